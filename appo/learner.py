@@ -35,9 +35,9 @@ from distrl.core.security import SERVER, Security, load_security
 from distrl.core.service import WEIGHTS_OF_TRAINING_WORKERS, Permits
 from distrl.core.sockets import Received
 from distrl.evaluator.run_state import is_complete
-from distrl.learner.scheduler import DONE, TRAINING
-from distrl.learner.station import Endpoints, Station
-from distrl.learner.tensorboard import tensorboard_sinks
+from distrl.learner.build import tensorboard_sinks
+from distrl.learner.context import DONE, TRAINING
+from distrl.learner.server import Endpoints, ServerBase
 
 POLL_S = 0.1
 METRICS_S = 1.0
@@ -49,8 +49,8 @@ KEPT_VERSIONS = 16
 _log = logging.getLogger(__name__)
 
 
-class AppoServer(Station):
-    """The network side of a master. Set `master` before `start`. Arguments as for `Station`."""
+class AppoServer(ServerBase):
+    """The network side of a master. Set `master` before `start`. Arguments as for `ServerBase`."""
 
     weight_permits: ClassVar[Permits] = WEIGHTS_OF_TRAINING_WORKERS
     master: Master

@@ -43,15 +43,15 @@ def serve(arm: str, dataset: Path, is_cloning: bool) -> None:
     from distrl.evaluator.suites import vocabulary
     from distrl.learner.algorithms import build_algorithm
     from distrl.learner.batching import Batcher, ImageCache
-    from distrl.learner.engine import Engine
     from distrl.learner.episodes import compile_episode
+    from distrl.learner.train_step import TrainStep
 
     torch.set_num_threads(1)
     config = load_config(str(CONFIG))
     words = vocabulary(config.tasks.suite)
     policy = build_policy(config.policy, words, 0)
     algorithm = build_algorithm(config.learner)
-    engine = Engine(policy, build_critic(policy, 0), algorithm, config.learner)
+    engine = TrainStep(policy, build_critic(policy, 0), algorithm, config.learner)
     store = TrajectoryStore(dataset / "store.sqlite3")
     found = (compile_episode(one, policy) for one in store.iterate())
     episodes = [replace(one, success=float(n % 2)) for n, one in enumerate(e for e in found if e)]

@@ -37,7 +37,7 @@ from loopback_ssh import LoopbackSsh
 from distrl.core.messages import WeightInfo
 from distrl.core.sockets import Wire
 from distrl.core.weights import CHUNK_BYTES, ChunkServer, HostFetcher, WeightFetcher, WeightStore, describe
-from distrl.learner.station import IO_THREADS
+from distrl.learner.server import IO_THREADS
 
 WAIT_S = 120.0
 SCP_ROUNDS = 3

@@ -234,7 +234,7 @@ def _list_tasks(run: Path, template: str | None, task: str | None) -> None:
     from distrl.core.logs import one_line
     from distrl.core.rundir import TASKS_FILE
     from distrl.core.user_errors import check_known
-    from distrl.learner.task_statistics import read_table
+    from distrl.learner.task_sampling import read_table
 
     def shown(value: float | None, form: str) -> str:
         return "-" if value is None else format(value, form)

@@ -78,7 +78,7 @@ def _grace_s() -> float:
     """How long this rank may take to end after a first signal."""
     if _is_first():
         return GRACE_S
-    from distrl.learner.distributed.link import MEETING
+    from distrl.learner.ranks import MEETING
 
     return ORPHANS_GRACE_S if MEETING in os.environ else FOLLOWERS_GRACE_S
 
@@ -131,8 +131,8 @@ def _follow(config: Config) -> bool:
     """A rank that computes with rank 0, as long as that wants."""
     from distrl.core.logs import setup
     from distrl.evaluator.suites import vocabulary
-    from distrl.learner.distributed.link import Place
-    from distrl.learner.distributed.ranks import follow_learner
+    from distrl.learner.distributed import follow_learner
+    from distrl.learner.ranks import Place
 
     place = Place.given()
     assert place is not None
@@ -145,7 +145,7 @@ def gui_learner(config: Config, stop: threading.Event, command: Sequence[str]) -
     """A learner of trajectories, and its tasks."""
     from distrl.evaluator.suites import load_suite, vocabulary
     from distrl.learner.build import TaskSets, open_learner
-    from distrl.learner.distributed.ranks import other_ranks
+    from distrl.learner.ranks import other_ranks
 
     suite = config.tasks.suite
     tasks = TaskSets(

@@ -112,7 +112,8 @@ class ClipConfig(Section):
     """PPO's clip, and how many gradient steps a batch is good for.
 
     `clip_high` is the upper end's ε, `clip` when null. `dual_clip` c bounds the objective of bad actions from
-    below by c·A. `decoupled` clips around the policy at the start of the batch, not around the behaviour.
+    below by c·A. `decoupled` clips around the policy at the start of the batch, not around the behaviour, and
+    weighs by the behaviour, at most `rho_max`; with one step per batch that is truncated importance sampling.
     A batch gives `epochs` · `minibatches` steps; minibatches are made of whole trajectories.
     """
 
@@ -127,15 +128,6 @@ class ClipConfig(Section):
     def _upper_end_is_the_wider(self) -> ClipConfig:
         if self.clip_high is not None and self.clip_high < self.clip:
             raise ValueError("clip_high is below clip; the upper end is the wider one")
-        return self
-
-    @model_validator(mode="after")
-    def _a_proximal_policy_needs_steps(self) -> ClipConfig:
-        if self.decoupled and self.epochs * self.minibatches == 1:
-            raise ValueError(
-                "decoupled clips around the policy at the start of a batch, which with one step per batch "
-                "is the policy itself; raise epochs or minibatches"
-            )
         return self
 
 

@@ -23,7 +23,7 @@ from distrl.configs.devices import DevicesConfig
 from distrl.configs.engines import EngineConfig, HfConfig, VllmConfig
 from distrl.configs.goal import Goal, goal_of
 from distrl.configs.judge import JudgeConfig, RewardConfig, check_judge
-from distrl.configs.mismatch import MismatchConfig, check_bound
+from distrl.configs.mismatch import MismatchConfig
 from distrl.configs.policy import PolicyConfig
 from distrl.configs.ranks import RanksConfig
 from distrl.configs.section import Count, NonNegative, Positive, Section
@@ -120,9 +120,8 @@ class LearnerConfig(RanksConfig):
     `top_k` truncate it, which only objectives without importance ratios allow. An action has at most
     `max_new_tokens`; one that goes on repeating itself would weigh that many tokens in its gradient. With
     `value_recompute` off, advantages are taken from values as they were when an episode came in.
-    `task_sampling` "round_robin" goes through all tasks in one order, again and again; "weighted" tries
-    failing tasks more often, P ∝ 1 − success + floor; "learnable" those that sometimes fail, P ∝ 4 success
-    (1 − success) + floor.
+    `task_sampling` "weighted" tries failing tasks more often, P ∝ 1 − success + floor; "learnable" those that
+    sometimes fail, P ∝ 4 success (1 − success) + floor.
 
     An episode that is older than `max_staleness` when it is trained on is left to the objective's clipping
     (`stale: clip`) or not used (`drop`).
@@ -144,7 +143,7 @@ class LearnerConfig(RanksConfig):
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     top_k: Annotated[int, Field(ge=0)] = 0
     max_new_tokens: Count = 32
-    task_sampling: Literal["uniform", "round_robin", "weighted", "learnable"] = "uniform"
+    task_sampling: Literal["uniform", "weighted", "learnable"] = "uniform"
     task_sampling_floor: Positive = 0.15
     episodes: Count = 2000
     max_minutes: Positive | None = None
@@ -182,11 +181,6 @@ class LearnerConfig(RanksConfig):
         """The objective of continuous control."""
         assert isinstance(self.algorithm, AppoConfig)
         return self.algorithm
-
-    @model_validator(mode="after")
-    def _ratios_are_bounded_once(self) -> LearnerConfig:
-        check_bound(self)
-        return self
 
     @model_validator(mode="after")
     def _ratios_need_untruncated_sampling(self) -> LearnerConfig:

@@ -3,40 +3,44 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import itertools
 import logging
 import queue
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from distrl.configs.schema import Config
 from distrl.core.messages import RunLimits
-from distrl.core.metrics import MetricsWriter
+from distrl.core.metrics import Histogram, MetricsWriter, Sink
 from distrl.core.rundir import RunDir
 from distrl.core.security import SERVER, load_security
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Task, Trajectory
 from distrl.learner.batching import Batcher, ImageCache
-from distrl.learner.checkpoint import Checkpointer
-from distrl.learner.distributed.link import Place
-from distrl.learner.distributed.ranks import open_engine, open_trainer
-from distrl.learner.distributed.team import Watch, unwatched
-from distrl.learner.drift import Drift
-from distrl.learner.engine import Engine
+from distrl.learner.checkpoint import Checkpointer, restore
+from distrl.learner.context import Context, Progress, Reporter, RunClock
+from distrl.learner.distributed import open_train_step
 from distrl.learner.ingest import Ingest
 from distrl.learner.learner import Learner
-from distrl.learner.parts import Parts
 from distrl.learner.publish import Publisher
-from distrl.learner.renaming import Renaming
+from distrl.learner.ranks import Place, Watch, unwatched
 from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
 from distrl.learner.server import Endpoints, LearnerServer
-from distrl.learner.tensorboard import tensorboard_sinks
+from distrl.learner.task_sampling import Drift
+from distrl.learner.train_step import TrainStep
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 MAX_INGESTED = 256
 LINGER_S = 1.0
@@ -64,11 +68,11 @@ def open_learner(
 ) -> Iterator[Learner]:
     """A learner whose sockets are bound and served; everything is closed afterwards.
 
-    A run that has a checkpoint goes on from it; one that has only trajectories takes them in again.
+    A run that has a checkpoint continues from it; one that has only trajectories ingests them again.
 
     Args:
         place: With several ranks, this one's, rank 0's.
-        watch: Who knows when another rank has ended.
+        watch: Reports when another rank has ended.
 
     Raises:
         NetworkError: An address is in use.
@@ -78,8 +82,7 @@ def open_learner(
     torch.set_num_threads(config.learner.threads)
     torch.manual_seed(config.seed)
     with contextlib.ExitStack() as stack:
-        trainer = stack.enter_context(open_trainer(config, tasks.words, place))
-        engine = stack.enter_context(open_engine(config, trainer, place, watch))
+        train_step = stack.enter_context(open_train_step(config, tasks.words, place, watch))
         store = TrajectoryStore(run.store)
         stack.callback(store.close)
         drift = config.tasks.drift
@@ -105,30 +108,31 @@ def open_learner(
         stack.callback(server.close)
         metrics = MetricsWriter(run.metrics, tensorboard_sinks(run.tensorboard))
         stack.callback(metrics.close)
-        parts = _parts(config, run, engine, store, scheduler, server, ingested, metrics)
-        _resume(parts)
+        context = _context(config, run, train_step, store, scheduler, server, ingested, metrics)
+        _resume(context)
         server.start()
-        yield Learner(parts, stop)
+        yield Learner(context, stop)
         if server.status.phase == "done":
             time.sleep(LINGER_S)  # late subscribers hear the shutdown, last trajectories are acked
 
 
-def _parts(
+def _context(
     config: Config,
     run: RunDir,
-    engine: Engine,
+    train_step: TrainStep,
     store: TrajectoryStore,
     scheduler: TaskScheduler,
     server: LearnerServer,
     ingested: queue.Queue[Trajectory],
     metrics: MetricsWriter,
-) -> Parts:
+) -> Context:
     learner = config.learner
-    policy = engine.policy
+    policy = train_step.policy
     replay = Replay(learner.replay, config.seed)
     images = ImageCache(policy.image, store.images)
     run.weights.mkdir(exist_ok=True)
-    rng = np.random.default_rng(config.seed)
+    progress = Progress()
+    clock = RunClock(progress, learner.max_minutes)
     publisher = Publisher(policy, server, run.weights / "version", learner.policy_lag)
     server.limits = RunLimits(
         policy.num_tokens,
@@ -137,7 +141,7 @@ def _parts(
         learner.max_new_tokens,
         newest_version=lambda: publisher.version,
     )
-    return Parts(
+    return Context(
         config=config,
         server=server,
         store=store,
@@ -145,21 +149,76 @@ def _parts(
         replay=replay,
         ingest=Ingest(ingested, store, policy, images, replay, scheduler, lambda: publisher.version, learner),
         batcher=Batcher(policy, images),
-        engine=engine,
+        train_step=train_step,
         publisher=publisher,
-        checkpointer=Checkpointer(run.checkpoints, engine, learner.keep_checkpoints),
-        metrics=metrics,
-        rng=rng,
-        renaming=Renaming(policy.word_ids, learner.demonstrations.rename, rng),
+        checkpointer=Checkpointer(run.checkpoints, train_step, learner.keep_checkpoints),
+        report=Reporter(metrics, server, progress, clock),
+        rng=np.random.default_rng(config.seed),
+        progress=progress,
+        clock=clock,
     )
 
 
-def _resume(parts: Parts) -> None:
-    """Brings back the newest checkpoint, and every trajectory that came in after it."""
-    state = parts.checkpointer.load()
+def _resume(context: Context) -> None:
+    """Restores the newest checkpoint, and every trajectory that arrived after it."""
+    state = context.checkpointer.load()
     if state is not None:
-        parts.load_state_dict(state)
-        _log.info("resumed after %d updates", parts.progress.updates)
+        restore(context, state)
+        _log.info("resumed after %d updates", context.progress.updates)
     else:
-        parts.ingest.restore(None, [])
-    parts.metrics.resume(parts.progress.updates)
+        context.ingest.restore(None, [])
+    context.report.writer.resume(context.progress.updates)
+
+
+class TensorBoardSink:
+    """Writes scalars and histograms to event files in `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._writer = self._open(None)
+
+    def _open(self, purge_step: int | None) -> SummaryWriter:
+        from torch.utils.tensorboard import SummaryWriter
+
+        return SummaryWriter(str(self._directory), purge_step=purge_step, flush_secs=10)
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """See `Sink.write`."""
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+
+    def write_histogram(self, step: int, name: str, histogram: Histogram) -> None:
+        """See `Sink.write_histogram`. The last bucket, which has no end, ends at twice its beginning."""
+        edges, counts = histogram.buckets.edges, histogram.counts
+        if not histogram.total:
+            return
+        lower = [*edges, 2.0 * edges[-1]]
+        middle = [(a + b) / 2 for a, b in itertools.pairwise(lower)]
+        pairs = list(zip(middle, counts, strict=True))
+        self._writer.add_histogram_raw(
+            name,
+            min=min(edge for edge, count in zip(edges, counts, strict=True) if count),
+            max=max(edge for edge, count in zip(lower[1:], counts, strict=True) if count),
+            num=histogram.total,
+            sum=sum(value * count for value, count in pairs),
+            sum_squares=sum(value * value * count for value, count in pairs),
+            bucket_limits=lower[1:],
+            bucket_counts=list(counts),
+            global_step=step,
+        )
+
+    def resume(self, step: int) -> None:
+        """See `Sink.resume`. TensorBoard drops what its earlier files have of later steps."""
+        self._writer.close()
+        self._writer = self._open(step + 1)
+
+    def close(self) -> None:
+        """See `Sink.close`."""
+        self._writer.close()
+
+
+def tensorboard_sinks(directory: Path) -> list[Sink]:
+    """A sink if TensorBoard is installed, else none."""
+    if importlib.util.find_spec("tensorboard") is None:
+        return []
+    return [TensorBoardSink(directory)]

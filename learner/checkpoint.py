@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Collection
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,29 +20,30 @@ import torch
 from distrl.core import checkpoints
 from distrl.core.errors import CheckpointError
 from distrl.core.policies import weights_io
-from distrl.learner.engine import Engine
+from distrl.learner.context import Context, Progress
+from distrl.learner.train_step import TrainStep
 
 WARM_START = "step_0"
 
 
 class Checkpointer:
-    """Writes and reads checkpoints of one run; what a killed process left half written is removed.
+    """Writes and reads checkpoints of one run; removes what a killed process left half written.
 
     Args:
         directory: The run's `checkpoints/`. No other process writes there.
-        engine: Networks and optimisers.
+        train_step: Networks and optimisers.
         keep: How many of the newest stay; the warm start `step_0` and what a pointer names stay besides.
     """
 
-    def __init__(self, directory: Path, engine: Engine, keep: int) -> None:
-        self.directory, self._engine, self._keep = directory, engine, keep
+    def __init__(self, directory: Path, train_step: TrainStep, keep: int) -> None:
+        self.directory, self._train_step, self._keep = directory, train_step, keep
         checkpoints.remove_unfinished(directory)
 
     def save(self, updates: int, state: dict[str, Any], protected: Collection[str] = ()) -> str:
         """Writes `step_{updates}`, lets `latest` point to it and deletes old ones. Returns its name.
 
-        The checkpoint of the same update may exist (a stop, or an evaluation, right after a save). It stays:
-        networks cannot have changed since, and what came in meanwhile is in the store.
+        The checkpoint of the same update may exist (a stop, or a validation, right after a save). It stays:
+        networks cannot have changed since, and what arrived meanwhile is in the store.
 
         Args:
             state: JSON-able: progress, replay, scheduler, ingest.
@@ -55,10 +57,10 @@ class Checkpointer:
             return name
 
         def fill(path: Path) -> None:
-            with self._engine.gathered(is_full=True):
-                self._engine.policy.save(path / "policy")
-            weights_io.write(path / "critic.safetensors", self._engine.critic.state_dict())
-            states = self._engine.state_dict()
+            with self._train_step.gathered(is_full=True):
+                self._train_step.policy.save(path / "policy")
+            weights_io.write(path / "critic.safetensors", self._train_step.critic.state_dict())
+            states = self._train_step.state_dict()
             with (path / "training.pt").open("wb") as file:  # by a path, torch would not say why it cannot
                 torch.save(states, file)
             (path / "state.json").write_text(json.dumps(state))
@@ -80,11 +82,11 @@ class Checkpointer:
         path = checkpoints.to_resume_from(self.directory)
         if path is None:
             return None
-        engine = self._engine
-        engine.policy.load(path / "policy")
-        weights_io.load_into(engine.critic.state_dict(), path / "critic.safetensors")
+        own = self._train_step
+        own.policy.load(path / "policy")
+        weights_io.load_into(own.critic.state_dict(), path / "critic.safetensors")
         try:
-            engine.load_state_dict(torch.load(path / "training.pt", map_location="cpu", weights_only=True))
+            own.load_state_dict(torch.load(path / "training.pt", map_location="cpu", weights_only=True))
             state = json.loads((path / "state.json").read_text())
         except (OSError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError) as error:
             raise CheckpointError(
@@ -92,3 +94,44 @@ class Checkpointer:
             ) from error
         assert isinstance(state, dict)
         return state
+
+
+def state_of(context: Context) -> dict[str, Any]:
+    """The JSON part of a checkpoint."""
+    clock, episodes = context.clock, context.ingest.episodes
+    progress = replace(context.progress, elapsed_s=clock.elapsed_s(), online_s=clock.online_s())
+    return {
+        "progress": asdict(progress),
+        "replay": context.replay.state_dict(),
+        "scheduler": context.scheduler.state_dict(),
+        "ingest": context.ingest.state_dict(),
+        "rng": context.rng.bit_generator.state,
+        "values": {name: list(episode.values) for name, episode in episodes.items() if episode.values},
+    }
+
+
+def restore(context: Context, state: dict[str, Any]) -> None:
+    """Restores `state_of`; then every trajectory that arrived after it is taken from the store.
+
+    Raises:
+        CheckpointError: Something is missing or has another form; another version wrote it.
+    """
+    try:
+        vars(context.progress).update(asdict(Progress(**state["progress"])))
+        context.replay.load_state_dict(state["replay"])
+        context.replay.forget_draws()
+        context.scheduler.load_state_dict(state["scheduler"])
+        context.rng.bit_generator.state = state["rng"]
+        ingest = state["ingest"]
+        kept = (ingest["last_id"], ingest["rolling"], ingest["groups"], ingest)
+    except (KeyError, TypeError, ValueError) as error:
+        what = f"lacks {error}" if isinstance(error, KeyError) else f"does not fit: {error}"
+        raise CheckpointError(
+            f"The checkpoint's state.json {what}.",
+            "Resume with the version of distrl that wrote it, or start a new run.",
+        ) from error
+    context.scheduler.set_updates(context.progress.updates)
+    context.ingest.restore(*kept)
+    episodes, values = context.ingest.episodes, state.get("values", {})
+    for name in episodes.keys() & values.keys():
+        episodes[name] = replace(episodes[name], values=tuple(values[name]))

@@ -1,9 +1,13 @@
-"""A trajectory as the learner computes with it: token ids, log-probabilities and rewards."""
+"""A trajectory as the learner computes with it: token ids, log-probabilities and rewards.
+
+The completions of an episode are spans of token sequences: a chat that continues another is one sequence
+with it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -11,8 +15,58 @@ from torch import Tensor
 from distrl.core.actions import ActionKind
 from distrl.core.errors import PolicyError
 from distrl.core.policies.base import Policy
-from distrl.core.types import Purpose, TimeStep, Trajectory
-from distrl.learner.answers import Answer, GetImages, Span, read_answer, spans
+from distrl.core.types import Chat, Purpose, TimeStep, Trajectory
+
+GetImages = Callable[[Sequence[str]], Mapping[str, Tensor]]
+
+
+@dataclass(frozen=True, eq=False)
+class CompletionTokens:
+    """A sampled completion and what it answers.
+
+    Attributes:
+        prompt, images: Token ids and digests of the pictures; only the new ones if it continues a sequence.
+        tokens, logprobs: What was written, and log μ of it.
+        versions: The weight version that wrote each token; () if that is unknown.
+        temperature: At which it was sampled.
+        before: The completion that its sequence continues, or None.
+    """
+
+    prompt: tuple[int, ...]
+    images: tuple[str, ...]
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    versions: tuple[int, ...]
+    temperature: float
+    before: CompletionTokens | None
+
+    def prefix(self) -> tuple[int, ...]:
+        """The whole sequence up to the end of this completion."""
+        earlier = () if self.before is None else self.before.prefix()
+        return (*earlier, *self.prompt, *self.tokens)
+
+
+@dataclass(frozen=True, eq=False)
+class TokenSequence:
+    """A chat and those that continue it: prompts and completions in turn, each token once.
+
+    Attributes:
+        ids: All tokens.
+        images: Digests of the pictures in order of appearance.
+    """
+
+    ids: tuple[int, ...]
+    images: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Span:
+    """A completion in a sequence: `sequence.ids[start:stop]`, written after `num_images` pictures."""
+
+    sequence: TokenSequence
+    start: int
+    stop: int
+    num_images: int
 
 
 @dataclass(frozen=True)
@@ -27,8 +81,8 @@ class StepData:
         penalty: All other parts: repetition, invalid action, shaping.
         invalid: Whether the validity check refused the action.
         versions: The weight version that wrote each token; () if that is unknown of any.
-        spans: Where the tokens are, answer by answer, if the step goes on with another or has several
-            answers (a summary, then an action); else ().
+        spans: Where the tokens are, completion by completion, if the step continues another or has several
+            completions (a summary, then an action); else ().
         server: Which inference server wrote the action; "" if that is unknown.
     """
 
@@ -45,7 +99,7 @@ class StepData:
     server: str = ""
 
     def state(self) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """Token ids and image digests of all that the policy knew before its first token of this step."""
+        """Token ids and image digests of all that the policy had seen before its first token of this step."""
         if not self.spans:
             return self.prompt, self.images
         first = self.spans[0]
@@ -88,7 +142,7 @@ class Episode:
         ended_at: Unix time, by the worker's clock.
         group: Statistics of the group that it was leased in.
         values: With `learner.value_recompute` off, V of the states and, last, of the state after a cut (0 if
-            terminated), as the critic saw them when the episode came in; else ().
+            terminated), by the critic of when the episode was ingested; else ().
     """
 
     id: str
@@ -112,11 +166,11 @@ class Episode:
 def verify(
     episode: Episode, policy: Policy, images: Mapping[str, Tensor], max_tokens: int | None = None
 ) -> None:
-    """Refuses an episode that `policy` cannot have played.
+    """Rejects an episode that `policy` cannot have played.
 
     Args:
         images: Its decoded pictures by digest.
-        max_tokens: Of a sequence with its answers; demonstrations come as text, which the wire cannot count.
+        max_tokens: Of a sequence with its completions; demonstrations are text, which the wire cannot count.
 
     Raises:
         PolicyError: A sequence is too long, or see `Policy.verify`.
@@ -130,7 +184,7 @@ def verify(
     for ids, digests in read.values():
         if max_tokens is not None and len(ids) > max_tokens:
             raise PolicyError(
-                f"A sequence has {len(ids)} tokens, and it may have {max_tokens}.",
+                f"A sequence has {len(ids)} tokens; at most {max_tokens} are allowed.",
                 "Raise learner.max_new_tokens.",
             )
         policy.verify(ids, [images[digest] for digest in digests])
@@ -144,12 +198,12 @@ def compile_episode(
     Nothing is learnt from faulted episodes and from training episodes without token ids (an agent without a
     policy). A demonstration has text only: it is tokenised here, by the policy that will imitate it.
 
-    All answers of a step are its tokens. For policies that read one prompt at a time, a step is its last
-    chat, the one whose answer is the action.
+    All completions of a step are its tokens. For policies that read one prompt at a time, a step is its last
+    chat, the one whose completion is the action.
 
     Args:
         trajectory: As the worker sent it.
-        policy: Who tokenises demonstrations.
+        policy: Tokenises demonstrations.
         images: Decoded pictures by digest, for demonstrations to policies that need them.
 
     Raises:
@@ -157,17 +211,17 @@ def compile_episode(
     """
     if trajectory.fault.value != "none" or not trajectory.steps:
         return None
-    answers: list[list[Answer]] = []
-    last: Answer | None = None
+    completions: list[list[CompletionTokens]] = []
+    last: CompletionTokens | None = None
     for step in trajectory.steps:
-        answers.append([])
+        completions.append([])
         for chat in step.chats if policy.reads_sequences else step.chats[-1:]:
-            last = read_answer(chat, last, policy, images, trajectory.purpose is Purpose.DEMO)
-            answers[-1] += [] if last is None else [last]
-        if last is None or not answers[-1]:
+            last = read_completion(chat, last, policy, images, trajectory.purpose is Purpose.DEMO)
+            completions[-1] += [] if last is None else [last]
+        if last is None or not completions[-1]:
             return None
-    where = spans(answers)
-    steps = [_compile_step(*parts) for parts in zip(trajectory.steps, answers, where, strict=True)]
+    where = spans(completions)
+    steps = [_compile_step(*parts) for parts in zip(trajectory.steps, completions, where, strict=True)]
     outcome = min(1.0, max(0.0, sum(step.outcome for step in steps)))
     terminated = not trajectory.truncated or outcome > 0.0 or trajectory.final is None
     final_images: tuple[str, ...] = ()
@@ -199,24 +253,100 @@ def _final_images(shown: Sequence[tuple[str, ...]], final: str) -> tuple[str, ..
     return (*(last[1:] if slides else last[:-1]), final)
 
 
-def _compile_step(step: TimeStep, answers: Sequence[Answer], where: tuple[Span, ...]) -> StepData:
-    temperatures = {answer.temperature for answer in answers}
+def _compile_step(
+    step: TimeStep, completions: Sequence[CompletionTokens], where: tuple[Span, ...]
+) -> StepData:
+    temperatures = {one.temperature for one in completions}
     if len(temperatures) > 1:
         raise PolicyError(
             f"The chats of a step were sampled at temperatures {sorted(temperatures)}.", "Use one for all."
         )
     reward = step.reward
-    are_known = all(answer.versions for answer in answers)
+    are_known = all(one.versions for one in completions)
     return StepData(
-        prompt=() if where else answers[0].prompt,
-        images=tuple(digest for answer in answers for digest in answer.images),
-        tokens=tuple(token for answer in answers for token in answer.tokens),
-        logprobs=tuple(value for answer in answers for value in answer.logprobs),
+        prompt=() if where else completions[0].prompt,
+        images=tuple(digest for one in completions for digest in one.images),
+        tokens=tuple(token for one in completions for token in one.tokens),
+        logprobs=tuple(value for one in completions for value in one.logprobs),
         temperature=temperatures.pop(),
         outcome=reward.outcome,
         penalty=reward.total - reward.outcome,
         invalid=step.action.kind == ActionKind.INVALID.value,
-        versions=tuple(v for answer in answers for v in answer.versions) if are_known else (),
+        versions=tuple(v for one in completions for v in one.versions) if are_known else (),
         spans=where,
         server=step.chats[-1].completion.server if step.chats else "",
     )
+
+
+def read_completion(
+    chat: Chat,
+    last: CompletionTokens | None,
+    policy: Policy,
+    images: GetImages | None,
+    is_demonstration: bool,
+) -> CompletionTokens | None:
+    """The completion of a chat, or None if it has no tokens (or continues one that has none).
+
+    Args:
+        last: The completion of the chat before it.
+        policy: Tokenises a demonstration.
+        images: Decoded pictures by digest, for demonstrations.
+
+    Raises:
+        PolicyError: A demonstration does not fit the policy, or the policy cannot continue a sequence.
+    """
+    if chat.continues and not policy.reads_sequences:
+        raise PolicyError(
+            f"The policy {policy.name!r} reads one prompt at a time, but a chat continues another.",
+            "Choose an agent that writes each prompt from scratch.",
+        )
+    before = last if chat.continues else None
+    if chat.continues and before is None:
+        return None
+    completion = chat.completion
+    prompt, tokens, logprobs = completion.prompt_token_ids, completion.token_ids, completion.logprobs
+    shown = chat.images
+    if is_demonstration and not tokens:
+        decoded = {} if images is None else images(shown)
+        pictures = [decoded[digest] for digest in shown if digest in decoded]
+        if before is None:
+            prompt = tuple(policy.prompt_ids(chat.messages, pictures))
+        else:
+            prompt = tuple(policy.continuation_ids(before.prefix(), chat.messages, pictures))
+        tokens = tuple(policy.completion_ids(completion.text))
+        logprobs = (0.0,) * len(tokens)
+    if not tokens or len(logprobs) != len(tokens):
+        return None
+    versions = completion.weight_versions if len(completion.weight_versions) == len(tokens) else ()
+    return CompletionTokens(
+        prompt, shown, tokens, logprobs, versions, completion.sampling.temperature, before
+    )
+
+
+def spans(steps: Sequence[Sequence[CompletionTokens]]) -> list[tuple[Span, ...]]:
+    """The spans of each step's completions; () for a step that is one prompt and one completion."""
+    chains: list[list[CompletionTokens]] = []
+    for one in (one for step in steps for one in step):
+        if one.before is None:
+            chains.append([])
+        chains[-1].append(one)
+    places = {id(one): span for chain in chains for one, span in zip(chain, _spans(chain), strict=True)}
+    alone = {id(chain[0]) for chain in chains if len(chain) == 1}
+    return [
+        () if len(step) == 1 and id(step[0]) in alone else tuple(places[id(one)] for one in step)
+        for step in steps
+    ]
+
+
+def _spans(chain: Sequence[CompletionTokens]) -> list[Span]:
+    """Of completions that continue each other; the first one's prompt is the beginning."""
+    sequence = TokenSequence(
+        tuple(token for one in chain for token in (*one.prompt, *one.tokens)),
+        tuple(digest for one in chain for digest in one.images),
+    )
+    found, end, num_images = [], 0, 0
+    for one in chain:
+        start, end = end + len(one.prompt), end + len(one.prompt) + len(one.tokens)
+        num_images += len(one.images)
+        found.append(Span(sequence, start, end, num_images))
+    return found

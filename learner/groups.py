@@ -3,8 +3,8 @@
     opened ─► places are leased one by one ─► members come in, or are given up ─► closed: all enter replay
 
 A group closes with what it has when nothing more is to come, when it has waited too long for the rest, or
-when the run has all its episodes. A dead or stuck member therefore blocks nothing. Who comes after that
-enters alone, compared with the whole group.
+when the run has all its episodes. A dead or stuck member therefore blocks nothing. A member that arrives
+later enters alone, compared with the whole group.
 
 Not thread-safe: the scheduler holds its lock around every call.
 """
@@ -33,7 +33,6 @@ class Group:
         gone: How many will not come, or are of no use.
         out: Ids of its leases: held by a worker, or waiting to be run again.
         since: When the first member came in.
-        is_drawn: Whether its task was drawn by this process, not by one before a restart.
     """
 
     id: str
@@ -43,11 +42,10 @@ class Group:
     gone: int = 0
     out: set[str] = field(default_factory=set)
     since: float | None = None
-    is_drawn: bool = True
 
     @property
     def num_places(self) -> int:
-        """How many places nobody has been given yet."""
+        """How many places have not been leased yet."""
         if self.task is None:
             return 0
         return max(0, self.size - len(self.members) - self.gone - len(self.out))
@@ -129,7 +127,7 @@ class Groups:
             group.gone += 1
 
     def cancel_places(self) -> None:
-        """No more episodes are wanted: places that nobody has been given are given up."""
+        """No more episodes are wanted: places that were not leased are given up."""
         for group in self._open.values():
             group.gone += group.num_places
 
@@ -154,7 +152,7 @@ class Groups:
             self._join_late(group_id, name, reward)
             return
         if group is None:
-            group = self._open[group_id] = Group(group_id, task, size, is_drawn=False)
+            group = self._open[group_id] = Group(group_id, task, size)
         group.out.discard(lease_id)
         if reward is None:
             group.gone += 1
@@ -214,10 +212,10 @@ class Groups:
         }
 
     def load_state_dict(self, state: dict[str, Any], tasks: Mapping[str, Task], now: float) -> None:
-        """Restores `state_dict`. Leases are lost: the places of missing members are leased anew."""
+        """Restores `state_dict`. Leases are lost: the places of missing members are leased again."""
         self._open.clear()
         for name, kept in state["open"].items():
-            group = Group(name, tasks.get(kept["task"]), int(kept["size"]), is_drawn=False, since=now)
+            group = Group(name, tasks.get(kept["task"]), int(kept["size"]), since=now)
             group.members, group.gone = dict(kept["members"]), int(kept["gone"])
             self._open[name] = group
         self._rewards = OrderedDict((name, list(rewards)) for name, rewards in state["rewards"].items())

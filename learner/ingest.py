@@ -1,22 +1,35 @@
-"""From committed trajectories to replay, demonstrations and statistics. Used by the training thread."""
+"""From committed trajectories to replay, demonstrations and statistics. Used by the training thread.
+
+Also here: the trajectories that the learner must not touch again (`Quarantine`). Work on a trajectory may
+raise, which quarantines it at once, or end the process, which leaves no time for that. So the ids in work
+are written to a file. The ids that it names when a learner starts were in work when the last one died: the
+first time a trajectory becomes a suspect, the second time it is quarantined. A suspect whose work ends well
+is cleared, so that a learner that is killed for other reasons loses nothing. The file survives the process,
+not the machine: it is written without a flush to disk, in a few microseconds.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import json
 import logging
 import queue
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from distrl.configs.schema import LearnerConfig
-from distrl.core.errors import NotStored, StoreError
+from distrl.core.errors import DistrlError, NotStored, PolicyError, RankError, StoreError
+from distrl.core.files import writing
 from distrl.core.policies.base import Policy
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Outcome, Purpose, RewardParts, Trajectory
 from distrl.learner.batching import ImageCache
 from distrl.learner.episodes import Episode, GroupStats, compile_episode, verify
-from distrl.learner.quarantine import Quarantine
 from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
 
@@ -24,6 +37,7 @@ ROLLING = 100
 MAX_REWARD = 1e18  # of an episode; its square is a float32
 MAX_ARRIVED = 32
 MANY_IN_VAIN = 50
+NOTE = ".in_work.json"
 COUNTERS = ("num_refused", "num_unjudged", "num_stale")
 _log = logging.getLogger(__name__)
 
@@ -33,19 +47,19 @@ class Ingest:
 
     One with which anything goes wrong (a broken screenshot, tokens that the policy does not have) is
     quarantined and counted: a single bad worker must not end the run. A training episode without a verdict
-    is left out, because what is not known to have failed must not be learnt from as a zero. Neither counts
-    towards `learner.episodes` or pays for updates, which would be made on what is in replay already. Episodes
+    is left out: it must not be learnt from as a failure. Neither counts towards `learner.episodes` or pays
+    for updates, which would be made on what is in replay already. Episodes
     of a group wait here until the scheduler closes it. With `learner.stale: drop`, what has become too old
     leaves replay.
 
     Attributes:
         queue: Where the network thread puts committed trajectories.
         episodes: The compiled episodes of what is in replay, by id.
-        demonstrations: What to imitate. Failed episodes too: every answer in them is the expert's.
+        demonstrations: What to imitate. Failed episodes too: every completion in them is the expert's.
         quarantine: The trajectories that are never taken again.
         last_id: The trajectory taken last.
         num_refused: How many could not be used.
-        num_unjudged: How many were left out since nobody judged them.
+        num_unjudged: How many were left out because they have no verdict.
         num_stale: How many were dropped as too old.
     """
 
@@ -77,7 +91,7 @@ class Ingest:
         self._num_in_vain = 0  # training episodes in a row that could not be used
 
     def drain(self, timeout_s: float) -> int:
-        """Takes all that has come, waiting up to `timeout_s` for the first. Returns how many."""
+        """Takes all that has arrived, waiting up to `timeout_s` for the first. Returns how many."""
         count = 0
         while True:
             try:
@@ -97,7 +111,7 @@ class Ingest:
         self.last_id = trajectory.id
         episode, rewards = self._examine(trajectory)
         is_unused = trajectory.fault is not Fault.NONE or trajectory.purpose is Purpose.EVAL
-        if rewards is None:  # quarantined: only that it came in counts
+        if rewards is None:  # quarantined: only its arrival counts
             self.num_refused += not is_unused
             trajectory = trajectory.model_copy(
                 update={"steps": (), "outcome": Outcome.UNJUDGED, "success": 0.0, "duration_s": 0.0}
@@ -221,7 +235,7 @@ class Ingest:
         )
 
     def take_arrived(self) -> list[Episode]:
-        """The newest training episodes that came in since the last call, in their order."""
+        """The newest training episodes that arrived since the last call, in their order."""
         arrived = list(self._arrived)
         self._arrived.clear()
         return arrived
@@ -248,11 +262,11 @@ class Ingest:
         groups: Mapping[str, Sequence[float]] | None = None,
         counters: Mapping[str, int] | None = None,
     ) -> int:
-        """After a restart: compiles what replay holds, then takes what came in after `last_id`, each once.
+        """After a restart: compiles what replay holds, then takes what arrived after `last_id`, each once.
 
         Args:
             last_id, rolling, groups: As in `state_dict`.
-            counters: Those of `COUNTERS`, from there too; without them they begin at 0.
+            counters: Those of `COUNTERS`, from there too; 0 if missing.
 
         Returns:
             How many trajectories were newer than the checkpoint.
@@ -315,3 +329,130 @@ class Ingest:
             },
             **{name: getattr(self, name) for name in COUNTERS},
         }
+
+
+class Quarantine:
+    """The quarantined trajectories of a store. The training thread adds; the prefetch thread notes work too.
+
+    Args:
+        store: Keeps ids and reasons. The note is a file beside it.
+
+    Attributes:
+        ids: The quarantined trajectories.
+    """
+
+    def __init__(self, store: TrajectoryStore) -> None:
+        self._store, self._path = store, store.path.with_name(NOTE)
+        self._lock, self._tokens = threading.Lock(), itertools.count()
+        self._work: dict[int, tuple[str, list[str]]] = {}
+        self.ids = {row.id for row in store.quarantined()}
+        with writing(self._path):
+            self._path.touch()
+            self._file = self._path.open("r+b", buffering=0)
+        self._suspects = self._convicted(*_read(self._path))
+        self._write()
+
+    def _convicted(self, suspects: set[tuple[str, str]], died: set[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Quarantines what the learner died at twice. Returns the suspects that are left."""
+        for kind, name in sorted(died & suspects):
+            self.add(name, f"the learner died twice during its {kind}")
+        first = sorted({name for _, name in died - suspects} - self.ids)
+        if first:
+            _log.warning(
+                "the learner died while it worked on %s; a trajectory at which it dies again is quarantined",
+                ", ".join(first[:5]) + (f" and {len(first) - 5} more" if len(first) > 5 else ""),
+            )
+        return {(kind, name) for kind, name in died | suspects if name not in self.ids}
+
+    def add(self, name: str, reason: Exception | str) -> None:
+        """Quarantines a trajectory for good; it is logged once."""
+        text = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
+        text = "".join(char if char.isprintable() else " " for char in text)[:500]
+        if name not in self.ids:
+            self.ids.add(name)
+            self._store.quarantine(name, text)
+            _log.warning("trajectory %s is quarantined: %s", name, text)
+
+    @contextlib.contextmanager
+    def working(self, kind: str, names: Sequence[str]) -> Iterator[None]:
+        """Notes that trajectories are in work inside the block.
+
+        The note stays if an unforeseen error leaves the block, which ends the learner, or a rank has ended.
+
+        Args:
+            kind: "compilation", "update" and so on: a suspect of one is cleared by work of the same kind.
+        """
+        token = next(self._tokens)
+        with self._lock:
+            self._work[token] = kind, list(names)
+            self._write()
+        try:
+            yield
+        except Exception as error:
+            if isinstance(error, DistrlError) and not isinstance(error, RankError):
+                self._end(token)
+            raise
+        except BaseException:  # stopped from outside
+            self._end(token)
+            raise
+        with self._lock:
+            self._suspects -= {(kind, name) for name in names}
+        self._end(token)
+
+    def blame(
+        self,
+        episodes: Sequence[Episode],
+        attempt: Callable[[Episode], object],
+        error: Exception,
+        may_all_fail: bool = False,
+    ) -> list[str]:
+        """After `error` quarantines those of `episodes` with which `attempt` fails on each alone.
+
+        Args:
+            attempt: What failed with all of them together.
+            may_all_fail: Whether they are to blame if each fails. Else something that they share is.
+
+        Returns:
+            The ids of the quarantined ones, at least one.
+
+        Raises:
+            Exception: `error`, if none is to blame.
+        """
+        if isinstance(error, DistrlError) and not isinstance(error, PolicyError | NotStored):
+            raise error
+        alone = {episode.id: episode for episode in episodes}
+        failures: dict[str, Exception] = {}
+        for name, episode in alone.items():
+            with self.working("batching", [name]):
+                try:
+                    attempt(episode)
+                except Exception as found:  # noqa: BLE001 - whatever it is, it is of this trajectory
+                    failures[name] = found
+        if not failures or (len(failures) == len(alone) > 1 and not may_all_fail):
+            raise error
+        for name, failure in failures.items():
+            self.add(name, failure)
+        return list(failures)
+
+    def _end(self, token: int) -> None:
+        with self._lock:
+            del self._work[token]
+            self._write()
+
+    def _write(self) -> None:
+        """One line from the start of the file; what an earlier, longer one leaves behind it is not read."""
+        note = {"suspects": sorted(self._suspects), "work": list(self._work.values())}
+        with writing(self._path):
+            self._file.seek(0)
+            self._file.write(json.dumps(note, separators=(",", ":")).encode() + b"\n")
+
+
+def _read(path: Path) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+    """The suspects, and what was in work; nothing from a file that is empty or damaged."""
+    try:
+        note = json.loads(path.read_bytes().partition(b"\n")[0] or b"{}")
+        suspects = {(str(kind), str(name)) for kind, name in note.get("suspects", ())}
+        return suspects, {(str(kind), str(name)) for kind, names in note.get("work", ()) for name in names}
+    except (ValueError, TypeError, AttributeError):
+        _log.warning("%s is damaged and starts empty", path)
+        return set(), set()

@@ -4,48 +4,54 @@
                                                                                 ▼
                               ┌───────────────────────────  training thread: Learner.run
                               │ requests (bounded)            drain · draw · update · priorities
-                              ▼                               publish · evaluate · checkpoint
+                              ▼                               publish · validate · checkpoint
                         prefetch thread ── ready batches ─────────►
 
 The training thread waits for two things only, each with a deadline: an episode (the network thread's queue)
 and a batch (the prefetch thread's). Weights leave through `LearnerServer.publish_weights`, which any thread
-may call.
+may call. The update itself (forward, loss, backward, step) is `train_step.TrainStep.step`.
 """
 
 from __future__ import annotations
 
-import logging
 from threading import Event
 
 from distrl.core.errors import MismatchError, NotFinite
 from distrl.core.types import Purpose
-from distrl.learner.parts import Parts, Progress
-from distrl.learner.phases import Cloning, announce, critic_warm_up, demonstrate, warm_up
-from distrl.learner.rounds import Rounds
-from distrl.learner.scheduler import DONE, TRAINING
+from distrl.learner.context import (
+    DONE,
+    POLL_S,
+    TRAINING,
+    Context,
+    Progress,
+    drain,
+    enter_phase,
+    expect_episodes,
+    poll,
+    publish,
+)
 from distrl.learner.updates import Updates
-
-POLL_S = 0.25
-_log = logging.getLogger(__name__)
+from distrl.learner.validation import Validation
+from distrl.learner.warm_start import Cloning, critic_warm_up, demonstrate, warm_up
 
 
 class Learner:
     """Runs the phases: demonstrations → warm-up → training → done.
 
     Args:
-        parts: Everything that the learner is made of.
+        context: What the learner consists of.
         stop: Set to end early; a checkpoint is written and `run` returns.
     """
 
-    def __init__(self, parts: Parts, stop: Event) -> None:
-        self.parts, self.stop = parts, stop
-        self.updates = Updates(parts)
-        self.rounds = Rounds(parts, self.updates.write_freshness)
+    def __init__(self, context: Context, stop: Event) -> None:
+        self.context, self.stop = context, stop
+        self.updates = Updates(context)
+        self.validation = Validation(context, self.updates.write_freshness)
 
     @property
     def progress(self) -> Progress:
         """Where the run stands."""
-        return self.parts.progress
+        return self.context.progress
 
     def run(self) -> None:
         """Runs until all episodes are learnt from, the time is over, or `stop` is set."""
@@ -59,45 +65,47 @@ class Learner:
 
     def start_warm(self) -> None:
         """Collects demonstrations and clones them."""
-        cloning = Cloning(self.parts)
+        cloning = Cloning(self.context)
         try:
-            demonstrate(self.parts, cloning, self.stop)
-            warm_up(self.parts, cloning, self.stop)
+            demonstrate(self.context, cloning, self.stop)
+            warm_up(self.context, cloning, self.stop)
         finally:
             cloning.close()
 
     def train(self) -> None:
         """The online phase."""
-        parts = self.parts
-        announce(parts, TRAINING)
-        parts.publish()
+        context = self.context
+        enter_phase(context, TRAINING)
+        publish(context)
         if self.progress.updates == 0:
-            self.rounds.start()
+            self.validation.start()
         while not self.stop.is_set() and not self.is_over():
-            parts.start_online()
-            parts.show(parts.scheduler.accounted(Purpose.TRAIN), parts.config.learner.episodes)
-            parts.tend()
+            context.clock.start_online()
+            accounted = context.scheduler.accounted(Purpose.TRAIN)
+            context.report.show(accounted, context.config.learner.episodes)
+            poll(context)
             if self.updates.owed() >= 1:
-                parts.drain(0.0)
+                drain(context, 0.0)
             else:
                 self.updates.wait(POLL_S)
-                if not parts.has_arrivals:
-                    parts.expect_episodes("the workers have sent none since the learner's start")
-            self.rounds.finish()
-            if self.updates.owed() < 1 or not critic_warm_up(parts, self.updates, self.stop):
+                if not context.has_arrivals:
+                    expect_episodes(context, "the workers have sent none since the learner's start")
+            self.validation.finish()
+            if self.updates.owed() < 1 or not critic_warm_up(context, self.updates, self.stop):
                 continue
             before = self.progress.updates
             self.update()
             if self.progress.updates > before and not self.is_over():  # else the last round is due
-                self.rounds.after_update()
-        parts.stop_online()
+                self.validation.after_update()
+        context.clock.stop_online()
         if not self.stop.is_set():
-            self.rounds.last(self.stop)
-            parts.write_metrics({**parts.scheduler.metrics(), "time/online_s": parts.online_s()})
-        self.rounds.save()
+            self.validation.last(self.stop)
+            online_s = context.clock.online_s()
+            context.report.write({**context.scheduler.metrics(), "time/online_s": online_s})
+        self.validation.save()
         if not self.stop.is_set():
-            announce(parts, DONE)
-            parts.server.shutdown("the run is complete")
+            enter_phase(context, DONE)
+            context.server.shutdown("the run is complete")
 
     def update(self) -> None:
         """One update. If a mismatch or skipped batches end the run instead, what was learnt so far is saved.
@@ -109,11 +117,13 @@ class Learner:
         try:
             self.updates.make()
         except (MismatchError, NotFinite):
-            self.rounds.save()
+            self.validation.save()
             raise
 
     def is_over(self) -> bool:
         """Whether every episode has had its updates, or the time is over."""
-        config = self.parts.config.learner
-        learnt = self.parts.scheduler.accounted(Purpose.TRAIN) >= config.episodes and self.updates.owed() < 1
-        return learnt or self.parts.time_share() >= 1.0
+        config = self.context.config.learner
+        learnt = (
+            self.context.scheduler.accounted(Purpose.TRAIN) >= config.episodes and self.updates.owed() < 1
+        )
+        return learnt or self.context.clock.share() >= 1.0

@@ -70,7 +70,7 @@ class LeaseIssuer:
         answers = [chat.completion for step in trajectory.steps for chat in step.chats]
         used = {_drawn(answer.sampling): answer.sampling for answer in answers if answer.token_ids}
         if len(used) > 1:
-            return f"its answers were sampled in {len(used)} ways, and its lease allows one"
+            return f"its completions were sampled in {len(used)} ways, and its lease allows one"
         task, purpose, lease_id = trajectory.task, trajectory.purpose, trajectory.lease_id
         if used and purpose is Purpose.DEMO:
             return "a demonstration has no sampled tokens"
@@ -111,7 +111,7 @@ def _drawn(sampling: Sampling) -> tuple[float, float, int]:
 
 @dataclass
 class Held:
-    """A lease in somebody's hands, until `deadline`; renewals move that, but never beyond `limit`."""
+    """A lease that a worker holds until `deadline`; renewals move that, but never beyond `limit`."""
 
     lease: Lease
     worker: str
@@ -122,7 +122,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Retry:
-    """An episode that came to nothing. For a while it is kept from `worker`, where it failed, if it did."""
+    """An episode to be run again. For a while it is kept from `worker`, where it failed, if it did."""
 
     lease: Lease
     worker: str
@@ -158,7 +158,7 @@ class LeaseTable:
         """How many leases of this purpose training still waits for.
 
         Without a group, those that are out: one that waits to be run again may have to wait for training. Of
-        a group that `is_open`, these too. Nobody waits for a member of a closed group, however long it hangs.
+        a group that `is_open`, these too. A member of a closed group is not awaited, however long it hangs.
         """
         held = [h.lease for h in self._held.values() if h.lease.purpose is purpose]
         again = [r.lease for r in self._retries.values() if r.lease.purpose is purpose and r.lease.group_id]
@@ -202,7 +202,7 @@ class LeaseTable:
         return self._again(held, now) if held else None
 
     def release(self, worker: str, lease_id: str, now: float) -> None:
-        """Takes back a lease that `worker` holds and has not failed at: the next who asks may have it."""
+        """Takes back a lease that `worker` holds and has not failed at: the next worker may have it."""
         held = self._held.get(lease_id)
         if held is not None and held.worker == worker:
             del self._held[lease_id]
@@ -254,7 +254,7 @@ class LeaseTable:
         }
 
     def state_dict(self) -> dict[str, int]:
-        """The counters; leases that are out at a restart are granted anew."""
+        """The counters; leases that are out at a restart are granted again."""
         return {name: getattr(self, name) for name in _COUNTERS}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:

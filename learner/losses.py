@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from distrl.learner.ranks import sum_over_ranks
+
+if TYPE_CHECKING:
+    from distrl.configs.algorithms import GrpoConfig, PpoConfig
+    from distrl.learner.batching import StepBatch
 
 RatioLevel = Literal["action", "token"]
 
@@ -151,7 +155,6 @@ def policy_gradient(
     clip: float | None = None,
     clip_high: float | None = None,
     count: int | None = None,
-    kept: Tensor | None = None,
 ) -> Tensor:
     """L = −E_μ[ sg(min(ρ_t, ρ_max)) · A_t · log π(a_t|s_t) ], the mean over N steps (DistRL §5.1).
 
@@ -165,7 +168,6 @@ def policy_gradient(
         token_mask: [N, L] bool.
         advantages: [N].
         weights: [N] importance weights of the replay draw.
-        kept: Bool, [N] or at level "token" [N, L]: what is learnt from; None: all.
     """
     rho = ratios.at(level)
     real = torch.where(token_mask, logprobs, 0.0)
@@ -174,8 +176,6 @@ def policy_gradient(
     coefficient = rho.clamp(max=rho_max) * a * w
     if clip is not None:
         coefficient = torch.where(is_beyond(rho, a, clip, clip_high), 0.0, coefficient)
-    if kept is not None:
-        coefficient = torch.where(kept, coefficient, 0.0)
     return -(coefficient * log_pi).sum() / (len(advantages) if count is None else count)
 
 
@@ -189,6 +189,73 @@ def is_beyond(ratios: Tensor, advantages: Tensor, clip: float, clip_high: float 
     """
     upper = clip if clip_high is None else clip_high
     return ((advantages > 0) & (ratios > 1.0 + upper)) | ((advantages < 0) & (ratios < 1.0 - clip))
+
+
+def clipped_surrogate(
+    ratios: Tensor, advantages: Tensor, clip: float, clip_high: float, dual_clip: float | None = None
+) -> Tensor:
+    """min(r A, clip(r, 1 − ε, 1 + ε_high) A), to be maximised (Schulman et al. 2017, eq. 7).
+
+    With `dual_clip` c, at A < 0 no less than c A (Ye et al. 2020, eq. 5): a bad action that has become much
+    more probable pushes with bounded force, that is, no longer.
+
+    Args:
+        ratios: r with gradients, of any shape.
+        advantages: Broadcastable to `ratios`.
+    """
+    objective = torch.minimum(ratios * advantages, ratios.clamp(1.0 - clip, 1.0 + clip_high) * advantages)
+    if dual_clip is None:
+        return objective
+    return torch.where(advantages < 0, torch.maximum(objective, dual_clip * advantages), objective)
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """The surrogate of N steps.
+
+    Attributes:
+        objective: [N], or [N, L] at ratio level "token"; to be maximised.
+        weighed: Whether each ratio was clipped, and with it the gradient gone; if decoupled, also whether the
+            behaviour's weight was capped. See `algorithms.base.PolicyTerm`.
+    """
+
+    objective: Tensor
+    weighed: dict[str, Tensor]
+
+
+def surrogate(c: PpoConfig | GrpoConfig, logprobs: Tensor, steps: StepBatch, advantages: Tensor) -> Surrogate:
+    """Plain: r = π / μ. Decoupled (Hilton et al. 2022; AReaL, Fu et al. 2025):
+
+        E[ sg(min(π_prox / μ, ρ_max)) · min(r A, clip(r) A) ],   r = π / π_prox
+
+    The proximal policy is that of the weights before the first step on this batch, as in AReaL, where the
+    paper leaves it open: its log-probabilities cost one pass more, and no second copy of the weights is kept.
+    The behaviour's weight is capped, which AReaL's is not. With a single step per batch the proximal policy
+    is the policy itself: then the decoupled surrogate is truncated importance sampling.
+
+    Args:
+        logprobs: [N, L] log π with gradients.
+        advantages: [N].
+    """
+    mask, behaviour = steps.token_mask, steps.behaviour_logprobs
+    proximal = None
+    if c.decoupled:
+        proximal = logprobs.detach() if steps.proximal_logprobs is None else steps.proximal_logprobs
+    reference = behaviour if proximal is None else proximal
+    r = surrogate_ratios(logprobs, reference, mask, c.log_ratio_clamp, c.ratio_level)
+    a = per_action(advantages, r)
+    high = c.clip if c.clip_high is None else c.clip_high
+    objective = clipped_surrogate(r, a, c.clip, high, c.dual_clip)
+    ratio = r.detach()
+    clipped = is_beyond(ratio, a, c.clip, high)
+    if c.dual_clip is not None:
+        clipped = clipped | ((a < 0) & (ratio > c.dual_clip))
+    weighed = {"clipped_fraction": clipped}
+    if proximal is not None:
+        weight = surrogate_ratios(proximal, behaviour, mask, c.log_ratio_clamp, c.ratio_level)
+        objective = objective * weight.clamp(max=c.rho_max)
+        weighed["capped_fraction"] = weight > c.rho_max
+    return Surrogate(objective, weighed)
 
 
 def _action_logprob(logprobs: Tensor, token_mask: Tensor) -> Tensor:

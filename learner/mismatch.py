@@ -1,14 +1,14 @@
-"""Train–inference mismatch: what the learner computes of sampled tokens, with the very weights that are said
-to have sampled them, against the log-probabilities that came with them.
+"""Train–inference mismatch: log-probabilities that the learner computes with the weights that a server named,
+against the log-probabilities that the server sent.
 
-    d = log π_v − log μ     of a token that came with the weight version v, which the learner has as π_v
+    d = log π_v − log μ     of a token that was sampled with weight version v, which the learner has as π_v
 
-Where both sides compute alike d is 0, up to rounding. It is not when kernels or precision differ, or when a
-server acts with other weights than it says, with another template, or with truncated sampling. Policy lag is
-no part of it, since both sides are of one version: that is what `off_policy/*` has besides.
+If both sides compute alike, d is 0 up to rounding. It is not if kernels or precision differ, or if a server
+acts with other weights than it names, with another template, or with truncated sampling. Policy lag is no
+part of it, since both sides are of one version; `off_policy/*` measures that.
 
-The learner's weights have moved on when tokens of version v come in, so the newest published versions are
-kept (the buffers that the server offers anyway), and now and then one of them is lent to the policy for a
+The learner's weights have moved on when tokens of version v arrive, so the newest published versions are
+kept (the buffers that the server offers anyway). Every few updates one of them is lent to the policy for a
 pass over a few tokens. Used by the training thread.
 """
 
@@ -16,133 +16,73 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median_low
 
 import numpy as np
 
-from distrl.configs.schema import LearnerConfig
 from distrl.core.errors import MismatchError
+from distrl.core.policies import weights_io
+from distrl.learner.context import Context
 from distrl.learner.episodes import Episode, StepData
-from distrl.learner.mismatch_alarm import Alarm
 from distrl.learner.off_policy import Floats
-from distrl.learner.parts import Parts
 
 NUM_EPISODES, STEPS_EACH = 4, 4
 """What is measured at a time: the newest episodes, and of each its last steps."""
 
-LOWEST, HIGHEST = 0.9, 1.1
-"""Ratios outside are counted."""
-
 CLAMP = 20.0
-"""Log-ratios are clamped to ± this: a token that the learner thinks impossible has none."""
+"""Log-ratios are clamped to ± this: a token that the learner considers impossible has none."""
 
-LONG_WITHOUT = 20
-"""After so many measurements without a token that could be measured, the log says why."""
+RECENT = 3
+"""Measurements whose median is compared with the limit: a single token may be far off by chance."""
+
+REMIND_EVERY = 20  # measurements; also when the log says that nothing could be measured
+REMEDY = (
+    "Usual causes: a server that acts with other weights than it names; another model, template or precision "
+    "there than in the learner; changed pictures; truncated sampling. Compare policy, dtype and package "
+    "versions of the servers with the learner's, and restart servers that differ (docs/models.md)."
+)
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Mismatch:
-    """Of n tokens that one version is said to have sampled.
+def kl_of_tokens(log_ratios: Floats) -> Floats:
+    """[n] exp(d) − 1 − d, which estimates KL(μ‖π_v) and is never negative (Schulman 2020, "k3").
 
-    Attributes:
-        tokens: n.
-        kl: Mean of exp(d) − 1 − d, which estimates KL(μ‖π_v) and is never negative (Schulman 2020, "k3").
-        kl_k1: Mean of −d, which estimates the same without bias and may be negative.
-        kl_max: The largest exp(d) − 1 − d of a token.
-        log_ratio_max: The largest |d|.
-        outside: The share of ratios exp(d) outside [0.9, 1.1].
+    By expm1, since d is often as small as rounding. What is not finite counts as a ratio of almost 0.
     """
-
-    tokens: int
-    kl: float
-    kl_k1: float
-    kl_max: float
-    log_ratio_max: float
-    outside: float
-
-    @classmethod
-    def of(cls, log_ratios: Floats) -> Mismatch:
-        """From [n] d, at least one; what is not finite counts as a ratio of almost 0."""
-        d = clamped(log_ratios)
-        ratio, k3 = np.exp(d), kl_of_tokens(d)
-        return cls(
-            tokens=len(d),
-            kl=float(k3.mean()),
-            kl_k1=float(-d.mean()),
-            kl_max=float(k3.max()),
-            log_ratio_max=float(np.abs(d).max()),
-            outside=float(((ratio < LOWEST) | (ratio > HIGHEST)).mean()),
-        )
-
-
-def clamped(log_ratios: Floats) -> Floats:
-    """[n] d within ± `CLAMP`."""
-    d: Floats = np.clip(np.nan_to_num(log_ratios, nan=-CLAMP), -CLAMP, CLAMP)
-    return d
-
-
-def kl_of_tokens(d: Floats) -> Floats:
-    """[n] exp(d) − 1 − d; by expm1, since d is often as small as rounding."""
+    d = np.clip(np.nan_to_num(log_ratios, nan=-CLAMP), -CLAMP, CLAMP)
     k3: Floats = np.maximum(np.expm1(d) - d, 0.0)
     return k3
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What is measured at a time: steps of episodes that came in, all with tokens of one version."""
+    """What is measured at a time: steps with tokens of one version, each with the id of its episode."""
 
     version: int
-    steps: list[StepData]
-    episodes: list[str]
-
-
-Origin = tuple[str, str]
-"""Of a token: the id of its episode, and the server that wrote its step."""
-
-
-def worst(log_ratios: Floats, origins: Sequence[Origin]) -> str:
-    """Where the worst of the tokens is from, in words; of several servers also the mean KL of each.
-
-    Args:
-        log_ratios: [n] d.
-        origins: [n].
-    """
-    kl = kl_of_tokens(clamped(log_ratios))
-    name, server = origins[int(np.argmax(kl))]
-    told = f"{name}, written by server {server}" if server else name
-    by_server: dict[str, list[float]] = {}
-    for value, (_, its_server) in zip(kl, origins, strict=True):
-        by_server.setdefault(its_server, []).append(float(value))
-    if len(by_server) < 2:
-        return told
-    means = {its: sum(values) / len(values) for its, values in by_server.items()}
-    ranked = sorted(means, key=lambda its: -means[its])
-    parts = ", ".join(f"{its or 'unknown'} {means[its]:.3g}" for its in ranked)
-    return f"{told}; KL by server: {parts}"
+    steps: list[tuple[str, StepData]]
 
 
 def choose(episodes: Iterable[Episode], versions: Sequence[int]) -> Sample | None:
     """The last steps of the newest episodes, of the version in `versions` that most of them have.
 
     Args:
-        episodes: As they came in, the newest last.
+        episodes: As they arrived, the newest last.
         versions: Those that can be measured, oldest first; of equals the newest is taken.
     """
     best: Sample | None = None
     newest_first = list(episodes)[::-1]
     for version in versions:
-        steps: list[StepData] = []
-        names: list[str] = []
+        steps: list[tuple[str, StepData]] = []
         for episode in newest_first:
             found = [step for step in episode.steps if version in step.versions][-STEPS_EACH:]
-            if found and len(set(names)) < NUM_EPISODES:
-                steps += found
-                names += [episode.id] * len(found)
+            if found and len({name for name, _ in steps}) < NUM_EPISODES:
+                steps += [(episode.id, step) for step in found]
         if steps and (best is None or len(steps) >= len(best.steps)):
-            best = Sample(version, steps, names)
+            best = Sample(version, steps)
     return best
 
 
@@ -153,19 +93,17 @@ class MismatchProbe:
     truncated distribution, on purpose.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        learner: LearnerConfig = parts.config.learner
-        self._every = learner.mismatch.every
-        self._is_stopping = learner.mismatch.on_alarm == "stop"
+    def __init__(self, context: Context) -> None:
+        learner = context.config.learner
+        self._context, self._config = context, learner.mismatch
         self._is_possible = learner.top_p >= 1.0 and learner.top_k == 0
-        self._alarm = Alarm(learner.mismatch, parts.usual_mismatch)
-        self._num_without = 0
+        self._kls: deque[float] = deque(maxlen=RECENT)
+        self._num_alarms = self._num_without = 0  # measurements in a row
 
     @property
     def is_due(self) -> bool:
         """Whether it is time to measure."""
-        return self._is_possible and self._parts.progress.updates % self._every == 0
+        return self._is_possible and self._context.progress.updates % self._config.every == 0
 
     def measure(self, arrived: Sequence[Episode]) -> dict[str, float]:
         """The `mismatch/*` metrics.
@@ -174,50 +112,77 @@ class MismatchProbe:
             arrived: The newest episodes since the last time.
 
         Raises:
-            MismatchError: There is an alarm, and the run is to stop then.
+            MismatchError: There is an alarm, and `on_alarm` is "stop".
         """
-        start = time.perf_counter()
-        sample = choose(arrived, list(self._parts.publisher.recent))
+        start, limit = time.perf_counter(), {"mismatch/kl_limit": self._config.alarm_kl}
+        sample = choose(arrived, list(self._context.publisher.recent))
         if sample is None:
-            return {"mismatch/tokens": 0.0, **self._without()}
+            self._warn_if_never()
+            return {"mismatch/tokens": 0.0, **limit, "mismatch/alarm": float(self._num_alarms > 0)}
         self._num_without = 0
         log_ratios, origins = self._log_ratios(sample)
-        numbers = Mismatch.of(log_ratios)
+        kl = kl_of_tokens(log_ratios)
+        self._kls.append(float(kl.mean()))
+        recent = median_low(self._kls)
+        finding = self._judge(recent, sample.version, origins[int(np.argmax(kl))])
         metrics = {
-            **{f"mismatch/{name}": float(value) for name, value in asdict(numbers).items()},
-            **self._alarm.note(numbers.kl, numbers.outside, sample.version, worst(log_ratios, origins)),
+            "mismatch/tokens": float(len(kl)),
+            "mismatch/kl": float(kl.mean()),
+            "mismatch/kl_max": float(kl.max()),
+            "mismatch/kl_recent": recent,
+            **limit,
+            "mismatch/outside": float((np.abs(np.expm1(np.clip(log_ratios, -CLAMP, CLAMP))) > 0.1).mean()),
+            "mismatch/alarm": float(bool(finding)),
             "mismatch/measure_s": time.perf_counter() - start,
         }
-        if self._is_stopping and self._alarm.is_on:
-            self._parts.write_metrics(metrics)
+        if finding and self._config.on_alarm == "stop":
+            self._context.report.write(metrics)
             raise MismatchError(
-                f"{self._alarm.finding} learner.mismatch.on_alarm is 'stop'.",
-                "See docs/models.md for what causes it; --resume goes on when it is mended.",
+                f"{finding} learner.mismatch.on_alarm is 'stop'.",
+                "See docs/models.md for the causes. Fix it, then use --resume.",
             )
         return metrics
 
-    def _log_ratios(self, sample: Sample) -> tuple[Floats, list[Origin]]:
-        """[n] d of the sample's tokens of its version, and where each is from."""
-        parts, batch = self._parts, self._parts.batcher.steps(sample.steps)
+    def _log_ratios(self, sample: Sample) -> tuple[Floats, list[str]]:
+        """[n] d of the sample's tokens of its version, and the origin of each."""
+        context, version = self._context, sample.version
+        batch = context.batcher.steps([step for _, step in sample.steps])
         behaviour = batch.behaviour_logprobs
-        logprobs = parts.engine.logprobs(batch, parts.lendable(sample.version))
-        d = (logprobs.double() - behaviour.double()).numpy()
+        is_newest = version == context.publisher.version and context.is_published
+        weights = None if is_newest else weights_io.from_bytes(context.publisher.recent[version])
+        d = (context.train_step.logprobs(batch, weights).double() - behaviour.double()).numpy()
         pairs = [
-            (d[row, place], (name, step.server))
-            for row, (step, name) in enumerate(zip(sample.steps, sample.episodes, strict=True))
-            for place, version in enumerate(step.versions)
-            if version == sample.version
+            (d[row, place], f"{name}, written by server {step.server}" if step.server else name)
+            for row, (name, step) in enumerate(sample.steps)
+            for place, its_version in enumerate(step.versions)
+            if its_version == version
         ]
         return np.array([value for value, _ in pairs]), [origin for _, origin in pairs]
 
-    def _without(self) -> Mapping[str, float]:
-        """Says once, if it lasts, that nothing can be measured; an alarm stays as it was."""
+    def _judge(self, kl: float, version: int, worst: str) -> str:
+        """What is wrong, in a sentence, which the log repeats from time to time; "" if nothing is."""
+        if kl <= self._config.alarm_kl:
+            if self._num_alarms:
+                _log.warning("train-inference mismatch: the alarm is over, KL %.3g", kl)
+            self._num_alarms = 0
+            return ""
+        finding = (
+            f"Train-inference mismatch: tokens sampled with weights {version}, as their server says, have KL "
+            f"{kl:.3g} (limit {self._config.alarm_kl:g}) to what the learner computes with these weights; "
+            f"worst in trajectory {worst}."
+        )
+        if self._num_alarms % REMIND_EVERY == 0:
+            _log.warning("%s %s", finding, REMEDY)
+        self._num_alarms += 1
+        return finding
+
+    def _warn_if_never(self) -> None:
+        """Warns once if nothing can be measured for long; an alarm stays as it was."""
         self._num_without += 1
-        if self._num_without == LONG_WITHOUT:
+        if self._num_without == REMIND_EVERY:
             _log.warning(
-                "train-inference mismatch: for %d updates no token came in of weights that the learner still "
-                "has (versions %s), so nothing is measured; publish less often (learner.publish_every)",
-                LONG_WITHOUT * self._every,
-                ", ".join(map(str, self._parts.publisher.recent)) or "none",
+                "train-inference mismatch: not measured for %d updates, because no token arrived of weights "
+                "that the learner still has (versions %s); publish less often (learner.publish_every)",
+                REMIND_EVERY * self._config.every,
+                ", ".join(map(str, self._context.publisher.recent)) or "none",
             )
-        return self._alarm.state()

@@ -1,7 +1,7 @@
-"""Who is connected to the learner, and the numbers that heartbeats bring, as metrics over all peers.
+"""The learner's peers: who is alive, who is suspended, and the numbers of their heartbeats as metrics.
 
-Stats are named by those who send them (`distrl.workers.worker`, `distrl.workers.inference.server`). Counts
-become totals over the life of this process, or rates since the last call; a peer that starts anew counts from
+Stats are named by their senders (`distrl.workers.worker`, `distrl.workers.inference.server`). Counts
+become totals over the life of this process, or rates since the last call; a peer that restarts counts from
 0 again. Of waits and durations the worst server's is taken.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +18,13 @@ from distrl.core.errors import ProtocolError
 from distrl.core.messages import Heartbeat, Hello, RejectCode
 
 MAX_PEERS = 4096
+
+WINDOW = 20
+"""The newest trajectories of a client that count for a suspension; at least `LEAST` must have arrived."""
+
+LEAST = 6
+FIRST_S, LONGEST_S = 60.0, 3600.0
+MAX_CLIENTS = 4096  # the client that was silent for longest is forgotten
 _log = logging.getLogger(__name__)
 
 Key = tuple[str, str]
@@ -74,7 +82,7 @@ class Peers:
     """The peers that are alive. The network thread calls all but `metrics`, which any one thread may.
 
     Args:
-        silence_s: A peer that says nothing for this long is gone.
+        silence_s: A peer that is silent for this long is gone.
         clock: Monotonic seconds.
     """
 
@@ -85,8 +93,8 @@ class Peers:
         self._totals: dict[Key, float] = dict.fromkeys([*RATES, *TOTALS], 0.0)
         self._rated: tuple[float, dict[Key, float]] = self._clock(), dict(self._totals)
 
-    def see(self, message: Hello | Heartbeat) -> bool:
-        """Notes that a peer lives, and its numbers. Returns whether it is new or has moved.
+    def register(self, message: Hello | Heartbeat) -> bool:
+        """Registers that a peer is alive, and its numbers. Returns whether it is new or has moved.
 
         Raises:
             ProtocolError: With code "busy": there are too many.
@@ -108,7 +116,7 @@ class Peers:
         return is_news
 
     def expire(self) -> bool:
-        """Forgets those that said nothing for too long; their counts stay. Returns whether there were any."""
+        """Forgets those that were silent for too long; their counts stay. Returns whether there were any."""
         limit = self._clock() - self._silence_s
         with self._lock:
             gone = [key for key, peer in self._peers.items() if peer.last_seen < limit]
@@ -123,7 +131,7 @@ class Peers:
             return {name for role, name in self._peers if role == "worker"}
 
     def num_leases(self, worker: str) -> int:
-        """How many leases a worker says that it holds at most; 0 if it is not alive."""
+        """How many leases a worker announces as its limit; 0 if it is not alive."""
         with self._lock:
             peer = self._peers.get(("worker", worker))
         return peer.num_leases if peer is not None else 0
@@ -160,3 +168,61 @@ class Peers:
             if key[0] == role and key[1] in stats and key[1] in before:
                 start = before[key[1]] if stats[key[1]] >= before[key[1]] else 0.0
                 self._totals[key] += stats[key[1]] - start
+
+
+@dataclass
+class _Client:
+    rejected: deque[bool] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    lasted_s: float = 0.0  # the last suspension
+    until: float = 0.0
+    reason: str = ""
+
+
+class Suspensions:
+    """Suspends a client while more than half of its newest trajectories were rejected.
+
+    The first suspension lasts `FIRST_S`, each further one twice as long, up to `LONGEST_S`. After a full
+    window with at most half rejected the next one lasts `FIRST_S` again.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._clients: OrderedDict[str, _Client] = OrderedDict()
+
+    def note(self, name: str, problem: str = "") -> None:
+        """A new trajectory of `name` was accepted, or rejected because of `problem`."""
+        client = self._clients.setdefault(name, _Client())
+        self._clients.move_to_end(name)
+        if len(self._clients) > MAX_CLIENTS:
+            self._clients.popitem(last=False)
+        now = self._clock()
+        if now < client.until:
+            return  # it was on its way already
+        client.rejected.append(bool(problem))
+        total, count = len(client.rejected), sum(client.rejected)
+        if problem and total >= LEAST and 2 * count > total:
+            seconds = client.lasted_s = min(LONGEST_S, 2 * client.lasted_s or FIRST_S)
+            client.until = now + seconds
+            client.reason = f"{count} of its last {total} trajectories were rejected"
+            client.rejected.clear()
+            _log.warning(
+                "worker %s gets no leases for %g s: %s; the last one: %s",
+                name, seconds, client.reason, problem,
+            )  # fmt: skip
+        elif total == WINDOW and 2 * count <= total:
+            client.lasted_s = 0.0
+
+    def of(self, name: str) -> tuple[float, str]:
+        """The seconds for which `name` gets no leases, and why; (0, "") if it may have some."""
+        client = self._clients.get(name, _Client())
+        left = client.until - self._clock()
+        return (left, client.reason) if left > 0.0 else (0.0, "")
+
+    @property
+    def count(self) -> int:
+        """How many clients are suspended now."""
+        now = self._clock()
+        return sum(client.until > now for client in self._clients.values())

@@ -4,7 +4,7 @@
     training thread: set_phase, set_updates, set_elapsed, start_eval, account, join, take_groups, take_evals,
                      forgive_updates, state_dict
 
-One lock guards everything; no call blocks. Leases out at a crash are simply granted anew.
+One lock guards everything; no call blocks. Leases that are out at a crash are granted again.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from distrl.configs.schema import LearnerConfig
 from distrl.core.messages import Lease
 from distrl.core.security import Client
 from distrl.core.types import Fault, Outcome, Purpose, Task, Trajectory
-from distrl.learner.admission import admits
-from distrl.learner.drift import Drift, TaskSource
-from distrl.learner.eval_rounds import EvalRound, EvalRounds
+from distrl.learner.context import DEMONSTRATIONS, TRAINING, WARM_UP
 from distrl.learner.groups import Closed, Groups
 from distrl.learner.leases import LeaseIssuer, LeaseTable
-from distrl.learner.task_sampling import demonstration_sampler
-from distrl.learner.task_statistics import TaskRecord, TaskStatistics
-
-DEMONSTRATIONS, WARM_UP, TRAINING, DONE = "demonstrations", "warm-up", "training", "done"
-CRITIC_WARM_UP, LAST_ROUND = "critic warm-up", "validation"
-"""Parts of `TRAINING` that broadcasts name; leases are granted as in all of it."""
+from distrl.learner.task_sampling import (
+    Drift,
+    TaskRecord,
+    TaskSource,
+    TaskStatistics,
+    demonstration_sampler,
+)
+from distrl.learner.validation import EvalRound, EvalRounds
 
 
 class TaskScheduler:
@@ -80,10 +80,10 @@ class TaskScheduler:
         """Up to `count` leases: evaluations first, then what the phase asks for.
 
         Args:
-            worker: Who asks.
+            worker: Its name.
             count: How many it can start now.
-            limit: The most leases that it may hold. If it asks for more, its oldest end: it has restarted and
-                forgotten them, or it hoards.
+            limit: The most leases that it may hold. If it requests more, its oldest end: it has restarted
+                and lost them, or it hoards.
             client: The one with its key, whose workers hold `slots` leases at most.
         """
         with self._lock:
@@ -159,12 +159,12 @@ class TaskScheduler:
                 self._table.drop(Purpose.DEMO)
 
     def set_updates(self, updates: int) -> None:
-        """Tells how many policy updates have been made."""
+        """Sets how many policy updates have been made."""
         with self._lock:
             self._updates = updates
 
     def set_elapsed(self, share: float) -> None:
-        """Tells how much of the run's time limit is over."""
+        """Sets how much of the run's time limit is over."""
         with self._lock:
             self._elapsed = share
 
@@ -186,19 +186,15 @@ class TaskScheduler:
             else:
                 self._finished[purpose] -= not replayed
             score = trajectory.success if trajectory.outcome is not Outcome.UNJUDGED else None
-            if is_training:
-                sampler, task_id = self._source.of(trajectory.task.id), trajectory.task.id
-                # Drawn by this process, unless an earlier one granted the lease.
-                sampler.end(task_id, trajectory.lease_id.startswith(f"{self._incarnation}-"))
-                if score is not None and is_usable:
-                    sampler.record(task_id, score)
+            if is_training and score is not None and is_usable:
+                self._source.of(trajectory.task.id).record(trajectory.task.id, score)
             self._evals.account(trajectory, score)
 
     def join(self, trajectory: Trajectory, reward: float | None, replayed: bool = False) -> None:
         """A training episode of a group has been taken; `reward` is its R, None if it is of no use.
 
-        Places of a group that only the store knows are leased anew. If a worker brings an episode of a group
-        that nobody knows any more, others may follow, so the group is kept open for a while.
+        Places of a group that only the store has are leased again. If a worker sends an episode of a group
+        that is not known any more, others may follow, so the group is kept open for a while.
         """
         with self._lock:
             task = self._source.tasks.get(trajectory.task.id) if replayed else None
@@ -219,7 +215,7 @@ class TaskScheduler:
             return self._groups.held
 
     def start_eval(self, min_version: int = -1) -> None:
-        """Starts a round on the same validation tasks as ever; weights older than `min_version` do not count.
+        """Starts a round on the run's validation tasks; weights older than `min_version` do not count.
 
         An unfinished round ends with what it has, unless it is of the same updates.
         """
@@ -243,8 +239,8 @@ class TaskScheduler:
             return current.size - len(current.waiting) - len(current.leases), current.size
 
     @property
-    def is_eval_at_work(self) -> bool:
-        """Whether somebody is at work on an episode of the round under way."""
+    def is_eval_leased(self) -> bool:
+        """Whether a worker holds a lease of the round under way."""
         with self._lock:
             current = self._evals.current
             return current is not None and any(map(self._table.is_held, current.leases))
@@ -378,8 +374,6 @@ class TaskScheduler:
         if not self._is_wanted(Purpose.TRAIN, self.config.episodes):
             self._groups.cancel_places()
             return None
-        if not group.is_drawn:
-            self._source.of(group.task.id).take(group.task.id)
         return self._lease(group.task, Purpose.TRAIN, worker, 1, group.id)
 
     def _next_episode(self, worker: str) -> Lease | None:
@@ -390,7 +384,7 @@ class TaskScheduler:
             return self._lease(retry.lease.task, Purpose.TRAIN, worker, retry.attempt + 1)
         if not self._is_wanted(Purpose.TRAIN, self.config.episodes):
             return None
-        task = self._source.draw(self._progress(), self.config.group_size)
+        task = self._source.draw(self._progress())
         if self.config.group_size == 1:
             return self._lease(task, Purpose.TRAIN, worker, 1)
         self._num_groups += 1
@@ -425,10 +419,33 @@ class TaskScheduler:
         return lease
 
     def _give_up(self, lease_id: str, episode: Lease | Trajectory) -> None:
-        """Notes an episode that will not come. A demonstration or training episode is drawn anew."""
+        """Records an episode that will not come. A demonstration or training episode is drawn again."""
         self._evals.give_up(lease_id)
         if episode.group_id:
             self._groups.give_up(episode.group_id, lease_id)
         if episode.purpose is Purpose.TRAIN:
-            self._source.of(episode.task.id).end(episode.task.id)
             self._statistics.abandoned(episode.task)
+
+
+def admits(config: LearnerConfig, finished: int, out: int, updates: int, forgiven: float) -> bool:
+    """Whether one more episode (a whole group of `group_size`) is trained on within `max_staleness` versions.
+
+    Ahead of it are the episodes that are out and those that came in but have not had their updates; each
+    brings `updates_per_episode` updates, and every `publish_every` updates make a version. Until replay holds
+    `min_replay` episodes no update is made and nothing goes stale. A group counts with all its places from
+    its first lease on. When what lies ahead pays for less than one update the next is always admitted: that
+    update would wait for it. (Such a rest is left when a group lost a member, or by a replay ratio that does
+    not divide by a group.)
+
+    Args:
+        finished: Training episodes that came in, ever, but for those found to be of no use.
+        out: Those that are leased, or whose lease is due to their group.
+        updates: Those made so far.
+        forgiven: Those that were paid for and never will be made.
+    """
+    if finished + out < config.min_replay:
+        return True
+    # In the order of `TaskScheduler._due`, so that rounding cannot part the two.
+    ahead = (finished + out) * config.updates_per_episode - forgiven - updates
+    own = config.group_size * config.updates_per_episode
+    return ahead < 1.0 or ahead + own <= config.max_staleness * config.publish_every

@@ -1,18 +1,28 @@
-"""Which task is tried next: all alike, or in turn, or those more often that fail, or that sometimes fail."""
+"""Which task is tried next, from which split, and what became of each.
+
+    TaskSource   the training split, and from a point of the run on the drift split
+    TaskSampler  all tasks alike, or more often those that fail, or that sometimes fail
+    TaskRecord   totals of a task, which `distrl inspect` shows
+
+Not thread-safe: the scheduler holds its lock around every call.
+"""
 
 from __future__ import annotations
 
+import json
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from distrl.configs.schema import LearnerConfig
-from distrl.core.errors import ConfigError
-from distrl.core.types import Task
-from distrl.learner.turns import Turns
+from distrl.core.errors import ConfigError, StoreError
+from distrl.core.files import write_atomically
+from distrl.core.types import Fault, Outcome, Task, Trajectory
 
-Kind = Literal["uniform", "round_robin", "weighted", "learnable"]
+Kind = Literal["uniform", "weighted", "learnable"]
 RECENT = 8
 PRIOR = 2.0
 """So many episodes at its template's mean success are added to a task's own."""
@@ -23,8 +33,6 @@ class TaskSampler:
     """Draws training tasks.
 
     "uniform": without replacement until all have been drawn, then again, in another order each time.
-    "round_robin": no curriculum at all: in one fixed order (shuffled once, by the seed), every task equally
-    often; see `Turns` for what counts.
     "weighted": P_i ∝ 1 − s_i + ε, AcceRL's dynamic weighted resampling.
     "learnable": P_i ∝ 4 s_i (1 − s_i) + ε. Where all episodes succeed, or all fail, advantages are about 0
     and teach nothing; the variance of the outcome is largest in between (Rutherford et al. 2024).
@@ -49,17 +57,9 @@ class TaskSampler:
         self._recent: dict[str, list[float]] = {}
         self._weights: list[float] = []
         self._draws = 0
-        self._by_id = {task.id: task for task in tasks}
-        self._turns: Turns | None = None
-        if kind == "round_robin":
-            order = list(self._by_id)
-            rng.shuffle(order)
-            self._turns = Turns(order)
 
-    def draw(self, count: int = 1) -> Task:
-        """The next task, for `count` episodes."""
-        if self._turns is not None:
-            return self._by_id[self._turns.next(count)]
+    def draw(self) -> Task:
+        """The next task."""
         if self._kind != "uniform":
             if self._draws % REDRAW_EVERY == 0:
                 self._weights = self.weights()
@@ -71,22 +71,10 @@ class TaskSampler:
         return self._tasks[self._bag.pop()]
 
     def record(self, task_id: str, success: float) -> None:
-        """Takes note of a finished training episode."""
+        """Records a finished training episode."""
         recent = self._recent.setdefault(task_id, [])
         recent.append(success)
         del recent[:-RECENT]
-
-    def end(self, task_id: str, is_drawn: bool = True) -> None:
-        """An episode of this task is over. `is_drawn`: it was drawn, or taken, from this sampler."""
-        if self._turns is not None:
-            if not is_drawn:
-                self._turns.take(task_id)
-            self._turns.end(task_id)
-
-    def take(self, task_id: str) -> None:
-        """An episode of this task is going to be run without a draw."""
-        if self._turns is not None:
-            self._turns.take(task_id)
 
     def weights(self) -> list[float]:
         """1 − s_i + ε, or 4 s_i (1 − s_i) + ε, of each task in order."""
@@ -118,7 +106,6 @@ class TaskSampler:
             "rng": rng_state(self._rng),
             "draws": self._draws,
             "weights": list(self._weights),
-            "turns": self._turns.state_dict() if self._turns else {},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -128,8 +115,6 @@ class TaskSampler:
         set_rng_state(self._rng, state["rng"])
         self._weights = [float(weight) for weight in state["weights"]]
         self._draws = int(state["draws"]) if len(self._weights) == len(self._tasks) else 0
-        if self._turns is not None:
-            self._turns.load_state_dict(state["turns"])
 
 
 def rng_state(rng: random.Random) -> list[Any]:
@@ -185,3 +170,185 @@ def demonstration_sampler(
         return TemplateSampler(tasks, weights, random.Random(seed))
     # Of another seed than training, which would else begin with the same tasks.
     return TaskSampler(tasks, "uniform", config.task_sampling_floor, random.Random(seed + 1))
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Tasks to train on from a share `after` of the run on, for a `share` of the draws."""
+
+    tasks: Sequence[Task]
+    after: float
+    share: float = 1.0
+
+
+class TaskSource:
+    """Draws training tasks; `learner.task_sampling` applies to each split by itself.
+
+    Interfaces change while agents are trained on them. With `tasks.drift`, tasks of another split (the same
+    templates in another layout) take the place of the training split's, or mix with them, from a share of
+    the run's progress on. It never goes back, also when a resumed run is made longer.
+
+    Args:
+        config: The kind of sampling.
+        train: The training split.
+        drift: The other split, if there is to be a drift.
+        seed: Of the draws.
+
+    Attributes:
+        has_drifted: Whether tasks come from the drift split.
+    """
+
+    def __init__(self, config: LearnerConfig, train: Sequence[Task], drift: Drift | None, seed: int) -> None:
+        self._drift, self.has_drifted = drift, False
+        self._train = _sampler(config, train, random.Random(seed))
+        self._after = _sampler(config, drift.tasks, random.Random(f"{seed}/drift")) if drift else None
+        self._rng = random.Random(f"{seed}/share")
+        self.tasks: dict[str, Task] = {task.id: task for task in (*(drift.tasks if drift else ()), *train)}
+        self._ids = {task.id for task in drift.tasks} if drift else set()
+
+    def draw(self, progress: float) -> Task:
+        """A task, at this share of the run."""
+        if self._drift is not None and self._after is not None:
+            self.has_drifted = self.has_drifted or progress >= self._drift.after
+            if self.has_drifted and (self._drift.share >= 1.0 or self._rng.random() < self._drift.share):
+                return self._after.draw()
+        return self._train.draw()
+
+    def of(self, task_id: str) -> TaskSampler:
+        """The sampler that this task belongs to."""
+        return self._after if self._after is not None and task_id in self._ids else self._train
+
+    @property
+    def num_tried(self) -> int:
+        """Tasks with at least one finished episode."""
+        return self._train.num_tried + (self._after.num_tried if self._after else 0)
+
+    def metrics(self) -> dict[str, float]:
+        """Whether it has drifted, if it is to."""
+        return {"scheduler/drift": float(self.has_drifted)} if self._drift else {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a restart needs, JSON-able."""
+        drift = None
+        if self._after is not None:
+            drift = {"sampler": self._after.state_dict(), "rng": rng_state(self._rng)}
+        return {"train": self._train.state_dict(), "drift": drift, "has_drifted": self.has_drifted}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores `state_dict`; a drift that the run did not have before starts."""
+        self._train.load_state_dict(state["train"])
+        self.has_drifted = bool(state["has_drifted"])
+        if self._after is not None and state["drift"] is not None:
+            self._after.load_state_dict(state["drift"]["sampler"])
+            set_rng_state(self._rng, state["drift"]["rng"])
+
+
+def _sampler(config: LearnerConfig, tasks: Sequence[Task], rng: random.Random) -> TaskSampler:
+    return TaskSampler(tasks, config.task_sampling, config.task_sampling_floor, rng)
+
+
+@dataclass
+class TaskRecord:
+    """One task's totals.
+
+    Attributes:
+        template: The task's.
+        episodes: Training episodes without a fault.
+        judged: Those of them that a judge gave a score.
+        success: Sum of the scores.
+        steps: Sum of their steps.
+        seconds: Sum of their durations.
+        faults: Episodes that a device, the environment or inference failed, and that were run again.
+        expired: Leases that their worker let expire.
+        abandoned: Episodes given up after several attempts.
+    """
+
+    template: str = ""
+    episodes: int = 0
+    judged: int = 0
+    success: float = 0.0
+    steps: int = 0
+    seconds: float = 0.0
+    faults: int = 0
+    expired: int = 0
+    abandoned: int = 0
+
+    @property
+    def mean_success(self) -> float | None:
+        """None if nothing was judged."""
+        return self.success / self.judged if self.judged else None
+
+    @property
+    def mean_steps(self) -> float | None:
+        """None without an episode."""
+        return self.steps / self.episodes if self.episodes else None
+
+    @property
+    def mean_seconds(self) -> float | None:
+        """None without an episode."""
+        return self.seconds / self.episodes if self.episodes else None
+
+
+class TaskStatistics:
+    """Records by task id."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, TaskRecord] = {}
+
+    def account(self, trajectory: Trajectory) -> None:
+        """A training episode has been taken, or came to nothing by a fault."""
+        record = self._of(trajectory.task)
+        if trajectory.fault is not Fault.NONE:
+            record.faults += 1
+            return
+        record.episodes += 1
+        record.steps += len(trajectory.steps)
+        record.seconds += trajectory.duration_s
+        if trajectory.outcome is not Outcome.UNJUDGED:
+            record.judged += 1
+            record.success += trajectory.success
+
+    def expired(self, task: Task) -> None:
+        """A lease on this task has expired."""
+        self._of(task).expired += 1
+
+    def abandoned(self, task: Task) -> None:
+        """An episode of this task has been given up."""
+        self._of(task).abandoned += 1
+
+    def table(self) -> dict[str, TaskRecord]:
+        """Copies of all records, by task id."""
+        return {name: TaskRecord(**asdict(record)) for name, record in sorted(self._records.items())}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a restart needs, JSON-able."""
+        return {name: asdict(record) for name, record in self._records.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores `state_dict`."""
+        self._records = {name: TaskRecord(**record) for name, record in state.items()}
+
+    def _of(self, task: Task) -> TaskRecord:
+        return self._records.setdefault(task.id, TaskRecord(task.template))
+
+
+def write_table(path: Path, table: Mapping[str, TaskRecord]) -> None:
+    """Replaces the file by `table`, as JSON: an object per task id."""
+    rows = {name: asdict(record) for name, record in table.items()}
+    write_atomically(path, json.dumps(rows, indent=1) + "\n")
+
+
+def read_table(path: Path) -> dict[str, TaskRecord]:
+    """What `write_table` wrote.
+
+    Raises:
+        StoreError: There is no such file, or it is not one of these.
+    """
+    try:
+        return {name: TaskRecord(**record) for name, record in json.loads(path.read_text()).items()}
+    except FileNotFoundError as error:
+        raise StoreError(
+            f"There is no {path}.", "A learner writes it with each checkpoint; name a run that has one."
+        ) from error
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise StoreError(f"{path} cannot be read: {error}.", "Use the distrl that wrote it.") from error

@@ -1,4 +1,4 @@
-"""Policy updates: draw from replay, train, renew priorities, publish, measure time."""
+"""Policy updates: draw from replay, train (`TrainStep.update`), renew priorities, publish, measure time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from typing import TypeVar
 
 import numpy as np
@@ -17,13 +18,12 @@ from torch import Tensor
 
 from distrl.core.errors import DistrlError, NotFinite, NotStored, PolicyError
 from distrl.core.types import Purpose
-from distrl.learner import old_values
-from distrl.learner.algorithms.base import Evaluation
+from distrl.learner.algorithms.base import Loss
 from distrl.learner.batching import TrajectoryBatch
+from distrl.learner.context import Context, drain, publish, start_clock
 from distrl.learner.episodes import Episode
-from distrl.learner.freshness import EVERY, Freshness
 from distrl.learner.mismatch import MismatchProbe
-from distrl.learner.parts import Parts
+from distrl.learner.off_policy import EVERY, Freshness
 from distrl.learner.prefetch import Prefetcher
 from distrl.learner.ranks import num_ranks
 from distrl.learner.sum_tree import Indices
@@ -58,11 +58,11 @@ class Skipped:
         names = list(dict.fromkeys(ids))
         self._row.append(names)
         _log.warning(
-            "a batch is skipped: its loss or gradient is not finite; trajectories %s", ", ".join(names)
+            "skipping a batch: its loss or gradient is not finite; trajectories %s", ", ".join(names)
         )
         if len(self._row) >= MAX_SKIPPED:
             names = [name for name, _ in Counter(name for row in self._row for name in row).most_common()]
-            more = f" and {len(names) - 10} more, which the log names" if len(names) > 10 else ""
+            more = f" and {len(names) - 10} more, see the log" if len(names) > 10 else ""
             raise NotFinite(
                 f"Losses or gradients were not finite in {MAX_SKIPPED} batches in a row, of the trajectories "
                 f"{', '.join(names[:10])}{more}.",
@@ -80,78 +80,71 @@ class Request:
 
 
 class Updates:
-    """Makes updates as episodes come in; used by the training thread."""
+    """Makes updates as episodes arrive; used by the training thread."""
 
-    def __init__(self, parts: Parts, unix_time: Callable[[], float] = time.time) -> None:
-        self.parts, self._unix_time = parts, unix_time
-        self._freshness, self._mismatch = Freshness(), MismatchProbe(parts)
-        self._config = parts.config.learner
-        self._quarantine = parts.ingest.quarantine
+    def __init__(self, context: Context, unix_time: Callable[[], float] = time.time) -> None:
+        self._context, self._unix_time = context, unix_time
+        self._freshness, self._mismatch = Freshness(), MismatchProbe(context)
+        self._config = context.config.learner
+        self._quarantine = context.ingest.quarantine
         self.skipped = Skipped()
         self._prefetcher: Prefetcher[Request, TrajectoryBatch] = Prefetcher(
             lambda request: self._build(request.episodes, request.weights)
         )
-        self._requests: deque[Request] = deque()  # those that the prefetcher has not answered yet
+        self._requests: deque[Request] = deque()  # those whose batches were not fetched yet
         # Of each update, seconds: since the end of the one before; of these without episodes, and a batch.
         self._recent: deque[tuple[float, float, float]] = deque(maxlen=50)
-        self._last_end, self._idle_s = parts.clock(), 0.0
+        self._last_end, self._idle_s = context.clock.now(), 0.0
 
     def owed(self) -> float:
         """Updates that the episodes so far pay for and that have not been made; none from an empty replay."""
-        if not len(self.parts.replay):
-            return 0.0
-        return self.parts.scheduler.updates_due() - self.parts.progress.updates
+        context = self._context
+        return context.scheduler.updates_due() - context.progress.updates if len(context.replay) else 0.0
 
     def wait(self, timeout_s: float) -> None:
         """Waits for episodes that pay for an update; counted in `time/wait_for_episodes`."""
-        start = self.parts.clock()
-        self.parts.drain(timeout_s)
-        self._idle_s += self.parts.clock() - start
+        start = self._context.clock.now()
+        drain(self._context, timeout_s)
+        self._idle_s += self._context.clock.now() - start
 
     def make(self) -> None:
         """One update and what belongs to it. With `updates_enabled` off, all but the learning.
 
-        None is made on a batch that is skipped, or if trajectories turn out to be unusable; then it is still
+        No update is made if a batch is skipped, or if trajectories turn out to be unusable; then it is still
         owed.
         """
-        parts, config = self.parts, self._config
-        parts.start_clock()
-        start, waited = parts.clock(), self._prefetcher.waited_s
+        context, config, progress = self._context, self._config, self._context.progress
+        start_clock(context)
+        start, waited = context.clock.now(), self._prefetcher.waited_s
         mismatch = self._measure_mismatch()
-        if not config.value_recompute and parts.engine.algorithm.has_critic:
-            self._note_values()
+        if not config.value_recompute and context.train_step.algorithm.has_critic:
+            self._keep_values()
         if (drawn := self._next_batch()) is None:
             return
         batch, request = drawn
-        staleness = (parts.publisher.version - batch.oldest_version).numpy()
-        if (result := self._learn(batch, request)) is None:
+        staleness = (context.publisher.version - batch.oldest_version).numpy()
+        result = self._guarded("update", request.episodes, partial(self._train, batch))
+        if result is None:
             return
         result.metrics.update(mismatch)
         result.metrics["off_policy/stale_fraction"] = float((staleness > config.max_staleness).mean())
         self._freshness.trained(staleness, _numpy(batch.success), result.steps)
-        parts.replay.update(request.entries, _numpy(result.priorities))
-        parts.progress.updates += 1
-        parts.scheduler.set_updates(parts.progress.updates)
-        is_prioritised = config.replay.priority != "uniform"
-        if is_prioritised and parts.progress.updates % config.replay.refresh_every == 0:
+        context.replay.update(request.entries, _numpy(result.priorities))
+        progress.updates += 1
+        context.scheduler.set_updates(progress.updates)
+        if config.replay.priority != "uniform" and progress.updates % config.replay.refresh_every == 0:
             self._refresh()
-        if parts.progress.updates % config.publish_every == 0 and config.updates_enabled:
-            parts.publish()
+        if progress.updates % config.publish_every == 0 and config.updates_enabled:
+            publish(context)
         self._write(result.metrics, staleness, start, self._prefetcher.waited_s - waited)
         if self._freshness.num_updates >= EVERY:
             self.write_freshness()
 
-    def _learn(self, batch: TrajectoryBatch, request: Request) -> Evaluation | None:
-        """The update of a batch; None if there was none."""
-        engine = self.parts.engine
-
-        def update() -> tuple[Evaluation | None]:
-            is_learning = self._config.updates_enabled
-            return (engine.update(batch, self._progress()) if is_learning else self._measured(batch),)
-
-        if (done := self._guarded("update", request.episodes, update)) is None:
-            return None
-        (result,) = done
+    def _train(self, batch: TrajectoryBatch) -> Loss | None:
+        """The update of `batch`; None if it is skipped because a loss or a gradient is not finite."""
+        if not self._config.updates_enabled:
+            return self._measured(batch)
+        result = self._context.train_step.update(batch, self._progress())
         self.skipped.note(batch.ids, is_skipped=result is None)
         return result
 
@@ -162,7 +155,7 @@ class Updates:
             The loss; None if no trajectory can be used.
         """
         while (batch := self.uniform_batch()) is not None:
-            episodes, fit = self._episodes(batch.ids), partial(self.parts.engine.fit_critic, batch)
+            episodes, fit = self._episodes(batch.ids), partial(self._context.train_step.fit_critic, batch)
             if (loss := self._guarded("critic update", episodes, fit)) is not None:
                 self.skipped.note(batch.ids, is_skipped=not math.isfinite(loss))
                 return loss
@@ -183,11 +176,11 @@ class Updates:
                 self._drop_unusable(episodes, self._measure, error)
                 return None
 
-    def _measure(self, episodes: Sequence[Episode]) -> Evaluation:
-        return self._measured(self.parts.batcher.trajectories(episodes))
+    def _measure(self, episodes: Sequence[Episode]) -> Loss:
+        return self._measured(self._context.batcher.trajectories(episodes))
 
-    def _measured(self, batch: TrajectoryBatch) -> Evaluation:
-        result = self.parts.engine.measure(batch)
+    def _measured(self, batch: TrajectoryBatch) -> Loss:
+        result = self._context.train_step.measure(batch)
         if not bool(result.priorities.isfinite().all()):
             raise PolicyError("The scores are not finite.", "Lower learner.optim.lr.")
         return result
@@ -196,65 +189,76 @@ class Updates:
         """The `mismatch/*` metrics, if it is time for them."""
         if not self._mismatch.is_due:
             return {}
-        arrived = self.parts.ingest.take_arrived()
+        arrived = self._context.ingest.take_arrived()
         return self._guarded("scoring", arrived, lambda: self._mismatch.measure(arrived)) or {}
 
-    def _note_values(self) -> None:
-        """Gives the episodes that came in their values, see `old_values`."""
-        episodes, size = self.parts.ingest.episodes, self._config.batch_trajectories
-        note = partial(old_values.note, episodes, self.parts.engine, self.parts.batcher, size)
-        while new := [episode for episode in episodes.values() if not episode.values]:
-            if self._guarded("scoring", new, note) is not None:
-                return
+    def _keep_values(self) -> None:
+        """For `value_recompute: false`: gives episodes without values those of the present critic."""
+        episodes = self._context.ingest.episodes
+        # In order of arrival: those without values come last, so that this takes no time for the others.
+        while new := list(takewhile(lambda episode: not episode.values, reversed(episodes.values())))[::-1]:
+            some = new[: self._config.batch_trajectories]
+            self._guarded("scoring", some, partial(self._score, some))
+
+    def _score(self, some: Sequence[Episode]) -> None:
+        """Replaces these episodes by ones with values."""
+        batch = self._context.batcher.trajectories(some)
+        values = self._context.train_step.values(batch)
+        flat, bootstrap = values.baseline.tolist(), values.bootstrap.tolist()
+        for episode, first, last, after in zip(
+            some, batch.first.tolist(), batch.last.tolist(), bootstrap, strict=True
+        ):
+            kept = (*flat[first : last + 1], after)
+            self._context.ingest.episodes[episode.id] = replace(episode, values=kept)
 
     def _build(self, episodes: Sequence[Episode], weights: list[float] | None = None) -> TrajectoryBatch:
         with self._quarantine.working("batching", [episode.id for episode in episodes]):
             try:
-                return self.parts.batcher.trajectories(episodes, weights)
+                return self._context.batcher.trajectories(episodes, weights)
             except DistrlError:
                 raise
             except Exception as error:
-                # The training thread finds out of which trajectory: `_drop_unusable`.
-                raise PolicyError(f"A batch cannot be built: {type(error).__name__}: {error}.") from error
+                # The training thread finds out which trajectory is to blame: `_drop_unusable`.
+                raise PolicyError(f"A batch could not be built: {type(error).__name__}: {error}.") from error
 
     def _drop_unusable(
         self, episodes: Sequence[Episode], attempt: Callable[[Sequence[Episode]], object], error: Exception
     ) -> None:
         """Quarantines those with which `attempt` fails alone too; raises `error` if there are none."""
-        may_all_fail = attempt == self.parts.batcher.trajectories
+        may_all_fail = attempt == self._context.batcher.trajectories
         names = self._quarantine.blame(episodes, lambda one: attempt([one]), error, may_all_fail)
-        self.parts.ingest.drop(names)
+        self._context.ingest.drop(names)
 
     def _usable_batch(self, ids: Sequence[str]) -> TrajectoryBatch | None:
         """A batch of these; None if none of them can be used."""
-        while ids := [name for name in ids if name in self.parts.ingest.episodes]:
+        while ids := [name for name in ids if name in self._context.ingest.episodes]:
             episodes = self._episodes(ids)
             try:
                 return self._build(episodes)
             except (PolicyError, NotStored) as error:
-                self._drop_unusable(episodes, self.parts.batcher.trajectories, error)
+                self._drop_unusable(episodes, self._context.batcher.trajectories, error)
         return None
 
     def _progress(self) -> float:
         """The share of the run that is over: of its episodes or its time limit, whichever is more."""
-        episodes = self.parts.scheduler.accounted(Purpose.TRAIN) / self._config.episodes
-        return min(1.0, max(episodes, self.parts.time_share()))
+        episodes = self._context.scheduler.accounted(Purpose.TRAIN) / self._config.episodes
+        return min(1.0, max(episodes, self._context.clock.share()))
 
     def uniform_batch(self) -> TrajectoryBatch | None:
         """A batch of trajectories drawn uniformly, without touching priorities; None if none can be used."""
-        ids = self.parts.replay.ids
+        ids = self._context.replay.ids
         count = min(len(ids), self._config.batch_trajectories)
-        chosen = self.parts.rng.choice(len(ids), size=count, replace=False)
+        chosen = self._context.rng.choice(len(ids), size=count, replace=False)
         return self._usable_batch([ids[i] for i in chosen])
 
     def write_freshness(self) -> None:
-        """Writes what is known of the age of what the updates since the last time used; see `Freshness`."""
-        parts = self.parts
+        """Writes the age of the data that the updates since the last time used; see `Freshness`."""
+        context = self._context
         if self._freshness.num_updates:
             metrics, histograms = self._freshness.take(
-                parts.ingest.episodes.values(), parts.publisher.version, self._unix_time()
+                context.ingest.episodes.values(), context.publisher.version, self._unix_time()
             )
-            parts.metrics.write(parts.progress.updates, metrics, histograms)
+            context.report.writer.write(context.progress.updates, metrics, histograms)
 
     def close(self) -> None:
         """Ends the prefetch thread."""
@@ -267,14 +271,14 @@ class Updates:
         """
         while True:
             if self._prefetcher.num_pending == 0:
-                if not len(self.parts.replay):
+                if not len(self._context.replay):
                     return None
                 self._submit()
             request = self._requests.popleft()
             try:
                 batch = self._prefetcher.get()
             except (PolicyError, NotStored) as error:
-                self._drop_unusable(request.episodes, self.parts.batcher.trajectories, error)
+                self._drop_unusable(request.episodes, self._context.batcher.trajectories, error)
                 continue
             if any(episode.id in self._quarantine.ids for episode in request.episodes):
                 continue  # it was drawn before one of them was quarantined
@@ -287,7 +291,7 @@ class Updates:
         self._prefetcher.submit(self._requests[-1])
 
     def _draw(self) -> Request:
-        replay, config = self.parts.replay, self._config
+        replay, config = self._context.replay, self._config
         draw = replay.sample(config.batch_trajectories)
         episodes = self._episodes(replay.names(draw.entries))
         self._freshness.drawn(episodes, self._unix_time())
@@ -298,11 +302,11 @@ class Updates:
         return Request(episodes, draw.entries, weights)
 
     def _episodes(self, ids: Sequence[str]) -> list[Episode]:
-        return [self.parts.ingest.episodes[name] for name in ids]
+        return [self._context.ingest.episodes[name] for name in ids]
 
     def _refresh(self) -> None:
         """Renews the priorities of a slice of the buffer with the newest policy."""
-        replay = self.parts.replay
+        replay = self._context.replay
         entries = replay.refresh_slice()
         if len(entries):
             episodes = self._episodes(replay.names(entries))
@@ -313,26 +317,26 @@ class Updates:
     def _write(
         self, metrics: dict[str, float], staleness: NDArray[np.int64], start: float, waited_s: float
     ) -> None:
-        parts = self.parts
-        now = parts.clock()
+        context = self._context
+        now = context.clock.now()
         self._recent.append((now - self._last_end, self._idle_s, waited_s))
         self._last_end, self._idle_s = now, 0.0
         total, idle_s, unready_s = (sum(part) for part in zip(*self._recent, strict=True))
-        parts.write_metrics(
+        context.report.write(
             {
                 **metrics,
-                **parts.ingest.metrics(),
+                **context.ingest.metrics(),
                 "batch/skipped": float(self.skipped.count),
-                **parts.replay.metrics(),
-                **parts.scheduler.metrics(),
+                **context.replay.metrics(),
+                **context.scheduler.metrics(),
                 "off_policy/staleness_mean": float(staleness.mean()),
                 "off_policy/staleness_max": float(staleness.max()),
                 "time/update_s": now - start,
                 "time/wait_for_episodes": idle_s / total if total > 0 else 0.0,
                 "time/wait_for_batch": unready_s / total if total > 0 else 0.0,
-                "time/elapsed_s": parts.elapsed_s(),
-                "time/online_s": parts.online_s(),
-                "versions": float(parts.publisher.version),
+                "time/elapsed_s": context.clock.elapsed_s(),
+                "time/online_s": context.clock.online_s(),
+                "versions": float(context.publisher.version),
             }
         )
 

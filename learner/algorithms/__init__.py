@@ -1,38 +1,49 @@
-"""Algorithms by name, as in `learner.algorithm` of the configuration."""
+"""Objectives by the `kind` of `learner.algorithm`; a class of your own is named by its import path."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
+
+from pydantic import ValidationError
 
 from distrl.configs.algorithms import CustomConfig
 from distrl.configs.schema import LearnerConfig
+from distrl.core.errors import ConfigError
 from distrl.core.importing import import_object
-from distrl.learner.algorithms.aride import Aride
 from distrl.learner.algorithms.base import Algorithm
-from distrl.learner.algorithms.bc import Cloning
-from distrl.learner.algorithms.digirl import Digirl
-from distrl.learner.algorithms.gipo import Gipo
-from distrl.learner.algorithms.grpo import Grpo
-from distrl.learner.algorithms.ppo import Ppo
-from distrl.learner.algorithms.vtrace import Vtrace
 
-ALGORITHMS: dict[str, Callable[[Any, LearnerConfig], Algorithm]] = {
-    "aride": lambda own, config: Aride(own, config.value_recompute, config.max_new_tokens, config.mismatch),
-    "digirl": lambda own, config: Digirl(own, config.value_recompute),
-    "ppo": lambda own, config: Ppo(own, config.value_recompute, config.mismatch),
-    "gipo": lambda own, config: Gipo(own, config.value_recompute, config.mismatch),
-    "grpo": lambda own, config: Grpo(own, config.mismatch),
-    "vtrace": lambda own, config: Vtrace(own, config.value_recompute, config.mismatch),
-    "bc": lambda own, config: Cloning(own, is_filtered=False),
-    "filtered-bc": lambda own, config: Cloning(own, is_filtered=True),
+ALGORITHMS = {
+    "aride": "distrl.learner.algorithms.aride:Aride",
+    "digirl": "distrl.learner.algorithms.digirl:Digirl",
+    "ppo": "distrl.learner.algorithms.ppo:Ppo",
+    "gipo": "distrl.learner.algorithms.gipo:Gipo",
+    "grpo": "distrl.learner.algorithms.grpo:Grpo",
+    "vtrace": "distrl.learner.algorithms.vtrace:Vtrace",
+    "bc": "distrl.learner.algorithms.bc:Cloning",
+    "filtered-bc": "distrl.learner.algorithms.bc:FilteredCloning",
 }
 
 
-def build_algorithm(config: LearnerConfig) -> Algorithm:
-    """The objective that `config.algorithm` names."""
-    own = config.algorithm
-    if isinstance(own, CustomConfig):
-        made: Algorithm = import_object(own.import_path)(**own.options)
-        return made
-    return ALGORITHMS[own.kind](own, config)
+def build_algorithm(learner: LearnerConfig) -> Algorithm[Any]:
+    """The objective that `learner.algorithm` names.
+
+    Raises:
+        ConfigError: `import_path` does not name an objective, or `options` do not fit it.
+    """
+    section = learner.algorithm
+    if not isinstance(section, CustomConfig):
+        built: Algorithm[Any] = import_object(ALGORITHMS[section.kind])(section, learner)
+        return built
+    objective = import_object(section.import_path)
+    if not (isinstance(objective, type) and issubclass(objective, Algorithm)):
+        raise ConfigError(
+            f"learner.algorithm.import_path: {section.import_path} is not an objective.",
+            "Name a subclass of distrl.learner.algorithms.base.Algorithm.",
+        )
+    try:
+        options = objective.options.model_validate(section.options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in ("learner.algorithm.options", *first["loc"]))
+        raise ConfigError(f"`{key}`: {first['msg']}.", f"See {section.import_path}.options.") from error
+    return objective(options, learner)

@@ -16,37 +16,51 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import ActorCriticConfig
-from distrl.configs.mismatch import MismatchConfig
+from distrl.configs.schema import LearnerConfig
 from distrl.core.policies.base import Critic, Policy, States
 from distrl.learner import losses
-from distrl.learner.algorithms import shared
-from distrl.learner.algorithms.base import Algorithm, Evaluation
-from distrl.learner.algorithms.outputs import Finals, Outputs, Rows
-from distrl.learner.algorithms.shared import Pass, Term
-from distrl.learner.algorithms.values import Values, state_values
+from distrl.learner.algorithms.base import (
+    Algorithm,
+    Inputs,
+    Loss,
+    NetworkOutputs,
+    PolicyTerm,
+    Scored,
+    complete_loss,
+    score,
+)
 from distrl.learner.batching import TrajectoryBatch
-from distrl.learner.bounds import NO_BOUND
 from distrl.learner.returns import RETURNS, Returns, Rollout
 
 C = TypeVar("C", bound=ActorCriticConfig)
 Estimator = Callable[[Rollout, Tensor, Tensor], Returns]
 """From a rollout, [B, T] baselines and [B, T] ratios of whole actions to returns."""
 
-
 TRACES = ("retrace", "vtrace")
 """The returns of `RETURNS` whose traces ratios cut."""
 
 
-def named_returns(name: str, gamma: float, lam: float) -> Estimator:
-    """The estimator of `RETURNS` that `name` names, which reads state values from the rollout."""
-    compute = RETURNS[name]
-    return lambda rollout, baseline, ratios: compute(rollout, ratios, gamma, lam)
+@dataclass(frozen=True)
+class Values:
+    """Of N steps in B trajectories; all but `logits` without gradients, and as probabilities.
+
+    Attributes:
+        logits: [N] what is fitted to the returns' targets, V(s_t) or Q(s_t, a_t), with gradients.
+        taken: [N] what TD errors subtract: V(s_t) or Q(s_t, a_t).
+        baseline: [N] V(s_t) or E_{a~π} Q(s_t, a).
+        bootstrap: [B] the baseline of the state after a cut, 0 where the episode ended by itself.
+    """
+
+    logits: Tensor
+    taken: Tensor
+    baseline: Tensor
+    bootstrap: Tensor
 
 
 @dataclass(frozen=True)
@@ -66,116 +80,131 @@ class Estimates:
     advantages: Tensor
 
 
-class ActorCritic(Algorithm, Generic[C]):
+class ActorCritic(Algorithm[C]):
     """L_π = policy term − β·entropy + λ_inv·validity; L_V = BCE(V) + c·BCE(V_traj).
 
-    Args:
-        config: The objective's section.
-        estimator: Its returns.
-        recompute: Whether advantages are taken from values by the newest critic, or from those that were
-            kept when each episode came in.
-        bound: What bounds single ratios.
+    A subclass has `policy_term`, and `estimator` if its options have no `returns`.
     """
 
     has_critic = True
-    has_traces = False
-    """Whether ratios cut the traces of its returns."""
 
-    def __init__(
-        self, config: C, estimator: Estimator, recompute: bool = True, bound: MismatchConfig = NO_BOUND
-    ) -> None:
-        self.config, self._estimator, self._recompute = config, estimator, recompute
-        self.bound = bound
+    def __init__(self, config: C, learner: LearnerConfig) -> None:
+        super().__init__(config, learner)
+        self._recompute = learner.value_recompute
 
-    def read(
-        self, policy: Policy, critic: Critic, rows: Rows, is_scored: bool = True, is_drawn: bool = True
-    ) -> Outputs:
-        """See `Algorithm.read`: log-probabilities, entropies and values."""
-        scores = shared.score(policy, rows.steps) if is_scored else None
-        states = policy.states(rows.steps.prompts) if scores is None else scores.states
-        values = self.read_values(critic, states, rows)
-        at = rows.asked.nonzero().squeeze(1)
+    @property
+    def returns(self) -> str:
+        """Which of `RETURNS` gives the advantages."""
+        return str(getattr(self.config, "returns", "retrace"))
+
+    def estimator(self, rollout: Rollout, baseline: Tensor, ratios: Tensor) -> Returns:
+        """The returns of a rollout.
+
+        Args:
+            baseline: [B, T] V(s_t), or E_{a~π} Q(s_t, a).
+            ratios: [B, T] ρ_t of whole actions.
+        """
+        return RETURNS[self.returns](rollout, ratios, self.config.gamma, self.config.lam)
+
+    def forward(self, policy: Policy, critic: Critic, inputs: Inputs) -> NetworkOutputs:
+        """See `Algorithm.forward`: log-probabilities, entropies and values."""
+        scores = score(policy, inputs.steps) if inputs.with_logprobs else None
+        states = policy.states(inputs.steps.prompts) if scores is None else scores.states
+        values = self.step_values(critic, states, inputs)
+        at = inputs.at_trajectory_value.nonzero().squeeze(1)
         trajectory = values.new_zeros(len(values))
         if len(at):
-            trajectory = trajectory.index_put((at,), self.read_trajectory(critic, states, rows, at))
-        return Outputs(
+            read = self.trajectory_values(critic, states, inputs, at)
+            trajectory = trajectory.index_put((at,), read)
+        return NetworkOutputs(
             logprobs=None if scores is None else scores.logprobs,
             entropy=None if scores is None else scores.entropy,
             values=values,
             trajectory=trajectory,
-            expected=self.read_expected(policy, critic, states, rows) if is_drawn else None,
+            expected=self.expected_values(policy, critic, states, inputs) if inputs.with_expected else None,
         )
 
-    def read_values(self, critic: Critic, states: States, rows: Rows) -> Tensor:
+    def step_values(self, critic: Critic, states: States, inputs: Inputs) -> Tensor:
         """[N] logits of what is fitted to the returns: V(s_t), unless an objective has others."""
-        return critic.values(states, rows.times)
+        return critic.values(states, inputs.times)
 
-    def read_expected(self, policy: Policy, critic: Critic, states: States, rows: Rows) -> Tensor | None:
+    def expected_values(
+        self, policy: Policy, critic: Critic, states: States, inputs: Inputs
+    ) -> Tensor | None:
         """[N] expectations over the policy's actions, where an objective has values of actions."""
         return None
 
-    def read_trajectory(self, critic: Critic, states: States, rows: Rows, at: Tensor) -> Tensor:
+    def trajectory_values(self, critic: Critic, states: States, inputs: Inputs, at: Tensor) -> Tensor:
         """[n] logits of V_traj(s_{H−1}, a_{H−1}) (DistRL eq. 3) at the steps `at`, [n] int64."""
-        steps = rows.steps
+        steps = inputs.steps
         return critic.trajectory_values(
-            states[at], rows.times[at], steps.completions[at], steps.token_mask[at]
+            states[at], inputs.times[at], steps.completions[at], steps.token_mask[at]
         )
 
     @torch.no_grad()
-    def read_final(self, policy: Policy, critic: Critic, finals: Finals) -> Tensor:
-        """See `Algorithm.read_final`: by the newest critic."""
-        return critic.values(policy.states(finals.steps.prompts), finals.times).sigmoid()
+    def final_values(self, policy: Policy, critic: Critic, inputs: Inputs) -> Tensor:
+        """See `Algorithm.final_values`: by the newest critic."""
+        return critic.values(policy.states(inputs.steps.prompts), inputs.times).sigmoid()
 
-    def reads_final(self, batch: TrajectoryBatch, is_fitting: bool = False) -> bool:
-        """See `Algorithm.reads_final`: unless values are those of old."""
+    def needs_final_values(self, batch: TrajectoryBatch, is_fitting: bool = False) -> bool:
+        """See `Algorithm.needs_final_values`: unless kept values are used."""
         return self._recompute or is_fitting or batch.old_bootstrap is None
 
     @abstractmethod
-    def policy_term(self, batch: TrajectoryBatch, run: Pass, estimates: Estimates) -> Term:
+    def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
         """The objective's own term."""
 
-    def judge(self, batch: TrajectoryBatch, outputs: Outputs) -> Evaluation:
-        """See `Algorithm.judge`."""
+    def loss(self, batch: TrajectoryBatch, outputs: NetworkOutputs) -> Loss:
+        """See `Algorithm.loss`."""
         c = self.config
-        run = shared.pass_of(c, batch, outputs, self.bound)
-        estimates = self.estimate(batch, outputs, run.ratios.action)
-        term = self.policy_term(batch, run, estimates)
+        scored = Scored.of(c, batch, outputs)
+        estimates = self.estimate(batch, outputs, scored.ratios.action)
+        term = self.policy_term(batch, scored, estimates)
         failure = 1.0 - estimates.values.baseline if c.entropy_by_failure else 1.0
-        terms = shared.policy_terms(c, batch, run, term.loss, failure)
-        critic_terms = _critic_terms(batch, estimates)
-        steps = shared.step_stats(batch, run, term)
-        return Evaluation(
-            policy_loss=shared.policy_loss(c, terms),
-            critic_loss=critic_terms["value"] + c.trajectory_loss * critic_terms["trajectory"],
-            priorities=shared.priorities(batch, estimates.returns.td_errors.abs(), run),
-            metrics={
-                **{f"loss/{name}": float(loss.detach()) for name, loss in (terms | critic_terms).items()},
-                **shared.policy_metrics(batch, run, steps),
-                **(_trace_metrics(run.ratios.action) if self.has_traces else {}),
-                **_value_metrics(batch, estimates),
-                **term.metrics,
-            },
-            steps=steps,
-        )
+        surprise, advantages = estimates.returns.td_errors.abs(), batch.flat(estimates.advantages)
+        result = complete_loss(c, batch, scored, term, surprise, advantages, failure)
+        value, trajectory = _critic_terms(batch, estimates)
+        result.critic_loss = value + c.trajectory_loss * trajectory
+        right = (estimates.trajectory.detach() > 0) == (batch.success > 0.5)
+        result.metrics |= {
+            "loss/value": float(value.detach()),
+            "loss/trajectory": float(trajectory.detach()),
+            "value/mean": float(estimates.values.baseline.mean()),
+            "value/trajectory_accuracy": float(right.float().mean()),
+        }
+        if self.returns in TRACES:
+            cut = (scored.ratios.action < 1.0).float().mean()
+            result.metrics["off_policy/trace_cut_fraction"] = float(cut)
+        return result
 
-    def judge_critic(self, batch: TrajectoryBatch, outputs: Outputs) -> Tensor:
-        """See `Algorithm.judge_critic`. Values are those of the critic that is fitted."""
+    def critic_loss(self, batch: TrajectoryBatch, outputs: NetworkOutputs) -> Tensor:
+        """See `Algorithm.critic_loss`. Values are those of the critic that is fitted."""
         ones = torch.ones(len(batch.steps), device=batch.mask.device)
-        terms = _critic_terms(batch, self.estimate(batch, outputs, ones, recompute=True))
-        return terms["value"] + self.config.trajectory_loss * terms["trajectory"]
+        value, trajectory = _critic_terms(batch, self.estimate(batch, outputs, ones, recompute=True))
+        return value + self.config.trajectory_loss * trajectory
 
-    def values(self, batch: TrajectoryBatch, outputs: Outputs, recompute: bool) -> Values:
-        """The values that advantages are taken from; of states, unless an objective has others."""
-        return state_values(batch, outputs, recompute)
+    def values(self, batch: TrajectoryBatch, outputs: NetworkOutputs, recompute: bool) -> Values:
+        """The values that advantages are taken from: V(s_t) by the newest critic.
+
+        Recomputation is AcceRL's (§3.3, eq. 3). Without `recompute` they are those of the critic when each
+        episode was ingested.
+        """
+        assert outputs.values is not None
+        if not recompute:
+            assert batch.old_values is not None, "values were not kept"
+            assert batch.old_bootstrap is not None
+            return Values(outputs.values, batch.old_values, batch.old_values, batch.old_bootstrap)
+        probability = outputs.values.detach().sigmoid()
+        return Values(outputs.values, probability, probability, bootstrap(batch, outputs))
 
     def estimate(
-        self, batch: TrajectoryBatch, outputs: Outputs, rho: Tensor, recompute: bool | None = None
+        self, batch: TrajectoryBatch, outputs: NetworkOutputs, rho: Tensor, recompute: bool | None = None
     ) -> Estimates:
         """Values, returns and advantages.
 
         Args:
             rho: [N] ρ_t of whole actions.
-            recompute: Instead of the objective's own setting.
+            recompute: Overrides `learner.value_recompute`.
         """
         values = self.values(batch, outputs, self._recompute if recompute is None else recompute)
         assert outputs.trajectory is not None
@@ -184,12 +213,12 @@ class ActorCritic(Algorithm, Generic[C]):
         zero = torch.zeros_like(taken)
         outcome = Rollout(batch.outcome, taken, values.bootstrap, batch.terminated, batch.mask)
         penalty = Rollout(batch.penalty, zero, zero[:, 0], batch.terminated, batch.mask)
-        returns = self._estimator(outcome, baseline, ratios)
+        returns = self.estimator(outcome, baseline, ratios)
         return Estimates(
             values=values,
-            trajectory=outputs.trajectory[self.asked(batch)],
+            trajectory=outputs.trajectory[self.value_index(batch)],
             returns=returns,
-            advantages=returns.advantages + self._estimator(penalty, zero, ratios).advantages,
+            advantages=returns.advantages + self.estimator(penalty, zero, ratios).advantages,
         )
 
     def normalised(self, batch: TrajectoryBatch, advantages: Tensor) -> Tensor:
@@ -200,24 +229,19 @@ class ActorCritic(Algorithm, Generic[C]):
         return batch.flat(losses.weigh_negative(normal, c.negative_weight))
 
 
-def _critic_terms(batch: TrajectoryBatch, estimates: Estimates) -> dict[str, Tensor]:
+def bootstrap(batch: TrajectoryBatch, outputs: NetworkOutputs) -> Tensor:
+    """[B] the value of the state after a cut, 0 where the episode ended by itself."""
+    found = torch.zeros_like(batch.success)
+    if batch.final_prompts is not None:
+        assert outputs.final is not None
+        found[batch.final_row] = outputs.final.to(found.dtype)
+    return found
+
+
+def _critic_terms(batch: TrajectoryBatch, estimates: Estimates) -> tuple[Tensor, Tensor]:
+    """The losses of V (or Q), and of V_traj."""
     weights, targets = batch.weights, batch.flat(estimates.returns.targets)
-    return {
-        "value": losses.critic_bce(estimates.values.logits, targets, weights[batch.row], batch.num_steps),
-        "trajectory": losses.critic_bce(estimates.trajectory, batch.success, weights, batch.num_trajectories),
-    }
-
-
-def _trace_metrics(rho: Tensor) -> dict[str, float]:
-    return {"off_policy/trace_cut_fraction": float((rho < 1.0).float().mean())}
-
-
-def _value_metrics(batch: TrajectoryBatch, estimates: Estimates) -> dict[str, float]:
-    a = batch.flat(estimates.advantages)
-    right = (estimates.trajectory.detach() > 0) == (batch.success > 0.5)
-    return {
-        "value/mean": float(estimates.values.baseline.mean()),
-        "value/trajectory_accuracy": float(right.float().mean()),
-        "advantage/mean": float(a.mean()),
-        "advantage/std": float(a.std(unbiased=False)),
-    }
+    return (
+        losses.critic_bce(estimates.values.logits, targets, weights[batch.row], batch.num_steps),
+        losses.critic_bce(estimates.trajectory, batch.success, weights, batch.num_trajectories),
+    )

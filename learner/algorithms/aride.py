@@ -15,110 +15,97 @@ import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import ArideConfig
-from distrl.configs.mismatch import MismatchConfig
-from distrl.core.policies.base import Critic, Policy, States
+from distrl.configs.schema import LearnerConfig
+from distrl.core.policies.base import Critic, Generated, Policy, States
+from distrl.core.types import Sampling
 from distrl.learner import losses
-from distrl.learner.algorithms.actor_critic import TRACES, ActorCritic, Estimates, Estimator, named_returns
-from distrl.learner.algorithms.outputs import Finals, Outputs, Rows
-from distrl.learner.algorithms.shared import Pass, Term
-from distrl.learner.algorithms.values import Values, action_values, expected_value
+from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates, Values, bootstrap
+from distrl.learner.algorithms.base import Inputs, NetworkOutputs, PolicyTerm, Scored
 from distrl.learner.batching import TrajectoryBatch
-from distrl.learner.bounds import NO_BOUND
-from distrl.learner.returns import retrace_q
+from distrl.learner.returns import Returns, Rollout, retrace_q
 
 
 class Aride(ActorCritic[ArideConfig]):
-    """The policy gradient, weighed by ratios and Retrace's advantages.
+    """The policy gradient, weighed by ratios and Retrace's advantages."""
 
-    Args:
-        max_tokens: The longest action that a Q critic draws from the policy.
-    """
+    options = ArideConfig
 
-    def __init__(
-        self,
-        config: ArideConfig,
-        recompute: bool = True,
-        max_tokens: int = 32,
-        bound: MismatchConfig = NO_BOUND,
-    ) -> None:
-        super().__init__(config, _estimator(config), recompute, bound)
-        self.has_traces = config.returns in TRACES
-        self.draws = config.critic == "q"
-        self._max_tokens = max_tokens
+    def __init__(self, config: ArideConfig, learner: LearnerConfig) -> None:
+        super().__init__(config, learner)
+        self.draws = self._has_q = config.critic == "q"
+        self._max_tokens = learner.max_new_tokens
 
-    def read_values(self, critic: Critic, states: States, rows: Rows) -> Tensor:
+    def estimator(self, rollout: Rollout, baseline: Tensor, ratios: Tensor) -> Returns:
+        """Of state values as `returns` says, or Retrace of action values."""
+        c = self.config
+        if not self._has_q:
+            return super().estimator(rollout, baseline, ratios)
+        return retrace_q(rollout, baseline, ratios, c.gamma, c.lam, c.q_next == "sampled")
+
+    def step_values(self, critic: Critic, states: States, inputs: Inputs) -> Tensor:
         """Of states, or of actions with `critic: q`."""
-        if self.config.critic == "v":
-            return super().read_values(critic, states, rows)
-        return critic.action_values(states, rows.times, rows.steps.completions, rows.steps.token_mask)
-
-    def read_expected(self, policy: Policy, critic: Critic, states: States, rows: Rows) -> Tensor | None:
-        """E_{a~π} Q(s_t, a) with `critic: q`."""
-        if self.config.critic == "v":
-            return None
-        c, steps = self.config, rows.steps
-        return expected_value(
-            policy,
-            critic,
-            steps.prompts,
-            states,
-            rows.times,
-            steps.temperature,
-            c.q_samples,
-            self._max_tokens,
-        )
+        if not self._has_q:
+            return super().step_values(critic, states, inputs)
+        return critic.action_values(states, inputs.times, inputs.steps.completions, inputs.steps.token_mask)
 
     @torch.no_grad()
-    def read_final(self, policy: Policy, critic: Critic, finals: Finals) -> Tensor:
+    def expected_values(
+        self, policy: Policy, critic: Critic, states: States, inputs: Inputs
+    ) -> Tensor | None:
+        """With `critic: q` E_{a~π} Q(s_t, a), as the mean over `q_samples` actions of the policy."""
+        if not self._has_q:
+            return None
+        temperatures = inputs.steps.temperature.tolist()
+        sampling = [Sampling(temperature=t or 1.0, max_new_tokens=self._max_tokens) for t in temperatures]
+        draws = []
+        for _ in range(self.config.q_samples):
+            generated = policy.generate(inputs.steps.prompts, sampling)
+            completions, mask = _padded(generated, inputs.times.device)
+            draws.append(critic.action_values(states, inputs.times, completions, mask).sigmoid())
+        return torch.stack(draws).mean(dim=0)
+
+    @torch.no_grad()
+    def final_values(self, policy: Policy, critic: Critic, inputs: Inputs) -> Tensor:
         """V of the state, or E_{a~π} Q with `critic: q`."""
-        if self.config.critic == "v":
-            return super().read_final(policy, critic, finals)
-        return expected_value(
-            policy,
-            critic,
-            finals.steps.prompts,
-            policy.states(finals.steps.prompts),
-            finals.times,
-            finals.steps.temperature,
-            self.config.q_samples,
-            self._max_tokens,
-        )
+        expected = self.expected_values(policy, critic, policy.states(inputs.steps.prompts), inputs)
+        return super().final_values(policy, critic, inputs) if expected is None else expected
 
-    def values(self, batch: TrajectoryBatch, outputs: Outputs, recompute: bool) -> Values:
+    def values(self, batch: TrajectoryBatch, outputs: NetworkOutputs, recompute: bool) -> Values:
         """Of states, or of actions with `critic: q`."""
-        if self.config.critic == "v":
+        if not self._has_q:
             return super().values(batch, outputs, recompute)
-        return action_values(batch, outputs)
+        assert outputs.values is not None
+        assert outputs.expected is not None
+        taken = outputs.values.detach().sigmoid()
+        return Values(outputs.values, taken, outputs.expected, bootstrap(batch, outputs))
 
-    def policy_term(self, batch: TrajectoryBatch, run: Pass, estimates: Estimates) -> Term:
+    def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
         """−E[ sg(min(ρ, ρ_max)) A log π ], with PPO's clip if asked for."""
         c = self.config
         advantages = self.normalised(batch, estimates.advantages)
         loss = losses.policy_gradient(
-            run.logprobs,
+            scored.logprobs,
             batch.steps.token_mask,
             advantages,
-            run.ratios,
-            run.weights,
+            scored.ratios,
+            scored.weights,
             c.rho_max,
             c.ratio_level,
             c.policy_clip,
             c.policy_clip_high,
             batch.num_steps,
-            run.kept,
         )
-        rho = run.ratios.at(c.ratio_level)
+        rho = scored.ratios.at(c.ratio_level)
         weighed = {"clipped_fraction": rho > c.rho_max}
         if c.policy_clip is not None:
             a = losses.per_action(advantages, rho)
             weighed["silenced_fraction"] = losses.is_beyond(rho, a, c.policy_clip, c.policy_clip_high)
-        return Term(loss, c.ratio_level, weighed)
+        return PolicyTerm(loss, c.ratio_level, weighed)
 
 
-def _estimator(config: ArideConfig) -> Estimator:
-    if config.critic == "v":
-        return named_returns(config.returns, config.gamma, config.lam)
-    is_sampled = config.q_next == "sampled"
-    return lambda rollout, baseline, ratios: retrace_q(
-        rollout, baseline, ratios, config.gamma, config.lam, is_sampled
-    )
+def _padded(generated: list[Generated], device: torch.device) -> tuple[Tensor, Tensor]:
+    """[N, L] tokens and which of them are real."""
+    length = max(len(one.token_ids) for one in generated)
+    tokens = [[*one.token_ids, *[0] * (length - len(one.token_ids))] for one in generated]
+    counts = torch.tensor([len(one.token_ids) for one in generated], device=device)
+    return torch.tensor(tokens, device=device), torch.arange(length, device=device) < counts[:, None]

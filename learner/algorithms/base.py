@@ -1,25 +1,146 @@
-"""What an algorithm is: questions to the networks, and from their answers two losses and statistics.
+"""What an objective is: a forward pass that collects what the networks say of each step, and a loss.
 
-Every loss is a sum over steps or trajectories divided by the count of the whole batch, so that the losses and
-gradients of the shares of several ranks add up to those of the whole (`TrajectoryBatch.whole`).
+    forward  Inputs → NetworkOutputs      step by step: each row depends on its own step only
+    loss     batch, NetworkOutputs → Loss  arithmetic on the whole batch
+
+Because rows are independent, the networks may see a batch in parts that fit into memory, while the loss
+always sees all of it (see `train_step`). Every loss is a sum over steps or trajectories divided by the
+count of the whole batch, so that the losses and gradients of the shares of several ranks add up to those of
+the whole.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import ClassVar, Generic, TypeVar
 
+import torch
 from torch import Tensor
 
-from distrl.core.policies.base import Critic, Policy
-from distrl.learner.algorithms.outputs import Finals, Outputs, Rows
-from distrl.learner.batching import TrajectoryBatch
+from distrl.configs.algorithms import ObjectiveConfig
+from distrl.configs.schema import LearnerConfig
+from distrl.core.policies.base import Critic, Policy, TokenScores
+from distrl.learner import losses, off_policy
+from distrl.learner.batching import StepBatch, TrajectoryBatch, trimmed
 from distrl.learner.off_policy import StepStats
+
+C = TypeVar("C", bound=ObjectiveConfig)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """N steps, and what is wanted of the networks about them.
+
+    Attributes:
+        steps: The steps. The states after a cut are steps whose actions have no tokens.
+        times: [N] int64, the step index t of each.
+        at_trajectory_value: [N] bool, the steps at which V_traj is read.
+        with_logprobs: Whether the policy scores the actions. The critic's warm-up needs no scores.
+        with_expected: Whether expectations over the policy's actions are computed. They have no gradients.
+    """
+
+    steps: StepBatch
+    times: Tensor
+    at_trajectory_value: Tensor
+    with_logprobs: bool = True
+    with_expected: bool = True
+
+    @classmethod
+    def of(cls, batch: TrajectoryBatch, value_index: Tensor, with_logprobs: bool = True) -> Inputs:
+        """All steps of `batch`; V_traj is read at `value_index`, [B] int64."""
+        marks = torch.zeros_like(batch.row, dtype=torch.bool)
+        marks[value_index] = True
+        return cls(batch.steps, batch.col, marks, with_logprobs)
+
+    @classmethod
+    def of_final_states(cls, batch: TrajectoryBatch) -> Inputs | None:
+        """The F states after a cut; None if every episode ended by itself."""
+        if batch.final_prompts is None:
+            return None
+        before = batch.steps[batch.last[batch.final_row]]
+        steps = replace(
+            before,
+            prompts=batch.final_prompts,
+            completions=before.completions[:, :0],
+            token_mask=before.token_mask[:, :0],
+            behaviour_logprobs=before.behaviour_logprobs[:, :0],
+            proximal_logprobs=None,
+        )
+        return cls(steps, batch.final_step, torch.zeros_like(batch.final_step, dtype=torch.bool))
+
+    def __getitem__(self, at: Tensor) -> Inputs:
+        """Some of the steps, without the padding that only others need; `at`: [n] int64."""
+        at = at.to(self.times.device)
+        marks = self.at_trajectory_value[at]
+        return replace(self, steps=trimmed(self.steps[at]), times=self.times[at], at_trajectory_value=marks)
+
+
+@dataclass(frozen=True)
+class NetworkOutputs:
+    """What the networks say of N steps, and of the F states after a cut; None where nothing was wanted.
+
+    Attributes:
+        logprobs, entropy: [N, L] of tokens, with the policy's gradients.
+        values: [N] logits of V(s_t) or Q(s_t, a_t), with the critic's gradients.
+        trajectory: [N] logits of V_traj where it is read, 0 elsewhere, with the critic's gradients.
+        expected: [N] E_{a~π} Q(s_t, a), no gradients.
+        final: [F] the value of the states after a cut, as a probability; no gradients.
+    """
+
+    logprobs: Tensor | None = None
+    entropy: Tensor | None = None
+    values: Tensor | None = None
+    trajectory: Tensor | None = None
+    expected: Tensor | None = None
+    final: Tensor | None = None
+
+    @property
+    def of_policy(self) -> list[Tensor | None]:
+        """The tensors with the policy's gradients."""
+        return [self.logprobs, self.entropy]
+
+    @property
+    def of_critic(self) -> list[Tensor | None]:
+        """The tensors with the critic's gradients."""
+        return [self.values, self.trajectory]
+
+    def leaves(self) -> NetworkOutputs:
+        """The same numbers as leaves of a new graph."""
+        names = ("logprobs", "entropy", "values", "trajectory")
+        given = {name: getattr(self, name) for name in names}
+        return replace(self, **{n: x.detach().requires_grad_() for n, x in given.items() if x is not None})
+
+    @classmethod
+    def join(
+        cls, parts: Sequence[tuple[Tensor, NetworkOutputs]], num_steps: int, num_tokens: int
+    ) -> NetworkOutputs:
+        """The outputs of all parts in their places; without `final`.
+
+        Args:
+            parts: Which steps, [n] int64, and what the networks say of them.
+            num_steps, num_tokens: N and L.
+        """
+        joined = {}
+        for item in fields(cls):
+            pieces = [(rows, getattr(outputs, item.name)) for rows, outputs in parts]
+            first = pieces[0][1]
+            if first is None:
+                continue
+            whole = first.new_zeros((num_steps, num_tokens) if first.dim() == 2 else (num_steps,))
+            for rows, piece in pieces:
+                if piece.dim() == 2:
+                    whole[rows, : piece.shape[1]] = piece
+                else:
+                    whole[rows] = piece
+            joined[item.name] = whole
+        return cls(**joined)
 
 
 @dataclass
-class Evaluation:
-    """One pass over a batch.
+class Loss:
+    """The losses of a batch, and statistics.
 
     Attributes:
         policy_loss: Scalar; its gradients reach the policy only.
@@ -27,7 +148,7 @@ class Evaluation:
         priorities: [B, 3] DPER's raw components: mean |δ|, mean min(ρ, 1), mean entropy. No gradients.
             Without a critic, the absolute advantage takes the place of |δ|.
         metrics: Numbers by metric name: means over the batch's steps, unless the name is listed in
-            `minibatches`.
+            `train_step`.
         steps: How far off-policy each step was; `metrics` has the `off_policy/*` of them.
     """
 
@@ -38,60 +159,196 @@ class Evaluation:
     steps: StepStats
 
 
-class Algorithm(ABC):
-    """An objective on whole trajectories: `read` asks the networks, step by step; `judge` is arithmetic.
+class Algorithm(ABC, Generic[C]):
+    """An objective on batches of whole trajectories.
+
+    Args:
+        config: The objective's options, an instance of its `options`.
+        learner: The section `learner`, for what objectives share.
 
     Attributes:
+        options: The pydantic model of its options in the configuration.
         has_critic: Whether it learns and uses the critic.
         draws: Whether it draws actions from the policy.
         epochs, minibatches: A batch gives `epochs` · `minibatches` gradient steps.
     """
 
+    options: ClassVar[type[ObjectiveConfig]] = ObjectiveConfig
     has_critic = False
     draws = False
     epochs = 1
     minibatches = 1
 
-    @property
-    def takes_notes(self) -> bool:
-        """Whether `note` has something to do."""
-        return False
+    def __init__(self, config: C, learner: LearnerConfig) -> None:
+        self.config = config
 
     @abstractmethod
-    def read(
-        self, policy: Policy, critic: Critic, rows: Rows, is_scored: bool = True, is_drawn: bool = True
-    ) -> Outputs:
-        """What the networks say of `rows`, each from itself alone; with gradients unless under no_grad.
-
-        Args:
-            is_scored: Whether the policy is asked for log-probabilities; the critic's warm-up needs none.
-            is_drawn: Whether expectations over actions are wanted, which have no gradients.
-        """
-
-    def read_final(self, policy: Policy, critic: Critic, finals: Finals) -> Tensor:
-        """[F] the value of states after a cut, as a probability, without gradients."""
-        raise AssertionError("this objective has no values")
-
-    def reads_final(self, batch: TrajectoryBatch, is_fitting: bool = False) -> bool:
-        """Whether it wants the values of the states after a cut of `batch`.
-
-        Args:
-            is_fitting: Whether the critic alone is fitted.
-        """
-        return False
-
-    def asked(self, batch: TrajectoryBatch) -> Tensor:
-        """[B] int64, the step of each trajectory at which V_traj is read."""
-        return batch.last
+    def forward(self, policy: Policy, critic: Critic, inputs: Inputs) -> NetworkOutputs:
+        """What the networks say of `inputs`, each row from its own step alone."""
 
     @abstractmethod
-    def judge(self, batch: TrajectoryBatch, outputs: Outputs) -> Evaluation:
+    def loss(self, batch: TrajectoryBatch, outputs: NetworkOutputs) -> Loss:
         """The losses of `batch`, differentiable in `outputs`, and its statistics."""
 
-    def judge_critic(self, batch: TrajectoryBatch, outputs: Outputs) -> Tensor:
+    def critic_loss(self, batch: TrajectoryBatch, outputs: NetworkOutputs) -> Tensor:
         """Only the critic's loss, for its warm-up: before the first policy update π = μ, so every ρ is 1."""
         raise AssertionError("this objective has no critic to fit")
 
-    def note(self, batch: TrajectoryBatch, outputs: Outputs) -> None:
-        """Called once per batch, before its first gradient step: notes in `batch` what must not change."""
-        raise AssertionError("this objective takes no notes")
+    def value_index(self, batch: TrajectoryBatch) -> Tensor:
+        """[B] int64, the step of each trajectory at which V_traj is read."""
+        return batch.last
+
+    def needs_final_values(self, batch: TrajectoryBatch, is_fitting: bool = False) -> bool:
+        """Whether the loss uses the values of the states after a cut.
+
+        Args:
+            is_fitting: Whether only the critic is fitted.
+        """
+        return False
+
+    def final_values(self, policy: Policy, critic: Critic, inputs: Inputs) -> Tensor:
+        """[F] the value of states after a cut, as a probability, without gradients."""
+        raise AssertionError("this objective has no values")
+
+    @property
+    def has_snapshot(self) -> bool:
+        """Whether `before_update` has something to do, which costs one forward pass per batch."""
+        return False
+
+    def before_update(self, batch: TrajectoryBatch, outputs: NetworkOutputs) -> None:
+        """Called once per batch, before its first gradient step: stores in `batch` what must not change."""
+        raise AssertionError("this objective takes no snapshot")
+
+
+# ---- what objectives share on the policy's side ----
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What the policy says of the N steps of a batch.
+
+    Attributes:
+        logprobs: [N, L] of tokens, with gradients.
+        ratios: π / μ, without gradients.
+        entropy: [N] H_t, with gradients.
+        weights: [N] importance weights of the replay draw.
+    """
+
+    logprobs: Tensor
+    ratios: losses.Ratios
+    entropy: Tensor
+    weights: Tensor
+
+    @classmethod
+    def of(cls, config: ObjectiveConfig, batch: TrajectoryBatch, outputs: NetworkOutputs) -> Scored:
+        """From what the networks say of `batch`."""
+        steps, logprobs, entropy = batch.steps, outputs.logprobs, outputs.entropy
+        assert logprobs is not None
+        assert entropy is not None
+        ratios = losses.importance_ratios(
+            logprobs, steps.behaviour_logprobs, steps.token_mask, config.log_ratio_clamp
+        )
+        return cls(
+            logprobs, ratios, losses.action_entropy(entropy, steps.token_mask), batch.weights[batch.row]
+        )
+
+
+@dataclass(frozen=True)
+class PolicyTerm:
+    """An objective's own term.
+
+    Attributes:
+        loss: A scalar to be minimised.
+        level: What one ratio weighs: an action, or a token.
+        weighed: What became of each ratio, by metric name below `off_policy/`: numbers or truth values, [N]
+            or [N, L] as `level` says. Empty if the term has no ratio.
+        metrics: Further numbers by metric name.
+    """
+
+    loss: Tensor
+    level: losses.RatioLevel = "action"
+    weighed: Mapping[str, Tensor] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+def score(policy: Policy, steps: StepBatch) -> TokenScores:
+    """One forward pass of the policy over `steps`."""
+    return policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
+
+
+def complete_loss(
+    config: ObjectiveConfig,
+    batch: TrajectoryBatch,
+    scored: Scored,
+    term: PolicyTerm,
+    surprise: Tensor,
+    advantages: Tensor,
+    entropy_weights: Tensor | float = 1.0,
+) -> Loss:
+    """L = policy term − β E[H] + λ_inv E[P_invalid], with metrics and priorities; no critic's loss yet.
+
+    Args:
+        term: The objective's own.
+        surprise: [B, T] what stands for |δ| in priorities.
+        advantages: [N] of each step.
+        entropy_weights: [N] or one number.
+    """
+    num_steps = batch.num_steps
+    terms = {
+        "policy": term.loss,
+        "entropy": -losses.mean(scored.entropy * scored.weights * entropy_weights, num_steps),
+        "validity": losses.validity(
+            scored.logprobs,
+            batch.steps.token_mask,
+            batch.invalid,
+            scored.ratios,
+            scored.weights,
+            config.rho_max,
+            num_steps,
+        ),
+    }
+    stats = StepStats.of(batch.row, scored.ratios, batch.steps.token_mask, term.level, term.weighed)
+    with torch.no_grad():
+        components = [batch.flat(surprise), scored.ratios.action.clamp(max=1.0), scored.entropy]
+        priorities = torch.stack([batch.row_mean(component) for component in components], dim=1)
+    return Loss(
+        policy_loss=terms["policy"] + config.entropy * terms["entropy"] + config.invalid * terms["validity"],
+        critic_loss=None,
+        priorities=priorities,
+        metrics={
+            **{f"loss/{name}": float(loss.detach()) for name, loss in terms.items()},
+            **off_policy.metrics(stats),
+            "policy/entropy": float((scored.entropy.detach() * scored.weights).mean()),
+            "batch/success": float(batch.success.mean()),
+            "batch/steps": float(len(stats)),
+            "advantage/mean": float(advantages.mean()),
+            "advantage/std": float(advantages.std(unbiased=False)),
+            **term.metrics,
+        },
+        steps=stats,
+    )
+
+
+class CriticFree(Algorithm[C]):
+    """Objectives without a critic. A subclass has `advantages` and `policy_term`."""
+
+    def forward(self, policy: Policy, critic: Critic, inputs: Inputs) -> NetworkOutputs:
+        """See `Algorithm.forward`: log-probabilities and entropies."""
+        scores = score(policy, inputs.steps)
+        return NetworkOutputs(scores.logprobs, scores.entropy)
+
+    @abstractmethod
+    def advantages(self, batch: TrajectoryBatch) -> Tensor:
+        """[B] of whole trajectories."""
+
+    @abstractmethod
+    def policy_term(self, batch: TrajectoryBatch, scored: Scored, advantages: Tensor) -> PolicyTerm:
+        """The objective's own term; `advantages`: [B]."""
+
+    def loss(self, batch: TrajectoryBatch, outputs: NetworkOutputs) -> Loss:
+        """See `Algorithm.loss`."""
+        scored = Scored.of(self.config, batch, outputs)
+        advantages = self.advantages(batch)
+        term = self.policy_term(batch, scored, advantages)
+        surprise = advantages.abs()[:, None] * batch.mask
+        return complete_loss(self.config, batch, scored, term, surprise, advantages[batch.row])

@@ -15,8 +15,7 @@ from torch import Tensor
 from distrl.configs.algorithms import BcConfig
 from distrl.core.policies.base import Policy
 from distrl.learner import losses
-from distrl.learner.algorithms.critic_free import CriticFree
-from distrl.learner.algorithms.shared import Pass, Term
+from distrl.learner.algorithms.base import CriticFree, PolicyTerm, Scored
 from distrl.learner.batching import StepBatch, TrajectoryBatch
 
 
@@ -32,22 +31,24 @@ def cloning_loss(policy: Policy, batch: StepBatch, count: int | None = None) -> 
 
 
 class Cloning(CriticFree[BcConfig]):
-    """Log-likelihood of all episodes, or of the successful ones.
+    """Log-likelihood of all episodes."""
 
-    Args:
-        is_filtered: Whether failures are left out.
-    """
-
-    def __init__(self, config: BcConfig, is_filtered: bool) -> None:
-        super().__init__(config)
-        self._is_filtered = is_filtered
+    options = BcConfig
 
     def advantages(self, batch: TrajectoryBatch) -> Tensor:
-        """[B] 1, or 0 for what is left out."""
-        kept = batch.success > 0 if self._is_filtered else torch.ones_like(batch.terminated)
-        return kept.to(batch.success.dtype)
+        """[B] w_τ."""
+        return torch.ones_like(batch.success)
 
-    def policy_term(self, batch: TrajectoryBatch, run: Pass, advantages: Tensor) -> Term:
+    def policy_term(self, batch: TrajectoryBatch, scored: Scored, advantages: Tensor) -> PolicyTerm:
         """−E[ w log π ]."""
-        weights = advantages[batch.row] * run.weights
-        return Term(losses.weighted_cloning(run.logprobs, batch.steps.token_mask, weights, batch.num_steps))
+        weights = advantages[batch.row] * scored.weights
+        tokens = batch.steps.token_mask
+        return PolicyTerm(losses.weighted_cloning(scored.logprobs, tokens, weights, batch.num_steps))
+
+
+class FilteredCloning(Cloning):
+    """Log-likelihood of the successful episodes."""
+
+    def advantages(self, batch: TrajectoryBatch) -> Tensor:
+        """[B] w_τ."""
+        return (batch.success > 0).to(batch.success.dtype)

@@ -29,10 +29,8 @@ from torch import Tensor
 from distrl.configs.algorithms import DigirlConfig
 from distrl.core.policies.base import Critic, States
 from distrl.learner import losses
-from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates, named_returns
-from distrl.learner.algorithms.outputs import Outputs, Rows
-from distrl.learner.algorithms.shared import Pass, Term
-from distrl.learner.algorithms.values import Values
+from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates, Values
+from distrl.learner.algorithms.base import Inputs, NetworkOutputs, PolicyTerm, Scored
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.ranks import sum_over_ranks
 from distrl.learner.returns import discounted_sum
@@ -76,37 +74,36 @@ def doubly_robust(
 class Digirl(ActorCritic[DigirlConfig]):
     """Filtered log-likelihood."""
 
-    def __init__(self, config: DigirlConfig, recompute: bool = True) -> None:
-        super().__init__(config, named_returns("mc", config.gamma, config.lam), recompute)
+    options = DigirlConfig
+    returns = "mc"
 
     def estimate(
-        self, batch: TrajectoryBatch, outputs: Outputs, rho: Tensor, recompute: bool | None = None
+        self, batch: TrajectoryBatch, outputs: NetworkOutputs, rho: Tensor, recompute: bool | None = None
     ) -> Estimates:
         """As of episodes that all ended by themselves: one that was cut off has failed."""
         ended = replace(batch, terminated=torch.ones_like(batch.terminated))
         return super().estimate(ended, outputs, rho, recompute)
 
-    def values(self, batch: TrajectoryBatch, outputs: Outputs, recompute: bool) -> Values:
+    def values(self, batch: TrajectoryBatch, outputs: NetworkOutputs, recompute: bool) -> Values:
         """Of states; nothing is bootstrapped."""
         return super().values(replace(batch, final_prompts=None), outputs, recompute)
 
-    def reads_final(self, batch: TrajectoryBatch, is_fitting: bool = False) -> bool:
+    def needs_final_values(self, batch: TrajectoryBatch, is_fitting: bool = False) -> bool:
         """Never."""
         return False
 
-    def asked(self, batch: TrajectoryBatch) -> Tensor:
+    def value_index(self, batch: TrajectoryBatch) -> Tensor:
         """V_traj is read at the first step."""
         return batch.first
 
-    def read_trajectory(self, critic: Critic, states: States, rows: Rows, at: Tensor) -> Tensor:
+    def trajectory_values(self, critic: Critic, states: States, inputs: Inputs, at: Tensor) -> Tensor:
         """[n] logits of V_traj(s_0), which reads no action."""
-        steps = rows.steps
-        none = torch.zeros_like(steps.token_mask[at])
+        tokens, mask = inputs.steps.completions[at], inputs.steps.token_mask[at]
         return critic.trajectory_values(
-            states[at], rows.times[at], torch.zeros_like(steps.completions[at]), none
+            states[at], inputs.times[at], torch.zeros_like(tokens), torch.zeros_like(mask)
         )
 
-    def policy_term(self, batch: TrajectoryBatch, run: Pass, estimates: Estimates) -> Term:
+    def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
         """−E[ 1{τ kept} 1{A > threshold} log π ]."""
         c = self.config
         rewards = batch.outcome + batch.penalty
@@ -117,8 +114,7 @@ class Digirl(ActorCritic[DigirlConfig]):
         mc = estimates.returns.targets + penalties
         delta = estimates.returns.td_errors + batch.penalty
         advantages = doubly_robust(mc, delta, v, batch.mask, c.lam, c.baseline)
-        chosen = batch.flat((advantages > c.step_threshold) & kept[:, None]).to(run.weights.dtype)
-        loss = losses.weighted_cloning(
-            run.logprobs, batch.steps.token_mask, chosen * run.weights, batch.num_steps
-        )
-        return Term(loss, metrics={"batch/kept_fraction": float(chosen.mean())})
+        chosen = batch.flat((advantages > c.step_threshold) & kept[:, None]).to(scored.weights.dtype)
+        tokens, weights = batch.steps.token_mask, chosen * scored.weights
+        loss = losses.weighted_cloning(scored.logprobs, tokens, weights, batch.num_steps)
+        return PolicyTerm(loss, metrics={"batch/kept_fraction": float(chosen.mean())})

@@ -14,12 +14,10 @@ import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import GipoConfig
-from distrl.configs.mismatch import MismatchConfig
 from distrl.learner import losses
-from distrl.learner.algorithms.actor_critic import TRACES, ActorCritic, Estimates, named_returns
-from distrl.learner.algorithms.shared import Pass, Term
+from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates
+from distrl.learner.algorithms.base import PolicyTerm, Scored
 from distrl.learner.batching import TrajectoryBatch
-from distrl.learner.bounds import NO_BOUND
 
 
 def trust(ratios: Tensor, sigma: float) -> Tensor:
@@ -35,21 +33,19 @@ def gaussian_surrogate(ratios: Tensor, advantages: Tensor, sigma: float) -> Tens
 class Gipo(ActorCritic[GipoConfig]):
     """The surrogate that damps stale steps softly."""
 
-    def __init__(self, config: GipoConfig, recompute: bool = True, bound: MismatchConfig = NO_BOUND) -> None:
-        super().__init__(config, named_returns(config.returns, config.gamma, config.lam), recompute, bound)
-        self.has_traces = config.returns in TRACES
+    options = GipoConfig
 
-    def policy_term(self, batch: TrajectoryBatch, run: Pass, estimates: Estimates) -> Term:
+    def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
         """−E[ w ρ A ]."""
         c, steps = self.config, batch.steps
         ratios = losses.surrogate_ratios(
-            run.logprobs, steps.behaviour_logprobs, steps.token_mask, c.log_ratio_clamp, c.ratio_level
+            scored.logprobs, steps.behaviour_logprobs, steps.token_mask, c.log_ratio_clamp, c.ratio_level
         )
         advantages = losses.per_action(self.normalised(batch, estimates.advantages), ratios)
-        objective = run.only_kept(gaussian_surrogate(ratios, advantages, c.sigma))
+        objective = gaussian_surrogate(ratios, advantages, c.sigma)
         weight = trust(ratios, c.sigma)
-        return Term(
-            -losses.mean_over_steps(objective, steps.token_mask, run.weights, batch.num_steps),
+        return PolicyTerm(
+            -losses.mean_over_steps(objective, steps.token_mask, scored.weights, batch.num_steps),
             c.ratio_level,
             {"trust": weight, "damped_fraction": weight < 0.5},
         )

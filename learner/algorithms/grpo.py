@@ -16,14 +16,10 @@ import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import GrpoConfig
-from distrl.configs.mismatch import MismatchConfig
+from distrl.configs.schema import LearnerConfig
 from distrl.learner import losses
-from distrl.learner.algorithms.clipping import surrogate
-from distrl.learner.algorithms.critic_free import CriticFree
-from distrl.learner.algorithms.outputs import Outputs
-from distrl.learner.algorithms.shared import Pass, Term
+from distrl.learner.algorithms.base import CriticFree, NetworkOutputs, PolicyTerm, Scored
 from distrl.learner.batching import TrajectoryBatch
-from distrl.learner.bounds import NO_BOUND
 from distrl.learner.returns import group_relative, tells_apart
 
 
@@ -46,18 +42,19 @@ def sample_weights(batch: TrajectoryBatch, level: losses.RatioLevel, per: str, w
 class Grpo(CriticFree[GrpoConfig]):
     """The clipped surrogate with group-relative advantages."""
 
-    def __init__(self, config: GrpoConfig, bound: MismatchConfig = NO_BOUND) -> None:
-        super().__init__(config, bound)
+    options = GrpoConfig
+
+    def __init__(self, config: GrpoConfig, learner: LearnerConfig) -> None:
+        super().__init__(config, learner)
         self.epochs, self.minibatches = config.epochs, config.minibatches
 
     @property
-    def takes_notes(self) -> bool:
-        """If there is a proximal policy."""
-        is_bounded = self.bound.bound != "none" and self.epochs * self.minibatches > 1
-        return self.config.decoupled or is_bounded
+    def has_snapshot(self) -> bool:
+        """If there is a proximal policy other than the present one."""
+        return self.config.decoupled and self.epochs * self.minibatches > 1
 
-    def note(self, batch: TrajectoryBatch, outputs: Outputs) -> None:
-        """Notes the proximal policy's log-probabilities."""
+    def before_update(self, batch: TrajectoryBatch, outputs: NetworkOutputs) -> None:
+        """Stores the proximal policy's log-probabilities."""
         batch.steps.proximal_logprobs = outputs.logprobs
 
     def advantages(self, batch: TrajectoryBatch) -> Tensor:
@@ -67,23 +64,14 @@ class Grpo(CriticFree[GrpoConfig]):
             total, batch.group_mean, batch.group_std, batch.group_count, self.config.std_epsilon
         )
 
-    def policy_term(self, batch: TrajectoryBatch, run: Pass, advantages: Tensor) -> Term:
+    def policy_term(self, batch: TrajectoryBatch, scored: Scored, advantages: Tensor) -> PolicyTerm:
         """−E[ min(r A, clip(r) A) ]."""
         c = self.config
-        result = surrogate(
-            c,
-            run.logprobs,
-            batch.steps,
-            advantages[batch.row],
-            c.log_ratio_clamp,
-            c.ratio_level,
-            c.rho_max,
-            self.bound,
-        )
-        counts = sample_weights(batch, c.ratio_level, c.per, run.weights)
+        result = losses.surrogate(c, scored.logprobs, batch.steps, advantages[batch.row])
+        counts = sample_weights(batch, c.ratio_level, c.per, scored.weights)
         useless = ~tells_apart(batch.group_std, batch.group_count, c.std_epsilon)
-        return Term(
-            -(run.only_kept(result.objective) * counts).sum(),
+        return PolicyTerm(
+            -(result.objective * counts).sum(),
             c.ratio_level,
             result.weighed,
             {"batch/without_spread": float(useless.float().mean())},

@@ -4,53 +4,48 @@
 
 A_t is GAE's, normalised over the whole batch; no ratio enters it. In the replay setting μ may be many
 versions old, and plain PPO then clips what is merely stale: `decoupled` clips around the weights at the start
-of the batch instead, and weighs by the behaviour (see `clipping.surrogate`). With several epochs, values and
-advantages are taken anew in each, since the critic learns on the way; what they are centred and divided by
-stays as it was before the first step. Values lie in [0, 1] and are fitted by cross-entropy, where the paper
+of the batch instead, and weighs by the behaviour (see `losses.surrogate`). With several epochs, values and
+advantages are computed again in each, since the critic learns on the way; their mean and deviation
+stay as it was before the first step. Values lie in [0, 1] and are fitted by cross-entropy, where the paper
 has a squared error.
 """
 
 from __future__ import annotations
 
 from distrl.configs.algorithms import PpoConfig
-from distrl.configs.mismatch import MismatchConfig
+from distrl.configs.schema import LearnerConfig
 from distrl.learner import losses
-from distrl.learner.algorithms.actor_critic import TRACES, ActorCritic, Estimates, named_returns
-from distrl.learner.algorithms.clipping import surrogate
-from distrl.learner.algorithms.outputs import Outputs
-from distrl.learner.algorithms.shared import Pass, Term, pass_of
+from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates
+from distrl.learner.algorithms.base import NetworkOutputs, PolicyTerm, Scored
 from distrl.learner.batching import TrajectoryBatch
-from distrl.learner.bounds import NO_BOUND
 
 
 class Ppo(ActorCritic[PpoConfig]):
     """The clipped surrogate of whole actions or of tokens."""
 
-    def __init__(self, config: PpoConfig, recompute: bool = True, bound: MismatchConfig = NO_BOUND) -> None:
-        super().__init__(config, named_returns(config.returns, config.gamma, config.lam), recompute, bound)
-        self.has_traces = config.returns in TRACES
+    options = PpoConfig
+
+    def __init__(self, config: PpoConfig, learner: LearnerConfig) -> None:
+        super().__init__(config, learner)
         self.epochs, self.minibatches = config.epochs, config.minibatches
 
     @property
-    def takes_notes(self) -> bool:
+    def has_snapshot(self) -> bool:
         """Before several steps."""
         return self.epochs * self.minibatches > 1
 
-    def note(self, batch: TrajectoryBatch, outputs: Outputs) -> None:
-        """Notes the advantages' moments over all ranks, and the proximal policy's log-probabilities."""
-        run = pass_of(self.config, batch, outputs, self.bound)
-        estimates = self.estimate(batch, outputs, run.ratios.action)
+    def before_update(self, batch: TrajectoryBatch, outputs: NetworkOutputs) -> None:
+        """Stores the advantages' moments over all ranks, and the proximal policy's log-probabilities."""
+        scored = Scored.of(self.config, batch, outputs)
+        estimates = self.estimate(batch, outputs, scored.ratios.action)
         batch.advantage_moments = losses.moments(estimates.advantages, batch.counted)
-        if self.config.decoupled or self.bound.bound != "none":
-            batch.steps.proximal_logprobs = run.logprobs
+        if self.config.decoupled:
+            batch.steps.proximal_logprobs = scored.logprobs
 
-    def policy_term(self, batch: TrajectoryBatch, run: Pass, estimates: Estimates) -> Term:
+    def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
         """−E[ min(r A, clip(r) A) ]."""
-        c = self.config
+        c, tokens = self.config, batch.steps.token_mask
         advantages = self.normalised(batch, estimates.advantages)
-        result = surrogate(
-            c, run.logprobs, batch.steps, advantages, c.log_ratio_clamp, c.ratio_level, c.rho_max, self.bound
-        )
-        objective = run.only_kept(result.objective)
-        loss = -losses.mean_over_steps(objective, batch.steps.token_mask, run.weights, batch.num_steps)
-        return Term(loss, c.ratio_level, result.weighed)
+        result = losses.surrogate(c, scored.logprobs, batch.steps, advantages)
+        loss = -losses.mean_over_steps(result.objective, tokens, scored.weights, batch.num_steps)
+        return PolicyTerm(loss, c.ratio_level, result.weighed)

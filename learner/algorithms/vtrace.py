@@ -9,51 +9,45 @@ error; advantages are normalised as everywhere here, where the paper's are not.
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from distrl.configs.algorithms import VtraceConfig
-from distrl.configs.mismatch import MismatchConfig
 from distrl.learner import losses
 from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates
-from distrl.learner.algorithms.shared import Pass, Term
+from distrl.learner.algorithms.base import PolicyTerm, Scored
 from distrl.learner.batching import TrajectoryBatch
-from distrl.learner.bounds import NO_BOUND
-from distrl.learner.returns import vtrace
+from distrl.learner.returns import Returns, Rollout, vtrace
 
 
 class Vtrace(ActorCritic[VtraceConfig]):
     """The policy gradient with V-trace's advantage and truncated ratio."""
 
-    has_traces = True
+    options = VtraceConfig
+    returns = "vtrace"
 
-    def __init__(
-        self, config: VtraceConfig, recompute: bool = True, bound: MismatchConfig = NO_BOUND
-    ) -> None:
-        c = config
-        super().__init__(
-            config,
-            lambda rollout, baseline, ratios: vtrace(rollout, ratios, c.gamma, c.lam, c.rho_bar, c.c_bar),
-            recompute,
-            bound,
-        )
+    def estimator(self, rollout: Rollout, baseline: Tensor, ratios: Tensor) -> Returns:
+        """V-trace with both thresholds."""
+        c = self.config
+        return vtrace(rollout, ratios, c.gamma, c.lam, c.rho_bar, c.c_bar)
 
-    def policy_term(self, batch: TrajectoryBatch, run: Pass, estimates: Estimates) -> Term:
+    def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
         """−E[ sg(min(ρ̄, ρ)) A log π ]."""
         c = self.config
         advantages = self.normalised(batch, estimates.advantages)
         loss = losses.policy_gradient(
-            run.logprobs,
+            scored.logprobs,
             batch.steps.token_mask,
             advantages,
-            run.ratios,
-            run.weights,
+            scored.ratios,
+            scored.weights,
             c.rho_bar,
             c.ratio_level,
             count=batch.num_steps,
-            kept=run.kept,
         )
-        held = run.ratios.action > c.c_bar
-        return Term(
+        held = scored.ratios.action > c.c_bar
+        return PolicyTerm(
             loss,
             c.ratio_level,
-            {"clipped_fraction": run.ratios.at(c.ratio_level) > c.rho_bar},
+            {"clipped_fraction": scored.ratios.at(c.ratio_level) > c.rho_bar},
             {"off_policy/trace_clipped_fraction": float(held.float().mean())},
         )

@@ -44,7 +44,7 @@ from distrl.core.sockets import Channel, Wire
 from distrl.core.types import Record
 from distrl.core.weights import Buffer, WeightFetcher
 from distrl.evaluator.report.metrics import RunMetrics
-from distrl.learner.station import Endpoints, Station
+from distrl.learner.server import Endpoints, ServerBase
 
 
 class Server:
@@ -303,7 +303,7 @@ def test_a_client_asks_until_a_restarted_learner_answers(tmp_path: Path, wire: W
 
 
 def test_a_learner_of_another_kind_is_told(wire: Wire) -> None:
-    station = Station(Endpoints(*["tcp://127.0.0.1:*"] * 3), None, "run")
+    station = ServerBase(Endpoints(*["tcp://127.0.0.1:*"] * 3), None, "run")
     station.start()
     client = MasterClient(wire, station.endpoints.control, station.endpoints.weights, "w", lambda: False)
     try:

@@ -26,8 +26,8 @@ from distrl.core.types import Purpose, Sampling, Task
 from distrl.evaluator.suites import load_suite
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import Batcher, ImageCache
-from distrl.learner.engine import Engine
 from distrl.learner.episodes import StepData, compile_episode
+from distrl.learner.train_step import TrainStep
 from distrl.workers.agents import build_agent
 from distrl.workers.envs import build_env
 from distrl.workers.episode import EpisodeRunner
@@ -74,7 +74,7 @@ class World:
         config = self.config.learner
         images = ImageCache(self.policy.image, lambda digests: {one: self.images[one] for one in digests})
         critic = build_critic(self.policy, 0, kind=self.config.policy.critic)
-        engine = Engine(self.policy, critic, build_algorithm(config), config)
+        engine = TrainStep(self.policy, critic, build_algorithm(config), config)
         batcher, rng = Batcher(self.policy, images), random.Random(0)
         for _ in range(updates):
             engine.clone(batcher.steps(rng.choices(steps, k=24)))

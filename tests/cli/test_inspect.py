@@ -15,7 +15,7 @@ from distrl.core.types import ActionRecord, Fault, Observation, Outcome, Task, T
 from distrl.evaluator.judges.ground_truth import GroundTruthJudge
 from distrl.evaluator.results import episode_result
 from distrl.evaluator.suites import load_suite
-from distrl.learner.task_statistics import TaskRecord, write_table
+from distrl.learner.task_sampling import TaskRecord, write_table
 
 runner = CliRunner()
 IMAGE = "0" * 32

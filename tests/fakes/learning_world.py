@@ -17,14 +17,13 @@ from distrl.core.types import Purpose, Sampling
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.checkpoint import Checkpointer
-from distrl.learner.engine import Engine
+from distrl.learner.context import Context, Progress, Reporter, RunClock
 from distrl.learner.ingest import Ingest
 from distrl.learner.learner import Learner
-from distrl.learner.parts import Parts
 from distrl.learner.publish import Publisher
-from distrl.learner.renaming import Renaming
 from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
+from distrl.learner.train_step import TrainStep
 
 OPTIONS = {
     "episodes": 300,
@@ -128,10 +127,12 @@ def build(
         scheduler.set_phase(phase)
     world = World(toy, scheduler, store, ingested, stop_after)
     algorithm = build_algorithm(config.learner)
-    engine = Engine(policy, critic, algorithm, config.learner)
+    train_step = TrainStep(policy, critic, algorithm, config.learner)
     publisher = Publisher(policy, world, path / "version", config.learner.policy_lag)
-    rng = np.random.default_rng(0)
-    parts = Parts(
+    progress = Progress()
+    clock = RunClock(progress, config.learner.max_minutes)
+    writer = MetricsWriter(path / "metrics.jsonl")
+    context = Context(
         config=config,
         server=world,
         store=store,
@@ -141,11 +142,12 @@ def build(
             ingested, store, policy, images, replay, scheduler, lambda: publisher.version, config.learner
         ),
         batcher=Batcher(policy, images),
-        engine=engine,
+        train_step=train_step,
         publisher=publisher,
-        checkpointer=Checkpointer(path / "checkpoints", engine, config.learner.keep_checkpoints),
-        metrics=MetricsWriter(path / "metrics.jsonl"),
-        rng=rng,
-        renaming=Renaming(policy.word_ids, config.learner.demonstrations.rename, rng),
+        checkpointer=Checkpointer(path / "checkpoints", train_step, config.learner.keep_checkpoints),
+        report=Reporter(writer, world, progress, clock),
+        rng=np.random.default_rng(0),
+        progress=progress,
+        clock=clock,
     )
-    return Learner(parts, world.stop), world
+    return Learner(context, world.stop), world

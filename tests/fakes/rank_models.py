@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from policy_fakes import WORDS, chat, png
 from rank_world import join, make_batch
-from rank_zero import close, engine_of
+from rank_zero import close, group_of, stop
 
 from distrl.configs.policy import PolicyConfig
 from distrl.configs.schema import LearnerConfig
@@ -19,10 +19,9 @@ from distrl.core.policies import build_critic, build_policy
 from distrl.core.policies.base import Policy, PromptBatch
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import TrajectoryBatch
-from distrl.learner.distributed.team import follow
-from distrl.learner.distributed.zero import ZeroPolicy
-from distrl.learner.engine import Engine
-from distrl.learner.trainer import Trainer
+from distrl.learner.distributed import follow
+from distrl.learner.train_step import TrainStep
+from distrl.learner.zero import ZeroPolicy
 
 UPDATES = 4
 LR = 1e-3
@@ -39,7 +38,7 @@ COARSE = {"hub-lora-half": 0.05}
 """How far losses may differ, if not by 1e-5: in bfloat16 other paddings of a batch round otherwise."""
 
 
-def trainer_of(name: str, model: str, zero: dict[str, Any] | None) -> tuple[Trainer, LearnerConfig]:
+def trainer_of(name: str, model: str, zero: dict[str, Any] | None) -> tuple[TrainStep, LearnerConfig]:
     """The same networks every time; without `zero` by torch."""
     engine = {"engine": "deepspeed", "ds_config": {"zero_optimization": zero}} if zero is not None else {}
     config = LearnerConfig.model_validate(
@@ -49,7 +48,7 @@ def trainer_of(name: str, model: str, zero: dict[str, Any] | None) -> tuple[Trai
     if "image_features" in options:
         options["image_features"] = str(Path(model).parent / options["image_features"])
     policy = build_policy(PolicyConfig.model_validate(options), [], seed=1)
-    trainer = Trainer(
+    trainer = TrainStep(
         policy,
         build_critic(policy, seed=1),
         build_algorithm(config),
@@ -82,7 +81,7 @@ def batch_of(policy: Policy, seed: int) -> TrajectoryBatch:
     return replace(batch, steps=steps, final_prompts=prompts(len(batch.final_row)), **changes)
 
 
-def trained(engine: Engine) -> tuple[list[float], dict[str, torch.Tensor]]:
+def trained(engine: TrainStep) -> tuple[list[float], dict[str, torch.Tensor]]:
     """The losses of cloning and of the updates after it, and what would be published then."""
     policy = engine.policy
     losses = [engine.clone(batch_of(policy, 99).steps)]
@@ -99,7 +98,7 @@ def compare(rank: int, size: int, file: str, name: str, model: str, *stages: str
     Args:
         stages: A `zero_optimization` each, as JSON.
     """
-    alone, _ = engine_of(*trainer_of(name, model, None), 1)
+    alone, _ = trainer_of(name, model, None)
     losses, weights = trained(alone)
     join(rank, size, file)
     for stage in stages:
@@ -107,7 +106,7 @@ def compare(rank: int, size: int, file: str, name: str, model: str, *stages: str
         if rank > 0:
             follow(trainer)
             continue
-        engine, team = engine_of(trainer, config, size)
+        engine = group_of(trainer, config, size)
         found, published = trained(engine)
         apart = max(abs(a - b) for a, b in zip(found, losses, strict=True))
         assert apart < COARSE.get(name, 1e-5), f"{stage}: {found} {losses}"
@@ -115,6 +114,5 @@ def compare(rank: int, size: int, file: str, name: str, model: str, *stages: str
         assert {k: v.dtype for k, v in published.items()} == {k: v.dtype for k, v in weights.items()}
         if name not in COARSE:
             close(published, weights, stage)
-        if team is not None:
-            team.stop()
+        stop(engine)
     torch.distributed.destroy_process_group()

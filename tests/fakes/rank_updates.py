@@ -11,57 +11,62 @@ from rank_world import join, make_batch
 
 from distrl.configs.schema import LearnerConfig
 from distrl.learner.algorithms import build_algorithm
-from distrl.learner.distributed.team import RankTeam, follow
-from distrl.learner.engine import Engine
-from distrl.learner.trainer import Trainer
-
-TIMEOUT_S = 120.0
+from distrl.learner.distributed import RankGroup, follow
+from distrl.learner.ranks import Watch, unwatched
+from distrl.learner.train_step import TrainStep
 
 
-def trainer_of(name: str, options: dict[str, Any], **config: Any) -> tuple[Trainer, LearnerConfig]:
-    """The same weights every time."""
-    loaded = LearnerConfig.model_validate(
-        {"algorithm": {"kind": name, **options}, "optim": {"lr": 0.01}, **config}
+def train_step_of(
+    name: str, options: dict[str, Any], num_ranks: int = 1, watch: Watch = unwatched
+) -> TrainStep:
+    """The same weights every time; with several ranks, rank 0's group."""
+    config = LearnerConfig.model_validate(
+        {"algorithm": {"kind": name, **options}, "optim": {"lr": 0.01}, "rank_timeout_s": 120}
     )
     torch.manual_seed(3)
     policy, critic = LinearPolicy().double(), LinearQCritic().double()
     torch.nn.init.normal_(policy.head.weight, std=0.5)
-    return Trainer(policy, critic, build_algorithm(loaded), loaded), loaded
+    parts = (policy, critic, build_algorithm(config), config)
+    if num_ranks == 1:
+        return TrainStep(*parts)
+    group = RankGroup(*parts, num_ranks=num_ranks, watch=watch)
+    group.equalise()
+    return group
 
 
-def numbers(engine: Engine) -> list[Any]:
+def numbers(train_step: TrainStep) -> list[Any]:
     """What a few updates of all kinds come to: metrics, priorities, and weights in the end."""
-    found: list[Any] = [engine.clone(make_batch().steps)]
-    if engine.algorithm.has_critic:
-        found += [engine.fit_critic(make_batch()), engine.values(make_batch())]
+    found: list[Any] = [train_step.clone(make_batch().steps)]
+    if train_step.algorithm.has_critic:
+        found += [train_step.fit_critic(make_batch()), train_step.values(make_batch())]
     for seed, lengths in enumerate([(2, 1, 3, 1, 4, 2), (3,), (1, 2)]):  # fewer trajectories than ranks, too
         torch.manual_seed(7)  # of the minibatches
-        result = engine.update(make_batch(lengths, seed=seed))
+        result = train_step.update(make_batch(lengths, seed=seed))
+        assert result is not None
         found += [result.metrics, result.priorities]
-    found.append(engine.measure(make_batch()).metrics)
-    others = {name: tensor + 0.1 for name, tensor in engine.policy.published_state().items()}
-    found += [engine.logprobs(make_batch().steps, others), engine.logprobs(make_batch().steps)]
-    return [*found, *(p.detach().clone() for net in (engine.policy, engine.critic) for p in net.parameters())]
+    found.append(train_step.measure(make_batch()).metrics)
+    others = {name: tensor + 0.1 for name, tensor in train_step.policy.published_state().items()}
+    found += [train_step.logprobs(make_batch().steps, others), train_step.logprobs(make_batch().steps)]
+    networks = (train_step.policy, train_step.critic)
+    return [*found, *(p.detach().clone() for network in networks for p in network.parameters())]
 
 
 def compare(rank: int, size: int, file: str) -> None:
     """Every objective, by several ranks, gives what it gives by one; other ranks begin with other weights."""
-    alone = [numbers(_engine(*trainer_of(*case))) for case in CASES]
+    alone = [numbers(train_step_of(*case)) for case in CASES]
     join(rank, size, file)
     for case, expected in zip(CASES, alone, strict=True):
-        trainer, config = trainer_of(*case)
         if rank > 0:
-            torch.nn.init.normal_(trainer.policy.head.weight)
-            follow(trainer)
+            train_step = train_step_of(*case)
+            torch.nn.init.normal_(train_step.policy.head.weight)
+            follow(train_step)
             continue
-        team = RankTeam(trainer, size, TIMEOUT_S)
-        team.equalise()
-        engine = Engine(trainer.policy, trainer.critic, trainer.algorithm, config, team)
-        for one, other in zip(expected, numbers(engine), strict=True):
+        group = train_step_of(*case, num_ranks=size)
+        for one, other in zip(expected, numbers(group), strict=True):
             torch.testing.assert_close(
                 _plain(other), _plain(one), rtol=1e-7, atol=1e-9, msg=lambda m, case=case: f"{case} {m}"
             )
-        team.stop()
+        group.stop()
     torch.distributed.destroy_process_group()
 
 
@@ -71,32 +76,25 @@ def skip(rank: int, size: int, file: str) -> None:
     bad = make_batch((2, 2))
     bad.outcome[1, 0] = float("inf")
     good = make_batch()
-    alone = _engine(*trainer_of(*case))
+    alone = train_step_of(*case)
     assert alone.update(bad) is None
     torch.manual_seed(7)
     alone.update(good)
     join(rank, size, file)
-    trainer, config = trainer_of(*case)
+    train_step = train_step_of(*case, num_ranks=size if rank == 0 else 1)
     if rank > 0:
-        follow(trainer)
+        follow(train_step)
     else:
-        team = RankTeam(trainer, size, TIMEOUT_S)
-        team.equalise()
-        engine = Engine(trainer.policy, trainer.critic, trainer.algorithm, config, team)
-        before = [p.detach().clone() for p in trainer.policy.parameters()]
-        assert engine.update(bad) is None
-        assert all(torch.equal(a, b) for a, b in zip(before, trainer.policy.parameters(), strict=True))
-        assert not trainer.state_dict()["actor"]["state"]
+        before = [p.detach().clone() for p in train_step.policy.parameters()]
+        assert train_step.update(bad) is None
+        assert all(torch.equal(a, b) for a, b in zip(before, train_step.policy.parameters(), strict=True))
+        assert not TrainStep.optimiser_states(train_step)["actor"]["state"]
         torch.manual_seed(7)
-        assert engine.update(good) is not None
-        team.stop()
-    for one, other in zip(alone.policy.parameters(), trainer.policy.parameters(), strict=True):
+        assert train_step.update(good) is not None
+        train_step.stop()
+    for one, other in zip(alone.policy.parameters(), train_step.policy.parameters(), strict=True):
         torch.testing.assert_close(other, one, rtol=1e-7, atol=1e-9)
     torch.distributed.destroy_process_group()
-
-
-def _engine(trainer: Trainer, config: LearnerConfig) -> Engine:
-    return Engine(trainer.policy, trainer.critic, trainer.algorithm, config, trainer)
 
 
 def _plain(value: Any) -> Any:

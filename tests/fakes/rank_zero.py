@@ -16,25 +16,22 @@ from distrl.core.policies import build_critic, build_policy
 from distrl.core.policies.base import Pictures, PromptBatch
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import TrajectoryBatch
-from distrl.learner.distributed.team import RankTeam, follow
-from distrl.learner.distributed.zero import ZeroPolicy
-from distrl.learner.engine import Engine
-from distrl.learner.trainer import Trainer
+from distrl.learner.distributed import RankGroup, follow
+from distrl.learner.train_step import TrainStep
+from distrl.learner.zero import ZeroPolicy
 
 STEPS = 20
-TIMEOUT_S = 200.0
 LORA = {"rank": 2, "alpha": 4.0, "targets": ["q", "v"]}
 
 
-def trainer_of(stage: int, lora: bool = False, **learner: Any) -> tuple[Trainer, LearnerConfig]:
+def trainer_of(stage: int, lora: bool = False, **learner: Any) -> tuple[TrainStep, LearnerConfig]:
     """The same networks every time, in float32; `stage` 0 is torch."""
     zero = {
         "engine": "deepspeed",
         "ds_config": {"zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0}},
     }
-    config = LearnerConfig.model_validate(
-        {"optim": {"lr": 1e-3}, "demonstrations": {"lr": 1e-3}, **(zero if stage else {}), **learner}
-    )
+    rates = {"optim": {"lr": 1e-3}, "demonstrations": {"lr": 1e-3}, "rank_timeout_s": 200}
+    config = LearnerConfig.model_validate({**rates, **(zero if stage else {}), **learner})
     sizes = {
         "d_model": 32,
         "num_layers": 1,
@@ -52,7 +49,7 @@ def trainer_of(stage: int, lora: bool = False, **learner: Any) -> tuple[Trainer,
     )
     critic = build_critic(policy, seed=1)
     algorithm = build_algorithm(config)
-    return Trainer(policy, critic, algorithm, config, ZeroPolicy(policy, config) if stage else None), config
+    return TrainStep(policy, critic, algorithm, config, ZeroPolicy(policy, config) if stage else None), config
 
 
 def batch_of(seed: int) -> TrajectoryBatch:
@@ -77,7 +74,7 @@ def batch_of(seed: int) -> TrajectoryBatch:
     return replace(batch, steps=steps, final_prompts=prompts(len(batch.final_row)), **changes)
 
 
-def losses_of(engine: Engine, first: int = 0, last: int = STEPS) -> list[float]:
+def losses_of(engine: TrainStep, first: int = 0, last: int = STEPS) -> list[float]:
     """Both losses of each update."""
     found = []
     for seed in range(first, last):
@@ -86,17 +83,24 @@ def losses_of(engine: Engine, first: int = 0, last: int = STEPS) -> list[float]:
     return found
 
 
-def weights_of(engine: Engine) -> dict[str, torch.Tensor]:
+def weights_of(engine: TrainStep) -> dict[str, torch.Tensor]:
     """What would be published, and what a checkpoint would have."""
     with engine.gathered(is_full=True):
         return {name: value.clone() for name, value in engine.policy.state_dict().items()}
 
 
-def engine_of(trainer: Trainer, config: LearnerConfig, size: int) -> tuple[Engine, RankTeam | None]:
-    team = RankTeam(trainer, size, TIMEOUT_S) if size > 1 else None
-    if team is not None:
-        team.equalise()
-    return Engine(trainer.policy, trainer.critic, trainer.algorithm, config, team or trainer), team
+def group_of(own: TrainStep, config: LearnerConfig, size: int) -> TrainStep:
+    """Rank 0's group of `size` ranks; with one rank `own` itself."""
+    if size == 1:
+        return own
+    group = RankGroup(own.policy, own.critic, own.algorithm, config, own._zero, num_ranks=size)
+    group.equalise()
+    return group
+
+
+def stop(group: TrainStep) -> None:
+    if isinstance(group, RankGroup):
+        group.stop()
 
 
 def compare(rank: int, size: int, file: str, *stages: str) -> None:
@@ -109,7 +113,7 @@ def compare(rank: int, size: int, file: str, *stages: str) -> None:
             if rank > 0:
                 follow(trainer)
                 continue
-            engine, team = engine_of(trainer, config, size)
+            engine = group_of(trainer, config, size)
             name, (cloning, losses, scores, weights) = f"stage {stage}, LoRA {lora}", expected[lora]
             first = _published(engine)
             assert abs(engine.clone(batch_of(99).steps) - cloning) < 1e-5, name
@@ -119,24 +123,23 @@ def compare(rank: int, size: int, file: str, *stages: str) -> None:
                 torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-3, msg=lambda m, n=name: f"{n} {m}")
             close(weights_of(engine), weights, name)
             assert abs(losses_of(engine, STEPS, STEPS + 1)[0] - losses[-2]) < 1e-5, f"{name}: after lending"
-            if team is not None:
-                team.stop()
+            stop(engine)
     torch.distributed.destroy_process_group()
 
 
 def _alone(lora: bool) -> tuple[float, list[float], list[torch.Tensor], dict[str, torch.Tensor]]:
-    engine, _ = engine_of(*trainer_of(0, lora), 1)
+    engine, _ = trainer_of(0, lora)
     first, cloning = _published(engine), engine.clone(batch_of(99).steps)
     losses = losses_of(engine)
     scores, weights = _scores(engine, first), weights_of(engine)
     return cloning, losses + losses_of(engine, STEPS, STEPS + 1), scores, weights
 
 
-def _published(engine: Engine) -> dict[str, torch.Tensor]:
+def _published(engine: TrainStep) -> dict[str, torch.Tensor]:
     return {name: tensor.detach().clone() for name, tensor in engine.policy.published_state().items()}
 
 
-def _scores(engine: Engine, lent: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+def _scores(engine: TrainStep, lent: dict[str, torch.Tensor]) -> list[torch.Tensor]:
     """What lent weights give, and then the engine's own."""
     steps = batch_of(98).steps
     return [engine.logprobs(steps, lent), engine.logprobs(steps)]
@@ -159,7 +162,7 @@ def close(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], nam
 
 def resume(rank: int, size: int, file: str) -> None:
     """What one kind of optimiser saved, another goes on from, as if nothing had happened."""
-    engine, _ = engine_of(*trainer_of(0), 1)
+    engine, _ = trainer_of(0)
     start = losses_of(engine, 0, 4)
     saved = copy.deepcopy((weights_of(engine), engine.critic.state_dict(), engine.state_dict()))
     expected = losses_of(engine, 4, 8)
@@ -171,16 +174,15 @@ def resume(rank: int, size: int, file: str) -> None:
             follow(trainer)
             continue
         assert len(start) == 8
-        engine, team = engine_of(trainer, config, size)
+        engine = group_of(trainer, config, size)
         engine.policy.load_state_dict(state[0])
         engine.critic.load_state_dict(state[1])
         engine.load_state_dict(copy.deepcopy(state[2]))
         first = losses_of(engine, 4, 6)
         assert max(abs(a - b) for a, b in zip(first, expected[:4], strict=True)) < 1e-5, f"stage {stage}"
         again = copy.deepcopy((weights_of(engine), engine.critic.state_dict(), engine.state_dict()))
-        if team is not None:
-            team.stop()
-        other, _ = engine_of(*trainer_of(0), 1)
+        stop(engine)
+        other, _ = trainer_of(0)
         other.policy.load_state_dict(again[0])
         other.critic.load_state_dict(again[1])
         other.load_state_dict(again[2])
@@ -192,7 +194,7 @@ def resume(rank: int, size: int, file: str) -> None:
 
 def skip(rank: int, size: int, file: str) -> None:
     """A gradient that is not finite changes nothing: updates after it are as if it had not been."""
-    expected = losses_of(engine_of(*trainer_of(0), 1)[0], 0, 12)
+    expected = losses_of(trainer_of(0)[0], 0, 12)
     join(rank, size, file)
     for stage, learner in itertools.product((1, 2, 3), ({}, {"micro_batch_tokens": 20})):
         trainer, config = trainer_of(stage, **learner)
@@ -200,7 +202,7 @@ def skip(rank: int, size: int, file: str) -> None:
         if rank > 0:
             follow(trainer)
             continue
-        engine, team = engine_of(trainer, config, size)
+        engine = group_of(trainer, config, size)
         found = losses_of(engine, 0, 2)
         for number, name in enumerate(("critic_loss", "policy_loss"), start=1):
             batch = batch_of(50)
@@ -208,14 +210,13 @@ def skip(rank: int, size: int, file: str) -> None:
             found += losses_of(engine, 5 * number - 3, 5 * number + 2)
         apart = [abs(one - other) for one, other in zip(found, expected, strict=True)]
         assert max(apart) < 1e-5, f"stage {stage}, {learner}: {apart}"
-        if team is not None:
-            team.stop()
+        stop(engine)
     torch.distributed.destroy_process_group()
 
 
 def _spoil(algorithm: Any) -> None:
     """In a batch of which the trajectories are called like a loss this one has a slope that is not finite."""
-    judge = algorithm.judge
+    judge = algorithm.loss
 
     def spoilt(batch: TrajectoryBatch, outputs: Any) -> Any:
         result, name = judge(batch, outputs), batch.ids[0]
@@ -224,7 +225,7 @@ def _spoil(algorithm: Any) -> None:
         loss = getattr(result, name)
         return replace(result, **{name: loss + (0.0 * loss).sqrt()})  # 0 times infinity
 
-    algorithm.judge = spoilt
+    algorithm.loss = spoilt
 
 
 def _no_job() -> Any:

@@ -33,7 +33,7 @@ def start(folder: Path, name: str, *arguments: str) -> Child:
 
 def start_node(folder: Path, node: int, address: str, *arguments: str) -> Child:
     """The ranks of one of two hosts, one rank each, by torchrun; `address` is where they meet."""
-    from distrl.learner.distributed.launch import loopback
+    from distrl.learner.ranks import loopback
 
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     launcher = [

@@ -15,7 +15,7 @@ from distrl.core.metrics import read_metrics
 from distrl.core.process import Child, stop_all
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Purpose, Trajectory
-from distrl.learner.task_statistics import read_table
+from distrl.learner.task_sampling import read_table
 
 DEADLINE_S = 240.0
 EPISODES, SIZE = 48, 4

@@ -112,7 +112,7 @@ class Client:
     """A worker that says and sends what it likes."""
 
     def __init__(self, wire: Wire, learner: Learner) -> None:
-        self.channel: Channel = wire.connect_dealer(learner.parts.server.endpoints.control)
+        self.channel: Channel = wire.connect_dealer(learner.context.server.endpoints.control)
 
     def ask(self, message: Record, blobs: Sequence[bytes] = ()) -> Any:
         self.channel.send(message, blobs)
@@ -205,15 +205,15 @@ def at(path: str, value: Any) -> Callable[[Body, Learner], None]:
 
 
 def beyond_vocabulary(body: Body, learner: Learner) -> None:
-    completion(body).update(tokens([learner.parts.engine.policy.num_tokens]))
+    completion(body).update(tokens([learner.context.train_step.policy.num_tokens]))
 
 
 def prompt_beyond_vocabulary(body: Body, learner: Learner) -> None:
-    completion(body)["prompt_token_ids"] = [learner.parts.engine.policy.num_tokens]
+    completion(body)["prompt_token_ids"] = [learner.context.train_step.policy.num_tokens]
 
 
 def from_the_future(body: Body, learner: Learner) -> None:
-    completion(body)["weight_versions"] = [1, learner.parts.publisher.version + 1]
+    completion(body)["weight_versions"] = [1, learner.context.publisher.version + 1]
 
 
 def too_many_steps(body: Body, learner: Learner) -> None:
@@ -313,7 +313,7 @@ def client(learner: Learner) -> Iterator[Client]:
 
 
 def num_rejected(learner: Learner, code: str) -> float:
-    return learner.parts.server.peer_metrics().get(f"rejected/{code}", 0.0)
+    return learner.context.server.peer_metrics().get(f"rejected/{code}", 0.0)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -326,14 +326,14 @@ def test_it_is_rejected_and_an_honest_one_after_it_is_taken(
         hostile = Client(wire, learner)
         body = honest(hostile.lease(worker), worker).model_dump(mode="json")
         change(body, learner)
-        stored, counted = learner.parts.store.count(), num_rejected(learner, code)
+        stored, counted = learner.context.store.count(), num_rejected(learner, code)
         answer = hostile.send(body)
     assert isinstance(answer, Reject), "it was committed"
     assert (answer.code.value, answer.ref) == (code, body["id"][:500])
-    assert learner.parts.store.count() == stored
+    assert learner.context.store.count() == stored
     assert num_rejected(learner, code) == counted + 1
     assert client.submit(good) == Ack(trajectory_id=good.id)
-    learner.parts.server.check()
+    learner.context.server.check()
 
 
 def test_a_lease_is_fulfilled_once(learner: Learner, client: Client) -> None:

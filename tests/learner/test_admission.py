@@ -63,7 +63,7 @@ def test_a_judge_that_is_down_at_the_start_does_not_end_the_run_in_waiting(toy, 
             world.store.add(trajectory, toy.pixels)
             world.scheduler.finish(lease.id, trajectory)
             world.queue.put_nowait(trajectory)
-        learner.parts.drain(0.0)
+        learner.context.ingest.drain(0.0)
         assert learner.updates.owed() == 0
     assert world.scheduler.grant("w", 4)
     learner.updates.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ import torch
 from whole_batch import ask, critic_loss, evaluate
 
 from distrl.configs.algorithms import ArideConfig
+from distrl.configs.schema import LearnerConfig
 from distrl.core.errors import PolicyError
 from distrl.core.types import Sampling
 from distrl.learner import losses
@@ -22,6 +23,10 @@ from distrl.learner.algorithms.bc import cloning_loss
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.episodes import compile_episode
 from distrl.learner.returns import RETURNS
+
+
+def objective(config: ArideConfig, **learner: Any) -> Aride:
+    return Aride(config, LearnerConfig(**learner))
 
 
 @pytest.fixture
@@ -48,7 +53,7 @@ def warm(policy, critic):
 
 
 def test_gradients_reach_the_policy_from_its_loss_and_the_critic_from_its_own(policy, critic, batch) -> None:
-    result = evaluate(Aride(ArideConfig()), policy, critic, batch)
+    result = evaluate(objective(ArideConfig()), policy, critic, batch)
     actor = torch.autograd.grad(
         result.policy_loss, [*policy.parameters(), *critic.parameters()], retain_graph=True, allow_unused=True
     )
@@ -64,7 +69,7 @@ def test_gradients_reach_the_policy_from_its_loss_and_the_critic_from_its_own(po
 def test_policy_gradient_matches_finite_differences_of_the_surrogate(policy, critic, batch) -> None:
     """With ρ and A frozen, the loss is a plain function of the weights: differentiate it numerically."""
     policy, critic = warm(policy, critic)
-    algorithm = Aride(ArideConfig(entropy=0.2, invalid=0.3, rho_max=1.1))
+    algorithm = objective(ArideConfig(entropy=0.2, invalid=0.3, rho_max=1.1))
     result = evaluate(algorithm, policy, critic, batch)
     (grad,) = torch.autograd.grad(result.policy_loss, [policy.head.weight])
     steps, c = batch.steps, algorithm.config
@@ -97,7 +102,7 @@ def test_advantage_is_retrace_of_outcome_with_v_plus_retrace_of_penalties_withou
     policy, critic, batch
 ) -> None:
     policy, critic = warm(policy, critic)
-    algorithm = Aride(ArideConfig(gamma=0.9, lam=0.8))
+    algorithm = objective(ArideConfig(gamma=0.9, lam=0.8))
     with torch.no_grad():
         steps = batch.steps
         scores = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
@@ -131,7 +136,7 @@ def test_the_critic_alone_learns_the_same_loss_when_the_policy_is_the_behaviour(
     steps = batch.steps
     scores = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
     steps.behaviour_logprobs = torch.where(steps.token_mask, scores.logprobs.detach(), 0.0)
-    algorithm = Aride(ArideConfig())
+    algorithm = objective(ArideConfig())
     together = evaluate(algorithm, policy, critic, batch).critic_loss
     torch.testing.assert_close(critic_loss(algorithm, policy, critic, batch), together)
 
@@ -139,7 +144,7 @@ def test_the_critic_alone_learns_the_same_loss_when_the_policy_is_the_behaviour(
 def test_token_level_and_clip_are_switches(policy, critic, batch) -> None:
     policy, critic = warm(policy, critic)
     results = [
-        float(evaluate(Aride(ArideConfig(**options)), policy, critic, batch).policy_loss.detach())
+        float(evaluate(objective(ArideConfig(**options)), policy, critic, batch).policy_loss.detach())
         for options in ({}, {"ratio_level": "token"}, {"policy_clip": 0.05})
     ]
     assert len({round(value, 9) for value in results}) == 3
@@ -148,7 +153,7 @@ def test_token_level_and_clip_are_switches(policy, critic, batch) -> None:
 def test_the_negative_weight_scales_the_share_of_negative_advantages(policy, critic, batch) -> None:
     policy, critic = warm(policy, critic)
     none, some, all_ = (
-        float(evaluate(Aride(config), policy, critic, batch).policy_loss.detach())
+        float(evaluate(objective(config), policy, critic, batch).policy_loss.detach())
         for config in (
             ArideConfig(entropy=0.0, invalid=0.0, negative_weight=weight) for weight in (0.0, 0.3, 1.0)
         )
@@ -165,7 +170,7 @@ def test_entropy_can_weigh_what_the_critic_expects_to_fail(policy, critic, batch
         failure = 1.0 - critic.values(scores.states, batch.col).sigmoid()
         entropy = losses.action_entropy(scores.entropy, steps.token_mask)
     results = [
-        evaluate(Aride(ArideConfig(**options)), policy, critic, batch)
+        evaluate(objective(ArideConfig(**options)), policy, critic, batch)
         for options in ({"entropy": 0.0}, {"entropy": 0.5}, {"entropy": 0.5, "entropy_by_failure": True})
     ]
     without, everywhere, failing = (float(result.policy_loss.detach()) for result in results)
@@ -177,14 +182,14 @@ def test_entropy_can_weigh_what_the_critic_expects_to_fail(policy, critic, batch
 
 def test_the_kind_of_returns_is_a_switch(policy, critic, batch) -> None:
     policy, critic = warm(policy, critic)
-    results = [evaluate(Aride(ArideConfig(returns=name)), policy, critic, batch) for name in RETURNS]
+    results = [evaluate(objective(ArideConfig(returns=name)), policy, critic, batch) for name in RETURNS]
     assert len({round(float(result.policy_loss.detach()), 9) for result in results}) == len(RETURNS)
     assert len(RETURNS) == len(get_args(ArideConfig.model_fields["returns"].annotation))
 
 
 def test_importance_weights_scale_their_trajectory(policy, critic, batch) -> None:
     policy, critic = warm(policy, critic)
-    algorithm = Aride(ArideConfig(entropy=0.0))
+    algorithm = objective(ArideConfig(entropy=0.0))
     full = evaluate(algorithm, policy, critic, batch).critic_loss
     batch.weights[:] = 0.5
     torch.testing.assert_close(evaluate(algorithm, policy, critic, batch).critic_loss, full / 2)
@@ -230,7 +235,7 @@ def test_an_action_value_critic_takes_munos_retrace(policy, q_critic, batch) -> 
             scores.logprobs, steps.behaviour_logprobs, steps.token_mask, 20.0
         ).action
         torch.manual_seed(8)
-        algorithm = Aride(config)
+        algorithm = objective(config)
         estimates = algorithm.estimate(batch, ask(algorithm, policy, critic, batch), rho)
         torch.manual_seed(8)
         e = expected_values(policy, critic, batch, steps.prompts, scores.states, batch.col, 3)
@@ -256,7 +261,7 @@ def test_expectations_are_over_actions_as_long_and_as_hot_as_those_of_the_run(
     asked, generate = [], policy.generate
     batch.steps.temperature[:] = 0.5
     policy.generate = lambda prompts, sampling: asked.append(sampling) or generate(prompts, sampling)
-    ask(Aride(ArideConfig(critic="q", q_samples=2), max_tokens=7), policy, q_critic, batch)
+    ask(objective(ArideConfig(critic="q", q_samples=2), max_new_tokens=7), policy, q_critic, batch)
     assert [len(sampling) for sampling in asked] == [6, 6, 1, 1], (
         "of the steps, and of the state after the cut"
     )
@@ -265,7 +270,7 @@ def test_expectations_are_over_actions_as_long_and_as_hot_as_those_of_the_run(
 
 def test_the_action_values_are_what_is_fitted(policy, q_critic, batch) -> None:
     policy, critic = warm(policy, q_critic)
-    algorithm = Aride(ArideConfig(critic="q"))
+    algorithm = objective(ArideConfig(critic="q"))
     result = evaluate(algorithm, policy, critic, batch)
     names = [name for name, _ in critic.named_parameters()]
     gradients = torch.autograd.grad(
@@ -305,7 +310,7 @@ def test_gradients_of_action_values_and_of_the_clip_are_those_of_a_slow_loss(
 ) -> None:
     """What stands behind a stop-gradient is frozen: ratios, advantages, targets, the clip's decision."""
     policy, critic = warm(policy, q_critic if "critic" in options else critic)
-    algorithm = Aride(ArideConfig(entropy=0.2, invalid=0.3, rho_max=1.1, **options))
+    algorithm = objective(ArideConfig(entropy=0.2, invalid=0.3, rho_max=1.1, **options))
     config, steps = algorithm.config, batch.steps
     torch.manual_seed(8)
     result = evaluate(algorithm, policy, critic, batch)
@@ -371,11 +376,11 @@ def test_the_papers_action_values_are_an_option_that_differs(policy, q_critic, b
     losses_of = {}
     for name in ("expected", "sampled"):
         torch.manual_seed(4)
-        algorithm = Aride(ArideConfig(critic="q", q_next=name))
+        algorithm = objective(ArideConfig(critic="q", q_next=name))
         losses_of[name] = float(evaluate(algorithm, policy, critic, batch).policy_loss.detach())
     assert losses_of["expected"] != pytest.approx(losses_of["sampled"], abs=1e-6)
 
 
 def test_a_critic_without_action_values_says_so(policy, critic, batch) -> None:
     with pytest.raises(PolicyError, match=r"learner\.algorithm\.critic"):
-        evaluate(Aride(ArideConfig(critic="q")), policy, critic, batch)
+        evaluate(objective(ArideConfig(critic="q")), policy, critic, batch)

@@ -29,8 +29,8 @@ from distrl.core.types import (
 from distrl.evaluator.suites import load_suite
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import Batcher, ImageCache, TrajectoryBatch
-from distrl.learner.engine import Engine
 from distrl.learner.episodes import compile_episode, verify
+from distrl.learner.train_step import TrainStep
 from distrl.workers.agents import build_agent
 from distrl.workers.envs import build_env
 from distrl.workers.episode import EpisodeRunner
@@ -90,15 +90,15 @@ def test_episodes_and_one_update(model: str, changes: list[str], tmp_path: Path)
     batcher = Batcher(policy, cache)
     algorithm = build_algorithm(config.learner)
     critic = build_critic(policy, 0, config.learner.algorithm.critic == "q", config.policy.critic)
-    engine = Engine(policy, critic, algorithm, config.learner)
+    engine = TrainStep(policy, critic, algorithm, config.learner)
     assert engine.clone(batcher.steps(episodes[2].steps)) > 0
 
     policy = build_policy(config.policy, [], config.seed)
     batch = batcher.trajectories(episodes[:2])
-    check_one_update(policy, Engine(policy, critic, algorithm, config.learner), batch)
+    check_one_update(policy, TrainStep(policy, critic, algorithm, config.learner), batch)
 
 
-def check_one_update(policy: Policy, engine: Engine, batch: TrajectoryBatch) -> None:
+def check_one_update(policy: Policy, engine: TrainStep, batch: TrajectoryBatch) -> None:
     steps = batch.steps
     with torch.no_grad():
         scores = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)

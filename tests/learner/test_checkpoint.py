@@ -17,16 +17,16 @@ from distrl.core.errors import CheckpointError
 from distrl.learner.algorithms.aride import Aride
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.checkpoint import Checkpointer
-from distrl.learner.engine import Engine
 from distrl.learner.episodes import compile_episode
+from distrl.learner.train_step import TrainStep
 
 
 @pytest.fixture
 def make(toy, tmp_path, load_images):
-    def make_engine() -> tuple[Engine, Checkpointer]:
+    def make_engine() -> tuple[TrainStep, Checkpointer]:
         config = LearnerConfig()
         torch.manual_seed(0)
-        engine = Engine(toy.policy(), toy.critic(), Aride(config.algorithm), config)
+        engine = TrainStep(toy.policy(), toy.critic(), Aride(config.algorithm, config), config)
         return engine, Checkpointer(tmp_path, engine, keep=2)
 
     return make_engine
@@ -105,7 +105,7 @@ def test_code_in_a_checkpoint_is_not_run(make, tmp_path) -> None:
     _, checkpointer = make()
 
     def fill(path) -> None:
-        checkpointer._engine.policy.save(path / "policy")
+        checkpointer._train_step.policy.save(path / "policy")
         torch.save({"actor": Evil()}, path / "training.pt", pickle_module=pickle)
         (path / "state.json").write_text("{}")
 

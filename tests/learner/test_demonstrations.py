@@ -14,16 +14,16 @@ from distrl.core.demonstrations import COLLECTION_FILE, STORE_FILE, CollectionSp
 from distrl.core.errors import ConfigError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Purpose
-from distrl.learner.demonstrations import take_dataset
+from distrl.learner.warm_start import Renaming, take_dataset
 
 
 @pytest.fixture
 def collection(toy: Any, tmp_path: Path) -> Path:
     """The demonstrations of another run, as `distrl collect` writes them."""
     learner, world = build(toy, tmp_path / "other", phase="demonstrations")
-    while learner.parts.scheduler.accounted(Purpose.DEMO) < 12:
+    while learner.context.scheduler.accounted(Purpose.DEMO) < 12:
         world.check()
-        learner.parts.drain(0.0)
+        learner.context.ingest.drain(0.0)
     folder = tmp_path / "demos"
     folder.mkdir()
     kept = TrajectoryStore(folder / STORE_FILE)
@@ -59,15 +59,15 @@ def test_nobody_is_asked_for_demonstrations(toy: Any, tmp_path: Path, collection
 def test_each_is_taken_once_after_an_interruption(toy: Any, tmp_path: Path, collection: Path) -> None:
     learner, world = with_dataset(toy, tmp_path / "run", collection)
     ticks = iter(range(100))
-    learner.parts.tend = lambda: world.stop.set() if next(ticks) == 4 else None
-    take_dataset(learner.parts, world.stop)
-    assert learner.parts.scheduler.accounted(Purpose.DEMO) == 5
+    world.check = lambda: world.stop.set() if next(ticks) == 4 else None
+    take_dataset(learner.context, world.stop)
+    assert learner.context.scheduler.accounted(Purpose.DEMO) == 5
     again, _ = with_dataset(toy, tmp_path / "run", collection, incarnation="i2")
-    again.parts.ingest.restore(None, [])
+    again.context.ingest.restore(None, [])
     world.stop.clear()
-    take_dataset(again.parts, world.stop)
-    assert again.parts.scheduler.accounted(Purpose.DEMO) == 12
-    assert len(again.parts.ingest.demonstrations) == 12
+    take_dataset(again.context, world.stop)
+    assert again.context.scheduler.accounted(Purpose.DEMO) == 12
+    assert len(again.context.ingest.demonstrations) == 12
 
 
 def test_too_few_are_told(toy: Any, tmp_path: Path, collection: Path) -> None:
@@ -76,12 +76,14 @@ def test_too_few_are_told(toy: Any, tmp_path: Path, collection: Path) -> None:
         learner.run()
 
 
-def test_what_is_cloned_is_renamed_first(toy: Any, tmp_path: Path, collection: Path) -> None:
+def test_what_is_cloned_is_renamed_first(
+    toy: Any, tmp_path: Path, collection: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     learner, _ = with_dataset(toy, tmp_path / "run", collection)
     seen: list[Any] = []
-    clone = learner.parts.engine.clone
-    learner.parts.renaming = lambda step: replace(step, prompt=(5,))
-    learner.parts.engine.clone = lambda batch: seen.append(batch.prompts.input_ids) or clone(batch)
+    clone = learner.context.train_step.clone
+    monkeypatch.setattr(Renaming, "__call__", lambda self, step: replace(step, prompt=(5,)))
+    learner.context.train_step.clone = lambda batch: seen.append(batch.prompts.input_ids) or clone(batch)
     learner.run()
     assert seen
     assert all((ids == 5).all() for ids in seen)

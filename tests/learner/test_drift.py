@@ -7,8 +7,8 @@ from group_world import GroupWorld
 
 from distrl.configs.schema import Config
 from distrl.core.types import Purpose
-from distrl.learner.drift import Drift
 from distrl.learner.scheduler import DEMONSTRATIONS
+from distrl.learner.task_sampling import Drift
 
 OPTIONS = {"group_size": 1, "max_staleness": 1000, "episodes": 40}
 
@@ -77,7 +77,7 @@ def test_demonstrations_and_evaluations_stay(toy, purpose) -> None:
 
 
 def test_it_survives_a_restart_and_never_goes_back(toy) -> None:
-    run = world(toy, task_sampling="round_robin")
+    run = world(toy, task_sampling="weighted")
     run.scheduler.set_elapsed(0.6)
     for lease in run.lease(4):
         run.finish(lease, float(lease.task.id.endswith("0")))

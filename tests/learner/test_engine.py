@@ -13,17 +13,17 @@ import torch
 from distrl.configs.schema import LearnerConfig
 from distrl.learner.algorithms.aride import Aride
 from distrl.learner.batching import Batcher, ImageCache
-from distrl.learner.engine import Engine
 from distrl.learner.episodes import compile_episode
 from distrl.learner.optimisers import TorchOptimiser
+from distrl.learner.train_step import TrainStep
 
 
 @pytest.fixture
 def make(toy):
-    def make_engine(**optim: float) -> Engine:
+    def make_engine(**optim: float) -> TrainStep:
         config = LearnerConfig.model_validate({"optim": {"lr": 0.02, **optim}})
         torch.manual_seed(0)
-        return Engine(toy.policy(), toy.critic(), Aride(config.algorithm), config)
+        return TrainStep(toy.policy(), toy.critic(), Aride(config.algorithm, config), config)
 
     return make_engine
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distrl.learner.eval_rounds import EvalRound, EvalRounds
+from distrl.learner.validation import EvalRound, EvalRounds
 
 
 def start(toy, leases: str, min_version: int = -1) -> tuple[EvalRounds, EvalRound]:

@@ -15,8 +15,7 @@ from distrl.core.metrics import read_metrics
 from distrl.evaluator.report.metrics import RunMetrics
 from distrl.evaluator.report.training import age_histograms, staleness_rows
 from distrl.learner.episodes import Episode
-from distrl.learner.freshness import EVERY, Freshness
-from distrl.learner.off_policy import StepStats
+from distrl.learner.off_policy import EVERY, Freshness, StepStats
 
 
 def steps(row, ratio, units=None, **sums) -> StepStats:

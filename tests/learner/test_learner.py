@@ -19,7 +19,8 @@ from distrl.core import checkpoints
 from distrl.core.errors import CheckpointError, NetworkError, NothingCameIn, StoreError
 from distrl.core.metrics import read_metrics
 from distrl.core.types import ImagePart, Outcome, Purpose, image_digest
-from distrl.learner.parts import SILENCE_S
+from distrl.learner.checkpoint import restore, state_of
+from distrl.learner.context import SILENCE_S
 
 
 def evals(path) -> list[float]:
@@ -48,7 +49,7 @@ def test_it_learns_from_a_weak_start(toy, tmp_path) -> None:
     policy.load(best / "policy")
     assert torch.isfinite(policy.head.weight).all()
     # Drawn first within max_staleness versions, an episode stays for 48 newer ones, which bring 24 updates.
-    bound = learner.parts.config.learner.max_staleness + 24
+    bound = learner.context.config.learner.max_staleness + 24
     assert 0 < max(row.get("off_policy/staleness_max", 0) for row in rows) <= bound
     names = set().union(*rows)
     assert {"loss/policy", "replay/size", "train/success", "reward/total", "time/wait_for_batch"} <= names
@@ -76,9 +77,9 @@ def test_the_result_is_the_best_checkpoint_or_the_last(toy, tmp_path, keep_best)
 
 def test_the_numbers_of_workers_and_servers_are_written_now_and_then(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, episodes=16)
-    parts = learner.parts
+    context = learner.context
     ticks = iter(range(10**6))
-    parts.clock = lambda: 1000.0 + next(ticks)  # a second for every look at the clock
+    context.clock.now = lambda: 1000.0 + next(ticks)  # a second for every look at the clock
     learner.run()
     rows = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "workers/alive" in row]
     assert len(rows) > 1
@@ -90,7 +91,7 @@ def test_with_updates_off_nothing_is_learnt(toy, tmp_path) -> None:
     learner.run()
     warm = toy.policy()
     warm.load(tmp_path / "checkpoints" / "step_0" / "policy")
-    assert torch.equal(warm.head.weight, learner.parts.engine.policy.head.weight)
+    assert torch.equal(warm.head.weight, learner.context.train_step.policy.head.weight)
     assert learner.progress.updates == 60
     assert world.over
 
@@ -99,24 +100,24 @@ def test_resume_goes_on_where_it_stopped(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, stop_after=120)
     learner.run()
     assert not world.over
-    before = learner.parts
-    state, version = before.state_dict(), before.publisher.version
-    weights = {k: v.clone() for k, v in before.engine.policy.state_dict().items()}
+    before = learner.context
+    state, version = state_of(before), before.publisher.version
+    weights = {k: v.clone() for k, v in before.train_step.policy.state_dict().items()}
 
     again, world = build(toy, tmp_path, "i2")
     world.names = random.Random(1)
-    parts = again.parts
-    parts.load_state_dict(parts.checkpointer.load())
-    for name, value in parts.engine.policy.state_dict().items():
+    context = again.context
+    restore(context, context.checkpointer.load())
+    for name, value in context.train_step.policy.state_dict().items():
         assert torch.equal(value, weights[name])
-    assert parts.progress.updates == before.progress.updates
-    assert parts.replay.ids == before.replay.ids
-    restored = parts.replay.state_dict()  # all of it; what was drawn for the next update is unseen again
+    assert context.progress.updates == before.progress.updates
+    assert context.replay.ids == before.replay.ids
+    restored = context.replay.state_dict()  # all of it; what was drawn for the next update is unseen again
     assert restored | {"unseen": []} == state["replay"] | {"unseen": []}
     num_drawn = len(restored["unseen"]) - len(state["replay"]["unseen"])
     assert restored["unseen"][num_drawn:] == state["replay"]["unseen"]
-    assert set(parts.ingest.episodes) == set(parts.replay.ids)
-    assert parts.scheduler.accounted(Purpose.TRAIN) == before.scheduler.accounted(Purpose.TRAIN)
+    assert set(context.ingest.episodes) == set(context.replay.ids)
+    assert context.scheduler.accounted(Purpose.TRAIN) == before.scheduler.accounted(Purpose.TRAIN)
     again.run()
     assert world.info.version > version
     assert world.phases == ["training", "validation", "done"]
@@ -134,31 +135,31 @@ def test_resume_goes_on_where_it_stopped(toy, tmp_path) -> None:
 )
 def test_a_checkpoint_of_another_version_is_one_clear_error(toy, tmp_path, section, key, message) -> None:
     learner, _ = build(toy, tmp_path)
-    state = json.loads(json.dumps(learner.parts.state_dict()))
+    state = json.loads(json.dumps(state_of(learner.context)))
     if key is None:
         state[section]["unknown"] = 1
     else:
         del state[section][key]
     with pytest.raises(CheckpointError, match=message) as caught:
-        learner.parts.load_state_dict(state)
+        restore(learner.context, state)
     assert "\n" not in str(caught.value)
 
 
 def test_what_came_in_after_the_checkpoint_is_taken_once(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, stop_after=40)
     learner.run()
-    taken = learner.parts.scheduler.accounted(Purpose.TRAIN)
+    taken = learner.context.scheduler.accounted(Purpose.TRAIN)
     late = [world.play(lease) for lease in world.scheduler.grant("w", 3)]
     for trajectory in late:
         world.store.add(trajectory, toy.pixels)
     again, _ = build(toy, tmp_path, "i2")
-    again.parts.load_state_dict(again.parts.checkpointer.load())
+    restore(again.context, again.context.checkpointer.load())
     waiting = world.queue.qsize()
     train = sum(t.purpose is Purpose.TRAIN for t in late) + sum(
         world.queue.get_nowait().purpose is Purpose.TRAIN for _ in range(waiting)
     )
-    assert again.parts.scheduler.accounted(Purpose.TRAIN) == taken + train
-    ids = again.parts.replay.ids
+    assert again.context.scheduler.accounted(Purpose.TRAIN) == taken + train
+    ids = again.context.replay.ids
     assert len(ids) == len(set(ids))
     assert {t.id for t in late if t.purpose is Purpose.TRAIN} <= set(ids)
 
@@ -167,16 +168,19 @@ def test_nothing_is_taken_twice_if_the_checkpoints_last_trajectory_has_been_trim
     """As it may be of an older checkpoint that one goes back to: a newer one needs not this evaluation."""
     learner, _ = build(toy, tmp_path, stop_after=40)
     learner.run()
-    parts, last = learner.parts, toy.trajectory("last", [toy.step(1, (1,), (-1.0,))], purpose=Purpose.EVAL)
-    parts.store.add(last, toy.pixels)
-    parts.ingest.take(last)
-    state, taken = parts.state_dict(), parts.scheduler.accounted(Purpose.TRAIN)
-    others = [name for name in parts.store.ids() if name != "last"]
-    assert parts.store.trim(0, keep=others) == ["last"]
+    context, last = (
+        learner.context,
+        toy.trajectory("last", [toy.step(1, (1,), (-1.0,))], purpose=Purpose.EVAL),
+    )
+    context.store.add(last, toy.pixels)
+    context.ingest.take(last)
+    state, taken = state_of(context), context.scheduler.accounted(Purpose.TRAIN)
+    others = [name for name in context.store.ids() if name != "last"]
+    assert context.store.trim(0, keep=others) == ["last"]
     again, _ = build(toy, tmp_path, "i2")
-    again.parts.load_state_dict(state)
-    assert again.parts.scheduler.accounted(Purpose.TRAIN) == taken
-    assert again.parts.replay.ids == parts.replay.ids
+    restore(again.context, state)
+    assert again.context.scheduler.accounted(Purpose.TRAIN) == taken
+    assert again.context.replay.ids == context.replay.ids
 
 
 def test_a_run_stopped_in_its_warm_start_takes_its_demonstrations_again(toy, tmp_path) -> None:
@@ -185,25 +189,25 @@ def test_a_run_stopped_in_its_warm_start_takes_its_demonstrations_again(toy, tmp
     world.check()
     learner.run()
     again, _ = build(toy, tmp_path, "i2", episodes=20)
-    again.parts.ingest.restore(None, [])
-    assert again.parts.scheduler.accounted(Purpose.DEMO) == 8
+    again.context.ingest.restore(None, [])
+    assert again.context.scheduler.accounted(Purpose.DEMO) == 8
     again.run()
-    assert again.parts.scheduler.accounted(Purpose.DEMO) == 12
+    assert again.context.scheduler.accounted(Purpose.DEMO) == 12
 
 
 def test_demonstrations_that_never_come_end_the_run(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path)
     world.check = lambda: None  # no worker
-    begun = learner.parts.clock()
-    learner.parts.clock = lambda: begun + SILENCE_S + 1.0
-    with pytest.raises(NothingCameIn, match=r"for 60 minutes \(0 of 12 demonstrations are there\)"):
+    begun = learner.context.clock.now()
+    learner.context.clock.now = lambda: begun + SILENCE_S + 1.0
+    with pytest.raises(NothingCameIn, match=r"for 60 minutes \(0 of 12 demonstrations arrived\)"):
         learner.run()
 
 
 @pytest.mark.parametrize("method", ["clone", "fit_critic"])
 def test_a_dead_network_thread_is_noticed_in_the_warm_ups(toy, tmp_path, method) -> None:
     learner, world = build(toy, tmp_path)
-    work, calls = getattr(learner.parts.engine, method), []
+    work, calls = getattr(learner.context.train_step, method), []
 
     def dies() -> None:
         raise NetworkError("The network thread is dead.")
@@ -213,7 +217,7 @@ def test_a_dead_network_thread_is_noticed_in_the_warm_ups(toy, tmp_path, method)
         calls.append(batch)
         return work(batch)
 
-    setattr(learner.parts.engine, method, first)
+    setattr(learner.context.train_step, method, first)
     with pytest.raises(NetworkError, match="dead"):
         learner.run()
     assert len(calls) == 1
@@ -222,27 +226,27 @@ def test_a_dead_network_thread_is_noticed_in_the_warm_ups(toy, tmp_path, method)
 def test_a_run_stopped_in_its_last_measurement_names_no_result(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path)
     world.stop.set()
-    learner.rounds.last(world.stop)
+    learner.validation.last(world.stop)
     learner.updates.close()
-    directory = learner.parts.checkpointer.directory
+    directory = learner.context.checkpointer.directory
     assert checkpoints.pointed(directory, "latest") == "step_0"
     assert checkpoints.pointed(directory, "final") is None
 
 
 def test_the_store_forgets_what_neither_replay_nor_a_restart_needs(toy, tmp_path) -> None:
     learner, _ = build(toy, tmp_path, episodes=80, replay={"capacity": 16})
-    parts = learner.parts
-    parts.config = parts.config.model_copy(update={"store": StoreConfig(max_bytes=1)})
+    context = learner.context
+    context.config = context.config.model_copy(update={"store": StoreConfig(max_bytes=1)})
     learner.run()
-    assert len(parts.replay.ids) == 16
-    last_id, ids = parts.checkpointer.load()["ingest"]["last_id"], parts.store.ids()
+    assert len(context.replay.ids) == 16
+    last_id, ids = context.checkpointer.load()["ingest"]["last_id"], context.store.ids()
     place = ids.index(last_id)
-    assert set(ids[: place + 1]) == {*parts.replay.ids, last_id}
-    since = {parts.store.get(name).purpose for name in ids[place + 1 :]}
+    assert set(ids[: place + 1]) == {*context.replay.ids, last_id}
+    since = {context.store.get(name).purpose for name in ids[place + 1 :]}
     assert since == {Purpose.EVAL}, "the last measurement came in after the last checkpoint"
     again, _ = build(toy, tmp_path, "i2", replay={"capacity": 16})
-    again.parts.load_state_dict(again.parts.checkpointer.load())
-    assert again.parts.replay.ids == parts.replay.ids
+    restore(again.context, again.context.checkpointer.load())
+    assert again.context.replay.ids == context.replay.ids
 
 
 def test_a_broken_episode_is_left_out_and_counted(toy, tmp_path) -> None:
@@ -259,11 +263,11 @@ def test_a_broken_episode_is_left_out_and_counted(toy, tmp_path) -> None:
     bad = toy.trajectory("bad", [step.model_copy(update={"chats": (chat,)})], purpose=Purpose.TRAIN)
     empty = toy.trajectory("empty", [toy.step(0, (), ())], purpose=Purpose.TRAIN)
     foreign = toy.trajectory("foreign", [toy.step(0, (VOCABULARY,), (-1.0,))], purpose=Purpose.TRAIN)
-    ingest = learner.parts.ingest
+    ingest = learner.context.ingest
     for trajectory in (bad, empty, foreign, good):
         world.store.add(trajectory, {**toy.pixels, image_digest(broken_image): broken_image})
         ingest.take(trajectory)
-    assert learner.parts.replay.ids == [good.id]
+    assert learner.context.replay.ids == [good.id]
     assert ingest.num_refused == 3
 
 
@@ -271,12 +275,12 @@ def test_what_nobody_judged_is_not_learnt_from_as_a_failure(toy, tmp_path) -> No
     learner, world = build(toy, tmp_path, phase="training")
     judged, unjudged = (world.play(lease) for lease in world.scheduler.grant("w", 2))
     unjudged = unjudged.model_copy(update={"outcome": Outcome.UNJUDGED})
-    ingest = learner.parts.ingest
+    ingest = learner.context.ingest
     for trajectory in (judged, unjudged):
         world.store.add(trajectory, toy.pixels)
         world.scheduler.finish(trajectory.lease_id, trajectory)
         ingest.take(trajectory)
-    assert learner.parts.replay.ids == [judged.id]
+    assert learner.context.replay.ids == [judged.id]
     assert ingest.metrics()["ingest/unjudged"] == 1.0
     assert sum(record.judged for record in world.scheduler.task_table().values()) == 1
     assert world.scheduler.accounted(Purpose.TRAIN) == 1
@@ -284,9 +288,9 @@ def test_what_nobody_judged_is_not_learnt_from_as_a_failure(toy, tmp_path) -> No
 
 def test_weights_never_share_a_version(toy, tmp_path) -> None:
     learner, _ = build(toy, tmp_path)
-    versions = [learner.parts.publisher.publish().version for _ in range(3)]
+    versions = [learner.context.publisher.publish().version for _ in range(3)]
     again, _ = build(toy, tmp_path, "i2")
-    assert again.parts.publisher.publish().version == versions[-1] + 1
+    assert again.context.publisher.publish().version == versions[-1] + 1
 
 
 @pytest.mark.parametrize("priority", ["dper", "uniform"])
@@ -302,8 +306,8 @@ def test_replay_ratio_is_kept(toy, tmp_path, priority) -> None:
 def test_only_priorities_are_renewed(toy, tmp_path, priority, is_renewed) -> None:
     replay = {"capacity": 32, "priority": priority, "refresh_every": 4}
     learner, _ = build(toy, tmp_path, episodes=32, replay=replay)
-    measured, measure = [], learner.parts.engine.measure
-    learner.parts.engine.measure = lambda batch: measured.append(batch) or measure(batch)
+    measured, measure = [], learner.context.train_step.measure
+    learner.context.train_step.measure = lambda batch: measured.append(batch) or measure(batch)
     learner.run()
     assert learner.progress.updates == 16
     assert len(measured) == (4 if is_renewed else 0)
@@ -312,18 +316,20 @@ def test_only_priorities_are_renewed(toy, tmp_path, priority, is_renewed) -> Non
 def test_losses_are_weighed_against_the_draw_ever_more_as_the_run_goes_on(toy, tmp_path) -> None:
     replay = {"capacity": 32, "importance": True, "importance_start": 0.4}
     learner, _ = build(toy, tmp_path, episodes=64, max_minutes=600, replay=replay)
-    parts, shares, expected, used = learner.parts, [], [], []
-    sample, update = parts.replay.sample, parts.engine.update
+    context, shares, expected, used = learner.context, [], [], []
+    sample, update = context.replay.sample, context.train_step.update
 
     def note_draw(count):
         draw = sample(count)
-        shares.append(parts.scheduler.accounted(Purpose.TRAIN) / 64)
-        weights = (len(parts.replay) * draw.probabilities) ** -(0.4 + 0.6 * shares[-1])
+        shares.append(context.scheduler.accounted(Purpose.TRAIN) / 64)
+        weights = (len(context.replay) * draw.probabilities) ** -(0.4 + 0.6 * shares[-1])
         expected.append(weights / weights.max())
         return draw
 
-    parts.replay.sample = note_draw
-    parts.engine.update = lambda batch, share: used.append(batch.weights.numpy()) or update(batch, share)
+    context.replay.sample = note_draw
+    context.train_step.update = lambda batch, share: (
+        used.append(batch.weights.numpy()) or update(batch, share)
+    )
     learner.run()
     assert shares[0] <= 0.5
     assert shares[-1] == 1.0
@@ -345,7 +351,7 @@ def test_the_learning_rate_falls_as_the_runs_episodes_come_in(toy, tmp_path) -> 
 def test_cloning_begins_while_demonstrations_come_in_and_draws_no_more_than_there_are(toy, tmp_path) -> None:
     demonstrations = {**OPTIONS["demonstrations"], "episodes": 60, "updates": 40, "batch_size": 4}
     learner, _ = build(toy, tmp_path, demonstrations=demonstrations, episodes=16)
-    engine, demos, seen = learner.parts.engine, learner.parts.ingest.demonstrations, []
+    engine, demos, seen = learner.context.train_step, learner.context.ingest.demonstrations, []
     clone = engine.clone
     engine.clone = lambda batch: seen.append((len(demos), sum(len(e.steps) for e in demos))) or clone(batch)
     learner.run()
@@ -367,7 +373,7 @@ def test_cloning_ends_at_the_loss_that_is_asked_for(toy, tmp_path) -> None:
 
 def test_the_counters_of_what_was_left_out_go_on_after_a_restart(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, phase="training")
-    parts = learner.parts
+    context = learner.context
     for number, lease in enumerate(world.scheduler.grant("w", 3)):
         trajectory = world.play(lease)
         if number == 0:
@@ -376,12 +382,12 @@ def test_the_counters_of_what_was_left_out_go_on_after_a_restart(toy, tmp_path) 
             step = toy.step(0, (10**6,), (-1.0,))  # a token that the policy does not have
             trajectory = trajectory.model_copy(update={"steps": (step,)})
         world.store.add(trajectory, toy.pixels)
-        parts.ingest.take(trajectory)
-    learner.rounds.save()
+        context.ingest.take(trajectory)
+    learner.validation.save()
     learner.updates.close()
     again, _ = build(toy, tmp_path, "i2")
-    again.parts.load_state_dict(again.parts.checkpointer.load())
-    found = again.parts.ingest.metrics()
+    restore(again.context, again.context.checkpointer.load())
+    found = again.context.ingest.metrics()
     assert (found["ingest/unjudged"], found["ingest/refused"]) == (1.0, 1.0)
     again.updates.close()
 
@@ -390,20 +396,20 @@ def test_a_restart_goes_on_without_a_trajectory_that_cannot_be_read(
     toy, tmp_path, caplog, monkeypatch
 ) -> None:
     learner, world = build(toy, tmp_path, phase="training")
-    learner.rounds.save()
+    learner.validation.save()
     played = [world.play(lease) for lease in world.scheduler.grant("w", 3)]
     world.store.add_many([(trajectory, toy.pixels) for trajectory in played])
     learner.updates.close()
     again, _ = build(toy, tmp_path, "i2")
-    real = again.parts.store.get
+    real = again.context.store.get
 
     def get(name):
         if name == played[1].id:
             raise StoreError("damaged")
         return real(name)
 
-    monkeypatch.setattr(again.parts.store, "get", get)
-    again.parts.load_state_dict(again.parts.checkpointer.load())
+    monkeypatch.setattr(again.context.store, "get", get)
+    restore(again.context, again.context.checkpointer.load())
     again.updates.close()
-    assert again.parts.replay.ids == [played[0].id, played[2].id]
+    assert again.context.replay.ids == [played[0].id, played[2].id]
     assert f"trajectory {played[1].id} is lost to training: damaged" in caplog.text

@@ -12,6 +12,7 @@ from learning_world import build
 
 from distrl.core.metrics import read_metrics
 from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.checkpoint import restore
 
 OPTIONS = {
     "grpo": {"group_size": 8},
@@ -34,7 +35,7 @@ def test_a_run_with_every_algorithm(toy, tmp_path, name) -> None:
     else:
         assert success[-1] > success[0] + 0.4, f"from {success[0]:.2f} to {success[-1]:.2f}"
     names = set().union(*rows)
-    has_critic = learner.parts.engine.algorithm.has_critic
+    has_critic = learner.context.train_step.algorithm.has_critic
     assert has_critic == ("loss/critic_warm_up" in names) == ("value/grad_norm" in names)
     assert {"loss/policy", "policy/entropy", "off_policy/ess", "policy/grad_norm"} <= names
 
@@ -54,14 +55,14 @@ def test_a_run_that_gets_a_critic_at_a_restart_fits_it_before_the_policy_learns_
     for incarnation, episodes, num_fits in (("i2", 32, 20), ("i3", 48, 0)):  # once only
         again, world = build(toy, tmp_path, incarnation, algorithm="ppo", episodes=episodes, eval_every=0)
         world.names = random.Random(incarnation)
-        fits, fit = [], again.parts.engine.fit_critic
+        fits, fit = [], again.context.train_step.fit_critic
 
         def note(batch, fits=fits, fit=fit, again=again) -> float:
             fits.append(again.progress.updates)
             return fit(batch)
 
-        again.parts.engine.fit_critic = note
-        again.parts.load_state_dict(again.parts.checkpointer.load())
+        again.context.train_step.fit_critic = note
+        restore(again.context, again.context.checkpointer.load())
         again.run()
         assert fits == [before] * num_fits
         assert again.progress.updates == episodes / 2

@@ -16,8 +16,9 @@ from learning_world import build
 from distrl.core import checkpoints
 from distrl.core.metrics import read_metrics
 from distrl.core.types import Outcome, Purpose
+from distrl.learner.checkpoint import restore
 from distrl.learner.episodes import GroupStats, compile_episode
-from distrl.learner.task_statistics import read_table
+from distrl.learner.task_sampling import read_table
 
 GROUPS = {"algorithm": {"kind": "grpo", "group_size": 4}, "episodes": 96}
 
@@ -38,11 +39,11 @@ def test_a_run_learns_from_whole_groups(toy, tmp_path) -> None:
     assert set(groups.values()) == {4}
     assert learner.progress.updates == 48
     known = expected(world.store)
-    for name, episode in learner.parts.ingest.episodes.items():
+    for name, episode in learner.context.ingest.episodes.items():
         stats = known[world.store.get(name).group_id]
         assert episode.group.count == 4
         assert (episode.group.mean, episode.group.std) == pytest.approx((stats.mean, stats.std))
-    assert any(episode.group.std > 0 for episode in learner.parts.ingest.episodes.values())
+    assert any(episode.group.std > 0 for episode in learner.context.ingest.episodes.values())
     rows = list(read_metrics(tmp_path / "metrics.jsonl"))
     assert max(row.get("groups/closed", 0.0) for row in rows) == 24
     assert sum(row.episodes for row in read_table(tmp_path / "tasks.json").values()) == 96
@@ -59,7 +60,7 @@ def test_batches_carry_the_statistics_of_each_group(toy, tmp_path) -> None:
         played = played.model_copy(update={"steps": steps, "outcome": Outcome.FAILURE})
         world.store.add(played, toy.pixels)
         world.scheduler.finish(lease.id, played)
-        learner.parts.ingest.take(played)
+        learner.context.ingest.take(played)
     batch = learner.updates.uniform_batch()
     assert batch.group_count.tolist() == [4] * 4
     assert batch.group_mean.tolist() == pytest.approx([0.0] * 4)
@@ -74,7 +75,7 @@ def test_an_episode_without_a_group_counts_as_one(toy, tmp_path) -> None:
     (lease,) = world.scheduler.grant("w", 1)
     played = world.play(lease)
     world.store.add(played, toy.pixels)
-    learner.parts.ingest.take(played)
+    learner.context.ingest.take(played)
     batch = learner.updates.uniform_batch()
     assert (batch.group_count.tolist(), batch.group_std.tolist()) == ([1], [0.0])
     learner.updates.close()
@@ -82,7 +83,7 @@ def test_an_episode_without_a_group_counts_as_one(toy, tmp_path) -> None:
 
 def test_resume_brings_back_groups_and_those_that_wait_for_theirs(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, phase="training", **GROUPS)
-    ingest = learner.parts.ingest
+    ingest = learner.context.ingest
     learner.progress.is_warm = True
     leases = world.scheduler.grant("w", 6)
     for lease in leases[:5]:
@@ -92,15 +93,15 @@ def test_resume_brings_back_groups_and_those_that_wait_for_theirs(toy, tmp_path)
         ingest.take(played)
     assert len(ingest.episodes) == 4
     assert len(world.scheduler.held_ids()) == 1
-    learner.rounds.save()
+    learner.validation.save()
     late = world.play(leases[5])
     world.store.add(late, toy.pixels)
 
     again, world = build(toy, tmp_path, "i2", **GROUPS)
     world.names = random.Random(1)
-    parts = again.parts
-    parts.load_state_dict(parts.checkpointer.load())
-    assert parts.ingest.episodes == ingest.episodes
+    context = again.context
+    restore(context, context.checkpointer.load())
+    assert context.ingest.episodes == ingest.episodes
     assert len(world.scheduler.held_ids()) == 2, "one from the checkpoint, one from the store"
     again.run()
     assert world.over
@@ -118,9 +119,9 @@ def test_the_store_keeps_what_waits_for_its_group(toy, tmp_path) -> None:
         played = world.play(lease)
         world.store.add(played, toy.pixels)
         world.scheduler.finish(lease.id, played)
-        learner.parts.ingest.take(played)
+        learner.context.ingest.take(played)
         names[lease.id] = played.id
-    world.store.trim(1, learner.parts.ingest.needed_ids)
+    world.store.trim(1, learner.context.ingest.needed_ids)
     assert {names[first.id], *(names[lease.id] for lease in others[:2])} <= set(world.store.ids())
     assert len(world.store.ids()) == 7
     learner.updates.close()
@@ -140,16 +141,16 @@ def old(toy, world, lease, version: int, name: str):
 @pytest.mark.parametrize(("stale", "left"), [("clip", ["a", "b", "c"]), ("drop", ["b", "c"])])
 def test_what_is_too_old_is_dropped_only_if_that_is_asked_for(toy, tmp_path, stale, left) -> None:
     learner, world = build(toy, tmp_path, phase="training", stale=stale, max_staleness=4)
-    ingest, publisher = learner.parts.ingest, learner.parts.publisher
+    ingest, publisher = learner.context.ingest, learner.context.publisher
     leases = world.scheduler.grant("w", 3)
     for lease, version, name in zip(leases, (1, 2, 6), "abc", strict=True):
         ingest.take(old(toy, world, lease, version, name))
     while publisher.version < 6:
         publisher.publish()
     ingest.drain(0.0)
-    assert sorted(learner.parts.replay.ids) == sorted(ingest.episodes) == left
+    assert sorted(learner.context.replay.ids) == sorted(ingest.episodes) == left
     assert ingest.metrics().get("replay/stale_dropped", 0.0) == 3 - len(left)
-    replay = learner.parts.replay
+    replay = learner.context.replay
     assert set(replay.names(replay.sample(8).entries)) == set(left)
     learner.updates.close()
 
@@ -160,9 +161,9 @@ def test_batches_count_what_is_too_old(toy, tmp_path) -> None:
     )
     leases = world.scheduler.grant("w", 4)
     for lease, version, name in zip(leases, (1, 2, 6, 6), "abcd", strict=True):
-        learner.parts.ingest.take(old(toy, world, lease, version, name))
-    while learner.parts.publisher.version < 6:
-        learner.parts.publisher.publish()
+        learner.context.ingest.take(old(toy, world, lease, version, name))
+    while learner.context.publisher.version < 6:
+        learner.context.publisher.publish()
     learner.updates.make()
     learner.updates.close()
     row = list(read_metrics(tmp_path / "metrics.jsonl"))[-1]
@@ -178,24 +179,24 @@ def test_a_replay_that_all_goes_stale_does_not_end_in_waiting(toy, tmp_path) -> 
     )  # fmt: skip
     learner.run()
     assert world.over
-    assert learner.parts.scheduler.accounted(Purpose.TRAIN) == 96
+    assert learner.context.scheduler.accounted(Purpose.TRAIN) == 96
     assert 0 < learner.progress.updates < 96
-    assert learner.parts.ingest.num_stale >= 64
-    assert learner.parts.elapsed_s() < 100
+    assert learner.context.ingest.num_stale >= 64
+    assert learner.context.clock.elapsed_s() < 100
     again, _ = build(toy, tmp_path, "i2", stale="drop", max_staleness=2, updates_per_episode=1.0, episodes=96)
-    again.parts.load_state_dict(again.parts.checkpointer.load())
+    restore(again.context, again.context.checkpointer.load())
     assert again.updates.owed() == pytest.approx(learner.updates.owed())
-    assert again.parts.ingest.num_stale == learner.parts.ingest.num_stale
+    assert again.context.ingest.num_stale == learner.context.ingest.num_stale
 
 
 def test_what_comes_in_too_old_never_enters_replay(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, phase="training", stale="drop", max_staleness=2)
-    while learner.parts.publisher.version < 6:
-        learner.parts.publisher.publish()
+    while learner.context.publisher.version < 6:
+        learner.context.publisher.publish()
     (lease,) = world.scheduler.grant("w", 1)
     trajectory = old(toy, world, lease, 3, "a")
-    assert compile_episode(trajectory, learner.parts.engine.policy) is not None
-    learner.parts.ingest.take(trajectory)
-    assert learner.parts.replay.ids == []
-    assert learner.parts.ingest.num_stale == 1
+    assert compile_episode(trajectory, learner.context.train_step.policy) is not None
+    learner.context.ingest.take(trajectory)
+    assert learner.context.replay.ids == []
+    assert learner.context.ingest.num_stale == 1
     learner.updates.close()

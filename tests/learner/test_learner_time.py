@@ -9,8 +9,9 @@ torch = pytest.importorskip("torch", reason="needs torch: not installed")
 from learning_world import OPTIONS, build
 
 from distrl.core.metrics import read_metrics
-from distrl.learner import phases
-from distrl.learner.parts import PEERS_S
+from distrl.learner import warm_start
+from distrl.learner.checkpoint import restore
+from distrl.learner.context import PEERS_S, poll, start_clock
 from distrl.learner.updates import Updates
 
 
@@ -23,25 +24,25 @@ def hand_clock(learner, world) -> None:
         play()
 
     world.check = check
-    learner.parts.clock = lambda: now[0]
+    learner.context.clock.now = lambda: now[0]
 
 
 def test_the_time_without_episodes_is_measured(toy, tmp_path, monkeypatch) -> None:
     learner, world = build(toy, tmp_path, phase="training")
     learner.updates.close()
-    parts, now = learner.parts, [0.0]
+    context, now = learner.context, [0.0]
     for lease in world.scheduler.grant("w", 20):
         trajectory = world.play(lease)
         world.store.add(trajectory, toy.pixels)
-        parts.ingest.take(trajectory)
+        context.ingest.take(trajectory)
 
     def nothing_comes(timeout_s: float) -> int:
         now[0] += timeout_s
         return 0
 
-    parts.clock = lambda: now[0]
-    monkeypatch.setattr(parts.ingest, "drain", nothing_comes)
-    updates = Updates(parts)
+    context.clock.now = lambda: now[0]
+    monkeypatch.setattr(context.ingest, "drain", nothing_comes)
+    updates = Updates(context)
     updates.wait(3.0)
     now[0] += 1.0
     updates.make()
@@ -52,21 +53,21 @@ def test_the_time_without_episodes_is_measured(toy, tmp_path, monkeypatch) -> No
 
 def test_rates_of_workers_count_from_where_the_runs_time_begins(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path)
-    parts, asked = learner.parts, []
-    now = [parts.clock() + 1000.0]
+    context, asked = learner.context, []
+    now = [context.clock.now() + 1000.0]
     start = now[0]
-    parts.clock = lambda: now[0]
+    context.clock.now = lambda: now[0]
     world.check = lambda: None
     world.peer_metrics = lambda: asked.append(now[0]) or {"workers/alive": 1.0}
-    parts.tend()
+    poll(context)
     assert not list(read_metrics(tmp_path / "metrics.jsonl")), "no trajectory has come yet"
     assert world.status["workers/alive"] == 1.0, "who watches sees what it waits for"
     asked.clear()
-    parts.start_clock()
-    parts.start_clock()
+    start_clock(context)
+    start_clock(context)
     for _ in range(3):
         now[0] += PEERS_S / 2
-        parts.tend()
+        poll(context)
     assert asked == [start, start + PEERS_S]
     assert len(list(read_metrics(tmp_path / "metrics.jsonl"))) == 1
 
@@ -74,13 +75,13 @@ def test_rates_of_workers_count_from_where_the_runs_time_begins(toy, tmp_path) -
 def test_the_limit_counts_neither_cloning_nor_the_critics_warm_up(toy, tmp_path) -> None:
     demonstrations = {**OPTIONS["demonstrations"], "updates": 200, "critic_updates": 200}
     learner, _ = build(toy, tmp_path, demonstrations=demonstrations, max_minutes=1)
-    hand_clock(learner, learner.parts.server)
+    hand_clock(learner, learner.context.server)
     learner.run()
     assert learner.progress.updates > 0, "the warm start alone takes more than the limit"
     rows = list(read_metrics(tmp_path / "metrics.jsonl"))
     assert max(row.get("cloning_updates", 0.0) for row in rows) == 200.0
     assert rows[-1]["time/online_s"] == pytest.approx(60.0, abs=2.0)
-    assert learner.parts.elapsed_s() > 400.0, "the report's time is that of the whole run"
+    assert learner.context.clock.elapsed_s() > 400.0, "the report's time is that of the whole run"
 
 
 def test_the_limit_counts_a_run_and_its_resumptions_together(toy, tmp_path) -> None:
@@ -90,13 +91,13 @@ def test_the_limit_counts_a_run_and_its_resumptions_together(toy, tmp_path) -> N
 
     def check() -> None:
         play()
-        if learner.parts.online_s() >= 40.0:
+        if learner.context.clock.online_s() >= 40.0:
             world.stop.set()
 
     world.check = check
     learner.run()
     again, world = build(toy, tmp_path, "i2", max_minutes=1)
-    again.parts.load_state_dict(again.parts.checkpointer.load())
+    restore(again.context, again.context.checkpointer.load())
     hand_clock(again, world)
     again.run()
     assert world.over
@@ -133,27 +134,27 @@ def test_waiting_for_the_first_worker_costs_no_time(toy, tmp_path) -> None:
             play()
 
     world.check = check
-    learner.parts.clock = lambda: now[0]
+    learner.context.clock.now = lambda: now[0]
     learner.run()
     assert learner.progress.updates == 8
-    elapsed_s = learner.parts.elapsed_s()
+    elapsed_s = learner.context.clock.elapsed_s()
     assert elapsed_s == now[0] - 51.0 > 0.0
 
     again, _ = build(toy, tmp_path, "i2", episodes=16)
-    again.parts.load_state_dict(again.parts.checkpointer.load())
+    restore(again.context, again.context.checkpointer.load())
     now[0] += 1000.0
-    again.parts.clock = lambda: now[0]
-    assert 0.0 < again.parts.elapsed_s() <= elapsed_s
-    again.parts.start_clock()
-    kept_s = again.parts.elapsed_s()
+    again.context.clock.now = lambda: now[0]
+    assert 0.0 < again.context.clock.elapsed_s() <= elapsed_s
+    start_clock(again.context)
+    kept_s = again.context.clock.elapsed_s()
     now[0] += 7.0
-    assert again.parts.elapsed_s() == kept_s + 7.0
+    assert again.context.clock.elapsed_s() == kept_s + 7.0
 
 
 def test_warm_ups_have_the_cpus_that_workers_do_not_need(toy, tmp_path, monkeypatch) -> None:
     learner, _ = build(toy, tmp_path)
-    engine, found = learner.parts.engine, {}
-    monkeypatch.setattr(phases, "num_cpus", lambda: 3)
+    engine, found = learner.context.train_step, {}
+    monkeypatch.setattr(warm_start, "num_cpus", lambda: 3)
 
     def note(name):
         real = getattr(engine, name)

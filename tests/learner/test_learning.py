@@ -18,8 +18,8 @@ from distrl.core.policies import build_critic, build_policy
 from distrl.core.types import Sampling
 from distrl.learner.algorithms import ALGORITHMS, build_algorithm
 from distrl.learner.batching import Batcher, ImageCache
-from distrl.learner.engine import Engine
 from distrl.learner.episodes import Episode, GroupStats, StepData
+from distrl.learner.train_step import TrainStep
 
 WORDS = ["red", "green", "blue"]
 RIGHT = ["PRESS_BACK", "PRESS_HOME", "PRESS_ENTER"]
@@ -80,7 +80,7 @@ def test_thirty_updates_raise_success(name: str) -> None:
     sizes = {"d_model": 32, "num_heads": 2, "d_ff": 48, "num_layers": 1, "image_size": (40, 56)}
     policy = build_policy(PolicyConfig.model_validate({**sizes, "grid": (2, 2), "device": "cpu"}), WORDS, 0)
     critic = build_critic(policy, 0, has_action_values=name == "aride-q")
-    engine = Engine(policy, critic, build_algorithm(config), config)
+    engine = TrainStep(policy, critic, build_algorithm(config), config)
     batcher = Batcher(policy, ImageCache(policy.image, lambda digests: dict.fromkeys(digests, SCREEN)))
     bandit = Bandit(policy)
     before = bandit.success()

@@ -19,8 +19,9 @@ from distrl.core.types import (
     TimeStep,
     Trajectory,
 )
+from distrl.learner.context import TRAINING
 from distrl.learner.leases import LeaseIssuer, sampling_for
-from distrl.learner.scheduler import TRAINING, TaskScheduler
+from distrl.learner.scheduler import TaskScheduler
 
 
 @pytest.mark.parametrize("algorithm", ["aride", "bc"])

@@ -14,12 +14,11 @@ from distrl.configs.schema import LearnerConfig
 from distrl.core.policies.base import PromptBatch
 from distrl.learner import losses, off_policy
 from distrl.learner.algorithms import build_algorithm
-from distrl.learner.algorithms.base import Evaluation
+from distrl.learner.algorithms.base import Loss
 from distrl.learner.batching import Batcher, ImageCache
-from distrl.learner.engine import Engine
 from distrl.learner.episodes import compile_episode
-from distrl.learner.minibatches import merge, minibatches
 from distrl.learner.off_policy import StepStats
+from distrl.learner.train_step import TrainStep, merge, minibatches
 
 
 @pytest.fixture
@@ -89,7 +88,7 @@ def test_every_epoch_sees_every_trajectory_once(make) -> None:
     assert [(rows, part is batch) for rows, part in minibatches(batch, 2, 1)] == [(None, True)] * 2
 
 
-def said(rows, lengths, ratio, level="action", **metrics: float) -> tuple[torch.Tensor, Evaluation]:
+def said(rows, lengths, ratio, level="action", **metrics: float) -> tuple[torch.Tensor, Loss]:
     """A pass over trajectories `rows` of these lengths, one token a step, of one ratio, capped at 2."""
     row = torch.repeat_interleave(torch.arange(len(rows)), torch.tensor(lengths))
     mask = torch.ones(len(row), 1, dtype=torch.bool)
@@ -97,7 +96,7 @@ def said(rows, lengths, ratio, level="action", **metrics: float) -> tuple[torch.
     steps = StepStats.of(row, ratios, mask, level, {"clipped_fraction": ratios.at(level) > 2.0})
     priorities = torch.full((len(rows), 3), ratio)
     metrics = {**metrics, **off_policy.metrics(steps)}
-    return torch.tensor(rows), Evaluation(torch.tensor(ratio), None, priorities, metrics, steps)
+    return torch.tensor(rows), Loss(torch.tensor(ratio), None, priorities, metrics, steps)
 
 
 @pytest.mark.parametrize("level", ["action", "token"])
@@ -130,12 +129,12 @@ def test_an_update_makes_all_steps_around_one_proximal_policy(make, policy, crit
     options = {"decoupled": True, "epochs": 3, "minibatches": 2, "entropy": 0.0}
     config = LearnerConfig.model_validate({"algorithm": {"kind": "ppo", **options}, "optim": {"lr": 0.1}})
     algorithm = build_algorithm(config)
-    engine, batch = Engine(policy, critic, algorithm, config), make(0, 1, 2, 3)
+    engine, batch = TrainStep(policy, critic, algorithm, config), make(0, 1, 2, 3)
     steps = batch.steps
     with torch.no_grad():
         before = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature).logprobs
     seen = []
-    judge = algorithm.judge
+    judge = algorithm.loss
 
     moments = []
 
@@ -144,7 +143,7 @@ def test_an_update_makes_all_steps_around_one_proximal_policy(make, policy, crit
         moments.append(part.advantage_moments)
         return judge(part, outputs)
 
-    algorithm.judge = spy
+    algorithm.loss = spy
     result = engine.update(batch)
     assert torch.equal(batch.steps.proximal_logprobs, before)
     assert len(seen) == 6

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from learning_world import build
 
-from distrl.configs.mismatch import MismatchConfig
 from distrl.configs.schema import LearnerConfig
 from distrl.core import checkpoints
 from distrl.core.errors import MismatchError
@@ -21,52 +20,26 @@ from distrl.core.metrics import read_metrics
 from distrl.core.policies import weights_io
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import Batcher, ImageCache
-from distrl.learner.engine import Engine
+from distrl.learner.checkpoint import restore
 from distrl.learner.episodes import compile_episode
-from distrl.learner.mismatch import LONG_WITHOUT, Mismatch, choose, worst
-from distrl.learner.mismatch_alarm import NUM_USUAL, Alarm, Usual
-
-
-def slow(log_ratios) -> dict[str, float]:
-    """The definitions, token by token."""
-    kl, kl_k1, kl_max, largest, outside = 0.0, 0.0, 0.0, 0.0, 0
-    for given in log_ratios:
-        d = max(-20.0, min(20.0, given)) if math.isfinite(given) else -20.0
-        k3 = math.exp(d) - 1.0 - d
-        kl, kl_k1 = kl + k3 / len(log_ratios), kl_k1 - d / len(log_ratios)
-        kl_max, largest = max(kl_max, k3), max(largest, abs(d))
-        outside += not 0.9 <= math.exp(d) <= 1.1
-    return {
-        "tokens": len(log_ratios),
-        "kl": kl,
-        "kl_k1": kl_k1,
-        "kl_max": kl_max,
-        "log_ratio_max": largest,
-        "outside": outside / len(log_ratios),
-    }
+from distrl.learner.mismatch import REMIND_EVERY, MismatchProbe, choose, kl_of_tokens
+from distrl.learner.train_step import TrainStep
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.1, 3.0])
-def test_the_numbers_are_those_of_their_definitions(scale) -> None:
-    d = np.random.default_rng(0).normal(0.0, scale, 500)
-    assert vars(Mismatch.of(d)) == pytest.approx(slow(d), rel=1e-9, abs=1e-12)
-
-
-def test_a_token_that_the_learner_thinks_impossible_has_a_finite_ratio() -> None:
-    d = np.array([0.0, -np.inf, np.nan, 40.0])
-    found = Mismatch.of(d)
-    assert vars(found) == pytest.approx(slow([0.0, -math.inf, -math.inf, 40.0]))
-    assert found.log_ratio_max == 20.0
+def test_the_estimate_is_that_of_its_definition(scale) -> None:
+    d = [*np.random.default_rng(0).normal(0.0, scale, 500), -math.inf, math.nan, 40.0]
+    clamped = [max(-20.0, min(20.0, x if math.isfinite(x) else -20.0)) for x in d]
+    expected = [math.exp(x) - 1.0 - x for x in clamped]
+    assert kl_of_tokens(np.array(d)).tolist() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 def test_kl_is_that_of_the_distributions() -> None:
     generator = torch.Generator().manual_seed(0)
     mu, pi = (torch.randn(2, 6, generator=generator) * 0.3).log_softmax(1)
     drawn = torch.multinomial(mu.exp(), 200_000, replacement=True, generator=generator)
-    found = Mismatch.of((pi - mu)[drawn].double().numpy())
-    exact = float((mu.exp() * (mu - pi)).sum())
-    assert found.kl == pytest.approx(exact, rel=0.03)
-    assert found.kl_k1 == pytest.approx(exact, rel=0.03)
+    found = float(kl_of_tokens((pi - mu)[drawn].double().numpy()).mean())
+    assert found == pytest.approx(float((mu.exp() * (mu - pi)).sum()), rel=0.03)
 
 
 def episodes_of(toy, policy, versions):
@@ -83,8 +56,10 @@ def test_what_is_measured_are_the_last_steps_of_the_newest_episodes(toy, policy)
     episodes = episodes_of(toy, policy, [[3] * 9, [1, 2, 3], [2, 2], [4], [3, 3], [3], [3, 4]])
     found = choose(episodes, [2, 3, 4])
     assert found.version == 3
-    assert found.episodes == ["e6", "e5", "e4", "e4", "e1"], "four episodes, not the oldest"
-    assert choose(episodes[:1], [2, 3]).episodes == ["e0"] * 4, "four steps of each"
+    assert [name for name, _ in found.steps] == ["e6", "e5", "e4", "e4", "e1"], (
+        "four episodes, not the oldest"
+    )
+    assert [name for name, _ in choose(episodes[:1], [2, 3]).steps] == ["e0"] * 4, "four steps of each"
     assert choose(episodes, [7, 8]) is None
     assert choose([], [3]) is None
     assert choose(episodes_of(toy, policy, [[3], [4]]), [3, 4]).version == 4, "of equals the newest"
@@ -100,83 +75,20 @@ def test_tokens_without_a_version_are_never_measured(toy, policy) -> None:
     assert choose([compile_episode(unknown, policy)], [3]) is None
 
 
-def test_the_server_of_the_worst_token_is_named(toy, policy) -> None:
-    trajectory = toy.trajectory("e", [toy.step(1, (2,), (-1.0,), version=3)])
-    step = trajectory.steps[0]
-    completion = step.chats[0].completion.model_copy(update={"server": "tcp://b:1"})
-    steps = (
-        step.model_copy(update={"chats": (step.chats[0].model_copy(update={"completion": completion}),)}),
-    )
-    compiled = compile_episode(trajectory.model_copy(update={"steps": steps}), policy)
-    assert compiled.steps[0].server == "tcp://b:1"
-    assert worst(np.array([0.1, -0.2]), [("e", ""), ("f", "")]) == "f"
-    assert worst(np.array([0.1, -0.2]), [("e", "tcp://a:1")] * 2) == "e, written by server tcp://a:1"
-    told = worst(np.array([0.1, 0.0, -2.0]), [("e", "tcp://a:1"), ("f", "tcp://b:1"), ("f", "tcp://b:1")])
-    assert told == "f, written by server tcp://b:1; KL by server: tcp://b:1 0.568, tcp://a:1 0.00517"
-
-
-def alarm(usual: float | None = None, **changes) -> Alarm:
-    known = Usual(usual, NUM_USUAL) if usual is not None else Usual()
-    return Alarm(MismatchConfig(**changes), known)
-
-
-def test_the_alarm_is_raised_at_once_if_the_first_measurement_is_far_off(caplog) -> None:
-    one = alarm()
+def test_the_alarm_is_of_the_median_and_the_log_says_when_it_starts_and_ends(toy, tmp_path, caplog) -> None:
+    learner, _ = build(toy, tmp_path, mismatch={"alarm_kl": 0.01})
+    probe = MismatchProbe(learner.context)
+    learner.updates.close()
+    kls, found = (1e-4, 5.0, 5.0, 5.0, 1e-4, 1e-4), []
     with caplog.at_level(logging.WARNING):
-        found = one.note(0.3, 0.5, 7, "t1")
-    assert found["mismatch/alarm"] == 1.0
+        for kl in kls:
+            probe._kls.append(kl)
+            found.append(bool(probe._judge(sorted(probe._kls)[(len(probe._kls) - 1) // 2], 7, "t1")))
+    assert found == [False, False, True, True, True, False], "a single measurement far off is no alarm"
+    assert [("is over" in record.message) for record in caplog.records] == [False, True]
     assert "weights 7" in caplog.text
     assert "trajectory t1" in caplog.text
-    assert "other weights than it says" in caplog.text
-
-
-def test_a_single_measurement_far_off_is_no_alarm_but_two_are() -> None:
-    one = alarm(usual=1e-4)
-    for _ in range(3):
-        one.note(1e-4, 0.0, 1, "t")
-    one.note(5.0, 1.0, 1, "t")
-    assert not one.is_on
-    one.note(5.0, 1.0, 1, "t")
-    assert one.is_on
-
-
-def test_it_is_raised_by_what_is_unusual_in_this_run() -> None:
-    one = alarm()
-    for _ in range(NUM_USUAL):
-        one.note(2e-5, 0.0, 1, "t")
-    for _ in range(2):
-        one.note(1.9e-4, 0.0, 1, "t")
-    assert not one.is_on, "less than ten times"
-    for _ in range(2):
-        one.note(1e-3, 0.0, 1, "t")
-    assert one.is_on
-    limit = one.limit
-    for _ in range(50):
-        one.note(1e-3, 0.0, 1, "t")
-    assert one.is_on
-    assert one.limit == limit, "what is wrong does not become usual"
-
-
-def test_rounding_is_no_alarm_however_little_is_usual() -> None:
-    one = alarm(usual=1e-14)
-    for _ in range(3):
-        one.note(5e-7, 0.0, 1, "t")
-    assert not one.is_on
-
-
-def test_it_is_raised_by_the_share_of_ratios_too() -> None:
-    one = alarm(alarm_share=0.2)
-    one.note(0.001, 0.21, 1, "t")
-    assert one.is_on
-
-
-def test_the_log_says_when_it_begins_and_ends(caplog) -> None:
-    one = alarm()
-    with caplog.at_level(logging.WARNING):
-        for kl in (0.5, 0.5, 0.5, 0.0, 0.0, 0.0):
-            one.note(kl, 0.0, 1, "t")
-    assert not one.is_on
-    assert [("is over" in r.message) for r in caplog.records] == [False, True]
+    assert "other weights than it names" in caplog.text
 
 
 def measured(path) -> list[dict[str, float]]:
@@ -204,7 +116,7 @@ def test_a_run_measures_it_and_stays_quiet(toy, tmp_path, caplog) -> None:
     assert max(row["mismatch/outside"] for row in rows) == 0.0
     assert not any(row["mismatch/alarm"] for row in rows)
     assert "mismatch" not in caplog.text
-    names = ["kl", "kl_k1", "kl_max", "log_ratio_max", "outside", "tokens", "kl_recent", "kl_limit", "alarm"]
+    names = ["kl", "kl_max", "outside", "tokens", "kl_recent", "alarm"]
     assert {f"mismatch/{name}" for name in names} <= set(rows[-1])
     drifted = [row["off_policy/token_log_ratio_abs"] for row in rows]
     assert max(drifted) > 1e-3, "policy lag is no mismatch"
@@ -217,7 +129,7 @@ def test_measuring_changes_nothing_that_is_learnt(toy, tmp_path) -> None:
         path.mkdir()
         learner, _ = build(toy, path, episodes=60, mismatch={"every": every})
         learner.run()
-        weights.append({k: v.clone() for k, v in learner.parts.engine.policy.state_dict().items()})
+        weights.append({k: v.clone() for k, v in learner.context.train_step.policy.state_dict().items()})
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
@@ -242,10 +154,10 @@ def test_wrong_weights_under_a_right_number_are_seen(toy, tmp_path, caplog) -> N
     assert rows[-1]["mismatch/alarm"]
     assert rows[-1]["mismatch/outside"] > 0.5
     assert caplog.text.count("Train-inference mismatch: tokens") == 1
-    assert world.status["mismatch/alarm"] == 1.0, "whoever follows the broadcasts is told"
+    assert world.status["mismatch/alarm"] == 1.0, "broadcasts carry it"
 
 
-def test_an_alarm_can_end_the_run_which_goes_on_when_resumed(toy, tmp_path) -> None:
+def test_an_alarm_can_end_the_run_which_continues_when_resumed(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, episodes=80, mismatch={"on_alarm": "stop", "every": 2})
     serve_weights_of_others(world, toy, after=20)
     with pytest.raises(MismatchError, match=r"KL .*on_alarm is 'stop'"):
@@ -256,46 +168,14 @@ def test_an_alarm_can_end_the_run_which_goes_on_when_resumed(toy, tmp_path) -> N
 
     again, world = build(toy, tmp_path, "i2", episodes=80, mismatch={"on_alarm": "stop", "every": 2})
     world.names.seed(1)
-    again.parts.load_state_dict(again.parts.checkpointer.load())
-    assert again.parts.usual_mismatch == learner.parts.usual_mismatch
-    assert again.parts.usual_mismatch.count > 0
+    restore(again.context, again.context.checkpointer.load())
     again.run()
     assert again.progress.updates == 40
 
 
-@pytest.mark.parametrize(
-    ("sections", "changed"),
-    [
-        ({}, ""),
-        ({"policy": {"dtype": "bfloat16"}}, "policy.dtype"),
-        ({"policy": {"kind": "hub", "model": "m"}, "inference": {"engine": "vllm"}}, "inference.engine"),
-        ({"worker": {"slots": 2}}, ""),
-    ],
-)
-def test_what_is_usual_is_learnt_anew_when_something_else_gives_probabilities(
-    toy, tmp_path, caplog, sections, changed
-) -> None:
-    learner, _ = build(toy, tmp_path, episodes=80, mismatch={"every": 2})
-    learner.run()
-    usual = learner.parts.usual_mismatch
-    assert usual.count >= NUM_USUAL
-
-    again, _ = build(toy, tmp_path, "i2", episodes=80, mismatch={"every": 2}, sections=sections)
-    with caplog.at_level(logging.INFO):
-        again.parts.load_state_dict(again.parts.checkpointer.load())
-    limit = Alarm(again.parts.config.learner.mismatch, again.parts.usual_mismatch).limit
-    if changed:
-        assert limit == again.parts.config.learner.mismatch.alarm_kl, "not ten times another engine's"
-        assert changed in caplog.text
-    else:
-        assert again.parts.usual_mismatch == usual
-        assert limit < again.parts.config.learner.mismatch.alarm_kl
-        assert "learnt anew" not in caplog.text
-
-
 def test_the_policy_has_its_own_weights_back_also_after_an_error(toy, load_images, monkeypatch) -> None:
     policy, config = toy.policy(), LearnerConfig(micro_batch_tokens=4)
-    engine = Engine(policy, toy.critic(), build_algorithm(config), config)
+    engine = TrainStep(policy, toy.critic(), build_algorithm(config), config)
     batcher = Batcher(policy, ImageCache(policy.image, load_images))
     batch = batcher.steps(episodes_of(toy, policy, [[1, 1, 1]])[0].steps)
     own = {name: tensor.clone() for name, tensor in policy.published_state().items()}
@@ -342,6 +222,6 @@ def test_the_log_says_if_nothing_can_be_measured(toy, tmp_path, caplog) -> None:
     world.play = play_of_old
     with caplog.at_level(logging.WARNING):
         learner.run()
-    assert learner.progress.updates > LONG_WITHOUT
-    assert caplog.text.count("so nothing is measured") == 1
+    assert learner.progress.updates > REMIND_EVERY
+    assert caplog.text.count("not measured for") == 1
     assert not measured(tmp_path)

@@ -16,8 +16,8 @@ from rank_world import make_batch
 from distrl.configs.schema import LearnerConfig
 from distrl.core.policies.base import Generated
 from distrl.learner.algorithms import build_algorithm
-from distrl.learner.engine import Engine
-from distrl.learner.packing import pack, trimmed
+from distrl.learner.batching import pack, trimmed
+from distrl.learner.train_step import TrainStep
 
 
 class Watched(LinearPolicy):
@@ -47,7 +47,7 @@ def engine_of(name, options, **config):
     torch.manual_seed(3)
     policy, critic = Watched().double(), LinearQCritic().double()
     torch.nn.init.normal_(policy.head.weight, std=0.5)
-    return Engine(policy, critic, build_algorithm(config), config)
+    return TrainStep(policy, critic, build_algorithm(config), config)
 
 
 def weights(engine):

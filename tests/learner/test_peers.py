@@ -27,7 +27,7 @@ class Rig:
         self.peers = Peers(6.0, lambda: self.now)
 
     def beat(self, role, name, endpoint="", **stats):
-        return self.peers.see(Heartbeat(role=role, name=name, act_endpoint=endpoint, stats=stats))
+        return self.peers.register(Heartbeat(role=role, name=name, act_endpoint=endpoint, stats=stats))
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_who_is_gone_is_left_out_but_for_what_it_had_counted(rig) -> None:
 
 
 def test_news_are_arrivals_and_moves(rig) -> None:
-    assert rig.peers.see(Hello(role="inference", name="i", act_endpoint="tcp://127.0.0.1:1"))
+    assert rig.peers.register(Hello(role="inference", name="i", act_endpoint="tcp://127.0.0.1:1"))
     assert not rig.beat("inference", "i", "tcp://127.0.0.1:1", queue=0.0)
     assert rig.beat("inference", "i", "tcp://127.0.0.1:2", queue=0.0)
     assert rig.peers.act_endpoints() == ("tcp://127.0.0.1:2",)

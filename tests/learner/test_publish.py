@@ -134,8 +134,8 @@ def test_training_is_that_much_staler_and_the_last_round_measures_the_final_weig
     rows = list(read_metrics(tmp_path / "metrics.jsonl"))
     fresh = [row["off_policy/ingest_staleness"] for row in rows if "off_policy/ingest_staleness" in row]
     assert min(fresh[len(fresh) // 2 :]) >= 5
-    assert world.info.version == learner.parts.publisher.version
-    assert torch.equal(world.acting.head.weight, learner.parts.engine.policy.head.weight)
+    assert world.info.version == learner.context.publisher.version
+    assert torch.equal(world.acting.head.weight, learner.context.train_step.policy.head.weight)
 
 
 def test_the_last_round_counts_nothing_that_older_weights_did(toy, tmp_path) -> None:
@@ -154,7 +154,7 @@ def test_the_last_round_counts_nothing_that_older_weights_did(toy, tmp_path) -> 
     learner.run()
     *_, last = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
     evaluated = [t for t in map(world.store.get, world.store.ids()) if t.purpose is Purpose.EVAL]
-    final = [t for t in evaluated if t.oldest_version == learner.parts.publisher.version]
+    final = [t for t in evaluated if t.oldest_version == learner.context.publisher.version]
     assert last["eval/val/episodes"] == len(final) == 4
     assert last["eval/val/success"] == sum(t.success for t in final) / 4
     assert evaluated[-5].oldest_version < evaluated[-1].oldest_version, "the round began before"

@@ -18,7 +18,9 @@ from learning_world import build
 
 from distrl.core.errors import NotFinite
 from distrl.core.types import Purpose, RewardParts
-from distrl.learner.phases import critic_warm_up
+from distrl.learner.checkpoint import restore, state_of
+from distrl.learner.context import publish
+from distrl.learner.warm_start import critic_warm_up
 
 
 def come(learner, world, count, spoil=lambda trajectory: trajectory) -> list[str]:
@@ -29,7 +31,7 @@ def come(learner, world, count, spoil=lambda trajectory: trajectory) -> list[str
         world.store.add(trajectory, world.toy.pixels)
         world.scheduler.finish(lease.id, trajectory)
         world.queue.put_nowait(trajectory)
-        learner.parts.drain(0.0)
+        learner.context.ingest.drain(0.0)
         names.append(trajectory.id)
     return names
 
@@ -54,7 +56,7 @@ def make_updates(learner) -> int:
 
 def ready(toy, path, **changes):
     learner, world = build(toy, path, phase="training", min_replay=4, batch_trajectories=4, **changes)
-    learner.parts.publish()
+    publish(learner.context)
     return learner, world
 
 
@@ -70,32 +72,32 @@ def test_one_whose_rewards_overflow_is_quarantined_and_never_taken_again(
     assert row.id == bad
     assert row.reason
     assert learner.updates.skipped.count == 0
-    assert learner.parts.ingest.metrics()["ingest/quarantined"] == 1.0
-    learner.parts.checkpointer.save(2, learner.parts.state_dict())
+    assert learner.context.ingest.metrics()["ingest/quarantined"] == 1.0
+    learner.context.checkpointer.save(2, state_of(learner.context))
     learner.updates.close()
 
     caplog.clear()
     for number in range(2):  # from the checkpoint, and from the store alone
         again, _ = ready(toy, tmp_path, incarnation=f"i{number}")
         if number:
-            again.parts.ingest.restore(None, [])
+            again.context.ingest.restore(None, [])
         else:
-            again.parts.load_state_dict(again.parts.checkpointer.load())
-        assert sorted(again.parts.ingest.episodes) == sorted(good)
+            restore(again.context, again.context.checkpointer.load())
+        assert sorted(again.context.ingest.episodes) == sorted(good)
         again.updates.close()
     assert "is quarantined" not in caplog.text, "it was not even looked at"
 
 
 def test_a_demonstration_that_no_memory_has_room_for_is_quarantined(toy, tmp_path, monkeypatch) -> None:
     learner, world = ready(toy, tmp_path)
-    monkeypatch.setattr(type(learner.parts.engine.policy), "max_prompt_tokens", 8)
-    count = 8 + learner.parts.config.learner.max_new_tokens
+    monkeypatch.setattr(type(learner.context.train_step.policy), "max_prompt_tokens", 8)
+    count = 8 + learner.context.config.learner.max_new_tokens
     for number, length in enumerate((count - 1, count)):
         step = toy.step(0, (1,) * length, (0.0,) * length)
         trajectory = toy.trajectory(f"d{number}", [step], purpose=Purpose.DEMO)
         world.store.add(trajectory, toy.pixels)
-        learner.parts.ingest.take(trajectory)
-    assert [episode.id for episode in learner.parts.ingest.demonstrations] == ["d0"]
+        learner.context.ingest.take(trajectory)
+    assert [episode.id for episode in learner.context.ingest.demonstrations] == ["d0"]
     (row,) = world.store.quarantined()
     assert row.id == "d1"
     assert f"A sequence has {count + 1} tokens" in row.reason
@@ -115,9 +117,9 @@ def test_a_demonstration_with_too_many_pixels_is_quarantined(toy, tmp_path, monk
         ]
         trajectory = toy.trajectory(f"d{number}", steps, purpose=Purpose.DEMO)
         world.store.add(trajectory, toy.pixels)
-        learner.parts.ingest._images._images.clear()
-        learner.parts.ingest.take(trajectory)
-    assert [episode.id for episode in learner.parts.ingest.demonstrations] == ["d2"]
+        learner.context.ingest._images._images.clear()
+        learner.context.ingest.take(trajectory)
+    assert [episode.id for episode in learner.context.ingest.demonstrations] == ["d2"]
     (row,) = world.store.quarantined()
     assert (row.id, "have 12 pixels together" in row.reason) == ("d3", True)
     learner.updates.close()
@@ -126,37 +128,37 @@ def test_a_demonstration_with_too_many_pixels_is_quarantined(toy, tmp_path, monk
 def test_a_replayed_one_that_has_become_unusable_leaves_replay(toy, tmp_path) -> None:
     learner, _world = ready(toy, tmp_path)
     names = come(learner, _world, 4)
-    learner.parts.checkpointer.save(0, learner.parts.state_dict())
+    learner.context.checkpointer.save(0, state_of(learner.context))
     learner.updates.close()
-    learner.parts.ingest.quarantine.add(names[1], "by hand")
+    learner.context.ingest.quarantine.add(names[1], "by hand")
     again, _ = ready(toy, tmp_path, incarnation="i2")
-    again.parts.load_state_dict(again.parts.checkpointer.load())
-    assert again.parts.replay.ids == [names[0], *names[2:]]
+    restore(again.context, again.context.checkpointer.load())
+    assert again.context.replay.ids == [names[0], *names[2:]]
     again.updates.close()
 
 
 def test_one_that_cannot_be_drawn_is_quarantined_and_the_others_are_learnt_from(toy, tmp_path) -> None:
     learner, world = ready(toy, tmp_path)
     names = come(learner, world, 8)
-    episodes = learner.parts.ingest.episodes
+    episodes = learner.context.ingest.episodes
     episodes[names[2]] = replace(episodes[names[2]], oldest_version=2**64 - 1)  # no int64
     assert make_updates(learner) == 4
     assert [row.id for row in world.store.quarantined()] == [names[2]]
-    assert names[2] not in learner.parts.replay
+    assert names[2] not in learner.context.replay
     learner.updates.close()
 
 
 def test_one_that_cannot_be_scored_is_quarantined(toy, tmp_path) -> None:
     learner, world = ready(toy, tmp_path)
     names = come(learner, world, 8)
-    judge = learner.parts.engine.algorithm.judge
+    judge = learner.context.train_step.algorithm.loss
 
     def fail(batch, outputs):
         if names[5] in batch.ids:
             raise IndexError("out of range")
         return judge(batch, outputs)
 
-    learner.parts.engine.algorithm.judge = fail
+    learner.context.train_step.algorithm.loss = fail
     assert make_updates(learner) == 4
     (row,) = world.store.quarantined()
     assert (row.id, row.reason) == (names[5], "IndexError: out of range")
@@ -180,17 +182,17 @@ def test_one_that_cannot_be_scored_outside_of_an_update_is_quarantined(toy, tmp_
     learner, world = ready(toy, tmp_path, mismatch={"every": 1})
     come(learner, world, 7)
     (bad,) = come(learner, world, 1, hot)
-    updates, engine = learner.updates, learner.parts.engine
+    updates, engine = learner.updates, learner.context.train_step
     if where == "refresh":
         make_updates(learner)
-    logprobs, read = engine.logprobs, engine.algorithm.read
+    logprobs, read = engine.logprobs, engine.algorithm.forward
 
     def check(steps):
         if (steps.temperature == 3.0).any():
             raise IndexError("out of range")
 
     engine.logprobs = lambda steps, *more: check(steps) or logprobs(steps, *more)
-    engine.algorithm.read = lambda one, other, rows, *more, **how: (
+    engine.algorithm.forward = lambda one, other, rows, *more, **how: (
         check(rows.steps) or read(one, other, rows, *more, **how)
     )
     if where == "mismatch":
@@ -198,10 +200,10 @@ def test_one_that_cannot_be_scored_outside_of_an_update_is_quarantined(toy, tmp_
     elif where == "refresh":
         updates._refresh()
     else:
-        assert critic_warm_up(learner.parts, updates, threading.Event())
+        assert critic_warm_up(learner.context, updates, threading.Event())
     (row,) = world.store.quarantined()
     assert (row.id, row.reason) == (bad, "IndexError: out of range")
-    assert bad not in learner.parts.replay
+    assert bad not in learner.context.replay
     updates.close()
 
 
@@ -209,14 +211,14 @@ def test_one_whose_scores_are_not_finite_is_quarantined(toy, tmp_path) -> None:
     learner, world = ready(toy, tmp_path)
     names = come(learner, world, 8)
     make_updates(learner)
-    measure = learner.parts.engine.measure
+    measure = learner.context.train_step.measure
 
     def spoil(batch):
         result = measure(batch)
         result.priorities[[name == names[5] for name in batch.ids]] = math.nan
         return result
 
-    learner.parts.engine.measure = spoil
+    learner.context.train_step.measure = spoil
     learner.updates._refresh()
     assert [row.id for row in world.store.quarantined()] == [names[5]]
     learner.updates.close()
@@ -226,7 +228,7 @@ def test_a_demonstration_that_cannot_be_cloned_is_quarantined(toy, tmp_path) -> 
     learner, world = build(toy, tmp_path)
     come(learner, world, 11)
     (bad,) = come(learner, world, 1, hot)
-    engine = learner.parts.engine
+    engine = learner.context.train_step
     clone, logprobs = engine.clone, engine.logprobs
 
     def check(steps):
@@ -247,10 +249,10 @@ def test_one_that_is_quarantined_while_its_group_is_open_stays_out_of_replay(toy
         toy, tmp_path, algorithm={"kind": "grpo", "group_size": 4}, updates_per_episode=0.5
     )
     names = come(learner, _world, 3)
-    learner.parts.ingest.quarantine.add(names[0], "by hand")
-    learner.parts.ingest.drop(names[:1])
+    learner.context.ingest.quarantine.add(names[0], "by hand")
+    learner.context.ingest.drop(names[:1])
     names += come(learner, _world, 1)
-    assert sorted(learner.parts.replay.ids) == sorted(names[1:])
+    assert sorted(learner.context.replay.ids) == sorted(names[1:])
     learner.updates.close()
 
 
@@ -261,7 +263,7 @@ def test_what_fails_with_every_trajectory_is_not_theirs(toy, tmp_path) -> None:
     def fail(batch, outputs):
         raise RuntimeError("the device is lost")
 
-    learner.parts.engine.algorithm.judge = fail
+    learner.context.train_step.algorithm.loss = fail
     with pytest.raises(RuntimeError, match="the device is lost"):
         learner.updates.make()
     assert world.store.quarantined() == []
@@ -269,7 +271,7 @@ def test_what_fails_with_every_trajectory_is_not_theirs(toy, tmp_path) -> None:
 
 
 def state(learner) -> list[torch.Tensor]:
-    engine = learner.parts.engine
+    engine = learner.context.train_step
     weights = [*engine.policy.state_dict().values(), *engine.critic.state_dict().values()]
     moments = [
         value
@@ -288,46 +290,46 @@ def test_a_batch_that_is_not_finite_changes_nothing_and_ten_in_a_row_end_the_run
     names = come(learner, world, 8)
     learner.updates.make()
     before = state(learner)
-    algorithm = learner.parts.engine.algorithm
-    judge, bad = algorithm.judge, []
+    algorithm = learner.context.train_step.algorithm
+    judge, bad = algorithm.loss, []
 
     def infinite(batch, outputs):
         bad.extend(batch.ids)
         result = judge(batch, outputs)
         return replace(result, critic_loss=result.critic_loss * math.inf)
 
-    algorithm.judge = infinite
+    algorithm.loss = infinite
     for _ in range(9):
         learner.update()
     assert learner.progress.updates == 1
-    algorithm.judge = judge
+    algorithm.loss = judge
     assert all(torch.equal(one, other) for one, other in zip(before, state(learner), strict=True))
     learner.update()
     assert learner.progress.updates == 2
     assert learner.updates.skipped.count == 9
     bad.clear()
-    algorithm.judge = infinite
+    algorithm.loss = infinite
     for _ in range(9):
         learner.update()
     with pytest.raises(NotFinite, match="not finite in 10 batches in a row") as caught:
         learner.update()
     named = [name for name in names if name in str(caught.value)]
     assert sorted(named) == sorted(set(bad))
-    assert learner.parts.checkpointer.load() is not None, "what was learnt before is saved"
+    assert learner.context.checkpointer.load() is not None, "what was learnt before is saved"
     learner.updates.close()
 
 
 def test_a_skipped_batch_starts_no_second_round_after_the_same_update(toy, tmp_path) -> None:
     learner, _ = build(toy, tmp_path, episodes=60, eval_every=5)
-    algorithm, start, rounds = learner.parts.engine.algorithm, learner.rounds.start, []
-    judge, skips = algorithm.judge, iter([True, True, False] * 100)
+    algorithm, start, rounds = learner.context.train_step.algorithm, learner.validation.start, []
+    judge, skips = algorithm.loss, iter([True, True, False] * 100)
 
     def infinite(batch, outputs):
         result = judge(batch, outputs)
         return replace(result, critic_loss=result.critic_loss * math.inf) if next(skips) else result
 
-    algorithm.judge = infinite
-    learner.rounds.start = lambda *version: rounds.append(learner.progress.updates) or start(*version)
+    algorithm.loss = infinite
+    learner.validation.start = lambda *version: rounds.append(learner.progress.updates) or start(*version)
     learner.run()
     assert learner.updates.skipped.count > 30
     assert len(rounds[:-1]) == len(set(rounds[:-1]))  # the last one measures the final weights
@@ -346,8 +348,8 @@ def die_at(toy, path, bad: str, incarnation: str) -> None:
 
     ingest.compile_episode = deadly
     learner, _ = ready(toy, path, incarnation=incarnation)
-    learner.parts.ingest.restore(None, [])
-    os._exit(len(learner.parts.ingest.episodes))
+    learner.context.ingest.restore(None, [])
+    os._exit(len(learner.context.ingest.episodes))
 
 
 def test_what_kills_the_learner_twice_is_quarantined(toy, tmp_path) -> None:
@@ -366,8 +368,8 @@ def test_what_kills_the_learner_twice_is_quarantined(toy, tmp_path) -> None:
     again, world = ready(toy, tmp_path, incarnation="i4")
     (row,) = world.store.quarantined()
     assert (row.id, row.reason) == (names[3], "the learner died twice during its compilation")
-    again.parts.ingest.restore(None, [])
-    assert sorted(again.parts.ingest.episodes) == sorted(set(names) - {names[3]})
+    again.context.ingest.restore(None, [])
+    assert sorted(again.context.ingest.episodes) == sorted(set(names) - {names[3]})
     again.updates.close()
 
 
@@ -380,8 +382,8 @@ def test_a_learner_that_is_killed_for_other_reasons_loses_nothing(toy, tmp_path)
         note.write_text(in_update)
         learner.updates.close()
         learner, world = ready(toy, tmp_path, incarnation=f"j{number}")
-        learner.parts.ingest.restore(None, [])
+        learner.context.ingest.restore(None, [])
         assert make_updates(learner) >= 1
     assert world.store.quarantined() == []
-    assert learner.parts.scheduler.accounted(Purpose.TRAIN) == 4
+    assert learner.context.scheduler.accounted(Purpose.TRAIN) == 4
     learner.updates.close()

@@ -25,8 +25,8 @@ from distrl.core.types import Trajectory
 from distrl.evaluator.suites import load_suite
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import Batcher, ImageCache
-from distrl.learner.engine import Engine
 from distrl.learner.episodes import GroupStats, compile_episode
+from distrl.learner.train_step import TrainStep
 from distrl.workers.agents import build_agent
 from distrl.workers.envs import build_env
 from distrl.workers.episode import EpisodeRunner
@@ -86,7 +86,7 @@ def test_episodes_and_one_update(family: str, changes: list[str], tmp_path: Path
     torch.testing.assert_close(scores.logprobs, steps.behaviour_logprobs, atol=1e-4, rtol=0)
 
     critic = build_critic(policy, 0, kind=config.policy.critic)
-    engine = Engine(policy, critic, build_algorithm(config.learner), config.learner)
+    engine = TrainStep(policy, critic, build_algorithm(config.learner), config.learner)
     before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
     result = engine.update(batch)
     assert result.metrics["policy/grad_norm"] > 0

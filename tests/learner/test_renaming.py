@@ -9,7 +9,7 @@ from distrl.configs.policy import PolicyConfig
 from distrl.core.errors import ConfigError
 from distrl.core.policies.tiny import TinyPolicy
 from distrl.learner.episodes import StepData
-from distrl.learner.renaming import Renaming
+from distrl.learner.warm_start import Renaming
 
 GOAL = "step 3 last none Goal: write a note milk that says two litres at 17"
 WORDS = ["write", "a", "note", "that", "says", "milk", "two", "litres", "at", "rye", "bread", "cut", "hedge"]

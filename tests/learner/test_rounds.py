@@ -15,53 +15,54 @@ from distrl.configs.schema import StoreConfig
 from distrl.core import checkpoints
 from distrl.core.metrics import read_metrics
 from distrl.core.types import Fault, Outcome, Purpose
+from distrl.learner.checkpoint import restore
 
 
 def test_the_store_keeps_what_the_checkpoint_on_disk_refers_to(toy, tmp_path) -> None:
     """A stop without an update writes no other checkpoint, although replay has let go of its episodes."""
     learner, world = build(toy, tmp_path, phase="training", replay={"capacity": 4}, max_staleness=100)
-    learner.parts.config = learner.parts.config.model_copy(update={"store": StoreConfig(max_bytes=1)})
+    learner.context.config = learner.context.config.model_copy(update={"store": StoreConfig(max_bytes=1)})
     leases = world.scheduler.grant("w", 13)
     played = [world.play(lease) for lease in leases]
     for number, trajectory in enumerate(played):
         world.store.add(trajectory, toy.pixels)
         if number < 12:
-            learner.parts.ingest.take(trajectory)
+            learner.context.ingest.take(trajectory)
         if number == 7:
-            learner.rounds.save()
+            learner.validation.save()
             assert world.store.ids() == [t.id for t in played[4:8]]
-    learner.rounds.save()
+    learner.validation.save()
     learner.updates.close()
     assert world.store.ids() == [t.id for t in played[4:]]
 
     again, _ = build(toy, tmp_path, "i2", replay={"capacity": 4})
-    again.parts.load_state_dict(again.parts.checkpointer.load())
-    assert again.parts.scheduler.accounted(Purpose.TRAIN) == 13
-    assert again.parts.replay.ids == [t.id for t in played[9:]]
+    restore(again.context, again.context.checkpointer.load())
+    assert again.context.scheduler.accounted(Purpose.TRAIN) == 13
+    assert again.context.replay.ids == [t.id for t in played[9:]]
     again.updates.close()
 
 
 def test_the_store_keeps_what_training_has_not_taken(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, phase="training", replay={"capacity": 1})
-    learner.parts.config = learner.parts.config.model_copy(update={"store": StoreConfig(max_bytes=1)})
+    learner.context.config = learner.context.config.model_copy(update={"store": StoreConfig(max_bytes=1)})
     played = [world.play(lease) for lease in world.scheduler.grant("w", 4)]
     for trajectory in played:
         world.store.add(trajectory, toy.pixels)
-    learner.rounds.save()
+    learner.validation.save()
     assert world.store.count() == 4, "nothing has been taken yet"
     for trajectory in played[:2]:
-        learner.parts.ingest.take(trajectory)
+        learner.context.ingest.take(trajectory)
     learner.progress.updates += 1
-    learner.rounds.save()
+    learner.validation.save()
     assert world.store.ids() == [t.id for t in played[1:]]
     learner.updates.close()
 
 
 def play_round(learner, world, verdicts: list[float | None], fault: Fault = Fault.NONE) -> None:
     """A round in which each task's episodes succeed as `verdicts` says; None: with `fault`, or unjudged."""
-    learner.rounds.start()
+    learner.validation.start()
     number, plan = count(), {}
-    while learner.parts.scheduler.is_evaluating:
+    while learner.context.scheduler.is_evaluating:
         # Of another worker each time: the last one would have to wait.
         for lease in world.scheduler.grant(f"w{next(number)}", len(verdicts)):
             verdict = plan.setdefault(lease.task.id, verdicts[len(plan) % len(verdicts)])
@@ -71,7 +72,7 @@ def play_round(learner, world, verdicts: list[float | None], fault: Fault = Faul
             episode = world.play(lease).model_copy(update=changes)
             world.scheduler.finish(lease.id, episode)
             world.scheduler.account(episode)
-    learner.rounds.finish()
+    learner.validation.finish()
 
 
 @pytest.mark.parametrize("fault", [Fault.DEVICE, Fault.NONE])
@@ -104,8 +105,8 @@ def test_a_round_of_which_most_was_not_measured_is_written_but_never_the_best(
     assert [row["eval/val/success"] for row in rows] == [0.5, 1.0, 0.75]
     (told,) = [line for line in caplog.messages if "cannot be the best" in line]
     assert "validation after 20 updates" in told
-    counts = "3 were given up and 0 stay" if fault is Fault.INFERENCE else "0 were given up and 3 stay"
-    assert f"only 1 of its 4 episodes were measured, {counts} unjudged" in told
+    counts = "3 were given up and 0 have" if fault is Fault.INFERENCE else "0 were given up and 3 have"
+    assert f"only 1 of its 4 episodes were measured, {counts} no verdict" in told
 
 
 @pytest.mark.parametrize(("num_measured", "is_best"), [(9, True), (8, False)])
@@ -118,8 +119,8 @@ def test_nine_of_ten_episodes_are_enough_to_be_the_best(toy, tmp_path, num_measu
 
 def begin_round(learner, updates: int) -> None:
     learner.progress.updates = updates
-    learner.parts.scheduler.set_updates(updates)
-    learner.rounds.start()
+    learner.context.scheduler.set_updates(updates)
+    learner.validation.start()
 
 
 def test_a_round_that_the_next_one_cuts_short_has_no_result(toy, tmp_path) -> None:
@@ -130,7 +131,7 @@ def test_a_round_that_the_next_one_cuts_short_has_no_result(toy, tmp_path) -> No
     world.scheduler.finish(first.lease_id, first)
     world.scheduler.account(first)
     begin_round(learner, 1)
-    learner.rounds.finish()
+    learner.validation.finish()
     learner.updates.close()
     assert not [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
     assert checkpoints.pointed(tmp_path / "checkpoints", "best") is None
@@ -141,9 +142,9 @@ def test_a_round_under_way_is_given_the_time_of_one_more(toy, tmp_path) -> None:
     begun = []
     for updates in range(1, 41):
         learner.progress.updates = updates
-        learner.parts.scheduler.set_updates(updates)
-        learner.rounds.after_update()
-        begun += [done.updates for done in learner.parts.scheduler.take_evals()]
+        learner.context.scheduler.set_updates(updates)
+        learner.validation.after_update()
+        begun += [done.updates for done in learner.context.scheduler.take_evals()]
     learner.updates.close()
     assert begun == [10], "the round of 30 cut that of 10 short, and is given until 50"
     assert checkpoints.pointed(tmp_path / "checkpoints", "latest") == "step_40"
@@ -153,20 +154,22 @@ def test_a_last_round_that_is_not_over_in_time_is_told_and_has_no_result(toy, tm
     learner, world = build(toy, tmp_path, phase="training", eval_episodes=3)
     world.check = lambda: None  # no worker
     ticks = count(step=30)
-    learner.parts.clock = lambda: float(next(ticks))
-    learner.parts.drain = lambda timeout_s: 0
-    learner.rounds.last(world.stop)
+    learner.context.clock.now = lambda: float(next(ticks))
+    learner.context.ingest.drain = lambda timeout_s: 0
+    learner.validation.last(world.stop)
     learner.updates.close()
-    assert "validation of the final weights has no result: for learner.lease_ttl_s=120 nobody" in caplog.text
+    assert (
+        "validation of the final weights has no result: no worker was active on it for 120 s" in caplog.text
+    )
     assert checkpoints.pointed(tmp_path / "checkpoints", "final") == "step_0"
     assert not [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
 
 
 def test_the_last_round_is_waited_for_as_long_as_somebody_is_at_work_on_it(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, phase="training", eval_episodes=3)
-    parts, polls = learner.parts, count()
+    context, polls = learner.context, count()
     ticks = count(step=30)
-    parts.clock = lambda: float(next(ticks))  # every look at the clock takes a quarter of lease_ttl_s
+    context.clock.now = lambda: float(next(ticks))  # every look at the clock takes a quarter of lease_ttl_s
     played = []
 
     def drain(timeout_s: float) -> int:
@@ -180,8 +183,8 @@ def test_the_last_round_is_waited_for_as_long_as_somebody_is_at_work_on_it(toy, 
         return 0
 
     world.check = lambda: None
-    parts.drain = drain
-    learner.rounds.last(world.stop)
+    context.ingest.drain = drain
+    learner.validation.last(world.stop)
     learner.updates.close()
     (row,) = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
     assert row["eval/val/episodes"] == 3
@@ -189,21 +192,21 @@ def test_the_last_round_is_waited_for_as_long_as_somebody_is_at_work_on_it(toy, 
 
 def test_the_last_round_is_left_when_its_workers_are_gone(toy, tmp_path, caplog) -> None:
     learner, world = build(toy, tmp_path, phase="training", eval_episodes=3)
-    parts, polls, ticks = learner.parts, count(), count(step=30)
-    parts.clock = lambda: float(next(ticks))
+    context, polls, ticks = learner.context, count(), count(step=30)
+    context.clock.now = lambda: float(next(ticks))
 
     def drain(timeout_s: float) -> int:
         number = next(polls)
         if number == 0:
-            parts.held = [lease.id for lease in world.scheduler.grant("w", 3)]
+            context.held = [lease.id for lease in world.scheduler.grant("w", 3)]
         elif number == 9:
-            world.scheduler.release("w", parts.held)
+            world.scheduler.release("w", context.held)
         assert number < 20
         return 0
 
     world.check = lambda: None
-    parts.drain = drain
-    learner.rounds.last(world.stop)
+    context.ingest.drain = drain
+    learner.validation.last(world.stop)
     learner.updates.close()
     assert next(polls) > 9, "it waited for those who held a lease"
     assert "validation of the final weights has no result" in caplog.text
@@ -213,7 +216,7 @@ def test_checkpoints_of_rounds_that_came_to_nothing_are_not_kept_for_them(toy, t
     learner, _ = build(toy, tmp_path, phase="training", keep_checkpoints=2)
     for updates in range(6):
         begin_round(learner, updates)
-        learner.rounds.finish()
+        learner.validation.finish()
     learner.updates.close()
     assert len(list((tmp_path / "checkpoints").glob("step_*"))) <= 3
 
@@ -223,14 +226,14 @@ def test_a_batch_that_was_ready_when_the_run_stopped_is_drawn_again(toy, tmp_pat
     for lease in world.scheduler.grant("w", 6):
         trajectory = world.play(lease)
         world.store.add(trajectory, toy.pixels)
-        learner.parts.ingest.take(trajectory)
-    replay = learner.parts.replay
+        learner.context.ingest.take(trajectory)
+    replay = learner.context.replay
     assert replay.sample(4).num_unseen == 4
-    learner.rounds.save()
+    learner.validation.save()
     learner.updates.close()
     again, _ = build(toy, tmp_path, "i2")
-    again.parts.load_state_dict(again.parts.checkpointer.load())
-    again_in = again.parts.replay
+    restore(again.context, again.context.checkpointer.load())
+    again_in = again.context.replay
     assert again_in.names(again_in.sample(6).entries) == replay.ids
     again.updates.close()
 
@@ -283,7 +286,7 @@ def test_a_round_of_the_final_weights_that_is_under_way_at_the_end_is_begun_anew
     Improving(learner, world)
     begin_round(learner, 20)
     world.scheduler.grant("w", 2)  # by somebody who never comes back
-    learner.rounds.last(world.stop)
+    learner.validation.last(world.stop)
     learner.updates.close()
     (row,) = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
     assert row["eval/val/episodes"] == 4
@@ -294,7 +297,7 @@ def test_a_round_of_the_final_weights_that_is_under_way_at_the_end_is_begun_anew
 
 @pytest.mark.parametrize(
     ("updates", "level", "reason"),
-    [(19, "INFO", "as the run ended first"), (20, "WARNING", "took longer than 20 updates")],
+    [(19, "INFO", "because the run ended first"), (20, "WARNING", "took longer than 20 updates")],
 )
 def test_the_log_tells_why_a_round_was_cut_short(toy, tmp_path, caplog, updates, level, reason) -> None:
     learner, world = build(toy, tmp_path, phase="training", eval_every=10)
@@ -302,7 +305,7 @@ def test_the_log_tells_why_a_round_was_cut_short(toy, tmp_path, caplog, updates,
         begin_round(learner, 0)
         learner.progress.updates = updates
         world.scheduler.set_updates(updates)
-        learner.rounds.last(world.stop)
+        learner.validation.last(world.stop)
     learner.updates.close()
     (told,) = [record for record in caplog.records if "has no result" in record.message]
     assert told.levelname == level
@@ -322,9 +325,9 @@ def test_a_round_between_two_publications_is_played_by_the_weights_of_its_checkp
     start_eval = world.scheduler.start_eval
 
     def note(min_version: int) -> None:
-        own = learner.parts.engine.policy.head.weight
+        own = learner.context.train_step.policy.head.weight
         is_own = torch.equal(world.acting.head.weight, own)
-        begun[learner.progress.updates] = (learner.parts.publisher.version, is_own)
+        begun[learner.progress.updates] = (learner.context.publisher.version, is_own)
         start_eval(min_version)
 
     world.scheduler.start_eval = note

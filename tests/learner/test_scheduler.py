@@ -8,8 +8,9 @@ import pytest
 
 from distrl.configs.schema import LearnerConfig
 from distrl.core.types import Fault, Purpose
+from distrl.learner.context import DEMONSTRATIONS, DONE, TRAINING, WARM_UP
 from distrl.learner.leases import AVOID_S, MAX_ATTEMPTS
-from distrl.learner.scheduler import DEMONSTRATIONS, DONE, TRAINING, WARM_UP, TaskScheduler
+from distrl.learner.scheduler import TaskScheduler
 
 OPTIONS = {
     "episodes": 40,
@@ -371,11 +372,11 @@ def test_a_lost_episode_of_a_round_does_not_keep_it_open(rig_of) -> None:
     rig = rig_of()
     rig.scheduler.start_eval()
     leases = rig.take(3)
-    assert rig.scheduler.is_eval_at_work
+    assert rig.scheduler.is_eval_leased
     lost(rig, leases[0])
     for lease in leases[1:]:
         rig.finish(lease)
-    assert not rig.scheduler.is_eval_at_work
+    assert not rig.scheduler.is_eval_leased
     (done,) = rig.scheduler.take_evals()
     assert (len(done.scores), done.abandoned) == (2, 1)
 

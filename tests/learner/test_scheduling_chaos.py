@@ -65,7 +65,7 @@ def test_the_run_ends_and_every_usable_episode_is_learnt_from_once(toy, group_si
         episodes=60,
         max_staleness=rng.choice((1, 4)),
         updates_per_episode=rng.choice((0.1, 1.0)),
-        task_sampling=rng.choice(("uniform", "round_robin")),
+        task_sampling=rng.choice(("uniform", "weighted")),
     )
     world, _ = play(world, rng)
     world.train()

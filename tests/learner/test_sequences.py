@@ -34,9 +34,8 @@ from distrl.core.types import (
     Trajectory,
     image_digest,
 )
-from distrl.learner.batching import Batcher, ImageCache
+from distrl.learner.batching import Batcher, ImageCache, pack
 from distrl.learner.episodes import compile_episode
-from distrl.learner.packing import pack
 
 SIZES = [(54, 120), (33, 31), (80, 40), (60, 90)]
 PIXELS = {image_digest(data): data for data in (png(i, size) for i, size in enumerate(SIZES))}

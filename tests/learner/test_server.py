@@ -36,8 +36,8 @@ from distrl.core.sockets import Wire, new_keypair
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Observation, Task, TimeStep, Trajectory, image_digest
 from distrl.core.weights import ChunkServer, WeightFetcher, WeightStore, describe
+from distrl.learner.peers import FIRST_S, LEAST
 from distrl.learner.server import MAX_READS, Endpoints, LearnerServer
-from distrl.learner.suspensions import FIRST_S, LEAST
 
 WAIT_S = 20.0
 TASK = Task(id="q/t/1", suite="q", template="t", split="train", goal="Do it")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distrl.learner.suspensions import FIRST_S, LEAST, LONGEST_S, WINDOW, Suspensions
+from distrl.learner.peers import FIRST_S, LEAST, LONGEST_S, WINDOW, Suspensions
 
 
 class Rig:

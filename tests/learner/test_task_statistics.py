@@ -10,7 +10,7 @@ from group_world import GroupWorld
 from distrl.core.errors import StoreError
 from distrl.core.types import Fault, Outcome
 from distrl.learner.leases import AVOID_S, MAX_ATTEMPTS
-from distrl.learner.task_statistics import TaskRecord, read_table, write_table
+from distrl.learner.task_sampling import TaskRecord, read_table, write_table
 
 OPTIONS = {"group_size": 1, "max_staleness": 100}
 

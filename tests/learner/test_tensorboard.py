@@ -10,7 +10,7 @@ pytest.importorskip("tensorboard", reason="needs tensorboard: not installed")
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from distrl.core.metrics import VERSIONS, MetricsWriter
-from distrl.learner.tensorboard import tensorboard_sinks
+from distrl.learner.build import tensorboard_sinks
 
 
 def test_scalars_and_histograms_come_back(tmp_path) -> None:

@@ -11,6 +11,8 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 from learning_world import build
 
 from distrl.core.types import Outcome, Purpose
+from distrl.learner.checkpoint import restore, state_of
+from distrl.learner.context import publish
 from distrl.learner.ingest import MANY_IN_VAIN
 
 UNJUDGED = {"outcome": Outcome.UNJUDGED}
@@ -23,7 +25,7 @@ def come(learner, world, count: int, **changes) -> None:
         world.store.add(trajectory, world.toy.pixels)
         world.scheduler.finish(lease.id, trajectory)
         world.queue.put_nowait(trajectory)
-        learner.parts.drain(0.0)
+        learner.context.ingest.drain(0.0)
         count -= 1
     assert count == 0, "not all were leased"
 
@@ -42,15 +44,15 @@ def unreadable(toy) -> dict:
 @pytest.mark.parametrize("what", ["unjudged", "refused"])
 def test_no_update_is_made_for_them_on_what_is_in_replay_already(toy, tmp_path, what) -> None:
     learner, world = build(toy, tmp_path, phase="training", min_replay=8, max_staleness=4)
-    learner.parts.publish()
+    publish(learner.context)
     come(learner, world, 8)
     assert make_updates(learner) == 4
     changes = UNJUDGED if what == "unjudged" else unreadable(toy)
     for _ in range(8):  # more than freshness would let be leased if they waited for updates
         come(learner, world, 8, **changes)
         assert make_updates(learner) == 0
-    assert learner.parts.ingest.metrics()[f"ingest/{what}"] == 64.0
-    assert learner.parts.scheduler.accounted(Purpose.TRAIN) == 8, "they bring the run's end no closer"
+    assert learner.context.ingest.metrics()[f"ingest/{what}"] == 64.0
+    assert learner.context.scheduler.accounted(Purpose.TRAIN) == 8, "they bring the run's end no closer"
     come(learner, world, 4)
     assert make_updates(learner) == 2
     learner.updates.close()
@@ -80,8 +82,8 @@ def test_a_run_ends_when_enough_episodes_could_be_used(toy, tmp_path) -> None:
     world.play = play_some_unjudged
     learner.run()
     assert world.over
-    assert learner.parts.scheduler.accounted(Purpose.TRAIN) == 60
-    assert learner.parts.ingest.num_unjudged >= 29
+    assert learner.context.scheduler.accounted(Purpose.TRAIN) == 60
+    assert learner.context.ingest.num_unjudged >= 29
     assert learner.progress.updates == 30
 
 
@@ -89,12 +91,12 @@ def test_a_restart_knows_of_them(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, phase="training", min_replay=4, updates_per_episode=1.0)
     come(learner, world, 6)
     come(learner, world, 10, **UNJUDGED)
-    state = json.loads(json.dumps(learner.parts.state_dict()))
+    state = json.loads(json.dumps(state_of(learner.context)))
     come(learner, world, 2, **UNJUDGED)
     learner.updates.close()
     again, _ = build(toy, tmp_path, "i2", min_replay=4, updates_per_episode=1.0)
-    again.parts.load_state_dict(state)
-    assert again.parts.scheduler.accounted(Purpose.TRAIN) == 6
+    restore(again.context, state)
+    assert again.context.scheduler.accounted(Purpose.TRAIN) == 6
     assert again.updates.owed() == 6
     again.updates.close()
 
@@ -102,13 +104,13 @@ def test_a_restart_knows_of_them(toy, tmp_path) -> None:
 def test_a_checkpoint_that_counted_them_is_resumed(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, phase="training", min_replay=4)
     come(learner, world, 6)
-    state = json.loads(json.dumps(learner.parts.state_dict()))
+    state = json.loads(json.dumps(state_of(learner.context)))
     state["scheduler"]["unusable"] = 4
     state["scheduler"]["accounted"]["train"] += 4
     learner.updates.close()
     again, _ = build(toy, tmp_path, "i2", min_replay=4)
-    again.parts.load_state_dict(state)
-    assert again.parts.scheduler.accounted(Purpose.TRAIN) == 6
+    restore(again.context, state)
+    assert again.context.scheduler.accounted(Purpose.TRAIN) == 6
     assert again.updates.owed() == 3
     again.updates.close()
 

@@ -21,7 +21,7 @@ from distrl.core.image_sizes import Resize
 from distrl.core.model_points import doubt_of_files
 from distrl.core.policies import build_policy
 from distrl.core.policies.points import check_agent_points
-from distrl.learner.distributed.ranks import open_trainer
+from distrl.learner.distributed import open_train_step
 from distrl.workers.agents import build_agent
 from distrl.workers.inference.serve import build_engine
 
@@ -48,14 +48,14 @@ def test_learner_and_server_say_at_what_size_the_model_sees(
     config = configure(tmp_path, policy, resize=resize)
     with pytest.raises(ConfigError, match="pixels of the picture that the model sees") as found:
         build_engine(config, [], "a")
-    with pytest.raises(ConfigError) as by_learner, open_trainer(config, [], None):
+    with pytest.raises(ConfigError) as by_learner, open_train_step(config, [], None):
         pass
     assert str(by_learner.value) == str(found.value)
 
     said = found.value.remedy.removeprefix("Set agent.options.resize to ").removesuffix(".")
     right = configure(tmp_path, policy, resize=yaml.safe_load(said))
     engine = build_engine(right, [], "a")
-    with open_trainer(right, [], None):
+    with open_train_step(right, [], None):
         pass
     for size in SCREENS:
         _, height, width = engine.policy.image(png(0, size)).shape

@@ -15,7 +15,7 @@ from rank_world import make_batch
 from distrl.core.errors import PolicyError
 from distrl.core.policies.base import Pictures, PromptBatch
 from distrl.learner.batching import TrajectoryBatch
-from distrl.learner.distributed.codec import from_bytes, to_bytes
+from distrl.learner.distributed import from_bytes, to_bytes
 from distrl.learner.losses import Moments
 
 

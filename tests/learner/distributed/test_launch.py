@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from distrl.core.errors import RankError
-from distrl.learner.distributed import launch
-from distrl.learner.distributed.launch import LocalRanks, local_ranks
+from distrl.learner import ranks as launch
+from distrl.learner.ranks import LocalRanks, local_ranks
 
 pytest.importorskip("torch", reason="needs torch: not installed")
 
@@ -29,7 +29,7 @@ def test_the_end_of_a_rank_is_said_with_its_last_words(tmp_path, monkeypatch) ->
 BLOCKED = """
 import sys, time
 from pathlib import Path
-from distrl.learner.distributed import launch
+from distrl.learner import ranks as launch
 launch.HANG_S = 0.1
 with launch.local_ranks(["run-learner", "no-such.yaml"], 2, Path(sys.argv[1])):
     time.sleep(250)

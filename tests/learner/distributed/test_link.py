@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch: not installed")
 
 from distrl.core.errors import ConfigError, RankError
-from distrl.learner.distributed.link import Place, open_job, translated
+from distrl.learner.ranks import Place, open_job, translated
 
 
 def test_torchrun_s_variables_are_used() -> None:
@@ -26,7 +26,7 @@ def test_half_a_launcher_is_refused(environment) -> None:
 
 def test_ranks_that_do_not_come_are_missed(tmp_path) -> None:
     with (
-        pytest.raises(RankError, match="did not meet within 1 s"),
+        pytest.raises(RankError, match="did not connect within 1 s"),
         open_job(Place(0, 2, 0, f"file://{tmp_path / 'meeting'}"), timeout_s=1.0),
     ):
         pass

@@ -8,7 +8,7 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
 
-from distrl.learner.distributed.shares import split
+from distrl.learner.distributed import split
 
 
 def test_every_trajectory_has_one_rank_and_ranks_have_equal_work() -> None:

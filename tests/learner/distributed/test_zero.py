@@ -40,7 +40,7 @@ def test_without_deepspeed_the_extra_is_named(monkeypatch) -> None:
     import sys
 
     from distrl.configs.schema import LearnerConfig
-    from distrl.learner.distributed.zero import ZeroPolicy
+    from distrl.learner.zero import ZeroPolicy
 
     monkeypatch.setitem(sys.modules, "deepspeed", None)
     with pytest.raises(MissingDependency, match=r"distrl\[deepspeed\]"):
@@ -55,7 +55,7 @@ def test_trained_weights_of_two_types_are_refused(monkeypatch) -> None:
     import torch
 
     from distrl.configs.schema import LearnerConfig
-    from distrl.learner.distributed.zero import ZeroPolicy
+    from distrl.learner.zero import ZeroPolicy
 
     package, ops = ModuleType("deepspeed"), ModuleType("deepspeed.ops")
     ops.__compatible_ops__ = {}  # type: ignore[attr-defined]

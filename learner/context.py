@@ -1,0 +1,279 @@
+"""What a learner consists of and where it stands; and the few things that every phase of its loop does.
+
+`Context` is data. Its parts have one owner each, the training thread, but for `server`, whose methods any
+thread may call. `poll`, `drain` and `publish` are the loop's verbs.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from distrl.core.errors import NothingCameIn
+from distrl.core.messages import WeightInfo
+from distrl.core.metrics import PHASE_DONE, PHASE_TOTAL, MetricsWriter
+from distrl.core.weights import Buffer
+
+if TYPE_CHECKING:
+    from distrl.configs.schema import Config
+    from distrl.core.store import TrajectoryStore
+    from distrl.learner.batching import Batcher
+    from distrl.learner.checkpoint import Checkpointer
+    from distrl.learner.ingest import Ingest
+    from distrl.learner.publish import Publisher
+    from distrl.learner.replay import Replay
+    from distrl.learner.scheduler import TaskScheduler
+    from distrl.learner.train_step import TrainStep
+
+DEMONSTRATIONS, WARM_UP, TRAINING, DONE = "demonstrations", "warm-up", "training", "done"
+CRITIC_WARM_UP, LAST_ROUND = "critic warm-up", "validation"
+"""Parts of `TRAINING` that broadcasts name; leases are granted as in all of it."""
+
+POLL_S = 0.25  # how long a loop waits for episodes
+PEERS_S = 10.0  # how often the metrics of workers and inference servers are written
+SILENCE_S = 3600.0
+"""How long the learner waits for an episode without which it cannot start."""
+_log = logging.getLogger(__name__)
+
+
+class Server(Protocol):
+    """What the training thread needs of `LearnerServer`."""
+
+    def check(self) -> None:
+        """Raises what ended the network thread."""
+        ...
+
+    def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
+        """Offers new weights."""
+        ...
+
+    def set_phase(self, phase: str) -> None:
+        """Announces a phase."""
+        ...
+
+    def peer_metrics(self) -> dict[str, float]:
+        """Numbers of the workers and inference servers; rates are means since the last call."""
+        ...
+
+    def set_metrics(self, metrics: dict[str, float]) -> None:
+        """Sets the metrics of the next broadcast."""
+        ...
+
+    def shutdown(self, reason: str) -> None:
+        """Tells every peer to stop."""
+        ...
+
+
+@dataclass
+class Progress:
+    """Counters that a checkpoint keeps.
+
+    Attributes:
+        updates: Policy updates made.
+        is_warm: Whether the warm start (cloning) is done.
+        critic_is_warm: Whether the critic's warm-up is done.
+        elapsed_s: Seconds that earlier processes spent on this run.
+        online_s: Those of them that count towards `learner.max_minutes`.
+    """
+
+    updates: int = 0
+    is_warm: bool = False
+    critic_is_warm: bool = False
+    elapsed_s: float = 0.0
+    online_s: float = 0.0
+
+
+class RunClock:
+    """The time of a run, restarts included. It starts with the first trajectory of each process.
+
+    Args:
+        progress: Has what earlier processes spent.
+        max_minutes: `learner.max_minutes`.
+        now: Monotonic seconds.
+    """
+
+    def __init__(
+        self, progress: Progress, max_minutes: float | None, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.now = now
+        self._progress, self._max_minutes = progress, max_minutes
+        self._since: float | None = None
+        self._online_since: float | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the run's time has started in this process."""
+        return self._since is not None
+
+    def start(self) -> None:
+        """Starts the run's time, unless it runs."""
+        self._since = self.now() if self._since is None else self._since
+
+    def start_online(self) -> None:
+        """From now on time counts towards `max_minutes`, unless the run's time has not started yet.
+
+        A resumed run has to wait for its workers; that does not count.
+        """
+        if self._online_since is None and self.is_running:
+            self._online_since = self.now()
+
+    def stop_online(self) -> None:
+        """Time does not count until `start_online`."""
+        self._progress.online_s, self._online_since = self.online_s(), None
+
+    def elapsed_s(self) -> float:
+        """Seconds spent on the run, without the wait for the first trajectory of each process."""
+        return self._progress.elapsed_s + (self.now() - self._since if self._since is not None else 0.0)
+
+    def online_s(self) -> float:
+        """Seconds that count towards `max_minutes`."""
+        running_s = self.now() - self._online_since if self._online_since is not None else 0.0
+        return self._progress.online_s + running_s
+
+    def share(self) -> float:
+        """The share of `max_minutes` that is over; 0 without such a limit."""
+        return 0.0 if self._max_minutes is None else self.online_s() / (60.0 * self._max_minutes)
+
+
+class Reporter:
+    """Writes metrics, and lets the server broadcast the newest value of each.
+
+    Attributes:
+        writer: The run's metrics file and its sinks.
+    """
+
+    def __init__(self, writer: MetricsWriter, server: Server, progress: Progress, clock: RunClock) -> None:
+        self.writer = writer
+        self._server, self._progress, self._clock = server, progress, clock
+        self._newest: dict[str, float] = {}
+
+    def write(self, metrics: Mapping[str, float]) -> None:
+        """Writes metrics under the present update, and broadcasts them."""
+        self.writer.write(self._progress.updates, dict(metrics))
+        self.broadcast(metrics)
+
+    def broadcast(self, metrics: Mapping[str, float]) -> None:
+        """Lets the next broadcasts carry these values besides the newest of all others."""
+        self._newest |= {name: value for name, value in metrics.items() if np.isfinite(value)}
+        self._newest["updates"] = float(self._progress.updates)
+        self._server.set_metrics(self._newest)
+
+    def show(self, done: float, total: float) -> None:
+        """Lets the next broadcasts carry how much of the present phase is done."""
+        numbers = {PHASE_DONE: float(done), PHASE_TOTAL: float(total)}
+        self.broadcast({**numbers, "time/online_s": self._clock.online_s()})
+
+
+@dataclass
+class Context:
+    """What a learner consists of.
+
+    Attributes:
+        published_at: The policy's updates when it was last published; -1 before.
+        has_arrivals: Whether a trajectory has arrived in this process.
+        arrived_at, peers_due: By the clock: when the last one did, and when peers' metrics are written next.
+    """
+
+    config: Config
+    server: Server
+    store: TrajectoryStore
+    scheduler: TaskScheduler
+    replay: Replay
+    ingest: Ingest
+    batcher: Batcher
+    train_step: TrainStep
+    publisher: Publisher
+    checkpointer: Checkpointer
+    report: Reporter
+    rng: np.random.Generator
+    progress: Progress
+    clock: RunClock
+    published_at: int = field(init=False, default=-1)
+    has_arrivals: bool = field(init=False, default=False)
+    arrived_at: float = field(init=False)
+    peers_due: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.arrived_at = self.clock.now()
+        self.peers_due = self.arrived_at + PEERS_S
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the newest version has the policy's present weights."""
+        return self.published_at == self.train_step.num_updates
+
+
+def start_clock(context: Context) -> None:
+    """Starts the run's time, unless it runs; rates of peers count from here."""
+    if not context.clock.is_running:
+        context.clock.start()
+        context.peers_due = context.clock.now() + PEERS_S
+        context.server.peer_metrics()
+
+
+def drain(context: Context, timeout_s: float) -> int:
+    """Takes all trajectories that have arrived, as `Ingest.drain`; the first one starts the clock."""
+    count = context.ingest.drain(timeout_s)
+    if count:
+        context.arrived_at, context.has_arrivals = context.clock.now(), True
+        start_clock(context)
+    return count
+
+
+def expect_episodes(context: Context, so_far: str) -> None:
+    """Bounds the wait for episodes.
+
+    Args:
+        so_far: What has arrived, for the error.
+
+    Raises:
+        NothingCameIn: No episode arrived for `SILENCE_S`.
+    """
+    if context.clock.now() - context.arrived_at >= SILENCE_S:
+        raise NothingCameIn(
+            f"No episode arrived for {SILENCE_S / 60:.0f} minutes ({so_far}).",
+            "If workers run, see their logs; otherwise start some.",
+        )
+
+
+def poll(context: Context) -> None:
+    """For every loop: raises what ended the server or a rank, and writes peers' metrics when they are due.
+
+    Before the run's time starts they are only broadcast, to show what the run waits for.
+    """
+    context.server.check()
+    context.train_step.poll()
+    context.scheduler.set_elapsed(context.clock.share())
+    if context.clock.now() >= context.peers_due:
+        context.peers_due = context.clock.now() + PEERS_S
+        metrics = context.server.peer_metrics()
+        if context.clock.is_running:
+            context.report.write(metrics)
+        else:
+            context.report.broadcast(metrics)
+
+
+def publish(context: Context, catch_up: bool = False) -> WeightInfo:
+    """Publishes the policy's weights, as `Publisher.publish`."""
+    train_step = context.train_step
+    context.published_at = train_step.num_updates
+    with train_step.gathered(is_full=train_step.policy.published_kind() == "full"):
+        return context.publisher.publish(catch_up)
+
+
+def enter_phase(context: Context, phase: str) -> None:
+    """Enters a phase: the scheduler grants its leases, and the broadcasts name it."""
+    context.scheduler.set_phase(phase)
+    announce(context, phase)
+
+
+def announce(context: Context, name: str) -> None:
+    """Lets the broadcasts name a part of a phase; the scheduler grants the phase's leases as before."""
+    context.report.show(0, 0)
+    context.server.set_phase(name)
+    _log.info("phase: %s", name)

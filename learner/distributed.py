@@ -1,0 +1,507 @@
+"""A learner of several ranks: rank 0 sends every rank its share of a batch and joins their answers.
+
+    rank 0 ── command, share of a batch ──► rank 1 … N−1 ── answer ──► rank 0
+             ◄── sums over gradients, statistics, sharded weights: collectives among all ──►
+
+    before_update · step · measure · values · fit_critic · clone    on a share each; answers are joined
+    logprobs                                                        of the same steps, if weights are sharded
+    gather · state · load                                           weights and optimisers, by all ranks
+    ping                                                            keeps the others from timing out
+    stop
+
+Messages between ranks are a JSON tree whose tensors follow as safetensors (no pickle):
+
+    8 bytes: length of the tree · the tree · safetensors of its tensors by number
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, distributed
+
+from distrl.configs.schema import Config
+from distrl.core.errors import PolicyError, RankError
+from distrl.core.policies import build_critic, build_policy, resolve_device, weights_io
+from distrl.core.policies.base import PromptBatch
+from distrl.core.policies.pictures import Pictures
+from distrl.core.policies.points import check_agent_points
+from distrl.learner import off_policy
+from distrl.learner.algorithms import build_algorithm
+from distrl.learner.algorithms.actor_critic import Values
+from distrl.learner.algorithms.base import Loss
+from distrl.learner.batching import StepBatch, TrajectoryBatch, Whole
+from distrl.learner.losses import Moments
+from distrl.learner.off_policy import StepStats
+from distrl.learner.ranks import Place, Watch, open_job, translated, unwatched
+from distrl.learner.train_step import TrainStep, means
+from distrl.learner.zero import ZeroPolicy
+
+_log = logging.getLogger(__name__)
+
+# ---- messages ----
+
+KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (Loss, Moments, Pictures, PromptBatch, StepBatch, StepStats, TrajectoryBatch, Values, Whole)
+}
+"""The records that are made from bytes; others are refused."""
+
+
+def to_bytes(value: Any) -> bytearray:
+    """`value`: numbers, texts, None, lists, tuples, maps, tensors, arrays and records of `KINDS`.
+
+    A tensor that occurs several times, such as a picture that several steps show, is sent once and is one
+    tensor on the other side too.
+
+    Raises:
+        TypeError: There is something else in it.
+    """
+    tensors: dict[int, tuple[str, Tensor]] = {}
+    tree = json.dumps(_tree(value, tensors), separators=(",", ":")).encode()
+    tree += b" " * (-len(tree) % 8)
+    return bytearray(len(tree).to_bytes(8, "little")) + tree + weights_io.to_bytes(dict(tensors.values()))
+
+
+def from_bytes(data: bytearray) -> Any:
+    """What `to_bytes` was given; its tensors share the memory of `data`.
+
+    Raises:
+        PolicyError: It is damaged.
+    """
+    length = int.from_bytes(data[:8], "little")
+    if length > len(data) - 8:
+        raise PolicyError("A message between ranks is cut off.")
+    return _value(json.loads(data[8 : 8 + length]), weights_io.from_bytes(memoryview(data)[8 + length :]))
+
+
+def _tree(value: Any, tensors: dict[int, tuple[str, Tensor]]) -> Any:
+    """`value` with names in place of tensors and arrays, which `tensors` gains by their identity."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Tensor | np.ndarray):
+        form = "tensor" if isinstance(value, Tensor) else "array"
+        tensor = value if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
+        name, _ = tensors.setdefault(id(value), (f"{len(tensors):06d}", tensor.detach()))
+        return {form: name}
+    kind = type(value).__name__
+    if KINDS.get(kind) is type(value):
+        names = [f.name for f in fields(value)] if is_dataclass(value) else list(value._fields)
+        return {"kind": kind, "is": {name: _tree(getattr(value, name), tensors) for name in names}}
+    if isinstance(value, list | tuple):
+        return {"list" if isinstance(value, list) else "tuple": [_tree(item, tensors) for item in value]}
+    if isinstance(value, dict):
+        return {"map": [[_tree(k, tensors), _tree(v, tensors)] for k, v in value.items()]}
+    raise TypeError(f"{kind} cannot be sent to another rank")
+
+
+def _value(tree: Any, tensors: dict[str, Tensor]) -> Any:
+    if not isinstance(tree, dict):
+        return tree
+    if "kind" in tree:
+        return KINDS[tree["kind"]](**{name: _value(item, tensors) for name, item in tree["is"].items()})
+    ((form, content),) = tree.items()
+    if form == "tensor":
+        return tensors[content]
+    if form == "array":
+        return tensors[content].numpy()
+    if form == "map":
+        return {_value(key, tensors): _value(item, tensors) for key, item in content}
+    items = [_value(item, tensors) for item in content]
+    return items if form == "list" else tuple(items)
+
+
+def send(value: Any, rank: int) -> None:
+    """Sends a message to `rank`; see `to_bytes` for what it may be.
+
+    Raises:
+        RankError: The rank is gone, or took longer than the job's timeout.
+    """
+    data = torch.frombuffer(to_bytes(value), dtype=torch.uint8)
+    with translated(f"rank {rank}"):
+        distributed.send(torch.tensor([len(data)]), rank)
+        distributed.send(data, rank)
+
+
+def receive(rank: int) -> Any:
+    """The next message of `rank`.
+
+    Raises:
+        RankError: The rank is gone, or took longer than the job's timeout.
+    """
+    size = torch.zeros(1, dtype=torch.int64)
+    with translated(f"rank {rank}"):
+        distributed.recv(size, rank)
+        data = bytearray(int(size))
+        distributed.recv(torch.frombuffer(data, dtype=torch.uint8), rank)
+    return from_bytes(data)
+
+
+def spread(value: Any) -> Any:
+    """Rank 0's `value`, which must not be None, on all ranks; see `to_bytes` for what it may be."""
+    if distributed.get_rank() > 0:
+        return receive(0)
+    for rank in range(1, distributed.get_world_size()):
+        send(value, rank)
+    return value
+
+
+# ---- shares of a batch ----
+
+
+def split(lengths: Sequence[int], num_ranks: int) -> list[Tensor]:
+    """The places of each rank's trajectories, ascending, [b] int64; about equally many steps for each.
+
+    The longest first, each to the rank that has fewest. With fewer trajectories than ranks, some have none.
+
+    Args:
+        lengths: Of the trajectories, in steps.
+    """
+    places: list[list[int]] = [[] for _ in range(num_ranks)]
+    loads = [0] * num_ranks
+    for index in sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True):
+        rank = loads.index(min(loads))
+        places[rank].append(index)
+        loads[rank] += lengths[index]
+    return [torch.tensor(sorted(some), dtype=torch.int64) for some in places]
+
+
+def join(shares: Sequence[tuple[Tensor, Loss]], size: int) -> Loss:
+    """The result of the whole batch: losses add up, the rest is as if one process had seen all of it.
+
+    Args:
+        shares: The places of each share's trajectories, and its result.
+        size: Number of trajectories.
+    """
+    results = [result for _, result in shares]
+    first = results[0]
+    priorities = first.priorities.new_zeros(size, first.priorities.shape[1])
+    for places, result in shares:
+        priorities[places] = result.priorities.to(priorities.device)
+    steps = StepStats.join([(places, result.steps) for places, result in shares])
+    metrics = {
+        **means(results, [len(result.priorities) for result in results]),
+        **{
+            name: sum(result.metrics[name] for result in results)
+            for name in first.metrics
+            if name.startswith("loss/")
+        },
+        **_spread(results),
+        **off_policy.metrics(steps),
+        "batch/steps": float(len(steps)),
+    }
+    policy_loss = torch.stack([result.policy_loss.detach().cpu() for result in results]).sum()
+    critic = [result.critic_loss.detach().cpu() for result in results if result.critic_loss is not None]
+    critic_loss = torch.stack(critic).sum() if critic else None
+    return Loss(policy_loss, critic_loss, priorities, metrics, steps)
+
+
+def _spread(results: Sequence[Loss]) -> dict[str, float]:
+    """The deviation of all advantages, from those of the shares and their means."""
+    counts = [len(result.steps) for result in results]
+    pairs = [(result.metrics["advantage/mean"], result.metrics["advantage/std"]) for result in results]
+    mean = sum(n * m for n, (m, _) in zip(counts, pairs, strict=True)) / sum(counts)
+    square = sum(n * (s * s + m * m) for n, (m, s) in zip(counts, pairs, strict=True)) / sum(counts)
+    return {"advantage/std": math.sqrt(max(0.0, square - mean * mean))}
+
+
+# ---- rank 0 ----
+
+
+class RankGroup(TrainStep):
+    """The `TrainStep` of rank 0, which makes the other ranks of the job take part.
+
+    Args:
+        own: Rank 0's networks, objective and configuration, as for `TrainStep`.
+        num_ranks: How many ranks there are.
+        watch: Reports when a rank ended.
+    """
+
+    def __init__(self, *own: Any, num_ranks: int, watch: Watch = unwatched) -> None:
+        super().__init__(*own)
+        self._num_ranks, self._watch = num_ranks, watch
+        self._ping_s, self._last_command = self._config.rank_timeout_s / 4, time.monotonic()
+
+    def before_update(self, batch: TrajectoryBatch) -> None:
+        """See `TrainStep.before_update`."""
+        found = self._on_shares("before_update", batch)
+        batch.advantage_moments = found[0][1]["moments"]
+        if found[0][1]["proximal"] is not None:
+            whole = torch.zeros_like(batch.steps.behaviour_logprobs)
+            for places, stored in found:
+                at = torch.isin(batch.row, places.to(batch.row.device))
+                whole[at] = stored["proximal"].to(whole.device, whole.dtype)
+            batch.steps.proximal_logprobs = whole
+
+    def step(self, batch: TrajectoryBatch, lr: float) -> Loss | None:
+        """See `TrainStep.step`."""
+        found = self._on_shares("step", batch, lr=lr)
+        return None if found[0][1] is None else join(found, len(batch.ids))  # None on all ranks alike
+
+    def measure(self, batch: TrajectoryBatch) -> Loss:
+        """See `TrainStep.measure`."""
+        return join(self._on_shares("measure", batch), len(batch.ids))
+
+    def values(self, batch: TrajectoryBatch) -> Values:
+        """See `TrainStep.values`."""
+        found = self._on_shares("values", batch)
+        first = found[0][1]
+        steps = first.baseline.new_zeros(len(batch.steps))
+        whole = Values(steps, steps.clone(), steps.clone(), first.bootstrap.new_zeros(len(batch.ids)))
+        for places, values in found:
+            at = torch.isin(batch.row, places.to(batch.row.device))
+            for name in ("logits", "taken", "baseline"):
+                getattr(whole, name)[at] = getattr(values, name).to(steps.device)
+            whole.bootstrap[places] = values.bootstrap.to(steps.device)
+        return whole
+
+    def fit_critic(self, batch: TrajectoryBatch) -> float:
+        """See `TrainStep.fit_critic`."""
+        return float(sum(loss for _, loss in self._on_shares("fit_critic", batch)))
+
+    def clone(self, batch: StepBatch, count: int | None = None, is_idle: bool = False) -> float:
+        """See `TrainStep.clone`. Steps are dealt out one by one."""
+        shares = []
+        for rank in range(self._num_ranks):
+            at = torch.arange(rank, len(batch), self._num_ranks)
+            shares.append((len(at), batch[at if len(at) else torch.tensor([0])]))
+        with self._checked():
+            for rank, (size, share) in enumerate(shares[1:], start=1):
+                self._command(rank, "clone", share, count=len(batch), is_idle=size == 0)
+            loss = super().clone(shares[0][1], len(batch))
+            return loss + sum(float(receive(rank)) for rank in range(1, self._num_ranks))
+
+    def logprobs(
+        self, batch: StepBatch, weights: Mapping[str, Tensor] | None = None, is_lent: bool | None = None
+    ) -> Tensor:
+        """See `TrainStep.logprobs`. Sharded weights take the same passes on all ranks."""
+        if not self.is_sharded:
+            return super().logprobs(batch, weights)
+        with self._checked():
+            for rank in range(1, self._num_ranks):
+                self._command(rank, "logprobs", batch, is_lent=weights is not None)
+            found = super().logprobs(batch, weights)
+            for rank in range(1, self._num_ranks):
+                receive(rank)
+        return found
+
+    def optimiser_states(self) -> dict[str, Any]:
+        """See `TrainStep.optimiser_states`."""
+        with self._checked():
+            self._command_all("state")
+            return super().optimiser_states()
+
+    def load_optimisers(self, states: Mapping[str, Any]) -> None:
+        """See `TrainStep.load_optimisers`; the networks' weights go to the other ranks as well."""
+        with self._checked():
+            self._command_all("load")
+            load_everywhere(self, states)
+
+    def equalise(self) -> None:
+        """Gives the other ranks the weights of this one."""
+        with self._checked():
+            self._command_all("load")
+            load_everywhere(self, None)
+
+    @contextmanager
+    def gathered(self, is_full: bool) -> Iterator[None]:
+        """See `TrainStep.gathered`."""
+        with self._checked():
+            if self.is_sharded:
+                self._command_all("gather", is_full=is_full)
+            with super().gathered(is_full):
+                yield
+
+    def poll(self) -> None:
+        """See `TrainStep.poll`; keeps the other ranks from timing out."""
+        self._watch(None)
+        if time.monotonic() - self._last_command > self._ping_s:
+            with self._checked():
+                self._command_all("ping")
+
+    def stop(self) -> None:
+        """Lets the other ranks end."""
+        with self._checked():
+            self._command_all("stop")
+
+    def _on_shares(self, name: str, batch: TrajectoryBatch, **numbers: float) -> list[tuple[Tensor, Any]]:
+        """The answers of all ranks that have a share, with the places of its trajectories."""
+        places = split(batch.mask.sum(dim=1).tolist(), self._num_ranks)
+        with self._checked():
+            for rank in range(1, self._num_ranks):
+                self._command(rank, name, batch.share(places[rank]), **numbers)
+            answers = [carry_out(super(), name, batch.share(places[0]), numbers)]
+            answers += [receive(rank) for rank in range(1, self._num_ranks)]
+        return [(at, answer) for at, answer in zip(places, answers, strict=True) if len(at)]
+
+    def _command_all(self, name: str, **numbers: Any) -> None:
+        for rank in range(1, self._num_ranks):
+            self._command(rank, name, None, **numbers)
+
+    def _command(self, rank: int, name: str, share: Any, **numbers: Any) -> None:
+        send({"name": name, "share": share, "numbers": numbers}, rank)
+        self._last_command = time.monotonic()
+
+    @contextmanager
+    def _checked(self) -> Iterator[None]:
+        """Adds to the error about a lost rank what is known of its end."""
+        try:
+            with translated("a rank"):
+                yield
+        except RankError as error:
+            self._watch(error)
+            raise
+
+
+# ---- the other ranks ----
+
+
+def follow(train_step: TrainStep) -> None:
+    """Carries out the commands of rank 0 until it sends "stop".
+
+    Raises:
+        RankError: Rank 0 is gone, or sent nothing for longer than the job's timeout.
+    """
+    while True:
+        command = receive(0)
+        name, share, numbers = command["name"], command["share"], command["numbers"]
+        if name == "stop":
+            return
+        with translated("a rank"):
+            answer = carry_out(train_step, name, share, numbers)
+        if share is not None:
+            send(answer, 0)
+
+
+def carry_out(train_step: Any, name: str, share: Any, numbers: dict[str, Any]) -> Any:
+    """Carries out a command on a rank's own `TrainStep`. Returns the answer to one that has a share."""
+    match name:
+        case "before_update":
+            train_step.before_update(share)
+            return {"moments": share.advantage_moments, "proximal": share.steps.proximal_logprobs}
+        case "step" | "measure":
+            result = getattr(train_step, name)(share, **numbers)
+            return None if result is None else _without_graph(result)
+        case "values" | "fit_critic" | "clone":
+            return getattr(train_step, name)(share, **numbers)
+        case "logprobs":
+            train_step.logprobs(share, None, **numbers)
+        case "state":
+            train_step.optimiser_states()
+        case "load":
+            load_everywhere(train_step, None)
+        case "gather":
+            with train_step.gathered(**numbers):
+                pass
+        case _:
+            assert name == "ping", f"no command {name!r}"
+    return None
+
+
+def _without_graph(result: Loss) -> Loss:
+    critic = None if result.critic_loss is None else result.critic_loss.detach()
+    return replace(result, policy_loss=result.policy_loss.detach(), critic_loss=critic)
+
+
+def load_everywhere(train_step: TrainStep, states: Mapping[str, Any] | None) -> None:
+    """Every rank gets rank 0's weights, and its optimisers' `states` if it has any. All must call it."""
+    assert not train_step.is_sharded, "weights are loaded before the first update"
+    with torch.no_grad():
+        for module in (train_step.policy, train_step.critic):
+            for tensor in (*module.parameters(), *module.buffers()):
+                tensor.copy_(_broadcast(tensor))
+    if spread(states is not None):
+        loaded = {name: spread_adam(states[name] if states else None) for name in ("actor", "value")}
+        TrainStep.load_optimisers(train_step, loaded)
+
+
+def spread_adam(state: dict[str, Any] | None) -> dict[str, Any]:
+    """Rank 0's state of an AdamW, as `state_dict` gives it, on all ranks; the others pass None."""
+    tree = spread(None if state is None else _without_tensors(state))
+    for index, entry in tree["state"].items():
+        for name, (shape, dtype) in entry.items():
+            mine = None if state is None else state["state"][index][name]
+            empty = torch.zeros(tuple(shape), dtype=getattr(torch, dtype))
+            entry[name] = _broadcast(empty if mine is None else mine.cpu())
+    found: dict[str, Any] = tree
+    return found
+
+
+def _without_tensors(state: dict[str, Any]) -> dict[str, Any]:
+    entries = {
+        index: {name: (tuple(x.shape), str(x.dtype).partition(".")[2]) for name, x in entry.items()}
+        for index, entry in state["state"].items()
+    }
+    return {"state": entries, "param_groups": state["param_groups"]}
+
+
+def _broadcast(tensor: Tensor) -> Tensor:
+    """Rank 0's numbers; for every rank, in the memory of `tensor` if that is of one piece."""
+    whole = tensor.detach().contiguous()
+    distributed.broadcast(whole, 0)
+    return whole
+
+
+# ---- putting it together ----
+
+
+@contextlib.contextmanager
+def open_train_step(
+    config: Config, words: Sequence[str], place: Place | None = None, watch: Watch = unwatched
+) -> Iterator[TrainStep]:
+    """The networks of one process, or of one rank that has met the others; for rank 0 those of the group.
+
+    Args:
+        words: Of the suite's goals.
+        place: With several ranks, this one's.
+        watch: For rank 0, reports when another rank ended.
+
+    Raises:
+        RankError: The ranks did not meet.
+        PolicyError: The policy cannot be built.
+        ConfigError: The agent's points lie elsewhere than the model sees them.
+    """
+    with contextlib.ExitStack() as stack:
+        learner = config.learner
+        if place is not None:
+            stack.enter_context(open_job(place, learner.rank_timeout_s))
+        own = config.policy.model_copy(update={"device": learner.device})  # of weights, and of dtype "auto"
+        policy = build_policy(own, words, config.seed)
+        check_agent_points(config.agent, policy)
+        policy.to(resolve_device(learner.device))
+        algorithm = build_algorithm(learner)
+        critic = build_critic(policy, config.seed, algorithm.draws, config.policy.critic)
+        zero = ZeroPolicy(policy, learner) if learner.engine == "deepspeed" else None
+        parts = (policy, critic, algorithm, learner, zero)
+        if place is None or place.size == 1 or place.rank > 0:
+            yield TrainStep(*parts)
+            return
+        group = RankGroup(*parts, num_ranks=place.size, watch=watch)
+        group.equalise()
+        _log.info("a learner of %d ranks", place.size)
+        yield group
+        group.stop()
+
+
+def follow_learner(config: Config, words: Sequence[str], place: Place) -> None:
+    """Runs a rank other than 0: carries out the commands of rank 0 until the end.
+
+    Raises:
+        RankError: Rank 0 is gone.
+    """
+    torch.set_num_threads(config.learner.threads)
+    torch.manual_seed(config.seed + place.rank)
+    with open_train_step(config, words, place) as train_step:
+        _log.info("rank %d of %d, process %d", place.rank, place.size, os.getpid())
+        follow(train_step)

@@ -1,0 +1,480 @@
+"""One update: prepare, forward, loss, backward, step.
+
+    update ── once per batch ──► before_update          what must not change during the update is stored
+           └─ per minibatch ──► step: forward ► loss ► backward ► step of both optimisers
+
+A batch that fits into one forward pass takes one pass, forward and backward. With `micro_batch_tokens` a
+larger one takes two, with the same gradients (Gao et al. 2021, "Scaling deep contrastive learning batch
+size under memory limited setup", §3):
+
+    1. without gradients, part by part: what the networks say of each step, y (`NetworkOutputs`, a few numbers
+       per token); the loss L is computed from all of it and differentiated by these numbers, g = ∂L/∂y
+    2. with gradients, part by part: L' = Σ g · y, which has the gradient of L with respect to the weights
+
+Returns, normalisation and rankings over trajectories need whole trajectories, which this way need not fit
+into one pass. If weights are sharded over ranks, all ranks must make equally many passes: a rank with fewer
+parts repeats its last one without effect.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from distrl.configs.schema import LearnerConfig
+from distrl.core.policies.base import Critic, Policy
+from distrl.learner import off_policy
+from distrl.learner.algorithms.actor_critic import ActorCritic, Values
+from distrl.learner.algorithms.base import Algorithm, Inputs, Loss, NetworkOutputs, score
+from distrl.learner.algorithms.bc import cloning_loss
+from distrl.learner.batching import StepBatch, TrajectoryBatch, pack, to_device, trimmed
+from distrl.learner.off_policy import StepStats
+from distrl.learner.optimisers import Optimiser, TorchOptimiser
+from distrl.learner.ranks import most_over_ranks, sum_over_ranks
+from distrl.learner.zero import ZeroPolicy
+
+PER_TRAJECTORY = frozenset(
+    {"batch/success", "batch/without_spread", "loss/trajectory", "value/trajectory_accuracy"}
+)
+PER_UPDATE = frozenset({"policy/grad_norm", "value/grad_norm"})
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A forward pass over a batch.
+
+    Attributes:
+        parts: The steps of each part, [n] int64. After `num_real` of them come repetitions, see the module.
+        outputs: Of the whole batch. With several parts they are leaves, from which `backward` goes on.
+    """
+
+    inputs: Inputs
+    parts: list[Tensor]
+    num_real: int
+    outputs: NetworkOutputs
+
+
+class TrainStep:
+    """Makes updates of one process's networks, and counts them for the learning rate.
+
+    Networks stay in eval mode: dropout would falsify the ratios. `distributed.RankGroup` is the same for all
+    ranks of a job.
+
+    Args:
+        policy, critic: The networks, on their device.
+        algorithm: The objective.
+        config: Learning rates, clipping, memory.
+        zero: Shards the policy over ranks; None: every rank has all of it.
+
+    Attributes:
+        num_updates: Policy updates, cloning not counted.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        critic: Critic,
+        algorithm: Algorithm[Any],
+        config: LearnerConfig,
+        zero: ZeroPolicy | None = None,
+    ) -> None:
+        self.policy, self.critic, self.algorithm = policy.eval(), critic.eval(), algorithm
+        self.num_updates = 0
+        self._config, self._zero = config, zero
+        self._view = policy if zero is None else zero.view  # what objectives call
+        optim = config.optim
+        self._policy_optimiser = self._optimiser(optim.lr)
+        self._critic_optimiser: Optimiser = TorchOptimiser(
+            critic, optim.critic_lr, optim.weight_decay, optim.grad_clip
+        )
+        self._cloner: Optimiser | None = None
+
+    def _optimiser(self, lr: float) -> Optimiser:
+        if self._zero is not None:
+            return self._zero.optimiser(lr)
+        optim = self._config.optim
+        return TorchOptimiser(self.policy, lr, optim.weight_decay, optim.grad_clip)
+
+    # ---- an update ----
+
+    def update(self, batch: TrajectoryBatch, progress: float = 0.0) -> Loss | None:
+        """One update of policy and critic: as many gradient steps as the objective takes from a batch.
+
+        The metrics, over all those steps, gain the gradient norms (before clipping).
+
+        Args:
+            progress: The share of the run that is over, for the learning rate.
+
+        Returns:
+            None if no loss and gradient was finite: the batch is skipped, and nothing has changed. Of several
+            gradient steps only those that are not finite are skipped.
+        """
+        lr = self._learning_rate(progress)
+        if self.algorithm.has_snapshot:
+            self.before_update(batch)
+        results = [
+            (rows, result)
+            for rows, part in minibatches(batch, self.algorithm.epochs, self.algorithm.minibatches)
+            if (result := self.step(part, lr)) is not None
+        ]
+        if not results:
+            return None
+        result = merge(results, len(batch.ids))
+        result.metrics["policy/lr"] = lr
+        self.num_updates += 1
+        return result
+
+    def _learning_rate(self, progress: float) -> float:
+        optim = self._config.optim
+        warm_up = min(1.0, (self.num_updates + 1) / max(1, optim.warmup_updates))
+        left = 1.0 - min(1.0, max(0.0, progress))
+        final = optim.final_lr_fraction
+        return optim.lr * warm_up * (final + (1.0 - final) * left)
+
+    @torch.no_grad()
+    def before_update(self, batch: TrajectoryBatch) -> None:
+        """Stores in `batch` what must not change while it is trained on."""
+        to_device(batch, self.policy.device)
+        self.algorithm.before_update(batch, self._forward(batch).outputs)
+
+    def step(self, batch: TrajectoryBatch, lr: float) -> Loss | None:
+        """One gradient step of policy and critic; the metrics gain the gradients' norms.
+
+        Returns:
+            None if a loss or a gradient is not finite on any rank: then nothing has changed.
+        """
+        to_device(batch, self.policy.device)
+        self._policy_optimiser.begin(lr)
+        self._critic_optimiser.begin()
+        forward = self._forward(batch)
+        result = self.algorithm.loss(batch, forward.outputs)
+        if not _are_finite(result.policy_loss, result.critic_loss):
+            return None
+        self._backward(forward, result.policy_loss, result.critic_loss)
+        has_critic = result.critic_loss is not None
+        norms = _step([self._policy_optimiser, *([self._critic_optimiser] if has_critic else [])])
+        if norms is None:
+            return None
+        result.metrics.update(zip(("policy/grad_norm", "value/grad_norm"), norms, strict=False))
+        return result
+
+    def _forward(self, batch: TrajectoryBatch, with_logprobs: bool = True) -> Forward:
+        """What the networks say of `batch`: in one pass, or part by part without gradients."""
+        inputs = Inputs.of(batch, self.algorithm.value_index(batch), with_logprobs)
+        parts, num_real = self._parts(batch.steps)
+        if len(parts) == 1:
+            outputs = self.algorithm.forward(self._view, self.critic, inputs)
+        else:
+            with torch.no_grad():
+                found = [(at, self.algorithm.forward(self._view, self.critic, inputs[at])) for at in parts]
+            outputs = NetworkOutputs.join(found, len(batch.steps), batch.steps.completions.shape[1])
+            if torch.is_grad_enabled():
+                outputs = outputs.leaves()
+        final = self._final_values(batch, is_fitting=not with_logprobs)
+        return Forward(inputs, parts, num_real, replace(outputs, final=final))
+
+    def _backward(self, forward: Forward, policy_loss: Tensor | None, critic_loss: Tensor | None) -> None:
+        """Adds the gradients of the losses to both networks."""
+        outputs = forward.outputs
+        sides = [(self._policy_optimiser, policy_loss), (self._critic_optimiser, critic_loss)]
+        if len(forward.parts) == 1:
+            for optimiser, loss in sides:
+                if loss is not None:
+                    optimiser.backward(loss)
+            return
+        slopes = [_slopes(policy_loss, outputs.of_policy), _slopes(critic_loss, outputs.of_critic)]
+        for number, at in enumerate(forward.parts):
+            inputs = replace(forward.inputs[at], with_expected=False)
+            part = self.algorithm.forward(self._view, self.critic, inputs)
+            scale, is_last = float(number < forward.num_real), number == len(forward.parts) - 1
+            for (optimiser, _), own, slope in zip(
+                sides, (part.of_policy, part.of_critic), slopes, strict=True
+            ):
+                loss = _chain(own, slope, at, scale)
+                if loss is not None:
+                    optimiser.backward(loss, is_last)
+
+    @torch.no_grad()
+    def _final_values(self, batch: TrajectoryBatch, is_fitting: bool) -> Tensor | None:
+        """[F] the values of the states after a cut, if they are wanted and there are any."""
+        is_wanted = self.algorithm.needs_final_values(batch, is_fitting)
+        inputs = Inputs.of_final_states(batch) if is_wanted else None
+        parts = [] if inputs is None else pack(inputs.steps, self._config.micro_batch_tokens)
+        idle = most_over_ranks(len(parts)) - len(parts) if self._zero is not None and is_wanted else 0
+        for _ in range(idle):
+            self._view.states(batch.steps[batch.last[:1]].prompts)
+        if inputs is None:
+            return None
+        pieces = [self.algorithm.final_values(self._view, self.critic, inputs[at]) for at in parts]
+        whole = pieces[0].new_zeros(len(inputs.times))
+        for at, piece in zip(parts, pieces, strict=True):
+            whole[at] = piece
+        return whole
+
+    def _parts(self, steps: StepBatch) -> tuple[list[Tensor], int]:
+        """The parts of `steps`, with repetitions if other ranks have more, and how many are no repetition."""
+        parts = pack(steps, self._config.micro_batch_tokens)
+        most = most_over_ranks(len(parts)) if self._zero is not None else len(parts)
+        return parts + parts[-1:] * (most - len(parts)), len(parts)
+
+    # ---- the critic alone, and cloning ----
+
+    def fit_critic(self, batch: TrajectoryBatch) -> float:
+        """One gradient step of the critic alone, on episodes of the present policy, if all is finite.
+
+        Returns:
+            The loss.
+        """
+        to_device(batch, self.policy.device)
+        self._critic_optimiser.begin()
+        forward = self._forward(batch, with_logprobs=False)
+        loss = self.algorithm.critic_loss(batch, forward.outputs)
+        if _are_finite(loss):
+            self._backward(forward, None, loss)
+            if _step([self._critic_optimiser]) is None:
+                return math.nan
+        return float(loss.detach())
+
+    def clone(self, batch: StepBatch, count: int | None = None, is_idle: bool = False) -> float:
+        """One step of behaviour cloning, if all is finite.
+
+        Its optimiser is a separate one, so that the online phase starts without its moments.
+
+        Args:
+            count: How many steps the whole batch has, if this is a rank's share of it.
+            is_idle: Whether the share is a stand-in that adds nothing.
+
+        Returns:
+            The loss.
+        """
+        if self._cloner is None:
+            self._cloner = self._optimiser(self._config.demonstrations.lr)
+        to_device(batch, self.policy.device)
+        self._cloner.begin()
+        total = 0.0
+        parts, num_real = self._parts(batch)
+        for number, at in enumerate(parts):
+            part = batch if len(parts) == 1 else trimmed(batch[at.to(batch.completions.device)])
+            is_counted = number < num_real and not is_idle
+            loss = cloning_loss(self._view, part, len(batch) if count is None else count) * float(is_counted)
+            self._cloner.backward(loss, is_last=number == len(parts) - 1)
+            total += float(loss.detach())
+        return total if _step([self._cloner]) is not None else math.nan
+
+    # ---- without a step ----
+
+    @torch.no_grad()
+    def measure(self, batch: TrajectoryBatch) -> Loss:
+        """The losses and statistics of `batch`."""
+        to_device(batch, self.policy.device)
+        return self.algorithm.loss(batch, self._forward(batch).outputs)
+
+    @torch.no_grad()
+    def values(self, batch: TrajectoryBatch) -> Values:
+        """What the critic says of the states of `batch` now."""
+        to_device(batch, self.policy.device)
+        assert isinstance(self.algorithm, ActorCritic)
+        return self.algorithm.values(batch, self._forward(batch, with_logprobs=False).outputs, recompute=True)
+
+    @torch.no_grad()
+    def logprobs(
+        self, batch: StepBatch, weights: Mapping[str, Tensor] | None = None, is_lent: bool | None = None
+    ) -> Tensor:
+        """[N, L] log π of the tokens of `batch`, on the CPU, 0 at padding.
+
+        Args:
+            weights: Weights to score with, as `Policy.published_state` gives them; the policy has its own
+                back afterwards, to the bit. None: its own.
+            is_lent: Whether rank 0 lends weights, where they are sharded; by default, whether there are some.
+        """
+        # Sharded weights are gathered where DeepSpeed sees a call. Others need no call of all ranks together.
+        view = self._view if self.is_sharded else self.policy
+        found = torch.zeros_like(batch.behaviour_logprobs)
+        to_device(batch, self.policy.device)
+        is_lent = weights is not None if is_lent is None else is_lent
+        with self._lent(weights) if is_lent else nullcontext():
+            for at in pack(batch, self._config.micro_batch_tokens):
+                part = trimmed(batch[at.to(batch.completions.device)])
+                scores = score(view, part).logprobs
+                found[at, : scores.shape[1]] = torch.where(part.token_mask, scores, 0.0).cpu().to(found.dtype)
+        return found
+
+    @contextmanager
+    def _lent(self, weights: Mapping[str, Tensor] | None) -> Iterator[None]:
+        """A block within which the policy has other weights. Its own wait in the main memory."""
+        own: dict[str, Tensor] = {}
+        with self._changed():
+            if weights is not None:
+                state = self.policy.published_state()
+                own = {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
+                self.policy.load_published(dict(weights))
+        try:
+            yield
+        finally:
+            with self._changed():
+                if own:
+                    self.policy.load_published(own)
+
+    def _changed(self) -> AbstractContextManager[None]:
+        is_full = self.policy.published_kind() == "full"
+        return nullcontext() if self._zero is None else self._zero.changed(is_full)
+
+    # ---- weights and states ----
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether ranks hold parts of the weights at the moment."""
+        return self._zero is not None and self._zero.is_sharded
+
+    def gathered(self, is_full: bool) -> AbstractContextManager[None]:
+        """A block within which the policy has its weights in one piece.
+
+        Args:
+            is_full: All of them, or only those that are trained.
+        """
+        return nullcontext() if self._zero is None else self._zero.gathered(is_full)
+
+    def poll(self) -> None:
+        """To be called every few seconds between updates.
+
+        Raises:
+            RankError: A rank has ended.
+        """
+
+    def optimiser_states(self) -> dict[str, Any]:
+        """The optimisers' states, under "actor" and "value"."""
+        return {"actor": self._policy_optimiser.state_dict(), "value": self._critic_optimiser.state_dict()}
+
+    def load_optimisers(self, states: Mapping[str, Any]) -> None:
+        """Restores `optimiser_states`."""
+        self._policy_optimiser.load_state_dict(states["actor"])
+        self._critic_optimiser.load_state_dict(states["value"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Optimisers, update count, torch's random state; `torch.load(weights_only=True)` can read it."""
+        is_on_cuda = self.policy.device.type == "cuda"
+        return {
+            **self.optimiser_states(),
+            "num_steps": self.num_updates,
+            "torch_rng": torch.get_rng_state(),
+            **({"cuda_rng": torch.cuda.get_rng_state(self.policy.device)} if is_on_cuda else {}),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores `state_dict`."""
+        self.load_optimisers(state)
+        self.num_updates = int(state["num_steps"])
+        torch.set_rng_state(state["torch_rng"])
+        if self.policy.device.type == "cuda" and "cuda_rng" in state:  # absent if written on a CPU
+            torch.cuda.set_rng_state(state["cuda_rng"], self.policy.device)
+
+
+def _are_finite(*losses: Tensor | None) -> bool:
+    """Whether they are finite on all ranks, which must skip a batch together."""
+    given = torch.stack([loss.detach().float() for loss in losses if loss is not None])
+    return float(sum_over_ranks(1.0 - torch.isfinite(given).all().float())) == 0.0
+
+
+def _step(optimisers: Sequence[Optimiser]) -> list[float] | None:
+    """One step of each, and the norms of their gradients; no step at all if one of these is not finite."""
+    norms = [optimiser.norm() for optimiser in optimisers]
+    if not all(norm is None or math.isfinite(norm) for norm in norms):
+        return None
+    found: list[float] = []
+    for optimiser in optimisers:  # one whose norm is only known after its step comes first
+        found.append(optimiser.step())
+        if not math.isfinite(found[-1]):
+            return None
+    return found
+
+
+def _slopes(loss: Tensor | None, outputs: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """∂ loss / ∂ each of `outputs`; None where there is none."""
+    given = [output for output in outputs if output is not None]
+    if loss is None or not given:
+        return [None] * len(outputs)
+    found = iter(torch.autograd.grad(loss, given, allow_unused=True))
+    return [None if output is None else next(found) for output in outputs]
+
+
+def _chain(
+    outputs: Sequence[Tensor | None], slopes: Sequence[Tensor | None], at: Tensor, scale: float
+) -> Tensor | None:
+    """Σ slope · output over the steps `at`, times `scale`; None where nothing has a slope."""
+    terms = [
+        (output * (slope[at, : output.shape[1]] if output.dim() == 2 else slope[at])).sum()
+        for output, slope in zip(outputs, slopes, strict=True)
+        if output is not None and slope is not None
+    ]
+    return scale * torch.stack(terms).sum() if terms else None
+
+
+# ---- several gradient steps on one batch ----
+
+
+def minibatches(
+    batch: TrajectoryBatch, epochs: int, parts: int
+) -> Iterator[tuple[Tensor | None, TrajectoryBatch]]:
+    """Per epoch `parts` minibatches (fewer when there are fewer trajectories), shuffled by torch's generator.
+
+    Yields:
+        [b] the rows of the minibatch, None for the whole batch, and the minibatch.
+    """
+    size = len(batch.ids)
+    for _ in range(epochs):
+        if parts == 1:
+            yield None, batch
+            continue
+        order = torch.randperm(size).to(batch.mask.device)
+        for rows in order.tensor_split(min(parts, size)):
+            yield rows, batch.part(rows)
+
+
+def merge(steps: Sequence[tuple[Tensor | None, Loss]], size: int) -> Loss:
+    """One result for the whole batch: its metrics, each trajectory's last priorities, the last losses.
+
+    Metrics are means weighed by what they are means of: steps, trajectories (`PER_TRAJECTORY`) or gradient
+    steps (`PER_UPDATE`). Those of ratios are computed from all steps; a maximum is their maximum.
+
+    Args:
+        steps: The rows of each minibatch, as `minibatches` gives them, and its result.
+        size: Number of trajectories.
+    """
+    last = steps[-1][1]
+    if len(steps) == 1 and steps[0][0] is None:
+        return last
+    priorities = last.priorities.new_zeros(size, last.priorities.shape[1])
+    for rows, result in steps:
+        priorities[slice(None) if rows is None else rows] = result.priorities
+    results = [result for _, result in steps]
+    stats = StepStats.join([(rows, result.steps) for rows, result in steps])
+    num_trajectories = [len(result.priorities) for result in results]
+    metrics = {
+        **means(results, num_trajectories),
+        **off_policy.metrics(stats),
+        "batch/steps": len(stats) * size / sum(num_trajectories),
+    }
+    return Loss(last.policy_loss, last.critic_loss, priorities, metrics, stats)
+
+
+def means(results: Sequence[Loss], num_trajectories: Sequence[int]) -> dict[str, float]:
+    """The metrics that all `results` have, each weighed by what it is a mean of; see `merge`."""
+    num_steps = [len(result.steps) for result in results]
+    found = {}
+    for name in results[0].metrics:
+        if any(name not in result.metrics for result in results):
+            continue  # as token_ess where each action is one token; ratios' metrics are recomputed anyway
+        counts: Sequence[int] = num_steps
+        if name in PER_TRAJECTORY:
+            counts = num_trajectories
+        elif name in PER_UPDATE:
+            counts = [1] * len(results)
+        values = [result.metrics[name] for result in results]
+        found[name] = sum(n * x for n, x in zip(counts, values, strict=True)) / sum(counts)
+    return found

@@ -1,0 +1,291 @@
+"""Validation while training goes on, and what depends on it: checkpoints, the best one, trimming the store.
+
+EvalRounds   which episodes a round consists of (the scheduler's, under its lock)
+Validation   when a round starts, and what its result leads to (the training thread's)
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from threading import Event
+
+from distrl.core import checkpoints
+from distrl.core.rundir import TASKS_FILE
+from distrl.core.types import Purpose, RewardParts, Task, Trajectory
+from distrl.learner.checkpoint import state_of
+from distrl.learner.context import LAST_ROUND, POLL_S, Context, announce, drain, poll, publish
+from distrl.learner.task_sampling import write_table
+
+MIN_MEASURED = 0.9
+"""Share of a round's episodes without which it is not compared: episodes that fault are no random sample."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class EvalRound:
+    """One measurement on validation tasks with greedy sampling.
+
+    Attributes:
+        updates: The learner's updates when it started.
+        size: How many episodes it has.
+        waiting: Tasks not leased yet.
+        min_version: Episodes acted with older weights, if only for a token, are run again.
+        leases: The tasks of its leases that are not accounted for, by the lease's id.
+        scores: Success of each finished episode that was judged.
+        rewards: Its rewards, each part summed over its steps.
+        abandoned: Episodes that faulted again and again.
+    """
+
+    updates: int
+    size: int
+    waiting: deque[Task]
+    min_version: int = -1
+    leases: dict[str, Task] = field(default_factory=dict)
+    scores: list[float] = field(default_factory=list)
+    rewards: list[RewardParts] = field(default_factory=list)
+    abandoned: int = 0
+
+    @property
+    def success(self) -> float | None:
+        """Mean success; None when nothing was measured."""
+        return sum(self.scores) / len(self.scores) if self.scores else None
+
+    @property
+    def measured_share(self) -> float:
+        """The share of its episodes that have finished and were judged."""
+        return len(self.scores) / self.size
+
+    @property
+    def num_unjudged(self) -> int:
+        """How many of a complete round's finished episodes have no verdict."""
+        return self.size - len(self.scores) - self.abandoned
+
+    @property
+    def mean_rewards(self) -> dict[str, float]:
+        """The mean of each part of the reward over the scored episodes; empty when nothing finished."""
+        count = len(self.rewards)
+        names = RewardParts.model_fields if count else ()
+        return {name: sum(getattr(parts, name) for parts in self.rewards) / count for name in names}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every episode has come back or been given up."""
+        return not self.waiting and not self.leases
+
+
+class EvalRounds:
+    """The round under way, and those that ended.
+
+    Args:
+        tasks: Validation tasks.
+        seed: Of the choice among them, which never changes.
+        episodes: How many a round has.
+    """
+
+    def __init__(self, tasks: Sequence[Task], seed: int, episodes: int) -> None:
+        shuffled = list(tasks)
+        random.Random(seed).shuffle(shuffled)
+        self._tasks = shuffled[:episodes]
+        self._ended: list[EvalRound] = []
+        self.current: EvalRound | None = None
+
+    def start(self, updates: int, min_version: int = -1) -> None:
+        """Starts a round. An unfinished one ends with what it has, if only nothing; one of the same updates
+        is started again.
+        """
+        if self.current is not None and self.current.updates != updates:
+            self._ended.append(self.current)
+        size, waiting = len(self._tasks), deque(self._tasks)
+        self.current = EvalRound(updates, size, waiting, min_version) if size else None
+
+    def account(self, trajectory: Trajectory, score: float | None) -> None:
+        """An episode has arrived; its score is None if it has no verdict. Other leases do not count."""
+        if self.current is not None and trajectory.lease_id in self.current.leases:
+            task = self.current.leases.pop(trajectory.lease_id)
+            if 0 <= trajectory.oldest_version < self.current.min_version:
+                self.current.waiting.append(task)
+            elif score is not None:
+                self.current.scores.append(score)
+                self.current.rewards.append(trajectory.reward_parts)
+            self._close_if_complete()
+
+    def give_up(self, lease_id: str) -> None:
+        """The episode of this lease will not come."""
+        if self.current is not None and lease_id in self.current.leases:
+            del self.current.leases[lease_id]
+            self.current.abandoned += 1
+            self._close_if_complete()
+
+    def take_ended(self) -> list[EvalRound]:
+        """The rounds that ended since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def _close_if_complete(self) -> None:
+        if self.current is not None and self.current.is_complete:
+            self._ended.append(self.current)
+            self.current = None
+
+
+class Validation:
+    """Starts and finishes evaluation rounds, and writes checkpoints.
+
+    A round measures the weights of the checkpoint that is written when it starts, so that "best" names
+    weights that were really measured. (Workers may act with slightly newer ones before the round is
+    over, and with older ones before they have fetched these; with `policy_lag` with older ones throughout.
+    The last round counts only what the final weights did.)
+
+    Args:
+        context: The learner's.
+        before_save: Called before a checkpoint is written: what covers several updates must end there, for
+            a run that is resumed makes those after it again.
+    """
+
+    def __init__(self, context: Context, before_save: Callable[[], None] = lambda: None) -> None:
+        self._context, self._before_save = context, before_save
+        self._config = context.config.learner
+        self._measured: set[str] = set()
+        self._has_waited = False
+
+    def after_update(self) -> None:
+        """Starts a round or writes a checkpoint when it is time for it."""
+        updates = self._context.progress.updates
+        is_due = self._config.eval_every > 0 and updates % self._config.eval_every == 0
+        if is_due and not self._waits():
+            self.start()
+        elif is_due or updates % self._config.checkpoint_every == 0:
+            self.save()
+
+    def _waits(self) -> bool:
+        """Whether the next round is left out for the one under way, which happens once for each."""
+        self._has_waited = self._context.scheduler.is_evaluating and not self._has_waited
+        return self._has_waited
+
+    def start(self, min_version: int = -1) -> None:
+        """Writes a checkpoint and starts a round for it, by weights of at least `min_version`.
+
+        Weights that were not published yet are, for the round to be of the checkpoint's. With `policy_lag` it
+        would not be of these either, and a version more would shorten the lag.
+        """
+        name = self.save()
+        if self._config.eval_every:
+            if not self._context.is_published and not self._config.policy_lag:
+                publish(self._context)
+            self._measured.add(name)
+            self._context.scheduler.start_eval(min_version)
+
+    def finish(self) -> None:
+        """Writes the results of the rounds that ended, and moves the pointer "best".
+
+        A round of which no episode was measured has no result. Nor has one that the next cut short: only its
+        short episodes have arrived, most of which succeed. A round of which less than `MIN_MEASURED` was
+        measured does not move "best".
+        """
+        context = self._context
+        for done in context.scheduler.take_evals():
+            name, success = f"step_{done.updates}", done.success
+            is_measured = name in self._measured
+            self._measured.discard(name)
+            if not done.is_complete:
+                self._report_cut(done)
+                continue
+            if success is None:
+                _log.warning("validation after %d updates: no episode was measured", done.updates)
+                continue
+            split = context.config.tasks.validation
+            context.report.write(
+                {
+                    f"eval/{split}/success": success,
+                    f"eval/{split}/episodes": float(len(done.scores)),
+                    f"eval/{split}/updates": float(done.updates),
+                    **{f"eval/{split}/reward/{name}": mean for name, mean in done.mean_rewards.items()},
+                }
+            )
+            _log.info("validation after %d updates: %.3f", done.updates, success)
+            if done.measured_share < MIN_MEASURED:
+                _log.warning(
+                    "validation after %d updates cannot be the best: only %d of its %d episodes were "
+                    "measured, %d were given up and %d have no verdict; see the logs of the workers",
+                    done.updates, len(done.scores), done.size, done.abandoned, done.num_unjudged,
+                )  # fmt: skip
+            elif is_measured and success >= self._best():
+                checkpoints.point(context.checkpointer.directory, "best", name, note=f"{success}")
+
+    def _report_cut(self, cut: EvalRound) -> None:
+        """Logs why a round that the next one cut short has no result."""
+        given = 2 * self._config.eval_every
+        if self._context.progress.updates - cut.updates < given:
+            _log.info(
+                "validation after %d updates has no result, because the run ended first: %d episodes arrived",
+                cut.updates, len(cut.scores),
+            )  # fmt: skip
+            return
+        _log.warning(
+            "validation after %d updates took longer than %d updates and has no result: %d episodes arrived; "
+            "raise learner.eval_every or lower learner.eval_episodes",
+            cut.updates, given, len(cut.scores),
+        )  # fmt: skip
+
+    def _best(self) -> float:
+        """The success of the best checkpoint so far; among equals the later one is taken."""
+        return float(checkpoints.note_of(self._context.checkpointer.directory, "best") or -1.0)
+
+    def last(self, stop: Event) -> None:
+        """Measures the final weights, whatever `policy_lag` is.
+
+        The wait ends when no worker held a lease of the round for `lease_ttl_s`. A worker renews its lease,
+        which `max_episode_minutes` bounds. If `stop` is set meanwhile, nothing is named "final":
+        --resume measures again.
+        """
+        context = self._context
+        name = self.save()
+        directory = context.checkpointer.directory
+        episodes = context.scheduler.accounted(Purpose.TRAIN)
+        online_s = round(context.clock.online_s(), 1)
+        note = json.dumps({"episodes": episodes, "online_s": online_s}, separators=(",", ":"))
+        if checkpoints.pointed(directory, "final") == name:
+            checkpoints.point(directory, "final", name, note)
+            return
+        newest = publish(context, catch_up=True)
+        self.start(newest.version)
+        announce(context, LAST_ROUND)
+        active_at = context.clock.now()  # when a worker last held a lease
+        while context.scheduler.is_evaluating and not stop.is_set():
+            now = context.clock.now()
+            active_at = now if context.scheduler.is_eval_leased else active_at
+            if now - active_at >= self._config.lease_ttl_s:
+                break
+            context.report.show(*context.scheduler.eval_progress)
+            poll(context)
+            drain(context, POLL_S)
+        self.finish()
+        if stop.is_set():
+            return
+        if context.scheduler.is_evaluating:
+            _log.warning(
+                "validation of the final weights has no result: no worker was active on it for %g s "
+                "(learner.lease_ttl_s)",
+                self._config.lease_ttl_s,
+            )
+        best = checkpoints.pointed(directory, "best") if self._config.keep_best else None
+        checkpoints.point(directory, "final", best or name, note)
+
+    def save(self) -> str:
+        """Writes a checkpoint; then the store may forget what it does not refer to.
+
+        If that of this update is there already it stays, and so does all that it refers to, although replay
+        may have let go of some of that since. What training has not taken yet always stays.
+        """
+        self._before_save()
+        context, directory = self._context, self._context.checkpointer.directory
+        former, last_id = checkpoints.pointed(directory, "latest"), context.ingest.last_id
+        name = context.checkpointer.save(context.progress.updates, state_of(context), self._measured)
+        if name != former and last_id is not None:
+            context.store.trim(context.config.store.max_bytes, context.ingest.needed_ids, before=last_id)
+        write_table(directory.parent / TASKS_FILE, context.scheduler.task_table())
+        return name

@@ -14,6 +14,7 @@ from learning_world import OPTIONS, build
 from distrl.core.metrics import read_metrics
 from distrl.evaluator.report.metrics import RunMetrics
 from distrl.evaluator.report.training import age_histograms, staleness_rows
+from distrl.learner.checkpoint import restore
 from distrl.learner.episodes import Episode
 from distrl.learner.off_policy import EVERY, Freshness, StepStats
 
@@ -113,8 +114,8 @@ def test_the_parts_of_the_reward_are_means_of_an_episode(toy, tmp_path) -> None:
     lost = toy.trajectory("lost", [toy.step(2, (1,), (-1.0,), kind="invalid", invalid=-0.4)])
     world.store.add_many([(trajectory, toy.pixels) for trajectory in (won, lost)])
     for trajectory in (won, lost):
-        learner.parts.ingest.take(trajectory)
-    found = {n: v for n, v in learner.parts.ingest.metrics().items() if n.startswith("reward/")}
+        learner.context.ingest.take(trajectory)
+    found = {n: v for n, v in learner.context.ingest.metrics().items() if n.startswith("reward/")}
     assert found == pytest.approx(
         {
             "reward/outcome": 0.5,
@@ -171,8 +172,8 @@ def test_after_a_crash_each_update_is_in_one_table(toy, tmp_path, monkeypatch) -
 
     again, world = build(toy, tmp_path, "i2", **every)
     world.names = random.Random(1)
-    again.parts.load_state_dict(again.parts.checkpointer.load())
-    again.parts.metrics.resume(again.progress.updates)
+    restore(again.context, again.context.checkpointer.load())
+    again.context.metrics.resume(again.progress.updates)
     assert again.progress.updates == EVERY + 15
     again.run()
     assert again.progress.updates > 3 * EVERY

@@ -173,7 +173,7 @@ def test_after_a_crash_each_update_is_in_one_table(toy, tmp_path, monkeypatch) -
     again, world = build(toy, tmp_path, "i2", **every)
     world.names = random.Random(1)
     restore(again.context, again.context.checkpointer.load())
-    again.context.metrics.resume(again.progress.updates)
+    again.context.report.writer.resume(again.progress.updates)
     assert again.progress.updates == EVERY + 15
     again.run()
     assert again.progress.updates > 3 * EVERY

@@ -89,7 +89,6 @@ def test_truncated_sampling_is_taken_where_they_do_not(name: str) -> None:
             ["learner.algorithm.critic=q", "learner.value_recompute=false"],
             "expectations under the present policy",
         ),
-        (["learner.algorithm={kind: ppo, decoupled: true}"], "raise epochs or minibatches"),
         (["learner.algorithm={kind: ppo, clip: 0.3, clip_high: 0.2}"], "clip_high is below clip"),
         (["learner.algorithm={kind: grpo, clip: 0.5}"], "clip_high is below clip"),
         (["learner.algorithm={kind: ppo, dual_clip: 0.5}"], "`learner.algorithm.dual_clip` is 0.5"),

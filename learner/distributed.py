@@ -34,8 +34,7 @@ from torch import Tensor, distributed
 from distrl.configs.schema import Config
 from distrl.core.errors import PolicyError, RankError
 from distrl.core.policies import build_critic, build_policy, resolve_device, weights_io
-from distrl.core.policies.base import PromptBatch
-from distrl.core.policies.pictures import Pictures
+from distrl.core.policies.base import Pictures, PromptBatch
 from distrl.core.policies.points import check_agent_points
 from distrl.learner import off_policy
 from distrl.learner.algorithms import build_algorithm

@@ -2,8 +2,8 @@
 
     SimDevice (screen, touch, apps)          device
     files, properties, settings, packages    what lasts over a reboot
-    activities, input, ime, power            what its system services know
-    log, processes, network, programs        what does not last
+    activities, input, ime, power            its system services
+    log, processes, network                  what does not last
 
 It is used from the event loop of its host only, and waits for nothing.
 """
@@ -13,31 +13,24 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack
 from PIL import Image
 
 from distrl.core.errors import EnvError
-from distrl.simulator.adb import android_proc, android_tree, png, properties
-from distrl.simulator.adb.android_activities import Activities
-from distrl.simulator.adb.android_ime import InputMethods
-from distrl.simulator.adb.android_input import Input
-from distrl.simulator.adb.android_processes import Processes
+from distrl.simulator.adb import image, png
+from distrl.simulator.adb.activities import Activities
 from distrl.simulator.adb.files import Files
-from distrl.simulator.adb.log import LogBuffer
-from distrl.simulator.adb.network import Network
-from distrl.simulator.adb.packages import Packages
-from distrl.simulator.adb.packages_install import Installer
+from distrl.simulator.adb.input import Input, InputMethods
+from distrl.simulator.adb.packages import Installer, Packages
+from distrl.simulator.adb.runtime import LogBuffer, Network, Processes
 from distrl.simulator.adb.settings import Settings
 from distrl.simulator.apps import launcher
 from distrl.simulator.device import SimDevice
 from distrl.simulator.phone import interruptions
 from distrl.simulator.phone.render import RenderCache
 from distrl.simulator.phone.state import State
-
-if TYPE_CHECKING:
-    from distrl.simulator.adb.shell.call import Command
 
 FORMAT = 1
 """Version of the bytes that `AndroidSystem.dump` makes."""
@@ -59,7 +52,6 @@ class AndroidSystem:
         device: Screen, touch and the apps.
         files, properties, settings, packages, log: The rest of the system.
         activities, input, ime, installer, processes: Its system services, and what runs.
-        programs: Further commands of its shell, by name; they come before the shell's own.
         network: Its ports, where programs on the phone answer.
         encode_png: Makes PNG bytes of a picture.
         screen_on: Whether the display is lit; a dark display shows black.
@@ -88,10 +80,9 @@ class AndroidSystem:
         self.packages = Packages(lambda: self.state["installed"])
         self.settings = Settings(lambda: self.state["apps"]["settings"], self._change_settings)
         self.files = Files(lambda: int(self.clock()))
-        android_tree.build(
-            self.files, android_proc.sources(self), [each.name for each in self.packages.all()]
-        )
-        self.properties = properties.boot(serial, api_level, self.density)
+        names = [each.name for each in self.packages.all()]
+        image.build_files(self.files, image.generated_files(self), names)
+        self.properties = image.properties(serial, api_level, self.density)
         self.log = LogBuffer(self.clock)
         self.network = Network()
         self.processes = Processes()
@@ -99,7 +90,6 @@ class AndroidSystem:
         self.input = Input(self)
         self.ime = InputMethods(self)
         self.installer = Installer(self)
-        self.programs: dict[str, Command] = {}
         self._load_listeners: list[Callable[[], None]] = []
         self._boots = 0
         self._start()
@@ -188,7 +178,7 @@ class AndroidSystem:
                 node.gid,
                 node.target if node.is_link else bytes(node.data),
             )
-            for top in android_tree.KEPT
+            for top in image.KEPT
             for path, node in self.files.tree(top)
         ]
         snapshot = {
@@ -224,7 +214,7 @@ class AndroidSystem:
         self.settings.load(snapshot["settings"])
         self.packages.load(snapshot["packages"])
         self.log.load(snapshot["log"])
-        self.files.replace(android_tree.KEPT, snapshot["files"])
+        self.files.replace(image.KEPT, snapshot["files"])
         self.input.reset()
         self.processes.reset()
         self.activities.restore()
@@ -238,7 +228,7 @@ class AndroidSystem:
     def reboot(self) -> None:
         """What remains after a boot: home screen, files, settings and packages; the rest is as new."""
         persistent = {name: value for name, value in self.properties.items() if name.startswith("persist.")}
-        self.properties = properties.boot(self.serial, self.api_level, self.density) | persistent
+        self.properties = image.properties(self.serial, self.api_level, self.density) | persistent
         self.change(_restart)
         self.screen_on = True
         self.input.reset()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from distrl.core.errors import DistrlError
 from distrl.simulator.adb import console_commands
-from distrl.simulator.adb.adbd.server import listen
+from distrl.simulator.adb.adbd.connection import listen
 from distrl.simulator.adb.machine import Machine, Refused
 
 TOKEN_FILE = "~/.emulator_console_auth_token"

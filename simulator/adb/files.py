@@ -10,10 +10,86 @@ import errno
 import os
 import stat as modes
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
-from distrl.simulator.adb.files_node import ROOT, SHELL, SYSTEM, Node, Stat
+ROOT, SYSTEM, SHELL = 0, 1000, 2000
+"""User ids: the superuser, the system server, and who adb is."""
 
-__all__ = ["GROUPS", "ROOT", "SHELL", "SYSTEM", "Files", "Node", "Stat", "fail", "normal"]
+
+@dataclass(frozen=True)
+class Stat:
+    """What stat(2) says.
+
+    Attributes:
+        mode: Type and permission bits.
+        size: Bytes; of a link, the length of its target.
+        mtime: Seconds since 1970.
+        ino, nlink, uid, gid: As in stat(2).
+    """
+
+    mode: int
+    size: int
+    mtime: int
+    ino: int
+    nlink: int = 1
+    uid: int = ROOT
+    gid: int = ROOT
+
+    @property
+    def is_dir(self) -> bool:
+        """Whether it is a directory."""
+        return modes.S_ISDIR(self.mode)
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it is a symbolic link."""
+        return modes.S_ISLNK(self.mode)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a regular file."""
+        return modes.S_ISREG(self.mode)
+
+
+@dataclass
+class Node:
+    """One file, directory, link or device.
+
+    Attributes:
+        mode, mtime, ino, uid, gid: As in `Stat`.
+        data: A regular file's bytes; a bytearray once something was appended.
+        target: A link's target.
+        children: A directory's entries.
+        source: Makes the contents anew at each read (files under /proc).
+    """
+
+    mode: int
+    mtime: int
+    ino: int
+    uid: int = ROOT
+    gid: int = ROOT
+    data: bytes | bytearray = b""
+    target: str = ""
+    children: dict[str, Node] = field(default_factory=dict)
+    source: Callable[[], bytes] | None = None
+
+    @property
+    def is_dir(self) -> bool:
+        """Whether it is a directory."""
+        return modes.S_ISDIR(self.mode)
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it is a symbolic link."""
+        return modes.S_ISLNK(self.mode)
+
+    def stat(self) -> Stat:
+        """What stat(2) says about it."""
+        size = len(self.target.encode()) if self.is_link else 4096 if self.is_dir else len(self.data)
+        subdirectories = sum(child.is_dir for child in self.children.values())
+        nlink = 2 + subdirectories if self.is_dir else 1
+        return Stat(self.mode, size, self.mtime, self.ino, nlink, self.uid, self.gid)
+
 
 Entries = list[tuple[str, Stat]]
 Entry = tuple[str, int, int, int, int, "str | bytes"]
@@ -34,11 +110,6 @@ GROUPS = frozenset({2000, 1004, 1007, 1011, 1015, 1028, 1078, 1079, 3001, 3002, 
 def fail(number: int, path: str) -> OSError:
     """The OSError of `number`, of the right subclass, with the kernel's text."""
     return OSError(number, os.strerror(number), path)
-
-
-def normal(path: str, cwd: str = "/") -> str:
-    """`path` as an absolute path, seen from `cwd`; "." and ".." are left to the lookup."""
-    return path if path.startswith("/") else f"{cwd.rstrip('/')}/{path}"
 
 
 class Files:
@@ -264,27 +335,6 @@ class Files:
         for name in list(node.children):
             self.remove_tree(f"{path.rstrip('/')}/{name}")
         self.remove(path)
-
-    def rename(self, source: str, target: str) -> None:
-        """Moves a file or directory; a file at `target` is replaced."""
-        parent, name, node, real = self._walk(source, False)
-        if node is None:
-            raise fail(errno.ENOENT, source)
-        into, new, old, real_target = self._walk(target, False)
-        if f"{real_target}/".startswith(f"{real}/") and node is not old:
-            raise fail(errno.EINVAL, target)
-        self._change(parent, real, source)
-        self._change(into, real_target, target)
-        if old is node:
-            return
-        if old is not None:
-            if old.is_dir and not node.is_dir:
-                raise fail(errno.EISDIR, target)
-            if node.is_dir and not old.is_dir:
-                raise fail(errno.ENOTDIR, target)
-            self.remove(target)
-        del parent.children[name]
-        into.children[new] = node
 
     def chmod(self, path: str, mode: int) -> None:
         """Sets the permission bits."""

@@ -1,16 +1,25 @@
 """The simulated phone's packages: one per app on the phone, those of the system, and what adb installed.
 
-Which apps are on the phone, its state says; its store installs and removes them.
+The phone's state says which apps are on it; its store installs and removes them. Of an APK only the binary
+AndroidManifest.xml is read: a chunk of strings, then chunks for elements, whose attributes name their strings
+by index.
 """
 
 from __future__ import annotations
 
+import io
+import struct
+import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from distrl.simulator.adb.files import ROOT
 from distrl.simulator.apps import APPS, BUILT_IN, store_catalog
 from distrl.workers.devices.apps import SIMPHONE
+
+if TYPE_CHECKING:
+    from distrl.simulator.adb.android import AndroidSystem
 
 LAUNCHER = SIMPHONE + "launcher"
 ADB_KEYBOARD = "com.android.adbkeyboard"
@@ -34,7 +43,6 @@ class Package:
         version_name, version_code, target_sdk: From its manifest.
         installed_ms, updated_ms: Milliseconds since 1970.
         installer: Who installed it, "" for the system or adb.
-        enabled: False after `pm disable`.
         requested, granted: Its permissions.
         home: Whether its main activity is a home screen.
         ime: The class of the input method that it brings, "" for none.
@@ -52,7 +60,6 @@ class Package:
     installed_ms: int = INSTALLED_MS
     updated_ms: int = INSTALLED_MS
     installer: str = ""
-    enabled: bool = True
     requested: tuple[str, ...] = ()
     granted: frozenset[str] = field(default_factory=frozenset)
     home: bool = False
@@ -219,3 +226,291 @@ class Packages:
         )
         self._packages = {package.name: package for package in loaded}
         self._followed = ()
+
+
+class InstallFailure(Exception):
+    """An installation failed; the message is what stands between the brackets of `Failure [...]`."""
+
+
+class Installer:
+    """Installs packages on one phone.
+
+    Args:
+        system: The phone.
+    """
+
+    def __init__(self, system: AndroidSystem) -> None:
+        self._system = system
+
+    def install(self, data: bytes, grant: bool = False, downgrade: bool = False) -> Package:
+        """Installs an APK.
+
+        Args:
+            data: Its bytes.
+            grant: Whether it gets all permissions that it asks for.
+            downgrade: Whether an older version may replace a newer one.
+
+        Raises:
+            InstallFailure: As Android names it.
+        """
+        try:
+            manifest = read_manifest(data)
+        except NotAnApk as error:
+            raise InstallFailure(
+                f"INSTALL_PARSE_FAILED_NOT_APK: Failed to parse base.apk: {error}"
+            ) from error
+        old = self._system.packages.get(manifest.package)
+        if old is not None and old.system:
+            raise InstallFailure(
+                f"INSTALL_FAILED_UPDATE_INCOMPATIBLE: Existing package {old.name} signatures do not "
+                "match newer version"
+            )
+        if old is not None and manifest.version_code < old.version_code and not downgrade:
+            raise InstallFailure(
+                "INSTALL_FAILED_VERSION_DOWNGRADE: Downgrade detected: Update version code "
+                f"{manifest.version_code} is older than current {old.version_code}"
+            )
+        path = f"/data/app/{manifest.package}/base.apk"
+        self._write(path, data)
+        now = int(self._system.clock() * 1000)
+        asked = tuple(dict.fromkeys(manifest.permissions))
+        kept = old.granted if old is not None else frozenset()
+        package = Package(
+            manifest.package,
+            manifest.label or manifest.package,
+            path,
+            0,
+            _written_out(manifest.package, manifest.activity),
+            version_name=manifest.version_name or "1.0",
+            version_code=manifest.version_code,
+            target_sdk=manifest.target_sdk or self._system.api_level,
+            installed_ms=now,
+            updated_ms=now,
+            requested=asked,
+            granted=frozenset(asked) if grant else kept & frozenset(asked),
+            ime=_shortened(manifest.package, manifest.ime),
+        )
+        try:
+            return self._system.packages.install(package)
+        except ValueError as error:
+            raise InstallFailure(str(error)) from error
+
+    def uninstall(self, name: str) -> None:
+        """Removes a package with its files. Raises InstallFailure when that cannot be."""
+        package = self._system.packages.get(name)
+        if package is None:
+            raise InstallFailure(f"DELETE_FAILED_INTERNAL_ERROR: not installed for 0: {name}")
+        if package.system:
+            raise InstallFailure("DELETE_FAILED_INTERNAL_ERROR: a system package")
+        if package.ime:
+            self._system.ime.enable(f"{name}/{package.ime}", on=False)
+        self._system.activities.stop(name)
+        app = self._system.packages.app(name)
+        if app is not None:
+            store_catalog.uninstall(self._system.state, app)
+            self._system.device.load(self._system.state)
+        else:
+            self._system.packages.uninstall(name)
+        for path in (f"/data/app/{name}", f"/data/data/{name}", f"/sdcard/Android/data/{name}"):
+            self._remove(path)
+
+    def clear(self, name: str) -> None:
+        """Removes what a package has stored."""
+        self._system.activities.clear(name)
+        for folder in (f"/data/data/{name}", f"/sdcard/Android/data/{name}"):
+            self._remove(folder, keep=True)
+
+    def _write(self, path: str, data: bytes) -> None:
+        files, before = self._system.files, self._system.files.uid
+        files.uid = ROOT
+        try:
+            files.mkdir(path.rpartition("/")[0], parents=True)
+            files.write(path, data)
+        except OSError as error:
+            raise InstallFailure(f"INSTALL_FAILED_INSUFFICIENT_STORAGE: {error.strerror}") from error
+        finally:
+            files.uid = before
+
+    def _remove(self, path: str, keep: bool = False) -> None:
+        """Removes a directory, or with `keep` only what is in it, with the rights of the system."""
+        files, before = self._system.files, self._system.files.uid
+        files.uid = ROOT
+        try:
+            if not files.exists(path):
+                return
+            if not keep:
+                files.remove_tree(path)
+                return
+            for name, _ in files.list(path):
+                files.remove_tree(f"{path}/{name}")
+        finally:
+            files.uid = before
+
+
+def _written_out(package: str, name: str) -> str:
+    return package + name if name.startswith(".") else name
+
+
+def _shortened(package: str, name: str) -> str:
+    return name[len(package) :] if name.startswith(package + ".") else name
+
+
+_STRINGS, _START, _END = 0x0001, 0x0102, 0x0103
+_UTF8 = 1 << 8
+_TYPE_STRING, _TYPE_INT_MIN, _TYPE_INT_MAX = 3, 0x10, 0x1F
+MAX_MANIFEST = 1 << 23
+"""Most bytes of a manifest."""
+
+
+class NotAnApk(ValueError):
+    """The bytes are no APK that can be read."""
+
+
+@dataclass
+class Manifest:
+    """What a manifest says.
+
+    Attributes:
+        package, version_name, version_code, target_sdk: As in the manifest.
+        activity: The activity that the launcher starts, "" for none.
+        ime: The service that is an input method, "" for none.
+        label: The application's name if it is written out, "" for a resource.
+        permissions: Those it asks for.
+    """
+
+    package: str = ""
+    version_name: str = ""
+    version_code: int = 0
+    target_sdk: int = 0
+    activity: str = ""
+    ime: str = ""
+    label: str = ""
+    permissions: list[str] = field(default_factory=list)
+
+
+Value = str | int
+Attributes = dict[str, Value]
+
+
+def read_manifest(data: bytes) -> Manifest:
+    """The manifest of an APK.
+
+    Raises:
+        NotAnApk: If there is none that can be read.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            info = archive.getinfo("AndroidManifest.xml")
+            if info.file_size > MAX_MANIFEST:
+                raise NotAnApk("the manifest is too large")
+            return _manifest(archive.read(info))
+    except (zipfile.BadZipFile, KeyError, NotImplementedError, RuntimeError, OSError, EOFError) as error:
+        raise NotAnApk(f"no readable archive: {error}") from error
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise NotAnApk(f"no readable manifest: {error}") from error
+
+
+def _strings(chunk: bytes) -> list[str]:
+    count, _, flags, start = struct.unpack_from("<4I", chunk, 8)
+    if count > len(chunk):
+        raise NotAnApk("the string table is broken")
+    found = []
+    for offset in struct.unpack_from(f"<{count}I", chunk, 28):
+        at = start + offset
+        if flags & _UTF8:
+            at += 2 if chunk[at] & 0x80 else 1
+            size = chunk[at]
+            at += 1
+            if size & 0x80:
+                size = (size & 0x7F) << 8 | chunk[at]
+                at += 1
+            found.append(chunk[at : at + size].decode("utf-8", "replace"))
+        else:
+            (size,) = struct.unpack_from("<H", chunk, at)
+            at += 2
+            if size & 0x8000:
+                size = (size & 0x7FFF) << 16 | struct.unpack_from("<H", chunk, at)[0]
+                at += 2
+            found.append(chunk[at : at + 2 * size].decode("utf-16-le", "replace"))
+    return found
+
+
+def _element(chunk: bytes, strings: list[str]) -> tuple[str, Attributes]:
+    header = struct.unpack_from("<H", chunk, 2)[0]
+    name, start, size, count = struct.unpack_from("<IHHH", chunk, header + 4)
+    attributes: Attributes = {}
+    for place in range(count):
+        at = header + start + place * size
+        key, raw = struct.unpack_from("<II", chunk, at + 4)
+        kind, value = struct.unpack_from("<xxxBI", chunk, at + 12)
+        if raw != 0xFFFFFFFF:
+            attributes[strings[key]] = strings[raw]
+        elif kind == _TYPE_STRING:
+            attributes[strings[key]] = strings[value]
+        elif _TYPE_INT_MIN <= kind <= _TYPE_INT_MAX:
+            attributes[strings[key]] = value
+    return strings[name], attributes
+
+
+class _Reader:
+    """Follows the elements of a manifest."""
+
+    def __init__(self) -> None:
+        self.found = Manifest()
+        self._component = ""
+        self._kind = ""
+        self._main = self._launcher = False
+
+    def _name(self, attributes: Attributes) -> str:
+        name = str(attributes.get("name", ""))
+        return name if "." in name[1:] or name.startswith(".") else f".{name}"
+
+    def start(self, tag: str, attributes: Attributes) -> None:
+        name = str(attributes.get("name", ""))
+        if tag == "manifest":
+            self.found.package = str(attributes.get("package", ""))
+            self.found.version_name = str(attributes.get("versionName", ""))
+            self.found.version_code = int(attributes.get("versionCode", 0))
+        elif tag == "uses-sdk":
+            value = attributes.get("targetSdkVersion", 0)
+            self.found.target_sdk = value if isinstance(value, int) else 0
+        elif tag == "uses-permission":
+            self.found.permissions.append(name)
+        elif tag == "application" and isinstance(attributes.get("label"), str):
+            self.found.label = str(attributes["label"])
+        elif tag in ("activity", "activity-alias", "service"):
+            self._component, self._kind = self._name(attributes), tag
+            self._main = self._launcher = False
+            if tag == "service" and attributes.get("permission") == "android.permission.BIND_INPUT_METHOD":
+                self.found.ime = self.found.ime or self._component
+        elif tag == "action":
+            self._main = self._main or name == "android.intent.action.MAIN"
+        elif tag == "category":
+            self._launcher = self._launcher or name == "android.intent.category.LAUNCHER"
+
+    def end(self, tag: str) -> None:
+        if tag == "intent-filter":
+            if self._main and self._launcher and self._kind.startswith("activity"):
+                self.found.activity = self.found.activity or self._component
+            self._main = self._launcher = False
+
+
+def _manifest(data: bytes) -> Manifest:
+    strings: list[str] = []
+    reader = _Reader()
+    at = struct.unpack_from("<H", data, 2)[0]
+    while at + 8 <= len(data):
+        kind, _, size = struct.unpack_from("<HHI", data, at)
+        chunk = data[at : at + size]
+        if size < 8:
+            raise NotAnApk("the manifest is broken")
+        if kind == _STRINGS:
+            strings = _strings(chunk)
+        elif kind == _START:
+            reader.start(*_element(chunk, strings))
+        elif kind == _END:
+            reader.end(strings[struct.unpack_from("<I", chunk, 20)[0]])
+        at += size
+    if not reader.found.package:
+        raise NotAnApk("the manifest names no package")
+    return reader.found

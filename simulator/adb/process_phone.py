@@ -15,8 +15,8 @@ from typing import Protocol
 from PIL import Image
 
 from distrl.core.errors import DistrlError
-from distrl.simulator.adb import emulator_grpc, uiautomator_server
-from distrl.simulator.adb.adbd.server import AdbdServer
+from distrl.simulator.adb import emulator_grpc
+from distrl.simulator.adb.adbd.connection import AdbdServer
 from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.console import ConsoleServer
 from distrl.simulator.adb.console_snapshots import Snapshots
@@ -122,7 +122,6 @@ class HostedPhone:
         """
         spec = self.spec
         system = AndroidSystem(spec.serial, spec.width, spec.height, spec.api_level, cache=_PICTURES)
-        system.programs["app_process"] = uiautomator_server.app_process
         faults = Faults()
         faults.on_change(self._fault_changed)
         adbd = AdbdServer(system, faults)

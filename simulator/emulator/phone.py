@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.core.errors import MissingDependency
-from distrl.simulator.adb import emulator_grpc, uiautomator_server
-from distrl.simulator.adb.adbd.server import AdbdServer
+from distrl.simulator.adb import emulator_grpc
+from distrl.simulator.adb.adbd.connection import AdbdServer
 from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.console import TOKEN_FILE, ConsoleServer, read_token
 from distrl.simulator.adb.faults import Faults, parse
@@ -86,7 +86,6 @@ class Emulator:
         size = int(config.get("hw.lcd.width", 540)), int(config.get("hw.lcd.height", 1200))
         adb_port = options.adb_port or (options.port or FIRST_PORT) + 1
         self._system = AndroidSystem(f"emulator-{adb_port - 1}", *size, avd.api_level() or 34)
-        self._system.programs["app_process"] = uiautomator_server.app_process
         self._faults = Faults()
         self._hardware = hardware(avd, options)
         self._snapshots = AvdSnapshots(

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from distrl.simulator.adb.adbd.server import AdbdServer
+from distrl.simulator.adb.adbd.connection import AdbdServer
 from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.faults import Faults, parse
 

@@ -1,8 +1,8 @@
 """The device's side of the adb protocol, for one simulated phone: what the adb server connects to.
 
-    TCP connection ── packets.py ──► connection.py: handshake, streams ──► services.py: one task per stream
-                                          ▲                                   shell, exec, sync, framebuffer,
-    faults.py ── hang, offline, … ────────┘                                   tcp, reverse, reboot, root, …
+    TCP connection ── connection.py: handshake, streams (stream.py) ──► services.py: one task per stream
+                                          ▲
+    faults.py ── hang, offline, … ────────┘
 
-Everything runs on one event loop. A stream has one packet under way at most, which bounds what waits.
+Everything runs on one event loop. A stream has one packet on the way at most, which bounds what waits.
 """

@@ -1,4 +1,4 @@
-"""One connection of an adb server to the phone: handshake, streams, and what the faults do to them.
+"""The adb daemon of one simulated phone: a TCP port, and the connections of adb servers to it.
 
     CNXN ─► (AUTH, never accepted) or CNXN ─► OPEN ─► a task per stream ─► WRTE/OKAY … CLSE
 
@@ -9,20 +9,36 @@ nothing; at most one data packet of each stream is among them.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from distrl.simulator.adb.adbd import packets, services
-from distrl.simulator.adb.adbd.packets import AUTH, CLSE, CNXN, OKAY, OPEN, WRTE, Packet, PacketError
-from distrl.simulator.adb.adbd.reverse import Reverse
-from distrl.simulator.adb.adbd.stream import Stream
+from distrl.simulator.adb.adbd import services
+from distrl.simulator.adb.adbd.stream import (
+    AUTH,
+    AUTH_SIGNATURE,
+    AUTH_TOKEN,
+    CHECKSUM_VERSION,
+    CLSE,
+    CNXN,
+    MAX_PAYLOAD,
+    MIN_PAYLOAD,
+    OKAY,
+    OPEN,
+    VERSION,
+    WRTE,
+    Packet,
+    PacketError,
+    Reader,
+    Stream,
+    encode,
+)
+from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.faults import Fault, Faults, Kind
+from distrl.workers.devices.errors import PortInUse
 
-if TYPE_CHECKING:
-    from distrl.simulator.adb.adbd.server import AdbdServer
-
+HOST = "127.0.0.1"
 FEATURES = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir,fixed_push_symlink_timestamp"
 MAX_STREAMS = 256
 """Most open streams of one connection; another is refused."""
@@ -45,10 +61,10 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: AdbdServer) -> None:
         self.server = server
-        self.max_payload = packets.MIN_PAYLOAD
-        self.reverse = Reverse(server.system.network, self.open_stream)
+        self.max_payload = MIN_PAYLOAD
+        self.reverse = services.Reverse(server.system.network, self.open_stream)
         self._faults: Faults = server.faults
-        self._reader = packets.Reader()
+        self._reader = Reader()
         self._transport: asyncio.Transport | None = None
         self._streams: dict[int, Stream] = {}
         self._next_id = 1
@@ -115,7 +131,7 @@ class Connection(asyncio.Protocol):
 
     def send(self, packet: Packet) -> None:
         """Sends a packet at the end of this round."""
-        self._sent.append(packets.encode(packet, self._reader.checksums))
+        self._sent.append(encode(packet, self._reader.checksums))
         self._schedule_flush()
 
     def wants_flush(self, stream: Stream) -> None:
@@ -143,7 +159,7 @@ class Connection(asyncio.Protocol):
         if packet.command == CNXN:
             self._meet(packet)
         elif packet.command == AUTH:
-            if self._faults.kind is Kind.UNAUTHORIZED and packet.arg0 == packets.AUTH_SIGNATURE:
+            if self._faults.kind is Kind.UNAUTHORIZED and packet.arg0 == AUTH_SIGNATURE:
                 self._challenge()
         elif not self._is_online:
             raise PacketError("a stream before the handshake")
@@ -168,14 +184,14 @@ class Connection(asyncio.Protocol):
             stream.ended_by_peer()
 
     def _meet(self, hello: Packet) -> None:
-        version = min(packets.VERSION, hello.arg0)
-        if version < packets.CHECKSUM_VERSION or hello.arg1 < packets.MIN_PAYLOAD:
+        version = min(VERSION, hello.arg0)
+        if version < CHECKSUM_VERSION or hello.arg1 < MIN_PAYLOAD:
             raise PacketError(f"adb of version {hello.arg0:#x} with payloads of {hello.arg1} bytes")
         self._end_streams()
         self._hello = hello
         self._is_online = False
-        self.max_payload = min(packets.MAX_PAYLOAD, hello.arg1)
-        self._reader.checksums = version < packets.VERSION
+        self.max_payload = min(MAX_PAYLOAD, hello.arg1)
+        self._reader.checksums = version < VERSION
         self._greet()
 
     def _greet(self) -> None:
@@ -190,11 +206,11 @@ class Connection(asyncio.Protocol):
         names = ("ro.product.name", "ro.product.model", "ro.product.device")
         properties = self.server.system.properties
         banner = "".join(f"{name}={properties.get(name, '')};" for name in names)
-        version = min(packets.VERSION, self._hello.arg0)
+        version = min(VERSION, self._hello.arg0)
         self.send(Packet(CNXN, version, self.max_payload, f"device::{banner}features={FEATURES}".encode()))
 
     def _challenge(self) -> None:
-        self.send(Packet(AUTH, packets.AUTH_TOKEN, 0, os.urandom(_TOKEN_BYTES)))
+        self.send(Packet(AUTH, AUTH_TOKEN, 0, os.urandom(_TOKEN_BYTES)))
 
     def _open(self, packet: Packet) -> None:
         service = packet.payload.rstrip(b"\0").decode("utf-8", "surrogateescape")
@@ -246,3 +262,86 @@ class Connection(asyncio.Protocol):
             return
         self._transport.write(b"".join(self._sent) if len(self._sent) > 1 else self._sent[0])
         self._sent.clear()
+
+
+class AdbdServer:
+    """Speaks the adb device protocol for one phone, on 127.0.0.1 only.
+
+    Args:
+        system: The phone.
+        faults: What is wrong with it.
+
+    Attributes:
+        connections: The present ones; usually one, of one adb server.
+    """
+
+    def __init__(self, system: AndroidSystem, faults: Faults) -> None:
+        self.system = system
+        self.faults = faults
+        self.connections: set[Connection] = set()
+        self._server: asyncio.Server | None = None
+        faults.on_change(self._fault_changed)
+        system.on_load(self.drop)  # as with a real emulator: Android is another one, and knows none of them
+
+    async def start(self, port: int = 0) -> int:
+        """Listens.
+
+        Args:
+            port: Where; 0 takes a free one.
+
+        Returns:
+            The port.
+
+        Raises:
+            PortInUse: If another process listens there.
+        """
+        self._server = await listen(lambda: Connection(self), port, self.system.serial)
+        self._fault_changed(self.faults.fault)
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def stop(self) -> None:
+        """Stops listening and drops the connections; their services end. May be called twice."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self.drop()
+        await asyncio.sleep(0)  # lets the cancelled services end
+
+    def drop(self) -> None:
+        """Drops all connections; an adb server comes back within a second."""
+        for connection in list(self.connections):
+            connection.close()
+
+    def reboot(self) -> None:
+        """Restarts the phone: connections end, its programs too, what lasts stays."""
+        self.drop()
+        self.system.network.clear()
+        self.system.reboot()
+
+    def _fault_changed(self, fault: Fault) -> None:
+        if fault.kind in (Kind.OFFLINE, Kind.UNAUTHORIZED):
+            self.drop()
+        for connection in list(self.connections):
+            connection.fault_changed(fault)
+
+
+async def listen(make: Callable[[], asyncio.Protocol], port: int, serial: str) -> asyncio.Server:
+    """A TCP server on 127.0.0.1.
+
+    Args:
+        make: Makes the protocol of a connection.
+        port: Where; 0 takes a free one.
+        serial: The phone, for the error.
+
+    Raises:
+        PortInUse: If another process listens there.
+    """
+    try:
+        return await asyncio.get_running_loop().create_server(make, HOST, port)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise PortInUse(
+            f"port {port} of 127.0.0.1 is in use.", "Choose other ports, or stop who uses it.", serial=serial
+        ) from error

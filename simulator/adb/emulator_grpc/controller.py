@@ -8,7 +8,8 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from distrl.simulator.adb.emulator_grpc import keys, messages, pictures
+from distrl.simulator.adb import keys
+from distrl.simulator.adb.emulator_grpc import messages, pictures
 from distrl.simulator.adb.emulator_grpc.answers import Method, Rejected, Then
 from distrl.simulator.adb.emulator_grpc.fingers import Fingers
 from distrl.simulator.adb.emulator_grpc.keyboard import Keyboard

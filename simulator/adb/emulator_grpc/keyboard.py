@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from distrl.simulator.adb import keys
 from distrl.simulator.adb.android import AndroidSystem
-from distrl.simulator.adb.android_input import TYPABLE
-from distrl.simulator.adb.emulator_grpc import keys
+from distrl.simulator.adb.input import TYPABLE
 
 
 class Keyboard:

@@ -171,13 +171,12 @@ def test_a_load_breaks_what_was_connected_and_ends_when_the_phone_answers_again(
     device = world.device()
     device.save_state("here")
     with ThreadPoolExecutor(1) as pool:
-        asleep = pool.submit(world.client.shell, "sleep 50", 60.0)
-        until(lambda: "sleep" in world.client.shell("ps -A", 10.0).text, "the command")
+        asleep = pool.submit(world.client.shell, "echo > /data/local/tmp/asleep; sleep 50", 60.0)
+        until(lambda: "asleep" in world.client.shell("ls /data/local/tmp", 10.0).text, "the command")
         device.load_state("here")
         device.key(Key.HOME)  # an input has one try only
         with pytest.raises(DeviceDisconnected):
             asleep.result(60.0)
-    assert "sleep" not in world.client.shell("ps -A", 10.0).text
 
 
 def test_the_hierarchy_and_the_files_are_the_phones(world: AdbWorld) -> None:

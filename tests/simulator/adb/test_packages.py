@@ -12,15 +12,13 @@ from apk_files import apk, manifest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrl.simulator.adb import packages_apk
 from distrl.simulator.adb.android import AndroidSystem
-from distrl.simulator.adb.packages_apk import NotAnApk
-from distrl.simulator.adb.packages_install import InstallFailure
+from distrl.simulator.adb.packages import InstallFailure, NotAnApk, read_manifest
 
 
 @pytest.mark.parametrize("utf8", [True, False])
 def test_what_a_manifest_says(utf8: bool) -> None:
-    found = packages_apk.read(apk(utf8=utf8))
+    found = read_manifest(apk(utf8=utf8))
     assert (found.package, found.version_name, found.version_code) == ("com.example.app", "3.0", 3)
     assert (found.target_sdk, found.label) == (30, "Example")
     assert (found.activity, found.ime) == ("com.example.app.Main", ".Ime")
@@ -33,7 +31,7 @@ def test_broken_apks_are_refused_and_never_crash(noise: bytes, at: int) -> None:
     data[at : at + len(noise)] = noise
     for candidate in (bytes(data), bytes(data[: at * 2]), noise):
         try:
-            packages_apk.read(candidate)
+            read_manifest(candidate)
         except NotAnApk:
             continue
 
@@ -48,7 +46,7 @@ def test_broken_manifests_are_refused_and_never_crash() -> None:
             with zipfile.ZipFile(out, "w") as archive:
                 archive.writestr("AndroidManifest.xml", broken)
             try:
-                packages_apk.read(out.getvalue())
+                read_manifest(out.getvalue())
             except NotAnApk:
                 refused += 1
     assert refused > 50
@@ -59,7 +57,7 @@ def test_a_real_apk() -> None:
     spec = importlib.util.find_spec("uiautomator2")
     assert spec is not None
     assert spec.origin is not None
-    found = packages_apk.read((Path(spec.origin).parent / "assets" / "app-uiautomator.apk").read_bytes())
+    found = read_manifest((Path(spec.origin).parent / "assets" / "app-uiautomator.apk").read_bytes())
     assert found.package == "com.github.uiautomator"
     assert found.ime.endswith(".AdbKeyboard")
 
@@ -96,17 +94,3 @@ def test_the_phones_own_packages_stay(system: AndroidSystem) -> None:
         system.installer.uninstall("org.simphone.notes")
     with pytest.raises(InstallFailure, match="not installed"):
         system.installer.uninstall("org.nothing")
-
-
-def test_sessions(system: AndroidSystem) -> None:
-    number = system.installer.create()
-    with pytest.raises(InstallFailure, match="no package was written"):
-        system.installer.commit(number)
-    number = system.installer.create()
-    system.installer.session(number).parts["base.apk"] = apk()
-    assert system.installer.commit(number).name == "com.example.app"
-    with pytest.raises(InstallFailure, match="no session"):
-        system.installer.commit(number)
-    for _ in range(100):
-        last = system.installer.create()
-    assert system.installer.session(last).parts == {}

@@ -12,7 +12,7 @@ from adb_phone import AdbPhone, adb_phone
 
 from distrl.simulator.adb.adbd.connection import FEATURES, MAX_STREAMS
 from distrl.simulator.adb.adbd.stream import READ_AHEAD
-from distrl.simulator.adb.network import Pipe
+from distrl.simulator.adb.runtime import Pipe
 
 Test = Callable[[AdbPhone], Awaitable[None]]
 

@@ -9,8 +9,8 @@ from adb_peer import pack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrl.simulator.adb.adbd import packets
-from distrl.simulator.adb.adbd.packets import CNXN, OKAY, OPEN, WRTE, Packet, PacketError, Reader, encode
+from distrl.simulator.adb.adbd import stream as packets
+from distrl.simulator.adb.adbd.stream import CNXN, OKAY, OPEN, WRTE, Packet, PacketError, Reader, encode
 
 PACKETS = st.builds(
     Packet,

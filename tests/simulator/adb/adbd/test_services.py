@@ -12,7 +12,7 @@ from adb_phone import AdbPhone, adb_phone
 from PIL import Image
 
 from distrl.simulator.adb.files import ROOT, SHELL
-from distrl.simulator.adb.network import Pipe
+from distrl.simulator.adb.runtime import Pipe
 
 
 def run(test: Callable[[AdbPhone, AdbPeer], Awaitable[None]]) -> None:

@@ -68,7 +68,7 @@ def test_keys_of_a_real_terminal_end_commands_and_input(world: World) -> None:
         say("cat; echo af''ter\n\x04")
         until_seen("after\r\n")
         until_seen("$ ")
-        say("(exit 5)\n")
+        say("sh -c 'exit 5'\n")
         until_seen("$ ")
         say("\x04")
         assert process.wait(DEADLINE_S) == 5

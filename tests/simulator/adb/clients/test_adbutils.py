@@ -23,8 +23,8 @@ def device(any_world: World, monkeypatch: pytest.MonkeyPatch) -> adbutils.AdbDev
 
 def test_shells_of_both_versions(device: adbutils.AdbDevice) -> None:
     assert device.shell("echo hi") == "hi"
-    first = device.shell2("echo out; (exit 3)")
-    assert (first.returncode, first.output) == (3, "out\n")
+    first = device.shell2("echo out; false")
+    assert (first.returncode, first.output) == (1, "out\n")
     second = device.shell2("echo out; echo err >&2; exit 3", v2=True)
     assert (second.returncode, second.stdout, second.stderr) == (3, "out\n", "err\n")
 

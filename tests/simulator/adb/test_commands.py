@@ -1,0 +1,540 @@
+"""What commands do to the phone, beside what they print (client_commands.yaml has that)."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apk_files import apk
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageChops
+
+from distrl.simulator.adb.android import AndroidSystem
+from distrl.simulator.adb.commands import COMMANDS
+from distrl.simulator.adb.packages import Packages
+from distrl.simulator.apps import BUILT_IN, store_catalog
+from distrl.simulator.device import SimDevice
+from distrl.simulator.phone import state as phone_state
+from distrl.simulator.phone.phone import new_state
+from distrl.workers.devices import apps
+from distrl.workers.devices.device import Key
+
+APK = apk()
+FIELD = "browser.query"
+PODNEST = "org.simphone.podnest"
+FOCUS = re.compile(r"mCurrentFocus=Window{.*\s+(?P<package>[^\s]+)/(?P<activity>[^\s]+)\}")
+RESUMED = re.compile(
+    r"mResumedActivity: ActivityRecord\{.*?\s+(?P<package>[^\s]+)/(?P<activity>[^\s]+)\s.*?\}"
+)
+
+
+def focus(phone: AndroidSystem) -> None:
+    """Opens the browser with its search field focused."""
+    phone.activities.open("browser")
+    phone.change(lambda state: phone_state.focus(state, FIELD))
+
+
+def text(phone: AndroidSystem) -> str:
+    value: str = phone.state["fields"][FIELD]
+    return value
+
+
+# input
+
+
+def test_the_same_gestures_as_in_process(phone: AndroidSystem, sh: Any) -> None:
+    twin = SimDevice(540, 1200)
+    sh("input tap 270 1100; input swipe 270 900 270 300")
+    sh("input swipe 100 100 100 100 600; input tap 65.9 700.2")
+    twin.tap(270, 1100)
+    twin.swipe(270, 900, 270, 300)
+    twin.long_press(100, 100)
+    twin.tap(65, 700)
+    sh("input keyevent 4; input keyevent KEYCODE_HOME; input swipe 270 900 270 200 100")
+    twin.key(Key.BACK)
+    twin.key(Key.HOME)
+    twin.swipe(270, 900, 270, 200)
+    assert phone.device.phone.dump() == twin.phone.dump()
+
+
+def test_a_finger_in_single_events(phone: AndroidSystem) -> None:
+    now, pressed, twin = [0.0], [], SimDevice(540, 1200)
+    phone.input._clock = lambda: now[0]
+    for action, y in (("DOWN", 1000), ("MOVE", 700), ("UP", 400)):
+        phone.input.motion(action, 270, y)
+    twin.swipe(270, 1000, 270, 400)
+    for action in ("DOWN", "CANCEL", "UP"):
+        phone.input.motion(action, 60, 700)
+    assert phone.device.phone.dump() == twin.phone.dump()
+    phone.device.long_press = lambda x, y: pressed.append((x, y))  # type: ignore[method-assign]
+    phone.input.motion("DOWN", 100, 200)
+    now[0] = 0.5
+    phone.input.motion("UP", 103, 201)
+    assert pressed == [(100, 200)]
+
+
+@pytest.mark.parametrize(
+    ("written", "typed"),
+    [("a%sb", "a b"), ("100%", "100%"), ("%%s", "% "), ("%d", "%d"), ("a b", "a b"), ("ß", "ß")],
+)
+def test_text_is_typed_exactly(phone: AndroidSystem, sh: Any, written: str, typed: str) -> None:
+    focus(phone)
+    assert sh(f"input text '{written}'").status == 0
+    assert text(phone) == typed
+
+
+@given(st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=80))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_ascii_text_survives_quoting(phone: AndroidSystem, sh: Any, wanted: str) -> None:
+    """A "%s" that is meant must come in two pieces; everything else goes through in one."""
+    focus(phone)
+    phone.input.clear_field()
+    for piece in wanted.replace("%s", "%\0s").split("\0"):
+        quoted = "'" + piece.replace(" ", "%s").replace("'", "'\\''") + "'"
+        assert sh(f"input text {quoted}").status == 0
+    assert text(phone) == wanted
+
+
+def test_keys_type_delete_and_submit(phone: AndroidSystem, sh: Any) -> None:
+    focus(phone)
+    sh("input keyevent 29 KEYCODE_B 7 SPACE KEYCODE_DEL")
+    phone.input.combination([59, 31])
+    phone.input.combination([59, 8])
+    assert text(phone) == "ab0C!"
+    sh("input keyevent --longpress 67; input keyevent 67")
+    assert text(phone) == "ab0"
+    phone.input.combination([113, 29])
+    sh("input text xyz")
+    assert text(phone) == "xyz"
+    phone.input.combination([113, 29])
+    sh("input keyevent 67")
+    assert text(phone) == ""
+    sh("input text dogs; input keyevent ENTER")
+    assert phone.state["apps"]["browser"]["searches"] == ["dogs"]
+
+
+def test_without_a_focus_text_goes_nowhere(phone: AndroidSystem, sh: Any) -> None:
+    assert sh("input text abc").status == 0
+    assert phone.state["fields"] == {}
+
+
+def test_a_dark_screen_takes_no_input_but_the_keys_that_wake_it(phone: AndroidSystem, sh: Any) -> None:
+    sh("input keyevent POWER")
+    before = phone.device.phone.dump()
+    assert not phone.screen_on
+    sh("input tap 270 1100; input swipe 1 900 1 100; input text x; input keyevent BACK 67 24")
+    assert phone.device.phone.dump() == before
+    assert phone.screenshot().getcolors() == [(540 * 1200, (0, 0, 0))]
+    assert "mHoldingDisplaySuspendBlocker=false" in sh("dumpsys power").out
+    assert "mCurrentFocus=null" in sh("dumpsys window").out
+    assert "ERROR: null root node" in sh("uiautomator dump").err
+    sh("input keyevent KEYCODE_WAKEUP")
+    assert phone.screen_on
+
+
+def test_volume_brightness_and_app_keys(phone: AndroidSystem, sh: Any) -> None:
+    sh("input keyevent VOLUME_UP; input keyevent BRIGHTNESS_DOWN; input keyevent SETTINGS")
+    values = phone.state["apps"]["settings"]
+    assert (values["volume"], values["brightness"], phone.device.foreground()) == (47, 50, "settings")
+    sh("input keyevent VOLUME_MUTE; input keyevent 187 82 9999 NONSENSE")
+    assert phone.state["apps"]["settings"]["volume"] == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("input tap 1", 'Argument expected after "tap"'),
+        ("input tap NaN 1", "Error: Invalid arguments for command: tap"),
+        ("input swipe 1 2 3 4 x", "Error: Invalid arguments for command: swipe"),
+        ("input roar", "Unknown command: roar"),
+        ("am start -n nonsense", "Bad component name: nonsense"),
+        ("am start -a", 'Argument expected after "-a"'),
+        ("settings get nowhere x", "Invalid namespace 'nowhere'"),
+        ("pm grant org.simphone.weather android.permission.CAMERA", "has not requested permission"),
+    ],
+)
+def test_wrong_arguments_fail_with_androids_words(sh: Any, command: str, message: str) -> None:
+    result = sh(command)
+    assert result.status == 255
+    assert message in result.err
+
+
+def test_adb_keyboard_types_any_text_while_it_is_the_input_method(phone: AndroidSystem, sh: Any) -> None:
+    focus(phone)
+    broadcast = "am broadcast -a ADB_INPUT_B64 --es msg 8J+YgCBuYcOvdmUg5L2g5aW9"
+    sh(broadcast)
+    assert text(phone) == ""
+    keyboard = "com.android.adbkeyboard/.AdbIME"
+    sh(f"ime enable {keyboard} && ime set {keyboard}")
+    sh(broadcast)
+    assert text(phone) == "😀 naïve 你好"
+    dump = sh("dumpsys input_method").out
+    assert f"mCurId={keyboard}" in dump
+    assert "mInputShown=true" in dump
+    assert "mServedView=android.widget.EditText{" in dump
+    sh("am broadcast -a ADB_CLEAR_TEXT; am broadcast -a ADB_INPUT_TEXT --es msg 'a b'")
+    sh("am broadcast -a ADB_INPUT_CHARS --es chars '128512,33'; am broadcast -a ADB_INPUT_CODE --ei code 67")
+    assert text(phone) == "a b😀"
+    sh("am broadcast -a ADB_INPUT_B64 --es msg '***'; ime reset")
+    assert sh("settings get secure default_input_method").out == "org.simphone.keyboard/.SoftKeyboard\n"
+    sh(broadcast)
+    assert text(phone) == "a b😀"
+
+
+# Apps
+
+
+@pytest.mark.parametrize("app", sorted(BUILT_IN))
+def test_every_dump_names_the_app_that_was_started(phone: AndroidSystem, sh: Any, app: str) -> None:
+    """With the very patterns that adbutils, android-env and others search for."""
+    package = f"org.simphone.{app}"
+    result = sh(f"am start -W -n {package}/.MainActivity")
+    assert f"Activity: {package}/.MainActivity\n" in result.out
+    assert phone.device.foreground() == app
+    for dump in ("dumpsys window displays", "dumpsys window"):
+        focused = FOCUS.search(sh(dump).out)
+        assert focused is not None
+        assert (focused["package"], focused["activity"]) == (package, f"{package}.MainActivity")
+    assert not FOCUS.search(sh("dumpsys window windows").out)  # as of Android 10
+    resumed = RESUMED.search(sh("dumpsys activity activities").out)
+    assert resumed is not None
+    assert (resumed["package"], resumed["activity"]) == (package, ".MainActivity")
+    assert f"ComponentInfo{{{package}/{package}.MainActivity}}" in sh("am stack list | grep visible=true").out
+    assert sh("cmd simphone foreground").out == f"{app}\n"
+
+
+def test_views_are_nested_as_on_the_screen(sh: Any) -> None:
+    """android-env follows a path of patterns through the indentation."""
+    sh("am start -n org.simphone.settings/.MainActivity")
+    lines = sh("dumpsys activity org.simphone.settings org.simphone.settings").out.splitlines()
+    depth = {line.strip(): len(line) - len(line.lstrip()) for line in lines}
+    path = [
+        "View Hierarchy:",
+        "DecorView@",
+        r"android.widget.FrameLayout\{.*id/settings\}",
+        r".*RecyclerView\{.*id/settings_root_list\}",
+    ]
+    assert [depth[next(key for key in depth if re.match(part, key))] for part in path] == [4, 6, 8, 10]
+
+
+@pytest.mark.parametrize(
+    ("intent", "app", "page"),
+    [
+        ("-a android.settings.SETTINGS", "settings", ["root"]),
+        ("-a android.settings.WIFI_SETTINGS", "settings", ["section", "network"]),
+        (
+            "-a android.intent.action.VIEW -d 'http://find.example/?q=red%20shoes'",
+            "browser",
+            ["results", "red shoes"],
+        ),
+        ("-a android.intent.action.VIEW -d https://market.example/", "browser", ["shop"]),
+        ("-a android.intent.action.VIEW -d https://example.org", "browser", ["root"]),
+        ("-a android.intent.action.SENDTO -d sms:123", "messages", ["root"]),
+        ("-a android.intent.action.VIEW -d content://contacts/people/", "contacts", ["root"]),
+        ("-S -n org.simphone.weather/org.simphone.weather.MainActivity", "weather", ["root"]),
+    ],
+)
+def test_intents_open_what_they_name(
+    phone: AndroidSystem, sh: Any, intent: str, app: str, page: list[str]
+) -> None:
+    result = sh(f"am start {intent}")
+    assert (result.status, result.err) == (0, "")
+    assert phone.device.foreground() == app
+    assert phone.state["stacks"][app][-1] == page
+
+
+def test_stopping_and_clearing(phone: AndroidSystem, sh: Any) -> None:
+    sh("am start -a android.settings.WIFI_SETTINGS; settings put global wifi_on 0")
+    assert sh("am force-stop org.simphone.settings").status == 0
+    assert phone.device.foreground() == "launcher"
+    assert phone.state["stacks"]["settings"] == [["root"]]
+    assert "org.simphone.settings" not in sh("ps -A").out
+    assert phone.state["apps"]["settings"]["wifi"] is False
+    assert sh("pm clear org.simphone.settings").out == "Success\n"
+    assert phone.state["apps"]["settings"]["wifi"] is True
+    assert sh("pm clear org.nothing").out == "Failed\n"
+    sh("am start -n org.simphone.browser/.MainActivity")
+    phone.state["fields"].update({"browser.query": "a", "shop.query": "b", "notes.text": "c"})
+    sh("am force-stop org.simphone.browser")
+    assert phone.state["fields"] == {"notes.text": "c"}
+
+
+def test_recent_tasks_can_be_removed(phone: AndroidSystem, sh: Any) -> None:
+    sh("am start -n org.simphone.notes/.MainActivity; am start -n org.simphone.clock/.MainActivity")
+    ids = re.findall(r"^\s+id=(\d+)", sh("dumpsys activity recents").out, re.M)
+    assert len(ids) == 2
+    for number in ids:
+        sh(f"am stack remove {number}")
+    assert phone.device.foreground() == "launcher"
+    assert re.findall(r"^\s+id=(\d+)", sh("dumpsys activity recents").out, re.M) == []
+
+
+def test_a_permission_is_granted(sh: Any) -> None:
+    name = "android.permission.INTERNET"
+    assert sh(f"pm grant org.simphone.weather {name}").status == 0
+    assert f"{name}: granted=true" in sh("dumpsys package org.simphone.weather").out
+
+
+def test_the_hierarchy_is_the_phones(phone: AndroidSystem, sh: Any) -> None:
+    xml = sh("uiautomator dump /sdcard/w.xml && cat /sdcard/w.xml").out.partition("\n")[2]
+    assert xml == phone.device.hierarchy().replace("\n", "")
+    assert sh("uiautomator dump /nope/x").status == 1
+
+
+def test_screenshots_as_png_and_raw(phone: AndroidSystem, sh: Any) -> None:
+    picture = phone.device.screenshot()
+    data = sh("screencap -p").data
+    assert ImageChops.difference(Image.open(io.BytesIO(data)).convert("RGB"), picture).getbbox() is None
+    raw = sh("screencap").data
+    assert struct.unpack("<4I", raw[:16]) == (540, 1200, 1, 1)
+    colours = Image.frombytes("RGBA", (540, 1200), raw[16:])
+    assert ImageChops.difference(colours.convert("RGB"), picture).getbbox() is None
+    sh("screencap -p /sdcard/a.png; screencap /sdcard/b.png")
+    assert phone.files.read("/sdcard/a.png") == phone.files.read("/sdcard/b.png") == data
+    assert sh("screencap -p /nope/a.png").status == 1
+
+
+def test_the_same_screen_is_encoded_once(phone: AndroidSystem, sh: Any) -> None:
+    encoded = []
+    png = phone.encode_png
+    phone.encode_png = lambda image: encoded.append(image) or png(image)  # type: ignore[func-returns-value]
+    first = sh("screencap -p").data
+    assert sh("screencap -p").data == first
+    assert len(encoded) == 1
+    phone.blank = True
+    black = sh("screencap -p").data
+    assert Image.open(io.BytesIO(black)).convert("L").getextrema() == (0, 0)
+    phone.blank = False
+    assert sh("screencap -p").data == first
+
+
+# Packages
+
+
+def test_an_apk_is_installed_from_a_file_and_streamed(phone: AndroidSystem, sh: Any) -> None:
+    phone.files.write("/data/local/tmp/a.apk", APK)
+    assert sh("pm install -r -t -g /data/local/tmp/a.apk; rm -f /data/local/tmp/a.apk").out == "Success\n"
+    assert sh("pm list packages -3").out == "package:com.android.adbkeyboard\npackage:com.example.app\n"
+    assert sh("pm path com.example.app").out == "package:/data/app/com.example.app/base.apk\n"
+    assert sh("pm uninstall com.example.app").out == "Success\n"
+    size = len(APK)
+    assert sh(f"cmd package 'install' -r -S {size}", APK + b"rest").out == "Success\n"
+    early = sh(f"cmd package install -S {size + 1}", APK)
+    assert (early.status, early.err) == (1, "Error: the package ends too early\n")
+    assert sh("cmd package install", APK).status == 1
+
+
+def test_an_installed_app_cannot_run_here_which_the_log_says(phone: AndroidSystem, sh: Any) -> None:
+    name = "com.android.adbkeyboard"
+    phone.packages.update(name, activity=f"{name}.Main")
+    assert sh(f"am start -n {name}/.Main").status == 0
+    assert phone.device.foreground() == "launcher"
+    assert "FATAL EXCEPTION" in sh("logcat -d -b crash").out
+
+
+@pytest.mark.needs("uiautomator2")
+def test_uiautomator2s_keyboard_types_any_text(phone: AndroidSystem, sh: Any) -> None:
+    """It comes with the package, is installed like any app, and answers its broadcasts."""
+    spec = importlib.util.find_spec("uiautomator2")
+    assert spec is not None
+    assert spec.origin is not None
+    data = (Path(spec.origin).parent / "assets" / "app-uiautomator.apk").read_bytes()
+    assert sh(f"cmd package install -r -t -S {len(data)}", data).out == "Success\n"
+    name = "com.github.uiautomator/.AdbKeyboard"
+    assert sh(f"ime enable {name}; ime set {name}").status == 0
+    focus(phone)
+    typed = sh("am broadcast -a ADB_KEYBOARD_INPUT_TEXT --es text 8J+YgCDkvaDlpb0=").out
+    assert typed.endswith('Broadcast completed: result=-1, data="success"\n')
+    assert text(phone) == "😀 你好"
+    assert 'data="success"' in sh("am broadcast -a ADB_KEYBOARD_CLEAR_TEXT").out
+    assert text(phone) == ""
+    sh("am broadcast -a ADB_KEYBOARD_HIDE")
+    assert phone.state["focus"] == ""
+
+
+@pytest.fixture
+def shop(phone: AndroidSystem, sh: Any) -> AndroidSystem:
+    """A phone with a store, and one app of it."""
+    assert sh("cmd simphone reset store").status == 0
+    phone.change(lambda state: store_catalog.install(state, "podnest"))
+    return phone
+
+
+def packages(sh: Any, option: str = "") -> set[str]:
+    return set(re.findall(r"^package:(\S+)$", sh(f"pm list packages {option}").out, re.M))
+
+
+def test_an_app_of_the_store_is_a_package_while_it_is_there(shop: AndroidSystem, sh: Any) -> None:
+    assert PODNEST in packages(sh, "-3")
+    assert "org.simphone.store" in packages(sh, "-s")
+    assert "installer=org.simphone.store" in sh("pm list packages -i podnest").out
+    assert f"{PODNEST}/.MainActivity" in sh(apps.LAUNCHABLE).out
+    shop.change(lambda state: store_catalog.uninstall(state, "podnest"))
+    assert PODNEST not in packages(sh)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [f"monkey -p {PODNEST} -c android.intent.category.LAUNCHER 1", f"am start -n {PODNEST}/.MainActivity"],
+)
+def test_it_is_started_only_while_it_is_there(shop: AndroidSystem, sh: Any, command: str) -> None:
+    assert sh(command).status == 0
+    assert shop.device.foreground() == "podnest"
+    assert PODNEST in sh("ps -A").out
+    sh("input keyevent HOME")
+    shop.change(lambda state: store_catalog.uninstall(state, "podnest"))
+    sh(command)
+    assert shop.device.foreground() == "launcher"
+    assert PODNEST not in sh("am stack list").out
+    assert PODNEST not in sh("ps -A").out
+
+
+def test_adb_uninstalls_it_and_leaves_those_of_the_phone(shop: AndroidSystem, sh: Any) -> None:
+    sh(f"am start -n {PODNEST}/.MainActivity")
+    assert sh(f"pm uninstall {PODNEST}").out == "Success\n"
+    assert "podnest" not in shop.state["installed"]
+    assert shop.device.foreground() == "launcher"
+    assert PODNEST not in packages(sh)
+    assert "DELETE_FAILED_INTERNAL_ERROR" in sh("pm uninstall org.simphone.store").out
+
+
+def test_a_snapshot_has_the_apps_of_its_time(shop: AndroidSystem, sh: Any) -> None:
+    snapshot = shop.dump()
+    sh(f"pm uninstall {PODNEST}")
+    shop.change(lambda state: store_catalog.install(state, "taskly"))
+    shop.load(snapshot)
+    assert PODNEST in packages(sh)
+    assert "org.simphone.taskly" not in packages(sh)
+
+
+def test_user_ids_stay_apart_and_those_of_the_box_are_always_the_same(shop: AndroidSystem) -> None:
+    for name in store_catalog.ENTRIES:
+        store_catalog.install(shop.state, name)
+    uids = {package.name: package.uid for package in shop.packages.all()}
+    assert len(set(uids.values())) == len(uids)
+    assert {package.name: package.uid for package in Packages().all()}.items() <= uids.items()
+
+
+def test_a_market_address_opens_the_apps_page(shop: AndroidSystem, sh: Any) -> None:
+    sh("am start -a android.intent.action.VIEW -d 'market://details?id=org.simphone.taskly'")
+    assert shop.device.foreground() == "store"
+    assert shop.state["stacks"]["store"][-1] == ["app", "taskly"]
+
+
+# The system
+
+
+def test_properties(phone: AndroidSystem, sh: Any) -> None:
+    assert sh("setprop debug.foo 'a b'; getprop debug.foo").out == "a b\n"
+    assert "failed to set property 'ro.serialno'" in sh("setprop ro.serialno x").err
+    assert sh("setprop persist.sys.timezone Europe/Berlin").status == 1
+    phone.uid = 0
+    assert sh("setprop persist.sys.timezone Europe/Berlin").status == 0
+
+
+@pytest.mark.parametrize(
+    ("on", "off", "key"),
+    [
+        ("settings put global wifi_on 1", "settings put global wifi_on 0", "wifi"),
+        ("svc wifi enable", "svc wifi disable", "wifi"),
+        ("svc bluetooth enable", "svc bluetooth disable", "bluetooth"),
+        ("settings put secure ui_night_mode 2", "settings put secure ui_night_mode 1", "dark"),
+        ("settings put secure location_mode 3", "settings put secure location_mode 0", "location"),
+    ],
+)
+def test_settings_of_the_phone_are_what_its_screen_shows(
+    phone: AndroidSystem, sh: Any, on: str, off: str, key: str
+) -> None:
+    phone.activities.open("settings", ["section", "network"])
+    for command, wanted in ((on, True), (off, False), (on, True)):
+        assert sh(command).status == 0
+        assert phone.state["apps"]["settings"][key] is wanted
+    before = sh("screencap -p").data
+    sh("settings put global airplane_mode_on 1")
+    assert sh("screencap -p").data != before
+
+
+def test_brightness_is_a_share_of_255(phone: AndroidSystem, sh: Any) -> None:
+    assert sh("settings get system screen_brightness").out == "153\n"
+    sh("settings put system screen_brightness 255; settings put system volume_music 0")
+    assert phone.state["apps"]["settings"]["brightness"] == 100
+    assert phone.state["apps"]["settings"]["volume"] == 0
+
+
+def test_a_setting_is_reset(sh: Any) -> None:
+    sh("settings put global window_animation_scale 0; settings reset global window_animation_scale")
+    assert sh("settings get global window_animation_scale").out == "1.0\n"
+
+
+def test_the_log(phone: AndroidSystem, sh: Any) -> None:
+    sh("logcat -c")
+    phone.log.write("W", "mine", "a message", pid=7)
+    sh("am start -n org.simphone.notes/.MainActivity")
+    assert sh("logcat -d -v brief mine:V '*:S'").out.splitlines()[1] == "W/mine    (    7): a message"
+    assert re.search(r"^06-03 09:41:00\.000 +7 +7 W mine    : a message$", sh("logcat -d").out, re.M)
+    assert "Start proc" in sh("logcat -d -s ActivityManager").out
+    assert sh("logcat -d -t 1").out.endswith("Displayed org.simphone.notes/.MainActivity for user 0: +97ms\n")
+    assert sh("logcat -b crash -d").out == ""
+
+
+def test_the_shade_is_opened_by_a_command_and_by_its_key(phone: AndroidSystem, sh: Any) -> None:
+    assert sh("cmd simphone reset store").status == 0
+    for command in ("cmd statusbar expand-notifications", "input keyevent NOTIFICATION"):
+        sh(command)
+        assert phone.state["shade"] is True
+        sh("cmd statusbar collapse")
+        assert phone.state["shade"] is False
+
+
+def test_waiting_takes_phone_time_while_something_loads(shop: AndroidSystem, sh: Any) -> None:
+    before = shop.state["elapsed_s"]
+    sh("cmd simphone wait")
+    assert shop.state["elapsed_s"] == before
+    shop.change(lambda state: store_catalog.begin(state, "taskly"))
+    for _ in range(2):
+        sh("cmd simphone wait")
+    assert "taskly" in shop.state["installed"]
+
+
+def test_the_phones_state_is_given_and_taken(phone: AndroidSystem, sh: Any) -> None:
+    assert sh("cmd simphone dump").out == phone.device.phone.dump()
+    wanted = new_state(1, 700)
+    wanted["apps"]["settings"]["wifi"] = False
+    assert sh("cmd simphone load", json.dumps(wanted).encode()).status == 0
+    assert phone.state == wanted
+    assert "no app tetris" in sh("cmd simphone reset tetris").err
+
+
+BROKEN = json.dumps(new_state() | {"front": "nowhere"}).encode()
+
+
+@pytest.mark.parametrize("bad", [b"", b"[]", b"{}", b"\xff", BROKEN])
+def test_an_invalid_state_is_refused_and_changes_nothing(phone: AndroidSystem, sh: Any, bad: bytes) -> None:
+    before = phone.device.phone.dump()
+    result = sh("cmd simphone load", bad)
+    assert result.status == 1
+    assert result.err.startswith("Error: the state ")
+    assert phone.device.phone.dump() == before
+
+
+WORDS = """
+-a -c -d -e -f -l -n -p -r -s -t -v -1 -- --x - + 0 1 5 -3 1e9 99999999999999999999 a a.b /sdcard %s é 😀
+/data/local/tmp/f list get put set enable start install size dump load windows top keyevent text tap swipe
+global system key value org.simphone.notes org.simphone.notes/.MainActivity -S 10 [ ] = {} ;
+"""
+ARGUMENTS = st.lists(st.sampled_from(WORDS.split()) | st.text("ab-'\" \n\\$é", max_size=8), max_size=6)
+
+
+@pytest.mark.parametrize("name", sorted({*COMMANDS} - {"logcat", "sleep", "reboot", "app_process"}))
+@given(ARGUMENTS, st.binary(max_size=30))
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_command_takes_any_arguments(sh: Any, name: str, arguments: list[str], stdin: bytes) -> None:
+    quoted = " ".join("'" + argument.replace("'", "'\\''") + "'" for argument in arguments)
+    assert 0 <= sh(f"'{name}' {quoted}", stdin).status <= 255

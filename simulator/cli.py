@@ -152,8 +152,8 @@ def sim_sdk(
     import shlex
 
     from distrl.core.errors import ConfigError
-    from distrl.simulator.emulator.fake_sdk import make_avd, make_sdk
-    from distrl.simulator.emulator.faults import KEY, NAMES
+    from distrl.simulator.emulator.sdk import make_avd, make_sdk
+    from distrl.simulator.emulator.startup import KEY, NAMES
 
     if fault and fault.partition(":")[0] not in NAMES:
         raise ConfigError(f"there is no fault {fault!r}.", f"Choose one of {', '.join(NAMES)}.")

@@ -24,8 +24,7 @@ from distrl.core.supervisor import last_error
 from distrl.simulator.adb import emulator_grpc
 from distrl.simulator.adb.console import TOKEN_FILE, read_token
 from distrl.simulator.adb.faults import Kind, parse
-from distrl.simulator.adb.process import ProcessSpec
-from distrl.simulator.adb.process_phone import PhoneSpec
+from distrl.simulator.adb.process import PhoneSpec, ProcessSpec
 from distrl.simulator.device import SimDevice
 from distrl.workers.devices.errors import BootTimeout, EmulatorExited, PortInUse
 

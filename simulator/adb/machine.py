@@ -1,18 +1,137 @@
-"""One simulated phone as its emulator has it: what the console and gRPC control besides the screen.
-
-Both act on the same machine, so that a snapshot saved by one is there for the other.
-"""
+"""A simulated phone as an emulator's controls see it: snapshots, pause and resume, restart, the end."""
 
 from __future__ import annotations
 
+import os
+import re
+import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from distrl import __version__
 from distrl.simulator.adb.android import AndroidSystem
-from distrl.simulator.adb.console_snapshots import Snapshots
 from distrl.simulator.adb.faults import Fault, Faults, Kind
+from distrl.workers.devices.errors import SnapshotFailed, SnapshotMissing
+
+MAX_SNAPSHOTS = 64
+"""Most snapshots of one phone."""
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+_SUFFIX = ".snapshot"
+_HEAD = struct.Struct(">dd")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a list says about one.
+
+    Attributes:
+        name: Its name.
+        size: Bytes.
+        saved_at: Seconds since 1970.
+        clock_s: How long the phone had been running.
+    """
+
+    name: str
+    size: int
+    saved_at: float
+    clock_s: float
+
+
+class Snapshots:
+    """The snapshots of a phone.
+
+    Args:
+        folder: Where they are kept, one file each; in memory when None.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._memory: dict[str, bytes] = {}
+
+    def list(self) -> list[Snapshot]:
+        """All, by name."""
+        found = []
+        for name in self._names():
+            data = self._read(name)
+            if data is not None and len(data) >= _HEAD.size:
+                saved_at, clock_s = _HEAD.unpack_from(data)
+                found.append(Snapshot(name, len(data) - _HEAD.size, saved_at, clock_s))
+        return found
+
+    def save(self, name: str, data: bytes, clock_s: float = 0.0) -> None:
+        """Keeps `data` under `name`, in place of an older one.
+
+        Raises:
+            SnapshotFailed: If the name is none, there are too many, or the folder cannot be written.
+        """
+        if not _NAME.fullmatch(name):
+            raise SnapshotFailed(f"{name!r} is no snapshot name.", "Use letters, digits, dots and dashes.")
+        names = self._names()
+        if name not in names and len(names) >= MAX_SNAPSHOTS:
+            raise SnapshotFailed(f"a phone keeps at most {MAX_SNAPSHOTS} snapshots.", "Delete one.")
+        whole = _HEAD.pack(time.time(), clock_s) + data
+        if self._folder is None:
+            self._memory[name] = whole
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            fresh = self._folder / f".{name}.new"
+            fresh.write_bytes(whole)
+            os.replace(fresh, self._folder / (name + _SUFFIX))
+        except OSError as error:
+            raise SnapshotFailed(f"{self._folder} cannot be written: {error}.", "Choose another.") from error
+
+    def load(self, name: str) -> bytes:
+        """What was saved as `name`.
+
+        Raises:
+            SnapshotMissing: If there is none.
+            SnapshotFailed: If it cannot be read.
+        """
+        data = self._read(name) if _NAME.fullmatch(name) else None
+        if data is None:
+            raise SnapshotMissing(f"there is no snapshot {name!r}.", "Save it first.")
+        if len(data) < _HEAD.size:
+            raise SnapshotFailed(f"the snapshot {name!r} is cut off.", "Save it again.")
+        return data[_HEAD.size :]
+
+    def fits(self, name: str) -> bool:
+        """Whether `name` was made with the present hardware: else it does not load."""
+        return True
+
+    def delete(self, name: str) -> None:
+        """Forgets `name`.
+
+        Raises:
+            SnapshotMissing: If there is none.
+        """
+        if name not in self._names():
+            raise SnapshotMissing(f"there is no snapshot {name!r}.", "Save it first.")
+        if self._folder is None:
+            del self._memory[name]
+        else:
+            (self._folder / (name + _SUFFIX)).unlink(missing_ok=True)
+
+    def _names(self) -> tuple[str, ...]:
+        if self._folder is None:
+            return tuple(sorted(self._memory))
+        files = self._folder.glob(f"*{_SUFFIX}") if self._folder.is_dir() else iter(())
+        names = (file.name.removesuffix(_SUFFIX) for file in files if not file.name.startswith("."))
+        return tuple(sorted(names))
+
+    def _read(self, name: str) -> bytes | None:
+        if self._folder is None:
+            return self._memory.get(name)
+        try:
+            return (self._folder / (name + _SUFFIX)).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise SnapshotFailed(
+                f"the snapshot {name!r} cannot be read: {error}.", "Save it anew."
+            ) from error
 
 
 class Refused(Exception):

@@ -6,9 +6,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 
-from distrl.simulator.emulator.faults import fault_of
-from distrl.simulator.emulator.options import VERSION, Options, Refused, parse
-from distrl.simulator.emulator.startup import find_avd, take_locks
+from distrl.simulator.emulator.startup import VERSION, Options, Refused, fault_of, find_avd, parse, take_locks
 from distrl.workers.devices.avd import AvdStore
 
 _BANNER = f"Android emulator version {VERSION} (build_id distrl-stand-in) (CL:N/A)"

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from distrl.cli.health import android, machine, packages
 from distrl.cli.health.machine import Need, bad, good
 from distrl.cli.main import app
-from distrl.simulator.emulator.fake_sdk import make_avd, make_sdk
+from distrl.simulator.emulator.sdk import make_avd, make_sdk
 from distrl.workers.devices.sdk import Acceleration
 
 runner = CliRunner()

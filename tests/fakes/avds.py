@@ -7,7 +7,7 @@ from pathlib import Path
 
 from emulator_programs import dead_pid
 
-from distrl.simulator.emulator.fake_sdk import make_avd
+from distrl.simulator.emulator.sdk import make_avd
 from distrl.workers.devices.avd import Avd, AvdStore
 
 

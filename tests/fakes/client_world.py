@@ -8,7 +8,7 @@ from pathlib import Path
 
 import adb_programs
 
-from distrl.simulator.adb.process_phone import PhoneSpec
+from distrl.simulator.adb.process import PhoneSpec
 
 DEADLINE_S = 120
 

@@ -14,7 +14,7 @@ import adb_programs
 import pytest
 import sim_phones
 
-from distrl.simulator.emulator.fake_sdk import SimSdk, make_avd, make_sdk
+from distrl.simulator.emulator.sdk import SimSdk, make_avd, make_sdk
 from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.avd import Avd
 from distrl.workers.devices.claims import PortAllocator

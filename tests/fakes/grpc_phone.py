@@ -9,24 +9,24 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from distrl.simulator.adb.emulator_grpc import controller, messages, snapshots
+from distrl.simulator.adb.emulator_grpc import messages, services
 
 DEADLINE_S = 60.0
 
 _METHODS: dict[str, tuple[str, Any]] = {
-    "getStatus": (controller.NAME, messages.EmulatorStatus),
-    "getScreenshot": (controller.NAME, messages.Image),
-    "streamScreenshot": (controller.NAME, messages.Image),
-    "sendTouch": (controller.NAME, messages.Empty),
-    "sendMouse": (controller.NAME, messages.Empty),
-    "sendKey": (controller.NAME, messages.Empty),
-    "getVmState": (controller.NAME, messages.VmRunState),
-    "setVmState": (controller.NAME, messages.Empty),
-    "getGps": (controller.NAME, messages.Empty),
-    "ListSnapshots": (snapshots.NAME, messages.SnapshotList),
-    "SaveSnapshot": (snapshots.NAME, messages.SnapshotPackage),
-    "LoadSnapshot": (snapshots.NAME, messages.SnapshotPackage),
-    "DeleteSnapshot": (snapshots.NAME, messages.SnapshotPackage),
+    "getStatus": (services.CONTROLLER, messages.EmulatorStatus),
+    "getScreenshot": (services.CONTROLLER, messages.Image),
+    "streamScreenshot": (services.CONTROLLER, messages.Image),
+    "sendTouch": (services.CONTROLLER, messages.Empty),
+    "sendMouse": (services.CONTROLLER, messages.Empty),
+    "sendKey": (services.CONTROLLER, messages.Empty),
+    "getVmState": (services.CONTROLLER, messages.VmRunState),
+    "setVmState": (services.CONTROLLER, messages.Empty),
+    "getGps": (services.CONTROLLER, messages.Empty),
+    "ListSnapshots": (services.SNAPSHOTS, messages.SnapshotList),
+    "SaveSnapshot": (services.SNAPSHOTS, messages.SnapshotPackage),
+    "LoadSnapshot": (services.SNAPSHOTS, messages.SnapshotPackage),
+    "DeleteSnapshot": (services.SNAPSHOTS, messages.SnapshotPackage),
 }
 """Each method's service and the class of its answer; getGps is one that nobody serves."""
 

@@ -12,10 +12,9 @@ import pytest
 from grpc_phone import Client, connected
 
 from distrl.simulator.adb.android import AndroidSystem
-from distrl.simulator.adb.console_snapshots import Snapshots
 from distrl.simulator.adb.emulator_grpc.server import ControlServer
 from distrl.simulator.adb.faults import Faults
-from distrl.simulator.adb.machine import Machine
+from distrl.simulator.adb.machine import Machine, Snapshots
 
 WIDTH, HEIGHT = 270, 600
 

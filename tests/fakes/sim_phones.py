@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrl.simulator.adb.process import ProcessSpec, serve
-from distrl.simulator.adb.process_phone import PhoneSpec
+from distrl.simulator.adb.process import PhoneSpec, ProcessSpec, serve
 
 START_S = 60.0
 

@@ -1,12 +1,10 @@
 """The emulator's gRPC services on a simulated phone: EmulatorController and SnapshotService.
 
-    server.py ── the only file that knows gRPC: port, token, errors as status codes
-      controller.py ── status, screen, run state ── pictures.py
-                    └─ touch, mouse, keys ───────── fingers.py, keyboard.py ── keys.py
-      snapshots.py ─── the same snapshots as the console's
-    messages.py ── the only file that knows protobuf
+    server.py ──── the only file that uses gRPC: port, token, errors as status codes
+      services.py ── what the methods do
+      messages.py ── the only file that uses protobuf
 
-Everything runs on the phone's event loop. Nothing of it is imported before somebody asks for gRPC.
+Everything runs on the phone's event loop. Nothing of it is imported before gRPC is asked for.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ def serve(machine: Machine, token: str = "") -> ControlServer:
 
     Args:
         machine: The phone.
-        token: What clients must know; "" lets everybody in.
+        token: What clients must send; "" for none.
 
     Raises:
         MissingDependency: If a package is not installed.

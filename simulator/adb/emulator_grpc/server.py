@@ -17,8 +17,8 @@ import grpc
 import grpc.aio
 
 from distrl.core.errors import DistrlError
-from distrl.simulator.adb.emulator_grpc import controller, messages, snapshots
-from distrl.simulator.adb.emulator_grpc.answers import Method, Rejected, Then
+from distrl.simulator.adb.emulator_grpc import messages, services
+from distrl.simulator.adb.emulator_grpc.services import Method, Rejected, Then
 from distrl.simulator.adb.machine import Machine
 from distrl.workers.devices.errors import PortInUse
 
@@ -73,16 +73,16 @@ class ControlServer:
             await server.stop(None)
 
     def _handlers(self) -> tuple[Any, ...]:
-        control, kept = controller.Controller(self._machine), snapshots.SnapshotService(self._machine)
+        control, kept = services.Controller(self._machine), services.SnapshotService(self._machine)
         found = []
-        for name, methods in ((controller.NAME, control.methods()), (snapshots.NAME, kept.methods())):
+        for name, methods in ((services.CONTROLLER, control.methods()), (services.SNAPSHOTS, kept.methods())):
             table = {
                 method: grpc.unary_unary_rpc_method_handler(
                     self._call(function), request.FromString, _serialized
                 )
                 for method, (function, request) in methods.items()
             }
-            if name == controller.NAME:
+            if name == services.CONTROLLER:
                 table["streamScreenshot"] = grpc.unary_stream_rpc_method_handler(
                     self._stream(control.screenshots), messages.ImageFormat.FromString, _serialized
                 )

@@ -13,9 +13,8 @@ import pytest
 
 from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.console import ConsoleServer, read_token
-from distrl.simulator.adb.console_snapshots import MAX_SNAPSHOTS, Snapshots
 from distrl.simulator.adb.faults import Faults, Kind
-from distrl.simulator.adb.machine import Machine
+from distrl.simulator.adb.machine import MAX_SNAPSHOTS, Machine, Snapshots
 from distrl.workers.devices.errors import PortInUse
 
 TOKEN = "s3cret"

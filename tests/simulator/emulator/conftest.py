@@ -11,7 +11,7 @@ import pytest
 import sim_phones
 from waiting import until
 
-from distrl.simulator.emulator.fake_sdk import SimSdk, make_avd, make_sdk
+from distrl.simulator.emulator.sdk import SimSdk, make_avd, make_sdk
 from distrl.workers.devices.avd import Avd
 from distrl.workers.devices.console import Console
 

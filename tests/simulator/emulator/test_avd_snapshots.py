@@ -8,7 +8,7 @@ import pytest
 from emulator_programs import bystander
 
 from distrl.simulator.emulator import avd_snapshots
-from distrl.simulator.emulator.avd_snapshots import AvdSnapshots
+from distrl.simulator.emulator.phone import AvdSnapshots
 from distrl.workers.devices.errors import SnapshotFailed, SnapshotMissing
 
 HARDWARE = {"hw.gpu.mode": "host", "hw.lcd.width": "540", "avd.name": "pixel"}

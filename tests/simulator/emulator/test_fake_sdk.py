@@ -10,7 +10,7 @@ from emulator_programs import program
 
 from distrl.core.errors import ConfigError
 from distrl.simulator.emulator.__main__ import VERSION
-from distrl.simulator.emulator.fake_sdk import SimSdk, make_avd, make_sdk
+from distrl.simulator.emulator.sdk import SimSdk, make_avd, make_sdk
 from distrl.workers.devices.avd import Avd
 from distrl.workers.devices.sdk import emulator_version, find_sdk
 

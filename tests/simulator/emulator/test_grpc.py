@@ -17,8 +17,8 @@ pytest.importorskip("google.protobuf", reason="needs protobuf: not installed")
 from grpc_phone import connected
 
 from distrl.simulator.adb.emulator_grpc import messages
-from distrl.simulator.emulator.fake_sdk import SimSdk
-from distrl.simulator.emulator.options import VERSION
+from distrl.simulator.emulator.sdk import SimSdk
+from distrl.simulator.emulator.startup import VERSION
 from distrl.workers.devices.avd import Avd
 from distrl.workers.devices.emulator import running
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distrl.simulator.emulator.faults import Fault, fault_of
-from distrl.simulator.emulator.options import PLAIN, VALUED, Refused, parse
+from distrl.simulator.emulator.startup import PLAIN, VALUED, Fault, Refused, fault_of, parse
 from distrl.workers.devices.claims import Ports
 from distrl.workers.devices.emulator import EmulatorOptions
 

@@ -12,10 +12,8 @@ import pytest
 from emulator_programs import bystander, dead_pid
 from waiting import until
 
-from distrl.simulator.emulator.fake_sdk import SimSdk
-from distrl.simulator.emulator.faults import Fault
-from distrl.simulator.emulator.options import Refused, parse
-from distrl.simulator.emulator.startup import Locks, find_avd, take_locks
+from distrl.simulator.emulator.sdk import SimSdk
+from distrl.simulator.emulator.startup import Fault, Locks, Refused, find_avd, parse, take_locks
 from distrl.workers.devices.avd import Avd, read_ini
 from distrl.workers.devices.emulator_log import fault_of as error_of
 from distrl.workers.devices.errors import AvdLocked, EmulatorExited, LowDisk, NoAcceleration, SnapshotPending

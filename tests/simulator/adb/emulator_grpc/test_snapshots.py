@@ -15,14 +15,13 @@ pytest.importorskip("google.protobuf", reason="needs protobuf: not installed")
 
 from grpc_phone import Client, connected
 
-from distrl.simulator.adb import console_commands
 from distrl.simulator.adb.android import AndroidSystem
-from distrl.simulator.adb.console_snapshots import Snapshots
+from distrl.simulator.adb.console import run_command
 from distrl.simulator.adb.emulator_grpc import messages
 from distrl.simulator.adb.emulator_grpc.server import ControlServer
 from distrl.simulator.adb.faults import Faults
-from distrl.simulator.adb.machine import Machine
-from distrl.simulator.emulator.avd_snapshots import AvdSnapshots
+from distrl.simulator.adb.machine import Machine, Snapshots
+from distrl.simulator.emulator.phone import AvdSnapshots
 
 Details = messages.SnapshotDetails
 FILE = "/data/local/tmp/f"
@@ -89,12 +88,12 @@ def test_the_list_tells_when_it_was_saved_how_big_it_is_and_which_was_loaded() -
 
 def test_the_console_has_the_same_snapshots() -> None:
     async def test(client: Client, machine: Machine) -> None:
-        console_commands.run(machine, "avd snapshot save by-console")
+        run_command(machine, "avd snapshot save by-console")
         await client.snapshot("SaveSnapshot", "by-grpc")
         assert sorted(await listed(client)) == ["by-console", "by-grpc"]
-        assert "by-grpc" in "\n".join(console_commands.run(machine, "avd snapshot list"))
+        assert "by-grpc" in "\n".join(run_command(machine, "avd snapshot list"))
         assert (await client.snapshot("LoadSnapshot", "by-console")).success
-        console_commands.run(machine, "avd snapshot load by-grpc")
+        run_command(machine, "avd snapshot load by-grpc")
         assert (await listed(client))["by-grpc"].status == Details.Loaded
 
     run(test)

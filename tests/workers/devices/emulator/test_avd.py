@@ -12,7 +12,7 @@ import pytest
 from avds import avd_with_snapshot
 from emulator_programs import bystander, dead_pid
 
-from distrl.simulator.emulator.fake_sdk import make_avd
+from distrl.simulator.emulator.sdk import make_avd
 from distrl.workers.devices.avd import AvdStore, avd_home, read_ini, write_ini
 from distrl.workers.devices.errors import AvdLocked, EmulatorError, SnapshotPending
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from distrl.simulator.emulator.fake_sdk import make_avd
+from distrl.simulator.emulator.sdk import make_avd
 from distrl.workers.devices import snapshots
 from distrl.workers.devices.adb import ShellResult
 from distrl.workers.devices.avd import Avd, AvdStore, clone, write_ini

@@ -13,7 +13,7 @@ from waiting import until
 
 from distrl.configs.schema import Config
 from distrl.simulator.adb.commands.screen import DISPLAY_ID
-from distrl.simulator.adb.process_phone import PhoneSpec
+from distrl.simulator.adb.process import PhoneSpec
 from distrl.workers.devices import members, table
 from distrl.workers.devices.adb import DEFAULT_DISPLAY, AdbClient, ShellResult
 from distrl.workers.devices.adb_device import AdbDevice

@@ -16,7 +16,7 @@ from waiting import until
 
 from distrl.configs.schema import Config
 from distrl.core.errors import EnvError
-from distrl.simulator.emulator.fake_sdk import SimSdk, make_avd, make_sdk
+from distrl.simulator.emulator.sdk import SimSdk, make_avd, make_sdk
 from distrl.workers.devices import members, snapshots
 from distrl.workers.devices.adb_device import EmulatorDevice
 from distrl.workers.devices.adb_server import AdbServer

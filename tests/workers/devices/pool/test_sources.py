@@ -11,7 +11,7 @@ from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, MissingDependency
 from distrl.evaluator.measure import Who, measure
 from distrl.evaluator.progress import LineProgress
-from distrl.simulator.emulator.fake_sdk import make_avd, make_sdk
+from distrl.simulator.emulator.sdk import make_avd, make_sdk
 from distrl.workers.devices.health import SlotState
 from distrl.workers.devices.sources import make_pool, postmortem_folder
 

@@ -5,19 +5,23 @@ DIR/platform-tools/adb                   the adb program of this machine, if it 
 DIR/cmdline-tools/latest/bin/avdmanager  makes further AVDs
 DIR/system-images/…                      what the AVDs name as their image
 DIR/avd/NAME.ini, NAME.avd/              the AVDs
+
+As a program (`python -m distrl.simulator.emulator.sdk`) it is the avdmanager: `create avd -n NAME -k IMAGE
+[-d DEVICE]`, `list avd`, `delete avd -n NAME`.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrl.core.errors import ConfigError
+from distrl.core.errors import ConfigError, DistrlError
 from distrl.simulator.emulator.startup import SYSDIR
 from distrl.workers.devices.avd import NAME, Avd, AvdStore, write_ini
 
@@ -52,9 +56,7 @@ def make_sdk(root: Path) -> SimSdk:
         raise ConfigError(f"{root} is a real Android SDK.", "Name another directory.")
     try:
         _script(emulator, "distrl.simulator.emulator")
-        _script(
-            root / "cmdline-tools" / "latest" / "bin" / "avdmanager", "distrl.simulator.emulator.avdmanager"
-        )
+        _script(root / "cmdline-tools" / "latest" / "bin" / "avdmanager", "distrl.simulator.emulator.sdk")
         image = root / SYSDIR
         image.mkdir(parents=True, exist_ok=True)
         (image / "build.prop").write_text("ro.build.version.sdk=34\n", encoding="ascii")
@@ -130,3 +132,45 @@ def make_avd(
 def environment(sdk: SimSdk) -> dict[str, str]:
     """This process's environment with the SDK's variables."""
     return {**os.environ, **sdk.environ}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the program. Returns its exit status."""
+    parser = argparse.ArgumentParser(prog="avdmanager")
+    parser.add_argument("verb", choices=("create", "list", "delete"))
+    parser.add_argument("what", choices=("avd", "avds"))
+    parser.add_argument("-n", "--name", default="")
+    parser.add_argument("-k", "--package", default="")
+    parser.add_argument("-d", "--device", default="")
+    options = parser.parse_args(arguments)
+    store = AvdStore()
+    try:
+        if options.verb == "list":
+            for avd in store.list():
+                print(f"    Name: {avd.name}\n    Path: {avd.directory}")
+        elif options.verb == "delete":
+            store.delete(options.name)
+        else:
+            _create(store, options.name, options.package)
+    except DistrlError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _create(store: AvdStore, name: str, package: str) -> None:
+    image = package.replace(";", "/")
+    root = Path(os.environ.get("ANDROID_HOME", ""))
+    if not image or not (root / image).is_dir():
+        raise SystemExit(f"Error: Package path is not valid. Valid system image paths are:\n{_images(root)}")
+    store.home.mkdir(parents=True, exist_ok=True)
+    make_avd(store, name, image=f"{image}/")
+
+
+def _images(root: Path) -> str:
+    found = sorted((root / "system-images").glob("*/*/*"))
+    return "\n".join(";".join(path.relative_to(root).parts) for path in found) or "null"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

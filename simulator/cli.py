@@ -156,7 +156,7 @@ def sim_sdk(
     from distrl.simulator.emulator.startup import KEY, NAMES
 
     if fault and fault.partition(":")[0] not in NAMES:
-        raise ConfigError(f"there is no fault {fault!r}.", f"Choose one of {', '.join(NAMES)}.")
+        raise ConfigError(f"{fault!r} is not a fault.", f"Choose one of {', '.join(NAMES)}.")
     made = make_sdk(directory)
     for name in avds or ["sim"]:
         if not made.store.exists(name):

@@ -158,7 +158,7 @@ class Activities:
         self.observe()
 
     def stop(self, package: str) -> bool:
-        """Ends an app: its pages and its unsaved input are gone. False when it is no app of the phone."""
+        """Ends an app: its pages and its unsaved input are gone. False when it is not an app of the phone."""
         app = self._system.packages.app(package)
         for process in self._system.processes.find(package):
             if package != LAUNCHER:
@@ -213,5 +213,5 @@ def _forget(state: State, app: str) -> None:
     before = state["apps"][app]
     state["apps"][app] = APPS[app].data()
     if app == "settings":
-        # The theme comes with the phone's look, it is no default of the app.
+        # The theme comes with the phone's look, it is not a default of the app.
         state["apps"][app]["dark"] = before["dark"]

@@ -199,7 +199,7 @@ class AndroidSystem:
         """Replaces everything by what `dump` gave.
 
         Raises:
-            EnvError: If `data` is no snapshot of this format.
+            EnvError: If `data` is not a snapshot of this format.
         """
         try:
             snapshot = msgpack.unpackb(data)

@@ -55,7 +55,7 @@ class ConsoleServer:
 
     Args:
         machine: What it controls.
-        token: What a client must know before it may do anything that matters; "" lets everybody in.
+        token: What a client must send before most commands; "" for none.
         token_file: Where the banner says that the token is.
     """
 

@@ -5,8 +5,8 @@
     blank           the screen is black
     offline         the adb handshake gets no answer: the server lists the phone as offline
     unauthorized    the adb key is never accepted
-    hang            adbd goes on listening and keeps its connections, but does nothing any more
-    crash           the phone is gone, with everything in its memory, and boots anew after SECONDS
+    hang            adbd listens and keeps its connections, but answers nothing
+    crash           the phone loses everything in its memory and boots again after SECONDS
 
 One fault at a time; the console keeps working through all but a crash. Owned by the event loop of its host.
 """
@@ -25,7 +25,7 @@ _LEAST_BUSY_S = 0.001
 _MAX_DELAY_S = 30.0
 """Longest delay of one answer."""
 CRASH_S = 2.0
-"""How long a phone stays away after a crash, unless told otherwise."""
+"""How long a phone stays away after a crash by default."""
 
 
 class Kind(str, Enum):
@@ -65,7 +65,7 @@ def parse(text: str) -> Fault:
     words = text.split()
     names = [kind.value for kind in Kind]
     if not words or words[0] not in names:
-        raise ConfigError(f"there is no fault {text.strip()!r}.", f"Choose one of {', '.join(names)}.")
+        raise ConfigError(f"{text.strip()!r} is not a fault.", f"Choose one of {', '.join(names)}.")
     kind, rest = Kind(words[0]), words[1:]
     factor, added_s = 1.0, 0.0
     if kind is Kind.SLOW:
@@ -87,7 +87,9 @@ def _number(word: str, text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0.0 <= value <= 1e6:
-        raise ConfigError(f"{word!r} in the fault {text.strip()!r} is no time or factor.", "Write e.g. 30.")
+        raise ConfigError(
+            f"{word!r} in the fault {text.strip()!r} is not a valid time or factor.", "Write e.g. 30."
+        )
     return value
 
 
@@ -128,7 +130,7 @@ class Faults:
         self.set(Fault())
 
     def close(self) -> None:
-        """Nothing changes and nobody is told any more: the phone is down."""
+        """Changes nothing more and reports nothing more: the phone is down."""
         self._listeners.clear()
         if self._timer is not None:
             self._timer.cancel()

@@ -60,7 +60,7 @@ class Node:
         data: A regular file's bytes; a bytearray once something was appended.
         target: A link's target.
         children: A directory's entries.
-        source: Makes the contents anew at each read (files under /proc).
+        source: Makes the contents at each read (files under /proc).
     """
 
     mode: int
@@ -284,7 +284,7 @@ class Files:
         node.mtime = self._clock() if mtime is None else mtime
 
     def mkdir(self, path: str, mode: int = 0o755, parents: bool = False) -> None:
-        """Makes a directory; with `parents`, also those above it, and an existing one is no error."""
+        """Makes a directory; with `parents`, also those above it, and an existing one is accepted."""
         if parents:
             made = ""
             for name in [name for name in path.split("/") if name]:
@@ -360,7 +360,7 @@ class Files:
             raise fail(errno.EPERM, path)
 
     def generated(self, path: str, source: Callable[[], bytes], mode: int = 0o444) -> None:
-        """Makes a file whose bytes `source` gives anew at each read."""
+        """Makes a file whose bytes `source` makes at each read."""
         parent, name, _, _ = self._walk(path, True)
         node = self._new(modes.S_IFREG | mode)
         node.source = source

@@ -1,7 +1,7 @@
 """Many simulated phones on this machine: processes with phones, kept alive, known to the adb server.
 
     SimHost (the caller's thread) ── Child processes, one per core ── phones (see process.py)
-             └─ a ready file of each tells that its ports listen; `check` starts the dead again
+             └─ a ready file of each says that its ports listen; `check` restarts those that died
 
 The caller's main thread starts and checks: Linux ties a child's life to the thread that spawned it.
 """
@@ -85,8 +85,8 @@ class SimHost:
         base_port: The first phone's console port, even; adb is at the next, the second phone two further. The
             adb server looks for emulators by itself at 5554 to 5585.
         processes: How many processes share them; one per core, at most one per phone, when None.
-        adb_server_port: The adb server that is told about them; 0 tells nobody. It is never started.
-        token_file: The consoles' token; made if it is not there; "" lets everybody in.
+        adb_server_port: The adb server to announce them to; 0 for none. It is never started.
+        token_file: The consoles' token; made if it is not there; "" for none.
         snapshots: A folder for the phones' snapshots, one folder each in it; None keeps them in memory.
         faults: Faults to start with, by serial, as the console's `sim fault` takes them.
         grpc: Whether the emulator's gRPC services are served too, each phone's at its console port plus 3000.
@@ -278,7 +278,7 @@ def _with_faults(phones: Sequence[PhoneSpec], faults: Mapping[str, str]) -> list
     known = {phone.serial for phone in phones}
     for serial, text in faults.items():
         if serial not in known:
-            raise ConfigError(f"there is no phone {serial!r} to have a fault.", f"Known: {', '.join(known)}.")
+            raise ConfigError(f"{serial!r} is not a phone of this host.", f"Known: {', '.join(known)}.")
         if parse(text).kind is Kind.CRASH:
             raise ConfigError("a phone cannot start with a crash.", "Use `sim fault crash` at its console.")
     return [replace(phone, fault=faults.get(phone.serial, "")) for phone in phones]

@@ -270,7 +270,7 @@ class InputMethods:
             extras: Its extras as text.
 
         Returns:
-            The result code and data; `(0, None)` when nobody listens.
+            The result code and data; `(0, None)` when no input method listens.
         """
         package = self.current.partition("/")[0]
         if package == ADB_KEYBOARD and action.startswith("ADB_"):

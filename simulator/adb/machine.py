@@ -67,7 +67,7 @@ class Snapshots:
             SnapshotFailed: If the name is none, there are too many, or the folder cannot be written.
         """
         if not _NAME.fullmatch(name):
-            raise SnapshotFailed(f"{name!r} is no snapshot name.", "Use letters, digits, dots and dashes.")
+            raise SnapshotFailed(f"{name!r} is not a valid snapshot name.", "Use letters, digits and dashes.")
         names = self._names()
         if name not in names and len(names) >= MAX_SNAPSHOTS:
             raise SnapshotFailed(f"a phone keeps at most {MAX_SNAPSHOTS} snapshots.", "Delete one.")
@@ -92,7 +92,7 @@ class Snapshots:
         """
         data = self._read(name) if _NAME.fullmatch(name) else None
         if data is None:
-            raise SnapshotMissing(f"there is no snapshot {name!r}.", "Save it first.")
+            raise SnapshotMissing(f"the snapshot {name!r} does not exist.", "Save it first.")
         if len(data) < _HEAD.size:
             raise SnapshotFailed(f"the snapshot {name!r} is cut off.", "Save it again.")
         return data[_HEAD.size :]
@@ -108,7 +108,7 @@ class Snapshots:
             SnapshotMissing: If there is none.
         """
         if name not in self._names():
-            raise SnapshotMissing(f"there is no snapshot {name!r}.", "Save it first.")
+            raise SnapshotMissing(f"the snapshot {name!r} does not exist.", "Save it first.")
         if self._folder is None:
             del self._memory[name]
         else:
@@ -130,7 +130,7 @@ class Snapshots:
             return None
         except OSError as error:
             raise SnapshotFailed(
-                f"the snapshot {name!r} cannot be read: {error}.", "Save it anew."
+                f"the snapshot {name!r} cannot be read: {error}.", "Save it again."
             ) from error
 
 
@@ -172,13 +172,13 @@ class Machine:
     hardware: Mapping[str, str] = field(default_factory=dict)
 
     def pause(self) -> None:
-        """Freezes the phone; nothing if it is frozen."""
+        """Freezes the phone; does nothing if it is frozen."""
         if not self.is_stopped:
             self.is_stopped = True
             self.faults.set(Fault(Kind.HANG))
 
     def resume(self) -> None:
-        """Lets the phone go on; nothing if it does."""
+        """Lets the phone continue; does nothing if it runs."""
         if self.is_stopped:
             self.is_stopped = False
             self.faults.clear()

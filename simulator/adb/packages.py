@@ -363,7 +363,7 @@ MAX_MANIFEST = 1 << 23
 
 
 class NotAnApk(ValueError):
-    """The bytes are no APK that can be read."""
+    """The bytes are not a readable APK."""
 
 
 @dataclass

@@ -116,7 +116,7 @@ class Announcer:
         request = f"host:emulator:{port}"
         writer.write(f"{len(request):04x}{request}".encode())
         writer.close()
-        with contextlib.suppress(ConnectionError, asyncio.TimeoutError):  # the list tells how it went
+        with contextlib.suppress(ConnectionError, asyncio.TimeoutError):  # the list shows the result
             await asyncio.wait_for(writer.wait_closed(), _DEADLINE_S)
 
 
@@ -124,7 +124,7 @@ async def _read_list(reader: asyncio.StreamReader) -> set[str]:
     """The serials of the next list.
 
     Raises:
-        ValueError: If it is no list.
+        ValueError: If it is not a list.
         asyncio.IncompleteReadError: If the server closes.
     """
     size = int(await reader.readexactly(4), 16)
@@ -141,7 +141,7 @@ _REBIRTH_PAUSE_S = 1.0
 
 
 class Pictures(RenderCache):
-    """Few pictures, and no copies: on a hosted phone nobody draws on them. At 1080x2400 one takes 10 MB."""
+    """Few pictures, and no copies: a hosted phone does not draw on them. At 1080x2400 one takes 10 MB."""
 
     def picture(self, tree: Node, width: int, height: int) -> Image.Image:
         """The picture of `tree`, not to be changed."""
@@ -284,7 +284,7 @@ class HostedPhone:
         """The phone is gone, and comes back after `away_s`."""
         if self._is_alone and away_s <= CRASH_S:
             _log.warning("%s: crashed, as asked", self.spec.serial)
-            os._exit(CRASHED)  # without a goodbye to anybody; the host starts the process again
+            os._exit(CRASHED)  # without cleaning up; the host starts the process again
         if self._rebirth is None or self._rebirth.done():
             self._rebirth = asyncio.get_running_loop().create_task(self._reborn(away_s))
 
@@ -307,8 +307,8 @@ class ProcessSpec:
 
     Attributes:
         phones: Its phones.
-        adb_server_port: The adb server that is told about them; 0 tells nobody.
-        token_file: The console's token file; "" lets everybody in.
+        adb_server_port: The adb server to announce them to; 0 for none.
+        token_file: The console's token file; "" for none.
         ready_file: Written, with the process id as text, when all ports listen.
         is_own_process: Whether there is nothing else in the process: then the crash of an only phone ends it.
     """

@@ -103,7 +103,7 @@ class LogBuffer:
         return [{**asdict(entry), "serial": 0} for entry in self._entries]
 
     def load(self, entries: list[dict[str, Any]]) -> None:
-        """Replaces the log by what `dump` gave; serials go on from the present ones, so followers see it."""
+        """Replaces the log by what `dump` gave; serials continue, so that followers see it."""
         self._entries.clear()
         for fields in entries:
             self._serial += 1
@@ -199,7 +199,7 @@ class Pipe(Protocol):
         ...
 
     async def write(self, data: bytes) -> None:
-        """Sends; returns when there is room for more. Raises ConnectionError when nobody is there."""
+        """Sends; returns when there is room for more. Raises ConnectionError when the other side is gone."""
         ...
 
 
@@ -226,11 +226,11 @@ class Network:
         self._answers[port] = answer
 
     def free_port(self) -> int:
-        """A port where nobody listens."""
+        """A port without a listener."""
         return next(port for port in range(40000, 65536) if port not in self._answers)
 
     def close(self, port: int) -> None:
-        """Stops listening at `port`; connections that are open go on."""
+        """Stops listening at `port`; open connections continue."""
         self._answers.pop(port, None)
 
     def answer(self, port: int) -> Answer | None:

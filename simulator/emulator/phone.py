@@ -77,7 +77,7 @@ class AvdSnapshots(Snapshots):
             SnapshotFailed: If another process holds snapshot.lock, or the folder cannot be written.
         """
         if "/" in name or name.startswith("."):
-            raise SnapshotFailed(f"{name!r} is no snapshot name.", "Use letters, digits, dots and dashes.")
+            raise SnapshotFailed(f"{name!r} is not a valid snapshot name.", "Use letters, digits and dashes.")
         if not self._lock.acquire(_LOCK_S):
             raise SnapshotFailed("a snapshot operation is pending.", "Wait until it is done.")
         fresh = self.folder / f".{name}.new"
@@ -105,7 +105,7 @@ class AvdSnapshots(Snapshots):
         """
         path = self.folder / name
         if not (path / "snapshot.pb").is_file():
-            raise SnapshotMissing(f"there is no snapshot {name!r}.", "Save it first.")
+            raise SnapshotMissing(f"the snapshot {name!r} does not exist.", "Save it first.")
         try:
             data = (path / "ram.bin").read_bytes()
             made_with = read_ini(path / "hardware.ini")
@@ -134,7 +134,7 @@ class AvdSnapshots(Snapshots):
             SnapshotMissing: If there is none.
         """
         if "/" in name or name.startswith(".") or not (self.folder / name).is_dir():
-            raise SnapshotMissing(f"there is no snapshot {name!r}.", "Save it first.")
+            raise SnapshotMissing(f"the snapshot {name!r} does not exist.", "Save it first.")
         shutil.rmtree(self.folder / name)
 
 
@@ -220,7 +220,7 @@ class Emulator:
         )
 
     async def run(self) -> None:
-        """Runs until it is told to end.
+        """Runs until a signal or a client ends it.
 
         Raises:
             Refused: If its ports are taken.
@@ -348,7 +348,7 @@ class Emulator:
         return False
 
     def _save(self) -> None:
-        """Keeps a cold boot's data, and the state for the next quick boot, unless told otherwise."""
+        """Keeps a cold boot's data, and the state for the next quick boot, unless an option forbids it."""
         if self._options.read_only:
             return
         if self._is_cold:

@@ -45,7 +45,7 @@ class SimSdk:
 
 
 def make_sdk(root: Path) -> SimSdk:
-    """Makes an SDK without AVDs; what is there already of an earlier one is written anew.
+    """Makes an SDK without AVDs; files of an earlier one are overwritten.
 
     Raises:
         ConfigError: If the directory holds something else, or cannot be written.
@@ -97,13 +97,13 @@ def make_avd(
         config: Further keys of its config.ini, e.g. `{"sim.fault": "hang_boot"}`.
 
     Raises:
-        ConfigError: If there is one of that name, or this is no name.
+        ConfigError: If the name exists or is not valid.
         EmulatorError: If it cannot be written.
     """
     if not NAME.fullmatch(name):
         raise ConfigError(f"{name!r} is not a valid AVD name.", "Use letters, digits, dots and hyphens.")
     if store.exists(name):
-        raise ConfigError(f"there is an AVD {name!r} already.", "Choose another name.")
+        raise ConfigError(f"the AVD {name!r} already exists.", "Choose another name.")
     directory = store.directory(name)
     directory.mkdir(parents=True)
     fields = {

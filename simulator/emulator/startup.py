@@ -202,16 +202,16 @@ def fault_of(config: Mapping[str, str], environ: Mapping[str, str] = os.environ)
     """The fault that is asked for; the variable counts more than the AVD.
 
     Raises:
-        Refused: If there is no such fault.
+        Refused: If it is not a fault.
     """
     text = environ.get(VARIABLE) or config.get(KEY, "")
     name, _, seconds = text.partition(":")
     if name and name not in NAMES:
-        raise Refused(f"ERROR        | There is no fault {text!r}; there are: {', '.join(NAMES)}.")
+        raise Refused(f"ERROR        | {text!r} is not a fault; choose one of {', '.join(NAMES)}.")
     try:
         return Fault(name, float(seconds or 0.0))
     except ValueError as error:
-        raise Refused(f"ERROR        | {seconds!r} in the fault {text!r} is no number.") from error
+        raise Refused(f"ERROR        | {seconds!r} in the fault {text!r} is not a number.") from error
 
 
 # Locks.

@@ -113,7 +113,7 @@ def test_grpc_without_its_package_is_one_line_with_the_remedy(monkeypatch: pytes
     [
         (["--base-port", "5555"], "must be even"),
         (["--faults", "emulator-5554"], "has no '='"),
-        (["--faults", "emulator-5554=dance"], "there is no fault 'dance'"),
+        (["--faults", "emulator-5554=dance"], "'dance' is not a fault"),
         (["--width", "10"], "a screen's sides"),
     ],
 )

@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def restart(self, then: Callable[[], None] = lambda: None) -> None:
-        """Ends the connection after `RESTART_S`, when the client has heard the answer, and calls `then`."""
+        """Ends the connection after `RESTART_S`, when the client has the answer, and calls `then`."""
 
         def end() -> None:
             self.close()
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
         asyncio.get_running_loop().call_later(RESTART_S, end)
 
     def fault_changed(self, fault: Fault) -> None:
-        """Hangs, goes on, or answers a handshake that got no answer."""
+        """Hangs, continues, or answers a handshake that got no answer."""
         self._is_hung = fault.kind is Kind.HANG
         if self._transport is None:
             return
@@ -281,7 +281,7 @@ class AdbdServer:
         self.connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         faults.on_change(self._fault_changed)
-        system.on_load(self.drop)  # as with a real emulator: Android is another one, and knows none of them
+        system.on_load(self.drop)  # as with a real emulator: the loaded Android has none of them
 
     async def start(self, port: int = 0) -> int:
         """Listens.

@@ -130,7 +130,7 @@ class PlainIo:
 
 
 class PacketIo:
-    """Shell v2: every piece has a header that tells which stream it belongs to."""
+    """Shell v2: every piece has a header that names its stream."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -162,7 +162,7 @@ class PacketIo:
             await self._stream.write(_HEADER.pack(kind, len(data)) + data)
 
     async def _next(self) -> None:
-        """Reads one packet. Window sizes are of no interest here."""
+        """Reads one packet. Window sizes are ignored."""
         kind, size = _HEADER.unpack(await self._stream.read_exactly(_HEADER.size))
         if size > _MAX_FRAME:
             raise ConnectionAbortedError(f"a shell packet of {size} bytes")

@@ -42,7 +42,7 @@ AUTH_TOKEN, AUTH_SIGNATURE, AUTH_RSAPUBLICKEY = 1, 2, 3
 
 
 class PacketError(ValueError):
-    """The peer does not speak adb, or not any more: the connection cannot go on."""
+    """The peer does not speak adb, or stopped doing so: the connection cannot continue."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ WRITE_AHEAD = 1 << 20
 """`write` waits while more than this many bytes wait to be sent."""
 
 LINGER_S = 1.0
-"""How long a command goes on at most when its client has closed, e.g. to write what was piped into it."""
+"""How long a command continues at most when its client has closed, e.g. to write what was piped into it."""
 
 
 class Link(Protocol):
@@ -278,7 +278,7 @@ class Stream:
                 raise BrokenPipeError("the stream was closed")
 
     def close(self) -> None:
-        """Ends the stream after what was written; the peer may go on sending until it notices."""
+        """Ends the stream after what was written; the peer may continue to send until it notices."""
         if not self._ends:
             self._ends = True
             self._link.wants_flush(self)

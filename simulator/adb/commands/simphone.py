@@ -50,7 +50,7 @@ def _load(call: Call, data: bytes) -> None:
     try:
         state = json.loads(data)
     except ValueError as error:
-        raise Failure(f"Error: the state is no JSON: {error}", prefixed=False) from error
+        raise Failure(f"Error: the state is not JSON: {error}", prefixed=False) from error
     problem = _problem(state, call.system.device.phone.height)
     if problem:
         raise Failure(f"Error: the state cannot be used: {problem}", prefixed=False)
@@ -63,7 +63,7 @@ def _problem(state: Any, height: float) -> str:
     """Why `state` is not one of this phone, "" if it is."""
     wanted = set(new_state())
     if not isinstance(state, dict):
-        return "it is no object"
+        return "it is not an object"
     if set(state) != wanted:
         return f"its keys differ: {', '.join(sorted(set(state) ^ wanted))}"
     try:

@@ -57,4 +57,4 @@ def _is_there(module: str) -> bool:
         found = find_spec(module)
     except ModuleNotFoundError:  # not even what it lies in
         return False
-    return found is not None and found.origin is not None  # a mere folder of that name is no package
+    return found is not None and found.origin is not None  # a mere folder of that name is not a package

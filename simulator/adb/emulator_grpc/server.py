@@ -37,7 +37,7 @@ class ControlServer:
 
     Args:
         machine: What they control.
-        token: What a client must send as `authorization: Bearer TOKEN`; "" lets everybody in.
+        token: What a client must send as `authorization: Bearer TOKEN`; "" for none.
     """
 
     def __init__(self, machine: Machine, token: str = "") -> None:

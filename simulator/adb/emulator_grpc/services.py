@@ -247,7 +247,7 @@ class Controller:
         if request.transport.channel != messages.ImageTransport.TRANSPORT_CHANNEL_UNSPECIFIED:
             raise Rejected("UNIMPLEMENTED", "Pictures come in the answer only, not through shared memory.")
         if request.format not in messages.ImageFormat.ImgFormat.values():
-            raise Rejected("INVALID_ARGUMENT", f"There is no image format {request.format}.")
+            raise Rejected("INVALID_ARGUMENT", f"{request.format} is not an image format.")
         if max(request.width, request.height) > MAX_SIDE:
             raise Rejected("INVALID_ARGUMENT", f"A picture has at most {MAX_SIDE} pixels a side.")
         if request.display:

@@ -127,14 +127,14 @@ def test_without_a_token_everybody_may_speak() -> None:
         ("avd dance", "KO: bad sub-command\r\n"),
         ("avd snapshot", "KO: missing sub-command\r\n"),
         ("avd snapshot save", "KO: argument missing, try 'avd snapshot save <name>'\r\n"),
-        ("avd snapshot save ../x", "KO: '../x' is no snapshot name.\r\n"),
+        ("avd snapshot save ../x", "KO: '../x' is not a valid snapshot name.\r\n"),
         ("avd snapshot load none", "KO: Device 'cache' does not have the requested snapshot 'none'\r\n"),
         ("avd snapshot del none", "KO: Device 'cache' does not have the requested snapshot 'none'\r\n"),
         ("avd snapshot list", "There is no snapshot available.\r\nOK\r\n"),
         ("power status full", "KO: unknown command, try 'help'\r\n"),
         ("geo fix 1 2", "KO: unknown command, try 'help'\r\n"),
         ("sim fault", "fault: none\r\nOK\r\n"),
-        ("sim fault dance", "KO: there is no fault 'dance'.\r\n"),
+        ("sim fault dance", "KO: 'dance' is not a fault.\r\n"),
     ],
 )
 def test_what_it_answers(line: str, answer: str) -> None:

@@ -24,7 +24,7 @@ def test_it_is_found_as_an_sdk_and_its_emulator_runs(sdk: SimSdk) -> None:
 
 def test_making_it_again_keeps_the_avds(sdk: SimSdk, avd: Avd) -> None:
     assert make_sdk(sdk.root).store.list() == [avd]
-    with pytest.raises(ConfigError, match="is an AVD 'pixel' already"):
+    with pytest.raises(ConfigError, match="the AVD 'pixel' already exists"):
         make_avd(sdk.store, "pixel")
     with pytest.raises(ConfigError, match="not a valid AVD name"):
         make_avd(sdk.store, "a b")

@@ -106,8 +106,8 @@ def test_the_console_has_the_same_snapshots() -> None:
         ("LoadSnapshot", "../clean", "Could not find ../clean"),
         ("LoadSnapshot", "", "Could not find "),
         ("SaveSnapshot", "clean", "SnapshotPackage with clean already exists!"),
-        ("SaveSnapshot", "../x", "'../x' is no snapshot name."),
-        ("SaveSnapshot", "", "'' is no snapshot name."),
+        ("SaveSnapshot", "../x", "'../x' is not a valid snapshot name."),
+        ("SaveSnapshot", "", "'' is not a valid snapshot name."),
         ("DeleteSnapshot", "none", ""),
     ],
 )

@@ -65,7 +65,8 @@ def made(world: EmulatorWorld, tmp_path_factory: pytest.TempPathFactory) -> Resu
     world.avd("pixel")
     folder = tmp_path_factory.mktemp("setup")
     (folder / "setup.sh").write_text(
-        'echo "brightness was $(settings get system screen_brightness)"\n'
+        "# sets the brightness\n"
+        "echo brightness was; settings get system screen_brightness\n"
         "settings put system screen_brightness 77\n"
     )
     (folder / "setup.py").write_text(

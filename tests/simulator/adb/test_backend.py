@@ -179,7 +179,7 @@ def test_a_load_breaks_what_was_connected_and_ends_when_the_phone_answers_again(
             asleep.result(60.0)
 
 
-def test_the_hierarchy_and_the_files_are_the_phones(world: AdbWorld) -> None:
+def test_the_hierarchy_is_the_phones(world: AdbWorld) -> None:
     near, device = both_with(world, new_state())
     assert device.hierarchy() == near.hierarchy().replace("\n", "")
     assert device.size == near.size

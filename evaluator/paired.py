@@ -1,4 +1,4 @@
-"""Two evaluations on the same instances: what changed sides, McNemar's exact test, the gain's interval."""
+"""Two evaluations on the same instances: changes, McNemar's exact test, and the gain's interval."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable
 
 from distrl.core.types import Number, Record
-from distrl.evaluator.results import may_be_same
 from distrl.evaluator.statistics import Z_95, EpisodeResult, Interval, effective_trials
 
 
@@ -14,14 +13,12 @@ class Paired(Record):
     """The same n instances before and after.
 
     Attributes:
-        both, lost, gained, neither: Solved both times; only before; only after; never.
+        both, lost, gained, neither: Solved both times, only before, only after, never.
         gain: (gained − lost) / n, the difference of the success rates.
-        interval: Tango's 95% score interval of the gain. Over several repetitions it is that of as many
-            instances as they are worth (`effective_trials`).
-        p_value: Of McNemar's exact test that gained and lost are equally likely; None over repetitions, which
-            are not independent of each other.
-        unpaired: Instances that only one of the two has an episode of that counts, or whose task is known to
-            have changed in between.
+        interval: Tango's 95% score interval of the gain; over several repetitions with `effective_trials`.
+        p_value: McNemar's exact test of gained and lost being equally likely; None over repetitions, which
+            are not independent.
+        unpaired: Instances that count in only one of the two, or whose task has changed in between.
     """
 
     both: int
@@ -35,7 +32,7 @@ class Paired(Record):
 
     @property
     def n(self) -> int:
-        """How many instances both have measured."""
+        """How many instances count in both."""
         return self.both + self.lost + self.gained + self.neither
 
 
@@ -70,13 +67,13 @@ def compare_pairs(before: Iterable[EpisodeResult], after: Iterable[EpisodeResult
 
 
 def instance_of(episode: EpisodeResult) -> tuple[str, int]:
-    """Its task, and the seed of its repetition."""
+    """The task and the seed of the repetition."""
     return episode.task_id, episode.seed
 
 
 def is_same(first: EpisodeResult, second: EpisodeResult) -> bool:
-    """Whether both are of one instance, whose task did not change in between as far as they tell."""
-    return instance_of(first) == instance_of(second) and may_be_same(first.digest, second.digest)
+    """Whether both are of one instance, whose task did not change in between."""
+    return instance_of(first) == instance_of(second) and first.digest == second.digest
 
 
 def _by_instance(episodes: Iterable[EpisodeResult]) -> dict[tuple[str, int], EpisodeResult]:
@@ -107,7 +104,7 @@ def tango(gained: float, lost: float, n: float, z: float = Z_95) -> Interval:
         Z(Δ) = (b − c − nΔ) / sqrt(n (2q + Δ (1 − Δ)))
         q    = (sqrt(B² − 4AC) − B) / 2A,   A = 2n,   B = −b − c + (2n − b + c) Δ,   C = −cΔ (1 − Δ)
 
-    and q is the probability of a loss that is likeliest when the gain is Δ. Z falls with Δ.
+    and q is the most likely probability of a loss if the gain is Δ. Z falls with Δ.
 
     Raises:
         ValueError: If not 0 ≤ gained + lost ≤ n, or n = 0.

@@ -1,13 +1,13 @@
-"""An evaluation on disk: what was measured, each episode as it ends, and the numbers at the end.
+"""An evaluation on disk: its specification, each episode as it ends, and the numbers at the end.
 
-DIR/evaluation.json   what is measured (written first; a resumed evaluation must ask for the same)
+DIR/evaluation.json   the specification (written first; a resumed evaluation must have the same)
 DIR/episodes.jsonl    one EpisodeResult per line, appended after its trajectory is in the store
 DIR/store.sqlite3     the trajectories with their screenshots
-DIR/results.json      the numbers, written last by rename: its presence says that the evaluation is complete
+DIR/results.json      the numbers, written last by rename: if it exists, the evaluation is complete
 DIR/.evaluation.lock  held by the process that measures
 
-An evaluation that is repeated with several seeds has results.json over all of them, and such a directory for
-each: DIR/seed-0, DIR/seed-1, …
+An evaluation repeated with several seeds has results.json over all of them, and such a directory for each:
+DIR/seed-0, DIR/seed-1, …
 """
 
 from __future__ import annotations
@@ -51,13 +51,12 @@ _Model = TypeVar("_Model", bound=Record)
 
 
 class Subject(Record):
-    """Who is measured.
+    """What is measured.
 
     Attributes:
-        kind: "checkpoint", "served" (inference servers that run already), "model" (the policy before any
-            training), "prompted", "expert" or "random".
-        name: The checkpoint directory (see `seen_from`), the endpoints, or the model that is untrained or
-            prompted.
+        kind: "checkpoint", "served" (running inference servers), "model" (the policy before training),
+            "prompted", "expert" or "random".
+        name: The checkpoint directory (see `seen_from`), the endpoints, or the untrained or prompted model.
     """
 
     kind: Literal["checkpoint", "served", "model", "prompted", "expert", "random"]
@@ -69,9 +68,9 @@ class Subject(Record):
         return Path(self.name).name if self.kind == "checkpoint" else self.kind
 
     def seen_from(self, output: Path) -> Subject:
-        """As results in `output` record it: a checkpoint by its place in its run if `output` is in that run.
+        """As recorded in `output`: a checkpoint's path is relative to its run if `output` is in that run.
 
-        So a run that is moved or copied is still the one that was measured.
+        The run can then be moved or copied.
         """
         if self.kind != "checkpoint":
             return self
@@ -82,21 +81,18 @@ class Subject(Record):
         return self.model_copy(update={"name": str(checkpoint.relative_to(run))})
 
     def may_be(self, other: Subject) -> bool:
-        """Whether both are the same, as recorded in one place; older versions recorded whole paths there."""
-        if self.kind == other.kind == "served":
-            return True  # servers may listen elsewhere after a restart; episodes record what they serve
-        is_inside = len(Path(other.name).parts) == 2 and Path(self.name).parts[-2:] == Path(other.name).parts
-        return self == other or (self.kind == other.kind == "checkpoint" and is_inside)
+        """Whether both are the same. Servers may have another address after a restart."""
+        return self == other or self.kind == other.kind == "served"
 
 
 class EvaluationSpec(Record):
-    """What is measured, on what, and how.
+    """The specification of an evaluation.
 
     Attributes:
         episodes: The limit per split (None: all tasks).
         seed: Of the repetition; see `distrl.evaluator.evaluator.reseed`.
         env, agent, rewards: The sections `env`, `agent` and `worker.rewards` (but its `source`).
-        tasks: Their `tasks_digest`; "" where an older version wrote it.
+        tasks: The `tasks_digest` of the tasks.
     """
 
     suite: str
@@ -114,16 +110,16 @@ class EvaluationSpec(Record):
 
 
 class SplitResult(Record):
-    """The numbers of one split. Tasks that only ever faulted are listed apart and counted nowhere.
+    """The numbers of one split. Tasks that faulted in every try are listed separately and not counted.
 
     Attributes:
         overall, templates: Over all episodes that count, of all repetitions.
-        levels: The same by level of difficulty, where tasks have a parameter `level`.
-        faulted: The last episode of each task that only ever faulted.
+        levels: The same by level of difficulty, if tasks have a parameter `level`.
+        faulted: The last episode of each task that faulted in every try.
         num_retries: Faulted episodes whose task was tried again.
-        num_unjudged: Episodes that nobody could judge; they count nowhere either.
-        spent: On a model behind an endpoint, over all tries: also the faulted ones.
-        repeats: The success rate of each repetition, where there are several.
+        num_unjudged: Episodes without a verdict; they are not counted either.
+        spent: The cost of a model behind an endpoint, over all tries, also faulted ones.
+        repeats: The success rate of each repetition, if there are several.
     """
 
     overall: Summary
@@ -144,7 +140,7 @@ class Evaluation(Record):
         splits: The numbers of each split, in the order asked for.
         weight_versions: The oldest and the newest weight version that acted; (-1, -1) without a policy.
         started_at, duration_s: Unix time and seconds of the last session (a resumed evaluation has several).
-        seeds: Of its repetitions, if it has any.
+        seeds: The repetitions' seeds, if it has any.
     """
 
     spec: EvaluationSpec
@@ -168,11 +164,11 @@ class LoadedEvaluation:
         self.episodes = episodes
 
     def directory_of(self, seed: int) -> Path:
-        """Where the repetition with this seed is; the evaluation's own directory where it has none."""
+        """The directory of the repetition with this seed; the evaluation's own if it has none."""
         return self.directory / f"seed-{seed}" if self.evaluation.seeds else self.directory
 
     def open_store(self, seed: int = 0) -> TrajectoryStore:
-        """The trajectories of a repetition. The caller closes it."""
+        """The store of a repetition. The caller closes it."""
         return TrajectoryStore(self.directory_of(seed) / STORE_FILE)
 
 
@@ -180,27 +176,27 @@ def check_output(path: Path, spec: EvaluationSpec, resume: bool) -> None:
     """Checks that an evaluation may write to `path`. Changes nothing.
 
     Raises:
-        RunDirectoryError: If `path` holds something and `resume` is off, or holds another evaluation.
+        RunDirectoryError: `path` holds something and `resume` is off, or holds another evaluation.
     """
     if is_free(path, resume, LOCK_FILE):
         return
     if not (path / SPEC_FILE).is_file():
         raise RunDirectoryError(
-            f"{path} holds no evaluation to resume ({SPEC_FILE} is missing).",
+            f"{path} contains no evaluation to resume ({SPEC_FILE} is missing).",
             "Name another directory with --output.",
         )
     _check_same(read_spec(path), spec, path)
 
 
 class EvaluationDirectory:
-    """The directory of an evaluation under way, which no other process writes. Used by one thread."""
+    """The directory of a running evaluation, locked against other processes. Used by one thread at a time."""
 
     def __init__(self, path: Path, spec: EvaluationSpec, resume: bool = False) -> None:
-        """Starts an evaluation in `path`, or goes on with the one that is there.
+        """Starts an evaluation in `path`, or continues the one there.
 
         Raises:
-            RunDirectoryError: If `path` holds something and `resume` is off, or holds another evaluation, or
-                another process measures into it.
+            RunDirectoryError: `path` holds something and `resume` is off, or holds another evaluation, or
+                another process uses it.
         """
         self.path = path
         check_output(path, spec, resume)
@@ -229,10 +225,10 @@ class EvaluationDirectory:
         return any(e.task_id == task.id and e.fault is Fault.NONE for e in self.episodes)
 
     def add(self, result: EpisodeResult, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
-        """Keeps an episode: first the trajectory (durably), then its line.
+        """Stores an episode: first the trajectory (durably), then its line.
 
         Raises:
-            StoreError: The trajectory cannot be kept.
+            StoreError: The trajectory cannot be stored.
             RunDirectoryError: The disk is too full for its line.
         """
         self.store.add(trajectory, images)
@@ -246,12 +242,12 @@ class EvaluationDirectory:
         write_atomically(self.path / RESULTS_FILE, evaluation.model_dump_json(indent=2))
 
     def discard(self) -> None:
-        """As `close`; what was begun here and holds no episode is removed, so that it can be begun anew."""
+        """As `close`; a new evaluation without an episode is removed, so that it can be started again."""
         self._is_void = self._is_new and self.store.count() == 0
         self.close()
 
     def close(self) -> None:
-        """Closes the files and gives the directory free. May be called twice."""
+        """Closes the files and unlocks the directory. It may be called twice."""
         self._held.close()
 
 
@@ -266,10 +262,9 @@ def episode_result(
     """The line of `episodes.jsonl` for a judged trajectory.
 
     Args:
-        trajectory: The episode, and what was said of it:
-        verdict: by the judge.
-        attempt, seed, digest: Which try of the task, of which repetition, and the `task_digest`.
-        spent: On a model behind an endpoint.
+        trajectory, verdict: The episode and its verdict.
+        attempt, seed, digest: The number of the try, the repetition's seed, and the `task_digest`.
+        spent: The cost of a model behind an endpoint.
     """
     spent = spent or Spent()
     versions = [
@@ -319,7 +314,7 @@ def _level(task: Task) -> int | None:
 
 
 def last_per_task(episodes: Iterable[EpisodeResult]) -> list[EpisodeResult]:
-    """One episode per task and repetition: the last that counts, else the last fault."""
+    """One episode per task and repetition: the last without a fault, else the last fault."""
     best: dict[tuple[str, int], EpisodeResult] = {}
     for episode in episodes:
         key = episode.task_id, episode.seed
@@ -360,11 +355,11 @@ def load_evaluation(directory: Path) -> LoadedEvaluation:
     """Reads a complete evaluation.
 
     Raises:
-        RunDirectoryError: If `directory` holds none.
+        RunDirectoryError: `directory` contains none.
     """
     if not (directory / RESULTS_FILE).is_file():
         raise RunDirectoryError(
-            f"{directory} holds no complete evaluation ({RESULTS_FILE} is missing).",
+            f"{directory} contains no complete evaluation ({RESULTS_FILE} is missing).",
             "Pass a directory that `distrl evaluate` wrote.",
         )
     evaluation = _read_model(directory / RESULTS_FILE, Evaluation)
@@ -374,19 +369,19 @@ def load_evaluation(directory: Path) -> LoadedEvaluation:
 
 
 def read_spec(directory: Path) -> EvaluationSpec:
-    """What the evaluation in `directory` measures.
+    """The specification of the evaluation in `directory`.
 
     Raises:
-        RunDirectoryError: If its file is damaged.
+        RunDirectoryError: Its file is damaged.
     """
     return _read_model(directory / SPEC_FILE, EvaluationSpec)
 
 
 def read_episodes(file: Path) -> list[EpisodeResult]:
-    """The episodes of `episodes.jsonl`; a last line that a crash tore off is left out.
+    """The episodes of `episodes.jsonl`; a last line that a crash cut off is left out.
 
     Raises:
-        RunDirectoryError: If another line is damaged.
+        RunDirectoryError: Another line is damaged.
     """
     return read_records(file, EpisodeResult, "Evaluate again.")
 
@@ -409,30 +404,25 @@ def _check_same(found: EvaluationSpec, asked: EvaluationSpec, path: Path) -> Non
             raise RunDirectoryError(
                 f"{path} holds another evaluation: its {key} is {json.dumps(theirs[key])}, "
                 f"not {json.dumps(value)}.",
-                "Ask for the same again, or name another directory with --output.",
+                "Use the same settings, or choose another directory with --output.",
             )
-    if not may_be_same(found.tasks, asked.tasks):
+    if found.tasks != asked.tasks:
         raise RunDirectoryError(
-            f"{path} holds another evaluation: the tasks of {asked.suite} were others then, or had other "
-            "goals, parameters, seeds or step limits.",
+            f"{path} holds another evaluation: the tasks of {asked.suite}, or their goals, parameters, seeds "
+            "or step limits, have changed since.",
             "Restore them, or name another directory with --output.",
         )
 
 
 def task_digest(task: Task) -> str:
-    """What a result depends on of `task`: its id, goal, parameters, seed and step limit; 16 hex digits."""
-    told = task.model_dump(mode="json", include={"id", "goal", "params", "seed", "max_steps"})
-    return _digest(json.dumps(told, sort_keys=True))
+    """A digest of the fields that a result depends on, 16 hex digits: id, goal, params, seed, max_steps."""
+    fields = task.model_dump(mode="json", include={"id", "goal", "params", "seed", "max_steps"})
+    return _digest(json.dumps(fields, sort_keys=True))
 
 
 def tasks_digest(tasks: Iterable[Task]) -> str:
-    """The digest of all `tasks`, in whatever order."""
+    """The digest of all `tasks`, independent of their order."""
     return _digest("".join(sorted(task_digest(task) for task in tasks)))
-
-
-def may_be_same(first: str, second: str) -> bool:
-    """Whether two digests do not tell apart what they are of. Results of older versions have none: ""."""
-    return not first or not second or first == second
 
 
 def _digest(text: str) -> str:

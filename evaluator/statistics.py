@@ -1,4 +1,4 @@
-"""Numbers of evaluations: success rates with 95% intervals, steps, invalid actions; means over runs."""
+"""Numbers of evaluations: success rates with 95% intervals, steps, invalid actions, means over runs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Interval(Record):
 
 
 class EpisodeResult(Record):
-    """What the numbers need of one episode: one line of `episodes.jsonl`.
+    """The numbers of one episode: one line of `episodes.jsonl`.
 
     Attributes:
         task_id, template, split: The task instance.
-        goal: What the agent was told to do; "" if an older version wrote the line.
-        trajectory_id: Where the whole episode is in the store.
+        goal: The instruction.
+        trajectory_id: The episode in the store.
         attempt: 0 for the first try; faulted episodes are tried again.
         success: The judge's verdict.
         score: The judge's score in [0, 1].
@@ -37,16 +37,16 @@ class EpisodeResult(Record):
         num_steps, num_invalid, num_repeats: Steps, invalid actions, actions repeated on an unchanged screen.
         reward: The undiscounted sum of step rewards.
         duration_s: Seconds.
-        oldest_version, newest_version: Weight versions that sampled a token; -1 when no policy acted.
-        seed: Of the repetition that it belongs to; see `distrl.evaluator.measure`.
-        digest: The `task_digest` of the task as it was measured; "" if an older version wrote the line.
+        oldest_version, newest_version: Weight versions that sampled tokens; -1 without a policy.
+        seed: The repetition's; see `distrl.evaluator.evaluator.reseed`.
+        digest: The `task_digest` of the task as it was measured.
         level: The task's parameter `level`, its difficulty; None in suites without levels.
-        mode: Why it failed; None if it did not, or if an older version wrote the line.
+        mode: Why it failed; None if it did not.
         expert_steps: Steps that the scripted expert takes; None if unknown.
-        tokens_in, tokens_out: Prompt tokens that the policy read, and tokens that it sampled; of a model
-            behind an endpoint as that counted them, over all of `calls`.
-        calls, cost: Requests to such an endpoint, with those that failed, and what they cost by its prices.
-        think_s, device_s: Seconds that the agent took to decide, and the device to act and to be looked at.
+        tokens_in, tokens_out: Prompt tokens that the policy read, and tokens that it sampled; for a model
+            behind an endpoint as counted by the endpoint, over all `calls`.
+        calls, cost: Requests to such an endpoint, also failed ones, and their cost at the configured prices.
+        think_s, device_s: Seconds for deciding, and for the device to act and show its screen.
     """
 
     task_id: str
@@ -81,7 +81,7 @@ class EpisodeResult(Record):
 
     @property
     def spent(self) -> Spent:
-        """What was spent on a model behind an endpoint."""
+        """The cost of a model behind an endpoint."""
         if not self.calls:
             return Spent()
         return Spent(
@@ -90,7 +90,7 @@ class EpisodeResult(Record):
 
     @property
     def is_judged(self) -> bool:
-        """Whether anybody could say if it was a success. An environment without a score leaves it open."""
+        """Whether there is a verdict. An environment without a score gives none."""
         return self.success or self.outcome is not Outcome.UNJUDGED
 
     @property
@@ -102,8 +102,7 @@ class EpisodeResult(Record):
 class Repeats(Record):
     """A success rate over repetitions: one for each seed, their mean, and their sample standard deviation.
 
-    `interval` is the 95% t-interval of the mean, cut to [0, 1]; it and `sd` are unknown for a single
-    repetition.
+    `interval` is the 95% t-interval of the mean, clipped to [0, 1]. It and `sd` are None for one repetition.
     """
 
     seeds: tuple[int, ...]
@@ -119,21 +118,21 @@ class Summary(Record):
     Attributes:
         episodes, successes: Counts n and k.
         success_rate: k / n; 0 when n = 0.
-        interval: Wilson's 95% interval of the success rate. Over several repetitions it is that of as many
-            trials as they are worth (`effective_trials`): a repetition tells less than a new task.
-        mean_score: Mean of the judge's scores (differs from the rate where a judge gives partial credit).
+        interval: Wilson's 95% interval of the success rate; over several repetitions with `effective_trials`,
+            because a repetition is less informative than a new task.
+        mean_score: Mean of the judge's scores (differs from the rate if a judge gives partial credit).
         mean_steps: Steps per episode.
         invalid_rate: Invalid actions / all actions.
-        repeat_rate: Actions that repeat the one before on an unchanged screen / all actions.
+        repeat_rate: Actions that repeat the previous one on an unchanged screen / all actions.
         mean_reward: Mean undiscounted return.
         mean_duration_s: Seconds per episode.
-        outcomes: How many episodes ended in which way.
-        modes: How many failures there are of each mode.
-        step_ratio: Steps of the agent / steps of the expert, over solved tasks where both are known; None if
-            there are none. 1 is as short as the expert's way.
-        mean_tokens_in, mean_tokens_out: Prompt tokens and sampled tokens of an episode.
-        mean_cost: Of an episode of a model behind an endpoint; 0 without prices.
-        mean_think_s, mean_device_s: Seconds of an episode that went into deciding, and into the device.
+        outcomes: Episodes by outcome.
+        modes: Failures by mode.
+        step_ratio: Steps of the agent / steps of the expert, over solved tasks where both are known; None
+            without any. 1 is as short as the expert.
+        mean_tokens_in, mean_tokens_out: Prompt tokens and sampled tokens per episode.
+        mean_cost: Per episode of a model behind an endpoint; 0 without prices.
+        mean_think_s, mean_device_s: Seconds per episode for deciding, and for the device.
     """
 
     episodes: int
@@ -193,9 +192,9 @@ def wilson(successes: float, trials: float, z: float = Z_95) -> Interval:
 
 
 def wilson_by_task(tasks: Iterable[Collection[float]]) -> Interval:
-    """Wilson's 95% interval of the share of 1s among trials of which several may be of one task.
+    """Wilson's 95% interval of the share of 1s among trials, several of which may be of one task.
 
-    It is that of as many trials as they are worth, `effective_trials`.
+    The number of trials is `effective_trials`.
 
     Args:
         tasks: The trials of each task, 0 or 1; none is empty.
@@ -214,7 +213,7 @@ def newcombe(before: Summary, after: Summary) -> Interval:
         low  = (p₂ - p₁) - sqrt((p₂ - l₂)² + (u₁ - p₁)²)
         high = (p₂ - p₁) + sqrt((u₂ - p₂)² + (p₁ - l₁)²)
 
-    Both policies usually try the same tasks, which makes this interval wider than it needs to be.
+    Both policies usually try the same tasks, so this interval is wider than necessary.
     """
     p1, p2, i1, i2 = before.success_rate, after.success_rate, before.interval, after.interval
     gain = p2 - p1
@@ -264,7 +263,7 @@ def _t_inside(t: float, freedom: int) -> float:
 def t_interval(values: Sequence[float]) -> Interval | None:
     """The 95% interval of the mean of independent values, such as one per seed: mean ± t s / √n.
 
-    It supposes nearly normal values; for a handful of seeds there is nothing better. None for fewer than two.
+    It assumes nearly normal values. None for fewer than two.
     """
     n = len(values)
     if n < 2:
@@ -276,12 +275,12 @@ def t_interval(values: Sequence[float]) -> Interval | None:
 
 
 def count_invalid(steps: Sequence[TimeStep]) -> int:
-    """How many actions could not be understood."""
+    """The number of invalid actions."""
     return sum(step.action.kind == ActionKind.INVALID.value for step in steps)
 
 
 def count_repeats(steps: Sequence[TimeStep]) -> int:
-    """How many actions repeat what was just done on the very same screen.
+    """The number of actions that repeat the previous one on the same screen.
 
     Σ_t 1[n_t > 0], where n_t is the run length that the repetition penalty −κ·n_t uses
     (`distrl.workers.rewards.count_repeats`). Invalid actions are counted by `count_invalid`, not here.
@@ -294,7 +293,7 @@ def count_repeats(steps: Sequence[TimeStep]) -> int:
 
 
 def summarise(episodes: Iterable[EpisodeResult]) -> Summary:
-    """The numbers over `episodes`; those that faulted, and those that nobody judged, count for nothing."""
+    """The numbers over `episodes`, without faulted and unjudged ones."""
     counted = [episode for episode in episodes if episode.counts]
     n = len(counted)
     successes = sum(episode.success for episode in counted)
@@ -347,7 +346,7 @@ def by_level(episodes: Iterable[EpisodeResult]) -> dict[str, Summary]:
 
 
 def over_repeats(counted: Sequence[EpisodeResult]) -> Repeats | None:
-    """The success rates of repetitions; None where there is only one."""
+    """The success rates of repetitions; None if there is only one."""
     seeds = sorted({episode.seed for episode in counted})
     if len(seeds) < 2:
         return None
@@ -362,7 +361,7 @@ def over_repeats(counted: Sequence[EpisodeResult]) -> Repeats | None:
 
 
 def _within(interval: Interval | None) -> Interval | None:
-    """The part of an interval that a rate can be in."""
+    """An interval clipped to [0, 1]."""
     if interval is None:
         return None
     return Interval(low=max(0.0, interval.low), high=min(1.0, interval.high))
@@ -373,7 +372,9 @@ def _ratio(part: float, whole: int) -> float:
 
 
 def effective_trials(tasks: Iterable[Collection[float]]) -> float:
-    """As many independent trials would tell as much of the mean (Rao & Scott 1992, Biometrics 48: 577).
+    """The number of independent trials with the same information (Rao & Scott 1992, Biometrics 48: 577).
+
+    Repeated trials of one task are not independent.
 
     With x_ij the trials of task i, n_i of them, S_i = Σ_j x_ij, n = Σ n_i and x̄ = Σ S_i / n, over m tasks:
 
@@ -381,8 +382,8 @@ def effective_trials(tasks: Iterable[Collection[float]]) -> float:
         v_trials = Σ_ij (x_ij − x̄)² / n²                      the same if all trials were independent
         trials   = n · v_trials / v_tasks, but at least m and at most n
 
-    Counts times trials / n are then what an interval for independent trials takes. m, "each task once", where
-    the trials of a task are all alike, and where nothing varies, so that nothing can be estimated.
+    An interval for independent trials then takes the counts times trials / n. The result is m if the trials
+    of each task are all equal, and if nothing varies, so that nothing can be estimated.
 
     Args:
         tasks: The values of each task's trials: 0 or 1, or differences of such; none is empty.

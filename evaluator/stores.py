@@ -90,35 +90,21 @@ class StoredEpisodes:
             store.close()
 
 
-def find_in(stores: Sequence[TrajectoryStore], trajectory_id: str) -> tuple[TrajectoryStore, Trajectory]:
-    """The trajectory whose id is, or begins with, `trajectory_id`, and the store that has it.
+def find_in(stores: Sequence[TrajectoryStore], prefix: str) -> tuple[TrajectoryStore, Trajectory]:
+    """The trajectory whose id is, or begins with, `prefix`, and its store.
 
     Raises:
         StoreError: There is none, or several.
     """
-    having = [
-        store for store in stores if trajectory_id and any(i.startswith(trajectory_id) for i in store.ids())
-    ]
-    if len(having) > 1:
-        raise StoreError(f"Several trajectories begin with {trajectory_id!r}.", "Give more of the id.")
-    store = having[0] if having else stores[0]
-    return store, find_trajectory(store, trajectory_id)
-
-
-def find_trajectory(store: TrajectoryStore, trajectory_id: str) -> Trajectory:
-    """The trajectory whose id is, or begins with, `trajectory_id`.
-
-    Raises:
-        StoreError: There is none, or several.
-    """
-    matches = [known for known in store.ids() if known.startswith(trajectory_id)] if trajectory_id else []
-    if len(matches) == 1 or trajectory_id in matches:
-        return store.get(trajectory_id if trajectory_id in matches else matches[0])
+    found = [(store, name) for store in stores for name in store.ids() if prefix and name.startswith(prefix)]
+    exact = [(store, name) for store, name in found if name == prefix]
+    matches = exact or found
     if not matches:
-        raise StoreError(
-            f"{store.path} has no trajectory {trajectory_id!r}.", "List them without --trajectory."
-        )
-    raise StoreError(f"{len(matches)} trajectories begin with {trajectory_id!r}.", "Give more of the id.")
+        raise StoreError(f"{stores[0].path} has no trajectory {prefix!r}.", "List them without --trajectory.")
+    if len(matches) > 1:
+        raise StoreError(f"{len(matches)} trajectories begin with {prefix!r}.", "Give more of the id.")
+    store, name = matches[0]
+    return store, store.get(name)
 
 
 def ending(episode: Trajectory | EpisodeResult) -> str:

@@ -178,12 +178,11 @@ class ModeRow:
 
 @dataclass(frozen=True)
 class ModeBar:
-    """An evaluation's failures; `unknown` counts those that an older version did not classify."""
+    """An evaluation's failures."""
 
     label: str
     episodes: int
     failures: int
-    unknown: int
     cells: tuple[ModeCell, ...]
 
 
@@ -224,7 +223,6 @@ def failure_data(tables: Sequence[ModeTable]) -> dict[str, Any]:
             bar.label: {
                 "episodes": bar.episodes,
                 "failures": bar.failures,
-                "unknown": bar.unknown,
                 "modes": {cell.mode.value: cell.count for cell in bar.cells},
             }
             for bar in table.bars
@@ -241,8 +239,7 @@ def _bar(label: str, episodes: Sequence[EpisodeResult], anchors: Mapping[str, st
         links = tuple(anchors[one] for one in found if one in anchors)[:MAX_LINKS]
         share = len(found) / len(episodes) if episodes else 0.0
         cells.append(ModeCell(label, mode, len(found), share, links))
-    unknown = sum(episode.mode is None for episode in failed)
-    return ModeBar(label, len(episodes), len(failed), unknown, tuple(cells))
+    return ModeBar(label, len(episodes), len(failed), tuple(cells))
 
 
 def _rows(bars: Sequence[ModeBar]) -> tuple[ModeRow, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from distrl.core.types import Task, Verdict
-from distrl.evaluator.agreement import AgreementReport, Judged, agreement, compare, disagreements, lines
+from distrl.evaluator.agreement import Judged, agreement, compare, disagreements, lines
 from distrl.evaluator.report.viewer import write_agreement_page
 from distrl.evaluator.statistics import wilson
 
@@ -171,12 +171,6 @@ def test_the_judges_rate_takes_the_trials_of_a_task_for_what_they_are_worth() ->
     assert three is not None
     assert (three.successes, three.episodes) == (9, 27)
     assert three.interval == one.interval == wilson(3, 9)
-
-
-def test_a_report_without_the_judges_rate_can_be_read() -> None:
-    report = compare([judged(True, 1.0)], "j", "here", [])
-    older = report.model_dump_json(exclude={"solved", "solved_templates", "num_failed"})
-    assert AgreementReport.model_validate_json(older) == compare([judged(True, 1.0)], "j", "here")
 
 
 def test_the_surest_errors_come_first() -> None:

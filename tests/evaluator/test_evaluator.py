@@ -265,7 +265,7 @@ def test_edited_tasks_are_neither_gone_on_with_nor_compared(tmp_path: Path) -> N
     config = counting_config(write_suite(tmp_path, [{"taps": 1}, {"taps": 2}]))
     measure(config, expert, tmp_path / "before", progress=Quiet())
     write_suite(tmp_path, [{"taps": 1}, {"taps": 3}])
-    with pytest.raises(RunDirectoryError, match=r"the tasks of .*counting\.jsonl were others then"):
+    with pytest.raises(RunDirectoryError, match=r"the tasks of .*counting\.jsonl, .* have changed since"):
         measure(config, expert, tmp_path / "before", resume=True, progress=Quiet())
     measure(config, expert, tmp_path / "after", progress=Quiet())
     loaded = {name: load_evaluation(tmp_path / name) for name in ("before", "after")}

@@ -95,13 +95,13 @@ def test_pairs_are_tasks_that_both_measured() -> None:
 
 
 def test_tasks_that_changed_in_between_are_left_out() -> None:
-    before, after = ([result(i, success) for i in range(4)] for success in (False, True))
-    for number, (old, new) in enumerate([("x", "x"), ("x", "y"), ("", "y"), ("x", "")]):
+    before, after = ([result(i, success) for i in range(2)] for success in (False, True))
+    for number, (old, new) in enumerate([("x", "x"), ("x", "y")]):
         before[number] = before[number].model_copy(update={"digest": old})
         after[number] = after[number].model_copy(update={"digest": new})
     paired = compare_pairs(before, after)
     assert paired is not None
-    assert (paired.n, paired.gained, paired.unpaired) == (3, 3, 1)
+    assert (paired.n, paired.gained, paired.unpaired) == (1, 1, 1)
     assert compare_pairs(before[1:2], after[1:2]) is None
 
 

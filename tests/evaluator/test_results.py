@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from distrl.evaluator.results import (
     episode_result,
     last_per_task,
     load_evaluation,
-    may_be_same,
     read_episodes,
     read_spec,
     split_result,
@@ -135,21 +133,8 @@ def test_resuming_another_evaluation_says_what_differs(tmp_path: Path) -> None:
 
 def test_an_evaluation_of_other_tasks_is_not_gone_on_with(tmp_path: Path) -> None:
     EvaluationDirectory(tmp_path / "e", SPEC.model_copy(update={"tasks": "ab"})).close()
-    with pytest.raises(RunDirectoryError, match="the tasks of fake were others then"):
+    with pytest.raises(RunDirectoryError, match=r"the tasks of fake, .* have changed since"):
         EvaluationDirectory(tmp_path / "e", SPEC.model_copy(update={"tasks": "cd"}), resume=True)
-
-
-def test_results_from_before_digests_are_gone_on_with(tmp_path: Path) -> None:
-    directory = EvaluationDirectory(tmp_path / "e", SPEC)
-    add(directory, 0)
-    directory.close()
-    for name in (SPEC_FILE, EPISODES_FILE):  # each has one record
-        file = tmp_path / "e" / name
-        record = json.loads(file.read_text())
-        file.write_text(json.dumps({k: v for k, v in record.items() if k not in ("tasks", "digest")}) + "\n")
-    resumed = EvaluationDirectory(tmp_path / "e", SPEC.model_copy(update={"tasks": "cd"}), resume=True)
-    assert resumed.is_done(make_task(0))
-    resumed.close()
 
 
 def test_servers_may_move_between_sessions(tmp_path: Path) -> None:
@@ -219,14 +204,13 @@ def test_an_evaluation_moves_with_its_run(tmp_path: Path) -> None:
     run = tmp_path / "old"
     (run / "checkpoints" / "step_0").mkdir(parents=True)
     whole = Subject(kind="checkpoint", name=str(run / "checkpoints" / "step_0"))
-    for recorded in (whole.seen_from(run / "evaluations" / "step_0"), whole):  # and as older versions did
-        there = tmp_path / "new" / "checkpoints" / "step_0"
-        there.mkdir(parents=True, exist_ok=True)
-        output = tmp_path / "new" / "evaluations" / "step_0"
-        asked = Subject(kind="checkpoint", name=str(there)).seen_from(output)
-        assert recorded.may_be(asked)
-        other = Subject(kind="checkpoint", name=str(there.with_name("step_9"))).seen_from(output)
-        assert not recorded.may_be(other)
+    recorded = whole.seen_from(run / "evaluations" / "step_0")
+    there = tmp_path / "new" / "checkpoints" / "step_0"
+    there.mkdir(parents=True)
+    output = tmp_path / "new" / "evaluations" / "step_0"
+    assert recorded.may_be(Subject(kind="checkpoint", name=str(there)).seen_from(output))
+    other = Subject(kind="checkpoint", name=str(there.with_name("step_9"))).seen_from(output)
+    assert not recorded.may_be(other)
     elsewhere = tmp_path / "elsewhere"
     assert whole.seen_from(elsewhere) == whole
 
@@ -248,10 +232,3 @@ def test_order_does_not_matter() -> None:
     assert tasks_digest([TASK, other]) == tasks_digest([other, TASK])
     turned = TASK.model_copy(update={"params": {"b": [1, 2], "a": 1}, "template": "another"})
     assert task_digest(turned) == task_digest(TASK)
-
-
-def test_results_without_digests_may_be_of_anything() -> None:
-    assert may_be_same("", "x")
-    assert may_be_same("x", "")
-    assert may_be_same("x", "x")
-    assert not may_be_same("x", "y")

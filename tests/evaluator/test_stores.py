@@ -21,7 +21,6 @@ from distrl.evaluator.stores import (
     find_episodes,
     find_in,
     find_token_names,
-    find_trajectory,
     open_store,
     open_stores,
 )
@@ -102,14 +101,14 @@ def test_the_stores_of_repetitions_are_one(tmp_path: Path) -> None:
 
 
 def test_a_prefix_finds_one_trajectory(store: TrajectoryStore) -> None:
-    assert find_trajectory(store, "3").id == "3abc"
-    assert find_trajectory(store, "3abc").id == "3abc"
+    assert find_in([store], "3")[1].id == "3abc"
+    assert find_in([store], "3abc")[1].id == "3abc"
     for wrong in ("9", ""):
         with pytest.raises(StoreError, match="has no trajectory"):
-            find_trajectory(store, wrong)
+            find_in([store], wrong)
     store.add(make_episode()[0].model_copy(update={"id": "3abd"}), make_episode()[1])
     with pytest.raises(StoreError, match="2 trajectories begin"):
-        find_trajectory(store, "3ab")
+        find_in([store], "3ab")
 
 
 def test_token_names_of_a_hub_tokenizer(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import builtins
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,13 +15,18 @@ from typing import Any
 
 import pytest
 from episode_factory import make_episode, make_task
+from many_episodes import write_evaluation
 
 from distrl.configs.schema import Config
 from distrl.core.errors import MissingDependency, RunDirectoryError
 from distrl.core.rundir import RunDir
-from distrl.core.types import Fault
+from distrl.core.types import Fault, Verdict
+from distrl.evaluator.agreement import Judged, compare
 from distrl.evaluator.judges.ground_truth import GroundTruthJudge
 from distrl.evaluator.report import write_report, write_run_report, write_trajectory_page
+from distrl.evaluator.report.metrics import RunMetrics
+from distrl.evaluator.report.run import run_facts
+from distrl.evaluator.report.viewer import write_agreement_page
 from distrl.evaluator.results import (
     Evaluation,
     EvaluationDirectory,
@@ -29,6 +35,7 @@ from distrl.evaluator.results import (
     episode_result,
     split_result,
 )
+from distrl.workers.envs.chromium import BROWSER_NAMES, DRIVER_NAMES, Chromium
 
 EVIL = '<script>alert("x")</script><img src=http://example.org/x>'
 
@@ -324,3 +331,93 @@ def test_a_trajectory_without_its_screenshots_still_shows(tmp_path: Path) -> Non
     text = words(Page((tmp_path / "t.html").read_text()))
     assert "screenshot not stored" in text
     assert "inference fault" in text
+
+
+def test_actions_a_second_are_the_mean_over_the_time_of_training() -> None:
+    measured = [  # time, updates, rate; until 20 s workers demonstrate, then they wait
+        (0.0, 0.0, 500.0),
+        (20.0, 0.0, 0.0),
+        (30.0, 1.0, 10.0),
+        (60.0, 9.0, 30.0),
+    ]
+    rows = [
+        {"time": t, "step": step, "workers/actions_per_s": rate, "inference/batch_size": 2.0 + rate / 10}
+        for t, step, rate in measured
+    ]
+    rows.insert(3, {"time": 40.0, "step": 4.0})  # of an update, without this number
+    fact = next(fact for fact in run_facts({}, RunMetrics(rows)) if fact.key == "actions_per_s")
+    assert (fact.number, fact.value, fact.note) == (25.0, "25.0", "per second, in batches of 4.5")
+
+
+def test_what_was_not_measured_has_no_tile() -> None:
+    keys = [fact.key for fact in run_facts({}, RunMetrics([{"step": 1.0, "time": 0.0, "episodes": 4.0}]))]
+    assert "actions_per_s" not in keys
+    assert "episodes" in keys
+
+
+def test_what_a_judge_took_is_a_tile() -> None:
+    said = {"judged": 40.0, "unjudged": 2.0, "calls": 55.0, "input_tokens": 5e4, "output_tokens": 900.0}
+    row = {"step": 1.0, "time": 0.0, **{f"judge/{name}": number for name, number in said.items()}}
+    facts = {fact.key: fact for fact in run_facts({}, RunMetrics([{**row, "judge/cost": 0.0}]))}
+    assert (facts["judged"].value, facts["judged"].note) == ("40", "episodes, and 2 unjudged")
+    assert facts["judge_cost"].value == "50,900 tokens"
+    assert facts["judge_cost"].note == "55 calls, 50,000 + 900 tokens"
+    facts = {fact.key: fact for fact in run_facts({}, RunMetrics([{**row, "judge/cost": 1.5}]))}
+    assert (facts["judge_cost"].number, facts["judge_cost"].value) == (1.5, "1.5")
+    assert facts["judge_cost"].note.endswith(", cost 1.5")
+    nobody = dict.fromkeys(row, 0.0)
+    assert run_facts({}, RunMetrics([nobody]))[0].key == "duration_s"
+    assert not any(fact.key.startswith("judge") for fact in run_facts({}, RunMetrics([nobody])))
+
+
+HAVE_BROWSER = any(map(shutil.which, BROWSER_NAMES)) and any(map(shutil.which, DRIVER_NAMES))
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.needs("jinja2"),
+    pytest.mark.skipif(not HAVE_BROWSER, reason="needs Chromium and chromedriver"),
+]
+
+
+def cut(page: Path, size: tuple[int, int], selector: str) -> list[int]:
+    """By how many pixels each table that is selected is wider than what shows it."""
+    browser = Chromium(size)
+    try:
+        browser.open(page.as_uri())
+        script = """
+            const boxes = [...document.querySelectorAll(arguments[0])];
+            return boxes.map(box => box.scrollWidth - box.clientWidth);
+        """
+        assert browser.run("return window.innerWidth") == size[0]
+        found: list[int] = browser.run(script, selector)
+    finally:
+        browser.close()
+    assert found, f"{page} has no {selector}"
+    return found
+
+
+def test_failure_modes_fit_a_narrow_window(tmp_path: Path) -> None:
+    results = {
+        "step_400 (baseline)": write_evaluation(tmp_path / "before", 60, 0.3),
+        "after training": write_evaluation(tmp_path / "after", 60, 0.5, seed=1),
+    }
+    page = write_report(tmp_path, "narrow", results)
+    assert cut(page, (420, 900), ".modes .scroll") == [0]
+
+
+def test_a_judge_that_says_one_thing_fits_the_page(tmp_path: Path) -> None:
+    said = [
+        Judged(
+            trajectory_id=f"{number}",
+            task_id=f"{number}",
+            template="webshop3_checkout",
+            split="test",
+            goal="Go",
+            truth=True,
+            verdict=Verdict(success=True, score=1.0, reason="It says.", judge="j"),
+        )
+        for number in range(4)
+    ]
+    page = tmp_path / "page.html"
+    write_agreement_page(page, compare(said, "j", "here", []), said, iter(()))
+    assert "and the judge calls every episode" in page.read_text()
+    assert cut(page, (1200, 900), ".scroll") == [0, 0]

@@ -1,17 +1,69 @@
-"""Failure modes on the page: counted by split and evaluation, with examples; the limit of the viewer."""
+"""Which episodes are shown: what was learned first, failures too, all templates in turn."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from episode_factory import make_episode, make_task
 from many_episodes import write_evaluation
 
-from distrl.core.types import Outcome
+from distrl.core.types import Fault, Outcome
 from distrl.evaluator.failure_modes import FailureMode
+from distrl.evaluator.judges.ground_truth import GroundTruthJudge
 from distrl.evaluator.report.compare import choose_examples, choose_failures, failure_data, failure_tables
 from distrl.evaluator.report.viewer import build_viewer
-from distrl.evaluator.results import LoadedEvaluation, load_evaluation, split_result
+from distrl.evaluator.results import LoadedEvaluation, episode_result, load_evaluation, split_result
+from distrl.evaluator.statistics import EpisodeResult
+
+
+def result(number: int, success: bool, template: str = "a", fault: Fault = Fault.NONE) -> EpisodeResult:
+    trajectory, _ = make_episode(make_task(number, template), success, fault=fault)
+    return episode_result(trajectory, GroundTruthJudge().judge(trajectory, {}), 0)
+
+
+def test_before_and_after_on_the_same_task() -> None:
+    before = [result(i, i == 9) for i in range(10)]
+    after = [result(i, i not in (7, 9)) for i in range(10)]
+    choices = choose_examples({"before": before, "after": after}, 6)
+    kinds = Counter(choice.kind for choice in choices)
+    assert kinds == {"learned": 4, "still failing": 1, "lost": 1}
+    for choice in choices:
+        assert [label for label, _ in choice.episodes] == ["before", "after"]
+        assert len({episode.task_id for _, episode in choice.episodes}) == 1
+
+
+def test_a_task_that_changed_in_between_is_not_shown_as_one() -> None:
+    before, after = (
+        result(0, success).model_copy(update={"digest": str(success)}) for success in (False, True)
+    )
+    (choice,) = choose_examples({"before": [before], "after": [after]}, 6)
+    assert (choice.kind, choice.episodes) == ("solved", (("after", after),))
+
+
+def test_templates_take_turns() -> None:
+    episodes = [result(i, True, template) for template in "abc" for i in range(5)]
+    choices = choose_examples({"after": episodes}, 3)
+    assert {choice.episodes[0][1].template for choice in choices} == {"a", "b", "c"}
+
+
+def test_one_evaluation_shows_successes_and_failures() -> None:
+    episodes = [result(i, i % 2 == 0) for i in range(12)]
+    kinds = Counter(choice.kind for choice in choose_examples({"only": episodes}, 6))
+    assert kinds == {"solved": 4, "failed": 2}
+
+
+def test_faulted_episodes_are_not_examples() -> None:
+    episodes = [result(0, False, fault=Fault.ENV), result(1, True)]
+    choices = choose_examples({"only": episodes}, 6)
+    assert [choice.episodes[0][1].task_id for choice in choices] == [make_task(1, "a").id]
+
+
+def test_nothing_to_show() -> None:
+    assert choose_examples({}, 6) == []
+    assert choose_examples({"only": []}, 6) == []
+    assert choose_examples({"only": [result(0, True)]}, 0) == []
 
 
 @pytest.fixture
@@ -27,22 +79,12 @@ def test_each_mode_is_counted_once_and_all_failures_are_there(loaded: dict[str, 
     for bar in table.bars:
         counted = [episode for episode in loaded[bar.label].episodes if episode.counts]
         failed = [episode for episode in counted if not episode.success]
-        assert (bar.episodes, bar.failures, bar.unknown) == (59, len(failed), 0)
+        assert (bar.episodes, bar.failures) == (59, len(failed))
         for cell in bar.cells:
             assert cell.count == sum(episode.mode is cell.mode for episode in failed)
             assert cell.share == cell.count / 59
     data = failure_data([table])["test"]["before"]
     assert sum(data["modes"].values()) == data["failures"]
-
-
-def test_failures_of_an_older_version_are_said_to_be_unclassified(
-    loaded: dict[str, LoadedEvaluation],
-) -> None:
-    one = loaded["after"]
-    old = [episode.model_copy(update={"mode": None}) for episode in one.episodes]
-    (table,) = failure_tables({"old": LoadedEvaluation(one.directory, one.evaluation, old)}, {})
-    (bar,) = table.bars
-    assert bar.unknown == bar.failures > 0
 
 
 def test_every_mode_of_every_evaluation_has_an_example(loaded: dict[str, LoadedEvaluation]) -> None:

@@ -186,8 +186,9 @@ class BcConfig(ObjectiveConfig):
 
 
 class CustomConfig(Section):
-    """An objective of your own: `import_path` names a class like those in `distrl.learner.algorithms`, which
-    gets `options`. Its episodes come in groups of `group_size`."""
+    """An objective of your own: `import_path` names a subclass of `distrl.learner.algorithms.base.Algorithm`,
+    and `options` are those of its own model. Its episodes come in groups of `group_size`.
+    """
 
     kind: Literal["custom"] = "custom"
     import_path: str

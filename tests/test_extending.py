@@ -20,7 +20,7 @@ def mine(tmp_path: Path) -> Path:
     folder = tmp_path / "mine"
     folder.mkdir()
     files = dict(FILE.findall(PAGE.read_text(encoding="utf-8")))
-    assert set(files) == {"my_env.py", "my_agent.py", "my_tasks.py", "mine.yaml"}
+    assert set(files) == {"my_env.py", "my_agent.py", "my_tasks.py", "my_objective.py", "mine.yaml"}
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
     return folder

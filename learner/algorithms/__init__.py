@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import ValidationError
-
 from distrl.configs.algorithms import CustomConfig
 from distrl.configs.schema import LearnerConfig
 from distrl.core.errors import ConfigError
 from distrl.core.importing import import_object
+from distrl.core.user_errors import read_fields
 from distrl.learner.algorithms.base import Algorithm
 
 ALGORITHMS = {
@@ -40,10 +39,5 @@ def build_algorithm(learner: LearnerConfig) -> Algorithm[Any]:
             f"learner.algorithm.import_path: {section.import_path} is not an objective.",
             "Name a subclass of distrl.learner.algorithms.base.Algorithm.",
         )
-    try:
-        options = objective.options.model_validate(section.options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in ("learner.algorithm.options", *first["loc"]))
-        raise ConfigError(f"`{key}`: {first['msg']}.", f"See {section.import_path}.options.") from error
+    options = read_fields(objective.options, section.options, "learner.algorithm.options")
     return objective(options, learner)

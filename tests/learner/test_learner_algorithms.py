@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import random
+import re
+import sys
+from pathlib import Path
 
 import pytest
+import yaml
 
 pytest.importorskip("torch", reason="needs torch: not installed")
 
 from learning_world import build
 
+from distrl.configs.schema import LearnerConfig
+from distrl.core.errors import ConfigError
 from distrl.core.metrics import read_metrics
-from distrl.learner.algorithms import ALGORITHMS
+from distrl.learner.algorithms import ALGORITHMS, build_algorithm
 from distrl.learner.checkpoint import restore
 
 OPTIONS = {
@@ -67,3 +73,41 @@ def test_a_run_that_gets_a_critic_at_a_restart_fits_it_before_the_policy_learns_
         assert fits == [before] * num_fits
         assert again.progress.updates == episodes / 2
         assert again.progress.critic_is_warm
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    """The objective of docs/extending.md, as a module; its section of the configuration."""
+    text = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
+    (code,) = re.findall(
+        r"^\*\*`my_objective\.py`\*\*.*?^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL
+    )
+    (section,) = re.findall(r"^```yaml\n(learner:\n.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "my_objective.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_objective", raising=False)
+    return yaml.safe_load(section)["learner"]["algorithm"]
+
+
+def test_the_objective_of_the_docs_learns(toy, tmp_path, page) -> None:
+    learner, world = build(toy, tmp_path, algorithm=page, eval_every=0)
+    assert learner.context.train_step.algorithm.config.beta == 0.5
+    learner.run()
+    assert world.over
+    rows = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "awr/weight" in row]
+    assert rows[-1]["train/success"] > rows[0]["train/success"] + 0.4
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"options": {"beta": -1.0}}, r"learner\.algorithm\.options\.beta: .*greater than 0"),
+        ({"options": {"bta": 1.0}}, r"learner\.algorithm\.options\.bta"),
+        ({"import_path": "my_objective:Options"}, "my_objective:Options is not an objective"),
+        ({"import_path": "my_objective:Missing"}, "my_objective has no Missing"),
+    ],
+)
+def test_what_is_wrong_with_an_objective_of_ones_own_is_said(page, changes, message) -> None:
+    config = LearnerConfig.model_validate({"algorithm": {**page, **changes}})
+    with pytest.raises(ConfigError, match=message):
+        build_algorithm(config)

@@ -48,11 +48,10 @@ from distrl.core.errors import DistrlError, MissingDependency, RunDirectoryError
 from distrl.core.files import write_atomically
 from distrl.core.process import Child, install_signals, stop_all
 from distrl.core.rundir import RunDir
+from distrl.evaluator.experiment_results import COLOURS, Mean, draw_mean, mean_curve, median_time
 from distrl.evaluator.report.drawing import LINE, finish, new_figure
 from distrl.evaluator.report.metrics import LEARNER_CLOCK, RunMetrics
 from distrl.evaluator.results import RESULTS_FILE
-from distrl.evaluator.sweeps.arms import Mean, mean_curve, median_time
-from distrl.evaluator.sweeps.plot import COLOURS
 
 SOLVED_S, SOLVED_STEPS = "solved/elapsed_s", "solved/env_steps"
 TRAIN_RETURN, ENV_STEPS = "train/return", "env_steps"
@@ -461,7 +460,7 @@ def _seconds(value: float | None) -> str:
 def _mean(mean: Mean | None, digits: int = 0) -> str:
     if mean is None:
         return NEVER
-    half = f" ± {(mean.interval.high - mean.interval.low) / 2:,.{digits}f}" if mean.interval else ""
+    half = "" if mean.half is None else f" ± {mean.half:,.{digits}f}"
     return f"{mean.value:,.{digits}f}{half}"
 
 
@@ -504,15 +503,7 @@ def _draw_each(axis: Any, curves: Sequence[Sequence[tuple[float, float]]], colou
 
 
 def _draw_mean(axis: Any, curves: Sequence[Sequence[tuple[float, float]]], colour: str, label: str) -> None:
-    points = mean_curve(curves)
-    if not points:
-        return
-    xs = [x for x, _ in points]
-    axis.plot(xs, [mean.value for _, mean in points], color=colour, lw=1.8, label=label)
-    bounds = [(x, mean.interval) for x, mean in points if mean.interval is not None]
-    if bounds:
-        low, high = [i.low for _, i in bounds], [i.high for _, i in bounds]
-        axis.fill_between([x for x, _ in bounds], low, high, color=colour, alpha=0.12, lw=0)
+    draw_mean(axis, mean_curve(curves), colour, label)
 
 
 SOLVED_AT = {"LunarLanderContinuous-v3": 200.0}

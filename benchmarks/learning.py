@@ -1,10 +1,10 @@
 """Which objective learns how fast in equal wall time, while waiting for devices is what takes time.
 
-`configs/sweeps/learning.yaml` by `distrl sweep`: the quickstart's tasks on simulated phones whose actions
-take log-normal time; from half of the time on, half of the tasks have another look (`tasks.drift`). Every run
-practises for the same wall time after the same warm start; runs are made one after another, so that none
-takes the cores of another. Interrupt it when you like: the same command goes on, and the numbers are always
-those of the finished seeds.
+`configs/experiments/learning.yaml` by `distrl sweep`: the quickstart's tasks on simulated phones whose
+actions take log-normal time; from half of the time on, half of the tasks have another look (`tasks.drift`).
+Every run practises for the same wall time after the same warm start; runs are made one after another, so
+that none takes the cores of another. Interrupt it at any time: the same command continues, and the numbers
+are always those of the finished seeds.
 
 Arms
     aride              A-RIDE, asynchronous
@@ -27,8 +27,7 @@ from collections.abc import Sequence
 
 import sweeping
 
-from distrl.evaluator.sweeps.plot import draw_curves
-from distrl.evaluator.sweeps.table import percent
+from distrl.evaluator.experiment_results import draw_curves, percent
 
 OURS, BASELINE = "aride", "digirl-sync"
 TARGET_TIME, TARGET_GAIN = 1 / 3, 0.20

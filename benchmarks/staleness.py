@@ -1,7 +1,7 @@
 """What it costs to act with old weights: final success by policy lag, for several objectives.
 
-`configs/sweeps/staleness.yaml` by `distrl sweep`: workers act with weights 0, 4, 16 or 64 versions behind
-the newest (`learner.policy_lag`; each update makes a version), on top of the staleness that asynchronous
+`configs/experiments/staleness.yaml` by `distrl sweep`: workers act with weights 0, 4, 16 or 64 behind
+the newest version (`learner.policy_lag`; each update makes one), on top of the staleness that asynchronous
 collection has anyway. The quickstart's tasks, the same number of episodes for all. AcceRL and AReaL claim
 that plain PPO degrades under such a lag, and that smooth or decoupled importance weights hold.
 
@@ -19,11 +19,9 @@ from pathlib import Path
 
 import sweeping
 
+from distrl.evaluator.experiment_results import COLOURS, ArmSummary, percent
 from distrl.evaluator.report.drawing import LINE, finish, new_figure
 from distrl.evaluator.statistics import Interval
-from distrl.evaluator.sweeps.arms import ArmSummary
-from distrl.evaluator.sweeps.plot import COLOURS
-from distrl.evaluator.sweeps.table import percent
 
 KEY = ",policy_lag="
 

@@ -1,7 +1,8 @@
-"""`distrl sweep`: many runs from one file, a table and a plot at the end."""
+"""`distrl sweep`: many runs from one file, with a table and a plot at the end."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,88 +11,91 @@ from distrl.cli.options import seeds_of
 from distrl.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from distrl.configs.sweep import Sweep
     from distrl.core.terminal import Console
+    from distrl.evaluator.experiment_results import ResultsFile
+    from distrl.evaluator.experiments import Sweep
 
 STOPPED, SOME_FAILED = 130, 11
-ASKED_ABOUT: dict[str, Any] = {
+TASK_KEYS: dict[str, Any] = {
     **dict.fromkeys(("tasks", "env", "devices"), True),
     "worker": {"rewards"},
     "learner": {"algorithm", "demonstrations", "updates_enabled", "eval_every"},
 }
-"""Keys on which it hangs whether the tasks of a run can be played, shown and judged; most runs share them."""
-
-SweepArgument = Annotated[
-    str, typer.Argument(metavar="SWEEP", help="A YAML file, or the name of a preset such as dper.")
-]
-SeedsOption = Annotated[str | None, typer.Option("--seeds", metavar="0,1,2", help="In place of the file's.")]
-MinutesOption = Annotated[
-    float | None, typer.Option("--minutes", min=0.01, help="learner.max_minutes of each run.")
-]
-ArmsOption = Annotated[
-    str | None,
-    typer.Option("--arms", metavar="A,B", help="Only these; arms with values of the grid are separated by ;"),
-]
-RunsDirOption = Annotated[
-    str | None, typer.Option("--runs-dir", metavar="DIR", help="Where the sweep's directory is made.")
-]
-NameOption = Annotated[
-    str | None, typer.Option("--name", metavar="NAME", help="Of the sweep's directory; default: the file's.")
-]
-ParallelOption = Annotated[int, typer.Option("--parallel", min=1, metavar="N", help="Runs at a time.")]
-ReportOption = Annotated[
-    bool, typer.Option("--report-only", help="Run nothing; tell what the finished runs came to.")
-]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Check all, list the runs, and exit.")]
+"""The keys that decide whether the tasks of a run can be played, shown and judged; most runs share them."""
 
 
 def sweep(
-    sweep: SweepArgument,
-    seeds: SeedsOption = None,
-    minutes: MinutesOption = None,
-    arms: ArmsOption = None,
-    runs_dir: RunsDirOption = None,
-    name: NameOption = None,
-    parallel: ParallelOption = 1,
-    report_only: ReportOption = False,
-    dry_run: DryRunOption = False,
+    sweep: Annotated[
+        str, typer.Argument(metavar="SWEEP", help="A YAML file, or the name of a preset such as dper.")
+    ],
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", metavar="0,1,2", help="Override the seeds of the file.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", min=0.01, help="learner.max_minutes of each run.")
+    ] = None,
+    arms: Annotated[
+        str | None,
+        typer.Option("--arms", metavar="A,B", help="Only these; separate arms with grid values by ;"),
+    ] = None,
+    runs_dir: Annotated[
+        str | None, typer.Option("--runs-dir", metavar="DIR", help="Parent of the sweep's directory.")
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="Name of the sweep's directory; default: the file's."),
+    ] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            "--results",
+            metavar="FILE",
+            help="JSON with finished runs: those in it are not repeated, new ones are added.",
+        ),
+    ] = None,
+    parallel: Annotated[int, typer.Option("--parallel", min=1, metavar="N", help="Runs at a time.")] = 1,
+    report_only: Annotated[
+        bool, typer.Option("--report-only", help="Run nothing; only report finished runs.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all, list the runs, and exit.")] = False,
 ) -> None:
     """Run every arm of a sweep with every seed, and compare them.
 
-    Each run is a `distrl train` in RUNS_DIR/SWEEP/ARM/seed-S, one after another. The same command again goes
-    on: finished runs are kept, interrupted ones resumed, failed ones tried again. All configurations are
-    checked before the first run starts. At the end, and with --report-only at any time, the sweep's directory
-    gets table.txt, table.csv, results.json and curves.png.
+    Each run is a `distrl train` in RUNS_DIR/SWEEP/ARM/seed-S, one after another. The same command
+    continues an interrupted sweep: finished runs are kept, interrupted ones resumed, failed ones repeated.
+    All configurations are checked before the first run starts. At the end, and with --report-only at any
+    time, the sweep's directory gets table.md, table.csv, results.json and curves.png.
     """
-    from distrl.configs.sweep import load_sweep
     from distrl.core.terminal import Console
-    from distrl.evaluator.sweeps.metric import check_metric
+    from distrl.evaluator.experiment_results import TABLE_FILE, ResultsFile, check_metric, write_sweep
+    from distrl.evaluator.experiments import load_sweep
 
     chosen = arms.replace(";", " ").split() if arms is not None else None
     loaded = load_sweep(sweep, seeds_of(seeds), minutes, chosen, runs_dir, name)
     console = Console()
     check_metric(loaded)
     check(loaded)
+    known = ResultsFile(loaded, results)
     if dry_run:
         for run in loaded.runs:
             typer.echo(str(run.directory))
         return
-    failures = 0
-    if not report_only:
-        failures = run_all(loaded, parallel, console, sweep)
-    report(loaded, console)
+    for line in known.left_out:
+        console.print(f"{results}: {line}", soft_wrap=True)
+    failures = 0 if report_only else _run_all(loaded, parallel, console, known, sweep)
+    block, hint = write_sweep(loaded, known)
+    block.show(console)
+    if hint:
+        console.print(f"No plot: {hint}", soft_wrap=True)
+    console.print(f"Results: {loaded.directory / TABLE_FILE}", soft_wrap=True)
     if failures:
         raise typer.Exit(SOME_FAILED)
 
 
-def run_all(loaded: Sweep, parallel: int, console: Console, named: str) -> int:
-    """Makes all runs; tells which failed, with the last lines of their logs. Returns how many.
-
-    Raises:
-        typer.Exit: It was stopped.
-    """
+def _run_all(loaded: Sweep, parallel: int, console: Console, known: ResultsFile, named: str) -> int:
+    """Makes all runs; reports the failed ones with the last lines of their logs, and returns their number."""
+    from distrl.cli.local.sweep import Execution
     from distrl.cli.run_kind import run_kind
-    from distrl.cli.sweeps.execute import Execution
     from distrl.cli.train import check_packages
     from distrl.core.process import install_signals
     from distrl.core.rundir import RunLock
@@ -99,13 +103,13 @@ def run_all(loaded: Sweep, parallel: int, console: Console, named: str) -> int:
     configs = [run.config for run in loaded.runs]
     for config in configs:
         check_packages(run_kind(config).packages)
-    distinct = {config.model_dump_json(include=ASKED_ABOUT): config for config in configs}
+    distinct = {config.model_dump_json(include=TASK_KEYS): config for config in configs}
     warnings = [line for config in distinct.values() for line in run_kind(config).check_tasks()]
     for warning in dict.fromkeys(warnings):
         typer.echo(f"warning: {warning}", err=True)
     loaded.directory.mkdir(parents=True, exist_ok=True)
     with RunLock(loaded.directory / ".sweep.lock", "sweep"):
-        execution = Execution(loaded, parallel, install_signals(), console)
+        execution = Execution(loaded, parallel, install_signals(), console, known)
         is_complete = execution.run()
     for failure in execution.failures:
         console.print(f"\n{failure.title}", soft_wrap=True)
@@ -117,19 +121,20 @@ def run_all(loaded: Sweep, parallel: int, console: Console, named: str) -> int:
 
 
 def check(loaded: Sweep) -> None:
-    """Makes sure that the runs that are there are the ones that the sweep describes.
+    """Makes sure that the existing runs are those that the sweep describes.
 
     Raises:
-        ConfigError: One has another configuration.
+        ConfigError: One has a different configuration.
     """
     from distrl.configs.load import load_config
     from distrl.core.rundir import RunDir
+    from distrl.evaluator.experiments import difference
 
     for run in loaded.runs:
         file = RunDir(run.directory).config
         if not file.is_file():
             continue
-        # Places may change.
+        # Directories may change.
         places = run.config.model_dump(include={"modules_dir", "name", "runs_dir"})
         there = load_config(file).model_copy(update=places)
         if (key := difference(there, run.config)) is not None:
@@ -137,27 +142,3 @@ def check(loaded: Sweep) -> None:
                 f"{file} differs from the sweep in `{key}`.",
                 "Give the sweep another --name, delete that run, or undo the change.",
             )
-
-
-def report(loaded: Sweep, console: Console) -> None:
-    """Writes the report and prints the table."""
-    from distrl.evaluator.sweeps import write_sweep_report
-
-    text, file, hint = write_sweep_report(loaded)
-    console.print(text, soft_wrap=True)
-    if hint:
-        console.print(f"No plot: {hint}", soft_wrap=True)
-    console.print(f"Results: {file}", soft_wrap=True)
-
-
-def difference(one: object, other: object) -> str | None:
-    """The first dotted key in which two configurations differ."""
-    from pydantic import BaseModel
-
-    if not isinstance(one, BaseModel) or not isinstance(other, BaseModel):
-        return None if one == other else ""
-    for name in type(one).model_fields:
-        below = difference(getattr(one, name), getattr(other, name, None))
-        if below is not None:
-            return f"{name}.{below}".rstrip(".")
-    return None

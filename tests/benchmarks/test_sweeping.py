@@ -1,4 +1,4 @@
-"""Benchmarks by sweep that go on over several sessions; `distrl sweep` is played, no run is trained."""
+"""Results files: sweeps that continue over several sessions or machines. No run is trained."""
 
 from __future__ import annotations
 
@@ -7,76 +7,26 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import sweeping
 from finished_runs import make_run
 
-from distrl.configs.sweep import load_sweep
+from distrl.core.errors import ConfigError
 from distrl.core.rundir import RunDir
+from distrl.evaluator.experiment_results import ResultsFile
+from distrl.evaluator.experiments import Sweep, load_sweep
 
 SWEEP = """
 base: quickstart
 arms: {ours: {}, other: {learner.algorithm: ppo}}
-grid: {learner.policy_lag: [0, 4]}
 set: {learner.keep_best: false}
 seeds: [0, 1]
 minutes: 5
 """
-ARMS = ["ours,policy_lag=0", "ours,policy_lag=4", "other,policy_lag=0", "other,policy_lag=4"]
-AFTER = dict(zip(ARMS, (9, 8, 5, 3), strict=True))
-
-
-class Sweeps:
-    """Stands in for `distrl sweep`: a `Popen` whose process finishes one run at each `wait`.
-
-    Attributes:
-        made: The runs made so far, in order.
-        patience: How many more runs are finished before everything is killed, as with its machine.
-        on_wait: Called before each run.
-    """
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.made: list[tuple[str, int]] = []
-        self.patience, self.code = 100, 0
-        self.on_wait: Callable[[], None] = lambda: None
-        played = SimpleNamespace(Popen=self.start, TimeoutExpired=subprocess.TimeoutExpired)
-        monkeypatch.setattr(sweeping, "subprocess", played)
-
-    def start(self, command: Sequence[str]) -> Sweeps:
-        options = dict(word[2:].split("=", 1) for word in command if word.startswith("--"))
-        sweep = load_sweep(
-            command[command.index("sweep") + 1],
-            [int(options["seeds"])],
-            float(options["minutes"]) if "minutes" in options else None,
-            options["arms"].split(";"),
-            options["runs-dir"],
-        )
-        self.planned: Iterator = iter(sweep.runs)
-        return self
-
-    def terminate(self) -> None:
-        self.planned, self.code = iter(()), 130
-
-    def wait(self, timeout_s: float) -> int:
-        self.on_wait()
-        planned = next(self.planned, None)
-        if planned is None:
-            return self.code
-        if not self.patience:
-            raise SystemError("the machine is gone")
-        self.patience -= 1
-        self.made.append((planned.arm, planned.seed))
-        make_run(planned, 2, AFTER[planned.arm] - planned.seed, [0.2, 0.4, 0.8])
-        raise subprocess.TimeoutExpired("sweep", timeout_s)
-
-
-@pytest.fixture
-def sweeps(monkeypatch: pytest.MonkeyPatch) -> Sweeps:
-    return Sweeps(monkeypatch)
+AFTER = {"ours": 9, "other": 5}
 
 
 @pytest.fixture
@@ -86,64 +36,66 @@ def preset(tmp_path: Path) -> Path:
     return file
 
 
-def arguments(tmp_path: Path, machine: str = "one", *more: str) -> argparse.Namespace:
+def load(preset: Path, machine: str) -> Sweep:
+    return load_sweep(preset, runs_dir=str(preset.parent / machine))
+
+
+def finish(sweep: Sweep, *numbers: int) -> None:
+    """Lets these runs be finished in the sweep's directory."""
+    for number in numbers or range(len(sweep.runs)):
+        planned = sweep.runs[number]
+        make_run(planned, 2, AFTER[planned.arm] - planned.seed, [0.2, 0.4, 0.8])
+
+
+def known(preset: Path, machine: str) -> ResultsFile:
+    found = ResultsFile(load(preset, machine), preset.parent / "results" / "try.json")
+    found.update()
+    return found
+
+
+def missing(preset: Path, machine: str) -> list[tuple[str, int]]:
+    found = known(preset, machine)
+    return [(run.arm, run.seed) for run in load(preset, machine).runs if not found.is_done(run)]
+
+
+def arguments(tmp_path: Path, machine: str = "one") -> argparse.Namespace:
     options = [f"--runs-dir={tmp_path / machine}", f"--results={tmp_path / 'results' / 'try.json'}"]
-    return sweeping.parser("Tries.", str(tmp_path / "plot.png")).parse_args([*options, *more])
+    return sweeping.parser("Tries.", str(tmp_path / "plot.png")).parse_args([*options, "--report-only"])
 
 
-def test_another_machine_goes_on_where_the_first_was_lost(tmp_path, preset, sweeps, capsys) -> None:
-    sweeps.patience = 5
-    with pytest.raises(SystemError):
-        sweeping.run(str(preset), arguments(tmp_path))
-    assert sweeps.made == [*((arm, 0) for arm in ARMS), (ARMS[0], 1)], "seeds are outermost"
-    sweeps.patience, before = 100, len(sweeps.made)
-    outcome = sweeping.run(str(preset), arguments(tmp_path, "two"))
-    assert sweeps.made[before:] == [(arm, 1) for arm in ARMS[1:]]
-    assert [(arm.name, arm.seeds) for arm in outcome.arms] == [(arm, (0, 1)) for arm in ARMS]
-    ours = outcome.arm(ARMS[0])
-    assert ours is not None
-    assert ours.after is not None
-    assert ours.after.value == pytest.approx(0.85)
-    assert [seconds for seconds, _ in ours.curve][-1] == 200.0
-    found = sweeping.gain(outcome, ARMS[0], ARMS[2])
-    assert found is not None
-    assert (found.mean, found.n) == (pytest.approx(0.4), 2)
-    assert f"{ARMS[3]}    2/2" in capsys.readouterr().out
-
-
-def test_who_ends_the_benchmark_ends_its_sweep(tmp_path, preset, sweeps) -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    sweeps.on_wait = lambda: os.kill(os.getpid(), signal.SIGTERM) if len(sweeps.made) == 2 else None
-    with pytest.raises(SystemExit) as ended:
-        sweeping.run(str(preset), arguments(tmp_path))
-    assert (ended.value.code, len(sweeps.made)) == (130, 2)
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_when_all_are_there_nothing_is_run(tmp_path, preset, sweeps) -> None:
-    first = sweeping.run(str(preset), arguments(tmp_path))
-    made, written = len(sweeps.made), (tmp_path / "results" / "try.json").read_bytes()
-    second = sweeping.run(str(preset), arguments(tmp_path, "two"))
-    assert len(sweeps.made) == made == 8
-    assert second.arms == first.arms
+def test_another_machine_continues_where_the_first_was_lost(tmp_path: Path, preset: Path) -> None:
+    first = load(preset, "one")
+    finish(first, 0, 1, 2)
+    assert missing(preset, "one") == missing(preset, "two") == [("other", 1)]
+    second = load(preset, "two")
+    finish(second, 3)
+    results = known(preset, "two").results()
+    assert [(one.arm, one.seed, one.after) for one in results] == [
+        ("ours", 0, 0.9), ("other", 0, 0.5), ("ours", 1, 0.8), ("other", 1, 0.4),
+    ]  # fmt: skip
+    assert [seconds for seconds, _ in results[0].curve][-1] == 200.0
+    written = (tmp_path / "results" / "try.json").read_bytes()
+    assert missing(preset, "three") == []
     assert (tmp_path / "results" / "try.json").read_bytes() == written
 
 
-def test_only_what_is_asked_for_is_run(tmp_path, preset, sweeps) -> None:
-    sweeping.run(str(preset), arguments(tmp_path, "one", "--seeds=1", "--arms=other"))
-    assert sweeps.made == [(ARMS[2], 1), (ARMS[3], 1)]
-    outcome = sweeping.run(str(preset), arguments(tmp_path, "two", "--seeds=1", "--report-only"))
-    assert len(sweeps.made) == 2
-    assert [run.arm for run in outcome.runs] == ARMS[2:]
+def test_a_benchmark_reads_the_sweep_and_its_file(tmp_path: Path, preset: Path, capfd) -> None:
+    finish(load(preset, "one"))
+    outcome = sweeping.run(str(preset), arguments(tmp_path))
+    assert "results/try.json" not in capfd.readouterr().out
+    again = sweeping.run(str(preset), arguments(tmp_path, "elsewhere"))
+    assert outcome.arms == again.arms
+    found = sweeping.gain(again, "ours", "other")
+    assert found is not None
+    assert (found.mean, found.n) == (pytest.approx(0.4), 2)
 
 
-def test_a_report_takes_in_what_is_finished_here(tmp_path, preset, sweeps) -> None:
-    planned = load_sweep(preset, runs_dir=str(tmp_path / "one")).runs[0]
-    make_run(planned, 2, 9, [0.2])
-    make_run(load_sweep(preset, runs_dir=str(tmp_path / "one")).runs[1], 2, None, [0.2])
-    sweeping.run(str(preset), arguments(tmp_path, "one", "--report-only"))
-    outcome = sweeping.run(str(preset), arguments(tmp_path, "elsewhere", "--report-only"))
-    assert [(run.arm, run.seed, run.after) for run in outcome.runs] == [(planned.arm, 0, 0.9)]
+def test_a_terminated_benchmark_terminates_its_sweep(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    code = f"import os, signal, time; os.kill({os.getpid()}, signal.SIGTERM); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", code])
+    assert sweeping._wait(process) == -signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 @pytest.mark.parametrize(
@@ -154,63 +106,54 @@ def test_a_report_takes_in_what_is_finished_here(tmp_path, preset, sweeps) -> No
         (("keep_best: false", "keep_best: false, worker.slots: 3"), "worker.slots"),
     ],
 )
-def test_runs_with_other_settings_are_told_run_anew_and_kept(
-    tmp_path, preset, sweeps, capsys, change: tuple[str, str], key: str
+def test_runs_with_other_settings_are_reported_repeated_and_kept(
+    preset: Path, change: tuple[str, str], key: str
 ) -> None:
-    only = ("--seeds=0", "--arms=ours")
-    sweeping.run(str(preset), arguments(tmp_path, "one", *only))
+    finish(load(preset, "one"))
+    assert missing(preset, "one") == []
     preset.write_text(SWEEP.replace(*change))
-    made = len(sweeps.made)
-    sweeping.run(str(preset), arguments(tmp_path, "two", *only))
-    assert len(sweeps.made) == 2 * made == 4
-    told = [line for line in capsys.readouterr().out.splitlines() if "is left out" in line]
-    assert [ARMS[0] in told[0], ARMS[1] in told[1]] == [True, True]
-    assert all(key in line for line in told)
+    left_out = known(preset, "two").left_out
+    assert len(left_out) == len(missing(preset, "two")) == 4
+    assert all(key in line for line in left_out)
+    finish(load(preset, "two"))
+    assert missing(preset, "two") == []
     preset.write_text(SWEEP)
-    sweeping.run(str(preset), arguments(tmp_path, "three", *only))
-    assert len(sweeps.made) == 4, "what was run before is still there"
+    assert missing(preset, "three") == []
 
 
-def test_settings_recorded_before_a_key_was_there_have_its_default(tmp_path, preset, sweeps) -> None:
-    sweeping.run(str(preset), arguments(tmp_path))
-    file = tmp_path / "results" / "try.json"
+def test_settings_recorded_before_a_key_was_added_have_its_default(preset: Path) -> None:
+    finish(load(preset, "one"))
+    known(preset, "one")
+    file = preset.parent / "results" / "try.json"
     data = json.loads(file.read_text())
     for settings in data["settings"].values():
         del settings["config"]["learner"]["lease_ttl_s"]
     file.write_text(json.dumps(data))
-    sweeping.run(str(preset), arguments(tmp_path, "two"))
-    assert len(sweeps.made) == 8
+    assert missing(preset, "two") == []
 
 
-def test_a_run_here_of_another_configuration_does_not_get_into_the_file(tmp_path, preset, sweeps) -> None:
-    planned = load_sweep(preset, runs_dir=str(tmp_path / "one")).runs[0]
+def test_a_run_here_of_another_configuration_does_not_get_into_the_file(tmp_path: Path, preset: Path) -> None:
+    planned = load(preset, "one").runs[0]
     run = make_run(planned, 2, 9, [0.2])
     RunDir(run.path).write_config(planned.config.model_copy(update={"seed": 7}))
-    with pytest.raises(SystemExit, match="differs from the sweep in `seed`"):
+    with pytest.raises(SystemExit) as ended:
         sweeping.run(str(preset), arguments(tmp_path))
+    assert ended.value.code == ConfigError.exit_code
     assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"settings": {}}', '{"settings": {}, "runs": [{"arm": "ours"}]}']
 )
-def test_a_damaged_file_is_one_clear_error(tmp_path, preset, sweeps, text: str) -> None:
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "try.json").write_text(text)
-    with pytest.raises(SystemExit, match=r"error: .*try.json is damaged"):
-        sweeping.run(str(preset), arguments(tmp_path))
-    assert sweeps.made == []
+def test_a_damaged_file_is_one_clear_error(preset: Path, text: str) -> None:
+    (preset.parent / "results").mkdir()
+    (preset.parent / "results" / "try.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"try.json is damaged"):
+        known(preset, "one")
 
 
-@pytest.mark.parametrize(("code", "ends"), [(11, False), (130, True)])
-def test_failed_runs_do_not_end_it_and_a_stop_does(tmp_path, preset, sweeps, code: int, ends: bool) -> None:
-    sweeps.code = code
-    if ends:
-        with pytest.raises(SystemExit) as stopped:
-            sweeping.run(str(preset), arguments(tmp_path))
-        assert stopped.value.code == code
-    else:
-        sweeping.run(str(preset), arguments(tmp_path))
-    assert len(sweeps.made) == (4 if ends else 8)
-    runs = json.loads((tmp_path / "results" / "try.json").read_text())["runs"]
-    assert [(run["arm"], run["seed"]) for run in runs] == sweeps.made
+@pytest.mark.parametrize("name", ["learning", "staleness"])
+def test_committed_results_can_be_read(name: str) -> None:
+    file = Path(__file__).parents[2] / "docs" / "results" / f"{name}.json"
+    found = ResultsFile(load_sweep(name), file)
+    assert len(found.left_out) + sum(found.is_done(run) for run in load_sweep(name).runs) >= 30

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from distrl.cli import run_learner
 from distrl.cli.local import programs
+from distrl.cli.local import sweep as execute
 from distrl.cli.local.run import AT_ONCE, STOPPING, LocalRun
 from distrl.cli.main import app
-from distrl.cli.sweeps import execute
 from distrl.configs.schema import Config
 from distrl.core import process
 from distrl.core.rundir import RunDir

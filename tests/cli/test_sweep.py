@@ -12,15 +12,15 @@ import pytest
 from finished_runs import make_run
 from typer.testing import CliRunner
 
+from distrl.cli.local import sweep as execute
+from distrl.cli.local.sweep import Execution, log_of, tail
 from distrl.cli.main import app
 from distrl.cli.options import seeds_of
-from distrl.cli.sweeps import execute
-from distrl.cli.sweeps.execute import Execution, log_of, tail
 from distrl.configs.load import dump_config
-from distrl.configs.sweep import Sweep, load_sweep
 from distrl.core.errors import ConfigError
 from distrl.core.rundir import RunDir, RunLock
 from distrl.core.terminal import Console
+from distrl.evaluator.experiments import Sweep, load_sweep
 
 runner = CliRunner()
 SWEEP = """
@@ -57,7 +57,7 @@ def test_dry_run_lists_the_runs_and_makes_nothing(file: Path) -> None:
             SWEEP + "metric: test/sucess",
             [],
             2,
-            "metric test/sucess is nothing that its runs measure. Did you",
+            "metric test/sucess is not measured by its runs. Did you",
         ),
     ],
 )
@@ -154,6 +154,7 @@ class Runs:
 
         monkeypatch.setattr(execute, "Child", Child)
         monkeypatch.setattr(execute, "is_finished", self.finished.__contains__)
+        monkeypatch.setattr("distrl.evaluator.experiment_results.is_finished", self.finished.__contains__)
         monkeypatch.setattr(execute, "TICK_S", 0.001)
 
 
@@ -171,7 +172,7 @@ def test_a_failed_run_is_reported_and_does_not_stop_the_others(file: Path, monke
         f"a, seed {seed} failed (exit code 2). The end of runs/try/a/seed-{seed}.log:" for seed in (0, 1)
     ]
     assert made.failures[0].tail.splitlines()[-1].strip() == "error: a is broken."
-    assert "[2/4] b seed 0 begins" in out.getvalue()
+    assert "[2/4] b seed 0 starts" in out.getvalue()
     assert "a seed 0 failed after" in out.getvalue()
 
 
@@ -255,4 +256,4 @@ def test_a_finished_run_that_lacks_the_metric_is_told_before_the_sweep_goes_on(
     runs.finished.add(sweep.runs[0].directory)
     made, out = execution(sweep)
     assert made.run()
-    assert out.getvalue().index("WARNING") < out.getvalue().index("begins")
+    assert out.getvalue().index("WARNING") < out.getvalue().index("starts")

@@ -6,8 +6,6 @@ import pytest
 from rich.table import Table
 
 from distrl.cli.avd.setup import Steps
-from distrl.cli.sweeps.progress import SweepProgress
-from distrl.configs.sweep import Sweep
 from distrl.core.terminal import Console
 
 HOSTILE = "a\x1b]0;owned\x07 [/red] [bold]b :smile: \u202e"
@@ -27,7 +25,6 @@ def table() -> Table:
         (lambda console: console.print(HOSTILE, style="red"), 1),
         (lambda console: console.print(table()), 3),
         (lambda console: Steps(console).say(HOSTILE), 1),
-        (lambda console: SweepProgress(_no_runs(), 0, 1, console).warn(HOSTILE), 1),
     ],
 )
 def test_strings_are_shown_as_they_are(show, count) -> None:
@@ -45,7 +42,3 @@ def test_a_step_that_is_under_way_is_shown_as_it_is() -> None:
         steps.bytes_done(1, 2)
     assert SHOWN in console.file.getvalue()
     assert "\x1b]" not in console.file.getvalue()
-
-
-def _no_runs() -> Sweep:
-    return Sweep(name="s", directory=None, metric="m", curve="c", threshold=None, runs=())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from distrl.configs.sweep import PlannedRun
 from distrl.core.checkpoints import point
 from distrl.core.rundir import RunDir
 from distrl.core.types import Outcome
+from distrl.evaluator.experiments import PlannedRun
 from distrl.evaluator.results import (
     Evaluation,
     EvaluationDirectory,

@@ -1,0 +1,224 @@
+"""Runs the runs of a sweep: each a `distrl train` process, as many at a time as requested.
+
+    main thread ── starts, polls ──► `distrl train` (a Child: own session, output in SWEEP/ARM/seed-S.log)
+
+One thread. It waits for at most `TICK_S`. When it is stopped, it stops its children, each of which writes its
+checkpoint, so that everything can be resumed.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.status import Status
+
+from distrl.cli.local import gpus
+from distrl.cli.local.programs import CHECKPOINT_S, distrl
+from distrl.cli.local.progress import clock
+from distrl.configs.load import dump_config
+from distrl.core.files import write_atomically
+from distrl.core.process import Child, stop_all
+from distrl.core.rundir import RunDir
+from distrl.core.terminal import Console
+from distrl.evaluator.experiment_results import ResultsFile, is_finished, not_measured, read_run
+from distrl.evaluator.experiments import PlannedRun, Sweep
+
+TICK_S = 0.5
+PATIENCE_S = CHECKPOINT_S + 10.0
+"""How long `distrl train` may take to stop, besides its devices: it waits for its learner's checkpoint."""
+
+LINE_EVERY_S = 300.0
+AROUND_S = 90.0
+"""A run's time besides its time limit, before one has been measured: warm start and evaluations."""
+
+TAIL_LINES, TAIL_BYTES = 8, 8192
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that ended with an error, and the last lines of its log."""
+
+    title: str
+    tail: str
+
+
+@dataclass(frozen=True)
+class _Running:
+    planned: PlannedRun
+    child: Child
+    share: tuple[str, ...]  # of the GPUs
+
+
+class Execution:
+    """Makes the runs that are not finished, and shows the progress.
+
+    Args:
+        sweep: Its configurations are checked.
+        parallel: The number of runs at a time.
+        stop: Set to stop the sweep.
+        console: Where progress is shown.
+        known: The finished runs; it is updated after each.
+
+    Attributes:
+        failures: Runs that ended with an error. They do not stop the others.
+    """
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        parallel: int,
+        stop: threading.Event,
+        console: Console,
+        known: ResultsFile | None = None,
+    ) -> None:
+        self._sweep, self._parallel, self._stop, self._console = sweep, parallel, stop, console
+        self._known = known or ResultsFile(sweep)
+        self._waiting = deque(run for run in sweep.runs if not self._known.is_done(run))
+        self._running: list[_Running] = []
+        self._shares = gpus.for_runs(gpus.visible(), min(parallel, len(self._waiting)))
+        self._left = len(self._waiting)
+        self._around: list[float] = []  # seconds besides the time limit, of finished runs
+        self._next_line = time.monotonic() + LINE_EVERY_S
+        self._status: Status | None = Status("", console=console) if console.is_terminal else None
+        self._has_warned = False
+        self.failures: list[Failure] = []
+
+    def run(self) -> bool:
+        """Runs until no run is left. Returns False if it was stopped before."""
+        done = len(self._sweep.runs) - self._left
+        self._say(
+            f"{len(self._sweep.runs)} runs{f', {done} of them finished' if done else ''}; {self._rest()}"
+        )
+        if self._status is not None:
+            self._status.start()
+        try:
+            for planned in [run for run in self._sweep.runs if is_finished(run.directory)][:1]:
+                self._check_measured(planned)
+            while (self._waiting or self._running) and not self._stop.is_set():
+                while self._waiting and len(self._running) < self._parallel:
+                    self._start(self._waiting.popleft())
+                self._stop.wait(TICK_S)
+                self._running = [running for running in self._running if not self._ended(running)]
+                self._show()
+        finally:
+            try:
+                if self._running:
+                    runs = "the run" if len(self._running) == 1 else f"{len(self._running)} runs"
+                    self._say(
+                        f"Waiting for the checkpoint of {runs} under way. Another Ctrl-C ends all at once."
+                    )
+                if self._status is not None:
+                    self._status.stop()
+            finally:  # the reader of the output may be gone
+                stop_all(
+                    (running.child, PATIENCE_S + running.planned.config.devices.close_s)
+                    for running in self._running
+                )
+        return not self._stop.is_set()
+
+    def _start(self, planned: PlannedRun) -> None:
+        """Starts a run, or resumes it."""
+        run, log = RunDir(planned.directory), log_of(planned)
+        config = log.with_suffix(".yaml")
+        config.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(config, dump_config(planned.config))
+        is_begun = run.config.is_file()
+        if not is_begun and run.path.is_dir() and not any(map(_is_kept, run.path.rglob("*"))):
+            shutil.rmtree(run.path)  # killed before it had a configuration
+        command = distrl("train", str(config), *(["--resume"] if is_begun else []))
+        number = len(self._sweep.runs) - self._left + len(self._running) + 1
+        self._say(
+            f"[{number}/{len(self._sweep.runs)}] {_name(planned)} {'continues' if is_begun else 'starts'}"
+        )
+        share = self._shares.pop(0) if self._shares and gpus.may_choose(planned.config) else ()
+        self._running.append(_Running(planned, Child("train", command, log, gpus.variables(share)), share))
+
+    def _ended(self, running: _Running) -> bool:
+        """Whether a run has ended, which is then reported."""
+        exit_code = running.child.poll()
+        if exit_code is None:
+            return False
+        if running.share:
+            self._shares.append(running.share)
+        planned, seconds = running.planned, time.monotonic() - running.child.started_at
+        is_well = exit_code == 0 and is_finished(planned.directory)
+        self._left -= 1
+        if is_well:
+            self._around.append(seconds - 60.0 * (planned.config.learner.max_minutes or 0.0))
+        self._say(
+            f"{_name(planned)} {'finished' if is_well else 'failed'} after {clock(seconds)}; {self._rest()}"
+        )
+        if is_well:
+            self._known.update()
+            self._check_measured(planned)
+        elif not self._stop.is_set():
+            how = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+            log = log_of(planned)
+            title = f"{planned.arm}, seed {planned.seed} failed ({how}). The end of {log}:"
+            self.failures.append(Failure(title, tail(log)))
+        return True
+
+    def _check_measured(self, finished: PlannedRun) -> None:
+        """Warns, once, if a finished run lacks the sweep's metric or curve, which does not harm the runs."""
+        lacking = None if self._has_warned else not_measured(self._sweep, read_run(finished, self._sweep))
+        if lacking is not None:
+            self._has_warned = True
+            text = f"WARNING: {lacking} The runs are valid: correct the sweep's file."
+            self._console.print(text, style="bold yellow", soft_wrap=True)
+
+    def _show(self) -> None:
+        """Shows the state; in a log only now and then."""
+        now = time.monotonic()
+        if not self._running or (self._status is None and now < self._next_line):
+            return
+        shown = [f"{_name(one.planned)} {clock(now - one.child.started_at)}" for one in self._running]
+        total = len(self._sweep.runs)
+        line = f"{total - self._left}/{total} done · {', '.join(shown)} · {self._rest()}"
+        if self._status is not None:
+            self._status.update(self._console.render_str(line))
+        else:
+            self._next_line = now + LINE_EVERY_S
+            self._say(line)
+
+    def _rest(self) -> str:
+        """The time left if runs take their time limit, and as much besides as those before."""
+        limits = [run.config.learner.max_minutes or 0.0 for run in self._sweep.runs]
+        if not self._around and not all(limits):
+            return "time left unknown until a run has finished"  # only episodes end them
+        around_s = sum(self._around) / len(self._around) if self._around else AROUND_S
+        mean_s = 60.0 * sum(limits) / max(1, len(limits))
+        spent_s = sum(time.monotonic() - running.child.started_at for running in self._running)
+        rest_s = max(0.0, self._left * (mean_s + around_s) - spent_s) / self._parallel
+        return f"about {clock(60 * math.ceil(rest_s / 60))} left" if rest_s else "no time left"
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True)
+
+
+def _name(planned: PlannedRun) -> str:
+    return f"{planned.arm} seed {planned.seed}"
+
+
+def _is_kept(path: Path) -> bool:
+    """Whether a run's directory holds more than folders and an unfinished configuration."""
+    return path.is_file() and not path.name.startswith(".config.yaml.")
+
+
+def log_of(planned: PlannedRun) -> Path:
+    """The output of `distrl train`: beside the run's directory, which it may remove."""
+    return planned.directory.with_name(f"{planned.directory.name}.log")
+
+
+def tail(log: Path) -> str:
+    """The last lines of a log."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+        text = file.read().decode("utf-8", "replace")
+    lines = [line for line in text.splitlines() if line.strip()]
+    return "\n".join(f"    {line}" for line in lines[-TAIL_LINES:]) or "    (nothing)"

@@ -1,1 +1,0 @@
-"""What `distrl sweep` does: `distrl train` once for each arm and seed, whatever happened to it before."""

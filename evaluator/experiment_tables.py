@@ -1,0 +1,330 @@
+"""The results of `distrl table`: cells over seeds, gains of rows over others, table.md, results.json."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distrl.core.errors import ConfigError
+from distrl.core.files import write_atomically
+from distrl.evaluator.experiment_results import JSON_FILE, NOTHING, TABLE_FILE, Block, as_markdown
+from distrl.evaluator.experiments import Cell, Experiment, Suite
+from distrl.evaluator.failure_modes import MODE_WORDS, FailureMode
+from distrl.evaluator.measure import pooled, seed_directory
+from distrl.evaluator.paired import Paired, compare_pairs
+from distrl.evaluator.results import SplitResult, load_evaluation
+from distrl.evaluator.statistics import EpisodeResult, Interval, t_interval
+
+Key = tuple[str, str, str, str]
+"""Agent, suite, the suite that it was trained on, split."""
+Column = tuple[str, str, str]
+"""The same without the agent."""
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """A split of a cell: its numbers over the measured seeds, and their episodes."""
+
+    seeds: tuple[int, ...]
+    rates: tuple[float, ...]
+    mean: float
+    sd: float | None
+    result: SplitResult
+    episodes: tuple[EpisodeResult, ...]
+
+    @property
+    def text(self) -> str:
+        """Mean and standard deviation in percent; the mean alone of a single seed."""
+        return f"{100 * self.mean:.1f}" + ("" if self.sd is None else f" ± {100 * self.sd:.1f}")
+
+    def data(self) -> dict[str, Any]:
+        """As plain data."""
+        overall = self.result.overall
+        return {
+            "seeds": self.seeds,
+            "rates": self.rates,
+            "mean": self.mean,
+            "sd": self.sd,
+            "interval": overall.interval.model_dump(),
+            "episodes": overall.episodes,
+            "faulted": len(self.result.faulted),
+            "levels": {level: found.success_rate for level, found in self.result.levels.items()},
+            "step_ratio": overall.step_ratio,
+            "failure_modes": {mode.value: count for mode, count in overall.modes.items()},
+        }
+
+
+def read_cells(cells: Sequence[Cell]) -> dict[Key, CellResult]:
+    """The results so far. A seed of which no episode counts, because all faulted, has no rate."""
+    found = {}
+    for cell in cells:
+        seeds = cell.measured_seeds()
+        if not seeds:
+            continue
+        parts = [load_evaluation(seed_directory(cell.directory, seed)) for seed in seeds]
+        evaluation = pooled(parts, seeds)
+        for split in cell.splits:
+            result = evaluation.splits[split]
+            overall = [part.evaluation.splits[split].overall for part in parts]
+            rates = {seed: one.success_rate for seed, one in zip(seeds, overall, strict=True) if one.episodes}
+            sd = None if result.repeats is None else result.repeats.sd
+            if rates:
+                key, mean = (cell.agent, cell.suite, cell.trained_on, split), sum(rates.values()) / len(rates)
+                episodes = tuple(e for part in parts for e in part.episodes if e.split == split)
+                found[key] = CellResult(tuple(rates), tuple(rates.values()), mean, sd, result, episodes)
+    return found
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Of a row over the row `over`, on the tasks and seeds that both have.
+
+    Attributes:
+        pairs: Episode by episode; its interval covers other tasks, with the same runs.
+        seeds: The gain of each seed.
+        over_seeds: The t-interval of their mean, which covers other runs; None if all are equal.
+    """
+
+    over: str
+    pairs: Paired
+    seeds: dict[int, float]
+    over_seeds: Interval | None
+
+    @property
+    def text(self) -> str:
+        """In points of success, with the intervals."""
+        found = [interval for interval in (self.pairs.interval, self.over_seeds) if interval is not None]
+        intervals = "; ".join(f"{100 * one.low:+.1f} to {100 * one.high:+.1f}" for one in found)
+        return f"{100 * self.pairs.gain:+.1f} ({intervals})"
+
+    def data(self) -> dict[str, Any]:
+        """As plain data."""
+        over_seeds = None if self.over_seeds is None else self.over_seeds.model_dump()
+        return {
+            "over": self.over,
+            **self.pairs.model_dump(),
+            "seeds": self.seeds,
+            "interval_over_seeds": over_seeds,
+        }
+
+
+def find_gains(spec: Experiment, results: Mapping[Key, CellResult]) -> dict[Key, Gain]:
+    """Of each row with `over`, where both rows have a task in common."""
+    found = {}
+    for key, result in results.items():
+        over = spec.agents[key[0]].over
+        before = None if over is None else results.get((over, *key[1:]))
+        pairs = None if before is None else compare_pairs(before.episodes, result.episodes)
+        if over is None or before is None or pairs is None:
+            continue
+        first, last = (dict(zip(one.seeds, one.rates, strict=True)) for one in (before, result))
+        seeds = {seed: last[seed] - first[seed] for seed in last if seed in first}
+        interval = t_interval(list(seeds.values())) if len(set(seeds.values())) > 1 else None
+        if interval is not None:  # a gain is between -1 and 1
+            interval = Interval(low=max(-1.0, interval.low), high=min(1.0, interval.high))
+        found[key] = Gain(over, pairs, seeds, interval)
+    return found
+
+
+def table_blocks(
+    spec: Experiment, results: Mapping[Key, CellResult], missing: Sequence[str], command: str
+) -> list[Block]:
+    """The tables, with the command that makes them."""
+    count = "all" if spec.episodes is None else f"at most {spec.episodes}"
+    seeds = ", ".join(map(str, spec.seeds or ()))
+    blocks = [
+        Block(f"## {spec.title or spec.name}", f"```\n{command}\n```"),
+        _success(
+            spec,
+            results,
+            _headings(spec.suites),
+            text=f"Success in percent, mean ± standard deviation over the seeds {seeds}; {count} tasks of "
+            "each split. The best of each column is bold.",
+        ),
+    ]
+    if spec.generalisation is not None:
+        trained_on = spec.generalisation.trained_on
+        headings = _headings(spec.generalisation.suites, trained_on)
+        blocks.append(_success(spec, results, headings, f"### Generalisation: trained on {trained_on}"))
+    blocks += [*_gains(spec, results), *_levels(spec, results), *_failures(spec, results)]
+    faulted = sum(len(result.result.faulted) for result in results.values())
+    if faulted:
+        blocks.append(Block(text=f"{faulted} episodes faulted in every attempt and are not counted."))
+    if missing:
+        blocks.append(Block(text="Not measured:\n\n" + "\n".join(f"- {line}" for line in missing)))
+    return blocks
+
+
+def write_table(
+    spec: Experiment, cells: Sequence[Cell], directory: Path, command: str, file: Path | None = None
+) -> list[Block]:
+    """Writes table.md and results.json, and the table into `file` too.
+
+    Raises:
+        ConfigError: As `write_section`.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for cell in cells:
+        for seed, reason in cell.missing.items():
+            found.setdefault((cell.agent, reason), []).append(f"{cell.suite}, seed {seed}")
+    missing = [f"{agent}: {reason} ({'; '.join(where)})" for (agent, reason), where in found.items()]
+    results = read_cells(cells)
+    gains = find_gains(spec, results)
+    data = {
+        "name": spec.name,
+        "command": command,
+        "seeds": spec.seeds,
+        "episodes": spec.episodes,
+        "cells": [
+            dict(zip(("agent", "suite", "trained_on", "split"), key, strict=True))
+            | result.data()
+            | ({"gain": gains[key].data()} if key in gains else {})
+            for key, result in results.items()
+        ],
+        "not_measured": missing,
+    }
+    blocks = table_blocks(spec, results, missing, command)
+    directory.mkdir(parents=True, exist_ok=True)
+    write_atomically(directory / TABLE_FILE, as_markdown(blocks))
+    write_atomically(directory / JSON_FILE, json.dumps(data, indent=1))
+    if file is not None:
+        write_section(file, spec.name, as_markdown(blocks))
+    return blocks
+
+
+def _success(
+    spec: Experiment,
+    results: Mapping[Key, CellResult],
+    headings: Mapping[Column, str],
+    title: str = "",
+    text: str = "",
+) -> Block:
+    best = {column: _best(spec, results, column) for column in headings}
+    has_kinds = any(agent.kind for agent in spec.agents.values())
+    rows, kind = [], None
+    for name, agent in spec.agents.items():
+        cells = []
+        for column in headings:
+            found = results.get((name, *column))
+            cell = NOTHING if found is None else found.text + _lacking(spec, found)
+            cells.append(f"**{cell}**" if found is not None and name in best[column] else cell)
+        first = [agent.kind if agent.kind != kind else ""] if has_kinds else []
+        rows.append([*first, f"*{name}*" if agent.is_reference else name, *cells])
+        kind = agent.kind
+    header = [*(["Type"] if has_kinds else []), "Agent", *headings.values()]
+    return Block(title, text, header, rows, left=1 + has_kinds)
+
+
+def _lacking(spec: Experiment, found: CellResult) -> str:
+    """In brackets the missing seeds and the episodes that faulted; "" without any."""
+    parts = []
+    if len(found.seeds) < len(spec.seeds or ()):
+        parts.append(f"{len(found.seeds)} of {len(spec.seeds or ())} seeds")
+    if found.result.faulted:
+        parts.append(f"n = {found.result.overall.episodes}, {len(found.result.faulted)} faulted")
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _best(spec: Experiment, results: Mapping[Key, CellResult], column: Column) -> set[str]:
+    found = {name: results.get((name, *column)) for name, one in spec.agents.items() if not one.is_reference}
+    means = {name: result.mean for name, result in found.items() if result is not None}
+    top = max(means.values(), default=0.0)
+    return {name for name, mean in means.items() if mean == top > 0} if len(means) > 1 else set()
+
+
+def _heading(name: str, suite: Suite, split: str) -> str:
+    """Of a column. A title suffices where there is only one split."""
+    is_alone = bool(suite.title) and len(suite.splits) == 1
+    return suite.title if is_alone else f"{suite.title or name} {split}"
+
+
+def _headings(suites: Mapping[str, Suite], trained_on: str = "") -> dict[Column, str]:
+    """The headings of columns, in order; `trained_on` is by default each suite itself."""
+    return {
+        (name, trained_on or name, split): _heading(name, suite, split)
+        for name, suite in suites.items()
+        for split in suite.splits
+    }
+
+
+def _gains(spec: Experiment, results: Mapping[Key, CellResult]) -> Iterator[Block]:
+    """A table of gains, if any row has `over`."""
+    found = find_gains(spec, results)
+    headings = _headings(spec.suites)
+    if spec.generalisation is not None:
+        trained_on = spec.generalisation.trained_on
+        others = _headings(spec.generalisation.suites, trained_on)
+        headings |= {column: f"{title} (from {trained_on})" for column, title in others.items()}
+    headings = {col: title for col, title in headings.items() if any(key[1:] == col for key in found)}
+    rows = []
+    for name in dict.fromkeys(key[0] for key in found):
+        gains = [found.get((name, *column)) for column in headings]
+        texts = [NOTHING if gain is None else gain.text for gain in gains]
+        rows.append([f"{name} over {spec.agents[name].over}", *texts])
+    text = (
+        "Points of success on the same tasks and seeds. In brackets two intervals of 95%: Tango's, which "
+        "covers other tasks with the same seeds; and the t-interval over seeds, which covers other seeds."
+    )
+    if rows:
+        yield Block("### Gains", text, ["Agent", *headings.values()], rows)
+
+
+def _levels(spec: Experiment, results: Mapping[Key, CellResult]) -> Iterator[Block]:
+    """Success by level of difficulty for each suite that has levels, on its last split."""
+    for name, suite in spec.suites.items():
+        split = suite.splits[-1]
+        found = {agent: results.get((agent, name, name, split)) for agent in spec.agents}
+        by_agent = {agent: cell.result.levels for agent, cell in found.items() if cell and cell.result.levels}
+        levels = sorted({level for by_level in by_agent.values() for level in by_level})
+        rows = [
+            [agent, *(f"{100 * of[n].success_rate:.1f}" if n in of else NOTHING for n in levels)]
+            for agent, of in by_agent.items()
+        ]
+        title, header = (
+            f"### By level on {_heading(name, suite, split)}",
+            [f"level {level}" for level in levels],
+        )
+        if rows:
+            yield Block(title, "Success in percent, over all seeds.", ["Agent", *header], rows)
+
+
+def _failures(spec: Experiment, results: Mapping[Key, CellResult]) -> Iterator[Block]:
+    """Failure modes for each suite, on its last split; agents without failures are left out."""
+    for name, suite in spec.suites.items():
+        split, rows = suite.splits[-1], []
+        for agent in spec.agents:
+            found = results.get((agent, name, name, split))
+            if found is not None and (modes := found.result.overall.modes):
+                total = found.result.overall.episodes
+                rows.append([agent, *(f"{100 * modes.get(mode, 0) / total:.1f}" for mode in FailureMode)])
+        header = ["Agent", *(MODE_WORDS[mode] for mode in FailureMode)]
+        if rows:
+            title = f"### Failure modes on {_heading(name, suite, split)}"
+            yield Block(title, "Percent of all episodes.", header, rows)
+
+
+def write_section(file: Path, name: str, text: str) -> None:
+    """Writes `text` into a Markdown file between marks with the table's name; the rest of it stays.
+
+    Raises:
+        ConfigError: The file is not text, or has the first mark without the second.
+    """
+    begin, end = f"<!-- distrl table {name} -->", f"<!-- end of table {name} -->"
+    section = f"{begin}\n{text}{end}\n"
+    try:
+        old = file.read_text(encoding="utf-8") if file.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read as text: {error}.", "Name a Markdown file.") from error
+    if begin in old and end not in old:
+        raise ConfigError(f"{file} lacks the line {end!r}.", "Restore it, or delete the table's section.")
+    pattern = re.compile(re.escape(begin) + r".*?" + re.escape(end) + r"\n?", re.DOTALL)
+    if pattern.search(old):
+        new = pattern.sub(lambda _: section, old, count=1)
+    else:
+        new = (old.rstrip() + "\n\n" if old.strip() else "") + section
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, new)

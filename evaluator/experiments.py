@@ -1,0 +1,564 @@
+"""Experiments: one YAML file that describes many runs (`distrl sweep`) or many measurements (`distrl table`).
+
+Both start from a configuration and repeat every row over seeds. A sweep trains its rows:
+
+    base: quickstart                     # a preset or a file; a relative path is relative to this file
+    set: {learner.episodes: 100000}      # for all rows; sections may be written out as well
+    arms:                                # by name, the changes of each
+      aride: {}
+      uniform: {learner.replay.priority: uniform}
+    grid: {learner.replay.alpha: [0.5, 1.0]}       # each combination, of each arm
+    seeds: [0, 1, 2]
+    minutes: 10                          # of practice in each run: learner.max_minutes
+
+A table measures agents, its rows, on suites:
+
+    base: quickstart
+    suites:                              # the columns: the changes of each, and its splits
+      general: {set: {tasks.suite: general}, splits: [train, test]}
+    agents:
+      random: {agent: random}
+      trained: {checkpoint: {general: "runs/general/seed-{seed}"}}
+    generalisation: {trained_on: general, suites: {install: {set: {tasks.suite: install}, splits: [test]}}}
+    episodes: 128                        # of each split
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import itertools
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+
+from distrl.configs.load import PRESETS_DIR, check_config, find_config, load_config
+from distrl.configs.modules import find_modules
+from distrl.configs.parse import read_yaml
+from distrl.configs.presets import find_file
+from distrl.configs.schema import Config
+from distrl.configs.section import Positive, Section
+from distrl.core.errors import CheckpointError, ConfigError
+from distrl.core.importing import look_in
+from distrl.evaluator.evaluator import Evaluator
+from distrl.evaluator.measure import Who, measure, model_of, pool, seed_directory
+from distrl.evaluator.prompted import NAME, as_prompted
+from distrl.evaluator.results import RESULTS_FILE
+from distrl.evaluator.runner import EvaluationStopped
+
+if TYPE_CHECKING:
+    import threading
+
+EXPERIMENTS_DIR = PRESETS_DIR / "experiments"
+MAX_RUNS = 100_000
+SEED = "{seed}"
+RESERVED = {
+    "name": "runs are named after their arm and seed",
+    "runs_dir": "runs are in the experiment's directory; set it in the base, or with --runs-dir",
+    "seed": "list seeds under `seeds`",
+}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]*")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
+Values = dict[str, Any]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class Suite(Section):
+    """Columns of a table. `values` (the key is `set`) changes the base; `title` defaults to the name."""
+
+    values: Values = Field(default={}, alias="set")
+    splits: Annotated[list[str], Field(min_length=1)] = ["train", "test"]
+    title: str = ""
+
+
+class Agent(Section):
+    """A table's row: exactly one of `agent`, `checkpoint` and `inference`.
+
+    Attributes:
+        agent: A baseline, as for `distrl evaluate --agent`.
+        checkpoint: A checkpoint or a run, for all suites or by suite. `{seed}` stands for the seed: each
+            repetition then measures a different run.
+        inference: Servers that run already.
+        values: Changes in the configuration (the key is `set`).
+        kind: The first column of the table, such as "Prompting"; agents of one kind stand together.
+        is_reference: For comparison only, such as the expert, and never the best (the key is `reference`).
+        over: Another row, with which this one is compared.
+    """
+
+    agent: str | None = None
+    checkpoint: str | dict[str, str] | None = None
+    inference: list[str] = []
+    values: Values = Field(default={}, alias="set")
+    kind: str = ""
+    is_reference: bool = Field(default=False, alias="reference")
+    over: str | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Agent:
+        if sum(bool(one) for one in (self.agent, self.checkpoint, self.inference)) != 1:
+            raise ValueError("give exactly one of agent, checkpoint and inference")
+        return self
+
+    def checkpoint_for(self, suite: str, seed: int) -> str | None:
+        """The checkpoint of this agent that was trained for `suite`; None if it names none."""
+        found = self.checkpoint.get(suite) if isinstance(self.checkpoint, dict) else self.checkpoint
+        return None if found is None else found.replace(SEED, str(seed))
+
+
+class Generalisation(Section):
+    """A further table, as the paper's figure 11: agents trained for `trained_on`, on other suites."""
+
+    trained_on: str
+    suites: Annotated[dict[str, Suite], Field(min_length=1)]
+
+
+class Experiment(Section):
+    """The keys of an experiment's file.
+
+    Attributes:
+        name: Of its directory; by default the file's.
+        title: Above the table.
+        base: A preset or a configuration file.
+        values: For all rows (the key is `set`).
+        seeds: Each row is run or measured once with each. Default: [0] for runs, [0, 1, 2] for measurements.
+        grid: Key → values; every combination is an arm.
+        arms: Name → changes. With a grid, each arm has the whole grid.
+        minutes: `learner.max_minutes`; by default the base's.
+        metric: The number to compare: SPLIT/success of the evaluation before and after, or of several splits
+            as A+B/success (also score, steps, reward, invalid, repeats); of continuous control, return; or a
+            name in metrics.jsonl, of which the first and the last values are taken. Default: success on the
+            first test split, or the return.
+        curve: A name in metrics.jsonl to plot over time; by default validation success.
+        threshold: Of the curve; the table has the time to it.
+        suites, agents: A table's columns and rows, by name.
+        generalisation: The second table, if there is one.
+        episodes: The most tasks of each split; all when null.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    title: str = ""
+    base: str
+    values: Values = Field(default={}, alias="set")
+    seeds: Annotated[list[Seed], Field(min_length=1)] | None = None
+    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
+    arms: dict[str, Values | None] = {}
+    minutes: Positive | None = None
+    metric: str | None = None
+    curve: str | None = None
+    threshold: float | None = None
+    suites: dict[str, Suite] = {}
+    agents: dict[str, Agent] = {}
+    generalisation: Generalisation | None = None
+    episodes: Annotated[int, Field(ge=1)] | None = 128
+
+    @field_validator("arms", "suites", "agents")
+    @classmethod
+    def _names_are_directories(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name in value:
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is not a valid name; use letters, digits and ._=,+-")
+        return value
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Experiment:
+        if self.seeds and len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("a seed appears twice")
+        if bool(self.suites) != bool(self.agents) or (self.agents and (self.arms or self.grid)):
+            raise ValueError("give either `arms` and `grid` to train, or `suites` and `agents` to measure")
+        if self.generalisation is not None and self.generalisation.trained_on not in self.suites:
+            raise ValueError(f"generalisation.trained_on {self.generalisation.trained_on!r} is not a suite")
+        for name, agent in self.agents.items():
+            if agent.over is not None and (agent.over == name or agent.over not in self.agents):
+                raise ValueError(f"{name} cannot be compared with {agent.over!r}; `over` names another row")
+        return self
+
+    def columns(self) -> Iterator[tuple[str, Suite, str]]:
+        """Suites of the table and of its generalisation, each with the suite that agents are trained on."""
+        for name, suite in self.suites.items():
+            yield name, suite, name
+        if self.generalisation is not None:
+            for name, suite in self.generalisation.suites.items():
+                yield name, suite, self.generalisation.trained_on
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a sweep; `config` is its whole configuration, with its place."""
+
+    arm: str
+    seed: int
+    config: Config
+
+    @property
+    def directory(self) -> Path:
+        """SWEEP/ARM/seed-S."""
+        return Path(self.config.runs_dir).expanduser() / self.config.name
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A checked sweep.
+
+    Attributes:
+        directory: Where its runs, table and plot go.
+        metric, curve: As in `Experiment`, defaults resolved.
+        threshold: As in `Experiment`.
+        runs: All of them, seed by seed: when time ends, all arms have had the same number.
+    """
+
+    name: str
+    directory: Path
+    metric: str
+    curve: str
+    threshold: float | None
+    runs: tuple[PlannedRun, ...]
+
+    @property
+    def arms(self) -> list[str]:
+        """The arms' names, in the order of the file."""
+        return list(dict.fromkeys(run.arm for run in self.runs))
+
+
+def load_sweep(
+    path: str | Path,
+    seeds: Sequence[int] | None = None,
+    minutes: float | None = None,
+    arms: Sequence[str] | None = None,
+    runs_dir: str | None = None,
+    name: str | None = None,
+) -> Sweep:
+    """Reads a sweep and checks the configuration of every run.
+
+    Args:
+        path: A YAML file, or a preset's name.
+        seeds, minutes, runs_dir, name: Override those of the file, or of its base.
+        arms: Only these, by the name of an arm, or of an arm with its values in the grid.
+
+    Raises:
+        ConfigError: Something in the file, or in a run that it describes, is wrong.
+    """
+    spec, file = _read(path, seeds=seeds, minutes=minutes, name=name)
+    if spec.agents:
+        raise ConfigError(f"{file} describes measurements.", f"Run distrl table {path}.")
+    seeds = spec.seeds or [0]
+    common = with_values(load_config(spec.base).model_dump(mode="json"), spec.values, f"{file}: set")
+    if spec.minutes is not None:
+        common["learner"]["max_minutes"] = float(spec.minutes)
+    shared = check_config(common, f"{file}: set")
+    directory = Path(runs_dir if runs_dir is not None else shared.runs_dir) / spec.name
+    num_runs = max(1, len(spec.arms)) * math.prod(map(len, spec.grid.values())) * len(seeds)
+    if num_runs > MAX_RUNS:
+        raise ConfigError(f"{file}: {num_runs} runs are more than {MAX_RUNS}.", "Make the grid smaller.")
+    configs = {}
+    for arm, values in _chosen(dict(_points(spec.arms, spec.grid, str(file))), spec.arms, arms).items():
+        data = with_values(common, values, f"{file}: arm {arm}")
+        data["runs_dir"] = str(directory / arm)
+        configs[arm] = find_modules(check_config(data, f"{file}: arm {arm}"), file.parent)
+        if not configs[arm].local.workers:
+            raise ConfigError(
+                f"{file}: arm {arm}: local.workers is 0, but a sweep measures its runs on this machine.",
+                "Set local.workers to 1 or more, or make each run with `distrl train`.",
+            )
+    runs = tuple(
+        PlannedRun(arm, seed, config.model_copy(update={"name": f"seed-{seed}", "seed": seed}))
+        for seed in seeds
+        for arm, config in configs.items()
+    )
+    metric, curve = spec.metric or shared.goal.metric, spec.curve or shared.goal.curve
+    return Sweep(spec.name, directory.expanduser(), metric, curve, spec.threshold, runs)
+
+
+def load_table(
+    path: str | Path,
+    agents: Sequence[str] | None = None,
+    suites: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    episodes: int | None = None,
+) -> Experiment:
+    """Reads a table's file.
+
+    Args:
+        path: A YAML file, or a preset's name.
+        agents: Only these rows.
+        suites: Only the columns of these.
+        seeds, episodes: Override those of the file.
+
+    Raises:
+        ConfigError: Something in the file is wrong, or there is no such agent or suite.
+    """
+    spec, file = _read(path, seeds=seeds, episodes=episodes)
+    if not spec.agents:
+        raise ConfigError(f"{file} describes runs to train.", f"Run distrl sweep {path}.")
+    others = {} if spec.generalisation is None else spec.generalisation.suites
+    rows = (
+        spec.agents if agents is None else {name: spec.agents[name] for name in agents if name in spec.agents}
+    )
+    if unknown := [name for name in agents or () if name not in spec.agents]:
+        raise ConfigError(f"The table has no agent {unknown[0]!r}.", f"There are: {', '.join(spec.agents)}.")
+    rows = spec.agents if agents is None else {name: spec.agents[name] for name in agents}
+    kept = {name: suite for name, suite in spec.suites.items() if suites is None or name in suites}
+    unknown = [name for name in suites or () if name not in {**spec.suites, **others}]
+    if unknown or not kept:
+        raise ConfigError(
+            f"The table has no suite {unknown[0]!r}." if unknown else "No suite is left of the table.",
+            f"There are: {', '.join(spec.suites)}; for generalisation {', '.join(others) or 'none'}.",
+        )
+    rest = {name: suite for name, suite in others.items() if suites is None or name in suites}
+    generalisation = spec.generalisation
+    if generalisation is not None:
+        is_kept = bool(rest) and generalisation.trained_on in kept
+        generalisation = generalisation.model_copy(update={"suites": rest}) if is_kept else None
+    look_in(file.parent.resolve())
+    changes = {
+        "agents": rows,
+        "suites": kept,
+        "generalisation": generalisation,
+        "seeds": spec.seeds or [0, 1, 2],
+    }
+    return spec.model_copy(update=changes)
+
+
+def _read(path: str | Path, **instead: Any) -> tuple[Experiment, Path]:
+    """The experiment in a file, with a base that is a path, and that file.
+
+    Args:
+        instead: Values that override the file's, unless they are None.
+    """
+    file = find_file(path, EXPERIMENTS_DIR, "experiment")
+    data = read_yaml(file)
+    if not isinstance(data, dict):
+        raise ConfigError(
+            f"{file} is not an experiment.", "Write at least `base: quickstart`, `seeds: [0, 1]`."
+        )
+    data |= {key: value for key, value in instead.items() if value is not None}
+    data.setdefault("name", file.stem)
+    try:
+        spec = Experiment.model_validate_json(json.dumps(data), strict=True)
+    except ValidationError as error:
+        raise _explain(error, file) from error
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{file}: {error}.", "Use plain YAML data only.") from error
+    beside = file.parent / Path(spec.base).expanduser()
+    base = beside if beside.is_file() else find_config(Path(spec.base).expanduser())
+    return spec.model_copy(update={"base": str(base)}), file
+
+
+def _explain(error: ValidationError, file: Path) -> ConfigError:
+    problems = error.errors(include_url=False)
+    problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
+    path = ".".join(str(part) for part in problems[0]["loc"])
+    if problems[0]["type"] == "extra_forbidden":
+        known = [field.alias or name for name, field in Experiment.model_fields.items()]
+        near = difflib.get_close_matches(path, known, n=1, cutoff=0.5)
+        hint = f"Did you mean `{near[0]}`?" if near else f"An experiment has: {', '.join(known)}."
+        return ConfigError(f"{file}: unknown key `{path}`.", hint)
+    expected = problems[0]["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    return ConfigError(f"{file}: `{path}`: {expected}." if path else f"{file}: {expected}.")
+
+
+def _points(
+    arms: Mapping[str, Values | None], grid: Mapping[str, Sequence[Any]], source: str
+) -> Iterator[tuple[str, Values]]:
+    """Name and values of each arm; with a grid, of each of its points. Without arms, of the base."""
+    seen: set[str] = set()
+    labels = _labels(list(grid))
+    for arm, values in (arms or {"": None}).items():
+        for point in itertools.product(*grid.values()):
+            chosen = dict(zip(grid, point, strict=True))
+            words = [arm] if arm else []
+            words += [f"{labels[key]}={_word(value)}" for key, value in chosen.items()]
+            name = ",".join(words) or "base"
+            if name.casefold() in seen:
+                raise ConfigError(f"{source}: two arms are called {name!r}.", "Name them under `arms`.")
+            seen.add(name.casefold())
+            yield name, {**(values or {}), **chosen}
+
+
+def _labels(keys: Sequence[str]) -> dict[str, str]:
+    """A short name of each key: as many of its last parts as distinguish it from the others."""
+    parts = {key: key.split(".") for key in keys}
+    labels = {}
+    for key, own in parts.items():
+        others = [other for name, other in parts.items() if name != key]
+        count = 2 if own[-1].isdigit() and len(own) > 1 else 1
+        while count < len(own) and any(other[-count:] == own[-count:] for other in others):
+            count += 1
+        labels[key] = ".".join(own[-count:])
+    return labels
+
+
+def _word(value: Any) -> str:
+    """A value as a part of a directory's name."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if isinstance(value, int | float) else _UNSAFE.sub("-", text).strip("-") or "none"
+
+
+def _chosen(
+    points: Mapping[str, Values], arms: Mapping[str, Any], wanted: Sequence[str] | None
+) -> Mapping[str, Values]:
+    """The wanted `points`: by their own name, or by that of their arm."""
+    if wanted is None:
+        return points
+    known = {*points, *arms}
+    names = [name for want in wanted for name in ([want] if want in known else want.split(","))]
+    if unknown := [name for name in names if name not in known]:
+        near = difflib.get_close_matches(unknown[0], known, n=1, cutoff=0.5)
+        hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(list(arms or points)[:20])}."
+        raise ConfigError(f"The sweep has no arm {unknown[0]!r}.", hint)
+    prefixes = tuple(f"{name}," for name in names if name in arms)
+    return {point: values for point, values in points.items() if point in names or point.startswith(prefixes)}
+
+
+def with_values(data: Mapping[str, Any], values: Mapping[str, Any], source: str) -> Values:
+    """A copy of `data` with `values` at their dotted keys; sections merge, numbers are positions in lists.
+
+    Raises:
+        ConfigError: A key is reserved, or leads through a plain value.
+    """
+    changed: Values = copy.deepcopy(dict(data))
+    for key, value in values.items():
+        if key in RESERVED:
+            raise ConfigError(f"{source}: `{key}` cannot be set in an experiment: {RESERVED[key]}.")
+        _assign(changed, key.split("."), value, f"{source}: `{key}`")
+    return changed
+
+
+def _assign(data: Any, path: Sequence[str], value: Any, what: str) -> None:
+    first, rest = path[0], path[1:]
+    if isinstance(data, list):
+        if not first.isdecimal() or int(first) >= len(data):
+            raise ConfigError(
+                f"{what}: {first!r} is not a position in a list of {len(data)}.", "Count from 0."
+            )
+        index: Any = int(first)
+    elif isinstance(data, dict):
+        index = first
+        data.setdefault(first, None)
+    else:
+        raise ConfigError(f"{what} leads through {data!r}, which is not a section.", "Set that key itself.")
+    if rest:
+        data[index] = {} if data[index] is None else data[index]
+        _assign(data[index], rest, value, what)
+    elif isinstance(value, dict) and isinstance(data[index], dict):
+        for key, inner in value.items():
+            _assign(data[index], [key], inner, what)
+    else:
+        data[index] = copy.deepcopy(value)
+
+
+def difference(one: object, other: object) -> str | None:
+    """The first dotted key in which two configurations differ."""
+    if not isinstance(one, BaseModel) or not isinstance(other, BaseModel):
+        return None if one == other else ""
+    for name in type(one).model_fields:
+        below = difference(getattr(one, name), getattr(other, name, None))
+        if below is not None:
+            return f"{name}.{below}".rstrip(".")
+    return None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One agent on one suite of a table.
+
+    Attributes:
+        agent, suite, trained_on: Their names, and that of the suite that the agent was trained on.
+        splits: Measured, and shown.
+        config: Of its evaluations.
+        directory: Of its repetitions, each in seed-S: AGENT/SUITE, or AGENT/TRAINED-to-SUITE.
+        subjects: The policy that each seed measures.
+        missing: Why some seeds are not measured, by seed.
+    """
+
+    agent: str
+    suite: str
+    trained_on: str
+    splits: tuple[str, ...]
+    config: Config
+    directory: Path
+    subjects: dict[int, Who]
+    missing: dict[int, str]
+
+    def measured_seeds(self) -> list[int]:
+        """The seeds whose measurement is complete."""
+        return [s for s in self.subjects if (seed_directory(self.directory, s) / RESULTS_FILE).is_file()]
+
+    def open_seeds(self) -> list[int]:
+        """The seeds that are still to be measured.
+
+        Raises:
+            RunDirectoryError: The directory holds other measurements.
+            TaskError: There is no such suite or split.
+        """
+        for seed, who in self.subjects.items():
+            subject = who.subject(model_of(self.config, who))
+            place = seed_directory(self.directory, seed)
+            Evaluator(self.config, place, subject, self.splits, resume=True, seed=seed)
+        measured = self.measured_seeds()
+        return [seed for seed in self.subjects if seed not in measured]
+
+    def measure(self, stop: threading.Event, say: Callable[[str], None]) -> None:
+        """Measures the seeds that are left, each policy started once, and pools all of them.
+
+        Raises:
+            EvaluationStopped: `stop` was set; the same call continues.
+            DistrlError: Any other error that a user can fix.
+        """
+        by_policy: dict[Who, list[int]] = {}
+        for seed in self.open_seeds():
+            by_policy.setdefault(self.subjects[seed], []).append(seed)
+        for who, seeds in by_policy.items():
+            say(f"{self.agent} on {self.suite}, seeds {', '.join(map(str, seeds))}")
+            try:
+                measure(self.config, who, self.directory, self.splits, True, stop, seeds=seeds)
+            except EvaluationStopped as error:  # a table has no --resume
+                raise EvaluationStopped(error.message, "Run the same command again to continue.") from None
+        if self.subjects:
+            pool(self.directory, list(self.subjects))
+
+
+def plan_cells(spec: Experiment, directory: Path) -> list[Cell]:
+    """The cells of the table and then of its generalisation, agent by agent.
+
+    Raises:
+        ConfigError: A configuration is wrong, or there is no such baseline.
+    """
+    columns = list(spec.columns())
+    return [_cell(spec, name, *column, directory) for name in spec.agents for column in columns]
+
+
+def _cell(
+    spec: Experiment, name: str, suite_name: str, suite: Suite, trained_on: str, directory: Path
+) -> Cell:
+    agent = spec.agents[name]
+    subjects: dict[int, Who] = {}
+    missing: dict[int, str] = {}
+    for seed in spec.seeds or ():
+        who = Who(inference=tuple(agent.inference), agent=agent.agent)
+        if agent.checkpoint is not None:
+            path = agent.checkpoint_for(trained_on, seed)
+            if path is None:
+                missing[seed] = f"no checkpoint is named for {trained_on}"
+                continue
+            who = Who(checkpoint=Path(path).expanduser())
+        try:
+            who.subject()
+        except CheckpointError as error:
+            missing[seed] = str(error)
+        else:
+            subjects[seed] = who
+    data = load_config(spec.base).model_dump(mode="json")
+    for values in (spec.values, suite.values, agent.values):
+        data = with_values(data, values, spec.name)
+    data["evaluate"]["episodes"] = spec.episodes
+    config = check_config(data, spec.name)
+    if agent.agent == NAME:
+        config = as_prompted(config)
+    place = directory / name / (suite_name if suite_name == trained_on else f"{trained_on}-to-{suite_name}")
+    return Cell(name, suite_name, trained_on, tuple(suite.splits), config, place, subjects, missing)

@@ -1,0 +1,472 @@
+"""Sweeps: the runs that a file describes, mistakes before any of them starts, and their results."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from finished_runs import episodes, evaluate, make_run
+
+from distrl.configs.load import load_config
+from distrl.core.checkpoints import point
+from distrl.core.errors import ConfigError, RunDirectoryError
+from distrl.evaluator.experiment_results import (
+    Mean,
+    as_markdown,
+    best,
+    check_metric,
+    is_finished,
+    is_share,
+    mean_curve,
+    median_time,
+    not_measured,
+    reached,
+    read_run,
+    summarise_arms,
+    write_sweep,
+)
+from distrl.evaluator.experiments import PlannedRun, Sweep, load_sweep
+from distrl.evaluator.results import Evaluation, EvaluationSpec, Subject, split_result
+from distrl.evaluator.statistics import t_interval
+
+SWEEPS = ["dper", "learning", "staleness"]
+
+
+def load(tmp_path: Path, text: str, **options: object) -> Sweep:
+    file = tmp_path / "try.yaml"
+    file.write_text(text)
+    return load_sweep(file, **options)  # type: ignore[arg-type]
+
+
+def refused(tmp_path: Path, text: str, **options: object) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_arms_and_seeds_make_runs_seed_by_seed(tmp_path) -> None:
+    sweep = load(
+        tmp_path,
+        """
+base: quickstart
+set: {learner.optim.lr: 0.001, learner: {episodes: 7}}
+arms:
+  one: {}
+  two: {learner.replay.priority: uniform}
+seeds: [3, 1]
+minutes: 2
+""",
+    )
+    assert [(run.arm, run.seed) for run in sweep.runs] == [("one", 3), ("two", 3), ("one", 1), ("two", 1)]
+    assert sweep.arms == ["one", "two"]
+    assert (sweep.name, sweep.directory) == ("try", Path("runs/try"))
+    assert [str(run.directory) for run in sweep.runs[:2]] == ["runs/try/one/seed-3", "runs/try/two/seed-3"]
+    one, two = sweep.runs[0].config, sweep.runs[1].config
+    changes = [
+        "learner.optim.lr=0.001",
+        "learner.episodes=7",
+        "learner.max_minutes=2",
+        "seed=3",
+        "name=seed-3",
+    ]
+    assert one == load_config("quickstart", [*changes, "runs_dir=runs/try/one"])
+    assert two.learner.replay == one.learner.replay.model_copy(update={"priority": "uniform"})
+    assert (sweep.metric, sweep.curve, sweep.threshold) == ("test/success", "eval/val/success", None)
+
+
+def test_a_grid_is_every_combination_of_each_arm(tmp_path) -> None:
+    text = """
+base: quickstart
+arms: {a: {}, b: {learner.batch_trajectories: 4}}
+grid:
+  learner.replay.weights.0: [0.5, 1]
+  learner.replay.alpha: [0.5, 1.0]
+"""
+    sweep = load(tmp_path, text)
+    assert sweep.arms[:3] == [
+        "a,weights.0=0.5,alpha=0.5",
+        "a,weights.0=0.5,alpha=1.0",
+        "a,weights.0=1,alpha=0.5",
+    ]
+    assert len(sweep.arms) == 8
+    last = sweep.runs[-1].config.learner
+    assert (last.batch_trajectories, last.replay.weights, last.replay.alpha) == (4, (1.0, 0.3, 0.1), 1.0)
+    assert len(load(tmp_path, text, arms=["b"]).arms) == 4
+    assert load(tmp_path, text, arms=["b,weights.0=1,alpha=0.5"]).arms == ["b,weights.0=1,alpha=0.5"]
+
+
+def test_labels_are_as_long_as_they_must_be(tmp_path) -> None:
+    sweep = load(
+        tmp_path,
+        """
+base: quickstart
+grid: {learner.optim.lr: [1e-4], learner.demonstrations.lr: [0.1], learner.replay.priority: [uniform]}
+""",
+    )
+    assert sweep.arms == ["optim.lr=0.0001,demonstrations.lr=0.1,priority=uniform"]
+
+
+def test_options_take_the_place_of_the_file_s(tmp_path) -> None:
+    text = "base: quickstart\narms: {a: {}, b: {}, c: {}}\nseeds: [0]\nminutes: 5"
+    sweep = load(tmp_path, text, seeds=[4, 5], minutes=0.5, arms=["c,a"], runs_dir="elsewhere", name="other")
+    assert sweep.arms == ["a", "c"]
+    assert {run.seed for run in sweep.runs} == {4, 5}
+    assert {run.config.learner.max_minutes for run in sweep.runs} == {0.5}
+    assert sweep.directory == Path("elsewhere/other")
+
+
+def test_the_base_is_found_beside_the_sweep_and_options_of_an_environment_merge(tmp_path) -> None:
+    (tmp_path / "mine.yaml").write_text("env: {options: {width: 270}}\nlearner: {policy_lag: 0}")
+    text = "base: mine.yaml\narms: {slow: {env.options.latency.median_s: 2}}"
+    assert load(tmp_path, text).runs[0].config.env.options == {"width": 270, "latency": {"median_s": 2}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("base: nowhere", "no configuration file nowhere"),
+        ("bass: quickstart", "Did you mean `base`?"),
+        ("seeds: [0]", "`base`: Field required"),
+        ("- base", "is not an experiment"),
+        ("base: quickstart\nseeds: []", "`seeds`"),
+        ("base: quickstart\nseeds: [1, 1]", "a seed appears twice"),
+        ("base: quickstart\nseeds: [one]", "`seeds.0`"),
+        ("base: quickstart\nminutes: 0", "`minutes`"),
+        ("base: quickstart\ngrid: {learner.optim.lr: []}", "`grid.learner.optim.lr`"),
+        ("base: quickstart\narms: {'../up': {}}", "is not a valid name"),
+        ("base: quickstart\narms: {a: {}, A: {}}", "two arms are called 'A'"),
+        ("base: quickstart\nset: {learner.episods: 3}", "set: unknown key `learner.episods`. Did you mean"),
+        ("base: quickstart\narms: {x: {learner.replay.alfa: 1}}", "arm x: unknown key `learner.replay.alfa`"),
+        ("base: quickstart\narms: {x: {learner.episodes: many}}", "arm x: `learner.episodes` is 'many'"),
+        ("base: quickstart\narms: {x: {learner.episodes.much: 1}}", "leads through 17000"),
+        ("base: quickstart\narms: {x: {learner.replay.weights.3: 1}}", "'3' is not a position in a list of 3"),
+        ("base: quickstart\narms: {x: {seed: 1}}", "`seed` cannot be set in an experiment"),
+        (
+            "base: quickstart\nseeds: [0]\ngrid: {"
+            + ", ".join(f"learner.x{i}: [1, 2]" for i in range(40))
+            + "}",
+            "runs are more than",
+        ),
+        ("base: quickstart\nset: {name: x}", "`name` cannot be set in an experiment"),
+        ("base: quickstart\narms: {x: {local.workers: 0}}", "arm x: local.workers is 0"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, text: str, message: str) -> None:
+    assert message in refused(tmp_path, text)
+
+
+def test_an_arm_that_is_not_there_is_told_with_the_nearest(tmp_path) -> None:
+    text = "base: quickstart\narms: {aride: {}, ppo: {}}"
+    assert "no arm 'arid'. Did you mean aride?" in refused(tmp_path, text, arms=["arid,ppo"])
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_every_sweep_that_ships_is_sound(name: str) -> None:
+    sweep = load_sweep(name)
+    assert sweep.name == name
+    assert sweep.runs
+
+
+def test_the_paper_s_grid_is_compared_on_validation_tasks() -> None:
+    sweep = load_sweep("dper")
+    assert len(sweep.arms) == 7 * 6 * 6
+    assert sweep.metric == "val/success"
+    assert {run.config.learner.replay.weights for run in sweep.runs} >= {(0.01, 0.01, 0.01), (10.0, 1.0, 1.0)}
+
+
+def test_own_modules_of_an_arm_are_beside_the_sweep(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    text = "base: quickstart\narms: {theirs: {}, mine: {env.import_path: 'mine:Env'}}\n"
+    theirs, mine = load(tmp_path, text).runs
+    assert (theirs.config.modules_dir, mine.config.modules_dir) == (None, str(tmp_path))
+
+
+PHONE = "base: quickstart\nset: {tasks.test: [test, unseen_layout]}\n"
+CONTROL = "base: appo-hopper\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PHONE,
+        PHONE + "metric: unseen_layout/invalid",
+        PHONE + "metric: test+unseen_layout/success",
+        PHONE + "metric: train/success",
+        PHONE + "metric: eval/val/reward/total",
+        PHONE + "metric: staleness/4-7/success\ncurve: loss/policy",
+        PHONE + "metric: episodes",
+        PHONE + "metric: val/success\narms: {a: {}, b: {tasks.test: [val]}}",
+        CONTROL,
+        CONTROL + "metric: solved/return\ncurve: train/return",
+    ],
+)
+def test_what_runs_can_have_is_accepted(tmp_path: Path, text: str) -> None:
+    check_metric(load(tmp_path, f"{text}\n", runs_dir=str(tmp_path / "runs")))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (PHONE + "metric: test/sucess", "Did you mean test/success?"),
+        (
+            PHONE + "metric: tset/success",
+            "needs the split 'tset', which is not in tasks.test. Did you mean te",
+        ),
+        (
+            PHONE + "metric: test+val/success",
+            "the split 'val', which is not in tasks.test. There are: test, un",
+        ),
+        (PHONE + "metric: los/policy", "Did you mean loss/policy?"),
+        (PHONE + "metric: success", "Did you mean test/success?"),
+        (PHONE + "metric: quality", "There are: test/success, test/score, "),
+        (PHONE + "metric: return", "The sweep's metric return is not measured by its runs."),
+        (PHONE + "metric: eval/vall/success", "Did you mean eval/val/success?"),
+        (
+            PHONE + "curve: val/success",
+            "The sweep's curve val/success is not measured by its runs. Did you m",
+        ),
+        (CONTROL + "metric: test/success", "There are: return."),
+        (CONTROL + "metric: retrun", "Did you mean return?"),
+    ],
+)
+def test_what_no_run_can_have_is_refused_with_the_nearest(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_metric(load(tmp_path, f"{text}\n", runs_dir=str(tmp_path / "runs")))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_the_sweeps_that_ship_have_metrics(name: str) -> None:
+    check_metric(load_sweep(name))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, None),
+        ({"metric": "loss/policy", "curve": "loss/policy"}, None),
+        ({"curve": "eval/none/success"}, None),
+        (
+            {"metric": "loss/polcy"},
+            "has no loss/polcy, which is the sweep's metric. Did you mean loss/policy?",
+        ),
+        ({"metric": "test/steps+"}, "the sweep's metric. Did you mean test/steps?"),
+        ({"curve": "loss/polcy"}, "has no loss/polcy, which is the sweep's curve. Did you mean loss/policy?"),
+    ],
+)
+def test_a_finished_run_shows_what_it_lacks(
+    tmp_path: Path, changes: dict[str, str], told: str | None
+) -> None:
+    sweep = dataclasses.replace(
+        load(tmp_path, PHONE + "seeds: [0, 1]\n", runs_dir=str(tmp_path / "runs")), **changes
+    )
+    make_run(sweep.runs[0], 2, 9, [0.2, 0.4])
+    make_run(sweep.runs[1], 2, None, [0.2])
+    lacking = not_measured(sweep, read_run(sweep.runs[0], sweep))
+    assert not_measured(sweep, read_run(sweep.runs[1], sweep)) is None, "it is not finished"
+    block, _ = write_sweep(sweep)
+    if told is None:
+        assert lacking is None
+    else:
+        assert lacking is not None
+        assert told in lacking
+        assert block.text.endswith(lacking)
+
+
+def plan(
+    tmp_path: Path, metric: str = "test/success", threshold: float | None = None, seeds: int = 2
+) -> Sweep:
+    directory = tmp_path / "sweep"
+    runs = tuple(
+        PlannedRun(
+            arm,
+            seed,
+            load_config("quickstart", [f"name=seed-{seed}", f"runs_dir={directory}/{arm}", f"seed={seed}"]),
+        )
+        for seed in range(seeds)
+        for arm in ("good", "bad")
+    )
+    return Sweep("sweep", directory, metric, "eval/val/success", threshold, runs)
+
+
+def test_a_run_is_finished_when_its_result_and_its_start_are_evaluated(tmp_path) -> None:
+    planned = plan(tmp_path).runs[0]
+    assert not is_finished(planned.directory)
+    run = make_run(planned, 2, None, [0.5])
+    assert not is_finished(planned.directory)
+    (run.checkpoints / "step_9").mkdir()
+    point(run.checkpoints, "final", "step_9")
+    evaluate(run, "step_9", 9)
+    assert not is_finished(planned.directory)
+    evaluate(run, "step_0", 2)
+    assert is_finished(planned.directory)
+
+
+def test_a_run_s_numbers(tmp_path) -> None:
+    sweep = plan(tmp_path, threshold=0.5)
+    make_run(sweep.runs[0], 2, 9, [0.2, 0.4, 0.6, 0.8, 0.8])
+    result = read_run(sweep.runs[0], sweep)
+    assert (result.is_finished, result.before, result.after) == (True, 0.2, 0.9)
+    assert result.splits == {"test": (0.2, 0.9), "unseen_layout": (None, None)}
+    assert result.curve == ((0.0, 0.2), (100.0, 0.4), (200.0, 0.6), (300.0, 0.8), (400.0, 0.8))
+    assert result.reached_s == 300.0, "the first three rounds have a mean of 0.4, the next of 0.6"
+    assert (result.elapsed_s, result.episodes, result.updates) == (400.0, 200.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("metric", "before", "after"),
+    [
+        ("test/steps", 2.0, 2.0),
+        ("loss/policy", 0.3, 0.7),
+        ("eval/val/success", 0.3, 0.7),
+        ("none", None, None),
+    ],
+)
+def test_any_metric_can_be_compared(tmp_path, metric: str, before: float | None, after: float | None) -> None:
+    sweep = plan(tmp_path, metric)
+    make_run(sweep.runs[0], 2, 9, [0.3, 0.5, 0.7])
+    result = read_run(sweep.runs[0], sweep)
+    assert (result.before, result.after) == (before, after)
+
+
+@pytest.mark.parametrize(
+    ("metric", "is_percent"),
+    [("test/invalid", True), ("reward/invalid", False), ("eval/val/reward/invalid", False)],
+)
+def test_a_part_of_the_reward_is_no_share(metric: str, is_percent: bool) -> None:
+    assert is_share(metric) == is_percent
+
+
+def test_continuous_control_is_compared_by_its_return(tmp_path) -> None:
+    sweep = plan(tmp_path, "return")
+    run = make_run(sweep.runs[0], 2, 9, [0.3])
+    for name, mean in (("step_0", -150.5), ("step_9", 210.0)):
+        (run.evaluations / name / "results.json").write_text(json.dumps({"mean": mean, "episodes": []}))
+    result = read_run(sweep.runs[0], sweep)
+    assert (result.before, result.after) == (-150.5, 210.0)
+    assert "210" in write_sweep(sweep)[0].markdown()
+
+
+def test_damaged_results_are_one_clear_error(tmp_path) -> None:
+    sweep = plan(tmp_path)
+    run = make_run(sweep.runs[0], 2, 9, [0.3])
+    (run.evaluations / "step_9" / "results.json").write_text('{"splits": {"test"')
+    with pytest.raises(RunDirectoryError, match="is damaged"):
+        read_run(sweep.runs[0], sweep)
+
+
+def test_splits_can_be_joined(tmp_path) -> None:
+    sweep = plan(tmp_path, "test+other/success")
+    run = make_run(sweep.runs[0], 2, 9, [0.3])
+    assert read_run(sweep.runs[0], sweep).after is None, "one of them was not measured"
+    file = run.evaluations / "step_9" / "results.json"
+    spec = EvaluationSpec(
+        suite="s", splits=("test", "other"), subject=Subject(kind="checkpoint", name="step_9")
+    )
+    splits = {"test": split_result(episodes(9)), "other": split_result(episodes(0, of=5))}
+    file.write_text(Evaluation(spec=spec, splits=splits).model_dump_json())
+    assert read_run(sweep.runs[0], sweep).after == pytest.approx(9 / 15)
+
+
+def test_only_finished_runs_count(tmp_path) -> None:
+    sweep = plan(tmp_path, seeds=3)
+    for run in sweep.runs:
+        if run.seed == 0:
+            make_run(run, 1, 9 if run.arm == "good" else 5, [0.1, 0.9])
+        if run.seed == 1:
+            make_run(run, 2, 8 if run.arm == "good" else None, [0.2, 0.7])
+    good, bad = summarise_arms([read_run(run, sweep) for run in sweep.runs], sweep.arms)
+    assert (good.seeds, good.planned, bad.seeds) == ((0, 1), 3, (0,))
+    assert good.after is not None
+    assert good.after.value == pytest.approx(0.85)
+    assert good.after.interval == t_interval([0.9, 0.8])
+    assert good.gain is not None
+    assert good.gain.value == pytest.approx(0.7)
+    assert bad.after == Mean(0.5, None, 1)
+
+
+def test_the_report_is_a_table_in_three_forms_and_a_picture(tmp_path) -> None:
+    sweep = plan(tmp_path, threshold=0.5)
+    for run in sweep.runs:
+        make_run(run, 2, 9 if run.arm == "good" else 4, [0.2, 0.9, 0.9] if run.arm == "good" else [0.2] * 3)
+    block, hint = write_sweep(sweep)
+    assert block.header == [
+        "arm",
+        "seeds",
+        "before",
+        "after",
+        "gain",
+        "time to 50%",
+        "episodes",
+        "updates",
+        "minutes",
+    ]
+    assert block.rows[0][:6] == ["good", "2/2", "20.0% ± 0.0", "90.0% ± 0.0", "+70.0% ± 0.0", "3.3 min (2/2)"]
+    assert block.rows[1][5] == "– (0/2)"
+    assert (sweep.directory / "table.md").read_text() == as_markdown([block])
+    rows = list(csv.DictReader((sweep.directory / "table.csv").read_text().splitlines()))
+    assert [(row["arm"], row["after"], row["reached_s"]) for row in rows] == [
+        ("good", "0.9", "200.0"),
+        ("bad", "0.4", ""),
+    ]
+    data = json.loads((sweep.directory / "results.json").read_text())
+    assert data["arms"][0]["after"] == {"mean": 0.9, "low": 0.9, "high": 0.9, "n": 2}
+    assert [run["seed"] for run in data["runs"]] == [0, 0, 1, 1]
+    assert data["settings"].keys() == {run["settings"] for run in data["runs"]}
+    if not hint:
+        assert (sweep.directory / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_the_table_is_written_and_the_extra_named(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    sweep = plan(tmp_path)
+    _, hint = write_sweep(sweep)
+    assert (sweep.directory / "table.md").is_file()
+    assert "distrl[report]" in hint
+
+
+def test_a_sweep_that_has_not_begun_has_a_table(tmp_path) -> None:
+    sweep = plan(tmp_path, threshold=0.3)
+    assert write_sweep(sweep)[0].rows[0][:3] == ["good", "0/2", "–"]
+
+
+@pytest.mark.needs("matplotlib")
+def test_of_many_arms_the_best_are_drawn(tmp_path) -> None:
+
+    values = [0.3, 0.1, 0.2, 0.0]
+    (empty,) = summarise_arms([], ["empty"])
+    arms = [dataclasses.replace(empty, name=str(value), after=Mean(value, None, 1)) for value in values]
+    assert [arm.after.value for arm in best(arms, 2) if arm.after] == [values[0], values[2]]
+    assert best(arms, 4) == arms
+
+
+def test_mean_curves_cover_the_time_that_all_have() -> None:
+    curve = mean_curve([[(0.0, 0.0), (100.0, 1.0)], [(20.0, 0.5), (80.0, 0.5)], []])
+    assert (curve[0][0], curve[-1][0]) == (20.0, 80.0)
+    assert curve[0][1].value == pytest.approx((0.2 + 0.5) / 2)
+    assert curve[-1][1].interval == t_interval([0.8, 0.5])
+    assert mean_curve([[]]) == ()
+    assert mean_curve([[(0.0, 1.0)], [(1.0, 1.0)]]) == (), "no time in common"
+    assert [mean.value for _, mean in mean_curve([[(3.0, 0.4)]])] == [0.4]
+
+
+@pytest.mark.parametrize(
+    ("times", "median"),
+    [([], None), ([3.0], 3.0), ([1.0, None, 2.0], 2.0), ([1.0, None], None), ([None, None, 1.0], None),
+     ([4.0, 2.0, None, 1.0], 3.0)],
+)  # fmt: skip
+def test_runs_that_never_get_there_count_as_the_slowest(times, median) -> None:
+    assert median_time(times) == median
+
+
+def test_a_single_lucky_round_is_not_the_threshold() -> None:
+    assert reached([(0.0, 0.1), (1.0, 0.9), (2.0, 0.2), (3.0, 0.1)], 0.5) is None
+    assert reached([(0.0, 0.9), (1.0, 0.9)], 0.5) is None, "fewer than three rounds say nothing"
+    assert reached([(0.0, 0.9)], None) is None

@@ -416,7 +416,9 @@ def _chosen(
 
 
 def with_values(data: Mapping[str, Any], values: Mapping[str, Any], source: str) -> Values:
-    """A copy of `data` with `values` at their dotted keys; sections merge, numbers are positions in lists.
+    """A copy of `data` with `values` at their dotted keys; numbers are positions in lists.
+
+    Sections merge, except that one with a `kind` replaces the old one.
 
     Raises:
         ConfigError: A key is reserved, or leads through a plain value.
@@ -445,7 +447,7 @@ def _assign(data: Any, path: Sequence[str], value: Any, what: str) -> None:
     if rest:
         data[index] = {} if data[index] is None else data[index]
         _assign(data[index], rest, value, what)
-    elif isinstance(value, dict) and isinstance(data[index], dict):
+    elif isinstance(value, dict) and isinstance(data[index], dict) and "kind" not in value:
         for key, inner in value.items():
             _assign(data[index], [key], inner, what)
     else:

@@ -145,7 +145,10 @@ def test_the_base_is_found_beside_the_sweep_and_options_of_an_environment_merge(
         ("base: quickstart\narms: {x: {learner.replay.alfa: 1}}", "arm x: unknown key `learner.replay.alfa`"),
         ("base: quickstart\narms: {x: {learner.episodes: many}}", "arm x: `learner.episodes` is 'many'"),
         ("base: quickstart\narms: {x: {learner.episodes.much: 1}}", "leads through 17000"),
-        ("base: quickstart\narms: {x: {learner.replay.weights.3: 1}}", "'3' is not a position in a list of 3"),
+        (
+            "base: quickstart\narms: {x: {learner.replay.weights.3: 1}}",
+            "'3' is not a position in a list",
+        ),
         ("base: quickstart\narms: {x: {seed: 1}}", "`seed` cannot be set in an experiment"),
         (
             "base: quickstart\nseeds: [0]\ngrid: {"

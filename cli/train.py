@@ -224,8 +224,7 @@ def check_models(config: Config) -> None:
         ConfigError: One is no directory and cannot be a model of the hub; it names the key.
         PolicyError: One is not in the cache, and the hub cannot be reached.
     """
-    from distrl.core.hub_cache import cached, has_weights, is_hub_id
-    from distrl.core.policies.hub_files import located
+    from distrl.core.hub_files import cached, has_weights, is_hub_id, located
 
     policy = config.policy
     if policy.import_path is not None or policy.kind not in ("hub", "autoui"):

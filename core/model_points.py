@@ -1,13 +1,125 @@
-"""What families of vision-language models write for a point, and whether an agent reads it so. No torch."""
+"""How vision-language models see pictures: their size, their tokens, and where points lie. No torch."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from distrl.core.errors import PolicyError
-from distrl.core.image_sizes import Resize
-from distrl.core.model_shapes import find_model, image_shape, read_json
+from distrl.core.hub_files import find_model, read_json
+
+if TYPE_CHECKING:
+    from distrl.core.policies.base import Policy
+
+MAX_ASPECT = 200
+MAX_PIXELS = 16 * 2**20
+"""Of one picture. A phone's screenshot has up to 5 M; a small file can decode to any number."""
+MAX_TOTAL_PIXELS = 32 * MAX_PIXELS
+"""Of all pictures that must be decoded for one request or episode."""
+
+
+def smart_resize(width: int, height: int, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
+    """The (width, height) at which Qwen-VL and its relatives read a picture of `width` x `height` pixels.
+
+    Both are multiples of `factor`, their product lies between the two bounds where such a size exists, and
+    the shape is kept as nearly as that allows (`smart_resize` of Qwen2-VL's image processor).
+
+    Args:
+        factor: Pixels of a side that become one token: 28 for Qwen2.5-VL, 32 for Qwen3-VL.
+        min_pixels, max_pixels: Bounds of width times height.
+
+    Raises:
+        ValueError: One side is more than 200 times the other.
+    """
+    if max(width, height) > MAX_ASPECT * min(width, height):
+        raise ValueError(f"a picture of {width}x{height} pixels is longer than {MAX_ASPECT} times its width")
+    wide, high = round(width / factor) * factor, round(height / factor) * factor
+    if wide * high > max_pixels:
+        scale = math.sqrt(width * height / max_pixels)
+        wide = max(factor, math.floor(width / scale / factor) * factor)
+        high = max(factor, math.floor(height / scale / factor) * factor)
+    elif wide * high < min_pixels:
+        scale = math.sqrt(min_pixels / (width * height))
+        wide = math.ceil(width * scale / factor) * factor
+        high = math.ceil(height * scale / factor) * factor
+    return wide, high
+
+
+@dataclass(frozen=True)
+class Resize:
+    """The size that a Qwen-VL image processor gives to a picture, without the processor.
+
+    It is `smart_resize` with the values of the model's `preprocessor_config.json`.
+
+    Attributes:
+        patch_size, merge_size: Pixels of a patch's side, and patches of a token's side.
+        min_pixels, max_pixels: Bounds of width · height (`size.shortest_edge` and `size.longest_edge` there).
+    """
+
+    patch_size: int = 14
+    merge_size: int = 2
+    min_pixels: int = 56 * 56
+    max_pixels: int = 28 * 28 * 1280
+
+    def __post_init__(self) -> None:
+        for name in ("patch_size", "merge_size", "min_pixels", "max_pixels"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} must be a whole number above 0, not {value!r}")
+        if self.min_pixels > self.max_pixels:
+            raise ValueError(f"min_pixels {self.min_pixels} is more than max_pixels {self.max_pixels}")
+
+    def keys(self) -> str:
+        """The values as they stand in a configuration."""
+        return ", ".join(f"{name}: {value}" for name, value in asdict(self).items())
+
+    def size(self, width: int, height: int) -> tuple[int, int]:
+        """(width, height) that a picture of `width` × `height` pixels is resized to."""
+        factor = self.patch_size * self.merge_size
+        return smart_resize(width, height, factor, self.min_pixels, self.max_pixels)
+
+
+@dataclass(frozen=True)
+class ImageShape:
+    """How a picture becomes tokens.
+
+    Attributes:
+        patch: Pixels of a side of a patch.
+        merge: Patches of a side that become one token.
+        min_pixels, max_pixels: The processor's bounds of width times height.
+        is_fixed: All pictures are resized to the same size.
+    """
+
+    patch: int
+    merge: int
+    max_pixels: int
+    is_fixed: bool
+    min_pixels: int = 1
+
+    def num_tokens(self, max_pixels: int | None = None) -> int:
+        """Tokens of the largest picture."""
+        pixels = self.max_pixels if self.is_fixed or max_pixels is None else max_pixels
+        return max(1, pixels // (self.patch * self.merge) ** 2)
+
+
+def image_shape(config: Mapping[str, Any], directory: Path) -> ImageShape:
+    """How the model in `directory` reads pictures, by its config.json and its processor's file."""
+    vision = config.get("vision_config", {})
+    file = directory / "preprocessor_config.json"
+    processor = read_json(file) if file.is_file() else {}
+    patch = int(processor.get("patch_size") or vision.get("patch_size") or 14)
+    merge = processor.get("merge_size") or vision.get("spatial_merge_size")
+    if merge is None:
+        side = int(vision.get("image_size") or 336)
+        return ImageShape(patch, 1, side * side, is_fixed=True)
+    size = processor.get("size") or {}
+    bound = processor.get("max_pixels") or size.get("longest_edge") or 12_845_056  # Qwen2-VL's own default
+    least = processor.get("min_pixels") or size.get("shortest_edge") or 3136
+    return ImageShape(patch, int(merge), int(bound), is_fixed=False, min_pixels=int(least))
+
 
 WRITES: Mapping[str, str] = {
     "qwen2_vl": "relative",
@@ -96,3 +208,23 @@ def doubt_of_files(agent: AgentOptions, policy: ModelOptions) -> str | None:
     most = policy.max_pixels or image.max_pixels
     resize = Resize(image.patch, image.merge, min(policy.min_pixels or image.min_pixels, most), most)
     return doubt(str(config.get("model_type")), coordinates, resize)
+
+
+def check_agent_points(agent: AgentOptions, policy: Policy) -> None:
+    """Refuses an agent of this package whose points are pixels of pictures that the model does not see so.
+
+    An agent runs in workers, which need not have the model's files, so its options say how pictures are
+    resized; whoever has the processor checks it. Points of a kind that such models do not write are
+    warned of.
+
+    Raises:
+        ConfigError: Saying what to set.
+    """
+    coordinates = coordinates_of(agent)
+    if coordinates is None:
+        return
+    try:
+        resize = Resize(**(agent.options.get("resize") or {}))
+    except (TypeError, ValueError):
+        return  # the agent itself refuses it, with the rule
+    policy.check_points(coordinates, resize)

@@ -207,6 +207,7 @@ EXTRAS = {
     "torch": "train",
     "transformers": "train",
     "tokenizers": "train",
+    "huggingface_hub": "train",
     "peft": "train",
     "deepspeed": "deepspeed",
     "safetensors": "train",

@@ -33,9 +33,9 @@ from torch import Tensor, distributed
 
 from distrl.configs.schema import Config
 from distrl.core.errors import PolicyError, RankError
+from distrl.core.model_points import check_agent_points
 from distrl.core.policies import build_critic, build_policy, resolve_device, weights_io
 from distrl.core.policies.base import Pictures, PromptBatch
-from distrl.core.policies.points import check_agent_points
 from distrl.learner import off_policy
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.algorithms.actor_critic import Values

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from distrl.cli.health.machine import Finding, Need, bad, good
 from distrl.cli.run_kind import run_kind
 from distrl.core.errors import ConfigError, DistrlError, MissingDependency
-from distrl.core.hub_cache import cached, has_weights, hub_cache, is_hub_id
+from distrl.core.hub_files import cached, has_weights, hub_cache, is_hub_id
 from distrl.core.user_errors import user_error
 
 if TYPE_CHECKING:

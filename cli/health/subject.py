@@ -10,13 +10,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from distrl.core.autoui_shapes import TRAINED_WHOLE, read_autoui
-from distrl.core.image_sizes import smart_resize
-from distrl.core.model_shapes import ImageShape, ModelShape, TextShape, count, read_model
+from distrl.core.model_points import ImageShape, smart_resize
 
 if TYPE_CHECKING:
     from distrl.configs.schema import Config
+    from distrl.core.policies.model_shapes import ModelShape
 
+TRAINED_WHOLE = ("image_dense.", "mha_layer.", "gate_dense.", "stem.")
+"""What AutoUI trains beside adapters: the fusion and the small encoder."""
 SCREEN, SIMULATED, TWO_SCREENS = (1080, 2400), (540, 1200), (320, 640)
 """Screens of a phone, of a simulated one, and of the environment two_screens."""
 STEM_STRIDE = 16  # pixels of a side that become one token of the embedded policy
@@ -90,6 +91,8 @@ def subject(config: Config, is_gpu: bool, steps: float, screen: tuple[int, int])
     Raises:
         PolicyError: Its model's files are not on this machine.
     """
+    from distrl.core.policies.model_shapes import read_autoui, read_model
+
     policy, completion = config.policy, config.learner.max_new_tokens
     kind = policy.kind if policy.import_path is None else None
     if kind == "hub" and policy.model is not None:
@@ -135,6 +138,8 @@ def subject(config: Config, is_gpu: bool, steps: float, screen: tuple[int, int])
 
 
 def _num_trained(config: Config, shape: ModelShape, trains_vision: bool) -> int:
+    from distrl.core.policies.model_shapes import count
+
     lora = config.policy.lora
     if lora is None:
         return shape.num_parameters - (0 if trains_vision else shape.num_vision)
@@ -158,6 +163,7 @@ def _picture_tokens(config: Config, image: ImageShape, screen: tuple[int, int]) 
 def _built(config: Config) -> ModelShape:
     """A policy that needs no files is small: it is built and counted."""
     from distrl.core.policies import build_policy
+    from distrl.core.policies.model_shapes import ModelShape, TextShape, parameter_shapes
     from distrl.evaluator.suites import vocabulary
 
     policy = build_policy(
@@ -175,7 +181,7 @@ def _built(config: Config) -> ModelShape:
     )
     width, height = (-(-side // STEM_STRIDE) for side in sizes.image_size)
     image = ImageShape(STEM_STRIDE, 1, width * height * STEM_STRIDE**2, is_fixed=True)
-    return ModelShape({name: tuple(p.shape) for name, p in policy.named_parameters()}, text, image)
+    return ModelShape(parameter_shapes(policy), text, image)
 
 
 def screen_of(config: Config) -> tuple[int, int]:

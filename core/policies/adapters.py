@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from distrl.core.errors import PolicyError
-from distrl.core.lora_targets import default_targets
 from distrl.core.policies.base import LoraOptions
 
 CONFIG_KEY = "adapter_config"
@@ -79,6 +78,32 @@ def freeze_vision(model: Any) -> None:
     model.requires_grad_(False)
     for module in trained:
         module.requires_grad_(True)
+
+
+_LANGUAGE = (
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "o_proj",
+    "qkv_proj",
+    "gate_proj",
+    "up_proj",
+    "gate_up_proj",
+    "down_proj",
+)
+_T5 = ("q", "k", "v", "o")
+_VISION = ("qkv", "proj", "out_proj", "linear_fc1", "linear_fc2", "fc1", "fc2")
+
+
+def default_targets(present: Collection[str], vision: bool) -> list[str]:
+    """The linear layers that get adapters where the configuration names none: of attention and feed-forward.
+
+    Args:
+        present: The last parts of the names of the model's linear layers in blocks.
+        vision: Whether the layers that read pictures get some too.
+    """
+    found = [name for name in _LANGUAGE if name in present] or [name for name in _T5 if name in present]
+    return [*found, *(name for name in _VISION if vision and name in present)]
 
 
 class AdapterHandle:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from distrl.core.errors import CheckpointError, ContextFull, PolicyError
+from distrl.core.hub_files import located
 from distrl.core.policies import number_format, resolve_device, weights_io
 from distrl.core.policies.adapters import (
     ADAPTER_FILE,
@@ -41,7 +42,6 @@ from distrl.core.policies.base import (
     TokenScores,
 )
 from distrl.core.policies.chat_template import ControlTokens
-from distrl.core.policies.hub_files import located
 from distrl.core.policies.hub_images import ImageReader
 from distrl.core.policies.images import ConvStem, decode_image
 from distrl.core.policies.sampling import decode, sampling_temperature, token_log_probs, token_statistics
@@ -185,25 +185,43 @@ def _digest(picture: Tensor) -> bytes:
     return hashlib.blake2b(picture.cpu().contiguous().numpy().data, digest_size=16).digest()
 
 
-def _load_tower(model: str) -> tuple[ImageReader, Any]:
-    """The image processor and the vision tower of a BLIP-2; its language model is not read."""
-    from transformers import AutoConfig, AutoImageProcessor, Blip2VisionModel
+def empty_tower(model: str) -> Any:
+    """The vision tower of a BLIP-2 by the sizes in its config.json, on the meta device: without weights.
+
+    Raises:
+        PolicyError: The config.json cannot be read, or is not a BLIP-2's.
+    """
+    from transformers import AutoConfig, Blip2VisionModel
 
     try:
         config = AutoConfig.from_pretrained(model)
-        processor = AutoImageProcessor.from_pretrained(model, backend="pil")
     except (OSError, ValueError, ImportError, KeyError) as error:
-        raise PolicyError(
-            f"{KEY} {model!r} cannot be loaded: {str(error).strip().splitlines()[0]}",
-            "Name a BLIP-2 that this machine can reach, such as Salesforce/blip2-opt-2.7b, or its directory.",
-        ) from error
+        raise _cannot_be_loaded(model, error) from error
     if config.model_type != "blip-2":
         raise PolicyError(
             f"{KEY} {model!r} is a {config.model_type}, not a BLIP-2.",
             "Name Salesforce/blip2-opt-2.7b, or leave the key out for a small encoder that learns.",
         )
     with torch.device("meta"):
-        tower = Blip2VisionModel(config.vision_config)
+        return Blip2VisionModel(config.vision_config)
+
+
+def _cannot_be_loaded(model: str, error: Exception) -> PolicyError:
+    return PolicyError(
+        f"{KEY} {model!r} cannot be loaded: {str(error).strip().splitlines()[0]}",
+        "Name a BLIP-2 that this machine can reach, such as Salesforce/blip2-opt-2.7b, or its directory.",
+    )
+
+
+def _load_tower(model: str) -> tuple[ImageReader, Any]:
+    """The image processor and the vision tower of a BLIP-2; its language model is not read."""
+    from transformers import AutoImageProcessor
+
+    tower = empty_tower(model)
+    try:
+        processor = AutoImageProcessor.from_pretrained(model, backend="pil")
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        raise _cannot_be_loaded(model, error) from error
     tensors = {name: x.float() for name, x in read_tensors(KEY, model, VISION_PREFIX).items()}
     require_same(KEY, model, tower.state_dict(), tensors, "Name a whole BLIP-2: its vision tower is read.")
     tower.load_state_dict(tensors, assign=True)

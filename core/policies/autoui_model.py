@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from distrl.core.errors import PolicyError
-from distrl.core.hub_cache import WEIGHTS
+from distrl.core.hub_files import WEIGHTS
 from distrl.core.policies import weights_io
 
 WRAPPER = "module."
@@ -198,7 +198,7 @@ def load_model(model: str, num_features: int, dtype: torch.dtype, seed: int) -> 
     Raises:
         PolicyError: It is no T5, has not exactly the tensors of one, or was trained on other features.
     """
-    network = FusedT5(_empty_t5(model), num_features)
+    network = FusedT5(empty_t5(model), num_features)
     tensors = _named(model, unwrapped(read_tensors(KEY, model)), network)
     if any(name.partition(".")[0] in FUSION for name in tensors):
         _require_features(model, tensors, num_features)
@@ -229,7 +229,7 @@ def load_model(model: str, num_features: int, dtype: torch.dtype, seed: int) -> 
     return network
 
 
-def _empty_t5(model: str) -> Any:
+def empty_t5(model: str) -> Any:
     """A T5 of the sizes in the model's config.json, without weights."""
     from transformers import AutoConfig, T5ForConditionalGeneration
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from distrl.core.errors import PolicyError
-from distrl.core.image_sizes import Resize
+from distrl.core.model_points import Resize
 from distrl.core.types import ChatMessage, Sampling
 
 

@@ -22,7 +22,8 @@ from torch import Tensor
 
 from distrl.core import model_points
 from distrl.core.errors import CheckpointError, ContextFull, PolicyError
-from distrl.core.image_sizes import Resize
+from distrl.core.hub_files import located
+from distrl.core.model_points import Resize
 from distrl.core.policies import chat_template, number_format, weights_io
 from distrl.core.policies.adapters import (
     ADAPTER_FILE,
@@ -44,7 +45,6 @@ from distrl.core.policies.base import (
     TokenScores,
 )
 from distrl.core.policies.chat_template import ControlTokens, vocabulary_bytes
-from distrl.core.policies.hub_files import located
 from distrl.core.policies.hub_images import ImageReader, check, exchange, expand
 from distrl.core.policies.sampling import OutputTokens, RowSampler, crop_output, kept_tokens, token_statistics
 from distrl.core.types import ChatMessage, Sampling

@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from distrl.core.errors import ConfigError, PolicyError
-from distrl.core.image_sizes import Resize, smart_resize
+from distrl.core.model_points import Resize, smart_resize
 from distrl.core.policies.images import opened, to_tensor
 
 GRID = "image_grid_thw"

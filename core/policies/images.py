@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from distrl.core.errors import PolicyError
-from distrl.core.image_sizes import MAX_PIXELS, MAX_TOTAL_PIXELS
+from distrl.core.model_points import MAX_PIXELS, MAX_TOTAL_PIXELS
 
 
 @contextmanager

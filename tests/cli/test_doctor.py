@@ -215,8 +215,10 @@ def test_an_environment_that_is_not_known_is_told(tmp_path: Path) -> None:
 
 
 def test_a_model_is_looked_for_where_it_is_loaded_from(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     snapshot = tmp_path / "hub" / "models--nobody--some-model" / "snapshots" / "abc"
+    (snapshot.parents[1] / "refs").mkdir(parents=True)
+    (snapshot.parents[1] / "refs" / "main").write_text("abc")
     directory = tmp_path / "model"
 
     def said(model: object) -> tuple[str, str]:

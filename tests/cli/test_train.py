@@ -137,8 +137,8 @@ def test_what_this_machine_lacks_is_said_before_anything_starts(
     message: str,
 ) -> None:
     monkeypatch.setattr("distrl.cli.health.packages.find_spec", lambda name: None)
-    monkeypatch.setattr("distrl.core.policies.hub_files._unreachable", lambda model: "no network")
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("distrl.core.hub_files._unreachable", lambda model: "no network")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     sets = [f"--set={one}" for one in (f"runs_dir={tmp_path}/runs", *settings)]
     result = runner.invoke(app, ["train", preset, *sets])
     assert result.exit_code == exit_code, result.output

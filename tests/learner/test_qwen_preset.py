@@ -19,8 +19,8 @@ from in_process import InProcess
 from distrl.configs.load import load_config
 from distrl.configs.schema import Config
 from distrl.core.messages import Lease
+from distrl.core.model_points import check_agent_points
 from distrl.core.policies import build_critic, build_policy
-from distrl.core.policies.points import check_agent_points
 from distrl.core.types import Trajectory
 from distrl.evaluator.suites import load_suite
 from distrl.learner.algorithms import build_algorithm

@@ -26,7 +26,7 @@ from typing import Any, Literal, get_args
 
 from distrl.core.actions import Action, ActionKind, Point
 from distrl.core.errors import ConfigError
-from distrl.core.image_sizes import Resize
+from distrl.core.model_points import Resize
 from distrl.core.types import Observation, TimeStep
 from distrl.workers.agents.chat_agent import KEPT_CHARS, ChatAgent, Grid, Mode, NoAction, encodable, spoken
 

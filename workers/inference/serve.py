@@ -14,8 +14,8 @@ import torch
 
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, MissingDependency
+from distrl.core.model_points import check_agent_points
 from distrl.core.policies import build_policy, checkpoint_words, weights_io
-from distrl.core.policies.points import check_agent_points
 from distrl.core.sockets import Wire
 from distrl.workers.client import LearnerLink
 from distrl.workers.inference.engine import Bounded, Engine

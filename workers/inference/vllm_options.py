@@ -20,8 +20,8 @@ import torch
 
 from distrl.configs.schema import Config, InferenceConfig
 from distrl.core.errors import ConfigError, PolicyError
-from distrl.core.model_shapes import VISION
 from distrl.core.policies.hub import HubPolicy
+from distrl.core.policies.model_shapes import VISION
 
 ALLOWED_TOKENS = "distrl_allowed_tokens"
 """Where in `additional_config` the tokens stand that may be sampled."""

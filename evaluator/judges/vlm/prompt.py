@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError
 
 from distrl.configs.parse import read_yaml
 from distrl.core.errors import ConfigError, JudgeError
-from distrl.core.image_sizes import MAX_PIXELS
+from distrl.core.model_points import MAX_PIXELS
 from distrl.core.types import Record, Trajectory
 from distrl.core.user_errors import first_problem
 from distrl.evaluator.judges.base import screens

@@ -20,9 +20,8 @@ from hub_models import save_qwen
 
 from distrl.configs.schema import PolicyConfig
 from distrl.core.errors import PolicyError
-from distrl.core.hub_cache import has_weights
+from distrl.core.hub_files import has_weights, located
 from distrl.core.policies import build_policy
-from distrl.core.policies.hub_files import located
 
 NAME = "nobody/some-model"
 
@@ -65,9 +64,11 @@ def hub(monkeypatch: pytest.MonkeyPatch, status: int | None) -> Iterator[list[st
 @pytest.fixture
 def snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the cache, which is empty, would have the model."""
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    return tmp_path / "models--nobody--some-model" / "snapshots" / "abc"
+    folder = tmp_path / "models--nobody--some-model"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text("abc")
+    return folder / "snapshots" / "abc"
 
 
 @pytest.mark.parametrize("status", [200, 404, 401])

@@ -17,10 +17,8 @@ from policy_fakes import png
 
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
-from distrl.core.image_sizes import Resize
-from distrl.core.model_points import doubt_of_files
+from distrl.core.model_points import Resize, check_agent_points, doubt_of_files
 from distrl.core.policies import build_policy
-from distrl.core.policies.points import check_agent_points
 from distrl.learner.distributed import open_train_step
 from distrl.workers.agents import build_agent
 from distrl.workers.inference.serve import build_engine

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrl.core.image_sizes import Resize
+from distrl.core.model_points import Resize
 from distrl.core.types import Observation
 from distrl.workers.agents.chat_agent import Grid
 from distrl.workers.agents.mobile_use import ModelSpace

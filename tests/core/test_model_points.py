@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from distrl.core.image_sizes import smart_resize
+from distrl.core.model_points import smart_resize
 
 
 @pytest.mark.parametrize(

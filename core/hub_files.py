@@ -1,0 +1,148 @@
+"""Where a model's files are: a directory, the hub's cache on this machine, or the hub. No torch.
+
+transformers tries each file six times, for 23 seconds, and requests a dozen, some of which no model has. So
+one question comes before anything is loaded (`located`): where the hub is out of reach, that is reported at
+once, and what is in the cache is loaded without asking.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+from distrl.core.errors import PolicyError
+
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+"""Files that hold a model's weights; large ones come in parts that an index beside them names."""
+_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+
+
+def hub_cache() -> Path:
+    """The folder of the hub's cache, which HF_HUB_CACHE and HF_HOME name."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
+def cached(model: str) -> Path | None:
+    """The snapshot of the hub id `model` in the cache; None if there is none."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(model, "config.json") if is_hub_id(model) else None
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def has_weights(directory: Path) -> bool:
+    """Whether a model's directory has all of its weights, by the index of their parts if there is one."""
+    for name in WEIGHTS:
+        index, parts = directory / f"{name}.index.json", {name}
+        if index.is_file():
+            try:
+                parts = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+            except (ValueError, KeyError):
+                return False
+        if all((directory / part).is_file() for part in parts):
+            return True
+    return False
+
+
+def is_hub_id(model: str) -> bool:
+    """Whether the hub may have a model of this name: "NAME" or "OWNER/NAME", no path."""
+    return _ID.fullmatch(model) is not None
+
+
+def remedy(model: str) -> str:
+    """What to do where the hub cannot be reached."""
+    return (
+        f"Run `hf download {model}` on a machine with network and bring it into the hub's cache here, "
+        f"{hub_cache()} (HF_HOME names the folder above), or name a directory."
+    )
+
+
+_log = logging.getLogger(__name__)
+
+
+def located(key: str, model: str) -> str:
+    """Where transformers shall load `model` from: `model` itself, or its folder in the cache.
+
+    Args:
+        key: The configuration's key that names the model, for errors.
+        model: A directory, or a hub id.
+
+    Raises:
+        PolicyError: The hub cannot be reached, and its cache on this machine has not all of the model.
+    """
+    from huggingface_hub import is_offline_mode
+
+    if Path(model).is_dir() or not is_hub_id(model):
+        return model
+    directory, is_offline = cached(model), is_offline_mode()
+    if directory is None and not is_offline:
+        _log.warning("%s %r is not in the hub's cache %s: the hub is asked for it.", key, model, hub_cache())
+    problem = "HF_HUB_OFFLINE is set" if is_offline else _unreachable(model)
+    if problem is None:
+        return model
+    if directory is None or not has_weights(directory):
+        what = "is not" if directory is None else "has no weights, or not all of them,"
+        raise PolicyError(
+            f"{key} {model!r} {what} on this machine, and the hub cannot be reached: {problem}.",
+            remedy(model),
+        )
+    if not is_offline:
+        _log.warning("%s %r is loaded from the cache: the hub cannot be reached: %s.", key, model, problem)
+    return str(directory)
+
+
+def _unreachable(model: str) -> str | None:
+    """Why the hub gives no answer about `model`, after one try; None: it does, if only that there is none."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import (  # type: ignore[attr-defined] # whose HTTP library has had two names
+        HfHubHTTPError,
+        HTTPError,
+    )
+
+    try:
+        # Nothing is downloaded. Forced, it looks neither into the cache nor a second time.
+        hf_hub_download(model, "config.json", dry_run=True, force_download=True)
+    except HfHubHTTPError:
+        return None  # an answer, which loading tells better
+    except (HTTPError, ValueError, OSError) as error:
+        for one in (error, error.__cause__):
+            if isinstance(one, HTTPError) and not isinstance(one, HfHubHTTPError):
+                return str(one).strip().rstrip(".") or type(one).__name__
+    return None
+
+
+def find_model(model: str, key: str = "policy.model") -> Path:
+    """Where the files of `model` are, which the configuration's `key` names.
+
+    Raises:
+        PolicyError: Not on this machine.
+    """
+    if (Path(model) / "config.json").is_file():
+        return Path(model)
+    found = cached(model)
+    if found is None:
+        raise PolicyError(
+            f"{key} {model!r} is neither a directory nor in the hub's cache {hub_cache()}.",
+            f"Run `hf download {model} config.json preprocessor_config.json`; weights are not needed.",
+        )
+    return found
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """The map in a JSON file.
+
+    Raises:
+        PolicyError: It cannot be read, or is no map.
+    """
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PolicyError(f"{file} cannot be read: {error}.", "Download it again.") from error
+    if not isinstance(found, dict):
+        raise PolicyError(f"{file} is no map.", "Download it again.")
+    return found

@@ -1,12 +1,11 @@
-"""Episodes as a dataset in Hugging Face's layout, and back. The one place where `datasets` is imported.
+"""Episodes as a dataset in Hugging Face's layout, and back. The only file that imports `datasets`.
 
-    DIR/README.md                              what it is, and which files make which subset
-    DIR/steps/SPLIT-00000-of-00001.parquet     a row for each answer of the policy or expert: to train on
-    DIR/episodes/SPLIT-00000-of-00001.parquet  a row for each episode: the whole record, nothing left out
+    DIR/README.md                              the card, with the files of each subset
+    DIR/steps/SPLIT-00000-of-00001.parquet     a row for each answer of the policy or expert, for training
+    DIR/episodes/SPLIT-00000-of-00001.parquet  a row for each episode: the whole record
 
-`steps` has the columns that trainers of chat models read: `images`, and `messages` that end with the answer.
-`episodes` holds the record as JSON and every screenshot byte for byte, so that `read_episodes` gives back
-what was written.
+`steps` has the columns of trainers of chat models: `images`, and `messages` that end with the answer.
+`episodes` has the record as JSON and every screenshot byte for byte, so that `read_episodes` restores them.
 
 Source of the layout: Hugging Face Hub docs, "Manual configuration" of datasets, and TRL's "Dataset formats".
 """
@@ -28,7 +27,7 @@ from distrl.evaluator.stores import StoredEpisodes
 
 Row = dict[str, Any]
 SHARD_BYTES = 400_000_000
-"""About how large a Parquet file may get."""
+"""The approximate maximum size of a Parquet file."""
 _CARD = "README.md"
 
 _TEXT, _NUMBER, _WHOLE = datasets.Value("string"), datasets.Value("float64"), datasets.Value("int32")
@@ -74,10 +73,10 @@ def write_dataset(store: StoredEpisodes, ids: list[str], directory: Path, name: 
     """Writes trajectories as a dataset.
 
     Args:
-        store: Where they are.
-        ids: Which, in the order in which they are to be written.
-        directory: Empty, or not there yet.
-        name: What the card calls it.
+        store: Their store.
+        ids: Their ids, in the order to write.
+        directory: Empty or absent.
+        name: The title of the card.
 
     Returns:
         Episodes by split.
@@ -98,7 +97,7 @@ def write_dataset(store: StoredEpisodes, ids: list[str], directory: Path, name: 
 
 
 def step_rows(trajectory: Trajectory, images: dict[str, bytes]) -> Iterator[Row]:
-    """A row for each chat of an episode: what was asked, from the beginning of its sequence, and answered."""
+    """A row for each chat of an episode: its prompt from the start of the sequence, and its answer."""
     asked: list[ChatMessage] = []
     for number, step in enumerate(trajectory.steps):
         for place, chat in enumerate(step.chats):
@@ -138,12 +137,13 @@ def read_episodes(directory: Path) -> Iterator[tuple[Trajectory, dict[str, bytes
     """The episodes of a dataset that `write_dataset` wrote, with their screenshots by digest.
 
     Raises:
-        StoreError: It is none, or it is damaged.
+        StoreError: There is none, or it is damaged.
     """
     files = sorted((directory / "episodes").glob("*.parquet"))
     if not files:
         raise StoreError(
-            f"{directory} holds no episodes/*.parquet.", "Name what `distrl export --dataset` wrote."
+            f"{directory} has no episodes/*.parquet.",
+            "Pass a directory that `distrl export --dataset` wrote.",
         )
     for file in files:
         with _quietly(), tempfile.TemporaryDirectory(prefix="distrl-dataset-") as cache:
@@ -173,7 +173,7 @@ def _write(
             yield from rows(trajectory, store.images(trajectory.image_digests))
 
     directory.mkdir(parents=True, exist_ok=True)
-    # Named, since what the generator closes over cannot be hashed.
+    # Set explicitly, because the generator's closure cannot be hashed.
     fingerprint = f"{directory.name}-{split}"
     table = datasets.Dataset.from_generator(
         generate, features=features, cache_dir=cache, fingerprint=fingerprint
@@ -215,13 +215,13 @@ def _image(data: bytes) -> Row:
 
 
 def _split(trajectory: Trajectory) -> str:
-    """The name of its split, in the characters that the Hub takes."""
+    """The split's name, with characters that the Hub accepts."""
     return re.sub(r"\W+", "_", trajectory.task.split) or "train"
 
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """No bars of the library's own, and no word to the Hub."""
+    """Without the library's progress bars."""
     was_enabled = datasets.is_progress_bar_enabled()
     datasets.disable_progress_bars()
     try:

@@ -2,7 +2,7 @@
 
 The three modes of DistRL's figure 10 (appendix A.6.1) are "fails to recover from a mistake", "gets stuck
 midway" and "arrives at a wrong goal"; the paper gives no rules for them. These are ours. Let the episode have
-T steps and screens x_0 … x_T, the last one after the last action. Where the environment told the expert's
+T steps and screens x_0 … x_T, the last one after the last action. Where the environment recorded the expert's
 distance d_t of each screen (`Observation.distance`; unknown counts as infinitely far), let b = min d_t, f the
 first and m the last t with d_t = b. Let L = max(3, ⌈T / 3⌉). The first rule that holds names the mode:
 
@@ -21,7 +21,7 @@ Without distances, as on real devices, screens alone decide, where f = 0 and
     which changed the screen                                                         unrecovered mistake
     otherwise                                                                        step limit
 
-stand in place of the last four rules. docs/evaluation.md says what these rules cannot see.
+stand in place of the last four rules. docs/evaluation.md explains the limits of these rules.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from distrl.core.actions import ActionKind
 from distrl.core.types import Observation, TimeStep, Trajectory
 
 MIN_TAIL = 3
-"""An episode is stuck only after so many steps at least."""
+"""The fewest steps after which an episode counts as stuck."""
 MIN_ASTRAY = 2
-"""A mistake that the agent had fewer steps to mend is not held against it."""
+"""A mistake with fewer steps left to recover is not counted."""
 _GOING_BACK = (ActionKind.BACK.value, ActionKind.HOME.value)
 
 
@@ -60,11 +60,11 @@ MODE_WORDS = {
 """Titles of the modes, the paper's three first."""
 
 MODE_NOTES = {
-    FailureMode.MISTAKE: "Ended farther from the goal than it once was, with two steps or more to mend it.",
-    FailureMode.STUCK: "Came no closer to the goal in the last third of its steps, three at least.",
-    FailureMode.WRONG_GOAL: "Said that it was done after going on from the closest that it came to the goal.",
-    FailureMode.PREMATURE: "Said that it was done, or that the task is impossible, on its way.",
-    FailureMode.STEP_LIMIT: "Was still coming closer, or did not say that it was done.",
+    FailureMode.MISTAKE: "Ended farther from the goal than before, with at least two steps left to recover.",
+    FailureMode.STUCK: "Came no closer to the goal in the last third of its steps, at least three.",
+    FailureMode.WRONG_GOAL: "Said that it was done after moving on from its closest point to the goal.",
+    FailureMode.PREMATURE: "Said too early that it was done, or that the task is impossible.",
+    FailureMode.STEP_LIMIT: "Was still approaching the goal, or did not say that it was done.",
 }
 
 

@@ -1,4 +1,4 @@
-"""How far an evaluation is: a bar on a terminal, plain lines in a log."""
+"""Progress of an evaluation: a bar on a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _TAIL_BYTES = 4096
 
 
 class EvaluationProgress(Protocol):
-    """Who is told how far an evaluation is. Called by one thread."""
+    """Shows the progress of an evaluation. Called by one thread at a time; `say` by any."""
 
     def start(self, total: int, done: int) -> None:
-        """`done` of `total` tasks have been measured before."""
+        """`done` of `total` tasks were measured in earlier sessions."""
         ...
 
     def add(self, result: EpisodeResult, is_final: bool) -> None:
@@ -32,16 +32,16 @@ class EvaluationProgress(Protocol):
         ...
 
     def say(self, message: str) -> None:
-        """Something worth a line, such as what is being waited for."""
+        """Shows a line, such as the reason for a wait."""
         ...
 
     def close(self) -> None:
-        """It is over."""
+        """Ends the display."""
         ...
 
 
 class _Counts:
-    """What both forms show."""
+    """The numbers of both displays."""
 
     def __init__(self) -> None:
         self.total = self.done = self.solved = self.counted = self.faults = 0
@@ -60,7 +60,7 @@ class _Counts:
 
 
 class BarProgress:
-    """A bar that is redrawn in place."""
+    """A progress bar."""
 
     def __init__(self, console: Console, doing: str = "evaluating") -> None:
         self._counts = _Counts()
@@ -125,7 +125,7 @@ class LineProgress:
 
 
 def read_counts(log: Path) -> tuple[int, int] | None:
-    """How many tasks or episodes an evaluation has done, and of how many, by the newest line of its log."""
+    """The finished and total tasks or episodes of an evaluation, from the newest line of its log."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
@@ -138,7 +138,7 @@ def read_counts(log: Path) -> tuple[int, int] | None:
 def make_progress(
     out: TextIO | None = None, doing: str = "evaluating", what: str = "tasks"
 ) -> EvaluationProgress:
-    """A bar if `out` (standard error by default) is a terminal, else lines, that say what is done."""
+    """A bar if `out` (standard error by default) is a terminal, else lines."""
     out = out or sys.stderr
     console = Console(file=out)
     return BarProgress(console, doing) if console.is_terminal else LineProgress(out, doing, what)

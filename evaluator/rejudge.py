@@ -1,12 +1,12 @@
-"""Judging stored episodes again, offline: no phone, no policy, only the store.
+"""Judges stored episodes offline, from the store alone.
 
-DIR/verdicts/JUDGE.json     what its verdicts hang on; another judge of the kind is JUDGE-2, JUDGE-3, …
-DIR/verdicts/JUDGE.jsonl    one `Judged` per line, written as it comes; an interrupted session goes on, and
-                            of several lines of an episode the last one counts
-DIR/agreement-JUDGE.json    the numbers: its success rate, and how far it agrees with ground truth
+DIR/verdicts/JUDGE.json     the judge's `identity`; another judge of the same kind is JUDGE-2, JUDGE-3, …
+DIR/verdicts/JUDGE.jsonl    one `Judged` per line, written as verdicts arrive; an interrupted session can be
+                            continued, and the last line of an episode counts
+DIR/agreement-JUDGE.json    the numbers: success rate and agreement with ground truth
 DIR/agreement-JUDGE.html    the same with the worst errors
 
-What the environment or another judge said stays as it is.
+Verdicts of the environment or of other judges stay unchanged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from distrl.workers.rewards import is_asked_about, truth_after
 VERDICTS = "verdicts"
 POLL_S = 0.2
 STOP_S = 2.0
-"""How long verdicts that are under way have when the session is stopped; later ones are lost."""
+"""How long pending verdicts have when the session is stopped; later ones are lost."""
 
 
 class Rejudged:
@@ -44,27 +44,27 @@ class Rejudged:
 
     Args:
         place: A run's or an evaluation's directory, with all its repetitions, or a store file.
-        config: Who judges, and how.
-        rewards: With `require_complete`, episodes whose agent did not say that it is done are failures
-            whatever a judge says: it is not asked about them.
+        config: The judge.
+        rewards: With `require_complete`, episodes whose agent did not say that it is done fail in any case:
+            the judge is not called for them.
 
     Attributes:
         directory: Where the results are.
-        name: The judge's, in the names of their files.
-        num_not_asked: Episodes that this session did not ask about.
-        refusal: Why the judge turned everybody away, which ended the session; None if it did not.
+        name: The judge's name in file names.
+        num_not_asked: Episodes that this session did not judge.
+        refusal: The judge's error that ended the session because it applies to every episode; None if none.
 
     Raises:
         StoreError: There is no store.
-        ConfigError: The judge cannot be made; see `build_judge`.
-        RunDirectoryError: The verdicts that are there already are damaged.
+        ConfigError: The judge cannot be built; see `build_judge`.
+        RunDirectoryError: Existing verdicts are damaged.
     """
 
     def __init__(self, place: Path, config: JudgeConfig, rewards: RewardConfig) -> None:
         self._place, self._config, self._rewards = place, config, rewards
         self.num_not_asked = 0
-        self._unasked: dict[str, Task | None] = {}  # who was passed over; the task if it failed all the same
-        self._is_through = False  # whether this session came to the oldest episode
+        self._unasked: dict[str, Task | None] = {}  # skipped episodes; their task if they are failures
+        self._is_through = False  # whether this session reached the oldest episode
         self.refusal: JudgeRefuses | None = None
         self.directory = place if place.is_dir() else place.parent
         self._judge: Judge = build_judge(config)
@@ -75,21 +75,21 @@ class Rejudged:
 
     @property
     def judged(self) -> list[Judged]:
-        """The verdicts so far, those that are not decided included."""
+        """The verdicts so far, also undecided ones."""
         return list(self._judged.values())
 
     def run(
         self, limit: int | None, stop: threading.Event, tell: Callable[[int, int], None]
     ) -> AgreementReport:
-        """Judges what is not judged yet, the newest first, and writes the numbers.
+        """Judges the remaining episodes, the newest first, and writes the numbers.
 
-        What the judge has no verdict on is asked again in the next session. One that refuses everybody, as
-        for a wrong key, ends this one.
+        Undecided episodes are judged again in the next session. An error that applies to every episode, such
+        as a wrong key, ends the session.
 
         Args:
-            limit: Asks about at most so many episodes; None: all.
-            stop: Ends it early; what was judged is kept. Quotas are waited for until then.
-            tell: Called with how many are judged, and of how many at most, as verdicts come.
+            limit: The largest number of episodes to judge; None: all.
+            stop: Ends it early; verdicts so far are kept. Quotas are waited for until then.
+            tell: Called with the number of verdicts and its maximum, as verdicts arrive.
         """
         known = {one.trajectory_id for one in self.judged if one.verdict.is_decided}
         todo = [name for name in reversed(self._store.ids()) if name not in known]
@@ -116,7 +116,7 @@ class Rejudged:
         stop: threading.Event,
         tell: Callable[[int, int], None],
     ) -> None:
-        """Asks about episodes, a few ahead of the judge's threads, and keeps each verdict as it comes."""
+        """Submits episodes, a few ahead of the judge's threads, and stores each verdict as it arrives."""
         left = self._askable(todo, most)
         waiting: list[Future[Judged | None]] = []
         num_judged = 0
@@ -138,7 +138,7 @@ class Rejudged:
                 tell(num_judged, min(most, len(todo) - self.num_not_asked))
 
     def _askable(self, todo: Sequence[str], most: int) -> Iterator[Trajectory]:
-        """At most so many episodes that the judge can be asked about; others are counted."""
+        """At most `most` episodes that need the judge; others are counted."""
         num_found = 0
         for name in todo:
             if num_found >= most:
@@ -157,9 +157,8 @@ class Rejudged:
         self._unasked[trajectory.id] = trajectory.task if is_failure else None
 
     def _failed(self) -> list[Task]:
-        """The tasks of the episodes that fail whatever the judge would say.
-
-        They go back as far as its verdicts do, of all sessions, so that both are of the same episodes.
+        """The tasks of the episodes that fail in any case, as far back as the verdicts of all sessions go, so
+        that both cover the same episodes.
         """
         names = self._store.ids()
         if not self._is_through:
@@ -175,7 +174,7 @@ class Rejudged:
         self._store.close()
 
     def _keep(self, done: Sequence[Future[Judged | None]], log: TextIO) -> int:
-        """Keeps the verdicts that came, and returns how many did."""
+        """Stores the verdicts that arrived. Returns their number."""
         found = [judged for future in done if (judged := future.result()) is not None]
         for judged in found:
             self._judged[judged.trajectory_id] = judged
@@ -188,7 +187,7 @@ class Rejudged:
         return is_whole and is_asked_about(trajectory, self._rewards)
 
     def _one(self, trajectory: Trajectory, stop: threading.Event) -> Judged | None:
-        """The line of an episode; None if the session was stopped before the judge could be asked."""
+        """The line of an episode; None if the session was stopped before."""
         earlier = self._judged.get(trajectory.id)
         spent = [earlier.verdict.spent] if earlier else []
         while True:
@@ -203,7 +202,7 @@ class Rejudged:
         return Judged.of(trajectory.id, trajectory.task, self._truth(trajectory, verdict), verdict)
 
     def _truth(self, trajectory: Trajectory, verdict: Verdict) -> bool | None:
-        """Whether the task was done where the judge decided."""
+        """The ground truth of the screen on which the judge decided."""
         by_steps = self._config.when == "steps"
         truth = truth_after(trajectory, verdict.step) if by_steps else trajectory.ground_truth
         return None if truth is None else truth >= 1.0
@@ -240,7 +239,7 @@ class Rejudged:
         """Writes the page with the worst errors.
 
         Raises:
-            MissingDependency: If jinja2 is not installed.
+            MissingDependency: jinja2 is not installed.
         """
         report = self._report()
         page = self._path("html")
@@ -252,10 +251,10 @@ class Rejudged:
 
 
 def name_of(directory: Path, config: JudgeConfig) -> str:
-    """The name under which `directory` has, or will have, this judge's verdicts.
+    """The name of this judge's verdicts in `directory`, existing or new.
 
     Raises:
-        RunDirectoryError: A file of it is damaged.
+        RunDirectoryError: One of its files is damaged.
     """
     asked = identity(config)
     for number in itertools.count(1):
@@ -270,18 +269,18 @@ def _read_identity(file: Path) -> object:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise RunDirectoryError(f"{file} is damaged.", "Remove it, and its verdicts.") from error
+        raise RunDirectoryError(f"{file} is damaged.", "Remove it and its verdicts.") from error
 
 
 def stored_episodes(store: StoredEpisodes, judged: Sequence[Judged]) -> Iterator[tuple[Judged, Episode]]:
-    """Each with its episode."""
+    """Each verdict with its episode."""
     for one in judged:
         trajectory = store.get(one.trajectory_id)
         yield one, (trajectory, store.images(trajectory.image_digests))
 
 
 def read_verdicts(file: Path) -> list[Judged]:
-    """The lines of a file of verdicts; a last one that a crash tore off is left out.
+    """The lines of a file of verdicts; a last line that a crash cut off is left out.
 
     Raises:
         RunDirectoryError: Another line is damaged.

@@ -1,4 +1,4 @@
-"""The state of a run, read from its directory: complete or not, what ended it, and whether it has learnt."""
+"""The state of a run, from its directory: whether it is complete, what ended it, whether it was trained."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from distrl.evaluator.results import RESULTS_FILE
 
 WARM_START, FINAL = "step_0", "final"
 AFTER = "after training"
-"""The label in reports of a run's result; that of its start is the goal's."""
+"""The label of a run's result in reports; the label of its start is the goal's."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Ending:
     """The state of a run when its result was named.
 
     Attributes:
-        amount, wanted: Training episodes, or of continuous control environment steps: made, and configured.
+        amount, wanted: Training episodes (environment steps in continuous control): done, and configured.
         online_s: Seconds that count towards `learner.max_minutes`.
         is_solved: Whether the mean return reached the goal's target.
     """
@@ -32,14 +32,14 @@ class Ending:
     is_solved: bool = False
 
     def is_out_of_time(self, config: Config) -> bool:
-        """Whether `learner.max_minutes` ended it before it was complete."""
+        """Whether `learner.max_minutes` ended it early."""
         minutes = config.learner.max_minutes
         is_short = self.amount < self.wanted and not self.is_solved
         return is_short and minutes is not None and self.online_s >= 60.0 * minutes
 
 
 def read_ending(run: RunDir, config: Config) -> Ending | None:
-    """How the run ended; None if it has no result, or one of a version that did not note this."""
+    """How the run ended; None if it has no result."""
     note = note_of(run.checkpoints, FINAL)
     if pointed(run.checkpoints, FINAL) is None:
         return None
@@ -53,7 +53,7 @@ def read_ending(run: RunDir, config: Config) -> Ending | None:
 
 
 def is_complete(run: RunDir, config: Config) -> bool:
-    """Whether the run has its result, and `config` demands no more training."""
+    """Whether the run has its result, and `config` asks for no more training."""
     ending = read_ending(run, config)
     if ending is None:
         return False
@@ -61,12 +61,12 @@ def is_complete(run: RunDir, config: Config) -> bool:
 
 
 def is_untrained(run: RunDir) -> bool:
-    """Whether the run has ended without an update of the policy."""
+    """Whether the run ended without an update of the policy."""
     return pointed(run.checkpoints, FINAL) is not None and pointed(run.checkpoints, "latest") == WARM_START
 
 
 def arms(run: RunDir, config: Config) -> dict[str, str]:
-    """The checkpoints that a run's report compares, by label; one that is both start and result only once.
+    """The checkpoints that a run's report compares, by label; if start and result are the same, only one.
 
     Runs of continuous control have no checkpoint of their start, unless they ended there.
     """
@@ -76,13 +76,13 @@ def arms(run: RunDir, config: Config) -> dict[str, str]:
 
 
 def is_measured(run: RunDir, config: Config) -> bool:
-    """Whether these are evaluated, if they are to be evaluated here."""
+    """Whether these checkpoints are evaluated, if the run evaluates them itself."""
     names = arms(run, config).values() if config.local.workers else ()
     return all((run.evaluations / name / RESULTS_FILE).is_file() for name in names)
 
 
 def check_trained(run: RunDir, config: Config) -> None:
-    """Makes sure that a run that is complete has learnt something.
+    """Checks that a complete run was trained.
 
     Raises:
         NoUpdates: It ended before the first update.
@@ -91,7 +91,7 @@ def check_trained(run: RunDir, config: Config) -> None:
     if ending is None:
         return
     goal = config.goal
-    rule = "No update of reinforcement learning was made: "
+    rule = "The policy was not updated: "
     what = "the run ended"
     if ending.is_out_of_time(config):
         what = f"learner.max_minutes={config.learner.max_minutes:g} ended the run"
@@ -102,7 +102,7 @@ def check_trained(run: RunDir, config: Config) -> None:
 
 
 def describe_complete(run: RunDir, config: Config) -> str:
-    """Two lines on a complete run: which key continues it, and where its report is."""
+    """Two lines on a complete run: the key that continues it, and its report."""
     ending = read_ending(run, config)
     assert ending is not None
     report = f"Report: {run.report}" if run.report.is_file() else f"Report: run distrl report {run.path}"
@@ -110,7 +110,7 @@ def describe_complete(run: RunDir, config: Config) -> str:
 
 
 def _limit(ending: Ending, config: Config) -> str:
-    """The key that ended a complete run, and that continues it when it is raised."""
+    """The key that ended a complete run; raising it continues the run."""
     if ending.is_out_of_time(config):
         return "learner.max_minutes"
     if ending.is_solved:
@@ -119,7 +119,7 @@ def _limit(ending: Ending, config: Config) -> str:
 
 
 def describe(run: RunDir, config: Config, amount: float = 0.0) -> str:
-    """One line on what is unusual about where the run stands; "" for one that is complete and has learnt.
+    """One line on an unusual state of the run; "" if it is complete and was trained.
 
     Args:
         amount: The value of the goal's counter in the metrics so far.

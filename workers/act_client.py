@@ -1,4 +1,4 @@
-"""Asks inference servers for completions, and goes on with another server when one fails."""
+"""Requests completions from inference servers, and switches to another server when one fails."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from distrl.core.messages import ActReply, ActRequest, Reject, RejectCode
 from distrl.core.sockets import Channel, PeerError, Wire
 from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Sampling, shown_images
 
-POLL_S = 0.1  # how often a waiting call looks at the stop flag and the connection
-CONNECT_S = 2.0  # a server that cannot be reached for this long is passed over
+POLL_S = 0.1  # how often a waiting call checks the stop flag and the connection
+CONNECT_S = 2.0  # a server that cannot be reached for this long is skipped
 AVOID_S = {RejectCode.BUSY: 0.5, RejectCode.NOT_READY: 1.0}
 AVOID_FAILED_S = 5.0
-# The request is at fault; with any other code it is the server.
+# The request is invalid; with any other code the server has failed.
 _REFUSALS = frozenset(
     {
         RejectCode.MALFORMED,
@@ -29,22 +29,22 @@ _REFUSALS = frozenset(
         RejectCode.FORBIDDEN,
     }
 )
-MAX_HELD = 256  # digests of images that a server has had; one slot shows fewer in an episode
+MAX_HELD = 256  # digests of images that a server has received; an episode shows fewer
 _log = logging.getLogger(__name__)
 
 
 class ActClient:
-    """The policy as one slot sees it. Used by one thread.
+    """A slot's client of the policy. Used by one thread.
 
-    Each slot prefers servers in an order of its own, so that slots spread over the servers. A server gets an
-    image once: later requests only name it, and are sent whole if the server does not hold it any more.
+    Each slot prefers servers in its own order, so that slots spread over the servers. A server receives an
+    image once: later requests only name it, and are repeated with the image if the server has dropped it.
 
     Args:
         wire: Makes the connections.
-        endpoints: Tells the act endpoints that are alive now.
+        endpoints: Returns the act endpoints that are alive now.
         is_stopping: Polled while waiting; ends a call early.
-        name: Who asks, e.g. "worker-0/3"; decides the order of preference.
-        timeout_s: Longest time for one completion, all servers together.
+        name: The slot, e.g. "worker-0/3"; determines the order of preference.
+        timeout_s: The deadline of one completion, over all servers.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ActClient:
         self._name, self._timeout_s = name, timeout_s
         self._links: dict[str, _Link] = {}
         self._avoid_until: dict[str, float] = {}
-        # Unique without a call of the system for each request: that would give up the GIL, and wait for it.
+        # Unique without a system call per request, which would release the GIL and wait for it again.
         self._prefix, self._numbers = uuid.uuid4().hex, itertools.count()
 
     def act(
@@ -72,15 +72,15 @@ class ActClient:
         """Completes a chat.
 
         Args:
-            messages: The chat, or what is new of it.
+            messages: The chat, or its new part.
             images: The bytes of at least the images that it and the prefix show, by digest.
-            sampling: How tokens are drawn.
-            prefix: The sequence that it goes on from.
+            sampling: How tokens are sampled.
+            prefix: The token sequence that it continues.
 
         Raises:
             ContextFull: The sequence is too long, or leaves no room for an answer.
             InferenceUnavailable: No server answered in time, or the process is stopping.
-            ProtocolError: A server refused the request itself; no other would take it.
+            ProtocolError: A server rejected the request itself; other servers would too.
         """
         digests = dict.fromkeys((*prefix.images, *shown_images(messages)))
         request = ActRequest(
@@ -114,7 +114,7 @@ class ActClient:
         self._links.clear()
 
     def _choose(self) -> str | None:
-        """The most preferred server that is alive and has not failed just now."""
+        """The most preferred server that is alive and has not failed recently."""
         alive = list(self._endpoints())
         for gone in self._links.keys() - set(alive):
             self._links.pop(gone).channel.close()
@@ -149,13 +149,13 @@ class ActClient:
     def _ask(
         self, link: _Link, request: ActRequest, images: Mapping[str, bytes], deadline: float
     ) -> Completion | None:
-        """Sends the request with the images that the server does not hold, and waits for the answer."""
+        """Sends the request with the images that the server lacks, and waits for the answer."""
         blobs = [images[digest] for digest in request.images if digest not in request.held]
         link.channel.send(request, blobs, timeout_s=max(0.0, min(CONNECT_S, deadline - time.monotonic())))
         return self._wait(link.channel, request, deadline)
 
     def _wait(self, channel: Channel, request: ActRequest, deadline: float) -> Completion | None:
-        # With another server at hand half of the time is enough for this one.
+        # If there are other servers, this one gets half of the remaining time.
         now = time.monotonic()
         has_others = len(self._endpoints()) > 1
         patience = now + (deadline - now) / 2 if has_others else deadline
@@ -163,7 +163,7 @@ class ActClient:
             try:
                 received = channel.recv(POLL_S)
             except PeerError as error:
-                raise _ServerFailed(f"answered what is no message: {error}") from error
+                raise _ServerFailed(f"sent an invalid message: {error}") from error
             if received is None:
                 if not channel.is_connected:
                     raise _ServerFailed("closed the connection")
@@ -192,14 +192,14 @@ class ActClient:
         return self._links[endpoint]
 
     def _avoid(self, endpoint: str, seconds: float, reason: str) -> None:
-        _log.warning("%s passes over %s for %g s: %s", self._name or "a slot", endpoint, seconds, reason)
+        _log.warning("%s skips %s for %g s: %s", self._name or "a slot", endpoint, seconds, reason)
         self._avoid_until[endpoint] = time.monotonic() + seconds
         if endpoint in self._links:
             self._links.pop(endpoint).channel.close()  # a late answer must not meet the next request
 
 
 class _ServerFailed(NetworkError):
-    """One server failed; another may do."""
+    """One server failed; another may work."""
 
     def __init__(self, message: str, avoid_s: float = AVOID_FAILED_S) -> None:
         super().__init__(message)
@@ -207,13 +207,13 @@ class _ServerFailed(NetworkError):
 
 
 class _NotHeld(NetworkError):
-    """The server no longer has an image that was not sent; it answers if it gets all of them."""
+    """The server has dropped an image; the request must be sent with all images."""
 
 
 class _Link:
-    """The connection to a server, and the digests of the images that it has had by it.
+    """The connection to a server, and the digests of the images sent over it.
 
-    What the server has dropped since is no harm: it says so, and gets all images again.
+    If the server has dropped some of them, it reports that and receives all images again.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -221,11 +221,11 @@ class _Link:
         self.held: OrderedDict[str, None] = OrderedDict()
 
     def held_of(self, request: ActRequest) -> ActRequest:
-        """The request, with what the server holds marked."""
+        """The request, with the images that the server holds marked."""
         return request.model_copy(update={"held": tuple(d for d in request.images if d in self.held)})
 
     def hold(self, digests: Sequence[str]) -> None:
-        """Remembers what the server has had; the oldest are forgotten."""
+        """Remembers images that the server has received; the oldest are forgotten."""
         for digest in digests:
             self.held[digest] = None
             self.held.move_to_end(digest)

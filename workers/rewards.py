@@ -1,6 +1,6 @@
-"""What a step earns: the outcome, the penalty for repeating oneself, the penalty for an invalid action.
+"""Rewards of a step: the outcome, the penalty for repeated actions, the penalty for invalid actions.
 
-Pure functions; the parts stay apart in `RewardParts` and are summed in one place, `RewardParts.total`.
+Pure functions; the parts stay separate in `RewardParts` and are summed only in `RewardParts.total`.
 Source: DistRL §4.1 (outcome from the evaluator) and appendix A.2.2 ("accumulative penalty on repetitions and
 hard penalty on invalid actions").
 """
@@ -19,11 +19,11 @@ NEAR = 0.04
 """Points closer than this (a fraction of the screen, Euclidean) count as the same place."""
 
 SUCCESS_SCORE = 1.0
-"""The judge's score from which an episode counts as a success; less is partial credit and a failure."""
+"""The smallest score of a success; less is partial credit and a failure."""
 
 
 AnyAction = Action | ActionRecord
-"""A stored action may be of a kind that this version does not know."""
+"""A stored action may have a kind that this version does not support."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ def needs_evaluation(last: AnyAction, env_done: bool, config: RewardConfig) -> b
     """Whether the environment's score can count, given how the episode ended.
 
     With `require_complete`, it counts only if the agent said COMPLETE or the environment itself ended the
-    episode: an agent that is merely cut off by the step limit has not shown that it knows it is done.
+    episode: an agent stopped by the step limit has not shown that it recognises success.
     """
     return not config.require_complete or env_done or last.kind == ActionKind.COMPLETE
 
 
 def is_asked_about(trajectory: Trajectory, config: RewardConfig) -> bool:
-    """Whether what a judge says of a finished episode can count; see `needs_evaluation`."""
+    """Whether a judge's verdict on a finished episode can count; see `needs_evaluation`."""
     last = trajectory.steps[-1].action
     env_done = not trajectory.truncated and not any(last.kind == kind for kind in TERMINAL_KINDS)
     return needs_evaluation(last, env_done, config)
@@ -60,7 +60,7 @@ def judge(last: AnyAction, score: float | None, truncated: bool) -> Ending:
 
     Args:
         last: Its last action.
-        score: What the environment's evaluation gave, in [0, 1]; None when it does not count.
+        score: The environment's score in [0, 1]; None if it does not count.
         truncated: Whether the step limit ended the episode.
     """
     success = 0.0 if score is None else min(1.0, max(0.0, score))
@@ -72,18 +72,18 @@ def judge(last: AnyAction, score: float | None, truncated: bool) -> Ending:
 
 
 def awaits_judge(purpose: Purpose, config: RewardConfig) -> bool:
-    """Whether the section `judge` says how an episode ended, and not the environment.
+    """Whether the configured judge decides how an episode ended, not the environment.
 
-    Demonstrations are never judged: what is learnt from them is the expert's answers.
+    Demonstrations are never judged, because training on them only uses the expert's answers.
     """
     return config.source == "judge" and purpose is not Purpose.DEMO
 
 
 def judged(trajectory: Trajectory, verdict: Verdict) -> Trajectory:
-    """The episode with a judge's verdict on it, which is also the outcome part of its last reward.
+    """The episode with a judge's verdict, which is also the outcome part of its last reward.
 
-    A verdict on an earlier screen (`verdict.step`) ends the episode there: what came later is left out, and
-    its truth with it. With one that is not decided the episode stays unjudged, and earns nothing.
+    A verdict on an earlier screen (`verdict.step`) ends the episode there: later steps and their ground truth
+    are dropped. With an undecided verdict the episode stays unjudged, without a reward.
     """
     steps, final, truth = trajectory.steps, trajectory.final, trajectory.truth
     if verdict.is_decided and 0 < verdict.step < len(steps):
@@ -109,15 +109,15 @@ def judged(trajectory: Trajectory, verdict: Verdict) -> Trajectory:
 
 
 def truth_after(trajectory: Trajectory, count: int) -> float | None:
-    """The environment's score of the screen after `count` steps; None where nobody recorded it.
+    """The environment's score of the screen after `count` steps; None if it was not recorded.
 
-    The environment scores the end of an episode. On the way there the expert's distance tells, where it was
-    recorded: it is 0 where the task is done. So it does of an end at the step limit, which scores 0 with
-    `require_complete`, whatever it shows.
+    The environment scores the end of an episode. Earlier screens are scored by the expert's distance, if it
+    was recorded: it is 0 when the task is done. The same applies to an end at the step limit, which scores 0
+    with `require_complete` in any case.
 
     Args:
         trajectory: The whole episode.
-        count: From 1; 0, or all of its steps, means the end.
+        count: From 1; 0, or the number of its steps, is the end.
     """
     path = [*(step.observation for step in trajectory.steps), trajectory.final]
     is_end = not 0 < count < len(trajectory.steps)
@@ -134,15 +134,14 @@ def step_penalties(
 ) -> RewardParts:
     """The penalties that `action` earns.
 
-    repetition = −κ · n, where n counts how often the same action has just been done on this very screen
-    (see `count_repeats`), so −κ, −2κ, … while it goes on and 0 after any change.
-    invalid = −`config.invalid` for an action that could not be understood. An invalid action is not
-    penalised as a repetition too.
+    repetition = −κ · n, where n counts how often the same action was just done on this screen (see
+    `count_repeats`): −κ, −2κ, … while it is repeated, and 0 after any change.
+    invalid = −`config.invalid` for an invalid action, which is not penalised as a repetition.
 
     Args:
         history: The steps before this one.
-        action: What the agent does now.
-        screen: Content address of the screenshot that it acts on.
+        action: The present action.
+        screen: Digest of the present screenshot.
         config: κ and the invalid penalty.
     """
     if action.kind is ActionKind.INVALID:
@@ -151,7 +150,7 @@ def step_penalties(
 
 
 def count_repeats(history: Sequence[TimeStep], action: AnyAction, screen: str) -> int:
-    """How many of the latest steps did the same as `action` on a screen with the same digest.
+    """How many of the latest steps had the same action on a screen with the same digest.
 
     The run ends at the first step, going back, whose screen or action differs. Invalid steps, which leave the
     screen alone, neither count nor end the run.

@@ -1,4 +1,4 @@
-"""Screenshots as the record keeps them: encoded once, named by the digest of their bytes."""
+"""Screenshots in the record: encoded once, named by the digest of their bytes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Screenshot:
 
 
 class Key:
-    """A key that computes its hash once: hashing and comparing the tree of a screen takes long.
+    """A key that caches its hash, because hashing and comparing the tree of a screen is slow.
 
     Args:
-        parts: What the key is made of.
+        parts: The parts of the key.
     """
 
     __slots__ = ("_hash", "_parts")
@@ -46,10 +46,10 @@ class Key:
 
 
 class ScreenshotCache:
-    """Encoded screenshots of screens that are known by a key; the least recently used leave first.
+    """Encoded screenshots by the key of their screen; the least recently used are dropped first.
 
     Args:
-        capacity: Most screenshots kept. One of the simulated phone takes about 0.1 MB with its key.
+        capacity: The largest number of screenshots; one of the simulated phone takes about 0.1 MB.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
@@ -58,7 +58,7 @@ class ScreenshotCache:
         self._kept: OrderedDict[Key, tuple[Key, Screenshot]] = OrderedDict()
 
     def get(self, key: Key) -> Screenshot | None:
-        """What was kept under `key`."""
+        """The screenshot under `key`, if cached."""
         with self._lock:
             found = self._kept.get(key)
             if found is None:
@@ -67,7 +67,7 @@ class ScreenshotCache:
             return found[1]
 
     def put(self, key: Key, screenshot: Screenshot) -> None:
-        """Keeps `screenshot`."""
+        """Caches `screenshot`."""
         with self._lock:
             self._kept[key] = key, screenshot
             if len(self._kept) > self._capacity:
@@ -78,12 +78,12 @@ _SEEN = ScreenshotCache()
 
 
 def observe(frame: Frame, config: WorkerConfig, cache: ScreenshotCache = _SEEN) -> tuple[Observation, bytes]:
-    """Encodes what a frame shows. Identical pixels give identical bytes, hence identical digests.
+    """Encodes a frame. Identical pixels give identical bytes, hence identical digests.
 
     Args:
         frame: The screen.
         config: `screenshot_format` and, for JPEG, `screenshot_quality`.
-        cache: Where screens that have a key are looked up, by default shared by the whole process.
+        cache: The cache of screens with a key; by default shared by the whole process.
 
     Returns:
         The observation, and the encoded bytes that its digest names.

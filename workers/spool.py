@@ -18,14 +18,14 @@ from distrl.core.store import open_database, transaction, typed_errors
 from distrl.core.types import Trajectory
 
 MAX_REFUSED = 100
-"""Refused trajectories that are kept for people, the newest."""
+"""Rejected trajectories that are kept for inspection, the newest."""
 
 _VERSION = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS spooled (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
-    run_id TEXT NOT NULL,           -- only the learner of this run may have it
+    run_id TEXT NOT NULL,           -- only delivered to the learner of this run
     body BLOB NOT NULL,
     images BLOB NOT NULL,
     refused TEXT NOT NULL DEFAULT ''
@@ -44,7 +44,7 @@ class Spooled:
 
 @dataclass(eq=False)
 class _Entry:
-    """A trajectory on its way into the spool: its row, and what became of it."""
+    """A trajectory that is being spooled: its row and the result."""
 
     row: tuple[str, str, bytes, bytes]
     is_done: bool = False
@@ -52,7 +52,7 @@ class _Entry:
 
 
 class Spool:
-    """A durable queue of trajectories, oldest first. Any thread may call it; one process at a time.
+    """A durable queue of trajectories, oldest first. Thread-safe; for one process at a time.
 
     Args:
         path: The SQLite file.
@@ -68,10 +68,10 @@ class Spool:
         self._connection = open_database(path, _SCHEMA, _VERSION, exclusive=True)
 
     def put(self, trajectory: Trajectory, images: Mapping[str, bytes], run_id: str = "") -> None:
-        """Keeps a finished trajectory; it is on disk on return. Putting it again changes nothing.
+        """Stores a finished trajectory, durably on return. Storing it again changes nothing.
 
         Args:
-            trajectory: What to keep.
+            trajectory: The trajectory.
             images: The bytes of its images by digest.
             run_id: The run that it belongs to.
         """
@@ -79,13 +79,13 @@ class Spool:
         entry = _Entry((trajectory.id, run_id, body, packed_images))
         self._entries.append(entry)
         with self._lock:
-            if not entry.is_done:  # else another thread has committed it with its own
+            if not entry.is_done:  # else another thread has committed it
                 self._commit_entries()
         if entry.error is not None:
             raise entry.error
 
     def _commit_entries(self) -> None:
-        """Commits all that threads have put since the last commit, which waited for the disk."""
+        """Commits everything that threads added while the last commit waited for the disk."""
         entries = [self._entries.popleft() for _ in range(len(self._entries))]
         query = "INSERT OR IGNORE INTO spooled (id, run_id, body, images) VALUES (?, ?, ?, ?)"
         try:
@@ -99,7 +99,7 @@ class Spool:
                 entry.is_done = True
 
     def ids(self, run_id: str | None = None) -> list[str]:
-        """Ids of the trajectories (of one run, or all) that wait for their ack, oldest first."""
+        """Ids of the trajectories (of one run, or all) that wait for an ack, oldest first."""
         query = "SELECT id FROM spooled WHERE refused = '' AND run_id = IFNULL(?, run_id) ORDER BY seq"
         with self._lock, typed_errors(self._path):
             rows = self._connection.execute(query, (run_id,))
@@ -109,7 +109,7 @@ class Spool:
         """Reads one trajectory back.
 
         Raises:
-            StoreError: It is not here.
+            StoreError: It is not in the spool.
         """
         body, images, run_id = self._row(trajectory_id)
         return Spooled(unpack_trajectory(body), msgpack.unpackb(images, raw=False), run_id)
@@ -130,15 +130,15 @@ class Spool:
         return row
 
     def delete(self, *trajectory_ids: str) -> None:
-        """Forgets trajectories, all in one commit: the learner has them."""
+        """Deletes acked trajectories in one commit."""
         rows = [(trajectory_id,) for trajectory_id in trajectory_ids]
         with self._lock, typed_errors(self._path), transaction(self._connection):
             self._connection.executemany("DELETE FROM spooled WHERE id = ?", rows)
 
     def refuse(self, trajectory_id: str, reason: str) -> None:
-        """Keeps a trajectory that the learner will never take for people to look at; it waits no longer.
+        """Sets a trajectory aside that the learner will never accept.
 
-        Of these only the newest `MAX_REFUSED` stay, so that a worker at odds with its learner fills no disk.
+        Only the newest `MAX_REFUSED` are kept, so that rejected trajectories do not fill the disk.
         """
         with self._lock, typed_errors(self._path), transaction(self._connection):
             self._connection.execute(
@@ -151,7 +151,7 @@ class Spool:
             )
 
     def refused(self) -> dict[str, str]:
-        """Ids of refused trajectories and why."""
+        """Ids of rejected trajectories, with the reason."""
         with self._lock, typed_errors(self._path):
             return dict(self._connection.execute("SELECT id, refused FROM spooled WHERE refused != ''"))
 
@@ -165,13 +165,13 @@ class Spool:
 
 
 def left_behind(folder: Path, host: str) -> dict[str, int]:
-    """How many trajectories wait in the spools of other hosts' workers that do not run, by worker.
+    """Trajectories in the spools of other hosts' workers that do not run, by worker.
 
-    A host that was renamed, or a container with a new name each time, does not look for these by itself.
+    A renamed host, or a container with a new name each time, would not deliver these.
 
     Args:
-        folder: Of spools; those count whose worker got its name, HOST-0, with a lock there.
-        host: The host whose workers do not count: the next ones get their names.
+        folder: The spools; only workers with automatic names (HOST-0, …), which have a lock there, count.
+        host: This host: its next workers reuse its names and spools.
     """
     found = {}
     for lock in sorted(folder.glob(".*.lock")):
@@ -180,7 +180,7 @@ def left_behind(folder: Path, host: str) -> dict[str, int]:
         if name.rpartition("-")[0] == host or not file.is_file():
             continue
         with (
-            contextlib.suppress(RunDirectoryError, StoreError),  # it runs, or nothing can be read
+            contextlib.suppress(RunDirectoryError, StoreError),  # it runs, or is not readable
             RunLock(lock, "worker"),
             contextlib.closing(Spool(file)) as spool,
         ):

@@ -25,8 +25,8 @@ def write_run_report(run_dir: Path, results: Mapping[str, Path]) -> Path:
         The path of report.html.
 
     Raises:
-        RunDirectoryError: If `run_dir` is no run, or a directory holds no complete evaluation.
-        MissingDependency: If jinja2 is not installed.
+        RunDirectoryError: `run_dir` is not a run, or a directory contains no complete evaluation.
+        MissingDependency: jinja2 is not installed.
     """
     from distrl.configs.load import load_config
 

@@ -449,7 +449,7 @@ def test_a_complete_run_continues_if_more_is_asked_for(over: RunDir, monkeypatch
 def test_a_run_without_an_update_has_an_exit_code_of_its_own(over: RunDir) -> None:
     result = runner.invoke(app, ["train", str(over.path), "--resume"])
     assert result.exit_code == 17
-    assert "No update of reinforcement learning was made" in result.stderr
+    assert "The policy was not updated" in result.stderr
     assert "after 40 training episodes, and the first update needs 128" in result.stderr
     limited = ["--set", "learner.episodes=999", "--set", "learner.max_minutes=0.5"]
     result = runner.invoke(app, ["train", str(over.path), "--resume", *limited])

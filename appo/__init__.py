@@ -1,1 +1,1 @@
-"""Continuous control by APPO with worker gradients (docs/control.md). Commands call `distrl.appo.run`."""
+"""Continuous control by APPO with worker gradients (docs/environments.md). Commands use `appo.run`."""

@@ -1,4 +1,4 @@
-"""Continuous control by APPO: `learner.algorithm: appo`, and the keys that go with it (docs/control.md)."""
+"""Continuous control: `learner.algorithm: appo`, and the keys that go with it (docs/environments.md)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WORKER = ("rewards", "screenshot_format", "screenshot_quality", "act_timeout_s"
 
 
 class AppoConfig(Section):
-    """APPO with worker gradients. Symbols as in docs/control.md.
+    """APPO with worker gradients. Symbols as in docs/environments.md.
 
     In a round, a worker takes the newest weights, collects `num_steps` transitions (in all its environments
     together), trains on them for `epochs` in minibatches of `minibatch_size` at the rate `local_lr` (α_l)
@@ -117,8 +117,8 @@ def check_appo(config: Config) -> None:
     ]
     if unused:
         raise ValueError(
-            f"`{unused[0]}` has no effect with learner.algorithm={APPO}; leave it out (docs/control.md has "
-            "the keys that have an effect)"
+            f"`{unused[0]}` has no effect with learner.algorithm={APPO}; leave it out (see "
+            "docs/environments.md)"
         )
 
 

@@ -40,7 +40,7 @@ class PolicyConfig(Section):
 
     `kind: tiny` is the embedded vision-language model, trained from scratch; `kind: hub` loads `model` (a hub
     id or a local directory) with transformers; `kind: autoui` loads it as a T5 with AutoUI's fusion of image
-    features; `kind: gaussian` is for continuous control (see docs/control.md) and has all its keys in the
+    features; `kind: gaussian` is for continuous control and has all its keys in the
     section `gaussian`.
 
     AutoUI's policy reads screenshots by the frozen vision tower of the BLIP-2 that `image_features` names;

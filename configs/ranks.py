@@ -1,4 +1,4 @@
-"""The keys of a learner of several processes (ranks); what each does is in docs/scaling.md."""
+"""The keys of a learner of several processes (ranks); what each does is in docs/models.md."""
 
 from __future__ import annotations
 

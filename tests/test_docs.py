@@ -21,12 +21,12 @@ def text(name: str) -> str:
 
 @pytest.mark.parametrize("name", sorted(MESSAGE_TYPES))
 def test_every_message_has_a_row(name: str) -> None:
-    assert re.search(rf"^\| `{name}`", text("protocol.md"), re.MULTILINE)
+    assert re.search(rf"^\| `{name}`", text("architecture.md"), re.MULTILINE)
 
 
 @pytest.mark.parametrize("code", list(RejectCode))
 def test_every_reject_code_is_explained(code: RejectCode) -> None:
-    assert re.search(rf"^\| .*`{code.value}`", text("protocol.md"), re.MULTILINE)
+    assert re.search(rf"^\| .*`{code.value}`", text("architecture.md"), re.MULTILINE)
 
 
 def test_every_metric_of_peers_is_listed() -> None:
@@ -44,6 +44,28 @@ def test_every_family_of_the_learner_s_metrics_is_listed() -> None:
 
 
 def test_what_names_in_metrics_begin_with_is_listed() -> None:
-    rows = re.findall(r"^\| (`[^|]*) \|", text("operations.md") + text("control.md"), re.MULTILINE)
+    rows = re.findall(r"^\| (`[^|]*) \|", text("operations.md") + text("environments.md"), re.MULTILINE)
     listed = {name for row in rows for name in re.findall(r"`([a-z_]+)(?:/[^`]*)?`", row)}
     assert FAMILIES - listed == {"step"}, "a column of every row, as the text above the table says"
+
+
+def test_every_link_leads_somewhere() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    pages += (ROOT / "simulator" / "docs").glob("*.md")
+    broken = []
+    for page in pages:
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            name, _, anchor = link.partition("#")
+            file = page.parent / name if name else page
+            if link.startswith("http"):
+                continue
+            if not file.exists() or (anchor and anchor not in anchors(file)):
+                broken.append((page.name, link))
+    assert broken == []
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    body = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", body, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

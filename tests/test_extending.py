@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
+README = Path(__file__).parents[1] / "README.md"
 FILE = re.compile(r"^\*\*`(\S+)`\*\*.*?^```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -74,3 +75,15 @@ def test_what_its_code_raises_is_one_line_with_its_place(mine: Path) -> None:
     assert wrong.stderr.splitlines()[-1].startswith(told)
     assert f"(my_env.py:{line})" in wrong.stderr
     assert "Traceback" not in wrong.stderr
+
+
+def test_the_environment_in_the_readme_is_solved_by_its_expert(tmp_path: Path) -> None:
+    code = re.search(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert code is not None
+    (tmp_path / "my_env.py").write_text(code[1], encoding="utf-8")
+    task = "{id: a, suite: s, template: t, split: test, goal: Tap twice, params: {times: 2}, max_steps: 5}"
+    (tmp_path / "tasks.yaml").write_text(f"- {task}\n", encoding="utf-8")
+    config = "tasks: {suite: tasks.yaml, test: [test]}\nenv: {import_path: 'my_env:Clicker'}\n"
+    (tmp_path / "mine.yaml").write_text(config, encoding="utf-8")
+    measured = distrl("evaluate", "mine.yaml", "--agent", "expert", cwd=tmp_path)
+    assert re.search(r"test +100%", measured.stdout), measured.stderr

@@ -282,7 +282,7 @@ class EpisodeRunner:
             self._has_warned_full = True
             _log.warning(
                 "%s ended after %d of its %d steps because its token sequence is full: %s "
-                "This is logged once; see Budgets in docs/agents.md.",
+                "This is logged once; see Budgets in docs/models.md.",
                 task.id, num_steps, task.max_steps, error,
             )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """What a configuration will cost, process by process: memory, disk, network, and about how fast it goes.
 
-Every number is an estimate but those of parameters, which are exact. docs/performance.md has the formulas and
+Every number is an estimate but those of parameters, which are exact. docs/models.md has the formulas and
 where they are from; `how` of each line says what was put in.
 """
 

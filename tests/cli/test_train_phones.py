@@ -1,4 +1,4 @@
-"""`distrl train phones`: lists of instructions on devices of one's own, as docs/data.md says."""
+"""`distrl train phones`: lists of instructions on devices of one's own, as docs/evaluation.md says."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def holds(whole: object, part: object) -> bool:
 
 def test_imported_instructions_pass_with_the_preset_and_with_what_is_documented() -> None:
     assert check_tasks(load_config("phones")) == []
-    assert check_tasks(check_config(excerpt(), "docs/data.md")) == []
+    assert check_tasks(check_config(excerpt(), "docs/evaluation.md")) == []
     assert holds(load_config("phones").model_dump(mode="json"), excerpt())
 
 

@@ -122,7 +122,7 @@ def checked_options(fields: Mapping[str, object]) -> AndroidWorldOptions:
     try:
         options = AndroidWorldOptions.model_validate(fields)
     except ValidationError as error:
-        raise ConfigError(f"{first_problem(error, 'env.options')}.", "See docs/androidworld.md.") from error
+        raise ConfigError(f"{first_problem(error, 'env.options')}.", "See docs/devices.md.") from error
     for name in ("console", "grpc", "adb_server"):
         ports = [getattr(device, name) for device in options.devices]
         if len(set(ports)) != len(ports):

@@ -12,7 +12,7 @@ device and ends. Standard output goes where standard error goes: to the environm
                              ◄────────────── {ok: {…}}   or   {error: kind, message, detail}
 
 A message is 4 bytes of length and a msgpack map of plain data. The package is imported here and nowhere else,
-when it is first needed; its names are those of google-research/android_world, see docs/androidworld.md.
+when it is first needed; its names are those of google-research/android_world, see docs/devices.md.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def _read_examples(file: Path) -> Sequence[Example]:
         return _Examples.model_validate(read_yaml(file)).examples
     except ValidationError as error:
         raise ConfigError(
-            f"{file}: {first_problem(error)}.", "See docs/judges.md for the format of examples."
+            f"{file}: {first_problem(error)}.", "See docs/evaluation.md for the format of examples."
         ) from error
 
 

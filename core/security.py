@@ -8,8 +8,8 @@ A keys directory holds
     allowed/NAME.pub    a client that binding processes admit: its public key, roles and slots
 
 and each machine gets only the files that its roles need (docs/architecture.md). The allow-list is read at
-each handshake. The processes of a client are called NAME or NAME/SOMETHING, so that no client can use the name of
-another.
+each handshake. The processes of a client are called NAME or NAME/SOMETHING, so that no client can use the
+name of another.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from distrl.simulator.phone.state import State
 from distrl.simulator.phone.theme import LAYOUTS
 from distrl.simulator.tasks import open_app, state_diff
 from distrl.simulator.tasks.base import May, Params, Template, where
-from distrl.simulator.tasks.expert import WAIT, Expert
+from distrl.simulator.tasks.expert import BACK, WAIT, Expert
 
 TEMPLATES: dict[str, Template] = {**open_app.TEMPLATES, **apps.TEMPLATES}
 """Every template by name."""
@@ -139,7 +139,7 @@ def expert(name: str, params: Params, phone: Phone) -> Action:
 
 
 def dismiss(helper: Expert, removing: str = "", trusted: Container[str] | None = None) -> Action | None:
-    """What removes an interruption from the screen; None when there is none.
+    """What removes an interruption, or the notification shade, from the screen; None when there is none.
 
     Permissions are granted to trusted apps, everything else is declined.
 
@@ -147,8 +147,10 @@ def dismiss(helper: Expert, removing: str = "", trusted: Container[str] | None =
         removing: The app that the phone may uninstall when it asks for confirmation.
         trusted: The apps whose permission requests are granted; None for all.
     """
+    if helper.state["shade"]:
+        return BACK
     overlay = helper.state["overlay"]
-    if not overlay or helper.state["shade"]:
+    if not overlay:
         return None
     if overlay["kind"] == "uninstall" and overlay["app"] == removing:
         return helper.tap("overlay_accept")

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-import random
 from typing import Any
 
 import pytest
 
-from distrl.core.actions import Action, ActionKind
+from distrl.core.actions import ActionKind
 from distrl.core.errors import TaskError
 from distrl.core.types import Task
-from distrl.simulator.phone import interruptions
-from distrl.simulator.phone.theme import LAYOUTS
 from distrl.simulator.tasks import play as tasks
 from distrl.workers.envs.phone import PhoneEnv
 
@@ -23,75 +19,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "contact": {"name": "Oscar", "book": ["Anna", "Maria", "Oscar", "Ben"]},
     "star": {"name": "Maria", "book": ["Anna", "Maria", "Oscar", "Ben"]},
     "shop_search": {"query": "purple headphones"},
-    "store_install": {"app": "cityguide", "others": ["taskly"]},
-    "store_lookalike": {"app": "chessclub", "decoy": "chessclubpro", "others": ["taskly"]},
-    "store_update": {"app": "taskly", "others": ["recipebox", "fittrack"]},
-    "store_update_all": {"others": ["recipebox", "fittrack", "starmap"]},
-    "store_uninstall": {"app": "taskly", "others": ["recipebox"]},
-    "store_replace": {"app": "taskly", "new": "habitloop", "others": []},
-    "store_open": {"app": "podnest", "present": False, "others": []},
-    "store_sign_in_page": {"app": "waterlog", "present": True, "others": ["podnest"]},
-    "store_sign_in": {"app": "taskly", "present": True, "user": "ann", "password": "x1", "others": []},
 }
 
 
 def make(template: str, layout: int, seed: int) -> Task:
     params = EXAMPLES[template] | {"layout": layout}
     return Task(id="t", suite="s", template=template, split="x", goal="g", params=params, seed=seed)
-
-
-def random_action(rng: random.Random) -> Action:
-    roll = rng.random()
-    if roll < 0.7:
-        return Action.tap(rng.random(), rng.random())
-    if roll < 0.8:
-        return Action.swipe((rng.random(), rng.random()), (rng.random(), rng.random()))
-    if roll < 0.9:
-        return Action.type_text(rng.choice(["black", "x", "Maria "]))
-    return Action(kind=rng.choice([ActionKind.BACK, ActionKind.ENTER, ActionKind.HOME]))
-
-
-@pytest.mark.parametrize("template", [name for name in tasks.TEMPLATES if name in EXAMPLES])
-def test_the_expert_of_any_template_clears_interruptions_away(template: str) -> None:
-    """All kinds at once, on every layout: pop-ups, advertisements, prompts, updates, ratings, messages."""
-    env = PhoneEnv()
-    seen = set()
-    for layout, seed in itertools.product(range(len(LAYOUTS)), range(3)):
-        task = make(template, layout, seed)
-        params = task.params | {"interruptions": list(interruptions.KINDS)}
-        env.reset(task.model_copy(update={"params": params}))
-        for _ in range(45):
-            action = env.expert_action()
-            seen.add(env._backend.device.phone.state["overlay"].get("kind", ""))  # type: ignore[attr-defined]
-            if action.is_terminal:
-                break
-            env.step(action)
-        assert (action.kind, env.evaluate()) == (ActionKind.COMPLETE, 1.0), (layout, seed)
-    assert len(seen - {"", "uninstall"}) >= 2, seen
-
-
-@pytest.mark.parametrize("layout", range(len(LAYOUTS)))
-@pytest.mark.parametrize("template", list(EXAMPLES))
-def test_the_expert_recovers_from_random_wandering(template: str, layout: int) -> None:
-    env = PhoneEnv()
-    for seed in range(6):
-        rng = random.Random(f"{template}/{layout}/{seed}")
-        env.reset(make(template, layout, seed))
-        for _ in range(rng.randrange(2, 25)):
-            env.step(random_action(rng))
-        action = env.expert_action()
-        for _ in range(45):
-            if action.is_terminal:
-                break
-            env.step(action)
-            action = env.expert_action()
-        if action.kind is ActionKind.IMPOSSIBLE:
-            assert template in ("contact", "star"), "only a deleted contact is out of reach"
-            assert env.evaluate() == 0.0
-            continue
-        assert action.kind is ActionKind.COMPLETE
-        if env.evaluate() < 1.0:  # the wandering changed something else
-            assert "did not ask for" in env.shortfall()
 
 
 def test_start_states_depend_on_the_seed_alone() -> None:

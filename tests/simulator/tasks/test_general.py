@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 
 import pytest
@@ -11,11 +10,8 @@ from distrl.core.actions import Action, ActionKind
 from distrl.core.types import Task
 from distrl.evaluator.suites import leakage, load_suite
 from distrl.simulator.phone import interruptions
-from distrl.simulator.phone.state import State
 from distrl.simulator.tasks import play as simphone
-from distrl.simulator.tasks import state_diff
 from distrl.simulator.tasks.base import Family
-from distrl.simulator.tasks.play import TEMPLATES
 from distrl.simulator.tasks.suites import apps, general
 from distrl.workers.envs.phone import PhoneEnv
 
@@ -28,24 +24,6 @@ def of(family: Family) -> list[Task]:
     return [task for task in TASKS if task.id.split("/")[1] == family.name]
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_the_expert_solves_every_instance_which_idling_does_not(family: Family) -> None:
-    env = PhoneEnv()
-    for task in of(family):
-        env.reset(task)
-        assert env.evaluate() == 0.0, f"{task.id} is solved at its start"
-        for _ in range(task.max_steps):
-            env.step(WAIT)
-            assert env.evaluate() == 0.0, f"{task.id} is solved by doing nothing"
-        env.reset(task)
-        for _ in range(task.max_steps):
-            action = env.expert_action()
-            if action.is_terminal:
-                break
-            env.step(action)
-        assert (action.kind, env.evaluate()) == (ActionKind.COMPLETE, 1.0), task.id
-
-
 def test_the_suites_have_their_sizes_and_stable_tasks() -> None:
     splits = Counter((task.suite, task.split) for task in TASKS)
     assert splits["general", "train"] == 600
@@ -54,30 +32,13 @@ def test_the_suites_have_their_sizes_and_stable_tasks() -> None:
     assert len({task.id for task in TASKS}) == len(TASKS)
     assert {task.max_steps for task in TASKS} == {15}
     assert len({task.template for task in TASKS if task.suite == "general"}) >= 30
-    assert tuple(general.tasks()) == load_suite_again("general")
 
 
-def load_suite_again(name: str) -> tuple[Task, ...]:
-    general._made.cache_clear()
-    return tuple(load_suite(name))
-
-
-def test_start_states_depend_on_parameters_and_seed_alone() -> None:
-    for task in TASKS[::11]:
-        state = simphone.start_state(task.template, task.params, task.seed)
-        assert state == simphone.start_state(task.template, task.params, task.seed)
-        assert state != simphone.start_state(task.template, task.params, task.seed + 1)
-
-
-def test_evaluation_shares_neither_parameters_nor_wordings_with_training() -> None:
+def test_val_shares_no_parameters_with_test_and_apps_no_template_with_general() -> None:
     trained = [task for task in TASKS if task.split == "train"]
     measured = [task for task in TASKS if task.split != "train" and task.suite == "general"]
-    found = leakage.find(trained, measured, phrasing=general.phrasing)
-    assert found.broken(leakage.RULES) == []
     val, test = ([task for task in measured if task.split == split] for split in ("val", "test"))
     assert leakage.find(val, test).broken(["params"]) == []
-    unseen = leakage.find(trained, load_suite("apps"))
-    assert unseen.broken(leakage.RULES) == []
     assert {task.template for task in trained}.isdisjoint(task.template for task in load_suite("apps"))
 
 
@@ -87,11 +48,6 @@ def test_every_template_is_trained_and_tested_on_with_several_wordings() -> None
         assert len(family.test) >= 2
         splits = Counter(task.split for task in of(family))
         assert (splits["train"], splits["test"]) in {(15, 3), (15, 4), (14, 3), (14, 4)}, family.name
-
-
-def test_instances_of_a_split_differ() -> None:
-    shown = Counter((task.suite, task.split, task.template, str(task.params), task.seed) for task in TASKS)
-    assert set(shown.values()) == {1}
 
 
 def test_no_parameter_is_taken_for_a_level_of_difficulty() -> None:
@@ -106,12 +62,6 @@ def test_a_third_of_the_instances_is_interrupted() -> None:
         assert {kind for kinds in shown for kind in kinds} == set(interruptions.KINDS)
 
 
-def test_layouts_are_those_of_the_split() -> None:
-    for task in TASKS:
-        assert (task.params["layout"] == 4) == (task.split == "unseen_layout")
-        assert task.params["layout"] in (0, 1, 2, 3, 4)
-
-
 def test_difficulties_range_from_a_few_steps_to_a_dozen() -> None:
     env, steps = PhoneEnv(), []
     for task in [task for task in TASKS if task.split == "test"][::3]:
@@ -123,58 +73,6 @@ def test_difficulties_range_from_a_few_steps_to_a_dozen() -> None:
         steps.append(count)
     assert min(steps) <= 3
     assert max(steps) >= 10
-
-
-def random_action(rng: random.Random) -> Action:
-    roll = rng.random()
-    if roll < 0.75:
-        return Action.tap(rng.random(), rng.random())
-    if roll < 0.85:
-        return Action.swipe((rng.random(), rng.random()), (rng.random(), rng.random()))
-    if roll < 0.9:
-        return Action.type_text(rng.choice(["x", "See", "Uma Rao "]))
-    return Action(kind=rng.choice([ActionKind.BACK, ActionKind.ENTER, ActionKind.HOME]))
-
-
-def is_spoilt(state: State, task: Task) -> bool:
-    """Whether wandering changed what no task may change back, or what this one is about is gone."""
-    may = TEMPLATES[task.template].may
-    if state_diff.changed(state, task.params, may):
-        return True
-    now = state_diff.lasting(state)
-    for one in may:
-        part = one.part.format_map(task.params)
-        meant = [
-            sum(one.rest(entry, task.params) is not entry for entry in held)
-            for held in (state["kept"][part], now[part])
-            if isinstance(held, list)
-        ]
-        if meant and meant[1] < meant[0]:
-            return True
-    return False
-
-
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_the_expert_recovers_from_random_wandering(family: Family) -> None:
-    """It may fail, or give up, only where the wandering spoilt something for good."""
-    env, num_solved = PhoneEnv(), 0
-    for task in of(family)[:4]:
-        rng = random.Random(task.id)
-        env.reset(task)
-        for count in range(rng.randrange(2, 25)):
-            # Half of the steps go towards the goal, so that wandering starts inside the apps.
-            towards = env.expert_action()
-            env.step(towards if count % 2 and not towards.is_terminal else random_action(rng))
-        spoilt = is_spoilt(env._backend.device.phone.state, task)  # type: ignore[attr-defined]
-        for _ in range(60):
-            action = env.expert_action()
-            if action.is_terminal:
-                break
-            env.step(action)
-        outcome = (action.kind, env.evaluate())
-        assert outcome == (ActionKind.COMPLETE, 1.0) or (action.is_terminal and spoilt), (task.id, outcome)
-        num_solved += outcome == (ActionKind.COMPLETE, 1.0)
-    assert num_solved > 0
 
 
 @pytest.mark.parametrize(

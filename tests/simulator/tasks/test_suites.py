@@ -1,0 +1,182 @@
+"""All suites of the simulated phone: instances solvable, unsolved at their start, stable, honestly split."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from distrl.core.actions import Action, ActionKind
+from distrl.core.types import Task
+from distrl.evaluator.suites import SUITES, leakage, load_suite, promises
+from distrl.simulator.phone import interruptions
+from distrl.simulator.phone.phone import Phone
+from distrl.simulator.tasks import play, state_diff
+from distrl.workers.envs.phone import PhoneEnv
+
+NAMES = [name for name, path in SUITES.items() if path.startswith("distrl.simulator.")]
+TASKS = {name: load_suite(name) for name in NAMES}
+FAMILIES = list(dict.fromkeys((name, task.id.split("/")[1]) for name in NAMES for task in TASKS[name]))
+WAIT = Action(kind=ActionKind.WAIT)
+
+
+def of(name: str, family: str) -> list[Task]:
+    return [task for task in TASKS[name] if task.id.split("/")[1] == family]
+
+
+def phone_of(env: PhoneEnv) -> Phone:
+    return env._backend.device.phone  # type: ignore[attr-defined, no-any-return]
+
+
+def snapped(action: Action) -> Action:
+    """The action with its points at the centres of a grid of 12 columns and 24 rows, as policies say them."""
+
+    def cell(point: tuple[float, float] | None) -> tuple[float, float] | None:
+        return point and ((int(point[0] * 12) + 0.5) / 12, (min(23, int(point[1] * 24)) + 0.5) / 24)
+
+    return action.model_copy(update={"point": cell(action.point), "to": cell(action.to)})
+
+
+def played(env: PhoneEnv, limit: int) -> tuple[Action, int]:
+    """Lets the expert play on. Returns its last action and the number of its steps."""
+    params = env._task.params  # type: ignore[union-attr]
+    for step in range(1, limit + 1):
+        action = env.expert_action()
+        if action.is_terminal:
+            return action, step
+        # The steps of a slider are finer than the grid.
+        env.step(action if "setting" in params and "percent" in params else snapped(action))
+    return action, limit
+
+
+@pytest.mark.parametrize(("name", "family"), FAMILIES)
+def test_the_expert_solves_every_instance_which_idling_does_not(name: str, family: str) -> None:
+    env = PhoneEnv(width=72, height=160)
+    for task in of(name, family):
+        env.reset(task)
+        assert env.evaluate() == 0.0, f"{task.id} is solved at its start"
+        for _ in range(task.max_steps):
+            env.step(WAIT)
+        assert env.evaluate() == 0.0, f"{task.id} is solved by doing nothing"
+        env.reset(task)
+        action, _ = played(env, task.max_steps)
+        assert (action.kind, env.evaluate()) == (ActionKind.COMPLETE, 1.0), task.id
+
+
+def wander(rng: random.Random) -> Action:
+    roll = rng.random()
+    if roll < 0.75:
+        return Action.tap(rng.random(), rng.random())
+    if roll < 0.85:
+        return Action.swipe((rng.random(), rng.random()), (rng.random(), rng.random()))
+    if roll < 0.9:
+        return Action.type_text(rng.choice(["x", "See", "Maria ", "lamp"]))
+    return Action(kind=rng.choice([ActionKind.BACK, ActionKind.ENTER, ActionKind.HOME]))
+
+
+def is_spoilt(phone: Phone, task: Task) -> bool:
+    """Whether wandering changed what no task may change back, or what this one is about is gone."""
+    state = phone.state
+    if not state["kept"]:
+        return task.template in ("contact", "star")  # a deleted contact is out of reach
+    may = play.TEMPLATES[task.template].may
+    if state_diff.changed(state, task.params, may):
+        return True
+    now = state_diff.lasting(state)
+    for one in may:
+        part = one.part.format_map(task.params)
+        listed = [held for held in (state["kept"].get(part), now.get(part)) if isinstance(held, list)]
+        meant = [sum(one.rest(entry, task.params) is not entry for entry in held) for held in listed]
+        if len(meant) == 2 and meant[1] < meant[0]:
+            return True
+    return False
+
+
+def test_acting_at_random_installs_nothing() -> None:
+    env = PhoneEnv(width=72, height=160)
+    for task in TASKS["install"]:
+        rng = random.Random(task.id)
+        env.reset(task)
+        for _ in range(task.max_steps):
+            env.step(wander(rng))
+        assert env.evaluate() == 0.0, task.id
+
+
+@pytest.mark.parametrize(("name", "family"), FAMILIES)
+def test_the_expert_recovers_from_random_wandering(name: str, family: str) -> None:
+    """It may fail, or give up, only where the wandering spoilt something for good."""
+    env, num_solved = PhoneEnv(width=72, height=160), 0
+    for task in of(name, family)[:4]:
+        rng = random.Random(task.id)
+        env.reset(task)
+        for count in range(rng.randrange(2, 25)):
+            # Half of the steps go towards the goal, so that wandering starts inside the apps.
+            towards = env.expert_action()
+            env.step(towards if count % 2 and not towards.is_terminal else wander(rng))
+        spoilt = is_spoilt(phone_of(env), task)
+        action, _ = played(env, 120)
+        is_solved = (action.kind, env.evaluate()) == (ActionKind.COMPLETE, 1.0)
+        assert is_solved or (action.is_terminal and spoilt), (task.id, action.kind, env.shortfall())
+        num_solved += is_solved
+    assert num_solved > 0
+
+
+@pytest.mark.parametrize(("name", "family"), FAMILIES[::2])
+def test_the_expert_dismisses_every_interruption(name: str, family: str) -> None:
+    env, task = PhoneEnv(width=72, height=160), of(name, family)[-1]
+    params = task.params | {"interruptions": list(interruptions.KINDS)}
+    env.reset(task.model_copy(update={"params": params}))
+    action, _ = played(env, 45)
+    assert (action.kind, env.evaluate()) == (ActionKind.COMPLETE, 1.0), task.id
+
+
+@pytest.mark.parametrize("height", [144, 180])
+def test_the_expert_copes_with_shorter_and_longer_screens(height: int) -> None:
+    env = PhoneEnv(width=72, height=height)
+    for name, family in FAMILIES[::5]:
+        env.reset(task := of(name, family)[0])
+        action, _ = played(env, 30)
+        assert (action.kind, env.evaluate()) == (ActionKind.COMPLETE, 1.0), task.id
+
+
+def test_the_wrong_one_of_two_apps_alike_is_no_success() -> None:
+    env = PhoneEnv(width=72, height=160)
+    for task in of("install", "store_lookalike"):
+        wrong = {**task.params, "app": task.params["decoy"], "decoy": task.params["app"]}
+        env.reset(task.model_copy(update={"params": wrong}))
+        played(env, task.max_steps)
+        assert task.params["decoy"] in phone_of(env).state["installed"]
+        env._task = task  # the same phone, asked for the other app
+        assert env.evaluate() == 0.0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_suite_is_the_same_every_time_and_its_instances_differ(name: str) -> None:
+    tasks = TASKS[name]
+    sizes = {"quickstart": 699, "general": 810, "apps": 128, "install": 128, "webshop": 688}
+    assert len(tasks) == sizes[name]
+    assert len({task.id for task in tasks}) == len(tasks)
+    assert len({(task.split, task.template, str(task.params), task.seed) for task in tasks}) == len(tasks)
+    for task in tasks[:: len(tasks) // 20]:
+        state = play.start_state(task.template, task.params, task.seed)
+        assert state == play.start_state(task.template, task.params, task.seed)
+        assert name in ("quickstart", "install") or state != play.start_state(
+            task.template, task.params, task.seed + 1
+        )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_splits_of_unseen_and_changed_layouts_have_these(name: str) -> None:
+    held = {"unseen_layout": {4}, "drift": {5}, "test_drift": {5}}
+    for split in {task.split for task in TASKS[name]}:
+        layouts = {task.params["layout"] for task in TASKS[name] if task.split == split}
+        assert layouts == held.get(split, {0, 1, 2, 3})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_measured_is_not_trained_on(name: str) -> None:
+    promised = promises(name)
+    trained = load_suite(promised.trained_on or name, "train")
+    measured = [task for task in TASKS[name] if task.split not in ("train", "drift")]
+    found = leakage.find(trained, measured, phrasing=lambda task: promises(task.suite).phrasing(task))
+    assert found.broken(promised.rules) == []

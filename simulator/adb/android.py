@@ -81,7 +81,8 @@ class AndroidSystem:
         self.settings = Settings(lambda: self.state["apps"]["settings"], self._change_settings)
         self.files = Files(lambda: int(self.clock()))
         names = [each.name for each in self.packages.all()]
-        image.build_files(self.files, image.generated_files(self), names)
+        generated = image.generated_files(lambda: self.boot_id, lambda: self.uptime)
+        image.build_files(self.files, generated, names)
         self.properties = image.properties(serial, api_level, self.density)
         self.log = LogBuffer(self.clock)
         self.network = Network()

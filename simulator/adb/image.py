@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from distrl.simulator.adb.files import ROOT, SHELL, SYSTEM, Files
 
-if TYPE_CHECKING:
-    from distrl.simulator.adb.android import AndroidSystem
-
+Generated = Mapping[str, Callable[[], bytes]]
+"""Files by path, and what makes their bytes."""
 SDCARD_RW = 1015
 READ_ONLY = ("", "apex", "bin", "etc", "proc", "product", "sys", "system", "system_ext", "vendor")
 """Top-level directories that are read-only, the root itself among them."""
@@ -52,7 +50,7 @@ _DEVICES: tuple[tuple[str, Callable[[], bytes]], ...] = (
 )
 
 
-def build_files(files: Files, generated: Mapping[str, Callable[[], bytes]], packages: Iterable[str]) -> None:
+def build_files(files: Files, generated: Generated, packages: Iterable[str]) -> None:
     """Fills an empty tree, then makes the system's part of it read-only.
 
     Args:
@@ -87,18 +85,20 @@ BATTERY_PERCENT = 76
 """What the phone's battery page shows."""
 
 
-def generated_files(system: AndroidSystem) -> dict[str, Callable[[], bytes]]:
+def generated_files(
+    boot_id: Callable[[], str], uptime_s: Callable[[], float]
+) -> dict[str, Callable[[], bytes]]:
     """The files by path, and what makes their bytes."""
 
-    def boot_id() -> bytes:
-        text = system.boot_id
+    def uuid() -> bytes:
+        text = boot_id()
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}\n".encode()
 
     def stat() -> bytes:
-        ticks = int(system.uptime * 100)
+        ticks = int(uptime_s() * 100)
         return f"cpu  {ticks} 0 {ticks} {4 * ticks} 0 0 0 0 0 0\n".encode()
 
-    return {"/proc/stat": stat, "/proc/sys/kernel/random/boot_id": boot_id}
+    return {"/proc/stat": stat, "/proc/sys/kernel/random/boot_id": uuid}
 
 
 MAX_VALUE = 91

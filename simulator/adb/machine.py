@@ -6,7 +6,7 @@ import os
 import re
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -97,10 +97,6 @@ class Snapshots:
             raise SnapshotFailed(f"the snapshot {name!r} is cut off.", "Save it again.")
         return data[_HEAD.size :]
 
-    def fits(self, name: str) -> bool:
-        """Whether `name` was made with the present hardware: else it does not load."""
-        return True
-
     def delete(self, name: str) -> None:
         """Forgets `name`.
 
@@ -147,21 +143,19 @@ class Machine:
         faults: What is wrong with it.
         snapshots: Its snapshots.
         kill: Ends the emulator.
-        reboot: Restarts the phone; its system alone when None.
         avd_name: The AVD's name.
         avd_path: The AVD's folder, for those who ask.
         is_read_only: Whether snapshots are refused, as by an emulator with -read-only.
         booted_at: When the phone started, by the monotonic clock.
         is_stopped: Whether `avd stop` froze it.
         loaded: The snapshot that it was last brought to, "" for none.
-        version, hardware: What it says of itself: the emulator's version, and keys of the hardware.
+        version: The emulator's version.
     """
 
     system: AndroidSystem
     faults: Faults
     snapshots: Snapshots
     kill: Callable[[], None]
-    reboot: Callable[[], None] | None = None
     avd_name: str = "distrl"
     avd_path: str = ""
     is_read_only: bool = False
@@ -169,7 +163,6 @@ class Machine:
     is_stopped: bool = False
     loaded: str = ""
     version: str = f"{__version__} (simulated phone)"
-    hardware: Mapping[str, str] = field(default_factory=dict)
 
     def pause(self) -> None:
         """Freezes the phone; does nothing if it is frozen."""
@@ -182,11 +175,6 @@ class Machine:
         if self.is_stopped:
             self.is_stopped = False
             self.faults.clear()
-
-    def reset(self) -> None:
-        """Restarts the phone."""
-        self.resume()
-        (self.reboot or self.system.reboot)()
 
     def save(self, name: str) -> None:
         """Keeps the present state as the snapshot `name`, in place of an older one.

@@ -233,9 +233,7 @@ class HostedPhone:
         faults = Faults()
         faults.on_change(self._fault_changed)
         adbd = AdbdServer(system, faults)
-        machine = Machine(
-            system, faults, self._snapshots, self._kill, reboot=adbd.reboot, avd_path=spec.snapshots
-        )
+        machine = Machine(system, faults, self._snapshots, self._kill, avd_path=spec.snapshots)
         servers: list[tuple[Endpoint, int]] = [
             (adbd, spec.adb_port),
             (ConsoleServer(machine, self._token, self._token_file), spec.console_port),

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from distrl.simulator.adb.packages import LAUNCHER
+from distrl.workers.devices.apps import SIMPHONE
 
 CAPACITY = 4096
 """Most entries kept; the oldest goes first, as in logd's ring buffers."""
@@ -162,7 +162,7 @@ class Processes:
     def reset(self) -> None:
         """Leaves the system's processes only."""
         self._table = {pid: Process(pid, name, uid, 1 if pid > 2 else 0) for pid, name, uid in _SYSTEM}
-        self.start(LAUNCHER, 10001)
+        self.start(SIMPHONE + "launcher", 10001)
 
     def fresh_pid(self) -> int:
         """A process id that is not in use."""

@@ -117,13 +117,6 @@ class AvdSnapshots(Snapshots):
             raise SnapshotFailed(f"Failed to load snapshot '{name}': {key} differs", "Save it again.")
         return data
 
-    def fits(self, name: str) -> bool:
-        """Whether `name` was made with the present hardware: else it does not load."""
-        try:
-            return not self._differing(read_ini(self.folder / name / "hardware.ini"))
-        except (OSError, EmulatorError):
-            return False
-
     def _differing(self, made_with: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(key for key in _COMPARED if made_with.get(key) != self._hardware.get(key))
 
@@ -216,7 +209,6 @@ class Emulator:
             avd_path=str(avd.directory),
             is_read_only=options.read_only,
             version=VERSION,
-            hardware=self._hardware,
         )
 
     async def run(self) -> None:
@@ -273,7 +265,6 @@ class Emulator:
         except PortInUse:
             await adbd.stop()
             return None
-        self._machine.reboot = adbd.reboot
         return Listening(port, adb_port, [adbd, console])
 
     async def _serve_grpc(self, listening: Listening) -> None:

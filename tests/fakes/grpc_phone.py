@@ -12,23 +12,20 @@ import grpc.aio
 from distrl.simulator.adb.emulator_grpc import messages, services
 
 DEADLINE_S = 60.0
+XKB = messages.KeyboardEvent.XKB
 
 _METHODS: dict[str, tuple[str, Any]] = {
     "getStatus": (services.CONTROLLER, messages.EmulatorStatus),
     "getScreenshot": (services.CONTROLLER, messages.Image),
-    "streamScreenshot": (services.CONTROLLER, messages.Image),
     "sendTouch": (services.CONTROLLER, messages.Empty),
-    "sendMouse": (services.CONTROLLER, messages.Empty),
     "sendKey": (services.CONTROLLER, messages.Empty),
-    "getVmState": (services.CONTROLLER, messages.VmRunState),
     "setVmState": (services.CONTROLLER, messages.Empty),
     "getGps": (services.CONTROLLER, messages.Empty),
     "ListSnapshots": (services.SNAPSHOTS, messages.SnapshotList),
     "SaveSnapshot": (services.SNAPSHOTS, messages.SnapshotPackage),
     "LoadSnapshot": (services.SNAPSHOTS, messages.SnapshotPackage),
-    "DeleteSnapshot": (services.SNAPSHOTS, messages.SnapshotPackage),
 }
-"""Each method's service and the class of its answer; getGps is one that nobody serves."""
+"""Each method's service and the class of its answer; getGps is not served."""
 
 
 class Client:
@@ -52,14 +49,6 @@ class Client:
         given = messages.Empty() if request is None else request
         return await call(given, timeout=DEADLINE_S, metadata=self._metadata)
 
-    def stream(self, method: str, request: Any) -> Any:
-        """The answers of a method with many."""
-        service, answer = _METHODS[method]
-        call = self._channel.unary_stream(
-            f"/{service}/{method}", lambda message: message.SerializeToString(), answer.FromString
-        )
-        return call(request, timeout=DEADLINE_S, metadata=self._metadata)
-
     async def touch(self, *touches: tuple[int, int, int, int]) -> None:
         """Fingers as (identifier, x, y, pressure)."""
         made = [messages.Touch(identifier=i, x=x, y=y, pressure=pressure) for i, x, y, pressure in touches]
@@ -70,10 +59,9 @@ class Client:
         await self.touch((0, x, y, 1))
         await self.touch((0, 0, 0, 0))
 
-    async def key(self, **fields: Any) -> None:
-        """A keyboard event; a key press unless `eventType` says otherwise."""
-        event = {"eventType": messages.KeyboardEvent.keypress, **fields}
-        await self.call("sendKey", messages.KeyboardEvent(**event))
+    async def key(self, code: int, event: int = messages.KeyboardEvent.keypress, kind: int = XKB) -> None:
+        """A keyboard event, by an X code unless `kind` says otherwise."""
+        await self.call("sendKey", messages.KeyboardEvent(codeType=kind, keyCode=code, eventType=event))
 
     async def snapshot(self, method: str, name: str) -> Any:
         """What a method says about the snapshot `name`."""

@@ -10,21 +10,21 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
 import grpc.aio
 
 from distrl.core.errors import DistrlError
-from distrl.simulator.adb.emulator_grpc import messages, services
+from distrl.simulator.adb.emulator_grpc import services
 from distrl.simulator.adb.emulator_grpc.services import Method, Rejected, Then
 from distrl.simulator.adb.machine import Machine
 from distrl.workers.devices.errors import PortInUse
 
 HOST = "127.0.0.1"
 MAX_CALLS = 64
-"""Most calls and streams at a time; another is refused with RESOURCE_EXHAUSTED."""
+"""Most calls at a time; another is refused with RESOURCE_EXHAUSTED."""
 _OPTIONS = [
     ("grpc.so_reuseport", 0),  # else a taken port would be shared in silence
     ("grpc.max_send_message_length", -1),  # a picture has no limit but its size
@@ -82,10 +82,6 @@ class ControlServer:
                 )
                 for method, (function, request) in methods.items()
             }
-            if name == services.CONTROLLER:
-                table["streamScreenshot"] = grpc.unary_stream_rpc_method_handler(
-                    self._stream(control.screenshots), messages.ImageFormat.FromString, _serialized
-                )
             found.append(grpc.method_handlers_generic_handler(name, table))
         return tuple(found)
 
@@ -110,21 +106,8 @@ class ControlServer:
 
         return call
 
-    def _stream(self, function: Callable[[Any], AsyncIterator[Any]]) -> Callable[[Any, Any], Any]:
-        """A method with many answers, as gRPC calls it."""
-
-        async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
-            await self._admit(context)
-            try:
-                async for answer in function(request):
-                    yield answer
-            except Rejected as rejected:
-                await context.abort(grpc.StatusCode[rejected.code], rejected.text)
-
-        return stream
-
     async def _admit(self, context: Any) -> None:
-        """Ends the call of a client that does not know the token."""
+        """Ends the call of a client without the token."""
         if not self._token:
             return
         given = dict(context.invocation_metadata() or ()).get("authorization", "")

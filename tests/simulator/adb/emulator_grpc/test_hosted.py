@@ -24,7 +24,7 @@ RunState = messages.VmRunState
 
 
 def host_of(num: int, base_port: int) -> SimHost:
-    """Small phones in one process, which tell no adb server."""
+    """Small phones in one process, unknown to any adb server."""
     return SimHost(num, 90, 200, base_port, 1, adb_server_port=0, token_file="", grpc=True)
 
 
@@ -43,6 +43,10 @@ def status(client: Client) -> Awaitable[Any]:
     return client.call("getStatus")
 
 
+def listed(client: Client) -> Awaitable[Any]:
+    return client.call("ListSnapshots")
+
+
 def answers(port: int | None) -> bool:
     try:
         return bool(ask(port, status).booted)
@@ -55,14 +59,12 @@ def test_each_phone_has_a_port_and_a_crash_takes_only_its_own() -> None:
     with host_of(2, base) as host:
         one, other = (device.grpc_port for device in host.start())
         assert (one, other) == (base + GRPC_OFFSET, base + 2 + GRPC_OFFSET)
-        ask(one, lambda client: client.call("setVmState", RunState(state=RunState.PAUSED)))
-        assert ask(one, lambda client: client.call("getVmState")).state == RunState.PAUSED
-        assert ask(other, lambda client: client.call("getVmState")).state == RunState.RUNNING
-        assert Console(base).say("avd status").startswith("virtual device is stopped")
+        Console(base).say("avd snapshot save mine")
+        assert [each.snapshot_id for each in ask(one, listed).snapshots] == ["mine"]
+        assert list(ask(other, listed).snapshots) == []
         ask(one, lambda client: client.call("setVmState", RunState(state=RunState.SHUTDOWN)))
         assert answers(other)
         until(lambda: answers(one), "the phone")
-        assert ask(one, lambda client: client.call("getVmState")).state == RunState.RUNNING
 
 
 def test_a_lone_phone_answers_before_its_process_ends_and_both_come_back() -> None:

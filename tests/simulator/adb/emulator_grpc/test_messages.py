@@ -27,20 +27,19 @@ def theirs() -> dict[str, Any]:
 @pytest.mark.needs("android_env")
 def test_they_are_the_emulators_own_as_far_as_they_go() -> None:
     known, seen = theirs(), 0
-    for package, table in messages.MESSAGES.items():
-        for name in table:
-            ours = messages.descriptor(f"{package}.{name}")
-            other = known[ours.full_name]
-            for field in ours.fields:
-                same = other.fields_by_number[field.number]
-                assert (field.name, field.type, field.is_repeated) == (same.name, same.type, same.is_repeated)
-                if field.message_type:
-                    assert field.message_type.full_name == same.message_type.full_name
-                seen += 1
-            for enum in ours.enum_types:
-                values = {value.name: value.number for value in other.enum_types_by_name[enum.name].values}
-                assert {value.name: value.number for value in enum.values}.items() <= values.items()
-    assert seen > 50
+    for name in messages.MESSAGES:
+        ours = messages.descriptor(name)
+        other = known[ours.full_name]
+        for field in ours.fields:
+            same = other.fields_by_number[field.number]
+            assert (field.name, field.type, field.is_repeated) == (same.name, same.type, same.is_repeated)
+            if field.message_type:
+                assert field.message_type.full_name == same.message_type.full_name
+            seen += 1
+        for enum in ours.enum_types:
+            values = {value.name: value.number for value in other.enum_types_by_name[enum.name].values}
+            assert {value.name: value.number for value in enum.values}.items() <= values.items()
+    assert seen > 20
 
 
 @pytest.mark.needs("android_env")

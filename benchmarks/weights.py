@@ -88,7 +88,7 @@ class Receivers:
             self.sockets = [listener.accept()[0] for _ in range(count)]
         self.wait("ready")
 
-    def tell(self, line: str) -> None:
+    def send(self, line: str) -> None:
         """Writes a line to all."""
         for process in self.processes:
             assert process.stdin is not None
@@ -170,9 +170,9 @@ def measure(
         for way in ways if number % 2 else reversed(ways):
             started_at = time.perf_counter()
             if way in OURS:
-                receivers.tell(f"{way} {info.model_dump_json()}")
+                receivers.send(f"{way} {info.model_dump_json()}")
             else:
-                receivers.tell(f"{way} {info.digest}")
+                receivers.send(f"{way} {info.digest}")
                 send_raw(receivers, data)
             receivers.wait()
             times[way].append(time.perf_counter() - started_at)
@@ -201,7 +201,7 @@ def report(times: dict[str, list[float]], megabytes: int, num_receivers: int) ->
             print(f"speed of {ours} / {way}: {statistics.median(theirs / own for theirs, own in pairs):.2f}")
         if "scp" in medians:
             print(f"speed of {ours} / scp: {medians['scp'] / medians[ours]:.2f}")
-    print("shared applies to inference servers of one user on one host; raw is checked by nobody.")
+    print("shared applies to inference servers of one user on one host; raw is not checked.")
 
 
 if __name__ == "__main__":

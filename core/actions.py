@@ -47,7 +47,7 @@ class Action(BaseModel):
         point: Where (`tap`, `double_tap`, `long_press`), where from (`swipe`), or what is tapped before the
             text is typed (`type`, where it may be left out).
         to: Where a `swipe` ends.
-        text: What is typed (`type`), the app's name (`open_app`), what the user is told (`answer`, which
+        text: What is typed (`type`), the app's name (`open_app`), the answer to the user (`answer`, which
             leaves the screen alone), or the model text that could not be understood (`invalid`).
         reason: Why an `invalid` action is invalid.
     """
@@ -90,5 +90,5 @@ class Action(BaseModel):
 
     @classmethod
     def invalid(cls, text: str, reason: str) -> Action:
-        """A model output that is no action; the environment does nothing."""
+        """A model output that is not an action; the environment does nothing."""
         return cls(kind=ActionKind.INVALID, text=text, reason=reason)

@@ -4,7 +4,7 @@
     checkpoints/latest       a pointer: the name of a directory; likewise best (with its success), and final
                              (with what the run had made by then)
 
-No torch here: whoever needs only the policy's directory (serve, evaluate) finds it with `resolve`.
+No torch here: commands that need only the policy's directory (serve, evaluate) find it with `resolve`.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def remove_old(directory: Path, keep: int, protected: set[str]) -> list[str]:
     """Deletes all but the newest `keep` checkpoints, and the protected ones. Returns what was deleted.
 
     The newest is what `latest` names: those beyond it are of what was rolled back, and go. What a pointer
-    names stays. What the system does not let go of (NFS, while somebody reads) is tried again the next time.
+    names stays. What cannot be removed now (NFS, while another process reads) is tried again the next time.
     """
     names, latest = checkpoints(directory), pointed(directory, "latest")
     up_to = [name for name in names if latest is None or _by_step(name) <= _by_step(latest)]
@@ -220,7 +220,7 @@ def _is_removed(path: Path) -> bool:
     try:
         shutil.rmtree(path)
     except OSError as error:
-        _log.warning("the old checkpoint %s is not removed yet: %s", path, error.strerror)
+        _log.warning("cannot remove the old checkpoint %s yet: %s", path, error.strerror)
         return False
     return True
 

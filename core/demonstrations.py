@@ -70,7 +70,7 @@ def check_collection(path: Path, spec: CollectionSpec, resume: bool) -> None:
             raise RunDirectoryError(
                 f"{path} holds another collection: its {key} is {json.dumps(theirs[key])}, "
                 f"not {json.dumps(value)}.",
-                "Ask for the same again, or name another directory with --output.",
+                "Use the same settings, or name another directory with --output.",
             )
 
 
@@ -83,7 +83,7 @@ def read_collection(path: Path) -> CollectionSpec:
     file = path / COLLECTION_FILE
     if not file.is_file():
         raise RunDirectoryError(
-            f"{path} holds no collection ({COLLECTION_FILE} is missing).",
+            f"{path} does not contain a collection ({COLLECTION_FILE} is missing).",
             "Use a directory that `distrl collect` wrote.",
         )
     try:
@@ -95,7 +95,7 @@ def read_collection(path: Path) -> CollectionSpec:
 
 
 def check_dataset(path: Path, wanted: Mapping[str, Any], episodes: int) -> None:
-    """Makes sure that a run can start from the collection in `path`.
+    """Checks that a run can start from the collection in `path`.
 
     Args:
         path: Its directory.
@@ -123,5 +123,5 @@ def check_dataset(path: Path, wanted: Mapping[str, Any], episodes: int) -> None:
     if count < episodes:
         raise ConfigError(
             f"learner.demonstrations.episodes is {episodes}, but {path} holds {count}.",
-            f"Ask for at most {count}, or add to it with `distrl collect --resume`.",
+            f"Set it to at most {count}, or collect more with `distrl collect --resume`.",
         )

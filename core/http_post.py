@@ -42,7 +42,7 @@ class PostFailed(Exception):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would take the key to somebody else."""
+    """A redirect would send the key to another server."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         """Never."""
@@ -132,7 +132,7 @@ def post_json(url: str, body: bytes, headers: Mapping[str, str], timeout_s: floa
         return json.loads(data)
     except (ValueError, RecursionError):  # the second: brackets without end
         said = _without(secret, data.decode("utf-8", "replace"))
-        raise PostFailed(GARBLED, f"the reply is no JSON: {short(said)!r}.") from None
+        raise PostFailed(GARBLED, f"the reply is not JSON: {short(said)!r}.") from None
 
 
 def retry_after(value: str | None) -> float | None:
@@ -168,7 +168,7 @@ def _read(reply: http.client.HTTPResponse) -> bytes:
         data += chunk
         if len(data) > MAX_REPLY_BYTES:
             raise PostFailed(GARBLED, f"the reply has more than {MAX_REPLY_BYTES} bytes.")
-    if reply.length:  # what read1 does not tell
+    if reply.length:  # read1 does not report this
         raise ConnectionError("the reply broke off")
     return bytes(data)
 
@@ -176,7 +176,7 @@ def _read(reply: http.client.HTTPResponse) -> bytes:
 def _refusal(error: urllib.error.HTTPError, secret: str) -> PostFailed:
     """What an HTTP status means."""
     data = bytearray()
-    with contextlib.suppress(OSError, http.client.HTTPException):  # the status alone tells enough
+    with contextlib.suppress(OSError, http.client.HTTPException):  # the status alone is enough
         while len(data) < CHUNK_BYTES and (part := error.read1(CHUNK_BYTES)):
             data += part
     said = _without(secret, data.decode("utf-8", "replace"))

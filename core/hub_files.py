@@ -81,7 +81,9 @@ def located(key: str, model: str) -> str:
         return model
     directory, is_offline = cached(model), is_offline_mode()
     if directory is None and not is_offline:
-        _log.warning("%s %r is not in the hub's cache %s: the hub is asked for it.", key, model, hub_cache())
+        _log.warning(
+            "%s %r is not in the hub's cache %s; requesting it from the hub.", key, model, hub_cache()
+        )
     problem = "HF_HUB_OFFLINE is set" if is_offline else _unreachable(model)
     if problem is None:
         return model
@@ -92,7 +94,9 @@ def located(key: str, model: str) -> str:
             remedy(model),
         )
     if not is_offline:
-        _log.warning("%s %r is loaded from the cache: the hub cannot be reached: %s.", key, model, problem)
+        _log.warning(
+            "%s %r is loaded from the cache because the hub cannot be reached: %s.", key, model, problem
+        )
     return str(directory)
 
 
@@ -108,7 +112,7 @@ def _unreachable(model: str) -> str | None:
         # Nothing is downloaded. Forced, it looks neither into the cache nor a second time.
         hf_hub_download(model, "config.json", dry_run=True, force_download=True)
     except HfHubHTTPError:
-        return None  # an answer, which loading tells better
+        return None  # an answer: loading gives the better error
     except (HTTPError, ValueError, OSError) as error:
         for one in (error, error.__cause__):
             if isinstance(one, HTTPError) and not isinstance(one, HfHubHTTPError):
@@ -137,12 +141,12 @@ def read_json(file: Path) -> dict[str, Any]:
     """The map in a JSON file.
 
     Raises:
-        PolicyError: It cannot be read, or is no map.
+        PolicyError: It cannot be read, or is not a map.
     """
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise PolicyError(f"{file} cannot be read: {error}.", "Download it again.") from error
     if not isinstance(found, dict):
-        raise PolicyError(f"{file} is no map.", "Download it again.")
+        raise PolicyError(f"{file} does not contain a JSON object.", "Download it again.")
     return found

@@ -21,7 +21,7 @@ def look_in(directory: Path) -> None:
 def import_object(path: str) -> Any:
     """The object that "pkg.mod:Name" names; "pkg.mod:Outer.inner" works too.
 
-    Modules of the user's are also found in the current directory, and wherever `look_in` was told.
+    Modules of the user's are also found in the current directory, and in the folders given to `look_in`.
 
     Raises:
         ConfigError: If the path has another form, or there is no such module or name.
@@ -40,7 +40,7 @@ def import_object(path: str) -> Any:
             raise ConfigError(
                 f"{path!r}: there is no module {missing}, neither installed nor beside the configuration "
                 "file nor in the current directory.",
-                "Check the spelling, or say with modules_dir where it is.",
+                "Check the spelling, or set modules_dir to its folder.",
             ) from error
         raise MissingDependency(
             f"{path!r} needs the package {missing}.", f"Install it, for example: pip install {missing}."

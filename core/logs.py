@@ -22,8 +22,8 @@ _PAGE = re.compile(r"(?<![\w/])(?:simulator/)?docs/[a-z-]+\.md")
 def setup(log_file: Path | None = None, level: str = "INFO", role: str = "distrl") -> None:
     """Sends this process's log to stderr and, if given, appends it to `log_file`.
 
-    The model hub's library tells each try of each request, and by a handler of its own a second time: errors
-    alone are told, unless HF_HUB_VERBOSITY asks for more.
+    The model hub's library logs each try of each request, and a second time through a handler of its own.
+    Only its errors are logged, unless HF_HUB_VERBOSITY is set.
 
     Args:
         log_file: Created with its folders.

@@ -359,7 +359,7 @@ class Submit(Record):
         """What `body` holds; a message from `decode` holds a valid one.
 
         Raises:
-            ValueError: It is no trajectory.
+            ValueError: It is not a trajectory.
         """
         return Trajectory.model_validate(unpack(self.body))
 
@@ -409,7 +409,7 @@ class Chunk(Record):
 class ActRequest(Record):
     """Complete this chat. The frames behind it hold the bytes of `images`, in order, without those `held`.
 
-    With a `prefix` the chat goes on from a token sequence: `messages` are what comes after it. Any server can
+    With a `prefix` the chat continues a token sequence: `messages` are what comes after it. Any server can
     go on: the pictures of earlier requests are all that one keeps, for some time. If it has one of `held` no
     longer (or is another process at the same address), it rejects the request with `not-found`, and gets it
     again with all images.
@@ -580,7 +580,7 @@ def pack_trajectory(trajectory: Trajectory) -> bytes:
     """The bytes of `trajectory`, without its images.
 
     Raises:
-        StoreError: A task parameter is no plain data (or nested too deep).
+        StoreError: A task parameter is not plain data (or nested too deep).
     """
     try:
         packed: bytes = msgpack.packb(trajectory.model_dump(), use_bin_type=True)
@@ -627,7 +627,7 @@ def unpack_trajectory(data: bytes) -> Trajectory:
     try:
         return Trajectory.model_validate(unpack(data))
     except (ValueError, ValidationError) as error:
-        raise StoreError(f"Stored bytes are no trajectory: {error}.", "Was the file damaged?") from error
+        raise StoreError(f"Stored bytes are not a trajectory: {error}.", "Was the file damaged?") from error
 
 
 # ---- which values a trajectory may have ----

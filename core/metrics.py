@@ -91,7 +91,7 @@ FAMILIES = frozenset({
 """What the names in metrics.jsonl begin with, up to the first slash."""
 
 RESUMED = "resumed"
-"""Marks the row where a run goes on from a checkpoint; its `step` is the checkpoint's."""
+"""Marks the row where a run continues from a checkpoint; its `step` is the checkpoint's."""
 
 
 PHASE_DONE, PHASE_TOTAL = "phase/done", "phase/total"
@@ -110,7 +110,7 @@ class Sink(Protocol):
         ...
 
     def resume(self, step: int) -> None:
-        """Forgets what it has of later steps: the run goes on from `step`."""
+        """Drops rows of later steps: the run continues from `step`."""
         ...
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class MetricsWriter:
                     sink.write_histogram(step, name, histogram)
 
     def resume(self, step: int) -> None:
-        """Notes that the run goes on from `step`: of the rows so far, later ones are of what was rolled back.
+        """Records that the run continues from `step`: later rows so far belong to what was rolled back.
 
         A file without rows stays empty.
         """

@@ -151,7 +151,7 @@ class ModelOptions(Protocol):
 
 
 def coordinates_of(agent: AgentOptions) -> str | None:
-    """In what the agent reads points: "relative", "absolute", or "scale", of which it tells the model.
+    """How the agent reads points: "relative", "absolute", or "scale", which its prompt explains.
 
     None of an agent of which nothing is known.
     """
@@ -165,7 +165,7 @@ def coordinates_of(agent: AgentOptions) -> str | None:
 def doubt(model_type: str, coordinates: str, resize: Resize) -> str | None:
     """A warning if models of this type write points otherwise than the agent reads them.
 
-    It is no error: a model may have been trained to write them so.
+    It is only a warning: a model may have been trained to write them so.
 
     Args:
         model_type: As the model's config.json has it.
@@ -204,7 +204,7 @@ def doubt_of_files(agent: AgentOptions, policy: ModelOptions) -> str | None:
         config = read_json(directory / "config.json")
         image = image_shape(config, directory)
     except PolicyError:
-        return None  # whoever loads the model says it better
+        return None  # loading the model gives the better error
     most = policy.max_pixels or image.max_pixels
     resize = Resize(image.patch, image.merge, min(policy.min_pixels or image.min_pixels, most), most)
     return doubt(str(config.get("model_type")), coordinates, resize)
@@ -214,8 +214,8 @@ def check_agent_points(agent: AgentOptions, policy: Policy) -> None:
     """Refuses an agent of this package whose points are pixels of pictures that the model does not see so.
 
     An agent runs in workers, which need not have the model's files, so its options say how pictures are
-    resized; whoever has the processor checks it. Points of a kind that such models do not write are
-    warned of.
+    resized, and the process that has the model's processor checks them. Points of a kind that such models do
+    not write cause a warning.
 
     Raises:
         ConfigError: Saying what to set.

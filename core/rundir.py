@@ -134,7 +134,7 @@ class RunDir:
         run = cls(Path(path).expanduser())
         if not run.config.is_file():
             raise RunDirectoryError(
-                f"{run.path} is not a run: it has no config.yaml.", "Check the run's name."
+                f"{run.path} is not a run directory: it has no config.yaml.", "Check the run's name."
             )
         return run
 
@@ -193,7 +193,7 @@ class RunDir:
         return RunLock(self.path / f".{role}.lock", role)
 
 
-def is_free(path: Path, resume: bool, lock_file: str = "", resuming: str = "go on with it") -> bool:
+def is_free(path: Path, resume: bool, lock_file: str = "", resuming: str = "continue it") -> bool:
     """Whether nothing is in `path` yet, which was named with --output. Changes nothing.
 
     Args:
@@ -210,7 +210,7 @@ def is_free(path: Path, resume: bool, lock_file: str = "", resuming: str = "go o
     if not resume:
         raise RunDirectoryError(
             f"The output directory {path} exists already.",
-            f"Name another with --output, or {resuming} by --resume.",
+            f"Name another with --output, or {resuming} with --resume.",
         )
     return False
 

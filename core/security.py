@@ -184,7 +184,7 @@ def create_keys(keys_dir: Path, server: KeyPair, client: KeyPair) -> None:
         keys_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     except FileExistsError as error:
         raise SecurityError(
-            f"{keys_dir} is a file, no keys directory.", "Choose another directory."
+            f"{keys_dir} is a file, not a keys directory.", "Choose another directory."
         ) from error
     _write_new(keys_dir / f"{SERVER}.key", _format_pair(server), 0o600)
     _write_new(keys_dir / f"{SERVER}.pub", server.public + "\n", 0o644)
@@ -201,7 +201,7 @@ def add_client(
     """Writes `NAME.key` and puts its public half on the allow-list.
 
     Raises:
-        SecurityError: The name is reserved or taken, a role is unknown, or this is no keys directory.
+        SecurityError: The name is reserved or taken, a role is unknown, or this is not a keys directory.
     """
     if check_name(name) == SERVER:
         raise SecurityError(f"{SERVER!r} is the name of the server key.", "Choose another name.")
@@ -286,7 +286,7 @@ def _write_new(path: Path, text: str, mode: int) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError as error:
         raise SecurityError(
-            f"{path} exists already; keys are never overwritten.", "Choose another name or directory."
+            f"{path} already exists. Keys are never overwritten.", "Choose another name or directory."
         ) from error
     except OSError as error:
         raise SecurityError(f"Cannot write {path}: {error.strerror}.") from error

@@ -83,7 +83,7 @@ class Service:
         return limit
 
     def reply(self, peer: bytes, message: Record, blobs: Sequence[Blob] = ()) -> None:
-        """Sends to a peer without waiting: who does not read loses the reply, and asks again.
+        """Sends to a peer without waiting: a peer that does not read loses the reply, and must request it again.
 
         A reply that cannot be encoded becomes a Reject.
         """
@@ -97,7 +97,7 @@ class Service:
             self._log_once(peer, "unread", error.message)
 
     def reject(self, peer: bytes, error: ProtocolError, ref: str = "") -> None:
-        """Tells a peer why its message was refused; logged once per peer and code."""
+        """Sends a peer the reason why its message was refused; logged once per peer and code."""
         self._log_once(peer, error.code, error.message)
         self.num_rejected[error.code] += 1
         self.on_reject(peer, error, ref)
@@ -114,7 +114,7 @@ class Service:
         except DistrlError as error:
             _log.error("%s: %s", self.channel.endpoint, error)
             self.reject(received.peer, ProtocolError(RejectCode.INTERNAL.value, error.message), subject)
-        except Exception:  # noqa: BLE001 - a request must not end the service for everybody else
+        except Exception:  # noqa: BLE001 - a request must not end the service for the other peers
             _log.exception("%s: a %s failed", self.channel.endpoint, type(received.message).__name__)
             self.reject(received.peer, ProtocolError(RejectCode.INTERNAL.value, "see the log"), subject)
 

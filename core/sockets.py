@@ -58,7 +58,7 @@ class Waker:
             return
 
     def close(self) -> None:
-        """Closes both ends; nobody may wake afterwards."""
+        """Closes both ends. Do not call `wake` afterwards."""
         self.reader.close()
         self._writer.close()
 
@@ -67,13 +67,13 @@ Blob = bytes | memoryview
 HIGH_WATER_MARK = 512  # messages queued per peer; beyond it senders wait
 LINGER_MS = 1000  # how long close() lets queued messages leave
 HEARTBEAT_MS, SILENCE_MS = 10_000, 60_000  # a connection without signs of life is dropped and re-made
-HANDSHAKE_MS = 30_000  # a connection whose keys are neither taken nor refused until then is made anew
+HANDSHAKE_MS = 30_000  # a connection whose keys are neither taken nor refused until then is made again
 _LOCAL = re.compile(r"(ipc|inproc)://.+|tcp://(127(\.\d{1,3}){3}|localhost|\[::1\]):[\d*]+")
 _log = logging.getLogger(__name__)
 
 
 def is_local(endpoint: str) -> bool:
-    """Whether nobody outside this machine can reach `endpoint` (loopback tcp, ipc, inproc)."""
+    """Whether `endpoint` cannot be reached from other machines (loopback tcp, ipc, inproc)."""
     return _LOCAL.fullmatch(endpoint) is not None
 
 
@@ -163,7 +163,7 @@ class Channel:
             self.dropped += 1
 
     def send_periodic(self, message: Record) -> None:
-        """Sends a message that is repeated in time, so that losing one is no error. Never waits.
+        """Sends a message that is repeated in time, so that losing one is not an error. Never waits.
 
         Without room it is dropped. One that cannot be encoded is dropped as well, and logged once for each
         kind of message: it must not end the thread that repeats it.
@@ -173,7 +173,7 @@ class Channel:
         except ProtocolError as error:
             if type(message) not in self._unsendable:
                 self._unsendable.add(type(message))
-                _log.error("%s: a %s is not sent: %s", self.endpoint, type(message).__name__, error.message)
+                _log.error("%s: cannot send a %s: %s", self.endpoint, type(message).__name__, error.message)
         except NetworkError:
             return
 
@@ -181,7 +181,7 @@ class Channel:
         """The next message, or None when none came within `timeout_s`.
 
         Raises:
-            PeerError: The frames are not a message of this protocol version; the channel goes on.
+            PeerError: The frames are not a message of this protocol version; the channel stays usable.
             NetworkError: The channel is closed.
         """
         try:
@@ -390,7 +390,7 @@ class Wire:
         raw.setsockopt(zmq.CURVE_SERVER, 1)
         raw.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.encode())
         raw.setsockopt(zmq.ZAP_DOMAIN, b"distrl")
-        # Without a living gatekeeper nobody gets in, instead of everybody.
+        # Without a running gatekeeper no client is admitted, instead of every client.
         raw.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
 

@@ -103,7 +103,7 @@ def typed_errors(path: Path) -> Iterator[None]:
 
 Item = tuple[Trajectory, Mapping[str, bytes]]
 _QUERY_SIZE = 500
-# At a time, for the writer waits meanwhile: a commit takes long on a slow disk, and so do many pages.
+# At a time, because the writer waits meanwhile: a commit takes long on a slow disk, and so do many pages.
 _TRIM_SIZE = 16  # trajectories
 _VACUUM_PAGES = 1024
 _KNOWN_IDS = 1_000_000  # about 100 MB
@@ -150,7 +150,7 @@ class TrajectoryStore:
         path: The SQLite file; created if missing.
 
     Raises:
-        StoreError: The file is no store of this version.
+        StoreError: The file is not a store of this version.
     """
 
     def __init__(self, path: Path) -> None:
@@ -180,7 +180,7 @@ class TrajectoryStore:
             For each whether it is new; False means a duplicate, which changes nothing.
 
         Raises:
-            StoreError: The disk is full, an image is missing, or a trajectory is no plain data; nothing is
+            StoreError: The disk is full, an image is missing, or a trajectory is not plain data; nothing is
                 committed.
         """
         packed = bodies or [pack_trajectory(trajectory) for trajectory, _ in items]
@@ -274,7 +274,7 @@ class TrajectoryStore:
     def trim(
         self, max_bytes: int, keep: Collection[str] = frozenset(), before: str | None = None
     ) -> list[str]:
-        """Deletes the oldest trajectories, and images nobody uses any more, until `size_bytes` fits.
+        """Deletes the oldest trajectories, and unused images, until `size_bytes` fits.
 
         Args:
             max_bytes: The size to come down to.
@@ -393,7 +393,7 @@ def _insert(
 
 
 def _delete(connection: sqlite3.Connection, trajectory_id: str) -> int:
-    """Deletes one trajectory and what nobody else uses of its images; the bytes that were freed."""
+    """Deletes one trajectory and those of its images that no other uses; the bytes that were freed."""
     seq, freed = connection.execute(
         "SELECT seq, LENGTH(body) FROM trajectories WHERE id = ?", (trajectory_id,)
     ).fetchone()

@@ -190,12 +190,12 @@ def last_error(log_file: Path) -> str:
         with log_file.open("rb") as log:
             log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL_BYTES))
             tail = log.read().decode("utf-8", "replace")
-    except OSError as error:  # somebody cleared the logs away; that must not end the others
+    except OSError as error:  # the logs were deleted; that must not end the others
         return f"its log cannot be read: {error.strerror}"
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("error: ")]
     if errors:
         return errors[-1].removeprefix("error: ")
     if shutil.disk_usage(log_file.parent).free < _TAIL_BYTES:
-        return "it could not even write why, for the disk of its log is full. Free some disk space."
+        return "the reason could not be written because the disk of its log is full. Free some disk space."
     return lines[-1] if lines else "it wrote nothing"

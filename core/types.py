@@ -170,7 +170,7 @@ class Completion(Record):
 class Chat(Record):
     """One language-model call: the messages and what came back.
 
-    A chat that `continues` goes on with the token sequence of the chat before it in the episode: what the
+    A chat that `continues` extends the token sequence of the chat before it in the episode: what the
     policy saw is that chat's whole sequence (its own prompt, its sampled tokens) and then
     `completion.prompt_token_ids`. Its `messages` are the new ones only. So a sequence is stored once, however
     many chats it has; `Prefix` puts it together.
@@ -187,7 +187,7 @@ class Chat(Record):
 
 
 class Prefix(Record):
-    """What a chat goes on from: a sequence of token ids, and the images whose placeholders are in it."""
+    """What a chat continues: a sequence of token ids, and the images whose placeholders are in it."""
 
     token_ids: tuple[int, ...] = ()
     images: tuple[str, ...] = ()
@@ -229,8 +229,8 @@ class Observation(Record):
         width, height: Its size in pixels.
         app: The app or page in front, when the environment knows it.
         distance: How many steps a scripted expert would still take before it said that the task is done; None
-            when nobody asked, or it cannot be known. For measurements only: no agent sees it.
-        texts: What stands on the screen, where `worker.texts` asks for it; None where nobody asked, or
+            when not requested, or it cannot be known. For measurements only: no agent sees it.
+        texts: What stands on the screen, where `worker.texts` asks for it; None where not requested, or
             it could not be read.
     """
 
@@ -260,7 +260,7 @@ class Timing(Record):
     """Seconds that the parts of a step took, and when it started (Unix time).
 
     `settle_s` is what waiting for a still screen took after the action; it is not part of `act_s`.
-    `virtual_s` is: what a virtual clock counted, and nobody waited.
+    `virtual_s` is: seconds of a virtual clock, without waiting.
     """
 
     started_at: Number = 0.0

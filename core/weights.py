@@ -320,7 +320,7 @@ class HostFetcher:
         self._fetcher = fetcher
         self._root = default_root() if root is None else root
         self._folder = self._root / hashlib.sha256(endpoint.encode()).hexdigest()[:16]
-        self._maps: dict[int, mmap.mmap] = {}  # by inode; mapping anew costs as much as the transfer
+        self._maps: dict[int, mmap.mmap] = {}  # by inode; mapping again costs as much as the transfer
         self.is_sharing = hasattr(os, "posix_fallocate")
         try:
             self._remove_stale()
@@ -393,7 +393,7 @@ class HostFetcher:
                 held.release()
 
     def _open(self, info: WeightInfo) -> memoryview | None:
-        """The checked bytes of `info`, or None; nobody writes to them while they are referenced."""
+        """The checked bytes of `info`, or None. They are not overwritten while they are referenced."""
         path = self._folder / info.digest
         try:
             descriptor = os.open(path, _OPEN)
@@ -433,7 +433,7 @@ class HostFetcher:
         return self._open(info)
 
     def _recycle(self, part: Path) -> int:
-        """Opens a file to fetch into: one of an older version that nobody reads, if any; removes the others.
+        """Opens a file to fetch into: one of an older version without readers, if any. Removes the others.
 
         The newest version stays: a server may be about to open it.
         """

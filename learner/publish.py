@@ -49,7 +49,7 @@ class Publisher:
     """Counts versions.
 
     The newest version is noted in a file before it is announced, so that a learner restarted from an older
-    checkpoint goes on above it: two different weights never share a number.
+    checkpoint continues above it: two different weights never share a number.
 
     With a `lag` of N, version v is announced when version v + N is made: everybody, evaluations included,
     acts with weights N versions behind. As long as there are no N older ones, the oldest is announced. What
@@ -69,7 +69,7 @@ class Publisher:
         recent: The bytes of the newest announced versions, oldest first.
 
     Raises:
-        CheckpointError: The file does not tell the newest version.
+        CheckpointError: The file does not contain a version.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Publisher:
         """Makes the present weights the next version; announces it, or with a lag the one that is due.
 
         Args:
-            catch_up: Announce the newest in spite of the lag, which begins anew.
+            catch_up: Announce the newest in spite of the lag, which starts again.
 
         Returns:
             What is announced now.
@@ -155,6 +155,6 @@ def _noted(version_file: Path) -> int:
         return int(version_file.read_text())
     except (OSError, ValueError) as error:
         raise CheckpointError(
-            f"{version_file}, which notes the newest version of the weights, holds no number.",
-            "Write one into it that is not below the last `published weights` of the learner's log.",
+            f"{version_file}, which records the newest version of the weights, does not contain a number.",
+            "Write a number into it that is at least the last `published weights` of the learner's log.",
         ) from error

@@ -70,7 +70,7 @@ class Eyes(Protocol):
         """Decodes a picture, [3, H, W] uint8; the same bytes always give the same tensor.
 
         Raises:
-            PolicyError: If `data` is no image.
+            PolicyError: `data` is not an image.
         """
         ...
 
@@ -86,7 +86,7 @@ class Eyes(Protocol):
 class FrozenEyes:
     """The vision tower of BLIP-2: the pooled state of each picture, as in AutoUI and DigiRL.
 
-    It is no part of the policy's weights: nobody trains, publishes or saves it.
+    It is not part of the policy's weights: it is never trained, published or saved.
 
     Args:
         model: A directory or hub id of a BLIP-2, of which the vision tower is loaded, in float32.
@@ -314,7 +314,7 @@ class AutoUIPolicy(Policy):
             raise ContextFull(
                 f"The prompt has {len(ids)} tokens, more than policy.max_prompt_tokens "
                 f"{self.config.max_prompt_tokens}.",
-                "Raise the limit, or let the agent tell fewer actions (agent.options.history).",
+                "Raise the limit, or let the agent show fewer actions (agent.options.history).",
             )
         return ids
 
@@ -493,11 +493,11 @@ class AutoUIPolicy(Policy):
         """A directory in AutoUI's layout, for `policy.model` and for AutoUI's and DigiRL's own code.
 
         Raises:
-            PolicyError: Its features are of the small encoder, which is no part of that layout.
+            PolicyError: Its features are of the small encoder, which is not part of that layout.
         """
         if isinstance(self.eyes, LearningEyes):
             raise PolicyError(
-                "A policy with the small encoder of pictures is no AutoUI model.",
+                "A policy with the small encoder of pictures is not an AutoUI model.",
                 "Use its checkpoint as it is, or train with policy.image_features.",
             )
         t5 = self.model.t5 if self._adapter is None else self._adapter.merge()

@@ -187,13 +187,13 @@ class FusedT5(nn.Module):
 
 
 def load_model(model: str, num_features: int, dtype: torch.dtype, seed: int) -> FusedT5:
-    """AutoUI's weights, or those of a plain T5 with a fusion that begins anew.
+    """AutoUI's weights, or those of a plain T5 with a new fusion.
 
     Args:
         model: A directory or hub id with config.json and weights.
         num_features: Size of a screenshot's features.
         dtype: Of all weights.
-        seed: Seed of a fusion that begins anew.
+        seed: Seed of a new fusion.
 
     Raises:
         PolicyError: It is no T5, has not exactly the tensors of one, or was trained on other features.
@@ -268,7 +268,7 @@ def _named(model: str, tensors: dict[str, Tensor], network: FusedT5) -> dict[str
 def _require_features(model: str, tensors: Mapping[str, Tensor], num_features: int) -> None:
     weight = tensors.get("image_dense.weight")
     if weight is None or weight.dim() != 2 or weight.shape[1] == num_features:
-        return  # what is missing is told with everything else
+        return  # missing tensors are reported with everything else
     raise PolicyError(
         f"{KEY} {model!r} reads {weight.shape[1]} features of a screenshot, and policy.image_features gives "
         f"{num_features}.",

@@ -168,7 +168,7 @@ class PromptBatch:
     Row n of `input_ids` is the prompt of step n, and its answer is given apart. Or, with `token_rows` and
     `token_places`, R token sequences hold the answers themselves: token l of step n is
     `input_ids[token_rows[n, l], token_places[n, l]]`, and what the policy knew lies before it. So an episode
-    in which every prompt goes on from the answer before it is one sequence, and a step may have several
+    in which every prompt continues the answer before it is one sequence, and a step may have several
     answers.
 
     Attributes:
@@ -368,7 +368,7 @@ class Policy(nn.Module, ABC):
             PolicyError: The policy reads one prompt at a time.
         """
         raise PolicyError(
-            f"The policy {self.name!r} cannot go on with a sequence.", "Set agent.options.mode to history."
+            f"The policy {self.name!r} cannot continue a sequence.", "Set agent.options.mode to history."
         )
 
     @abstractmethod
@@ -380,7 +380,7 @@ class Policy(nn.Module, ABC):
         """Decodes a completion without special tokens."""
 
     def token_bytes(self, token_id: int) -> bytes | None:
-        """What a token adds to a text, in UTF-8; None where it cannot be told: of a part of a character."""
+        """What a token adds to a text, in UTF-8; None if it is unknown: for a part of a character."""
         text = self.text([token_id])
         return None if "\ufffd" in text else text.encode()
 
@@ -389,7 +389,7 @@ class Policy(nn.Module, ABC):
         """Decodes encoded image bytes and resizes them to what the policy reads, [3, H, W] uint8.
 
         Raises:
-            PolicyError: If `data` is no image, or one that the policy cannot read.
+            PolicyError: `data` is not an image, or the policy cannot read it.
         """
 
     def verify(self, ids: Sequence[int], images: Sequence[Tensor]) -> None:
@@ -404,7 +404,7 @@ class Policy(nn.Module, ABC):
         """
         if unknown := [token for token in ids if not 0 <= token < self.num_tokens]:
             raise PolicyError(
-                f"Token {unknown[0]} is none of the policy's {self.num_tokens}.",
+                f"Token {unknown[0]} is not one of the policy's {self.num_tokens} tokens.",
                 "Use one policy configuration everywhere.",
             )
 
@@ -509,7 +509,7 @@ class Policy(nn.Module, ABC):
         """Writes a directory that `from_pretrained` of transformers loads; an adapter is merged, for good.
 
         Raises:
-            PolicyError: This policy is no such model.
+            PolicyError: This policy is not such a model.
         """
         raise PolicyError(
             f"The policy {self.name!r} is not a transformers model.", "Use its checkpoint as it is."

@@ -1,12 +1,12 @@
-"""The tokens that a chat goes on with, by its model's chat template, without tokenising anything twice.
+"""The tokens that continue a chat, by its model's chat template, without tokenising anything twice.
 
-A sequence that goes on is what the policy saw and sampled before, token by token. Rendering the whole chat
-anew would not give it back: a tokenizer may cut the sampled text differently, and templates change earlier
+A sequence that continues is what the policy saw and sampled before, token by token. Rendering the whole chat
+again would not reproduce it: a tokenizer may cut the sampled text differently, and templates change earlier
 answers (some leave out their thinking). So only what follows the last answer is rendered: with a stand-in for
 that answer, everything up to the stand-in's end cut off.
 
     template of (question, stand-in, new messages):   … stand-in<|im_end|>\\n<|im_start|>user\\n…assistant\\n
-    what the sequence goes on with:                             <|im_end|>\\n<|im_start|>user\\n…assistant\\n
+    what continues the sequence:                                <|im_end|>\\n<|im_start|>user\\n…assistant\\n
 
 without its end of turn, if that was sampled.
 """
@@ -44,7 +44,7 @@ def continuation_text(render: Callable[[Sequence[Message]], str], messages: Sequ
     before, found, after = rendered.rpartition(stand_in)
     if not found or stand_in in before:
         raise PolicyError(
-            "The model's chat template does not show an earlier answer exactly once, so a chat cannot go on.",
+            "The model's chat template does not show an earlier answer exactly once: no chat can continue.",
             "Set agent.options.mode to history.",
         )
     return after
@@ -110,7 +110,7 @@ class ControlTokens:
         spelled = {token.content for index, token in added if token.special or index in more}
         spelled |= set(tokenizer.all_special_tokens)
         # The first character only, so that one that begins inside of another is found too. What is a single
-        # character, or blank, is no spelling: ordinary texts have it.
+        # character, or blank, is not a spelling: ordinary texts contain it.
         starts = [f"{re.escape(t[0])}(?={re.escape(t[1:])})" for t in sorted(spelled) if len(t.strip()) > 1]
         self._starts = re.compile("|".join(starts) or "(?!)")
         self._normaliser = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)

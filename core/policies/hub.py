@@ -2,9 +2,9 @@
 
 The model's own chat template and image processor are used: a prompt may show any number of pictures, each as
 many tokens long as the processor makes it (`hub_images`). The token ids of a prompt say where the pictures
-stand; whoever has them and the bytes of the pictures builds the same inputs. `generate` is transformers' own,
-caches and positions included; only the choice of each token is ours (`RowSampler`): every row has its own
-sampling parameters, and `score` sees the same distribution.
+stand; the ids and the bytes of the pictures give the same inputs in every process. `generate` is
+transformers' own, caches and positions included; only the choice of each token is ours (`RowSampler`): every
+row has its own sampling parameters, and `score` sees the same distribution.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ class LoadedModel:
             )
         except TemplateError as error:
             raise PolicyError(
-                f"The model's chat template refuses the chat: {error}.", "Write the chat as it asks for."
+                f"The model's chat template rejects the chat: {error}.",
+                "Write the chat as the template expects.",
             ) from error
         return text
 
@@ -136,7 +137,7 @@ def load_model(config: PolicyOptions, has_weights: bool = True) -> LoadedModel:
         has_weights: Without them the model has only the names, shapes and types of its tensors.
 
     Raises:
-        PolicyError: It does not exist, cannot be reached, or is no chat model for images and text.
+        PolicyError: It does not exist, cannot be reached, or is not a chat model for images and text.
     """
     from transformers import AutoImageProcessor, AutoTokenizer
 
@@ -397,7 +398,7 @@ class HubPolicy(Policy):
         return decoded
 
     def token_bytes(self, token_id: int) -> bytes | None:
-        """As in `Policy`; a vocabulary of bytes tells those of a part of a character, too."""
+        """As in `Policy`; a vocabulary of bytes has those of parts of characters, too."""
         known = super().token_bytes(token_id)
         return vocabulary_bytes(self._loaded.tokenizer, token_id) if known is None else known
 
@@ -565,7 +566,7 @@ class HubPolicy(Policy):
         return "full" if self._adapter is None else "adapter"
 
     def published_state(self) -> dict[str, Tensor]:
-        """The adapter's tensors, or all weights but frozen ones, which whoever receives them has."""
+        """The adapter's tensors, or all weights but frozen ones, which every receiver has."""
         return weights_io.trained_state(self) if self._adapter is None else self._adapter.state()
 
     def published_metadata(self) -> dict[str, str]:
@@ -610,8 +611,8 @@ class HubPolicy(Policy):
         """
         if self._tokens.is_slim:
             raise PolicyError(
-                "policy.slim_vocabulary has cropped the output layer, so that this is no whole model.",
-                "Export the adapter, and merge it into the model with PEFT.",
+                "policy.slim_vocabulary has cropped the output layer, so this is not a whole model.",
+                "Export the adapter and merge it into the model with PEFT.",
             )
         model = self.model if self._adapter is None else self._adapter.merge()
         model.generation_config = self._own_settings

@@ -103,7 +103,7 @@ class ImageReader:
             [3, H, W] uint8; the same bytes always give the same tensor.
 
         Raises:
-            PolicyError: If `data` is no image, or one of an impossible size or shape.
+            PolicyError: `data` is not an image, or has an impossible size or shape.
         """
         with opened(data) as image:
             return self._resized(image.convert("RGB"))
@@ -250,7 +250,7 @@ def check(ids: Sequence[int], placeholder: int, counts: Sequence[int]) -> None:
 
 def _mismatch(runs: Sequence[int], counts: Sequence[int]) -> PolicyError:
     return PolicyError(
-        f"The prompt has {sum(runs)} picture placeholders ({_listed(runs)}), its pictures ask for "
+        f"The prompt has {sum(runs)} picture placeholders ({_listed(runs)}), its pictures need "
         f"{sum(counts)} ({_listed(counts)}).",
         "The prompt was made with other pictures or other bounds of pixels: use one policy configuration "
         "everywhere.",

@@ -20,7 +20,7 @@ def opened(data: bytes) -> Iterator[Image.Image]:
     """The picture that JPEG, PNG or WebP bytes encode; what is done with it may raise PIL's errors.
 
     Raises:
-        PolicyError: If `data` is no image, or one of more than `MAX_PIXELS`.
+        PolicyError: `data` is not an image, or has more than `MAX_PIXELS`.
     """
     try:
         with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as image:
@@ -32,7 +32,7 @@ def opened(data: bytes) -> Iterator[Image.Image]:
             yield image
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise PolicyError(
-            f"Bytes that are no readable image: {error}.", "Send JPEG, PNG or WebP screenshots."
+            f"These bytes are not a readable image: {error}.", "Send JPEG, PNG or WebP screenshots."
         ) from error
 
 
@@ -75,7 +75,7 @@ def decode_image(data: bytes, size: tuple[int, int]) -> Tensor:
         [3, height, width] uint8.
 
     Raises:
-        PolicyError: If `data` is no image, or one of more than `MAX_PIXELS`.
+        PolicyError: `data` is not an image, or has more than `MAX_PIXELS`.
     """
     with opened(data) as image:
         image.draft("RGB", (3 * size[0] // 2, 3 * size[1] // 2))

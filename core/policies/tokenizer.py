@@ -98,7 +98,7 @@ class Vocabulary:
         return frozenset([*fixed, *points, self.ids[END]])
 
     def grammar(self) -> Tensor:
-        """[V, V] bool: whether token j may follow token i; row `<pad>` tells what may come first.
+        """[V, V] bool: whether token j may follow token i; row `<pad>` holds what may come first.
 
         After a terminal token only `<end>` is allowed; nothing is sampled there, but the row stays finite.
         """
@@ -201,7 +201,7 @@ class ActionTokenizer:
         return [*ids, *self._encode_words(text[end:]), self.vocabulary.ids[END]]
 
     def _encode_words(self, text: str) -> list[int]:
-        """Words, numbers and, for the rest, bytes; a space is kept only between two spelled words."""
+        """Words, numbers, and bytes for everything else; a space is kept only between two spelled words."""
         tokens: list[int] = []
         spelled = spaced = False
         for piece in _PIECES.findall(text.lower()):

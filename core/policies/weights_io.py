@@ -98,7 +98,7 @@ def from_bytes(buffer: bytes | bytearray | memoryview) -> dict[str, Tensor]:
 
 def _unreadable(buffer: bytes | bytearray | memoryview, error: Exception) -> PolicyError:
     return PolicyError(
-        f"These {len(buffer)} bytes are no readable safetensors weights: {error}.",
+        f"These {len(buffer)} bytes are not readable safetensors weights: {error}.",
         "Transfer or save them again.",
     )
 

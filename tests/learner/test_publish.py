@@ -115,7 +115,7 @@ def test_a_lag_that_comes_back_announces_nothing_older_than_what_was_announced(t
 @pytest.mark.parametrize("content", [b"", b"\xff\n", b"seven\n"])
 def test_a_version_that_a_power_cut_emptied_is_one_clear_error(tmp_path, content) -> None:
     (tmp_path / "version").write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"version, which notes .* holds no number\. Write one"):
+    with pytest.raises(CheckpointError, match=r"version, which records .* does not contain a number\. Write"):
         Publisher(Weights(), Shelf(), tmp_path / "version")
 
 

@@ -91,7 +91,7 @@ class WeightFeed:
             self._condition.notify_all()
 
     def take(self) -> FreshWeights | None:
-        """The newest weights that nobody has taken yet, unless the engine has no room for them now."""
+        """The newest weights that were not taken yet; None while the engine has no room for them."""
         with self._condition:
             if self._ready is None or (self._can_load is not None and not self._can_load()):
                 return None

@@ -359,7 +359,7 @@ def test_an_exported_policy_is_a_model_again(make: Make, tmp_path: Path, options
 
 
 def test_the_small_encoder_is_no_part_of_autoui_s_layout(make: Make, tmp_path: Path) -> None:
-    with pytest.raises(PolicyError, match="no AutoUI model"):
+    with pytest.raises(PolicyError, match="not an AutoUI model"):
         make("flan", eyes=False).export(tmp_path)
 
 
@@ -377,11 +377,11 @@ def test_texts_and_prompts(make: Make) -> None:
         policy.completion_ids("a\\b")
     with pytest.raises(PolicyError, match="shows no picture"):
         policy.verify(prompt, [])
-    with pytest.raises(PolicyError, match="is none of the policy's"):
+    with pytest.raises(PolicyError, match="is not one of the policy's"):
         policy.verify([policy.num_tokens], [policy.image(png(0))])
     with pytest.raises(PolicyError, match="shows no picture"):
         policy.collate([prompt], [[]])
-    with pytest.raises(PolicyError, match="no readable image"):
+    with pytest.raises(PolicyError, match="not a readable image"):
         policy.image(b"nothing")
 
 

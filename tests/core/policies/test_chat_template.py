@@ -138,5 +138,5 @@ def test_a_template_that_does_not_show_answers_once_is_refused(template: str) ->
 def test_a_chat_that_the_template_refuses_is_the_request_s_own_fault() -> None:
     tokenizer = chatml_tokenizer("{{ raise_exception('roles must alternate') }}")
     loaded = LoadedModel(None, tokenizer, None, tokenizer, 0, [1], 0, ControlTokens(tokenizer, set()))  # type: ignore[arg-type]
-    with pytest.raises(PolicyError, match="refuses the chat: roles must alternate"):
+    with pytest.raises(PolicyError, match="rejects the chat: roles must alternate"):
         loaded.chat_ids([ChatMessage(role="user", parts=(TextPart(text="x"),))])

@@ -248,7 +248,7 @@ def test_prompts_that_do_not_fit_are_refused(make_policy: MakePolicy) -> None:
         policy.prompt_ids(chat("red " * 9))
     with pytest.raises(PolicyError, match="one image"):
         policy.prompt_ids((ChatMessage(role="user", parts=(TextPart(text="red"),)),))
-    with pytest.raises(PolicyError, match="no readable image"):
+    with pytest.raises(PolicyError, match="not a readable image"):
         policy.image(png(0)[:50])
     assert policy.image(png(0)).shape == (3, 56, 40)
 

@@ -114,7 +114,7 @@ def test_a_policy_that_reads_one_prompt_at_a_time_says_so(
     server = InferenceServer(wire, "tcp://127.0.0.1:*", engine, InferenceConfig(), "a")
     server.start()
     client = ActClient(wire, lambda: [server.endpoint], timeout_s=WAIT_S)
-    with pytest.raises(ProtocolError, match=r"'tiny' cannot go on.*agent\.options\.mode to history"):
+    with pytest.raises(ProtocolError, match=r"'tiny' cannot continue.*agent\.options\.mode to history"):
         client.act(chat("red", digest), {digest: png(0)}, Sampling(), Prefix(token_ids=(1, 2)))
     client.close()
     server.close()

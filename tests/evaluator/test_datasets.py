@@ -85,7 +85,7 @@ def test_a_chat_that_continues_is_told_from_its_beginning(tmp_path: Path) -> Non
 
 
 def test_what_is_no_dataset_is_told(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="holds no episodes"):
+    with pytest.raises(StoreError, match="has no episodes"):
         list(read_episodes(tmp_path))
     (tmp_path / "episodes").mkdir()
     (tmp_path / "episodes" / "train-00000-of-00001.parquet").write_bytes(b"nothing")

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from distrl.evaluator.stores import Filters
 
 PAGE = "episodes.html"
-MIN_GOAL = 30
-"""The smallest width of a goal on a terminal; if it does not fit, columns are dropped."""
 PlaceArgument = Annotated[
     Path,
     typer.Argument(
@@ -74,7 +72,7 @@ def inspect(
     network. For a suite, lists its splits and templates with the number of tasks, levels, step limits and
     goals; filter with --split, --template and --task.
     """
-    from distrl.cli.inspect_suite import is_suite, show_suite, suite_like
+    from distrl.cli.listing import is_suite, list_episodes, list_tasks, show_suite, suite_like
     from distrl.core.errors import StoreError
     from distrl.evaluator.stores import Filters, open_stores
 
@@ -94,7 +92,7 @@ def inspect(
         return
     if tasks:
         _refuse(asked | {"--split": split}, "--tasks lists training tasks")
-        _list_tasks(place, template, task)
+        list_tasks(place, template, task)
         return
     if near := suite_like(place):
         raise StoreError(f"There is no {place}.", f"Did you mean the suite {near!r}?")
@@ -106,7 +104,7 @@ def inspect(
         elif html:
             typer.echo(_write_listing(place, stores, filters, limit, output, force))
         else:
-            _list(stores, filters, limit)
+            list_episodes(stores, filters, limit)
     finally:
         for store in stores:
             store.close()
@@ -139,61 +137,6 @@ def _filters(outcome: str | None, mode: str | None, others: Filters) -> Filters:
     return replace(others, outcome=outcome, mode=FailureMode(mode) if mode is not None else None)
 
 
-def _check_known(stores: Sequence[TrajectoryStore], filters: Filters) -> None:
-    """Raises ConfigError if no stored episode has a filter's value."""
-    from distrl.core.user_errors import check_known
-    from distrl.evaluator.stores import all_results
-
-    if {filters.template, filters.split, filters.task, filters.seed} == {None}:
-        return
-    results = list(all_results(stores))
-    check_known("template", filters.template, sorted({one.template for one in results}))
-    check_known("split", filters.split, sorted({one.split for one in results}))
-    check_known("task", filters.task, sorted({one.task_id for one in results}))
-    seeds = map(str, sorted({one.seed for one in results}))
-    check_known("seed", None if filters.seed is None else str(filters.seed), seeds)
-
-
-def _list(stores: Sequence[TrajectoryStore], filters: Filters, limit: int) -> None:
-    from itertools import chain, islice
-
-    from distrl.cli.inspect_suite import print_table, terminal_width
-    from distrl.evaluator.stores import ending, find_episodes
-
-    episodes = find_episodes(stores, filters, limit)
-    first = list(islice(episodes, 1))
-    if not first:
-        _check_known(stores, filters)
-    rows = [["trajectory", "ended", "failure mode", "for", "task", "steps", "reward", "goal"]]
-    for found in chain(first, episodes):
-        one, result = found.trajectory, found.result
-        texts = [one.id[:12], ending(result), result.mode.value if result.mode else "-", one.purpose.value]
-        numbers = [f"{result.num_steps}", f"{result.reward:.2f}"]
-        rows.append([*texts, one.task.id, *numbers, " ".join(one.task.goal.split())])
-    taken = sum(2 + max(map(len, column)) for column in zip(*(row[:-1] for row in rows), strict=True))
-    is_narrow = terminal_width() < taken + MIN_GOAL
-    if is_narrow:
-        rows = [[row[0], row[1], row[5], row[7]] for row in rows]
-    print_table(rows, texts=2 if is_narrow else 5, tail=True)
-    total = sum(store.count() for store in stores)
-    typer.echo(f"{len(rows) - 1} of {total} trajectories, newest first", err=True)
-    _list_quarantined(stores)
-
-
-def _list_quarantined(stores: Sequence[TrajectoryStore]) -> None:
-    """Lists quarantined trajectories, which are not trained on, with the reason."""
-    from datetime import datetime
-
-    from distrl.cli.inspect_suite import print_table
-
-    rows = [["quarantined", "since", "reason"]]
-    for row in (row for store in stores for row in store.quarantined()):
-        rows.append([row.id[:12], f"{datetime.fromtimestamp(row.at):%Y-%m-%d %H:%M}", row.reason])
-    if len(rows) > 1:
-        typer.echo("")
-        print_table(rows, texts=3)
-
-
 def _write_listing(
     place: Path,
     stores: Sequence[TrajectoryStore],
@@ -202,6 +145,7 @@ def _write_listing(
     output: Path | None,
     force: bool,
 ) -> Path:
+    from distrl.cli.listing import check_filters
     from distrl.core.files import writing
     from distrl.evaluator.report.viewer import write_listing
     from distrl.evaluator.stores import find_episodes
@@ -210,7 +154,7 @@ def _write_listing(
     _check_free(file, force)
     found = list(find_episodes(stores, filters, limit))
     if not found:
-        _check_known(stores, filters)
+        check_filters(stores, filters)
     named = {
         "template": filters.template,
         "split": filters.split,
@@ -229,51 +173,16 @@ def _write_listing(
     return file
 
 
-def _list_tasks(run: Path, template: str | None, task: str | None) -> None:
-    """Lists the training tasks' statistics of the newest checkpoint."""
-    from distrl.core.logs import one_line
-    from distrl.core.rundir import TASKS_FILE
-    from distrl.core.user_errors import check_known
-    from distrl.learner.task_sampling import read_table
-
-    def shown(value: float | None, form: str) -> str:
-        return "-" if value is None else format(value, form)
-
-    table = read_table(run / TASKS_FILE)
-    check_known("template", template, (row.template for row in table.values()))
-    check_known("task", task, table)
-    listed = {
-        name: row for name, row in table.items() if template in (None, row.template) and task in (None, name)
-    }
-    typer.echo(
-        f"{'episodes':>8}  {'success':>7}  {'steps':>5}  {'seconds':>7}  {'faults':>6}  {'expired':>7}  "
-        f"{'given up':>8}  task"
-    )
-    for name, row in listed.items():
-        typer.echo(
-            f"{row.episodes:>8}  {shown(row.mean_success, '.2f'):>7}  {shown(row.mean_steps, '.1f'):>5}  "
-            f"{shown(row.mean_seconds, '.1f'):>7}  {row.faults:>6}  {row.expired:>7}  {row.abandoned:>8}  "
-            f"{one_line(name)}"
-        )
-    typer.echo(f"{len(listed)} of {len(table)} training tasks that were tried", err=True)
-
-
 def _write_page(stores: Sequence[TrajectoryStore], prefix: str, output: Path | None, force: bool) -> Path:
     from distrl.core.files import writing
-    from distrl.evaluator.report import write_trajectory_page
-    from distrl.evaluator.report.viewer import verdict_of
-    from distrl.evaluator.results import SPEC_FILE, read_spec
-    from distrl.evaluator.stores import find_in, find_token_names, places_of, result_of
+    from distrl.evaluator.report.viewer import write_stored_trajectory
+    from distrl.evaluator.stores import find_in
 
     store, found = find_in(stores, prefix)
     file = output or Path(f"trajectory-{found.id[:12]}.html")
     _check_free(file, force)
-    images = store.images(store.known_images(found.image_digests))
-    names = find_token_names(places_of(store.path))
-    result, home = result_of(store, found), store.path.parent
-    judge = read_spec(home).judge if (home / SPEC_FILE).is_file() else "ground_truth"
     with writing(file):
-        write_trajectory_page(file, found, images, verdict_of(result, found, judge), names, result.mode)
+        write_stored_trajectory(file, store, found)
     return file
 
 

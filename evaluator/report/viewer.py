@@ -23,7 +23,7 @@ from distrl.evaluator.report.episodes import OUTCOME_WORDS, EpisodeView, TokenNa
 from distrl.evaluator.report.page import render
 from distrl.evaluator.results import SPEC_FILE, LoadedEvaluation, read_spec
 from distrl.evaluator.statistics import EpisodeResult
-from distrl.evaluator.stores import Found, find_token_names, places_of
+from distrl.evaluator.stores import Found, find_token_names, places_of, result_of
 
 SHOT_WIDTH = 276
 """Pixels of an embedded screenshot: twice its width on the page."""
@@ -168,14 +168,27 @@ def write_listing(
 
 def _found_example(found: Found) -> Example:
     trajectory, result, store = found.trajectory, found.result, found.store
-    home = store.path.parent
-    judge = read_spec(home).judge if (home / SPEC_FILE).is_file() else "ground_truth"
     images = store.images(store.known_images(trajectory.image_digests))
     has_tokens = any(chat.completion.token_ids for step in trajectory.steps for chat in step.chats)
     names = find_token_names(places_of(store.path)) if has_tokens else None
-    verdict = verdict_of(result, trajectory, judge)
+    verdict = verdict_of(result, trajectory, _judge_of(store))
     view = episode_view(trajectory, images, verdict, SHOT_WIDTH, token_names=names, mode=result.mode)
     return Example(view.goal, view.split, view.template, "", view.tone, (("", view),))
+
+
+def _judge_of(store: TrajectoryStore) -> str:
+    """The judge of the evaluation that filled a store."""
+    home = store.path.parent
+    return read_spec(home).judge if (home / SPEC_FILE).is_file() else "ground_truth"
+
+
+def write_stored_trajectory(file: Path, store: TrajectoryStore, trajectory: Trajectory) -> None:
+    """Writes the page of a trajectory in a store; see `write_trajectory_page`."""
+    images = store.images(store.known_images(trajectory.image_digests))
+    names = find_token_names(places_of(store.path))
+    result = result_of(store, trajectory)
+    verdict = verdict_of(result, trajectory, _judge_of(store))
+    write_trajectory_page(file, trajectory, images, verdict, names, result.mode)
 
 
 def write_trajectory_page(

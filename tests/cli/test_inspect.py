@@ -126,7 +126,7 @@ def test_the_list_shows_goals_whole_beside_ids_where_it_is_no_terminal(run_dir: 
 
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_goals_fit_a_terminal_and_cannot_control_it(run_dir: Path, monkeypatch, width: int) -> None:
-    monkeypatch.setattr("distrl.cli.inspect_suite.terminal_width", lambda: width)
+    monkeypatch.setattr("distrl.cli.listing.terminal_width", lambda: width)
     tell(run_dir, "Open \x1b[2J 設定 " + "and scroll further " * 9)
     lines = runner.invoke(app, ["inspect", str(run_dir)]).stdout.splitlines()
     assert "Open \\x1b[2J 設定 and scroll" in lines[1]

@@ -56,7 +56,7 @@ class PolicySpec:
     @classmethod
     def of(cls, config: Config, sizes: tuple[int, int]) -> PolicySpec:
         """Of a configuration and the sizes of the environment's observations and actions."""
-        net, normalise = config.policy.gaussian, config.learner.appo.normalise_observations
+        net, normalise = config.gaussian, config.learner.appo.normalise_observations
         env_id = str(config.env.options["id"])
         return cls(env_id, *sizes, tuple(net.hidden), net.activation, net.log_std, normalise)
 

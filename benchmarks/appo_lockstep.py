@@ -177,7 +177,7 @@ def train_peer(job: Job) -> Episodes:
     from stable_baselines3.common.vec_env import VecNormalize
 
     config, episodes = job.config(), Episodes()
-    appo, net, slots = config.learner.appo, config.policy.gaussian, config.worker.slots
+    appo, net, slots = config.learner.appo, config.gaussian, config.worker.slots
 
     class Note(BaseCallback):
         def _on_step(self) -> bool:

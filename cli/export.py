@@ -117,7 +117,7 @@ def _write_merged(policy_dir: Path, config: str, directory: Path) -> Path:
 
     loaded = load_config(config)
     run_kind(loaded).require("export")
-    policy = build_policy(loaded.policy, checkpoint_words(policy_dir) or [], loaded.seed)
+    policy = build_policy(loaded.chat_policy, checkpoint_words(policy_dir) or [], loaded.seed)
     policy.load(policy_dir)
     policy.export(directory)
     return directory

@@ -116,7 +116,6 @@ class GuiRun:
     def check_kinds(self) -> None:
         """See `RunKind`."""
         from distrl.core.importing import check_kind
-        from distrl.core.policies import POLICIES
         from distrl.workers.agents import AGENTS
         from distrl.workers.envs import ENVS
 
@@ -124,7 +123,6 @@ class GuiRun:
         for key, section, registry in (
             ("env", config.env, ENVS),
             ("agent", config.agent, AGENTS),
-            ("policy", config.policy, POLICIES),
         ):
             if section.import_path is None:
                 check_kind(registry, section.kind, f"{key}.kind")

@@ -25,6 +25,7 @@ from distrl.cli.options import (
 if TYPE_CHECKING:
     import threading
 
+    from distrl.configs.judge import JudgeConfig
     from distrl.configs.schema import Config
     from distrl.core.rundir import RunLock
     from distrl.workers.client import LearnerLink
@@ -140,7 +141,7 @@ def collect_here(
         judge_file = spool_dir / f"{name}.judge.sqlite3"
         wire = Wire(load_security(network.keys_path, network.key_name))
         name = wire.full_name(name)
-        slots, is_judging = config.worker.slots, config.worker.rewards.source == "judge"
+        slots, judge = config.worker.slots, judge_of(config)
         link = LearnerLink(
             wire,
             network.control,
@@ -150,7 +151,7 @@ def collect_here(
             slots=slots,
             spool=spool,
             max_unacked=config.worker.max_unacked,
-            max_unjudged=config.judge.max_waiting + slots if is_judging else 0,
+            max_unjudged=0 if judge is None else judge.max_waiting + slots,
         )
 
         def policy(slot: int) -> ActClient:
@@ -178,6 +179,11 @@ def collect_here(
             link.flush(FLUSH_S)
 
 
+def judge_of(config: Config) -> JudgeConfig | None:
+    """The judge that rewards episodes; None if the environment does."""
+    return config.judge if config.worker.rewards.source == "judge" else None
+
+
 def judging_link(config: Config, link: LearnerLink, spool_file: Path) -> JudgingLink | None:
     """What has episodes judged on their way to the learner; None if the environment does that.
 
@@ -189,12 +195,13 @@ def judging_link(config: Config, link: LearnerLink, spool_file: Path) -> Judging
     from distrl.workers.judging import JudgingLink, load_judge
     from distrl.workers.spool import Spool
 
-    if config.worker.rewards.source != "judge":
+    settings = judge_of(config)
+    if settings is None:
         return None
-    judge = load_judge(config.judge)
+    judge = load_judge(settings)
     # A judge may still wait for its endpoint when the worker stops: the end of the process closes its spool.
     spool = Spool(spool_file)
-    return JudgingLink(link, judge, config.judge, config.worker.rewards, spool)
+    return JudgingLink(link, judge, settings, config.worker.rewards, spool)
 
 
 def own_name(name: str | None, folder: Path, stack: contextlib.ExitStack) -> str:

@@ -143,7 +143,7 @@ def _http(
         return
     from distrl.workers.inference.http_server import HttpEndpoint
 
-    model, limit = config.policy.model or config.policy.kind, config.learner.max_new_tokens
+    model, limit = config.policy.title, config.learner.max_new_tokens
     shown = str(checkpoint) if checkpoint is not None else None
     with HttpEndpoint(server, address, model, limit, _http_key(), shown) as endpoint:
         typer.echo(f"Serving {model} at {endpoint.url}", err=True)

@@ -226,11 +226,8 @@ def check_models(config: Config) -> None:
     """
     from distrl.core.hub_files import cached, has_weights, is_hub_id, located
 
-    policy = config.policy
-    if policy.import_path is not None or policy.kind not in ("hub", "autoui"):
-        return
     for key in ("model", "image_features"):
-        name = getattr(policy, key)
+        name = getattr(config.policy, key, None)
         if not name or Path(name).expanduser().is_dir():
             continue
         if not is_hub_id(name):

@@ -24,7 +24,7 @@ SourcesArgument = Annotated[
     typer.Argument(metavar="RUN...", help="Runs or evaluations whose episodes have ground truth, or stores."),
 ]
 OutputOption = Annotated[
-    Path, typer.Option("--output", metavar="DIR", help="Where the judge goes; name it in judge.local.path.")
+    Path, typer.Option("--output", metavar="DIR", help="Where the judge goes; name it in judge.path.")
 ]
 EpisodesOption = Annotated[
     int, typer.Option("--episodes", metavar="N", min=1, help="At most so many, drawn from all sources alike.")

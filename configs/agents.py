@@ -54,7 +54,7 @@ def check_agent(config: Config) -> None:
     agent, policy = config.agent, config.policy
     if agent.import_path is not None:
         return
-    kind = policy.kind if policy.import_path is None else None
+    kind = policy.kind
     if agent.kind == "autoui" and kind == "tiny":
         for name, only in (("notation", "compact"), ("images", 1)):
             if agent.options.get(name, only) != only:
@@ -80,7 +80,7 @@ def check_agent(config: Config) -> None:
     if agent.options.get("coordinates") != "absolute" or not isinstance(resize, dict):
         return
     for name in ("min_pixels", "max_pixels"):
-        wanted = getattr(policy, name)
+        wanted = getattr(policy, name, None)
         if wanted is not None and resize.get(name) != wanted:
             raise ValueError(
                 f"policy.{name}={wanted} decides at what size the model sees a picture, and the agent reads "

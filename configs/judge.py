@@ -1,4 +1,4 @@
-"""What a step earns, who says whether an episode has done its task, and how a judge is asked."""
+"""The sections `worker.rewards` and `judge`: what a step earns, and what decides on an episode's success."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from distrl.configs.section import Count, NonNegative, Positive, Section
+from distrl.configs.section import Count, NonNegative, Positive, Section, one_of
 
 if TYPE_CHECKING:
     from distrl.configs.schema import Config
@@ -23,7 +23,37 @@ class RewardConfig(Section):
     require_complete: bool = True
 
 
-class VlmConfig(Section):
+class JudgeConfig(Section):
+    """Common keys of judges, for `worker.rewards.source: judge` and for `distrl evaluate --judge`.
+
+    `when` end: one verdict on the finished episode. steps: on every screen of it, in order; the first success
+    ends the episode there, and later steps are dropped (DistRL's evaluator).
+
+    Finished episodes wait in a queue on disk, at most `max_waiting` of them (then a worker starts no more),
+    and are judged by `threads`. An episode without a verdict is judged again after `retry_s`, twice that, …
+    up to ten minutes; after `patience_s` it is submitted unjudged.
+    """
+
+    when: Literal["end", "steps"] = "end"
+    threads: Count = 1
+    max_waiting: Count = 256
+    retry_s: Positive = 5.0
+    patience_s: Positive = 1800.0
+
+    @property
+    def name(self) -> str:
+        """As verdicts and files name the judge."""
+        import_path = getattr(self, "import_path", None)
+        return str(import_path.rpartition(":")[2] if import_path else getattr(self, "kind", ""))
+
+
+class GroundTruthConfig(JudgeConfig):
+    """The environment's own check, to compare with."""
+
+    kind: Literal["ground_truth"] = "ground_truth"
+
+
+class VlmConfig(JudgeConfig):
     """A vision-language model behind an HTTP endpoint, asked as in DistRL, appendix A.2.
 
     `url` is the base of an OpenAI-compatible API, such as https://HOST/v1, or of Gemini's; empty: the
@@ -42,6 +72,7 @@ class VlmConfig(Section):
     question and pictures, apart for each task; null keeps none.
     """
 
+    kind: Literal["vlm"] = "vlm"
     api: Literal["openai", "gemini"] = "openai"
     url: str = ""
     model: str = ""
@@ -75,15 +106,15 @@ class VlmConfig(Section):
         return self
 
 
-class LocalJudgeConfig(Section):
+class LocalJudgeConfig(JudgeConfig):
     """A judge that `distrl train-judge` has fitted. `path` is its directory.
 
     An episode whose verdict is less sure than `min_confidence` (0.5: any will do) is unjudged.
     """
 
+    kind: Literal["local"] = "local"
     path: str = ""
     min_confidence: Annotated[float, Field(ge=0.5, lt=1.0)] = 0.5
-    threads: Count = 1
 
 
 class Rule(Section):
@@ -110,47 +141,27 @@ class Rule(Section):
     max_steps: Count | None = None
 
 
-class RulesConfig(Section):
+class RulesConfig(JudgeConfig):
     """Rules that a user writes: here in `rules`, or in the YAML file `path`, or both, these first."""
 
+    kind: Literal["rules"] = "rules"
     path: str = ""
     rules: list[Rule] = []
 
 
-class JudgeConfig(Section):
-    """Who judges, for `worker.rewards.source: judge` and for `distrl evaluate --judge`.
+class CustomJudgeConfig(JudgeConfig):
+    """A judge of your own: `import_path` names its class, which is made with `options`."""
 
-    `when` end: one verdict on the finished episode. steps: on every screen of it, in order; the first success
-    ends the episode there, what came later is left out (DistRL's evaluator).
-
-    Finished episodes wait in a queue on disk, at most `max_waiting` of them (then a worker starts no more),
-    and are judged by `threads`. What a judge has no verdict on now is asked again after `retry_s`, twice
-    that, … up to ten minutes; after `patience_s` it is handed in unjudged.
-
-    `import_path` names a class of your own, made with `options`.
-    """
-
-    kind: Literal["none", "ground_truth", "rules", "vlm", "local"] = "none"
-    import_path: str | None = None
+    kind: Literal["custom"] = "custom"
+    import_path: str
     options: dict[str, Any] = {}
-    when: Literal["end", "steps"] = "end"
-    threads: Count = 1
-    max_waiting: Count = 256
-    retry_s: Positive = 5.0
-    patience_s: Positive = 1800.0
-    vlm: VlmConfig = VlmConfig()
-    local: LocalJudgeConfig = LocalJudgeConfig()
-    rules: RulesConfig = RulesConfig()
 
-    @property
-    def is_set(self) -> bool:
-        """Whether there is a judge."""
-        return self.kind != "none" or self.import_path is not None
 
-    @property
-    def name(self) -> str:
-        """As verdicts and files name the judge."""
-        return self.import_path.rpartition(":")[2] if self.import_path is not None else self.kind
+AnyJudge = Annotated[
+    GroundTruthConfig | RulesConfig | VlmConfig | LocalJudgeConfig | CustomJudgeConfig | None,
+    Field(discriminator="kind"),
+    one_of("ground_truth"),
+]
 
 
 def check_judge(config: Config) -> None:
@@ -160,16 +171,16 @@ def check_judge(config: Config) -> None:
         ValueError: Names the key, its value and what to set.
     """
     judge, rewards = config.judge, config.worker.rewards
-    if judge.when == "steps" and rewards.require_complete:
+    if judge is not None and judge.when == "steps" and rewards.require_complete:
         raise ValueError(
             "judge.when 'steps' ends an episode where the judge sees success, whether the agent says so or "
             "not; set worker.rewards.require_complete to false"
         )
     if rewards.source != "judge":
         return
-    if not judge.is_set:
+    if judge is None:
         raise ValueError("worker.rewards.source 'judge' needs a judge; set judge.kind")
-    if judge.import_path is None and judge.kind == "ground_truth":
+    if judge.kind == "ground_truth":
         raise ValueError(
             "judge.kind 'ground_truth' repeats the environment; set worker.rewards.source to 'environment'"
         )

@@ -23,6 +23,9 @@ MOVED = {
     "learner.group_wait_s": "learner.algorithm.group_wait_s",
     "inference.vllm": "inference.engine",
     "inference.max_wait_ms": "inference.engine.max_wait_ms",
+    "policy.gaussian": "policy",
+    "judge.vlm": "judge",
+    "judge.local": "judge",
 }
 """Keys of earlier versions, and where they are now."""
 
@@ -160,7 +163,10 @@ def _refuse_moved(data: dict[str, Any], source: str) -> None:
     for old, new in MOVED.items():
         section, _, name = old.partition(".")
         if isinstance(data.get(section), dict) and name in data[section]:
-            raise ConfigError(f"{source}: `{old}` is now `{new}`.", f"Set `{new}` instead.")
+            remedy = f"Set `{new}` instead."
+            if isinstance(data[section][name], dict):
+                remedy = f"Move its keys to `{new}`, beside `kind`."
+            raise ConfigError(f"{source}: `{old}` is now `{new}`.", remedy)
 
 
 def _path_of(problem: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from distrl.configs.algorithms import CustomConfig
 from distrl.configs.schema import Config
 from distrl.core.importing import look_in
 
@@ -30,9 +29,5 @@ def find_modules(config: Config, directory: Path) -> Config:
 
 def names_modules(config: Config) -> bool:
     """Whether anything in it is from a module outside of distrl."""
-    sections = (config.env, config.agent, config.policy, config.judge)
-    return (
-        ":" in config.tasks.suite
-        or isinstance(config.learner.algorithm, CustomConfig)
-        or any(section.import_path is not None for section in sections)
-    )
+    sections = (config.env, config.agent, config.policy, config.judge, config.learner.algorithm)
+    return ":" in config.tasks.suite or any(getattr(one, "import_path", None) for one in sections)

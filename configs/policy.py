@@ -1,22 +1,25 @@
-"""The section `policy`: what acts and is trained."""
+"""The section `policy`: what acts and is trained. One section for each kind."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
-from distrl.configs.section import Count, Fraction, Positive, Section
+from distrl.configs.section import Count, Fraction, Positive, Section, one_of
 
 GridSize = Annotated[int, Field(ge=1, le=48)]
+AsTuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+"""YAML has no tuples; needed below `one_of`, after which pydantic no longer sees that a list is JSON's."""
+Size = Annotated[tuple[Count, Count], AsTuple]
 
 
 class LoraConfig(Section):
     """Low-rank adapters by PEFT.
 
-    `targets` are names of linear layers, as the model calls them; not given, those of attention and
-    feed-forward layers. They are looked for in the language model; with `vision` in the vision tower too,
-    which vLLM does not serve.
+    `targets` are names of linear layers, as the model calls them; by default, those of attention and
+    feed-forward layers. `rank`, `alpha` and `dropout` are PEFT's. Adapters are in the language model; with
+    `vision` in the vision tower of a hub model too, which vLLM does not serve.
     """
 
     rank: Count = 8
@@ -26,139 +29,143 @@ class LoraConfig(Section):
     vision: bool = False
 
 
-class GaussianConfig(Section):
-    """The policy of continuous control: widths of the hidden layers of actor and critic, which share nothing,
-    and the start of the logarithm of the standard deviation, which does not depend on the state."""
+class ChatPolicyConfig(Section):
+    """Common keys of policies that read chats and screenshots.
 
-    hidden: Annotated[list[Count], Field(max_length=8)] = [64, 64]
-    activation: Literal["tanh", "relu"] = "tanh"
-    log_std: Annotated[float, Field(ge=-10.0, le=2.0)] = 0.0
-
-
-class PolicyConfig(Section):
-    """The policy.
-
-    `kind: tiny` is the embedded vision-language model, trained from scratch; `kind: hub` loads `model` (a hub
-    id or a local directory) with transformers; `kind: autoui` loads it as a T5 with AutoUI's fusion of image
-    features; `kind: gaussian` is for continuous control and has all its keys in the
-    section `gaussian`.
-
-    AutoUI's policy reads screenshots by the frozen vision tower of the BLIP-2 that `image_features` names;
-    without, by a small encoder that is trained with it and reads pictures of `image_size`. Its attention goes
-    to the newest `attended_images` of those that a prompt shows.
-
-    The embedded policy reads pictures of `image_size`, (width, height). A hub model reads them as its own
-    processor gives them; where that keeps their shape (Qwen-VL), `min_pixels` and `max_pixels` bound width
-    times height and thereby how many tokens a picture takes. Not given, the processor's own bounds hold.
-
-    Of hub models: `dtype` auto is bfloat16 on a GPU and float32 elsewhere; adapters are float32 always.
-    `attention` is transformers' name of an implementation. `gradient_checkpointing` computes each layer twice
-    in training instead of keeping what is in it. Without `lora` the language model is trained, and what
-    reads pictures with `train_vision`.
-
-    `critic` reads the policy's states: `attention` over all of a prompt's, or as `head` only the last one's,
-    which has seen the others.
-
-    `grid` is the embedded policy's tap grid, (columns, rows). `grammar`: it can sample no ill-formed action
-    but an empty text. `num_layers` are its encoder's; its decoder has as many, or `num_decoder_layers`.
-
-    `max_prompt_tokens` bounds a prompt that begins a token sequence, `max_context_tokens` (hub models) a
-    whole sequence with its answers: of one step, or of an episode whose chats go on with one. An answer gets
-    what is left; an episode whose next answer has no room ends as at its step limit.
-
-    `slim_vocabulary` crops a hub model's output layer to the tokens of these texts and the end of a turn, for
-    models whose actions are a fixed set of tokens. Empty keeps the whole vocabulary.
+    `device` is that of inference servers. `max_prompt_tokens` limits a prompt that begins a token sequence.
+    `critic` reads the policy's states: `attention` over all states of a prompt, or as `head` only the last
+    one, which has seen the others.
     """
 
-    kind: str = "tiny"
-    import_path: str | None = None
-    model: str | None = None
-    image_features: str | None = None
-    attended_images: Annotated[int, Field(ge=1, le=16)] = 1
-    image_size: tuple[Count, Count] = (72, 160)
-    min_pixels: Count | None = None
-    max_pixels: Count | None = None
-    grid: tuple[GridSize, GridSize] = (12, 24)
+    device: str = "auto"
+    critic: Literal["attention", "head"] = "attention"
+    max_prompt_tokens: Count = 96
+
+    @property
+    def title(self) -> str:
+        """Name of the model or of the policy, for reports."""
+        return str(getattr(self, "model", None) or getattr(self, "kind", ""))
+
+
+class TinyConfig(ChatPolicyConfig):
+    """The embedded vision-language model, trained from scratch.
+
+    It reads pictures of `image_size`, (width, height), and taps on a `grid` of (columns, rows). With
+    `grammar` every action that it samples is well-formed, except for empty texts. Its encoder has
+    `num_layers`, its decoder as many or `num_decoder_layers`, each of width `d_model`, with `num_heads` and
+    `d_ff`. The words of the suite's goals and `extra_words` are tokens; others are spelled.
+    """
+
+    kind: Literal["tiny"] = "tiny"
+    image_size: Size = (72, 160)
+    grid: Annotated[tuple[GridSize, GridSize], AsTuple] = (12, 24)
     grammar: bool = True
     d_model: Count = 96
     num_layers: Count = 2
     num_decoder_layers: Count | None = None
     num_heads: Count = 4
     d_ff: Count = 192
-    lora: LoraConfig | None = None
-    train_vision: bool = False
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
-    gradient_checkpointing: bool = False
-    critic: Literal["attention", "head"] = "attention"
-    slim_vocabulary: list[str] = []
-    max_prompt_tokens: Count = 96
-    max_context_tokens: Count = 16_384
     extra_words: list[str] = []
-    device: str = "auto"
-    gaussian: GaussianConfig = GaussianConfig()
+    lora: LoraConfig | None = None
+
+
+class PretrainedConfig(ChatPolicyConfig):
+    """Common keys of models that are loaded with transformers.
+
+    `model` is a hub ID or a local directory. `dtype` auto is bfloat16 on a GPU and float32 elsewhere;
+    adapters are always float32. Without `lora` the whole language model is trained. With
+    `gradient_checkpointing` training computes each layer twice instead of storing its activations.
+    """
+
+    model: Annotated[str, Field(min_length=1)]
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    lora: LoraConfig | None = None
+    gradient_checkpointing: bool = False
+
+
+class HubConfig(PretrainedConfig):
+    """A vision-language model of the hub.
+
+    Its own processor resizes pictures. For processors that keep the aspect ratio (Qwen-VL), `min_pixels` and
+    `max_pixels` limit width times height, and so the tokens of a picture; null is the processor's own limit.
+
+    Without `lora`, `train_vision` trains the vision tower too. `attention` is transformers' name of an
+    implementation. `max_context_tokens` limits a whole sequence with its answers: of one step, or of an
+    episode that is one sequence; an episode whose next answer does not fit ends as at its step limit.
+
+    `slim_vocabulary` crops the output layer to the tokens of these texts and the end of a turn, for models
+    whose actions are a fixed set of tokens. Empty keeps the whole vocabulary.
+    """
+
+    kind: Literal["hub"] = "hub"
+    min_pixels: Count | None = None
+    max_pixels: Count | None = None
+    train_vision: bool = False
+    attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    max_context_tokens: Count = 16_384
+    slim_vocabulary: list[str] = []
+
+
+class AutoUIConfig(PretrainedConfig):
+    """A T5 with AutoUI's fusion of image features.
+
+    It reads screenshots by the frozen vision tower of the BLIP-2 that `image_features` names; if null, by a
+    small encoder that is trained with it and reads pictures of `image_size`. It attends to the newest
+    `attended_images` of those in a prompt.
+    """
+
+    kind: Literal["autoui"] = "autoui"
+    image_features: str | None = None
+    attended_images: Annotated[int, Field(ge=1, le=16)] = 1
+    image_size: Size = (72, 160)
 
     @model_validator(mode="after")
-    def _hub_needs_a_model(self) -> PolicyConfig:
-        if self.kind in ("hub", "autoui") and not self.model:
-            raise ValueError(f"kind {self.kind!r} needs `model`, a hub id or a local directory")
-        return self
-
-    @model_validator(mode="after")
-    def _autoui_has_eyes_of_its_own(self) -> PolicyConfig:
-        if self.import_path is not None:
-            return self
-        if self.kind != "autoui":
-            for name in ("image_features", "attended_images"):
-                if getattr(self, name) != type(self).model_fields[name].default:
-                    raise ValueError(f"{name} is for kind 'autoui'; leave it out with kind {self.kind!r}")
-            return self
-        if self.image_features and self.image_size != type(self).model_fields["image_size"].default:
-            raise ValueError("image_size is for the small encoder; image_features reads by its own processor")
-        refused = {
-            "min_pixels": "autoui's pictures have one fixed size",
-            "max_pixels": "autoui's pictures have one fixed size",
-            "train_vision": "BLIP-2 stays as it is, and the small encoder is always trained",
-            "slim_vocabulary": "autoui writes with T5's whole vocabulary",
-        }
-        for name, why in refused.items():
-            if getattr(self, name):
-                raise ValueError(f"{name} is for hub models: {why}; leave it out")
+    def _lora_is_in_the_language_model(self) -> AutoUIConfig:
         if self.lora is not None and self.lora.vision:
-            raise ValueError("lora.vision is for hub models: BLIP-2 stays as it is; leave it out")
+            raise ValueError("lora.vision is for kind hub, because BLIP-2 stays frozen; remove it")
         return self
 
-    def check_engine(self, engine: str) -> None:
-        """That an inference engine can serve this policy.
 
-        Raises:
-            ValueError: It cannot.
-        """
-        if engine == "vllm" and self.lora is not None and self.lora.vision:
-            raise ValueError(
-                "policy.lora.vision puts adapters into the vision tower, which vLLM does not serve; set it "
-                "to false or inference.engine to 'hf'"
-            )
+class GaussianConfig(Section):
+    """The policy of continuous control (docs/environments.md).
 
-    @model_validator(mode="after")
-    def _pictures_have_one_rule(self) -> PolicyConfig:
-        if (
-            self.import_path is None
-            and self.kind == "hub"
-            and self.image_size != type(self).model_fields["image_size"].default
-        ):
-            raise ValueError(
-                "image_size is for the embedded policy; a hub model reads pictures by its own processor, "
-                "bounded by min_pixels and max_pixels"
-            )
-        if self.import_path is None and self.kind == "tiny" and (self.min_pixels or self.max_pixels):
-            raise ValueError(
-                "min_pixels and max_pixels are for hub models; the embedded policy has image_size"
-            )
-        return self
+    `hidden` are the widths of the hidden layers of actor and critic, which share nothing, and `activation`
+    their activation. `log_std` is the initial logarithm of the standard deviation, which does not depend on
+    the state.
+    """
 
-    @model_validator(mode="after")
-    def _the_embedded_policy_is_slim(self) -> PolicyConfig:
-        if self.slim_vocabulary and self.kind == "tiny" and self.import_path is None:
-            raise ValueError("slim_vocabulary is for hub models; the embedded policy has its own few tokens")
-        return self
+    kind: Literal["gaussian"] = "gaussian"
+    hidden: Annotated[list[Count], Field(max_length=8)] = [64, 64]
+    activation: Literal["tanh", "relu"] = "tanh"
+    log_std: Annotated[float, Field(ge=-10.0, le=2.0)] = 0.0
+
+    @property
+    def device(self) -> str:
+        """Workers act and train on the CPU."""
+        return "cpu"
+
+    @property
+    def title(self) -> str:
+        """Name of the policy, for reports."""
+        return self.kind
+
+
+class CustomPolicyConfig(ChatPolicyConfig):
+    """A policy of your own (docs/extending.md): `import_path` names its class, which finds `options` here."""
+
+    kind: Literal["custom"] = "custom"
+    import_path: str
+    options: dict[str, Any] = {}
+
+
+ChatPolicy = TinyConfig | HubConfig | AutoUIConfig | CustomPolicyConfig
+PolicyConfig = Annotated[ChatPolicy | GaussianConfig, Field(discriminator="kind"), one_of("tiny")]
+
+
+def policy_config(**keys: Any) -> Any:
+    """The section of a policy from its keys.
+
+    Raises:
+        ValueError: One is wrong.
+    """
+    return TypeAdapter(PolicyConfig).validate_python(keys)

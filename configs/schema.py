@@ -22,9 +22,9 @@ from distrl.configs.appo import AppoConfig, check_appo
 from distrl.configs.devices import DevicesConfig
 from distrl.configs.engines import EngineConfig, HfConfig, VllmConfig
 from distrl.configs.goal import Goal, goal_of
-from distrl.configs.judge import JudgeConfig, RewardConfig, check_judge
+from distrl.configs.judge import AnyJudge, RewardConfig, check_judge
 from distrl.configs.mismatch import MismatchConfig
-from distrl.configs.policy import PolicyConfig
+from distrl.configs.policy import ChatPolicy, GaussianConfig, HubConfig, PolicyConfig, TinyConfig
 from distrl.configs.ranks import RanksConfig
 from distrl.configs.section import Count, NonNegative, Positive, Section
 from distrl.configs.tasks import TasksConfig
@@ -272,10 +272,10 @@ class Config(Section):
     tasks: TasksConfig = TasksConfig()
     env: EnvConfig = EnvConfig()
     agent: AgentConfig = AgentConfig()
-    policy: PolicyConfig = PolicyConfig()
+    policy: PolicyConfig = TinyConfig()
     network: NetworkConfig = NetworkConfig()
     worker: WorkerConfig = WorkerConfig()
-    judge: JudgeConfig = JudgeConfig()
+    judge: AnyJudge = None
     inference: InferenceConfig = InferenceConfig()
     learner: LearnerConfig = LearnerConfig()
     store: StoreConfig = StoreConfig()
@@ -301,17 +301,23 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _vllm_serves_models_of_the_hub(self) -> Config:
+        if not isinstance(self.inference.engine, VllmConfig):
+            return self
         policy = self.policy
-        is_vllm = isinstance(self.inference.engine, VllmConfig)
-        if is_vllm and (policy.kind != "hub" or policy.import_path is not None):
+        if not isinstance(policy, HubConfig):
             raise ValueError(
-                "inference.engine 'vllm' serves models of a hub only; set policy.kind to 'hub' and "
-                "policy.model, or inference.engine to 'hf'"
+                f"inference.engine 'vllm' serves models of a hub only, but policy.kind is {policy.kind!r}; "
+                "set policy.kind to 'hub' and policy.model, or inference.engine to 'hf'"
             )
-        if is_vllm and policy.slim_vocabulary and policy.lora is None:
+        if policy.slim_vocabulary and policy.lora is None:
             raise ValueError(
                 "inference.engine 'vllm' needs the whole output layer, which policy.slim_vocabulary crops; "
                 "leave it empty, train with policy.lora, or set inference.engine to 'hf'"
+            )
+        if policy.lora is not None and policy.lora.vision:
+            raise ValueError(
+                "policy.lora.vision puts adapters into the vision tower, which vLLM does not serve; set it "
+                "to false or inference.engine to 'hf'"
             )
         return self
 
@@ -321,11 +327,6 @@ class Config(Section):
             raise ValueError(
                 "worker.barrier makes all slots wait for the slowest device; not with devices.pool"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _the_engine_serves_the_policy(self) -> Config:
-        self.policy.check_engine(self.inference.engine.kind)
         return self
 
     @model_validator(mode="after")
@@ -358,6 +359,24 @@ class Config(Section):
     def goal(self) -> Goal:
         """What ends the run, and what it is compared by."""
         return goal_of(self)
+
+    @property
+    def chat_policy(self) -> ChatPolicy:
+        """The policy of a run of GUI tasks."""
+        assert not isinstance(self.policy, GaussianConfig)
+        return self.policy
+
+    @property
+    def hub_policy(self) -> HubConfig:
+        """The policy, if it is a model of the hub."""
+        assert isinstance(self.policy, HubConfig)
+        return self.policy
+
+    @property
+    def gaussian(self) -> GaussianConfig:
+        """The policy of continuous control."""
+        assert isinstance(self.policy, GaussianConfig)
+        return self.policy
 
     @property
     def num_servers(self) -> int:

@@ -141,11 +141,9 @@ class AgentOptions(Protocol):
 
 
 class ModelOptions(Protocol):
-    """What is needed of a `distrl.configs.policy.PolicyConfig`."""
+    """What is needed of a `distrl.configs.policy.HubConfig`."""
 
-    kind: str
-    import_path: str | None
-    model: str | None
+    model: str
     min_pixels: int | None
     max_pixels: int | None
 
@@ -197,7 +195,7 @@ def _doubt_of_scale(model_type: str, resize: Resize) -> str:
 def doubt_of_files(agent: AgentOptions, policy: ModelOptions) -> str | None:
     """`doubt`, of a configuration and the model's files; None while these are not on this machine."""
     coordinates = coordinates_of(agent)
-    if coordinates is None or policy.kind != "hub" or policy.import_path is not None or not policy.model:
+    if coordinates is None:
         return None
     try:
         directory = find_model(policy.model)

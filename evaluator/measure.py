@@ -104,7 +104,7 @@ class Who:
 
 def model_of(config: Config, who: Who) -> str:
     """The name of the model in results, for agents that are a model."""
-    return config.evaluate.prompted.model if who.agent == NAME else config.policy.model or config.policy.kind
+    return config.evaluate.prompted.model if who.agent == NAME else config.policy.title
 
 
 def measure(

@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import TextIO
 
 from distrl.configs.judge import JudgeConfig, RewardConfig
-from distrl.core.errors import DistrlError, JudgeError, JudgeRefuses, QuotaUsed, RunDirectoryError
+from distrl.core.errors import (
+    ConfigError,
+    DistrlError,
+    JudgeError,
+    JudgeRefuses,
+    QuotaUsed,
+    RunDirectoryError,
+)
 from distrl.core.files import read_records, write_atomically
 from distrl.core.types import Fault, Spent, Task, Trajectory, Verdict
 from distrl.evaluator.agreement import AgreementReport, Judged, compare
@@ -60,7 +67,9 @@ class Rejudged:
         RunDirectoryError: Existing verdicts are damaged.
     """
 
-    def __init__(self, place: Path, config: JudgeConfig, rewards: RewardConfig) -> None:
+    def __init__(self, place: Path, config: JudgeConfig | None, rewards: RewardConfig) -> None:
+        if config is None:
+            raise ConfigError("No judge is configured.", "Set judge.kind, or give --judge.")
         self._place, self._config, self._rewards = place, config, rewards
         self.num_not_asked = 0
         self._unasked: dict[str, Task | None] = {}  # skipped episodes; their task if they are failures

@@ -475,12 +475,14 @@ def open_train_step(
         learner = config.learner
         if place is not None:
             stack.enter_context(open_job(place, learner.rank_timeout_s))
-        own = config.policy.model_copy(update={"device": learner.device})  # of weights, and of dtype "auto"
+        own = config.chat_policy.model_copy(
+            update={"device": learner.device}
+        )  # of weights, and of dtype "auto"
         policy = build_policy(own, words, config.seed)
         check_agent_points(config.agent, policy)
         policy.to(resolve_device(learner.device))
         algorithm = build_algorithm(learner)
-        critic = build_critic(policy, config.seed, algorithm.draws, config.policy.critic)
+        critic = build_critic(policy, config.seed, algorithm.draws, config.chat_policy.critic)
         zero = ZeroPolicy(policy, learner) if learner.engine == "deepspeed" else None
         parts = (policy, critic, algorithm, learner, zero)
         if place is None or place.size == 1 or place.rank > 0:

@@ -60,7 +60,7 @@ class RunLink(Link, Protocol):
         ...
 
 
-def load_judge(config: JudgeConfig) -> Judge:
+def load_judge(config: JudgeConfig | None) -> Judge:
     """The judge that `config` names.
 
     Raises:

@@ -24,11 +24,10 @@ from distrl.cli.health.subject import (
     subject,
     training_flops,
 )
+from distrl.configs.policy import HubConfig, PretrainedConfig
 
 if TYPE_CHECKING:
     from distrl.configs.schema import Config, LearnerConfig
-if TYPE_CHECKING:
-    from distrl.configs.schema import Config
 
 PEAKS: dict[str, tuple[float, float, float]] = {
     "B200": (2250e12, 8.0e12, 180e9),
@@ -377,16 +376,17 @@ def _smaller(config: Config, lines: list[Line]) -> Iterator[tuple[str, Any]]:
     """Keys that may save memory, with a value that would."""
     found = {line.what: line.value for line in lines if line.process == "policy"}
     sequence = found.get("tokens of an episode, at most") or found["tokens of a step, at most"]
-    policy, learner, inference = config.policy, config.learner, config.inference
+    policy, learner, inference = config.chat_policy, config.learner, config.inference
     yield "learner.micro_batch_tokens", int(sequence)
     yield "learner.max_new_tokens", max(1, learner.max_new_tokens // 2)
     yield "policy.max_prompt_tokens", max(1, policy.max_prompt_tokens // 2)
-    yield "policy.gradient_checkpointing", True
-    if policy.lora is None:
+    if isinstance(policy, PretrainedConfig) and policy.lora is None:
         yield "policy.lora", {"rank": 16}
-    if policy.max_pixels is not None:
+    if isinstance(policy, HubConfig) and policy.max_pixels is not None:
         yield "policy.max_pixels", policy.max_pixels // 2
-    yield "policy.dtype", "bfloat16"
+    if isinstance(policy, PretrainedConfig):
+        yield "policy.gradient_checkpointing", True
+        yield "policy.dtype", "bfloat16"
     yield "inference.max_batch", max(1, inference.max_batch // 2)
     if inference.engine.kind == "vllm":
         yield "inference.engine.gpu_memory_utilization", round(inference.engine.gpu_memory_utilization / 2, 2)

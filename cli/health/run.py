@@ -84,10 +84,9 @@ def look(config: Config, is_worker: bool) -> Iterator[Finding]:
         said = f"{config.learner.demonstrations.dataset} fits."
         yield _checked("demonstrations", said, lambda: check_demonstrations(config))
     policy = config.policy
-    if policy.import_path is None and policy.kind in ("hub", "autoui"):
-        for key in ("model", "image_features"):
-            if name := getattr(policy, key):
-                yield _model(f"policy.{key}", name)
+    for key in ("model", "image_features"):
+        if name := getattr(policy, key, None):
+            yield _model(f"policy.{key}", name)
 
 
 def _env_kind(config: Config) -> str | None:

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from distrl.configs.policy import AutoUIConfig, HubConfig, PretrainedConfig, TinyConfig
 from distrl.core.model_points import ImageShape, smart_resize
 
 if TYPE_CHECKING:
@@ -93,28 +94,31 @@ def subject(config: Config, is_gpu: bool, steps: float, screen: tuple[int, int])
     """
     from distrl.core.policies.model_shapes import read_autoui, read_model
 
-    policy, completion = config.policy, config.learner.max_new_tokens
-    kind = policy.kind if policy.import_path is None else None
-    if kind == "hub" and policy.model is not None:
-        shape = read_model(policy.model)
-    elif kind == "autoui" and policy.model is not None:
+    policy, completion = config.chat_policy, config.learner.max_new_tokens
+    hub = policy if isinstance(policy, HubConfig) else None
+    if hub is not None:
+        shape = read_model(hub.model)
+    elif isinstance(policy, AutoUIConfig):
         shape = read_autoui(policy.model, policy.image_features, policy.image_size)
     else:
         shape = _built(config)
-    is_small = kind not in ("hub", "autoui")
-    lora = policy.lora
-    size = {"float32": 4, "bfloat16": 2}.get(policy.dtype, 2 if is_gpu and not is_small else 4)
-    trains_vision = is_small or (policy.train_vision if lora is None else lora.vision)
+    pretrained = policy if isinstance(policy, PretrainedConfig) else None
+    is_small = pretrained is None
+    lora = getattr(policy, "lora", None)
+    dtype = "float32" if pretrained is None else pretrained.dtype
+    size = {"float32": 4, "bfloat16": 2}.get(dtype, 2 if is_gpu else 4)
+    trains_tower = hub is not None and hub.train_vision if lora is None else lora.vision
+    trains_vision = is_small or trains_tower
     picture = _picture_tokens(config, shape.image, screen)
     prompt, added, goes_on = policy.max_prompt_tokens, 0, config.agent.options.get("mode") == "incremental"
     if is_small:  # whose pictures are not in its prompts
         prompt += picture
-    if kind == "hub":
-        prompt = min(prompt, max(1, policy.max_context_tokens - completion))
+    if hub is not None:
+        prompt = min(prompt, max(1, hub.max_context_tokens - completion))
     steps_each = 1.0
     if goes_on:
         added = picture + QUESTION
-        room = policy.max_context_tokens - prompt - completion
+        room = (hub.max_context_tokens if hub is not None else prompt) - prompt - completion
         steps_each = max(1.0, min(steps, 1.0 + room // (added + completion)))
     return Subject(
         shape=shape,
@@ -123,12 +127,12 @@ def subject(config: Config, is_gpu: bool, steps: float, screen: tuple[int, int])
         trained_bytes=4 if lora is not None else size,
         is_lora=lora is not None,
         trains_vision=trains_vision,
-        recomputes=policy.gradient_checkpointing,
+        recomputes=pretrained is not None and pretrained.gradient_checkpointing,
         prompt=prompt,
         completion=completion,
         num_pictures=1 if goes_on else int(config.agent.options.get("images", 1)),
         picture=picture,
-        max_pixels=policy.max_pixels,
+        max_pixels=hub.max_pixels if hub is not None else None,
         goes_on=goes_on,
         added=added,
         steps=steps_each,
@@ -140,11 +144,11 @@ def subject(config: Config, is_gpu: bool, steps: float, screen: tuple[int, int])
 def _num_trained(config: Config, shape: ModelShape, trains_vision: bool) -> int:
     from distrl.core.policies.model_shapes import count
 
-    lora = config.policy.lora
+    lora = getattr(config.policy, "lora", None)
     if lora is None:
         return shape.num_parameters - (0 if trains_vision else shape.num_vision)
-    trained = shape.num_lora(lora.rank, lora.targets, trains_vision)
-    if config.policy.kind == "autoui" and config.policy.import_path is None:
+    trained: int = shape.num_lora(lora.rank, lora.targets, trains_vision)
+    if isinstance(config.policy, AutoUIConfig):
         trained += count({n: x for n, x in shape.shapes.items() if n.startswith(TRAINED_WHOLE)})
     return trained
 
@@ -154,8 +158,9 @@ def _picture_tokens(config: Config, image: ImageShape, screen: tuple[int, int]) 
     if image.is_fixed:
         return image.num_tokens()
     factor = image.patch * image.merge
-    most = config.policy.max_pixels or image.max_pixels
-    least = min(most, config.policy.min_pixels or image.min_pixels)
+    hub = config.policy if isinstance(config.policy, HubConfig) else None
+    most = (hub and hub.max_pixels) or image.max_pixels
+    least = min(most, (hub and hub.min_pixels) or image.min_pixels)
     width, height = smart_resize(*screen, factor, least, most)
     return (width // factor) * (height // factor)
 
@@ -166,10 +171,9 @@ def _built(config: Config) -> ModelShape:
     from distrl.core.policies.model_shapes import ModelShape, TextShape, parameter_shapes
     from distrl.evaluator.suites import vocabulary
 
-    policy = build_policy(
-        config.policy.model_copy(update={"lora": None}), vocabulary(config.tasks.suite), config.seed
-    )
-    sizes = config.policy
+    plain = config.chat_policy.model_copy(update={"lora": None} if hasattr(config.policy, "lora") else {})
+    policy = build_policy(plain, vocabulary(config.tasks.suite), config.seed)
+    sizes = plain if isinstance(plain, TinyConfig) else TinyConfig()
     text = TextShape(
         hidden=sizes.d_model,
         layers=sizes.num_layers + (sizes.num_decoder_layers or sizes.num_layers),

@@ -107,8 +107,9 @@ def crowded(config: Config, places: Places, gpus: Sequence[str]) -> str | None:
 
 def may_choose(config: Config) -> bool:
     """Whether the configuration leaves it to us which GPUs its processes see."""
-    devices = {config.learner.device, config.policy.device}
-    return config.local.gpus == "split" and bool(config.num_servers) and devices <= {"auto", "cuda", "cpu"}
+    if config.local.gpus != "split" or not config.num_servers:
+        return False
+    return {config.learner.device, config.policy.device} <= {"auto", "cuda", "cpu"}
 
 
 def _per_server(config: Config) -> int:

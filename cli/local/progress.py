@@ -15,6 +15,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from distrl.configs.policy import HubConfig
 from distrl.configs.schema import Config
 from distrl.core.logs import printable
 from distrl.core.messages import Status
@@ -189,10 +190,11 @@ class Progress:
 
     def _warn_of_points(self, status: Status) -> None:
         """Says once, when the model's files are here, what the learner's log says of the agent's points."""
-        if self._has_weights or status.weights is None:
+        policy = self._config.policy
+        if self._has_weights or status.weights is None or not isinstance(policy, HubConfig):
             return
         self._has_weights = True
-        warning = doubt_of_files(self._config.agent, self._config.policy)
+        warning = doubt_of_files(self._config.agent, policy)
         if warning is not None:
             self.note(f"warning: {warning}")
 

@@ -23,6 +23,7 @@ from rich.table import Table
 
 from distrl.cli.local import gpus, programs
 from distrl.cli.local.progress import Progress, clock
+from distrl.configs.policy import PretrainedConfig
 from distrl.configs.schema import Config, NetworkConfig
 from distrl.core.checkpoints import pointed, resolve, step_of
 from distrl.core.errors import DistrlError, ProtocolError, StoreError
@@ -180,7 +181,7 @@ class LocalRun:
         wanted, results = self._evaluations()
         places = gpus.for_evaluations(self.config, list(wanted), self._gpus)
         # On the same devices or in a GPU's memory they would be in each other's way.
-        is_large = self.config.policy.kind in ("hub", "autoui")
+        is_large = isinstance(self.config.policy, PretrainedConfig)
         take_turns = bool(self.config.devices.pool) or (is_large and not places)
         started: list[str] = []
         self._supervisor.closing = False

@@ -38,7 +38,7 @@ def build_policy(config: PolicyOptions, words: Sequence[str], seed: int) -> Poli
         ConfigError: If the kind is unknown or the import path does not resolve.
         PolicyError: If the model cannot be built or loaded.
     """
-    policy_class = choose(POLICIES, config.kind, config.import_path)
+    policy_class = choose(POLICIES, config.kind, getattr(config, "import_path", None))
     policy: Policy = policy_class(config, list(words), seed)
     policy.to(resolve_device(config.device))
     return policy.eval()

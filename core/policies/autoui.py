@@ -36,7 +36,7 @@ from distrl.core.policies.base import (
     Pictures,
     Place,
     Policy,
-    PolicyOptions,
+    PretrainedOptions,
     PromptBatch,
     States,
     TokenScores,
@@ -233,6 +233,19 @@ ADDED_FILE = "fusion.safetensors"
 """What is trained beside an adapter."""
 
 
+class AutoUIOptions(PretrainedOptions, Protocol):
+    """A T5 with AutoUI's fusion of image features."""
+
+    @property
+    def image_features(self) -> str | None: ...
+
+    @property
+    def attended_images(self) -> int: ...
+
+    @property
+    def image_size(self) -> tuple[int, int]: ...
+
+
 class AutoUIPolicy(Policy):
     """T5 with AutoUI's fusion of image features, fully trained or by LoRA.
 
@@ -246,9 +259,8 @@ class AutoUIPolicy(Policy):
 
     name = "autoui"
 
-    def __init__(self, config: PolicyOptions, words: Sequence[str], seed: int) -> None:
+    def __init__(self, config: AutoUIOptions, words: Sequence[str], seed: int) -> None:
         super().__init__()
-        assert config.model is not None
         self.config = config
         source = located("policy.model", config.model)
         self.tokenizer: Any = _load_tokenizer(source)
@@ -510,7 +522,7 @@ def _require_pictures(images: Sequence[Tensor]) -> None:
         raise PolicyError("The prompt shows no picture.", "Use an agent that shows the screen.")
 
 
-def _build_eyes(config: PolicyOptions, seed: int) -> Eyes:
+def _build_eyes(config: AutoUIOptions, seed: int) -> Eyes:
     if config.image_features is None:
         return LearningEyes(config.image_size, seed)
     source = located("policy.image_features", config.image_features)

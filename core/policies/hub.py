@@ -15,7 +15,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -39,7 +39,7 @@ from distrl.core.policies.base import (
     Pictures,
     Place,
     Policy,
-    PolicyOptions,
+    PretrainedOptions,
     PromptBatch,
     States,
     TokenScores,
@@ -50,6 +50,28 @@ from distrl.core.policies.sampling import OutputTokens, RowSampler, crop_output,
 from distrl.core.types import ChatMessage, Sampling
 
 _log = logging.getLogger(__name__)
+
+
+class HubOptions(PretrainedOptions, Protocol):
+    """Vision-language models of the hub."""
+
+    @property
+    def min_pixels(self) -> int | None: ...
+
+    @property
+    def max_pixels(self) -> int | None: ...
+
+    @property
+    def train_vision(self) -> bool: ...
+
+    @property
+    def attention(self) -> str: ...
+
+    @property
+    def max_context_tokens(self) -> int: ...
+
+    @property
+    def slim_vocabulary(self) -> list[str]: ...
 
 
 @dataclass(frozen=True)
@@ -127,7 +149,7 @@ class LoadedModel:
             self.images.check_points(resize)
 
 
-def load_model(config: PolicyOptions, has_weights: bool = True) -> LoadedModel:
+def load_model(config: HubOptions, has_weights: bool = True) -> LoadedModel:
     """Loads `config.model`, a hub id or a local directory.
 
     The image processor is the one on PIL, which gives the same pixels on every machine.
@@ -141,7 +163,6 @@ def load_model(config: PolicyOptions, has_weights: bool = True) -> LoadedModel:
     """
     from transformers import AutoImageProcessor, AutoTokenizer
 
-    assert config.model is not None
     name = located("policy.model", config.model)
     try:
         model = _model(name, config) if has_weights else _without_weights(name, config)
@@ -173,7 +194,7 @@ def load_model(config: PolicyOptions, has_weights: bool = True) -> LoadedModel:
     )
 
 
-def _model(name: str, config: PolicyOptions) -> Any:
+def _model(name: str, config: HubOptions) -> Any:
     from transformers import AutoModelForImageTextToText
 
     return AutoModelForImageTextToText.from_pretrained(
@@ -183,7 +204,7 @@ def _model(name: str, config: PolicyOptions) -> Any:
     )
 
 
-def _without_weights(name: str, config: PolicyOptions) -> Any:
+def _without_weights(name: str, config: HubOptions) -> Any:
     from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConfig
 
     with torch.device("meta"):
@@ -280,9 +301,7 @@ class HubPolicy(Policy):
     name = "hub"
     reads_sequences = True
 
-    def __init__(
-        self, config: PolicyOptions, words: Sequence[str], seed: int, has_weights: bool = True
-    ) -> None:
+    def __init__(self, config: HubOptions, words: Sequence[str], seed: int, has_weights: bool = True) -> None:
         super().__init__()
         self.config = config
         loaded = load_model(config, has_weights)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from distrl.core.policies import weights_io
 from distrl.core.policies.adapters import CONFIG_KEY, AdapterHandle, attach_adapter
 from distrl.core.policies.base import (
     Generated,
+    LoraOptions,
     Pictures,
     Place,
     Policy,
@@ -41,6 +42,40 @@ WEIGHTS_FILE = "model.safetensors"
 STEM_STRIDES = (4, 2, 2)
 
 
+class TinyOptions(PolicyOptions, Protocol):
+    """The embedded policy."""
+
+    @property
+    def image_size(self) -> tuple[int, int]: ...
+
+    @property
+    def grid(self) -> tuple[int, int]: ...
+
+    @property
+    def grammar(self) -> bool: ...
+
+    @property
+    def d_model(self) -> int: ...
+
+    @property
+    def num_layers(self) -> int: ...
+
+    @property
+    def num_decoder_layers(self) -> int | None: ...
+
+    @property
+    def num_heads(self) -> int: ...
+
+    @property
+    def d_ff(self) -> int: ...
+
+    @property
+    def extra_words(self) -> list[str]: ...
+
+    @property
+    def lora(self) -> LoraOptions | None: ...
+
+
 class TinyPolicy(Policy):
     """A T5 of about half a million parameters with a convolutional stem and an action tokenizer.
 
@@ -52,7 +87,7 @@ class TinyPolicy(Policy):
 
     name = "tiny"
 
-    def __init__(self, config: PolicyOptions, words: Sequence[str], seed: int) -> None:
+    def __init__(self, config: TinyOptions, words: Sequence[str], seed: int) -> None:
         super().__init__()
         if config.d_model % config.num_heads:
             raise PolicyError(
@@ -279,7 +314,7 @@ class TinyPolicy(Policy):
         weights_io.load_into(weights_io.distinct(self.state_dict()), directory / WEIGHTS_FILE)
 
 
-def _build_t5(config: PolicyOptions, vocabulary_size: int) -> nn.Module:
+def _build_t5(config: TinyOptions, vocabulary_size: int) -> nn.Module:
     from transformers import T5Config, T5ForConditionalGeneration
 
     model: nn.Module = T5ForConditionalGeneration(

@@ -6,9 +6,16 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from distrl.configs.judge import JudgeConfig
+from distrl.configs.judge import (
+    CustomJudgeConfig,
+    GroundTruthConfig,
+    JudgeConfig,
+    LocalJudgeConfig,
+    RulesConfig,
+    VlmConfig,
+)
 from distrl.core.errors import ConfigError
-from distrl.core.importing import choose
+from distrl.core.importing import choose, import_object
 from distrl.core.user_errors import build
 from distrl.evaluator.judges.base import Judge
 
@@ -20,7 +27,7 @@ JUDGES: dict[str, str] = {
 }
 
 
-def build_judge(config: JudgeConfig) -> Judge:
+def build_judge(config: JudgeConfig | None) -> Judge:
     """The judge.
 
     Raises:
@@ -28,19 +35,18 @@ def build_judge(config: JudgeConfig) -> Judge:
         JudgeError: Its files cannot be read.
         MissingDependency: It needs a package that is not installed.
     """
-    if not config.is_set:
+    if config is None:
         raise ConfigError("No judge is configured.", f"Set judge.kind to one of {', '.join(JUDGES)}.")
-    found = choose(JUDGES, config.kind, config.import_path)
-    if config.import_path is not None:
-        judge: Judge = build(found, config.options, "judge")
-    elif config.kind == "ground_truth":
-        judge = found()
-    else:
-        judge = found(getattr(config, config.kind))
+    if isinstance(config, CustomJudgeConfig):
+        judge: Judge = build(import_object(config.import_path), config.options, "judge")
+        return judge
+    found = choose(JUDGES, config.name)
+    judge = found() if isinstance(config, GroundTruthConfig) else found(config)
     return judge
 
 
-_VLM_KEYS = {
+_KEYS = {
+    *("kind", "import_path", "options", "when", "path", "rules", "min_confidence"),
     *("api", "url", "model", "screenshots", "max_pixels"),
     *("examples", "votes", "agreement", "temperature", "max_tokens"),
 }
@@ -52,19 +58,14 @@ def identity(config: JudgeConfig) -> dict[str, Any]:
     Two judges of the same kind that differ in them are two judges. Deadlines, prices and quotas are not
     included: an interrupted session can continue with others.
     """
-    common = config.model_dump(mode="json", include={"kind", "import_path", "options", "when"})
-    if config.import_path is not None:
-        return common
-    if config.kind == "vlm":
-        asked = config.vlm.model_dump(mode="json", include=_VLM_KEYS)
-        return {**common, **asked, "files": _digest(config.vlm.examples)}
-    if config.kind == "rules":
-        return {**common, **config.rules.model_dump(mode="json"), "files": _digest(config.rules.path)}
-    if config.kind == "local":
-        local = config.local.model_dump(mode="json", include={"path", "min_confidence"})
-        weights = Path(config.local.path).expanduser() / "judge.safetensors"
-        return {**common, **local, "files": _digest(str(weights))}
-    return common
+    found = config.model_dump(mode="json", include=_KEYS)
+    if isinstance(config, VlmConfig):
+        found["files"] = _digest(config.examples)
+    if isinstance(config, RulesConfig):
+        found["files"] = _digest(config.path)
+    if isinstance(config, LocalJudgeConfig):
+        found["files"] = _digest(str(Path(config.path).expanduser() / "judge.safetensors"))
+    return found
 
 
 def _digest(path: str | None) -> str:

@@ -125,7 +125,7 @@ def written_rules(config: RulesConfig) -> list[Rule]:
     """
     rules = [*config.rules, *(_read(Path(config.path).expanduser()) if config.path else [])]
     if not rules:
-        raise ConfigError("The judge 'rules' has no rules.", "Set judge.rules.path or judge.rules.rules.")
+        raise ConfigError("The judge 'rules' has no rules.", "Set judge.path or judge.rules.")
     for number, rule in enumerate(rules, start=1):
         _check_patterns(rule, number)
         _check_kinds(rule, number)

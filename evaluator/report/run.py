@@ -230,7 +230,7 @@ def _subtitle(loaded: Mapping[str, LoadedEvaluation], config: Config | None) -> 
     elif config is not None:
         parts += [
             f"algorithm {config.learner.algorithm.kind}",
-            f"policy {config.policy.model or config.policy.kind}",
+            f"policy {config.policy.title}",
             f"seed {config.seed}",
         ]
     for one in newest:

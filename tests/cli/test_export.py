@@ -76,10 +76,10 @@ def test_what_cannot_be_exported_is_one_line(tmp_path: Path) -> None:
 
 def test_the_embedded_policy_is_no_model_of_transformers(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs torch: not installed")
-    from distrl.configs.policy import PolicyConfig
+    from distrl.configs.policy import policy_config
     from distrl.core.policies import build_policy
 
-    policy = build_policy(PolicyConfig.model_validate(TINY), ["red"], 0)
+    policy = build_policy(policy_config(**TINY), ["red"], 0)
 
     def fill(path: Path) -> None:
         policy.save(path / "policy")

@@ -19,10 +19,10 @@ from distrl.configs.schema import Config
             "repeats the environment",
         ),
         ({"judge": {"kind": "local", "when": "steps"}}, "require_complete to false"),
-        ({"judge": {"vlm": {"votes": 3}}}, "temperature"),
-        ({"judge": {"vlm": {"max_cost": 1.0}}}, "price_input"),
-        ({"judge": {"local": {"min_confidence": 0.3}}}, "min_confidence"),
-        ({"judge": {"rules": {"rules": [{"tapped": [[0, 1]]}]}}}, "tapped"),
+        ({"judge": {"kind": "vlm", "votes": 3}}, "temperature"),
+        ({"judge": {"kind": "vlm", "max_cost": 1.0}}, "price_input"),
+        ({"judge": {"kind": "local", "min_confidence": 0.3}}, "min_confidence"),
+        ({"judge": {"kind": "rules", "rules": [{"tapped": [[0, 1]]}]}}, "tapped"),
     ],
 )
 def test_refused(data: dict[str, Any], problem: str) -> None:
@@ -32,13 +32,15 @@ def test_refused(data: dict[str, Any], problem: str) -> None:
 
 def test_the_shown_configuration_names_the_variable_and_not_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTRL_JUDGE_KEY", "sk-secret")
-    shown = Config.model_validate({"judge": {"kind": "vlm", "vlm": {"model": "m"}}}).to_yaml()
+    shown = Config.model_validate({"judge": {"kind": "vlm", "model": "m"}}).to_yaml()
     assert "DISTRL_JUDGE_KEY" in shown
     assert "sk-secret" not in shown
     assert "calls_per_minute" in shown
 
 
 def test_the_name_of_a_judge() -> None:
-    assert Config.model_validate({"judge": {"kind": "rules"}}).judge.name == "rules"
-    assert Config.model_validate({"judge": {"import_path": "a.b:Mine"}}).judge.name == "Mine"
-    assert not Config().judge.is_set
+    for judge, name in (("rules", "rules"), ({"import_path": "a.b:Mine"}, "Mine")):
+        found = Config.model_validate({"judge": judge}).judge
+        assert found is not None
+        assert found.name == name
+    assert Config().judge is None

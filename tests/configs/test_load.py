@@ -80,7 +80,7 @@ def test_overrides_apply_in_order_and_make_sections(write) -> None:
         ("policy: {image_size: [72]}", "`policy.image_size.1` is missing"),
         ("worker: 3", "`worker` is 3, expected an object"),
         ("name: a b", "`name` is 'a b', expected a string"),
-        ("policy: {kind: hub}", "kind 'hub' needs `model`"),
+        ("policy: {kind: hub}", "`policy.model` is missing"),
         ("learner: {algorithm: {policy_clip_high: 1.0}}", "does nothing without policy_clip"),
         ("learner: {algorithm: {policy_clip: 0.2, policy_clip_high: 0.1}}", "is below policy_clip"),
         ("worker:\n  slots: [1\n", "line 3: "),

@@ -31,7 +31,7 @@ def fill(place: Path, *successes: bool) -> list[Trajectory]:
 
 def config(endpoint: JudgeEndpoint, **judge: Any) -> Config:
     vlm = {"url": endpoint.url, "model": "m", "examples": None, "attempts": 1, "timeout_s": 5.0}
-    return Config.model_validate({"judge": {"kind": "vlm", "vlm": vlm, **judge}})
+    return Config.model_validate({"judge": {"kind": "vlm", **vlm, **judge}})
 
 
 def run(place: Path, endpoint: JudgeEndpoint, **judge: Any) -> Rejudged:
@@ -44,5 +44,5 @@ def run(place: Path, endpoint: JudgeEndpoint, **judge: Any) -> Rejudged:
 
 def command(place: Path, endpoint: JudgeEndpoint) -> list[str]:
     options = ["url=" + endpoint.url, "model=m", "examples=null", "attempts=1"]
-    sets = [part for option in options for part in ("--set", f"judge.vlm.{option}")]
+    sets = [part for option in options for part in ("--set", f"judge.{option}")]
     return ["evaluate", "quickstart", "--rejudge", str(place), "--judge", "vlm", *sets]

@@ -220,8 +220,7 @@ def test_two_judges_of_a_kind_are_two_judges(tmp_path: Path) -> None:
     fill(tmp_path, True, False)
     with JudgeEndpoint([status(True)] * 2 + [status(False)] * 2) as endpoint:
         first = run(tmp_path, endpoint)
-        vlm = {"url": endpoint.url, "model": "other", "examples": None, "attempts": 1}
-        other = run(tmp_path, endpoint, vlm=vlm)
+        other = run(tmp_path, endpoint, model="other")
         again = run(tmp_path, endpoint, threads=2)
     assert (first.name, other.name, again.name) == ("vlm", "vlm-2", "vlm")
     assert {one.verdict.success for one in first.judged} == {True}

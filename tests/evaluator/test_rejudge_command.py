@@ -67,7 +67,7 @@ def test_the_command_prints_the_numbers_and_writes_the_page(tmp_path: Path) -> N
     (wrong, *_) = fill(tmp_path, False, True)
     with JudgeEndpoint([status(True)]) as endpoint:
         options = ["url=" + endpoint.url, "model=m", "examples=null"]
-        sets = [part for option in options for part in ("--set", f"judge.vlm.{option}")]
+        sets = [part for option in options for part in ("--set", f"judge.{option}")]
         line = ["evaluate", "quickstart", "--rejudge", str(tmp_path), "--judge", "vlm", *sets]
         result = CliRunner().invoke(app, line, catch_exceptions=False)
     assert result.exit_code == 0, result.output

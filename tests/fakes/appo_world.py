@@ -29,7 +29,7 @@ def config_data(**appo: Any) -> dict[str, Any]:
     small = {"num_steps": 256, "minibatch_size": 32, "epochs": 4, "local_lr": 0.01, "gamma": 0.0, "lam": 0.0}
     return {
         "env": {"kind": "gym", "options": {"id": AIM}},
-        "policy": {"kind": "gaussian", "gaussian": {"hidden": [16]}},
+        "policy": {"kind": "gaussian", "hidden": [16]},
         "worker": {"slots": 4},
         "local": {"workers": 1},
         "learner": {

@@ -13,7 +13,7 @@ from policy_fakes import WORDS, chat, png
 from rank_world import join, make_batch
 from rank_zero import close, group_of, stop
 
-from distrl.configs.policy import PolicyConfig
+from distrl.configs.policy import policy_config
 from distrl.configs.schema import LearnerConfig
 from distrl.core.policies import build_critic, build_policy
 from distrl.core.policies.base import Policy, PromptBatch
@@ -47,7 +47,7 @@ def trainer_of(name: str, model: str, zero: dict[str, Any] | None) -> tuple[Trai
     options = {"model": model, "device": "cpu", "max_prompt_tokens": 200, **POLICIES[name]}
     if "image_features" in options:
         options["image_features"] = str(Path(model).parent / options["image_features"])
-    policy = build_policy(PolicyConfig.model_validate(options), [], seed=1)
+    policy = build_policy(policy_config(**options), [], seed=1)
     trainer = TrainStep(
         policy,
         build_critic(policy, seed=1),

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from rank_world import join, make_batch
 
-from distrl.configs.policy import PolicyConfig
+from distrl.configs.policy import policy_config
 from distrl.configs.schema import LearnerConfig
 from distrl.core.policies import build_critic, build_policy
 from distrl.core.policies.base import Pictures, PromptBatch
@@ -41,9 +41,7 @@ def trainer_of(stage: int, lora: bool = False, **learner: Any) -> tuple[TrainSte
         "grid": [2, 2],
     }
     policy = build_policy(
-        PolicyConfig.model_validate(
-            {**sizes, "grammar": False, "device": "cpu", "lora": LORA if lora else None}
-        ),
+        policy_config(**{**sizes, "grammar": False, "device": "cpu", "lora": LORA if lora else None}),
         ["one", "two"],
         seed=1,
     )

@@ -13,7 +13,8 @@ pytest.importorskip("transformers", reason="needs transformers: not installed")
 import torch
 from policy_fakes import chat, png
 
-from distrl.configs.schema import LearnerConfig, PolicyConfig
+from distrl.configs.policy import policy_config
+from distrl.configs.schema import LearnerConfig
 from distrl.core.policies import build_critic, build_policy
 from distrl.core.types import Sampling
 from distrl.learner.algorithms import ALGORITHMS, build_algorithm
@@ -78,7 +79,7 @@ def test_thirty_updates_raise_success(name: str) -> None:
     torch.manual_seed(0)
     config = LearnerConfig.model_validate({"optim": {"lr": 2e-3, "critic_lr": 1e-2}, **CASES[name]})
     sizes = {"d_model": 32, "num_heads": 2, "d_ff": 48, "num_layers": 1, "image_size": (40, 56)}
-    policy = build_policy(PolicyConfig.model_validate({**sizes, "grid": (2, 2), "device": "cpu"}), WORDS, 0)
+    policy = build_policy(policy_config(**{**sizes, "grid": (2, 2), "device": "cpu"}), WORDS, 0)
     critic = build_critic(policy, 0, has_action_values=name == "aride-q")
     engine = TrainStep(policy, critic, build_algorithm(config), config)
     batcher = Batcher(policy, ImageCache(policy.image, lambda digests: dict.fromkeys(digests, SCREEN)))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from judge_fake import FakeJudge, FakeLink
 
-from distrl.configs.judge import JudgeConfig, RewardConfig
+from distrl.configs.judge import RewardConfig, RulesConfig
 from distrl.core.errors import ProtocolError
 from distrl.core.messages import Heartbeat, Hello
 from distrl.learner import peers as module
@@ -108,7 +108,7 @@ def test_there_is_a_limit(rig, monkeypatch) -> None:
 
 def test_the_names_are_those_that_workers_and_servers_send(tmp_path: Path) -> None:
     link, spool = FakeLink(), Spool(tmp_path / "judge.sqlite3")
-    judging = JudgingLink(link, FakeJudge(), JudgeConfig(), RewardConfig(), spool)
+    judging = JudgingLink(link, FakeJudge(), RulesConfig(), RewardConfig(), spool)
     sent = {("worker", name) for name in [*Tally().stats(), *DevicePool().stats(), *judging.stats()]}
     spool.close()
     sent |= {("inference", name) for name in [*ServerStats().snapshot(), "queue", "weight_version"]}

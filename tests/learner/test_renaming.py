@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distrl.configs.policy import PolicyConfig
+from distrl.configs.policy import policy_config
 from distrl.core.errors import ConfigError
 from distrl.core.policies.tiny import TinyPolicy
 from distrl.learner.episodes import StepData
@@ -17,7 +17,7 @@ WORDS = ["write", "a", "note", "that", "says", "milk", "two", "litres", "at", "r
 
 @pytest.fixture(scope="module")
 def policy() -> TinyPolicy:
-    return TinyPolicy(PolicyConfig(kind="tiny"), WORDS, seed=0)
+    return TinyPolicy(policy_config(kind="tiny"), WORDS, seed=0)
 
 
 def step_of(policy: TinyPolicy, typed: str) -> StepData:

@@ -14,7 +14,7 @@ import torch
 from hub_models import FAMILIES
 from policy_fakes import png
 
-from distrl.configs.schema import PolicyConfig
+from distrl.configs.policy import policy_config
 from distrl.core.errors import PolicyError
 from distrl.core.policies import build_critic, build_policy
 from distrl.core.policies.base import Policy, PromptBatch
@@ -48,7 +48,7 @@ def policy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     directory = tmp_path_factory.mktemp("model")
     FAMILIES[request.param](directory)
     config = {"kind": "hub", "model": str(directory), "device": "cpu", "max_prompt_tokens": 400}
-    return build_policy(PolicyConfig.model_validate(config), [], 0)
+    return build_policy(policy_config(**config), [], 0)
 
 
 @pytest.fixture
@@ -241,6 +241,6 @@ def test_what_cannot_be_put_together(policy: Policy) -> None:
 
 def test_policies_of_one_prompt_refuse_sequences(policy: Policy) -> None:
     growing, _ = both_ways(policy, "a", ["tap", "go"])
-    tiny = build_policy(PolicyConfig(d_model=32, num_heads=2, d_ff=48, device="cpu"), [], 0)
+    tiny = build_policy(policy_config(d_model=32, num_heads=2, d_ff=48, device="cpu"), [], 0)
     with pytest.raises(PolicyError, match="'tiny' reads one prompt at a time"):
         compile_episode(growing, tiny)

@@ -13,7 +13,7 @@ from judge_fake import FakeJudge, FakeLink
 from policy_of_counting import CountingPolicy
 from waiting import until
 
-from distrl.configs.judge import JudgeConfig, RewardConfig
+from distrl.configs.judge import CustomJudgeConfig, RewardConfig, RulesConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, JudgeError, JudgeUnavailable
 from distrl.core.messages import Lease
@@ -55,7 +55,7 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
 
 
 def start(link: FakeLink, judge: Any, spool: Spool, **fields: Any) -> JudgingLink:
-    config = JudgeConfig.model_validate({"kind": "rules", "retry_s": 0.01, **fields})
+    config = RulesConfig.model_validate({"retry_s": 0.01, **fields})
     judging = JudgingLink(link, judge, config, REWARDS, spool)
     judging.start()
     return judging
@@ -302,20 +302,20 @@ def test_first_steps() -> None:
 @pytest.mark.parametrize(
     ("judge", "problem"),
     [
-        ({}, "No judge is configured"),
-        ({"kind": "vlm"}, "judge.vlm.model"),
-        ({"kind": "local"}, "judge.local.path"),
+        (None, "No judge is configured"),
+        ({"kind": "vlm"}, "judge.model"),
+        ({"kind": "local"}, "judge.path"),
         ({"kind": "rules"}, "no rules"),
         ({"import_path": "counting_env:Nobody"}, "Nobody"),
     ],
 )
-def test_a_judge_that_cannot_be_made_is_told(judge: dict[str, Any], problem: str) -> None:
+def test_a_judge_that_cannot_be_made_is_told(judge: dict[str, Any] | None, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
-        load_judge(JudgeConfig.model_validate(judge))
+        load_judge(Config.model_validate({"judge": judge}).judge)
 
 
 def test_a_judge_of_ones_own(spool: Spool) -> None:
-    judge = load_judge(JudgeConfig(import_path="judge_fake:FakeJudge"))
+    judge = load_judge(CustomJudgeConfig(import_path="judge_fake:FakeJudge"))
     assert judge.name == "fake"
 
 
@@ -342,7 +342,7 @@ def test_a_run_with_an_endpoint_that_fails_goes_on(spool: Spool, monkeypatch: py
             {
                 "env": {"import_path": "counting_env:CountingEnv"},
                 "worker": {"slots": 1, "rewards": {"source": "judge"}},
-                "judge": {"kind": "vlm", "vlm": vlm, "retry_s": 0.01},
+                "judge": {"kind": "vlm", **vlm, "retry_s": 0.01},
             }
         )
         judging = JudgingLink(link, load_judge(config.judge), config.judge, config.worker.rewards, spool)

@@ -182,9 +182,9 @@ class VLLMEngine(PolicyEngine):
             self._scratch.remove()
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise PolicyError(
-                f"vLLM does not start with policy.model {config.policy.model!r}: {reason}",
+                f"vLLM does not start with policy.model {config.hub_policy.model!r}: {reason}",
                 "Its log is above. If memory is short, lower gpu_memory_utilization, kv_cache_gb or "
-                "max_model_len in inference.vllm; if it lacks the model, set inference.engine to hf.",
+                "max_model_len in inference.engine; if it lacks the model, set inference.engine to hf.",
             ) from error
 
     def _make_slots(self, config: Config) -> AdapterSlots | None:

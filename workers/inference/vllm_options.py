@@ -79,9 +79,9 @@ def max_model_len(config: Config, longest: int | None = None) -> int:
     """
     if config.inference.vllm.max_model_len is not None:
         return config.inference.vllm.max_model_len
-    needed = config.policy.max_context_tokens
+    needed = config.hub_policy.max_context_tokens
     if not _goes_on(config):
-        needed = min(needed, config.policy.max_prompt_tokens + config.learner.max_new_tokens)
+        needed = min(needed, config.hub_policy.max_prompt_tokens + config.learner.max_new_tokens)
     return needed if longest is None else min(needed, longest)
 
 
@@ -123,7 +123,7 @@ def engine_arguments(config: Config, policy: HubPolicy, seed: int) -> dict[str, 
     inference, vllm = config.inference, config.inference.vllm
     on_gpu = torch.cuda.is_available()
     arguments: dict[str, Any] = {
-        "model": config.policy.model,
+        "model": config.hub_policy.model,
         "dtype": _dtype(config, on_gpu),
         "seed": seed % 2**31,
         "max_model_len": max_model_len(config, policy.longest_sequence),
@@ -137,7 +137,7 @@ def engine_arguments(config: Config, policy: HubPolicy, seed: int) -> dict[str, 
         "logits_processors": [LOGITS_PROCESSOR],
         "additional_config": {
             ALLOWED_TOKENS: policy.allowed_ids,
-            FROZEN_VISION: not config.policy.train_vision,
+            FROZEN_VISION: not config.hub_policy.train_vision,
         },
         "generation_config": "vllm",  # else the model's own sampling settings would mix in
         "disable_log_stats": True,
@@ -153,7 +153,7 @@ def engine_arguments(config: Config, policy: HubPolicy, seed: int) -> dict[str, 
 
 def _dtype(config: Config, on_gpu: bool) -> str:
     """`inference.vllm.dtype`, else the learner's."""
-    names = (config.inference.vllm.dtype, config.policy.dtype, "bfloat16" if on_gpu else "float32")
+    names = (config.inference.vllm.dtype, config.hub_policy.dtype, "bfloat16" if on_gpu else "float32")
     return next(name for name in names if name != "auto")
 
 
@@ -165,7 +165,7 @@ def _image_arguments(policy: HubPolicy) -> dict[str, Any]:
 
 
 def _lora_arguments(config: Config) -> dict[str, Any]:
-    lora = config.policy.lora
+    lora = config.hub_policy.lora
     if lora is None:
         return {}
     rank = next((rank for rank in _RANKS if rank >= lora.rank), None)

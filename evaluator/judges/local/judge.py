@@ -34,12 +34,12 @@ class LocalJudge:
 
     def __init__(self, config: LocalJudgeConfig) -> None:
         if not config.path:
-            raise ConfigError("judge.local.path is empty.", "Name the directory of distrl train-judge.")
+            raise ConfigError("judge.path is empty.", "Name the directory of distrl train-judge.")
         self._path, self._config = Path(config.path).expanduser(), config
         self._model, letters, self._card = read_judge(self._path)
         self._reader = Reader((self._card.size.width, self._card.size.height), TextReader(letters))
         self._lock = threading.Lock()
-        use_threads(config.threads)
+        use_threads(1)
 
     def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
         """The network's verdict; `score` is its calibrated probability of success.

@@ -232,7 +232,7 @@ def read_judge(directory: Path) -> tuple[JudgeModel, OcrModel, JudgeCard]:
     if not (directory / CARD_FILE).is_file():
         raise JudgeError(
             f"{directory} holds no trained judge ({CARD_FILE} is missing).",
-            "Train one with distrl train-judge, and name its directory in judge.local.path.",
+            "Train one with distrl train-judge, and name its directory in judge.path.",
         )
     try:
         card = JudgeCard.model_validate_json((directory / CARD_FILE).read_text(encoding="utf-8"))

@@ -129,7 +129,7 @@ class Client:
         spent[-1] = self._budget.pay(*self._endpoint.tokens(reply))
         if self._endpoint.is_cut(reply):  # the rest could have contradicted it
             limit = self._config.max_tokens
-            raise Garbage(f"The answer was cut off at judge.vlm.max_tokens={limit}.", "Increase it.")
+            raise Garbage(f"The answer was cut off at judge.max_tokens={limit}.", "Increase it.")
         answer = self._endpoint.answer(reply)
         if answer is None or not answer.text:
             raise Garbage("The reply contains no answer.")
@@ -181,7 +181,7 @@ def _meaning(error: PostFailed) -> JudgeError:
     """The error for a failed request."""
     detail = f"The endpoint: {error.detail}"
     if error.status in _MENDABLE or (error.status == 400 and _BAD_KEY.search(error.detail)):
-        remedy = "Check judge.vlm.url, judge.vlm.model and the key."
+        remedy = "Check judge.url, judge.model and the key."
         return JudgeRefuses(detail, remedy, retry_after_s=MENDABLE_S)
     if error.status == GARBLED:
         return Garbage(detail)
@@ -225,9 +225,9 @@ class Budget:
         config = self._config
         with self._lock:
             if config.max_calls is not None and self._num_calls >= config.max_calls:
-                raise BudgetSpent(f"judge.vlm.max_calls={config.max_calls} is used up.", "Increase it.")
+                raise BudgetSpent(f"judge.max_calls={config.max_calls} is used up.", "Increase it.")
             if config.max_cost is not None and self._cost >= config.max_cost:
-                raise BudgetSpent(f"judge.vlm.max_cost={config.max_cost:g} is used up.", "Increase it.")
+                raise BudgetSpent(f"judge.max_cost={config.max_cost:g} is used up.", "Increase it.")
             self._keep_pace()
             self._num_calls += 1
 
@@ -242,7 +242,7 @@ class Budget:
         if len(self._recent) >= max(1.0, self._config.calls_per_minute):
             wait_s = self._recent[0] + window_s - now
             raise QuotaUsed(
-                f"judge.vlm.calls_per_minute={self._config.calls_per_minute:g} is used up.",
+                f"judge.calls_per_minute={self._config.calls_per_minute:g} is used up.",
                 retry_after_s=wait_s,
             )
         self._recent.append(now)
@@ -256,8 +256,8 @@ class Budget:
             is_news, self._has_warned = is_unknown and not self._has_warned, self._has_warned or is_unknown
         if is_news:
             _log.warning(
-                "the judge's endpoint does not report how many tokens a reply took, so judge.vlm.max_cost=%g "
-                "does not limit such replies; set judge.vlm.max_calls too",
+                "the judge's endpoint does not report how many tokens a reply took, so judge.max_cost=%g "
+                "does not limit such replies; set judge.max_calls too",
                 self._config.max_cost,
             )
         return spent
@@ -357,10 +357,10 @@ def make_endpoint(config: VlmConfig) -> Endpoint:
         ConfigError: No model is named, or the address is not valid.
     """
     if not config.model:
-        raise ConfigError("judge.vlm.model is empty.", "Set it to the model that judges.")
+        raise ConfigError("judge.model is empty.", "Set it to the model that judges.")
     base = config.url.rstrip("/")
     if base and not base.startswith(("http://", "https://")):
-        raise ConfigError(f"judge.vlm.url {config.url!r} is not a valid URL.", "Start it with https://.")
+        raise ConfigError(f"judge.url {config.url!r} is not a valid URL.", "Start it with https://.")
     if config.api == "openai":
         return OpenAI(f"{base or OPENAI_URL}/chat/completions")
     return Gemini(f"{base or GEMINI_URL}/models/{config.model}:generateContent")

@@ -123,8 +123,8 @@ def read_key(config: VlmConfig) -> str:
     key = os.environ.get(config.key_env, "").strip()
     if not key:
         raise ConfigError(
-            f"The environment variable {config.key_env} (judge.vlm.key_env) is not set.",
-            "Set it to the endpoint's key, or set judge.vlm.key_env to '' for an endpoint without keys.",
+            f"The environment variable {config.key_env} (judge.key_env) is not set.",
+            "Set it to the endpoint's key, or set judge.key_env to '' for an endpoint without keys.",
         )
     return key
 
@@ -200,7 +200,7 @@ class AnswerCache:
                 return
             self._has_warned = True
         _log.warning(
-            "judge.vlm.cache %s is not writable (%s): answers will not be cached and may be billed again; "
+            "judge.cache %s is not writable (%s): answers will not be cached and may be billed again; "
             "choose another folder",
             self._folder,
             error.strerror,

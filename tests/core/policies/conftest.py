@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from policy_fakes import WORDS, chat, png
 
-from distrl.configs.schema import PolicyConfig
+from distrl.configs.policy import policy_config
 from distrl.core.policies import build_policy
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def make_policy() -> Callable[..., Policy]:
     def make(seed: int = 0, words: Sequence[str] = WORDS, **options: object) -> Policy:
         sizes = {"d_model": 32, "num_heads": 2, "d_ff": 48, "num_layers": 2, "image_size": (40, 56)}
-        return build_policy(PolicyConfig.model_validate({**sizes, "device": "cpu", **options}), words, seed)
+        return build_policy(policy_config(**{**sizes, "device": "cpu", **options}), words, seed)
 
     return make
 

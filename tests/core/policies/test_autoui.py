@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers_decoding import TransformersDecoding
 
-from distrl.configs.schema import PolicyConfig
+from distrl.configs.policy import policy_config
 from distrl.core.errors import CheckpointError, ContextFull, PolicyError
 from distrl.core.policies import autoui, build_critic, build_policy, checkpoint_words, weights_io
 from distrl.core.policies.adapters import checkpointed_layers
@@ -54,7 +54,7 @@ def make(models: Path) -> Make:
     ) -> AutoUIPolicy:
         given = {"kind": "autoui", "model": str(models / model), "device": "cpu"}
         look = {"image_features": str(models / "blip2")} if eyes else {"image_size": (40, 56)}
-        config = PolicyConfig.model_validate({**given, **look, **options})
+        config = policy_config(**{**given, **look, **options})
         policy = build_policy(config, [], seed)
         assert isinstance(policy, AutoUIPolicy)
         return policy

@@ -17,7 +17,7 @@ from tiny_qwen import save_qwen3_vl
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from distrl.configs.schema import PolicyConfig
+from distrl.configs.policy import policy_config
 from distrl.core.policies import build_policy
 from distrl.core.policies.base import Policy
 from distrl.core.policies.chat_template import ControlTokens, vocabulary_bytes
@@ -44,7 +44,7 @@ def family(request: pytest.FixtureRequest) -> str:
 def policy(family: str, tmp_path_factory: pytest.TempPathFactory) -> HubPolicy:
     directory = tmp_path_factory.mktemp("model")
     HUB[family](directory)
-    config = PolicyConfig(kind="hub", model=str(directory), device="cpu", max_prompt_tokens=400)
+    config = policy_config(kind="hub", model=str(directory), device="cpu", max_prompt_tokens=400)
     made = build_policy(config, [], 0)
     assert isinstance(made, HubPolicy)
     return made
@@ -171,9 +171,7 @@ def test_what_only_normalisation_makes_a_control_token_is_none_either() -> None:
 def autoui(tmp_path_factory: pytest.TempPathFactory) -> Policy:
     directory = tmp_path_factory.mktemp("t5")
     save_t5(directory)
-    config = PolicyConfig.model_validate(
-        {"kind": "autoui", "model": str(directory), "device": "cpu", "image_size": (40, 56)}
-    )
+    config = policy_config(kind="autoui", model=str(directory), device="cpu", image_size=(40, 56))
     return build_policy(config, [], 0)
 
 
@@ -212,7 +210,7 @@ def test_every_byte_is_known_and_texts_are_the_bytes_of_their_tokens() -> None:
 
 def test_a_hub_policy_tells_the_bytes_of_parts_of_characters_where_it_can(tmp_path: Path) -> None:
     save_qwen(tmp_path)
-    policy = build_policy(PolicyConfig(kind="hub", model=str(tmp_path), device="cpu"), [], 0)
+    policy = build_policy(policy_config(kind="hub", model=str(tmp_path), device="cpu"), [], 0)
     assert isinstance(policy, HubPolicy)
     (letter,) = policy.completion_ids("t")[:-1]
     assert policy.token_bytes(letter) == b"t"

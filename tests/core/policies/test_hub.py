@@ -14,7 +14,7 @@ from hub_models import FAMILIES
 from policy_fakes import chat, padded, png
 from transformers import GenerationConfig
 
-from distrl.configs.schema import PolicyConfig
+from distrl.configs.policy import policy_config
 from distrl.core.errors import CheckpointError, ContextFull, PolicyError
 from distrl.core.policies import build_critic, build_policy, checkpoint_words, weights_io
 from distrl.core.policies.base import Generated, Policy, PromptBatch
@@ -37,7 +37,7 @@ def model_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 def make_policy(model_dir: Path) -> MakePolicy:
     def make(seed: int = 0, **options: object) -> Policy:
         sizes = {"kind": "hub", "model": str(model_dir), "device": "cpu"}
-        return build_policy(PolicyConfig.model_validate({**sizes, **options}), [], seed)
+        return build_policy(policy_config(**{**sizes, **options}), [], seed)
 
     return make
 
@@ -247,7 +247,7 @@ def test_a_slim_vocabulary_without_actions_is_refused(make_policy: MakePolicy) -
 def test_what_is_no_model_is_one_clear_error(tmp_path: Path, files: list[str]) -> None:
     for file in files:
         (tmp_path / file).write_text('{"model_type": "bert"}')
-    config = PolicyConfig(kind="hub", model=str(tmp_path), device="cpu")
+    config = policy_config(kind="hub", model=str(tmp_path), device="cpu")
     with pytest.raises(PolicyError, match=r"policy\.model .* cannot be loaded"):
         build_policy(config, [], 0)
 

@@ -18,7 +18,7 @@ pytest.importorskip("transformers", reason="needs transformers: not installed")
 from autoui_models import save_t5
 from hub_models import save_qwen
 
-from distrl.configs.schema import PolicyConfig
+from distrl.configs.policy import policy_config
 from distrl.core.errors import PolicyError
 from distrl.core.hub_files import has_weights, located
 from distrl.core.policies import build_policy
@@ -86,7 +86,7 @@ def test_a_hub_that_cannot_be_reached_is_asked_once_and_told_once(
 ) -> None:
     refused = pytest.raises(PolicyError, match="is not on this machine, and the hub cannot")
     with hub(monkeypatch, None) as asked, refused as caught:
-        build_policy(PolicyConfig(kind="hub", model=NAME, device="cpu"), [], 0)
+        build_policy(policy_config(kind="hub", model=NAME, device="cpu"), [], 0)
     assert len(asked) == 1
     assert f"hf download {NAME}" in caught.value.remedy
     assert "HF_HOME" in caught.value.remedy
@@ -103,11 +103,11 @@ def test_what_is_in_the_cache_is_loaded_without_the_hub(
     snapshot.parent.mkdir(parents=True)
     save(snapshot)
     with hub(monkeypatch, None) as asked:
-        build_policy(PolicyConfig(kind=kind, model=NAME, device="cpu"), [], 0)
+        build_policy(policy_config(kind=kind, model=NAME, device="cpu"), [], 0)
         assert len(asked) == 1, "files that the model has not are not asked for"
         next(snapshot.glob("*.bin" if kind == "autoui" else "*.safetensors")).unlink()
         with pytest.raises(PolicyError, match="has no weights, or not all of them"):
-            build_policy(PolicyConfig(kind=kind, model=NAME, device="cpu"), [], 0)
+            build_policy(policy_config(kind=kind, model=NAME, device="cpu"), [], 0)
 
 
 def test_offline_the_hub_is_not_asked(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from transformers.models.qwen2_5_vl.processing_qwen2_5_vl import Qwen2_5_VLProce
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
 
-from distrl.configs.schema import PolicyConfig
+from distrl.configs.policy import policy_config
 from distrl.core.errors import PolicyError
 from distrl.core.policies import build_policy
 from distrl.core.policies.base import Pictures, Policy
@@ -54,7 +54,7 @@ def model_dir(family: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_policy(model_dir: Path) -> MakePolicy:
     def make(**options: object) -> Policy:
         return build_policy(
-            PolicyConfig.model_validate({"kind": "hub", "model": str(model_dir), "device": "cpu", **options}),
+            policy_config(**{"kind": "hub", "model": str(model_dir), "device": "cpu", **options}),
             [],
             0,
         )
@@ -215,7 +215,7 @@ def test_a_processor_with_steps_of_its_own_is_refused() -> None:
 
 
 def test_each_kind_of_policy_has_its_own_keys_for_sizes() -> None:
-    with pytest.raises(ValidationError, match="image_size is for the embedded policy"):
-        PolicyConfig(kind="hub", model="m", image_size=(56, 84))
-    with pytest.raises(ValidationError, match="max_pixels are for hub models"):
-        PolicyConfig(max_pixels=1000)
+    with pytest.raises(ValidationError, match="image_size"):
+        policy_config(kind="hub", model="m", image_size=(56, 84))
+    with pytest.raises(ValidationError, match="max_pixels"):
+        policy_config(max_pixels=1000)

@@ -114,7 +114,7 @@ def test_a_broken_picture_is_undecided(trained: Path) -> None:
 
 
 def test_judges_that_cannot_be_read(trained: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"judge\.local\.path"):
+    with pytest.raises(ConfigError, match=r"judge\.path"):
         LocalJudge(LocalJudgeConfig())
     with pytest.raises(JudgeError, match="train-judge"):
         LocalJudge(LocalJudgeConfig(path=str(tmp_path)))
@@ -341,7 +341,7 @@ def stored(place: Path) -> list[Trajectory]:
 
 def test_stored_episodes_are_judged_again(place: Path, trained: Path) -> None:
     before = stored(place)
-    config = Config.model_validate({"judge": {"kind": "local", "local": {"path": str(trained)}}})
+    config = Config.model_validate({"judge": {"kind": "local", "path": str(trained)}})
 
     def judge(limit: int | None) -> Rejudged:
         rejudged = Rejudged(place, config.judge, config.worker.rewards)

@@ -287,7 +287,7 @@ def test_an_answer_that_was_cut_off_is_none(api: str) -> None:
     with serve(Reply(body=json.dumps(openai if api == "openai" else gemini))) as endpoint:
         verdict = make(endpoint, api=api, examples=None, max_tokens=9).judge(*make_episode())
     assert not verdict.is_decided
-    assert "judge.vlm.max_tokens=9" in verdict.reason
+    assert "judge.max_tokens=9" in verdict.reason
 
 
 @pytest.mark.parametrize("reason", ["SAFETY", "MAX_TOKENS"])

@@ -122,7 +122,7 @@ def test_a_cache_that_cannot_be_written_is_told_once_and_the_verdicts_stand(
         verdicts = [judge.judge(*make_episode()) for _ in range(2)]
     assert [(one.is_decided, one.success) for one in verdicts] == [(True, True)] * 2
     (told,) = [record.getMessage() for record in caplog.records]
-    assert f"judge.vlm.cache {folder} is not writable" in told
+    assert f"judge.cache {folder} is not writable" in told
 
 
 def test_garbage_is_not_cached(tmp_path: Path) -> None:
@@ -275,4 +275,4 @@ def test_a_cost_that_cannot_be_known_is_told_once(caplog: pytest.LogCaptureFixtu
         budget.pay(0, 0)
     Budget(VlmConfig(model="m")).pay(0, 0)
     (said,) = caplog.messages
-    assert "judge.vlm.max_cost=1 does not limit" in said
+    assert "judge.max_cost=1 does not limit" in said

@@ -99,11 +99,11 @@ class TrajectoryBatch:
         oldest_version: [B] int64.
         group_mean, group_std: [B] of the total rewards of each trajectory's group, see `GroupStats`.
         group_count: [B] int64, the members of that group; 1 for a trajectory without one.
-        old_values: [N] V(s_t) as it was when the episode came in, or None if it was not kept.
+        old_values: [N] V(s_t) by the critic of when the episode was ingested; None if it was not kept.
         old_bootstrap: [B] the same of the state after a cut, or None.
         advantage_moments: What advantages are normalised by, if not by those of the batch itself: several
             gradient steps on parts of a batch take those of the whole.
-        whole: The batch that this is a share of; None: it is no share.
+        whole: The batch that this is a share of; None: it is not a share.
     """
 
     ids: list[str]

@@ -10,14 +10,13 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from distrl.core.errors import NothingCameIn
 from distrl.core.messages import WeightInfo
 from distrl.core.metrics import PHASE_DONE, PHASE_TOTAL, MetricsWriter
-from distrl.core.weights import Buffer
 
 if TYPE_CHECKING:
     from distrl.configs.schema import Config
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from distrl.learner.publish import Publisher
     from distrl.learner.replay import Replay
     from distrl.learner.scheduler import TaskScheduler
+    from distrl.learner.server import LearnerServer
     from distrl.learner.train_step import TrainStep
 
 DEMONSTRATIONS, WARM_UP, TRAINING, DONE = "demonstrations", "warm-up", "training", "done"
@@ -39,34 +39,6 @@ PEERS_S = 10.0  # how often the metrics of workers and inference servers are wri
 SILENCE_S = 3600.0
 """How long the learner waits for an episode without which it cannot start."""
 _log = logging.getLogger(__name__)
-
-
-class Server(Protocol):
-    """What the training thread needs of `LearnerServer`."""
-
-    def check(self) -> None:
-        """Raises what ended the network thread."""
-        ...
-
-    def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
-        """Offers new weights."""
-        ...
-
-    def set_phase(self, phase: str) -> None:
-        """Announces a phase."""
-        ...
-
-    def peer_metrics(self) -> dict[str, float]:
-        """Numbers of the workers and inference servers; rates are means since the last call."""
-        ...
-
-    def set_metrics(self, metrics: dict[str, float]) -> None:
-        """Sets the metrics of the next broadcast."""
-        ...
-
-    def shutdown(self, reason: str) -> None:
-        """Tells every peer to stop."""
-        ...
 
 
 @dataclass
@@ -147,7 +119,9 @@ class Reporter:
         writer: The run's metrics file and its sinks.
     """
 
-    def __init__(self, writer: MetricsWriter, server: Server, progress: Progress, clock: RunClock) -> None:
+    def __init__(
+        self, writer: MetricsWriter, server: LearnerServer, progress: Progress, clock: RunClock
+    ) -> None:
         self.writer = writer
         self._server, self._progress, self._clock = server, progress, clock
         self._newest: dict[str, float] = {}
@@ -180,7 +154,7 @@ class Context:
     """
 
     config: Config
-    server: Server
+    server: LearnerServer
     store: TrajectoryStore
     scheduler: TaskScheduler
     replay: Replay

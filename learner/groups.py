@@ -1,6 +1,6 @@
 """Groups: K episodes of one task that are compared with each other (GRPO), and when one is complete.
 
-    opened ─► places are leased one by one ─► members come in, or are given up ─► closed: all enter replay
+    opened ─► places are leased one by one ─► members arrive, or are given up ─► closed: all enter replay
 
 A group closes with what it has when nothing more is to come, when it has waited too long for the rest, or
 when the run has all its episodes. A dead or stuck member therefore blocks nothing. A member that arrives
@@ -32,7 +32,7 @@ class Group:
         members: Total reward R of those that are in, by trajectory id.
         gone: How many will not come, or are of no use.
         out: Ids of its leases: held by a worker, or waiting to be run again.
-        since: When the first member came in.
+        since: When the first member arrived.
     """
 
     id: str
@@ -73,7 +73,7 @@ class Groups:
     Attributes:
         num_closed: How many have been closed.
         num_incomplete: How many of those had fewer members than places.
-        num_late: Members that came in after that.
+        num_late: Members that arrived after that.
     """
 
     def __init__(self, wait_s: float) -> None:
@@ -137,7 +137,7 @@ class Groups:
         self, group_id: str, task: Task | None, size: int, lease_id: str, name: str, reward: float | None,
         now: float,
     ) -> None:  # fmt: skip
-        """A member has come in.
+        """A member has arrived.
 
         Args:
             task, size: If the group is unknown, because an earlier process opened it: what the rest of its

@@ -217,7 +217,7 @@ class Ingest:
         if self._num_in_vain == MANY_IN_VAIN:
             _log.warning(
                 "the last %d training episodes cannot be used (of all so far, %d have no verdict and %d "
-                "cannot be read): they do not count towards learner.episodes, so the run goes on until "
+                "cannot be read): they do not count towards learner.episodes, so the run continues until "
                 "learner.max_minutes; stop it, fix the judge or the workers, and resume",
                 MANY_IN_VAIN, self.num_unjudged, self.num_refused,
             )  # fmt: skip

@@ -24,7 +24,7 @@ _COUNTERS = ("num_expired", "num_faulted", "num_abandoned")
 
 
 def sampling_for(config: LearnerConfig, purpose: Purpose) -> Sampling:
-    """How an episode's actions are drawn: greedily when it is measured, else as training asks for."""
+    """How an episode's actions are drawn: greedily for validation, else as configured for training."""
     if purpose is Purpose.EVAL:
         return Sampling(temperature=0.0, max_new_tokens=config.max_new_tokens)
     return Sampling(

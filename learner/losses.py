@@ -130,7 +130,7 @@ def normalise(
 
     The floor keeps a batch in which nothing differs (all succeed) from being blown up into noise. A constant
     does not change E_μ[ρ A ∇log π] as long as nothing after it looks at the sign of A; with ratios clipped
-    far down (ρ_max near 1) it does, and `centre` off keeps what the critic says.
+    far down (ρ_max near 1) it does, and `centre` off keeps the critic's estimate.
 
     Args:
         over: Mean and standard deviation; None: those of `advantages` themselves, see `moments`.

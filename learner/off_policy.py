@@ -9,7 +9,7 @@ Updates that a resumed run makes again are recognised by their row's step.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -74,38 +74,23 @@ class StepStats:
         at = ratios.at(level)
         given = {"log_ratio_clamped": ratios.clamped_at(level), **weighed}
         mask = token_mask if level == "token" else torch.ones_like(at, dtype=torch.bool)
-        per_unit = [mask, torch.where(mask, at, 0.0), torch.where(mask, at.square(), 0.0), *given.values()]
-        columns = [
-            ratios.action,
-            ratios.action.log().abs(),
-            torch.where(token_mask, ratios.token.log().abs(), 0.0).sum(dim=1),
-            token_mask.sum(dim=1),
-            *(_per_step(x, mask) for x in per_unit),
-        ]
-        values = torch.stack([x.detach().to(ratios.action.dtype) for x in columns]).cpu().double().numpy()
-        return cls._from(row.cpu().numpy(), list(values), list(given))
-
-    @classmethod
-    def _from(cls, row: NDArray[np.int64], columns: Sequence[Floats], names: Sequence[str]) -> StepStats:
-        """From the columns in the order of the attributes, and then those of `sums`, by `names`."""
-        ratio, log_ratio, token_log_ratio, tokens, units, unit_ratio, unit_square, *sums = columns
+        columns = {
+            "ratio": ratios.action,
+            "log_ratio": ratios.action.log().abs(),
+            "token_log_ratio": torch.where(token_mask, ratios.token.log().abs(), 0.0).sum(dim=1),
+            "tokens": token_mask.sum(dim=1),
+            "units": _per_step(mask, mask),
+            "unit_ratio": _per_step(at, mask),
+            "unit_square": _per_step(at.square(), mask),
+        }
+        all_ = [*columns.values(), *(_per_step(x, mask) for x in given.values())]
+        values = torch.stack([x.detach().to(at.dtype) for x in all_]).cpu().double().numpy()
+        own, sums = values[: len(columns)], values[len(columns) :]
         return cls(
-            row=row,
-            ratio=ratio,
-            log_ratio=log_ratio,
-            token_log_ratio=token_log_ratio,
-            tokens=tokens,
-            units=units,
-            unit_ratio=unit_ratio,
-            unit_square=unit_square,
-            sums=dict(zip(names, sums, strict=True)),
+            row=row.cpu().numpy(),
+            **dict(zip(columns, own, strict=True)),
+            sums=dict(zip(given, sums, strict=True)),
         )
-
-    @property
-    def columns(self) -> list[Floats]:
-        """All but `row`, each [N]."""
-        own = [self.ratio, self.log_ratio, self.token_log_ratio, self.tokens]
-        return [*own, self.units, self.unit_ratio, self.unit_square, *self.sums.values()]
 
     @classmethod
     def join(cls, parts: Sequence[tuple[Tensor | None, StepStats]]) -> StepStats:
@@ -115,9 +100,13 @@ class StepStats:
             parts: The rows of the batch that a pass saw, None for all of them, and its steps.
         """
         rows = [stats.row if at is None else at.cpu().numpy()[stats.row] for at, stats in parts]
-        columns = zip(*(stats.columns for _, stats in parts), strict=True)
-        joined = [np.concatenate(column) for column in columns]
-        return cls._from(np.concatenate(rows), joined, list(parts[0][1].sums))
+        every = [stats for _, stats in parts]
+        names = [item.name for item in fields(cls) if item.name not in ("row", "sums")]
+        return cls(
+            row=np.concatenate(rows),
+            **{name: np.concatenate([getattr(stats, name) for stats in every]) for name in names},
+            sums={name: np.concatenate([stats.sums[name] for stats in every]) for name in every[0].sums},
+        )
 
     def __len__(self) -> int:
         return len(self.row)

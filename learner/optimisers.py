@@ -1,4 +1,4 @@
-"""What moves the weights of a network: gradients in parts, summed over ranks, clipped, one step of AdamW."""
+"""Optimisers: gradients in parts, summed over ranks, clipped, one step of AdamW."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Optimiser(Protocol):
     def norm(self) -> float | None:
         """Sums the gradients over the ranks and clips them; their norm before, the same on all ranks.
 
-        None where only `step` can tell it. Without a step afterwards nothing has changed.
+        None if it is only known after `step`. Without a step afterwards nothing has changed.
         """
         ...
 

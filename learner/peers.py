@@ -163,7 +163,7 @@ class Peers:
         return [peer for (its_role, _), peer in self._peers.items() if its_role == role]
 
     def _count(self, role: str, before: Mapping[str, float], stats: Mapping[str, float]) -> None:
-        """Adds what a peer has counted since its last heartbeat; the first one only says where it starts."""
+        """Adds what a peer has counted since its last heartbeat; the first one only sets where it starts."""
         for key in self._totals:
             if key[0] == role and key[1] in stats and key[1] in before:
                 start = before[key[1]] if stats[key[1]] >= before[key[1]] else 0.0

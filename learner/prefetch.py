@@ -21,7 +21,7 @@ Ready = TypeVar("Ready")
 
 
 class Prefetcher(Generic[Request, Ready]):
-    """Builds what is asked for, in order. Used by one thread.
+    """Builds requested batches in order. Used by one thread.
 
     Args:
         build: Makes a batch; runs in the prefetch thread. What it raises, `get` raises.
@@ -39,7 +39,7 @@ class Prefetcher(Generic[Request, Ready]):
         self._thread.start()
 
     def submit(self, request: Request) -> None:
-        """Asks for a batch."""
+        """Requests a batch."""
         assert self.num_pending < self._depth, "too many requests under way"
         self.num_pending += 1
         self._requests.put_nowait(request)
@@ -50,7 +50,7 @@ class Prefetcher(Generic[Request, Ready]):
         Raises:
             TimeoutError: It is not ready by then.
         """
-        assert self.num_pending > 0, "nothing was asked for"
+        assert self.num_pending > 0, "nothing was requested"
         start = time.monotonic()
         try:
             ready = self._ready.get(timeout=timeout_s)
@@ -63,7 +63,7 @@ class Prefetcher(Generic[Request, Ready]):
         return ready
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Ends the thread; batches that nobody fetched are dropped. One that takes longer is left."""
+        """Ends the thread; batches that were not fetched are dropped. One that takes longer is left."""
         self._requests.put_nowait(None)
         self._thread.join(timeout_s)
         self.num_pending = 0

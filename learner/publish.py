@@ -51,8 +51,8 @@ class Publisher:
     The newest version is noted in a file before it is announced, so that a learner restarted from an older
     checkpoint continues above it: two different weights never share a number.
 
-    With a `lag` of N, version v is announced when version v + N is made: everybody, evaluations included,
-    acts with weights N versions behind. As long as there are no N older ones, the oldest is announced. What
+    With a `lag` of N, version v is announced when version v + N is made: all servers act, in validation too,
+    with weights N versions behind. As long as there are no N older ones, the oldest is announced. What
     is held back is in files beside `version_file`, so that a restarted learner keeps its distance; after a
     crash these may be weights of updates that the checkpoint has not seen, which were due to act anyway.
     Without a lag such files are deleted.

@@ -13,7 +13,7 @@ so that what π has come to prefer is no more worth than what is on-policy. H_t 
 −log π(a_t|s_t) of one action; δ_t is that of the outcome, which alone the critic predicts.
 
 A trajectory in replay has an entry, a number that no later one gets; draws and updates are made of these, a
-batch at a time, and `names` tells the ids. Adding, drawing, updating and choosing what to refresh take
+batch at a time, and `names` returns the ids. Adding, drawing, updating and choosing what to refresh take
 O(k log N) for k trajectories of N; the rebuild takes O(N), the metrics one dot product of all masses.
 
 Owned by the training thread.
@@ -217,7 +217,7 @@ class Replay:
         if self.config.priority == "uniform":
             return np.ones(len(raw))
         p: NDArray[np.float64] = raw @ self._factors
-        # The small floor keeps a trajectory that has nothing to teach today from vanishing for ever.
+        # The small floor keeps a trajectory that has nothing to teach today from disappearing.
         np.maximum(p, _FLOOR, out=p)
         p **= self.config.alpha
         return p
@@ -272,7 +272,7 @@ class Replay:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores `state_dict`; under another capacity the newest stay, with their priorities.
 
-        Under another `priority`, `alpha` or `weights` these are made anew, by the present ones.
+        Under another `priority`, `alpha` or `weights` these are computed again, with the present ones.
         """
         ids, capacity = list(state["ids"]), self.config.capacity
         raw = _decoded(state["raw"]).reshape(len(ids), 3)

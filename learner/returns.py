@@ -192,18 +192,10 @@ def monte_carlo(rollout: Rollout, gamma: float) -> Returns:
     return gae(rollout, gamma, 1.0)
 
 
-def _gae(rollout: Rollout, ratios: Tensor, gamma: float, lam: float) -> Returns:
-    return gae(rollout, gamma, lam)
-
-
-def _monte_carlo(rollout: Rollout, ratios: Tensor, gamma: float, lam: float) -> Returns:
-    return monte_carlo(rollout, gamma)
-
-
 RETURNS: Mapping[str, Callable[[Rollout, Tensor, float, float], Returns]] = {
     "retrace": retrace,
     "vtrace": vtrace,
-    "gae": _gae,
-    "mc": _monte_carlo,
+    "gae": lambda rollout, ratios, gamma, lam: gae(rollout, gamma, lam),
+    "mc": lambda rollout, ratios, gamma, lam: monte_carlo(rollout, gamma),
 }
 """By name, as functions of (rollout, ratios, γ, λ); the last two take no account of ratios."""

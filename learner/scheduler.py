@@ -77,7 +77,7 @@ class TaskScheduler:
     def grant(
         self, worker: str, count: int, limit: int | None = None, client: Client | None = None
     ) -> list[Lease]:
-        """Up to `count` leases: evaluations first, then what the phase asks for.
+        """Up to `count` leases: validation first, then those of the phase.
 
         Args:
             worker: Its name.
@@ -392,7 +392,7 @@ class TaskScheduler:
         return self._lease(task, Purpose.TRAIN, worker, 1, group.id)
 
     def _is_wanted(self, purpose: Purpose, wanted: int) -> bool:
-        """Whether more than those that came in, are out or wait to be run again are wanted."""
+        """Whether more episodes are wanted than have arrived, are out or wait to be run again."""
         return self._finished[purpose] + self._table.count(purpose, self._groups.is_open) < wanted
 
     def _progress(self) -> float:
@@ -402,7 +402,7 @@ class TaskScheduler:
     def _stays_fresh(self) -> bool:
         """Whether an episode, or a whole group, leased now is trained on soon enough; see `admits`."""
         # Those that wait to be run again are not out: they would keep themselves from being leased. Members
-        # of a group are, as nothing keeps them. Open groups have no places left when this is asked.
+        # of a group are, as nothing keeps them. Open groups have no places left at this point.
         out = self._table.awaited(Purpose.TRAIN, self._groups.is_open)
         return admits(self.config, self._finished[Purpose.TRAIN], out, self._updates, self._forgiven)
 
@@ -430,7 +430,7 @@ class TaskScheduler:
 def admits(config: LearnerConfig, finished: int, out: int, updates: int, forgiven: float) -> bool:
     """Whether one more episode (a whole group of `group_size`) is trained on within `max_staleness` versions.
 
-    Ahead of it are the episodes that are out and those that came in but have not had their updates; each
+    Ahead of it are the episodes that are out and those that arrived but have not had their updates; each
     brings `updates_per_episode` updates, and every `publish_every` updates make a version. Until replay holds
     `min_replay` episodes no update is made and nothing goes stale. A group counts with all its places from
     its first lease on. When what lies ahead pays for less than one update the next is always admitted: that
@@ -438,7 +438,7 @@ def admits(config: LearnerConfig, finished: int, out: int, updates: int, forgive
     not divide by a group.)
 
     Args:
-        finished: Training episodes that came in, ever, but for those found to be of no use.
+        finished: Training episodes that ever arrived, but for unusable ones.
         out: Those that are leased, or whose lease is due to their group.
         updates: Those made so far.
         forgiven: Those that were paid for and never will be made.

@@ -27,7 +27,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from distrl.core.errors import NetworkError, ProtocolError, StoreError
 from distrl.core.messages import (
@@ -35,7 +35,6 @@ from distrl.core.messages import (
     Ack,
     Heartbeat,
     Hello,
-    Lease,
     LeaseGrant,
     LeaseRelease,
     LeaseRenew,
@@ -56,6 +55,9 @@ from distrl.core.store import TrajectoryStore
 from distrl.core.types import Record, Trajectory, image_digest
 from distrl.core.weights import Buffer, ChunkServer, WeightStore
 from distrl.learner.peers import MAX_CLIENTS, Peers, Suspensions
+
+if TYPE_CHECKING:
+    from distrl.learner.scheduler import TaskScheduler
 
 POLL_S = 0.2
 BROADCAST_S = 1.0
@@ -221,7 +223,7 @@ class ServerBase:
         """Answers a message; a subclass takes its own kinds first.
 
         Raises:
-            ProtocolError: The message is no request to this learner.
+            ProtocolError: The message is not a request to this learner.
         """
         message, peer = received.message, received.peer
         if isinstance(message, StatusRequest):
@@ -251,57 +253,17 @@ class ServerBase:
             self._broadcast.send_periodic(shutdown)
 
 
-class Scheduler(Protocol):
-    """Decides which episodes are run. Called by the network thread only; must not block."""
-
-    def grant(self, worker: str, count: int, limit: int, client: Client | None) -> Sequence[Lease]:
-        """Up to `count` leases for `worker`, which may hold `limit`; `client` is the one with its key."""
-        ...
-
-    def renew(self, worker: str, lease_ids: Sequence[str]) -> None:
-        """Prolongs leases; ids that are unknown (e.g. from before a restart) are ignored."""
-        ...
-
-    def release(self, worker: str, lease_ids: Sequence[str]) -> None:
-        """Takes leases back that `worker` will not finish; ids that are unknown are ignored."""
-        ...
-
-    def check(self, trajectory: Trajectory) -> str:
-        """Why a trajectory does not fit its lease, which may have expired; "" if it does."""
-        ...
-
-    def finish(self, lease_id: str, trajectory: Trajectory) -> None:
-        """A new trajectory is committed; its lease may be unknown or expired."""
-        ...
-
-    def lose(self, trajectory: Trajectory) -> None:
-        """A trajectory that was finished can never be taken; its steps are missing here."""
-        ...
-
-    def tick(self) -> None:
-        """Called several times a second: leases expire here."""
-        ...
-
-
 class LearnerServer(ServerBase):
     """Ingests what workers send, and hands out leases. See `ServerBase` for the rest.
 
     Args:
-        endpoints: Where to bind; ports 0 or * pick free ones, see the attribute `endpoints`.
-        security: Keys, None on loopback.
+        endpoints, security, run_id, heartbeat_s, keep_weights: See `ServerBase`.
         store: Where trajectories are committed.
-        scheduler: Grants leases.
+        scheduler: Grants leases. Called by the network thread only.
         ingested: Bounded queue; each new trajectory is put in once, after its commit.
-        run_id: Stable over restarts of the same run.
-        heartbeat_s: How often peers send heartbeats; a peer that misses three is gone.
-        keep_weights: How many published versions stay available.
 
     Attributes:
         limits: What a trajectory of this run may hold besides; to be set before `start`.
-
-    Raises:
-        NetworkError: An address is in use.
-        SecurityError: A public address without keys.
     """
 
     def __init__(
@@ -309,7 +271,7 @@ class LearnerServer(ServerBase):
         endpoints: Endpoints,
         security: Security | None,
         store: TrajectoryStore,
-        scheduler: Scheduler,
+        scheduler: TaskScheduler,
         ingested: queue.Queue[Trajectory],
         run_id: str,
         heartbeat_s: float = 2.0,

@@ -24,8 +24,8 @@ _TOP = 4096
 class SumTree:
     """Levels of sums, the masses first; node i of a level has children 16 i … 16 i + 15 in the level below.
 
-    `set` writes masses and notes which sums they change; these are summed anew, from their present children,
-    when somebody next asks for one. So equal masses give an equal tree, bit for bit, in whatever order they
+    `set` writes masses and marks the sums that they change; these are computed from their present children
+    when one is next needed. So equal masses give an equal tree, bit for bit, in whatever order they
     were set, and what is set several times between two draws is summed once.
 
     Args:
@@ -124,7 +124,7 @@ class SumTree:
         return result
 
     def _sum_stale(self) -> None:
-        """Sums anew what has changed since the last time: in each level at most one node per mass."""
+        """Computes the sums that have changed: in each level at most one node per mass."""
         if not self._stale:
             return
         nodes = self._stale[0] if len(self._stale) == 1 else np.concatenate(self._stale)

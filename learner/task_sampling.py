@@ -164,7 +164,7 @@ class TemplateSampler:
 def demonstration_sampler(
     config: LearnerConfig, tasks: Sequence[Task], seed: int
 ) -> TaskSampler | TemplateSampler:
-    """What draws tasks to demonstrate: spread over all, whatever `task_sampling` is; or by template."""
+    """The sampler of tasks to demonstrate: spread over all regardless of `task_sampling`, or by template."""
     weights = config.demonstrations.weights
     if weights:
         return TemplateSampler(tasks, weights, random.Random(seed))

@@ -51,7 +51,7 @@ class Forward:
 
     Attributes:
         parts: The steps of each part, [n] int64. After `num_real` of them come repetitions, see the module.
-        outputs: Of the whole batch. With several parts they are leaves, from which `backward` goes on.
+        outputs: Of the whole batch. With several parts they are leaves of the graph of the loss.
     """
 
     inputs: Inputs
@@ -218,7 +218,7 @@ class TrainStep:
         return whole
 
     def _parts(self, steps: StepBatch) -> tuple[list[Tensor], int]:
-        """The parts of `steps`, with repetitions if other ranks have more, and how many are no repetition."""
+        """The parts of `steps`, with repetitions if other ranks have more, and how many are real."""
         parts = pack(steps, self._config.micro_batch_tokens)
         most = most_over_ranks(len(parts)) if self._zero is not None else len(parts)
         return parts + parts[-1:] * (most - len(parts)), len(parts)
@@ -277,7 +277,7 @@ class TrainStep:
 
     @torch.no_grad()
     def values(self, batch: TrajectoryBatch) -> Values:
-        """What the critic says of the states of `batch` now."""
+        """The present critic's values of the states of `batch`."""
         to_device(batch, self.policy.device)
         assert isinstance(self.algorithm, ActorCritic)
         return self.algorithm.values(batch, self._forward(batch, with_logprobs=False).outputs, recompute=True)

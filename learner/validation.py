@@ -1,4 +1,4 @@
-"""Validation while training goes on, and what depends on it: checkpoints, the best one, trimming the store.
+"""Validation during training, and what depends on it: checkpoints, the best one, trimming the store.
 
 EvalRounds   which episodes a round consists of (the scheduler's, under its lock)
 Validation   when a round starts, and what its result leads to (the training thread's)
@@ -236,7 +236,7 @@ class Validation:
         return float(checkpoints.note_of(self._context.checkpointer.directory, "best") or -1.0)
 
     def last(self, stop: Event) -> None:
-        """Measures the final weights, whatever `policy_lag` is.
+        """Measures the final weights, regardless of `policy_lag`.
 
         The wait ends when no worker held a lease of the round for `lease_ttl_s`. A worker renews its lease,
         which `max_episode_minutes` bounds. If `stop` is set meanwhile, nothing is named "final":

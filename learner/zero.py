@@ -57,7 +57,7 @@ class ZeroPolicy:
 
     @property
     def engine(self) -> Any:
-        """DeepSpeed's engine; it begins when first asked for."""
+        """DeepSpeed's engine; it starts when first used."""
         if self._engine is None:
             self._engine = self._deepspeed.initialize(
                 model=self._module, optimizer=self._adam, config=self._ds_config()
@@ -136,7 +136,7 @@ class ZeroPolicy:
                     _set_moment(parameter, state["state"][index][name].float(), name, is_third)
 
     def _link_states(self) -> None:
-        """Lets DeepSpeed find the states of stages 1 and 2 anew, which it looks up once."""
+        """Lets DeepSpeed look up the states of stages 1 and 2 again, which it does only once."""
         zero = self.engine.optimizer
         if self._config.zero_stage < 3:
             zero._hp_optimizer_states_linked = False
@@ -151,7 +151,7 @@ class ZeroPolicy:
             "gradient_clipping": self._config.optim.grad_clip,
             "zero_allow_untested_optimizer": True,
             "zero_force_ds_cpu_optimizer": False,
-            # Of what is trained: told of bf16 DeepSpeed would round a frozen model's adapters in float32 too.
+            # Of what is trained: with bf16 on, a frozen model's float32 adapters would be rounded too.
             "bf16": {"enabled": self._is_half},
             "steps_per_print": 10**9,
             **given,
@@ -163,7 +163,7 @@ class ZeroOptimiser:
     """An `Optimiser` of a policy under DeepSpeed.
 
     Attributes:
-        pending: States that its first step goes on from.
+        pending: States that its first step starts from.
     """
 
     def __init__(self, zero: ZeroPolicy, lr: float) -> None:
@@ -221,7 +221,7 @@ def _flat(states: States) -> tuple[Tensor | None, ...]:
 
 
 class _View:
-    """What objectives ask of a policy, by way of DeepSpeed's engine."""
+    """The methods of a policy that objectives call, through DeepSpeed's engine."""
 
     def __init__(self, zero: ZeroPolicy, policy: Policy) -> None:
         self._zero, self._policy = zero, policy

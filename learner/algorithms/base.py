@@ -225,7 +225,7 @@ class Algorithm(ABC, Generic[C]):
 
 @dataclass(frozen=True)
 class Scored:
-    """What the policy says of the N steps of a batch.
+    """The policy's outputs for the N steps of a batch.
 
     Attributes:
         logprobs: [N, L] of tokens, with gradients.

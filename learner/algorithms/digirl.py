@@ -15,7 +15,7 @@ filtered, by trajectories' ranks with ties kept in order, so that the share is e
 paper is the outcome. Penalties count in R and G_t. An episode that the step limit cut off has failed, as for
 R, and nothing is bootstrapped: with γ = 1 V of the state after a cut would be its own target and never fall,
 and without a baseline the steps of failures would be imitated. There is no importance ratio: what is
-imitated was done, whoever did it.
+imitated was done, by any policy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A model that is only prompted, behind an OpenAI-compatible endpoint: the baseline `--agent prompted`.
+"""A prompted model behind an OpenAI-compatible endpoint: the baseline `--agent prompted`.
 
-In the manner of AppAgent and M3A: the model sees the instructions, the goal, what it has done so far and the
-screenshot, and answers in words with one action. It is not trained, and no tokens come back.
+As in AppAgent and M3A, the model sees the instructions, the goal, its earlier actions and the screenshot, and
+answers in words with one action. It is not trained, and returns no tokens.
 """
 
 from __future__ import annotations
@@ -27,19 +27,21 @@ MAX_DOUBLINGS = 30  # of a pause
 
 
 def as_prompted(config: Config) -> Config:
-    """`config` with the agent that words the prompts, and as many tokens as its answers may have.
+    """`config` with the prompted model's agent and token limit.
 
     Raises:
-        ConfigError: No model is named, its address is none, or the agent's prompts go on from tokens.
+        ConfigError: No model is named, its URL is not valid, or the agent's prompts continue token sequences.
     """
     prompted = config.evaluate.prompted
     if not prompted.model:
-        raise ConfigError("evaluate.prompted.model is empty.", "Name the model that is prompted.")
+        raise ConfigError("evaluate.prompted.model is empty.", "Set it to the model to prompt.")
     if not prompted.url.startswith(("http://", "https://")):
-        raise ConfigError(f"evaluate.prompted.url {prompted.url!r} is no address.", "Begin it with https://.")
+        raise ConfigError(
+            f"evaluate.prompted.url {prompted.url!r} is not a valid URL.", "Start it with https://."
+        )
     if prompted.agent.options.get("mode") == "incremental":
         raise ConfigError(
-            "A prompted model is sent each prompt whole; mode incremental goes on from its tokens.",
+            "A prompted model needs whole prompts; mode incremental continues its token sequence.",
             "Set evaluate.prompted.agent.options={mode: history}.",
         )
     learner = config.learner.model_copy(update={"max_new_tokens": prompted.max_new_tokens})
@@ -47,13 +49,13 @@ def as_prompted(config: Config) -> Config:
 
 
 class PromptedPolicy:
-    """Completes chats by asking the endpoint. Used by one slot.
+    """Completes chats by calling the endpoint. Used by one slot.
 
     Args:
-        config: Where it is, and how often it is tried.
-        wait: Waits for so many seconds; True if the evaluation is over.
-        environ: Where the key is; it is written nowhere.
-        endpoint: How it is asked, which all slots learn together; by default one of its own.
+        config: The model, its endpoint and the number of tries.
+        wait: Waits for a number of seconds; True if the evaluation is over.
+        environ: The environment with the key, which is never logged or stored.
+        endpoint: The request format, shared by all slots because it adapts; by default a new one.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class PromptedPolicy:
         self._spent: list[Spent] = []
 
     def take_spent(self) -> Spent:
-        """What was spent since this was last asked, on failed tries too."""
+        """The spending since the last call of this method, failed tries included."""
         spent, self._spent = Spent.total(self._spent), []
         return spent
 
@@ -81,13 +83,13 @@ class PromptedPolicy:
         sampling: Sampling,
         prefix: Prefix = NO_PREFIX,
     ) -> Completion:
-        """What the model answers; nothing, if it answers nothing: that is its own doing, and no fault.
+        """The model's answer. An empty answer is not a fault.
 
         Raises:
-            InferenceUnavailable: It could not be had in `attempts` tries.
-            ConfigError: The endpoint refuses the key, the model or the request.
+            InferenceUnavailable: There was no answer in `attempts` tries.
+            ConfigError: The endpoint rejects the key, the model or the request.
         """
-        failure = PostFailed(0, "it was not asked.")
+        failure = PostFailed(0, "it was not called.")
         for attempt in range(self._config.attempts):
             if attempt and self._wait(self._pause_s(attempt, failure)):
                 break
@@ -97,7 +99,7 @@ class PromptedPolicy:
             except PostFailed as error:
                 if not error.may_pass:
                     raise ConfigError(
-                        f"The prompted model refuses: {error.detail}",
+                        f"The prompted model's endpoint rejects the request: {error.detail}",
                         f"Check evaluate.prompted and the key in {self._config.key_env}.",
                     ) from error
                 failure = error
@@ -106,7 +108,7 @@ class PromptedPolicy:
         )
 
     def close(self) -> None:
-        """Nothing is open between two requests."""
+        """Nothing to close."""
 
     def _ask(self, make_body: Callable[[], dict[str, Any]]) -> str:
         while True:
@@ -118,7 +120,7 @@ class PromptedPolicy:
         self._spent[-1] = priced(*self._format.tokens(reply), *prices)
         answer = self._format.answer(reply)
         if answer is None:
-            raise PostFailed(GARBLED, "the reply holds no answer.")
+            raise PostFailed(GARBLED, "the reply contains no answer.")
         return answer.text
 
     def _body(
@@ -138,7 +140,7 @@ class PromptedPolicy:
 
 
 def prompted_policies(config: Config, stop: threading.Event) -> Callable[[int], PromptedPolicy]:
-    """What makes the policy of a slot. What the endpoint refuses is found out, and told, once for all."""
+    """A factory of the slots' policies, which share the endpoint and what it accepts."""
     prompted, endpoint = config.evaluate.prompted, _endpoint(config.evaluate.prompted)
     return lambda slot: PromptedPolicy(prompted, stop.wait, endpoint=endpoint)
 
@@ -149,7 +151,7 @@ def _endpoint(config: PromptedConfig) -> OpenAI:
 
 def _message(message: ChatMessage, images: Mapping[str, bytes]) -> dict[str, Any]:
     content = [_part(part, images) for part in message.parts]
-    if all(part["type"] == "text" for part in content):  # not every endpoint takes a list from the system
+    if all(part["type"] == "text" for part in content):  # some endpoints accept no list in the system message
         return {"role": message.role, "content": "".join(part["text"] for part in content)}
     return {"role": message.role, "content": content}
 

@@ -1,4 +1,4 @@
-"""Episodes as a page shows them: steps with screenshot, mark, action, log-probabilities, reward parts."""
+"""Episodes on a page: steps with screenshot, touch mark, action, log-probabilities and reward parts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OUTCOME_WORDS = {
 
 @dataclass(frozen=True)
 class Token:
-    """A sampled token: its name or number, log μ, the weights that sampled it, and a shade from 0 to 10."""
+    """A sampled token: its text or number, log μ, the weight version, and a shade from 0 to 10."""
 
     text: str
     logprob: float | None
@@ -39,7 +39,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Call:
-    """One language-model call: the prompt's text, what came back, and the tokens."""
+    """One call of the policy: the prompt's text, the answer, and the tokens."""
 
     prompt: str
     text: str
@@ -75,8 +75,8 @@ class StepView:
 class EpisodeView:
     """One episode.
 
-    `verdict` is a word such as "solved"; `tone` is "good", "bad" or "fault"; `judged` is what else the judge
-    left: its model, its answers, what it cost; `mode` says why the episode failed, if it did.
+    `verdict` is a word such as "solved"; `tone` is "good", "bad" or "fault"; `judged` has the judge's model,
+    answers and cost; `mode` is the failure mode, if it failed.
     """
 
     trajectory_id: str
@@ -100,12 +100,12 @@ class EpisodeView:
 
     @property
     def anchor(self) -> str:
-        """Its id on a page."""
+        """The episode's anchor on a page."""
         return f"e-{self.trajectory_id[:16]}"
 
     @property
     def size_bytes(self) -> int:
-        """Of its embedded screenshots."""
+        """The size of the embedded screenshots."""
         shots = [step.shot for step in self.steps] + ([self.final] if self.final is not None else [])
         return sum(len(shot.uri) for shot in shots)
 
@@ -125,11 +125,11 @@ def episode_view(
     Args:
         trajectory: The episode.
         images: Its encoded screenshots by digest; missing ones show as empty frames.
-        verdict: What the judge says.
+        verdict: The judge's.
         max_width: Pixels of the embedded screenshots.
         fold: Whether equal steps on an unchanged screen become one card.
         token_names: From token id to text; ids are shown without it.
-        weights: What to call the weights that acted, e.g. a checkpoint's name; None: their versions.
+        weights: The name of the weights that acted, e.g. a checkpoint's; None: their versions.
         mode: Why it failed, if it did.
     """
     groups = _fold(trajectory.steps) if fold else [[step] for step in trajectory.steps]
@@ -211,7 +211,7 @@ def _step_view(
 
 
 def _detail(group: Sequence[TimeStep]) -> str:
-    """Why the action is none, or what the device's guard left after it."""
+    """Why the action is invalid, or what the device's guard closed after it."""
     guarded = dict.fromkeys(step.guard for step in group if step.guard)
     return group[0].action.reason or (f"the guard left {', '.join(guarded)}" if guarded else "")
 
@@ -268,19 +268,19 @@ def _verdict_word(trajectory: Trajectory, verdict: Verdict) -> str:
         return f"{trajectory.fault.value} fault"
     if verdict.success:
         return OUTCOME_WORDS[Outcome.SUCCESS]
-    # A judge may contradict the outcome that the worker recorded.
+    # A judge may contradict the worker's outcome.
     outcome = Outcome.FAILURE if trajectory.outcome is Outcome.SUCCESS else trajectory.outcome
     return OUTCOME_WORDS[outcome]
 
 
 def _reason(trajectory: Trajectory, verdict: Verdict) -> str:
     if trajectory.fault is not Fault.NONE:
-        return trajectory.fault_detail or "The episode counts for nothing."
+        return trajectory.fault_detail or "The episode is not counted."
     return verdict.reason
 
 
 def _judged(verdict: Verdict) -> tuple[tuple[str, str], ...]:
-    """All that a verdict holds besides its word, its score and its reason, as far as it is there."""
+    """The verdict's fields other than success and reason, if they are set."""
     shown = {"success", "score", "reason"}
     found = {name: value for name, value in verdict if name not in shown and value}
     if not found:
@@ -313,7 +313,7 @@ _QUALITY = 72
 
 @dataclass(frozen=True)
 class Mark:
-    """What to draw over a screenshot, in the coordinates of a box `width` × `height` units.
+    """A mark over a screenshot, in the coordinates of a box of `width` × `height` units.
 
     Attributes:
         kind: "tap", "long_press", "swipe" or "" (nothing).
@@ -345,8 +345,8 @@ def picture(data: bytes | None, width: int, height: int, max_width: int) -> Pict
     """Embeds an encoded image, never wider than `max_width` pixels.
 
     Args:
-        data: The encoded bytes, None if they are not at hand.
-        width, height: The size that the observation recorded; it shapes the box when there are no bytes.
+        data: The encoded bytes; None if they are missing.
+        width, height: The recorded size; it shapes the box if the bytes are missing.
         max_width: Pixels.
     """
     units = 100.0 * height / max(1, width)
@@ -388,7 +388,7 @@ def _arrow(x0: float, y0: float, x1: float, y1: float, head: float = 7.0) -> str
 
 
 def describe(action: ActionRecord) -> str:
-    """What an action does, in a few words for people."""
+    """An action in a few words."""
     if action.kind == "tap":
         return f"Tap {_at(action.point)}"
     if action.kind == "double_tap":

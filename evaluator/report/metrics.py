@@ -11,20 +11,19 @@ from distrl.core.metrics import RESUMED, read_metrics
 from distrl.evaluator.report.chart import Point
 
 UPDATES, EPISODES, ELAPSED = "step", "episodes", "elapsed_s"
-"""Columns that serve as x: policy updates, training episodes, seconds at work."""
+"""Columns for the x axis: policy updates, training episodes, seconds of training."""
 
 LEARNER_CLOCK = "time/elapsed_s"
 EVALUATIONS = "eval/"
 BREAK_S = 300.0
-"""A longer silence is not training time: the run was stopped, and resumed later."""
+"""A longer gap is not training time: the run was stopped and resumed later."""
 
 
 class RunMetrics:
-    """The rows of a metrics file, each with the seconds of training so far: the learner's own clock, which
-    rows without it continue.
+    """The rows of a metrics file, each with the seconds of training so far, by the learner's clock.
 
-    Of updates that were rolled back, because the run went on from an older checkpoint, only evaluations are
-    left: they measured weights that were saved before, and are not made again.
+    Of updates that were rolled back, because the run continued from an older checkpoint, only evaluations
+    remain: they measured weights that were saved before, and are not repeated.
 
     Args:
         rows: Maps from metric name to number, oldest first; "time" is Unix time.
@@ -34,7 +33,7 @@ class RunMetrics:
         self.rows: list[dict[str, float]] = []
         elapsed = 0.0
         before: float | None = None
-        for row, is_lost in _with_what_was_lost(rows):
+        for row, is_lost in _with_rolled_back(rows):
             if is_lost:
                 kept = {name: value for name, value in row.items() if name.startswith(EVALUATIONS)}
                 self.rows += [{**kept, ELAPSED: elapsed}] if kept else []
@@ -61,7 +60,7 @@ class RunMetrics:
         return points
 
     def tables(self, prefix: str, needed: str) -> list[dict[str, float]]:
-        """What each row holds under names that begin with `prefix`, by the rest of the name.
+        """Each row's values whose names begin with `prefix`, by the rest of the name.
 
         Args:
             needed: A rest; rows without it are left out.
@@ -73,7 +72,7 @@ class RunMetrics:
         ]
 
     def at_update(self, update: float, x: str) -> float:
-        """The value of the column `x` when this many updates had been made; 0 if nothing is older."""
+        """The value of the column `x` after this many updates; 0 if no row is older."""
         position = 0.0
         for row in self.rows:
             if row.get(UPDATES, update) > update:
@@ -82,7 +81,7 @@ class RunMetrics:
         return position
 
     def last(self, name: str) -> float | None:
-        """The newest value of a metric, None if it never was measured."""
+        """The newest value of a metric; None if it was never measured."""
         return next((row[name] for row in reversed(self.rows) if name in row), None)
 
     def find(self, pattern: str) -> str | None:
@@ -91,8 +90,8 @@ class RunMetrics:
         return next((name for name in names if re.fullmatch(pattern, name)), None)
 
 
-def _with_what_was_lost(rows: Sequence[Mapping[str, float]]) -> list[tuple[Mapping[str, float], bool]]:
-    """Each row, and whether it is of updates that no later checkpoint knows of."""
+def _with_rolled_back(rows: Sequence[Mapping[str, float]]) -> list[tuple[Mapping[str, float], bool]]:
+    """Each row, and whether its updates were rolled back."""
     found: list[tuple[Mapping[str, float], bool]] = []
     newest = math.inf
     for row in reversed(rows):

@@ -1,6 +1,6 @@
-"""HTML pages from templates. Everything that enters a template is escaped.
+"""HTML pages from templates. All values are escaped.
 
-A page loads nothing. It runs no script but templates/explorer.js, whose hash its policy (CSP) names.
+A page loads nothing. Its only script is templates/explorer.js, whose hash is in its content security policy.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def render(template: str, title: str, kind: str, **values: object) -> str:
         template: A file of the templates folder.
         title: The document's title.
         kind: What kind of page it is, e.g. "run report".
-        values: What the template shows. Text is escaped, whoever wrote it.
+        values: The template's values. Text is escaped.
 
     Raises:
-        MissingDependency: If jinja2 is not installed.
+        MissingDependency: jinja2 is not installed.
     """
     environment = _environment()
     created = time.strftime("%Y-%m-%d %H:%M")
@@ -66,10 +66,10 @@ def write_files(
     data: Mapping[str, object],
     draw: Callable[[Path], None],
 ) -> Path:
-    """Writes a report's report.json, report.html and, when matplotlib is there, report.png into `directory`.
+    """Writes report.json, report.html and, if matplotlib is installed, report.png into `directory`.
 
     Args:
-        template: A file of the templates folder, which shows `report` as `r`.
+        template: A file of the templates folder, in which `r` is the report.
         name: The heading.
         data: For report.json.
         draw: Draws the picture into a file.
@@ -78,7 +78,7 @@ def write_files(
         The path of report.html.
 
     Raises:
-        MissingDependency: If jinja2 is not installed.
+        MissingDependency: jinja2 is not installed.
     """
     write_atomically(directory / "report.json", json.dumps(data, indent=2))
     page = directory / "report.html"
@@ -130,7 +130,7 @@ def rate(summary: Summary, sign: bool = True) -> str:
 
 
 def signed(value: float) -> str:
-    """A number with its sign, by a real minus sign."""
+    """A number with its sign, with a real minus sign."""
     return f"{value:+.3g}".replace("-", "−")
 
 

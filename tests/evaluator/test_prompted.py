@@ -149,7 +149,7 @@ def test_a_model_that_answers_nothing_has_answered(endpoint: Endpoint, choice: d
 @pytest.mark.parametrize("choice", [{}, {"message": None}, {"message": "tap"}, {"message": {"content": 7}}])
 def test_a_reply_without_a_message_is_no_answer(endpoint: Endpoint, choice: dict[str, Any]) -> None:
     endpoint.answers = [replied(choice)]
-    with pytest.raises(InferenceUnavailable, match="the reply holds no answer"):
+    with pytest.raises(InferenceUnavailable, match="the reply contains no answer"):
         policy(endpoint, attempts=2).act(ASKED, {"d": PICTURE}, Sampling())
     assert len(endpoint.requests) == 2
 
@@ -247,8 +247,8 @@ def test_a_refused_key_ends_the_evaluation(endpoint: Endpoint, tmp_path: Path) -
     ("change", "told"),
     [
         ({"model": ""}, "evaluate.prompted.model is empty"),
-        ({"url": "api.example"}, "is no address"),
-        ({"agent": {"kind": "androidworld", "options": {"mode": "incremental"}}}, "sent each prompt whole"),
+        ({"url": "api.example"}, "is not a valid URL"),
+        ({"agent": {"kind": "androidworld", "options": {"mode": "incremental"}}}, "needs whole prompts"),
     ],
 )
 def test_what_cannot_be_prompted_is_told(change: dict[str, Any], told: str) -> None:

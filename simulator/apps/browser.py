@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from distrl.core.actions import Action
 from distrl.simulator.apps import market
@@ -119,20 +120,8 @@ def _story(ui: Ui, y: float, article: market.Article, index: int) -> Node:
     picture = image(widgets.MARGIN + 10, y + 10, 64, 64, article.icon, 36, "#ffffff", article.color, 14)
     title = ui.text(106, y + 8, 220, 44, article.title, 16, lines=2)
     site = ui.text(106, y + 54, 220, 22, article.site, 13, ui.theme.muted)
-    node = widgets.card(ui, y, 84, [picture, title, site], rid=f"article_{index}")
-    return Node(
-        node.x,
-        node.y,
-        node.w,
-        node.h,
-        node.cls,
-        node.rid,
-        desc=article.title,
-        tap=("browser", "article", index),
-        fill=node.fill,
-        radius=20,
-        children=node.children,
-    )
+    card = widgets.card(ui, y, 84, [picture, title, site], rid=f"article_{index}")
+    return replace(card, desc=article.title, tap=("browser", "article", index), radius=20)
 
 
 def _results(ui: Ui, query: str, area: tuple[float, float]) -> list[Node]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 
 @dataclass(frozen=True)
@@ -255,31 +256,20 @@ SECTIONS: dict[str, Section] = {
     ),
 }
 """Every page: those of the root list in a layout's order, and those that a `Link` opens."""
-PARENTS: dict[str, str] = {
-    entry.section: name
-    for name, section in SECTIONS.items()
-    for entry in section.entries
-    if isinstance(entry, Link)
-}
+_Kind = TypeVar("_Kind", Toggle, Slider, Choice, Link)
+
+
+def _entries(kind: type[_Kind]) -> list[tuple[str, _Kind]]:
+    """The section's name and the entry, for every entry of a kind."""
+    found = [(name, entry) for name, section in SECTIONS.items() for entry in section.entries]
+    return [(name, entry) for name, entry in found if isinstance(entry, kind)]
+
+
+PARENTS: dict[str, str] = {link.section: name for name, link in _entries(Link)}
 """The section that has the link to a section which is not on the root list."""
-TOGGLES: dict[str, tuple[str, Toggle]] = {
-    entry.key: (name, entry)
-    for name, section in SECTIONS.items()
-    for entry in section.entries
-    if isinstance(entry, Toggle)
-}
+TOGGLES: dict[str, tuple[str, Toggle]] = {toggle.key: (name, toggle) for name, toggle in _entries(Toggle)}
 """Every switch by key: the section it is on, and itself."""
-SLIDERS: dict[str, str] = {
-    entry.key: name
-    for name, section in SECTIONS.items()
-    for entry in section.entries
-    if isinstance(entry, Slider)
-}
+SLIDERS: dict[str, str] = {slider.key: name for name, slider in _entries(Slider)}
 """The section that each slider is on."""
-CHOICES: dict[str, tuple[str, Choice]] = {
-    entry.key: (name, entry)
-    for name, section in SECTIONS.items()
-    for entry in section.entries
-    if isinstance(entry, Choice)
-}
+CHOICES: dict[str, tuple[str, Choice]] = {choice.key: (name, choice) for name, choice in _entries(Choice)}
 """Every choice by key: the section it is on, and itself."""

@@ -214,23 +214,7 @@ def _advert(site: Site, y: float, product: Product) -> Node:
     )
     tap = site.event("open", "product", product.id)
     card = site.panel(12, y, WIDTH - 24, 96, parts)
-    return _touchable(card, f"ad_{product.id}", product.title, tap)
-
-
-def _touchable(card: Node, rid: str, desc: str, tap: tuple[str | int, ...]) -> Node:
-    return Node(
-        card.x,
-        card.y,
-        card.w,
-        card.h,
-        card.cls,
-        rid,
-        desc=desc,
-        tap=tap,
-        fill=card.fill,
-        radius=card.radius,
-        children=card.children,
-    )
+    return replace(card, rid=f"ad_{product.id}", desc=product.title, tap=tap)
 
 
 def products(site: Site, shown: Sequence[Product], y: float) -> tuple[list[Node], float]:
@@ -245,7 +229,7 @@ def products(site: Site, shown: Sequence[Product], y: float) -> tuple[list[Node]
 
 def _card(site: Site, card: Node, product: Product) -> Node:
     tap = site.event("open", "product", product.id)
-    return _touchable(card, f"product_{product.id}", product.title, tap)
+    return replace(card, rid=f"product_{product.id}", desc=product.title, tap=tap)
 
 
 def _price(site: Site, x: float, y: float, product: Product, size: float) -> list[Node]:

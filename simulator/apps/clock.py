@@ -298,16 +298,11 @@ def alarm(ui: Ui, index: int) -> list[Node]:
     chips = []
     for place, day in enumerate(DAYS):
         line, column = divmod(place, 4)
+        touch = ("clock", "day", index, place)
+        rid = "day_" + day.lower()
         chips.append(
             widgets.chip(
-                ui,
-                widgets.MARGIN + 83 * column,
-                top + 168 + 56 * line,
-                78,
-                day,
-                ("clock", "day", index, place),
-                "day_" + day.lower(),
-                place in days,
+                ui, widgets.MARGIN + 83 * column, top + 168 + 56 * line, 78, day, touch, rid, place in days
             )
         )
     lead = ui.disc(widgets.MARGIN + 14, top + 302, 44, "label", theme.tint, theme.on_tint)
@@ -383,11 +378,8 @@ def _picker(ui: Ui) -> list[Node]:
         else:
             nodes.append(ui.text(24, top + 116, 200, 32, phase.capitalize(), 18, ui.theme.muted))
             nodes += _grid(ui, top + 156, 96, phase, numbers, chosen)
-    save = widgets.bar_save(ui, ("clock", "save"))
     title = "New alarm" if len(st.page(ui.state, "clock")) == 1 else "Edit alarm"
-    if ui.layout.save == "top":
-        return [*nodes, widgets.app_bar(ui, title, [save])]
-    return [*nodes, widgets.app_bar(ui, title), widgets.form_cancel(ui), save]
+    return widgets.form(ui, title, nodes, ("clock", "save"))
 
 
 def _header(ui: Ui, y: float, draft: int, phase: str) -> list[Node]:

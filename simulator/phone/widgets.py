@@ -29,20 +29,6 @@ def app_bar(ui: Ui, title: str, actions: Sequence[Node] = (), back: bool = True,
     return group(0, 0, WIDTH, top + BAR_H, "app_bar", children, fill=fill or ui.theme.bg)
 
 
-def bar_save(ui: Ui, tap: Event, label: str = "Save") -> Node:
-    """The form's save button where this layout has it: in the app bar or at the bottom."""
-    if ui.layout.save == "top":
-        return ui.button(WIDTH - 124, STATUS_H + 8, 112, label, tap, "save", h=48)
-    return ui.button(WIDTH / 2, ui.bottom - 64, WIDTH / 2 - MARGIN, label, tap, "save")
-
-
-def form_cancel(ui: Ui) -> Node:
-    """The form's cancel button: at the bottom left."""
-    return ui.button(
-        MARGIN, ui.bottom - 64, WIDTH / 2 - 2 * MARGIN, "Cancel", ("system", "back"), "cancel", "tonal"
-    )
-
-
 def card(ui: Ui, y: float, h: float, children: Sequence[Node], rid: str = "", x: float = MARGIN) -> Node:
     """A rounded surface as wide as the screen less margins."""
     return group(x, y, WIDTH - 2 * x, h, rid, children, fill=ui.theme.card, radius=24)
@@ -207,11 +193,13 @@ def toast(ui: Ui, message: str) -> Node:
 
 
 def form(ui: Ui, title: str, nodes: Sequence[Node], save: Event, label: str = "Save") -> list[Node]:
-    """A form's page: its fields, and the save button where this layout has it."""
-    button = bar_save(ui, save, label)
+    """A form's page: its fields, and where this layout has them, the buttons to save and to cancel."""
     if ui.layout.save == "top":
+        button = ui.button(WIDTH - 124, STATUS_H + 8, 112, label, save, "save", h=48)
         return [*nodes, app_bar(ui, title, [button])]
-    return [*nodes, app_bar(ui, title), form_cancel(ui), button]
+    y, half, back = ui.bottom - 64, WIDTH / 2, ("system", "back")
+    cancel = ui.button(MARGIN, y, half - 2 * MARGIN, "Cancel", back, "cancel", "tonal")
+    return [*nodes, app_bar(ui, title), cancel, ui.button(half, y, half - MARGIN, label, save, "save")]
 
 
 def clearable(ui: Ui, y: float, app: str, key: str, hint: str, icon: str = "") -> list[Node]:
@@ -299,24 +287,22 @@ def stepper(ui: Ui, y: float, label: str, value: str, less: Event, more: Event, 
     return card(ui, y, 74, parts)
 
 
-def radio_row(ui: Ui, y: float, label: str, tap: Event, rid: str, on: bool, note: str = "") -> Node:
+def radio_row(ui: Ui, y: float, label: str, tap: Event, rid: str, on: bool) -> Node:
     """One of several options, of which one is chosen."""
-    theme = ui.theme
     icon = "radio_button_checked" if on else "radio_button_unchecked"
-    dot = Node(
-        MARGIN + 16, y, 28, 64, "widget.RadioButton", icon=icon, color=theme.primary if on else theme.muted
-    )
-    return row(ui, y, label, note, lead=dot, tap=tap, rid=rid, checked=on, h=64, fill=theme.card)
+    return _choice_row(ui, y, label, tap, rid, on, "widget.RadioButton", icon)
 
 
-def tick_row(ui: Ui, y: float, label: str, tap: Event, rid: str, on: bool, note: str = "") -> Node:
+def tick_row(ui: Ui, y: float, label: str, tap: Event, rid: str, on: bool) -> Node:
     """A line of a checklist."""
-    theme = ui.theme
     icon = "check_box" if on else "check_box_outline_blank"
-    box = Node(
-        MARGIN + 16, y, 28, 64, "widget.CheckBox", icon=icon, color=theme.primary if on else theme.muted
-    )
-    return row(ui, y, label, note, lead=box, tap=tap, rid=rid, checked=on, h=64, fill=theme.card)
+    return _choice_row(ui, y, label, tap, rid, on, "widget.CheckBox", icon)
+
+
+def _choice_row(ui: Ui, y: float, label: str, tap: Event, rid: str, on: bool, cls: str, icon: str) -> Node:
+    theme = ui.theme
+    sign = Node(MARGIN + 16, y, 28, 64, cls, icon=icon, color=theme.primary if on else theme.muted)
+    return row(ui, y, label, lead=sign, tap=tap, rid=rid, checked=on, h=64, fill=theme.card)
 
 
 _MENU_W, _ITEM_H = 216.0, 56.0

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from distrl.simulator.apps.webshop import goods, shop_state
+from distrl.simulator.apps.webshop import goods
 from distrl.simulator.apps.webshop.goods import PRODUCTS
+from distrl.simulator.apps.webshop.product import offered
 from distrl.simulator.apps.webshop.site import Area, Choice, Site, chips
 from distrl.simulator.phone.nodes import WIDTH, Node, group, icon_button, image
 from distrl.simulator.phone.state import page
@@ -285,29 +286,9 @@ def _choice(
 
 def _options(site: Site, name: str) -> list[Node]:
     """Colours, sizes or pieces of the product on the page."""
-    shown = page(site.ui.state, "browser")
-    product = PRODUCTS[int(shown[3])]
-    item = shop_state.choice(site.data, site.shop.key, product)
-    offered: dict[str, Sequence[str | int]] = {
-        "color": product.colors,
-        "size": product.kind.sizes,
-        "count": range(1, shop_state.MAX_COUNT + 1),
-    }
-    title = {"color": "Colour", "size": product.kind.ask, "count": "Quantity"}[name]
-    choices: list[Choice] = [
-        (
-            _token(value),
-            str(value).capitalize() if name == "color" else str(value),
-            site.event(name, product.id, value),
-            item[name] == value,
-        )
-        for value in offered[name]
-    ]
-    return _sheet(site, title, name, choices)
-
-
-def _token(value: str | int) -> str:
-    return str(value).replace(" ", "_")
+    item = PRODUCTS[int(page(site.ui.state, "browser")[3])]
+    title = {"color": "Colour", "size": item.kind.ask, "count": "Quantity"}[name]
+    return _sheet(site, title, name, offered(site, item, name))
 
 
 def _filter(site: Site) -> list[Node]:

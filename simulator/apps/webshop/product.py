@@ -90,10 +90,10 @@ def _price(site: Site, item: Product, y: float) -> Placed:
     return [price, stock], y + 46
 
 
-def _values(site: Site, item: Product, name: str) -> list[Choice]:
+def offered(site: Site, item: Product, name: str) -> list[Choice]:
     """Colours, sizes or numbers of pieces to choose from."""
     chosen = _chosen(site, item)[name]
-    offered: dict[str, Sequence[Arg]] = {
+    found: dict[str, Sequence[Arg]] = {
         "color": item.colors,
         "size": item.kind.sizes,
         "count": range(1, shop_state.MAX_COUNT + 1),
@@ -105,13 +105,13 @@ def _values(site: Site, item: Product, name: str) -> list[Choice]:
             site.event(name, item.id, value),
             chosen == value,
         )
-        for value in offered[name]
+        for value in found[name]
     ]
 
 
 def _options(site: Site, item: Product, y: float, name: str, title: str) -> Placed:
     """A choice: chips or discs under its title, or a row that opens a sheet."""
-    values = _values(site, item, name)
+    values = offered(site, item, name)
     if not values:
         return [], y
     chosen = _chosen(site, item)[name]

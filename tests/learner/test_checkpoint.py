@@ -57,15 +57,6 @@ def test_training_goes_on_exactly_as_it_would_have(toy, make, load_images) -> No
         assert all(torch.equal(one[name], two[name]) for name in one)
 
 
-def test_torch_random_state_comes_back(make) -> None:
-    _, checkpointer = make()
-    checkpointer.save(0, {})
-    expected = torch.rand(3)
-    _, reader = make()
-    reader.load()
-    assert torch.equal(torch.rand(3), expected)
-
-
 @pytest.mark.parametrize("name", ["critic.safetensors", "training.pt", "state.json", "policy/policy.pt"])
 def test_a_truncated_file_is_named(make, name) -> None:
     _, checkpointer = make()
@@ -125,28 +116,6 @@ def test_a_checkpoint_of_another_critic_is_refused(toy, make) -> None:
     engine.critic.value = torch.nn.Linear(4, 1)
     with pytest.raises(CheckpointError, match=r"value\.weight"):
         checkpointer.load()
-
-
-def test_nothing_to_resume_from(make) -> None:
-    _, checkpointer = make()
-    assert checkpointer.load() is None
-
-
-def test_a_lost_pointer_does_not_begin_the_run_anew(make) -> None:
-    _, checkpointer = make()
-    checkpointer.save(0, {})
-    checkpointer.save(4, {})
-    (checkpointer.directory / "latest").unlink()
-    with pytest.raises(CheckpointError, match="step_0, step_4"):
-        checkpointer.load()
-    assert checkpoints.checkpoints(checkpointer.directory) == ["step_0", "step_4"]
-
-
-def test_saving_the_same_update_again_keeps_what_is_there(make) -> None:
-    _, checkpointer = make()
-    checkpointer.save(1, {"first": True})
-    checkpointer.save(1, {"first": False})
-    assert checkpointer.load() == {"first": True}
 
 
 def test_the_warm_start_and_the_protected_stay(make) -> None:

@@ -12,13 +12,12 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
 from learning_world import OPTIONS, build
-from linear_policy import VOCABULARY
 
 from distrl.configs.schema import StoreConfig
 from distrl.core import checkpoints
 from distrl.core.errors import CheckpointError, NetworkError, NothingCameIn, StoreError
 from distrl.core.metrics import read_metrics
-from distrl.core.types import ImagePart, Outcome, Purpose, image_digest
+from distrl.core.types import Outcome, Purpose
 from distrl.learner.checkpoint import restore, state_of
 from distrl.learner.context import SILENCE_S
 
@@ -247,43 +246,6 @@ def test_the_store_forgets_what_neither_replay_nor_a_restart_needs(toy, tmp_path
     again, _ = build(toy, tmp_path, "i2", replay={"capacity": 16})
     restore(again.context, again.context.checkpointer.load())
     assert again.context.replay.ids == context.replay.ids
-
-
-def test_a_broken_episode_is_left_out_and_counted(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path, phase="training")
-    (lease,) = world.scheduler.grant("w", 1)
-    good = world.play(lease)
-    broken_image = b"not a picture"
-    step = toy.step(0, (1,), (-1.0,))
-    message = step.chats[0].messages[0]
-    picture = ImagePart(digest=image_digest(broken_image))
-    chat = step.chats[0].model_copy(
-        update={"messages": (message.model_copy(update={"parts": (message.parts[0], picture)}),)}
-    )
-    bad = toy.trajectory("bad", [step.model_copy(update={"chats": (chat,)})], purpose=Purpose.TRAIN)
-    empty = toy.trajectory("empty", [toy.step(0, (), ())], purpose=Purpose.TRAIN)
-    foreign = toy.trajectory("foreign", [toy.step(0, (VOCABULARY,), (-1.0,))], purpose=Purpose.TRAIN)
-    ingest = learner.context.ingest
-    for trajectory in (bad, empty, foreign, good):
-        world.store.add(trajectory, {**toy.pixels, image_digest(broken_image): broken_image})
-        ingest.take(trajectory)
-    assert learner.context.replay.ids == [good.id]
-    assert ingest.num_refused == 3
-
-
-def test_what_nobody_judged_is_not_learnt_from_as_a_failure(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path, phase="training")
-    judged, unjudged = (world.play(lease) for lease in world.scheduler.grant("w", 2))
-    unjudged = unjudged.model_copy(update={"outcome": Outcome.UNJUDGED})
-    ingest = learner.context.ingest
-    for trajectory in (judged, unjudged):
-        world.store.add(trajectory, toy.pixels)
-        world.scheduler.finish(trajectory.lease_id, trajectory)
-        ingest.take(trajectory)
-    assert learner.context.replay.ids == [judged.id]
-    assert ingest.metrics()["ingest/unjudged"] == 1.0
-    assert sum(record.judged for record in world.scheduler.task_table().values()) == 1
-    assert world.scheduler.accounted(Purpose.TRAIN) == 1
 
 
 def test_weights_never_share_a_version(toy, tmp_path) -> None:

@@ -49,11 +49,6 @@ def test_policy_gradient_is_minus_rho_a_grad_log_pi(level) -> None:
     torch.testing.assert_close(grad, expected)
 
 
-def test_negative_advantages_alone_are_weighed() -> None:
-    weighed = losses.weigh_negative(torch.tensor([-2.0, 0.0, 3.0]), 0.3)
-    torch.testing.assert_close(weighed, torch.tensor([-0.6, 0.0, 3.0]))
-
-
 def test_clip_silences_what_already_moved_far_enough() -> None:
     logp = torch.tensor([[0.5, 0.0], [-0.5, 0.0], [0.5, 0.0]], requires_grad=True)
     ratios = ratios_of(logp, torch.zeros(3, 2))
@@ -81,11 +76,6 @@ def test_on_policy_validity_gradient_is_that_of_the_probability_of_invalid_actio
     loss = 3 * losses.validity(logp, mask, invalid, ratios, probability, 5.0)
     (grad,) = torch.autograd.grad(loss, logits)
     torch.testing.assert_close(grad, expected)
-
-
-def test_entropy_is_averaged_over_the_tokens_of_each_action() -> None:
-    entropy = torch.tensor([[1.0, 3.0], [5.0, 7.0], [0.0, 1.0]])
-    torch.testing.assert_close(losses.action_entropy(entropy, MASK), torch.tensor([2.0, 5.0, 0.5]))
 
 
 def test_critic_bce_is_minimal_at_the_target_and_takes_soft_targets() -> None:

@@ -1,4 +1,4 @@
-"""Who is alive, and the numbers of heartbeats as metrics; a clock by hand."""
+"""The learner's peers: who is alive, their numbers as metrics, and who gets no leases for a while."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from distrl.configs.judge import RewardConfig, RulesConfig
 from distrl.core.errors import ProtocolError
 from distrl.core.messages import Heartbeat, Hello
 from distrl.learner import peers as module
-from distrl.learner.peers import Peers
+from distrl.learner.peers import FIRST_S, LEAST, LONGEST_S, WINDOW, Peers, Suspensions
 from distrl.workers.devices.pool import DevicePool
 from distrl.workers.inference.server import ServerStats
 from distrl.workers.judging import JudgingLink
@@ -113,3 +113,60 @@ def test_the_names_are_those_that_workers_and_servers_send(tmp_path: Path) -> No
     spool.close()
     sent |= {("inference", name) for name in [*ServerStats().snapshot(), "queue", "weight_version"]}
     assert {*module.RATES, *module.TOTALS, *module.GAUGES} == sent
+
+
+class Sender:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.suspensions = Suspensions(lambda: self.now)
+
+    def send(self, results: str, name: str = "w") -> None:
+        """`r` is a rejected trajectory, `a` an accepted one."""
+        for result in results:
+            self.suspensions.note(name, "too long" if result == "r" else "")
+
+    def left_s(self, name: str = "w") -> float:
+        return self.suspensions.of(name)[0]
+
+
+@pytest.fixture
+def sender() -> Sender:
+    return Sender()
+
+
+@pytest.mark.parametrize("results", ["r" * (LEAST - 1), "ar" * 50, "aaaaar", "r" * 5 + "a" * 15 + "r" * 10])
+def test_up_to_half_and_a_few_at_the_start_are_tolerated(sender: Sender, results: str) -> None:
+    sender.send(results)
+    assert sender.left_s() == 0.0
+    assert sender.suspensions.count == 0
+
+
+@pytest.mark.parametrize("results", ["r" * LEAST, "ararrr", "a" * 100 + "r" * (WINDOW // 2 + 1)])
+def test_more_than_half_are_not(sender: Sender, results: str) -> None:
+    sender.send(results)
+    assert sender.left_s() == FIRST_S
+    assert sender.left_s("another") == 0.0
+    sender.now += FIRST_S
+    assert sender.left_s() == 0.0
+    assert sender.suspensions.count == 0
+
+
+def test_each_further_time_lasts_twice_as_long_up_to_a_bound(sender: Sender) -> None:
+    lasted = []
+    for _ in range(1100):
+        sender.send("r" * LEAST)
+        lasted.append(sender.left_s())
+        sender.send("r" * 50)  # these were on their way already
+        assert sender.left_s() == lasted[-1]
+        sender.now += lasted[-1]
+    assert lasted[:4] == [60.0, 120.0, 240.0, 480.0]
+    assert lasted[-1] == LONGEST_S
+
+
+def test_who_mends_its_ways_begins_again(sender: Sender) -> None:
+    for _ in range(3):
+        sender.send("r" * LEAST)
+        sender.now += sender.left_s()
+    sender.send("a" * WINDOW)
+    sender.send("r" * WINDOW)
+    assert sender.left_s() == FIRST_S

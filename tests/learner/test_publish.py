@@ -98,13 +98,6 @@ def test_catching_up_announces_the_newest_and_the_lag_begins_anew(tmp_path) -> N
     assert shelf.announced[6] == 6.0
 
 
-def test_the_lag_may_change_at_a_restart(tmp_path) -> None:
-    policy, shelf = Weights(), Shelf()
-    publish(Publisher(policy, shelf, tmp_path / "version", 4), 6)
-    assert publish(Publisher(policy, shelf, tmp_path / "version"), 1) == [7]
-    assert publish(Publisher(policy, shelf, tmp_path / "version", 1), 3) == [8, 8, 9]
-
-
 def test_a_lag_that_comes_back_announces_nothing_older_than_what_was_announced(tmp_path) -> None:
     policy, shelf = Weights(), Shelf()
     publish(Publisher(policy, shelf, tmp_path / "version", 4), 6)

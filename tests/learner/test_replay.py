@@ -1,4 +1,4 @@
-"""Replay: DPER against its formula, its state bit for bit, nothing in training as long as the buffer."""
+"""Replay: DPER against its formula and a plain model, its state bit for bit, its costs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from distrl.configs.training import ReplayConfig
 from distrl.learner import sum_tree
@@ -55,37 +57,9 @@ def test_draws_follow_the_probabilities() -> None:
     assert draw.probabilities[0] == replay.probability(names[0])
 
 
-def test_uniform_ignores_the_components() -> None:
-    replay = filled("uniform")
-    replay.update(replay.sample(4).entries, RAW)
-    assert [replay.probability(f"t{i}") for i in range(4)] == [0.25] * 4
-
-
-def test_the_oldest_leaves_first_even_if_never_seen() -> None:
-    replay = filled(capacity=3, count=3)
-    assert replay.add("t3") == "t0"
-    assert "t0" not in replay
-    assert replay.ids == ["t1", "t2", "t3"]
-    assert drawn(replay, 3) == ["t1", "t2", "t3"]
-    replay.update(entries(0), RAW[:1])
-    assert len(replay) == 3
-
-
 def test_a_drawn_trajectory_without_a_priority_yet_is_still_there_when_nothing_else_is() -> None:
     replay = filled(count=1)
     assert drawn(replay, 3) == ["t0", "t0", "t0"]
-
-
-def test_running_maxima_decay_and_the_tree_follows_a_moved_scale() -> None:
-    replay = filled(alpha=1.0, weights=(1.0, 0.0, 0.0))
-    replay.sample(4)
-    replay.update(entries(0, 1), np.array([[1.0, 0, 0.1], [0.5, 0, 0.1]]))
-    assert replay.probability("t0") == pytest.approx(2 / 3)
-    replay.update(entries(2), np.array([[4.0, 0, 0.1]]))
-    assert replay.probability("t2") == pytest.approx(4 / 5.5)
-    for _ in range(400):
-        replay.update(entries(2), np.array([[0.5, 0, 0.1]]))
-    assert replay.metrics()["replay/max_td_error"] < 1.0
 
 
 def test_importance_weights_undo_the_bias() -> None:
@@ -97,13 +71,6 @@ def test_importance_weights_undo_the_bias() -> None:
     np.testing.assert_allclose(scaled, scaled[0])
     assert weights.max() == 1.0
     assert replay.importance_weights(draw, 0.0) == [1.0] * 8
-
-
-def test_refresh_goes_round_what_has_been_seen() -> None:
-    replay = filled(capacity=5, count=5, refresh_size=2)
-    assert replay.refresh_slice().tolist() == []
-    replay.sample(3)
-    assert [replay.refresh_slice().tolist() for _ in range(3)] == [[0, 1], [2, 0], [1, 2]]
 
 
 @pytest.mark.parametrize("capacity", [5, 5000])
@@ -185,23 +152,6 @@ def test_a_run_that_is_resumed_with_other_priorities_draws_by_these(before, afte
         assert resumed.probability(name) == pytest.approx(other.probability(name), rel=1e-9)
 
 
-def test_what_is_taken_out_is_never_drawn_and_its_place_is_filled_again() -> None:
-    replay = filled(count=3)
-    replay.update(replay.sample(2).entries, RAW[:2])
-    replay.discard(["t1", "t2", "gone"])  # one seen, one unseen
-    assert (replay.ids, len(replay), replay.num_unseen) == (["t0"], 1, 0)
-    assert set(drawn(replay, 20)) == {"t0"}
-    assert replay.probability("t0") == 1.0
-    again = Replay(replay.config, seed=2)
-    again.load_state_dict(json.loads(json.dumps(replay.state_dict())))
-    for each in (replay, again):
-        assert [each.add(f"n{i}") for i in range(4)] == [None, "t0", None, None]
-        assert each.ids == ["n0", "n1", "n2", "n3"]
-        assert drawn(each, 4) == ["n0", "n1", "n2", "n3"]
-    replay.discard(replay.ids)
-    assert len(replay) == 0
-
-
 def test_training_makes_nothing_that_is_as_long_as_the_buffer(monkeypatch) -> None:
     """Unless a maximum moves: then masses are made anew, which the last lines see."""
     capacity, rng = 200_000, np.random.default_rng(0)
@@ -231,3 +181,138 @@ def test_training_makes_nothing_that_is_as_long_as_the_buffer(monkeypatch) -> No
     # A tree of masses and one of what has been seen; each mass is set at most once for each call above.
     assert 0 < sum(summed) <= 2 * 2 * (32 + 32 + 16 + 1 + 1)
     assert peak_bytes(2.0) > 8 * capacity
+
+
+class Model:
+    """Lists, loops and the formula. Whom a prioritised draw takes is left to replay."""
+
+    def __init__(self, config: ReplayConfig) -> None:
+        self.config = config
+        self.slots: list[str | None] = [None] * config.capacity
+        self.raw: dict[str, list[float]] = {}
+        self.unseen: list[str] = []
+        self.maxima, self.scale = [0.0, 0.0], [0.0, 0.0]
+        self.next = self.cursor = 0
+
+    @property
+    def ids(self) -> list[str]:
+        return [name for name in self.slots[self.next :] + self.slots[: self.next] if name is not None]
+
+    def leave(self, name: str) -> None:
+        self.slots[self.slots.index(name)] = None
+        self.raw.pop(name, None)
+        if name in self.unseen:
+            self.unseen.remove(name)
+
+    def add(self, name: str) -> str | None:
+        evicted = self.slots[self.next]
+        if evicted is not None:
+            self.leave(evicted)
+        self.slots[self.next] = name
+        self.unseen.append(name)
+        self.next = (self.next + 1) % len(self.slots)
+        return evicted
+
+    def update(self, names: list[str], raw: list[list[float]]) -> None:
+        here = [(name, row) for name, row in zip(names, raw, strict=True) if name in self.slots]
+        self.raw |= dict(here)
+        if here:
+            largest = [max(row[0] for _, row in here), max(row[2] for _, row in here)]
+            self.maxima = [max(0.995 * old, new) for old, new in zip(self.maxima, largest, strict=True)]
+            if any(abs(m - s) > 0.1 * s for m, s in zip(self.maxima, self.scale, strict=True)):
+                self.scale = list(self.maxima)
+
+    def mass(self, name: str) -> float:
+        if name not in self.raw:
+            return 0.0
+        if self.config.priority == "uniform":
+            return 1.0
+        error, ratio, entropy = self.raw[name]
+        w1, w2, w3 = self.config.weights
+        p = w1 * error / max(self.scale[0], 1e-12) + w2 * ratio
+        return max(p + w3 * entropy / max(self.scale[1], 1e-12), 1e-6) ** self.config.alpha
+
+    def probabilities(self) -> dict[str, float]:
+        total = sum(self.mass(name) for name in self.ids)
+        return {name: self.mass(name) / total if total > 0 else 0.0 for name in self.ids}
+
+    def effective_share(self) -> float:
+        masses = [self.mass(name) for name in self.ids]
+        squares = sum(mass**2 for mass in masses)
+        return sum(masses) ** 2 / squares / len(masses) if squares > 0 else 1.0
+
+    def refresh_slice(self) -> list[str]:
+        round_ = [*range(self.cursor, len(self.slots)), *range(self.cursor)]
+        seen = [i for i in round_ if self.slots[i] is not None and self.slots[i] not in self.unseen]
+        chosen = seen[: self.config.refresh_size]
+        if chosen:
+            self.cursor = (chosen[-1] + 1) % len(self.slots)
+        return [str(self.slots[i]) for i in chosen]
+
+
+COMPONENTS = st.tuples(st.floats(0.0, 5.0), st.floats(0.0, 1.0), st.floats(0.0, 2.0)).map(list)
+NUMBERS = st.lists(st.integers(0, 40), min_size=1, max_size=6)
+OPERATIONS = st.one_of(
+    st.tuples(st.just("add"), st.integers(1, 8)),
+    st.tuples(st.just("sample"), st.integers(1, 6)),
+    st.tuples(st.just("update"), NUMBERS, st.lists(COMPONENTS, min_size=6, max_size=6)),
+    st.tuples(st.just("discard"), NUMBERS),
+    st.tuples(st.just("refresh")),
+    st.tuples(st.just("resume")),
+)
+
+
+def sampled(replay: Replay, model: Model, count: int) -> None:
+    """Draws, and compares whom and with which probabilities."""
+    expected, unseen = model.probabilities(), model.unseen[:count]
+    draw = replay.sample(count)
+    names = replay.names(draw.entries)
+    assert draw.num_unseen == len(unseen)
+    assert names[: len(unseen)] == unseen
+    del model.unseen[:count]
+    even = 1.0 / len(model.ids)
+    assert draw.probabilities[: len(unseen)].tolist() == [even] * len(unseen)
+    for name, p in zip(names[len(unseen) :], draw.probabilities[len(unseen) :], strict=True):
+        assert p == pytest.approx(expected[name] if any(expected.values()) else even, rel=1e-9)
+    assert len(names) == count
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    capacity=st.integers(1, 20),
+    priority=st.sampled_from(["dper", "uniform"]),
+    alpha=st.sampled_from([0.0, 0.5, 1.0]),
+    operations=st.lists(OPERATIONS, max_size=40),
+)
+def test_replay_is_its_model(capacity, priority, alpha, operations) -> None:
+    config = ReplayConfig(capacity=capacity, priority=priority, alpha=alpha, refresh_size=3)
+    replay, model, num_added = Replay(config, seed=0), Model(config), 0
+    for name, *arguments in operations:
+        if name == "add":
+            for _ in range(arguments[0]):
+                assert replay.add(f"t{num_added}") == model.add(f"t{num_added}")
+                num_added += 1
+        elif name == "sample" and model.ids:
+            sampled(replay, model, arguments[0])
+        elif name == "update":
+            entries = [number for number in arguments[0] if number < num_added]
+            raw = arguments[1][: len(entries)]
+            replay.update(np.array(entries, dtype=np.int64), np.array(raw).reshape(-1, 3))
+            model.update([f"t{number}" for number in entries], raw)
+        elif name == "discard":
+            gone = [f"t{number}" for number in arguments[0]]
+            replay.discard(gone)
+            for each in {*gone} & {*model.ids}:
+                model.leave(each)
+        elif name == "refresh":
+            assert replay.names(replay.refresh_slice()) == model.refresh_slice()
+        elif name == "resume":
+            state = json.loads(json.dumps(replay.state_dict()))
+            replay = Replay(config, seed=1)
+            replay.load_state_dict(state)
+            assert replay.state_dict() == state
+        assert (replay.ids, replay.num_unseen) == (model.ids, len(model.unseen))
+        probabilities = {name: replay.probability(name) for name in replay.ids}
+        assert probabilities == pytest.approx(model.probabilities(), rel=1e-9)
+        assert sum(probabilities.values()) == pytest.approx(float(any(probabilities.values())))
+        assert replay.metrics()["replay/effective_share"] == pytest.approx(model.effective_share(), rel=1e-9)

@@ -26,7 +26,6 @@ from distrl.core.messages import (
     Status,
     StatusRequest,
     Submit,
-    Welcome,
     encode,
     unpack,
 )
@@ -161,12 +160,6 @@ def hear(sub, wanted):
         if wanted(received.message):
             return
     raise AssertionError("waited in vain")
-
-
-def test_hello_is_welcomed(server, peer):
-    server.set_phase("training")
-    welcome = peer.ask(Hello(role="worker", name="w", slots=2))
-    assert welcome == Welcome(status=Status(run_id="run", phase="training"), heartbeat_s=0.5)
 
 
 def test_status_on_request_and_on_heartbeat(server, peer):
@@ -459,11 +452,6 @@ def test_shutdown_reaches_everybody_and_submits_are_still_taken(server, wire, pe
     assert peer.ask(StatusRequest()).phase == "done"
     assert isinstance(peer.ask(submit("last")), Ack)
     assert store.count() == 1
-
-
-def test_leases_expire_by_ticks(server, scheduler):
-    for _ in range(2):
-        scheduler.ticks.get(timeout=WAIT_S)
 
 
 def test_an_address_in_use_is_named_and_leaves_nothing_behind(server, store, scheduler, ingested):

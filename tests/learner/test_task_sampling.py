@@ -1,17 +1,31 @@
-"""Task sampling: uniform without replacement, or by 1 − success with shrinkage; its state survives."""
+"""Which task is tried next, from which split, and what became of each."""
 
 from __future__ import annotations
 
 import json
 import random
 from collections import Counter
+from pathlib import Path
 
 import pytest
+from group_world import GroupWorld
 
-from distrl.configs.schema import LearnerConfig
-from distrl.core.errors import ConfigError
-from distrl.core.types import Task
-from distrl.learner.task_sampling import PRIOR, RECENT, REDRAW_EVERY, TaskSampler, TemplateSampler
+from distrl.configs.schema import Config, LearnerConfig
+from distrl.core.errors import ConfigError, StoreError
+from distrl.core.types import Fault, Outcome, Purpose, Task
+from distrl.learner.leases import AVOID_S, MAX_ATTEMPTS
+from distrl.learner.scheduler import DEMONSTRATIONS
+from distrl.learner.task_sampling import (
+    PRIOR,
+    RECENT,
+    REDRAW_EVERY,
+    Drift,
+    TaskRecord,
+    TaskSampler,
+    TemplateSampler,
+    read_table,
+    write_table,
+)
 
 TASKS = [
     Task(id=f"{template}/{i}", suite="s", template=template, split="train", goal="g", max_steps=3)
@@ -118,3 +132,164 @@ def test_templates_are_demonstrated_by_their_weights() -> None:
 def test_weights_that_fit_no_task_are_refused(weights: dict[str, float], rule: str) -> None:
     with pytest.raises(ConfigError, match=rule):
         TemplateSampler(TASKS, weights, random.Random(0))
+
+
+OPTIONS = {"group_size": 1, "max_staleness": 100}
+
+
+def test_episodes_success_steps_and_faults_of_each_task(toy) -> None:
+    world = GroupWorld(toy, **OPTIONS)
+    leases = world.lease(10)
+    task = leases[0].task
+    mine = [lease for lease in leases if lease.task == task]
+    world.finish(mine[0], 1.0, duration_s=3.0)
+    world.finish(mine[1], 0.5, duration_s=5.0)
+    more = [lease for lease in world.lease(10) if lease.task == task]
+    world.finish(more[0], outcome=Outcome.UNJUDGED)
+    world.finish(more[1], 1.0, fault=Fault.DEVICE)
+    row = world.scheduler.task_table()[task.id]
+    assert (row.template, row.episodes, row.judged, row.faults) == ("t", 3, 2, 1)
+    assert (row.mean_success, row.mean_steps) == (0.75, 1.0)
+    assert row.mean_seconds == pytest.approx(8 / 3)
+    assert len(world.scheduler.task_table()) == 1, "others have no episode yet"
+
+
+def test_expired_leases_and_episodes_given_up_are_counted(toy) -> None:
+    world = GroupWorld(toy, **OPTIONS | {"episodes": 1})
+    (lease,) = world.lease(1, "w0")
+    world.wait(61.0)
+    for attempt in range(1, MAX_ATTEMPTS):
+        (lease,) = world.lease(1, f"w{attempt}")
+        world.finish(lease, fault=Fault.ENV)
+        world.now += AVOID_S
+    row = world.scheduler.task_table()[lease.task.id]
+    assert (row.expired, row.faults, row.abandoned, row.episodes) == (1, MAX_ATTEMPTS - 1, 1, 0)
+    assert (row.mean_success, row.mean_steps, row.mean_seconds) == (None, None, None)
+
+
+def test_evaluations_are_not_in_it(toy) -> None:
+    world = GroupWorld(toy, **OPTIONS)
+    world.scheduler.start_eval()
+    for lease in world.lease(3):
+        world.finish(lease, 1.0)
+    assert world.scheduler.task_table() == {}
+
+
+def test_a_restart_counts_what_came_in_after_the_checkpoint_once(toy) -> None:
+    world = GroupWorld(toy, **OPTIONS)
+    leases = world.lease(6)
+    for lease in leases[:3]:
+        world.finish(lease, 1.0)
+    state = world.save()
+    world.finish(leases[3], 0.0)
+    world.commit(leases[4], fault=Fault.ENV)
+    world.train()
+    again = world.restart(state, "i1")
+    assert again.scheduler.task_table() == world.scheduler.task_table()
+
+
+def test_the_table_is_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.json"
+    table = {"s/t/1": TaskRecord("t", episodes=3, judged=2, success=1.5, steps=9, seconds=2.5, faults=1)}
+    write_table(path, table)
+    assert read_table(path) == table
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"), [(None, "There is no"), ("{", "cannot be read"), ('{"a": {"x": 1}}', "cannot be read")]
+)
+def test_what_is_no_table_is_one_clear_error(tmp_path: Path, text: str | None, rule: str) -> None:
+    path = tmp_path / "tasks.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(StoreError, match=rule) as caught:
+        read_table(path)
+    assert "\n" not in str(caught.value)
+
+
+DRIFTING = {"group_size": 1, "max_staleness": 1000, "episodes": 40}
+
+
+def world(toy, after=0.5, share=1.0, **changes) -> GroupWorld:
+    drift = Drift([toy.task(i, "drift") for i in range(3)], after, share)
+    return GroupWorld(toy, drift=drift, **DRIFTING | changes)
+
+
+def splits(leases) -> list[str]:
+    return [lease.task.split for lease in leases]
+
+
+def test_tasks_come_from_the_drift_split_once_its_share_of_the_episodes_is_in(toy) -> None:
+    run = world(toy)
+    leases = run.lease(21)
+    assert set(splits(leases)) == {"train"}
+    for lease in leases[:19]:
+        run.finish(lease)
+    assert splits(run.lease(1)) == ["train"]
+    assert run.metric("scheduler/drift") == 0
+    run.finish(leases[19])
+    assert splits(run.lease(6)) == ["drift"] * 6
+    assert run.metric("scheduler/drift") == 1
+
+
+def test_or_of_the_time(toy) -> None:
+    run = world(toy)
+    run.scheduler.set_elapsed(0.49)
+    assert splits(run.lease(2)) == ["train"] * 2
+    run.scheduler.set_elapsed(0.5)
+    assert splits(run.lease(2)) == ["drift"] * 2
+
+
+def test_a_share_of_the_draws_may_stay_with_the_training_split(toy) -> None:
+    run = world(toy, after=0.0, share=0.25, episodes=400)
+    drawn = splits(run.lease(400))
+    assert 60 <= drawn.count("drift") <= 140
+
+
+def test_what_is_run_again_is_not_exchanged(toy) -> None:
+    run = world(toy)
+    (lease,) = run.lease(1, "dead")
+    run.scheduler.set_elapsed(1.0)
+    run.wait(61.0)
+    (again,) = run.lease(1, "alive")
+    assert again.task == lease.task
+
+
+@pytest.mark.parametrize("purpose", [Purpose.DEMO, Purpose.EVAL])
+def test_demonstrations_and_evaluations_stay(toy, purpose) -> None:
+    run = world(toy, after=0.0, demonstrations={"episodes": 9})
+    if purpose is Purpose.DEMO:
+        run.scheduler.set_phase(DEMONSTRATIONS)
+    else:
+        run.scheduler.start_eval()
+    assert "drift" not in splits(run.lease(4))
+
+
+def test_it_survives_a_restart_and_never_goes_back(toy) -> None:
+    run = world(toy, task_sampling="weighted")
+    run.scheduler.set_elapsed(0.6)
+    for lease in run.lease(4):
+        run.finish(lease, float(lease.task.id.endswith("0")))
+    state = run.save()
+    again = run.restart(state, "i1", episodes=4000)
+    assert again.save()["scheduler"] == state["scheduler"]
+    assert again.scheduler.task_table() == run.scheduler.task_table()
+    assert splits(again.lease(5)) == ["drift"] * 5
+
+
+def test_a_resumed_run_may_get_a_drift_that_it_had_not(toy) -> None:
+    plain = GroupWorld(toy, **DRIFTING)
+    plain.finish(plain.lease(1)[0])
+    plain.drift = Drift([toy.task(0, "drift")], 0.0)
+    again = plain.restart(plain.save(), "i1")
+    assert splits(again.lease(3)) == ["drift"] * 3
+
+
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_a_split_that_is_measured_or_trained_on_is_no_drift(split: str) -> None:
+    with pytest.raises(ValueError, match=f"drift.split '{split}' is also"):
+        Config.model_validate({"tasks": {"drift": {"split": split}}})
+    tasks = Config.model_validate({"tasks": {"drift": {"split": "drift"}}}).tasks
+    assert tasks.drift is not None
+    assert (tasks.drift.after, tasks.drift.share) == (0.5, 1.0)

@@ -101,20 +101,6 @@ def test_a_restart_knows_of_them(toy, tmp_path) -> None:
     again.updates.close()
 
 
-def test_a_checkpoint_that_counted_them_is_resumed(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path, phase="training", min_replay=4)
-    come(learner, world, 6)
-    state = json.loads(json.dumps(state_of(learner.context)))
-    state["scheduler"]["unusable"] = 4
-    state["scheduler"]["accounted"]["train"] += 4
-    learner.updates.close()
-    again, _ = build(toy, tmp_path, "i2", min_replay=4)
-    restore(again.context, state)
-    assert again.context.scheduler.accounted(Purpose.TRAIN) == 6
-    assert again.updates.owed() == 3
-    again.updates.close()
-
-
 @pytest.mark.parametrize(("changes", "owed"), [(UNJUDGED, 3.0), ({"success": 0.0}, 4.0)])
 def test_a_group_pays_for_those_of_its_members_that_can_be_compared(toy, tmp_path, changes, owed) -> None:
     """All of them if they are equal: that they teach nothing is what the comparison found."""
@@ -146,4 +132,23 @@ def test_it_is_told_once_when_they_do_not_end(toy, tmp_path, caplog) -> None:
     come(learner, world, MANY_IN_VAIN, **UNJUDGED)
     assert told() == 1
     assert "99 have no verdict and 0 cannot be read" in caplog.text
+    learner.updates.close()
+
+
+def test_a_judge_that_is_down_at_the_start_does_not_end_the_run_in_waiting(toy, tmp_path) -> None:
+    """Episodes that nobody judged pay for updates, but there is nothing to make them with."""
+    learner, world = build(
+        toy, tmp_path, phase="training", min_replay=4, max_staleness=1, updates_per_episode=1.0
+    )
+    for _ in range(3):
+        leases = world.scheduler.grant("w", 4)
+        assert leases
+        for lease in leases:
+            trajectory = world.play(lease).model_copy(update={"outcome": Outcome.UNJUDGED})
+            world.store.add(trajectory, toy.pixels)
+            world.scheduler.finish(lease.id, trajectory)
+            world.queue.put_nowait(trajectory)
+        learner.context.ingest.drain(0.0)
+        assert learner.updates.owed() == 0
+    assert world.scheduler.grant("w", 4)
     learner.updates.close()

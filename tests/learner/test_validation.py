@@ -1,4 +1,4 @@
-"""Validation rounds, and what a checkpoint leaves in the store; in one thread."""
+"""Validation: which episodes a round measures, what its result leads to, checkpoints and the store."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch: not installed")
 
+import pytest
 import torch
 from learning_world import build
 
@@ -16,6 +17,7 @@ from distrl.core import checkpoints
 from distrl.core.metrics import read_metrics
 from distrl.core.types import Fault, Outcome, Purpose
 from distrl.learner.checkpoint import restore
+from distrl.learner.validation import EvalRound, EvalRounds
 
 
 def test_the_store_keeps_what_the_checkpoint_on_disk_refers_to(toy, tmp_path) -> None:
@@ -212,15 +214,6 @@ def test_the_last_round_is_left_when_its_workers_are_gone(toy, tmp_path, caplog)
     assert "validation of the final weights has no result" in caplog.text
 
 
-def test_checkpoints_of_rounds_that_came_to_nothing_are_not_kept_for_them(toy, tmp_path) -> None:
-    learner, _ = build(toy, tmp_path, phase="training", keep_checkpoints=2)
-    for updates in range(6):
-        begin_round(learner, updates)
-        learner.validation.finish()
-    learner.updates.close()
-    assert len(list((tmp_path / "checkpoints").glob("step_*"))) <= 3
-
-
 def test_a_batch_that_was_ready_when_the_run_stopped_is_drawn_again(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, phase="training")
     for lease in world.scheduler.grant("w", 6):
@@ -336,3 +329,53 @@ def test_a_round_between_two_publications_is_played_by_the_weights_of_its_checkp
         assert begun == {0: (1, True), 10: (2, False), 20: (3, False), 30: (4, False), 40: (7, True)}
     else:
         assert begun == {0: (1, True), 10: (3, True), 20: (5, True), 30: (7, True), 40: (10, True)}
+
+
+def start(toy, leases: str, min_version: int = -1) -> tuple[EvalRounds, EvalRound]:
+    """A round all of whose episodes are leased, each under a letter of `leases`."""
+    rounds = EvalRounds([toy.task(i, "val") for i in range(len(leases))], seed=0, episodes=len(leases))
+    rounds.start(7, min_version)
+    current = rounds.current
+    assert current is not None
+    current.leases.update(zip(leases, current.waiting, strict=True))
+    current.waiting.clear()
+    return rounds, current
+
+
+def episode(toy, lease: str, version: int = 0, **reward: float):
+    """An episode of one step under a lease."""
+    return toy.trajectory(lease, [toy.step(0, (1,), (-0.1,), version=version, **reward)], lease_id=lease)
+
+
+def test_the_mean_of_each_part_is_over_the_scored_episodes_of_the_round(toy) -> None:
+    rounds, _ = start(toy, "abcd")
+    rounds.account(episode(toy, "a", outcome=1.0, repetition=-0.1), 1.0)
+    rounds.account(episode(toy, "b", repetition=-0.3, invalid=-0.2), 0.0)
+    rounds.account(episode(toy, "c", repetition=-9.0), None)  # nobody judged it
+    rounds.account(episode(toy, "other", outcome=9.0), 1.0)
+    rounds.give_up("d")
+    (done,) = rounds.take_ended()
+    assert done.success == 0.5
+    assert done.mean_rewards == pytest.approx(
+        {"outcome": 0.5, "repetition": -0.2, "invalid": -0.1, "shaping": 0.0}
+    )
+
+
+def test_a_round_in_which_nothing_finished_has_no_means(toy) -> None:
+    rounds, _ = start(toy, "a")
+    rounds.give_up("a")
+    (done,) = rounds.take_ended()
+    assert done.success is None
+    assert done.mean_rewards == {}
+
+
+def test_a_round_of_the_same_updates_as_the_one_under_way_takes_its_place(toy) -> None:
+    rounds, first = start(toy, "ab")
+    rounds.account(episode(toy, "a", version=1), 1.0)
+    rounds.start(first.updates, min_version=2)
+    assert not rounds.take_ended()
+    assert rounds.current is not None
+    assert (rounds.current.scores, len(rounds.current.waiting)) == ([], 2)
+    rounds.start(first.updates + 1)
+    (ended,) = rounds.take_ended()
+    assert (ended.updates, ended.min_version) == (first.updates, 2)

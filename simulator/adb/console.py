@@ -143,28 +143,15 @@ class ConsoleServer:
 
 _HELP = (
     "Android console commands:",
-    "",
-    "    help|h|?         Print a list of commands",
     "    auth             User authentication for the emulator console",
     "    ping             Check if the emulator is alive",
-    "    avd              Control virtual device execution",
+    "    avd              name, path, status, start, stop, snapshot list|save|load|delete",
     "    sim              Faults of the simulated phone: sim fault NAME [ARG] [SECONDS]",
     "    kill             Terminate the emulator instance",
-    "    quit|exit        Quit control session",
-    "",
-    "Try 'help-verbose' for more description",
-)
-_AVD_HELP = (
-    "allows you to control (e.g. start/stop) the execution of the virtual device",
-    "",
-    "available sub-commands:",
-    *(f"    avd {name}" for name in ("stop", "start", "status", "heartbeat", "name", "id", "path")),
-    "    avd snapshot",
-    "    avd snapshotspath",
-    "    avd snapshotpath",
+    "    quit             Quit control session",
 )
 _UNKNOWN = "unknown command, try 'help'"
-_BEFORE_AUTH = ("help", "h", "?", "help-verbose", "ping", "avd name", "avd path", "avd id")
+_BEFORE_AUTH = ("help", "ping", "avd name", "avd path")
 _LIST_HEAD = "{:<10}{:<20}{:>7}{:>20}{:>15}"
 
 
@@ -174,10 +161,10 @@ def run_command(machine: Machine, line: str, is_known: bool = True) -> list[str]
     Args:
         machine: On what.
         line: The command.
-        is_known: Whether the client has given the token; else only harmless commands exist.
+        is_known: Whether the client has sent the token; otherwise only harmless commands exist.
 
     Returns:
-        The lines it says, without the final "OK".
+        The lines of the answer, without the final "OK".
 
     Raises:
         Refused: If it cannot be carried out.
@@ -186,88 +173,56 @@ def run_command(machine: Machine, line: str, is_known: bool = True) -> list[str]
     words = line.split()
     if not is_known and " ".join(words) not in _BEFORE_AUTH:
         raise Refused(_UNKNOWN)
-    command = _COMMANDS.get(words[0])
-    if command is None:
-        raise Refused(_UNKNOWN)
-    return command(machine, words[1:])
+    match words:
+        case ["help"]:
+            return list(_HELP)
+        case ["ping"]:
+            return ["I am alive!"]
+        case ["kill"]:
+            return ["OK: killing emulator, bye bye"]
+        case ["sim", "fault", *rest]:
+            if rest:
+                machine.faults.set(parse(" ".join(rest)))
+            return [f"fault: {machine.faults.kind.value}"]
+        case ["avd", "snapshot", *rest]:
+            return _snapshot(machine, rest)
+        case ["avd", *rest]:
+            return _avd(machine, " ".join(rest))
+    raise Refused(_UNKNOWN)
 
 
-def _help(machine: Machine, words: list[str]) -> list[str]:
-    return list(_HELP)
-
-
-def _ping(machine: Machine, words: list[str]) -> list[str]:
-    return ["I am alive!"]
-
-
-def _kill(machine: Machine, words: list[str]) -> list[str]:
-    return ["OK: killing emulator, bye bye"]
-
-
-def _sim(machine: Machine, words: list[str]) -> list[str]:
-    if not words or words[0] != "fault":
-        raise Refused("bad sub-command, try 'sim fault NAME [ARG] [SECONDS]'")
-    if len(words) > 1:
-        machine.faults.set(parse(" ".join(words[1:])))
-    return [f"fault: {machine.faults.kind.value}"]
-
-
-def _avd(machine: Machine, words: list[str]) -> list[str]:
-    if not words:
-        raise Refused("\r\n".join(("missing sub-command", *_AVD_HELP)))
-    handler = _AVD.get(words[0])
-    if handler is None:
-        raise Refused("bad sub-command")
-    return handler(machine, words[1:])
-
-
-def _stop(machine: Machine, words: list[str]) -> list[str]:
-    if machine.is_stopped:
-        raise Refused("virtual device already stopped")
-    machine.pause()
+def _avd(machine: Machine, verb: str) -> list[str]:
+    if verb == "name":
+        return [machine.avd_name]
+    if verb == "path":
+        return [machine.avd_path]
+    state = "stopped" if machine.is_stopped else "running"
+    if verb == "status":
+        return [f"virtual device is {state}"]
+    if verb not in ("start", "stop"):
+        raise Refused("bad sub-command" if verb else "missing sub-command")
+    if machine.is_stopped == (verb == "stop"):
+        raise Refused(f"virtual device already {state}")
+    (machine.pause if verb == "stop" else machine.resume)()
     return []
-
-
-def _start(machine: Machine, words: list[str]) -> list[str]:
-    if not machine.is_stopped:
-        raise Refused("virtual device already running")
-    machine.resume()
-    return []
-
-
-def _status(machine: Machine, words: list[str]) -> list[str]:
-    return [f"virtual device is {'stopped' if machine.is_stopped else 'running'}"]
-
-
-def _heartbeat(machine: Machine, words: list[str]) -> list[str]:
-    return [f"heartbeat: {int(time.monotonic() - machine.booted_at)}"]
-
-
-def _snapshots_path(machine: Machine, words: list[str]) -> list[str]:
-    return [f"{machine.avd_path}/snapshots"]
-
-
-def _snapshot_path(machine: Machine, words: list[str]) -> list[str]:
-    if not words:
-        raise Refused("Please specify a snapshot name")
-    return [f"{machine.avd_path}/snapshots/{words[0]}"]
 
 
 def _snapshot(machine: Machine, words: list[str]) -> list[str]:
-    handler = _SNAPSHOT.get(words[0]) if words else None
-    if handler is None:
+    verbs = {"save": machine.save, "load": machine.load, "del": machine.delete, "delete": machine.delete}
+    if words == ["list"]:
+        return _listed(machine)
+    if not words or words[0] not in verbs:
         raise Refused("bad sub-command" if words else "missing sub-command")
-    if handler is _list:
-        return _list(machine, "")
     if len(words) < 2:
         raise Refused(f"argument missing, try 'avd snapshot {words[0]} <name>'")
     try:
-        return handler(machine, words[1])
+        verbs[words[0]](words[1])
     except SnapshotMissing as error:
         raise Refused(f"Device 'cache' does not have the requested snapshot '{words[1]}'") from error
+    return []
 
 
-def _list(machine: Machine, name: str) -> list[str]:
+def _listed(machine: Machine) -> list[str]:
     found = machine.snapshots.list()
     if not found:
         return ["There is no snapshot available."]
@@ -295,50 +250,3 @@ def _clock(seconds: float) -> str:
     minutes, rest = divmod(seconds, 60)
     hours, minutes = divmod(int(minutes), 60)
     return f"{hours:02d}:{minutes:02d}:{rest:06.3f}"
-
-
-def _save(machine: Machine, name: str) -> list[str]:
-    machine.save(name)
-    return []
-
-
-def _load(machine: Machine, name: str) -> list[str]:
-    machine.load(name)
-    return []
-
-
-def _delete(machine: Machine, name: str) -> list[str]:
-    machine.delete(name)
-    return []
-
-
-_Handler = Callable[[Machine, list[str]], list[str]]
-_COMMANDS: dict[str, _Handler] = {
-    "help": _help,
-    "h": _help,
-    "?": _help,
-    "help-verbose": _help,
-    "ping": _ping,
-    "kill": _kill,
-    "avd": _avd,
-    "sim": _sim,
-}
-_AVD: dict[str, _Handler] = {
-    "stop": _stop,
-    "start": _start,
-    "status": _status,
-    "heartbeat": _heartbeat,
-    "name": lambda machine, words: [machine.avd_name],
-    "id": lambda machine, words: [machine.avd_name],
-    "path": lambda machine, words: [machine.avd_path],
-    "snapshot": _snapshot,
-    "snapshotspath": _snapshots_path,
-    "snapshotpath": _snapshot_path,
-}
-_SNAPSHOT: dict[str, Callable[[Machine, str], list[str]]] = {
-    "list": _list,
-    "save": _save,
-    "load": _load,
-    "del": _delete,
-    "delete": _delete,
-}

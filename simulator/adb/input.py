@@ -288,14 +288,6 @@ class InputMethods:
             text = _decoded(message)
             if text is not None:
                 keys.commit(text)
-        elif action == "ADB_INPUT_CHARS":
-            codes = [part.strip() for part in extras.get("chars", "").split(",")]
-            points = [int(code) for code in codes if code.isdecimal() and len(code) < 8]
-            keys.commit("".join(chr(code) for code in points if code <= 0x10FFFF))
-        elif action == "ADB_INPUT_CODE" and extras.get("code", "").isdecimal():
-            keys.key(int(extras["code"][:6]))
-        elif action == "ADB_EDITOR_CODE":
-            keys.key(66)
         elif action == "ADB_CLEAR_TEXT":
             keys.clear_field()
 

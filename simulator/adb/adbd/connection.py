@@ -343,5 +343,7 @@ async def listen(make: Callable[[], asyncio.Protocol], port: int, serial: str) -
         if error.errno != errno.EADDRINUSE:
             raise
         raise PortInUse(
-            f"port {port} of 127.0.0.1 is in use.", "Choose other ports, or stop who uses it.", serial=serial
+            f"port {port} of 127.0.0.1 is in use.",
+            "Choose other ports, or stop the process that uses it.",
+            serial=serial,
         ) from error

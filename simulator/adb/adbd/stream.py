@@ -16,7 +16,10 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distrl.simulator.adb.adbd.connection import Connection
 
 _HEADER = struct.Struct("<6I")
 HEADER_BYTES = _HEADER.size
@@ -100,7 +103,7 @@ class Reader:
         while len(self._buffer) >= HEADER_BYTES:
             command, arg0, arg1, size, crc, magic = _HEADER.unpack_from(self._buffer)
             if command not in _KNOWN or magic != command ^ 0xFFFFFFFF:
-                raise PacketError(f"no adb packet: command {command:#x}, magic {magic:#x}")
+                raise PacketError(f"not an adb packet: command {command:#x}, magic {magic:#x}")
             if size > MAX_PAYLOAD:
                 raise PacketError(f"a payload of {size} bytes, the most is {MAX_PAYLOAD}")
             end = HEADER_BYTES + size
@@ -122,28 +125,6 @@ LINGER_S = 1.0
 """How long a command continues at most when its client has closed, e.g. to write what was piped into it."""
 
 
-class Link(Protocol):
-    """What a stream needs of its connection."""
-
-    max_payload: int
-
-    def send(self, packet: Packet) -> None:
-        """Sends a packet soon."""
-        ...
-
-    def wants_flush(self, stream: Stream) -> None:
-        """Calls the stream's `pump` at the end of this round of the event loop."""
-        ...
-
-    def forget(self, stream: Stream) -> None:
-        """The stream has ended."""
-        ...
-
-    def delay_s(self, busy_s: float) -> float:
-        """How much later an answer is sent that took `busy_s`."""
-        ...
-
-
 class Stream:
     """A stream.
 
@@ -157,7 +138,7 @@ class Stream:
         lingers: Whether the service may finish when the peer has closed, as a command does.
     """
 
-    def __init__(self, link: Link, local: int, remote: int = 0) -> None:
+    def __init__(self, link: Connection, local: int, remote: int = 0) -> None:
         self.local, self.remote = local, remote
         self.task: asyncio.Task[None] | None = None
         self.lingers = False

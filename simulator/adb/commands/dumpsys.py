@@ -19,46 +19,31 @@ if TYPE_CHECKING:
     from distrl.simulator.adb.android import AndroidSystem
 
 Dump = Callable[["AndroidSystem", list[str]], str]
+_SYSTEM_WINDOWS = ("StatusBar", "NavigationBar0")
 _FOCUS_IN_WINDOWS = 28
 """The last API level whose `dumpsys window windows` names the focus; later ones do so in `displays`."""
 
 
 def _activities(system: AndroidSystem) -> str:
-    width, height = system.device.size
     tasks = system.activities.tasks()
+    front = tasks[0]
     text = [
         "ACTIVITY MANAGER ACTIVITIES (dumpsys activity activities)\n"
         "Display #0 (activities from top to bottom):\n"
     ]
-    for place, task in enumerate(tasks):
-        shown = place == 0
+    for task in tasks:
+        shown = str(task is front).lower()
         kind = "home" if task.package.home else "standard"
         text.append(
             f"  * Task{{{task.id:x}a7c31 #{task.id} type={kind} A={task.package.uid}:{task.package.name} U=0 "
-            f"visible={str(shown).lower()} visibleRequested={str(shown).lower()} mode=fullscreen "
-            f"translucent=false sz=1}}\n"
-            f"    mBounds=Rect(0, 0 - {width}, {height})\n"
-            f"    userId=0 effectiveUid=u0a{task.package.uid - 10000}\n"
+            f"visible={shown} visibleRequested={shown} mode=fullscreen translucent=false sz=1}}\n"
         )
-        if shown:
+        if task is front:
             text.append(f"    topResumedActivity={task.record}\n    mResumedActivity: {task.record}\n")
-        process = next(iter(system.processes.find(task.package.name)), None)
-        text.append(
-            f"    * Hist  #0: {task.record}\n"
-            f"      packageName={task.package.name} processName={task.package.name}\n"
-            f"      launchedFromUid=10001 launchedFromPackage=org.simphone.launcher userId=0\n"
-            f"      app=ProcessRecord{{{process.pid if process else 0}:{task.package.name}/"
-            f"u0a{task.package.uid - 10000}}}\n"
-            f"      state={'RESUMED' if shown else 'STOPPED'} nowVisible={str(shown).lower()}\n"
-        )
-    front = tasks[0]
+        text.append(f"    * Hist  #0: {task.record}\n")
     text.append(
         f"\n  ResumedActivity: {front.record}\n\nActivityTaskSupervisor state:\n"
-        f"  topDisplayFocusedRootTask=Task{{{front.id:x}a7c31 "
-        f"#{front.id}}}\n  mLastOrientationSource=null\n  KeyguardController:\n    mKeyguardShowing=false\n"
-        "    mAodShowing=false\n    mKeyguardGoingAway=false\n    mDismissalRequested=false\n"
-        "  LockTaskController:\n"
-        "    mLockTaskModeState=NONE\n"
+        "  KeyguardController:\n    mKeyguardShowing=false\n    mAodShowing=false\n"
     )
     return "".join(text)
 
@@ -133,55 +118,27 @@ def _focus(system: AndroidSystem) -> str:
 
 def _displays(system: AndroidSystem) -> str:
     width, height = system.device.size
-    density = system.density
     return (
         "WINDOW MANAGER DISPLAY CONTENTS (dumpsys window displays)\n"
         "  Display: mDisplayId=0 (organized)\n"
-        f"    init={width}x{height} {density}dpi cur={width}x{height} app={width}x{height} "
-        f"rng={width}x{width}-{height}x{height}\n"
-        "    deferred=false mLayoutNeeded=false mTouchExcludeRegion=SkRegion()\n"
-        "  mLayoutSeq=42\n"
+        f"    init={width}x{height} {system.density}dpi cur={width}x{height} app={width}x{height}\n"
         f"{_focus(system)}"
-        "  DisplayRotation\n"
-        "    mCurrentAppOrientation=SCREEN_ORIENTATION_UNSPECIFIED\n"
-        "    mLastOrientation=-1\n"
-        "    mRotation=ROTATION_0 mDeferredRotationPauseCount=0\n"
-        "    mUserRotationMode=USER_ROTATION_LOCKED mUserRotation=ROTATION_0\n"
+        "  DisplayRotation\n    mRotation=ROTATION_0 mDeferredRotationPauseCount=0\n"
         f"  DisplayFrames w={width} h={height} r=0\n\n"
     )
 
 
 def _windows(system: AndroidSystem) -> str:
-    width, height = system.device.size
-    text = ["WINDOW MANAGER WINDOWS (dumpsys window windows)\n"]
-    place = 0
-    for name in ("StatusBar", "NavigationBar0"):
-        text.append(f"  Window #{place} Window{{{place + 0xABC1000:x} u0 {name}}}:\n")
-        text.append("    mDisplayId=0 mOwnerUid=10090 package=com.android.systemui isVisible=true\n")
-        place += 1
+    names = [f"Window{{{0xABC1000 + place:x} u0 {name}}}" for place, name in enumerate(_SYSTEM_WINDOWS)]
     if system.ime.shown:
-        text.append(
-            f"  Window #{place} Window{{{place + 0xABC1000:x} u0 InputMethod}}:\n    isVisible=true\n"
-        )
-        place += 1
-    for order, task in enumerate(system.activities.tasks()):
-        shown = str(order == 0 and system.screen_on).lower()
-        text.append(
-            f"  Window #{place} {task.window}:\n"
-            f"    mDisplayId=0 rootTaskId={task.id} mOwnerUid={task.package.uid} showForAllUsers=false "
-            f"package={task.package.name} appop=NONE\n"
-            f"    Requested w={width} h={height} mLayoutSeq=42\n"
-            f"    mActivityRecord={task.record}\n"
-            f"    mHasSurface={shown} isReadyForDisplay()={shown} mWindowRemovalAllowed=false\n"
-            f"    Frames: parent=[0,0][{width},{height}] display=[0,0][{width},{height}] "
-            f"frame=[0,0][{width},{height}]\n"
-            f"    isOnScreen={shown}\n    isVisible={shown}\n"
-        )
-        place += 1
-    text.append(
-        "\n  mGlobalConfiguration={1.0 310mcc260mnc [en_US] ldltr sw360dp port}\n  mHasPermanentDpad=false\n"
-    )
-    text.append("  mTopFocusedDisplayId=0\n")
+        names.append("Window{abc1002 u0 InputMethod}")
+    tasks = system.activities.tasks()
+    names += [task.window for task in tasks]
+    text = ["WINDOW MANAGER WINDOWS (dumpsys window windows)\n"]
+    for place, name in enumerate(names):
+        is_hidden = name in [task.window for task in tasks[0 if not system.screen_on else 1 :]]
+        text.append(f"  Window #{place} {name}:\n    mDisplayId=0 isVisible={str(not is_hidden).lower()}\n")
+    text.append("\n  mTopFocusedDisplayId=0\n")
     if system.api_level <= _FOCUS_IN_WINDOWS:
         text.append(_focus(system))
     return "".join(text)
@@ -189,16 +146,11 @@ def _windows(system: AndroidSystem) -> str:
 
 def _policy(system: AndroidSystem) -> str:
     on = str(system.screen_on).lower()
-    state = "SCREEN_STATE_ON" if system.screen_on else "SCREEN_STATE_OFF"
     return (
         "WINDOW MANAGER POLICY STATE (dumpsys window policy)\n"
         f"    mSystemReady=true mSystemBooted=true\n    mAwake={on} mScreenOnEarly={on} mScreenOnFully={on}\n"
-        f"    mCurrentAppOrientation=SCREEN_ORIENTATION_UNSPECIFIED mCurrentRotation=ROTATION_0\n"
-        f"    screenState={state}\n"
-        f"    interactiveState=INTERACTIVE_STATE_{'AWAKE' if system.screen_on else 'SLEEP'}\n"
-        "    mShowingDream=false mDreamingLockscreen=false mShowingLockscreen=false isKeyguardShowing=false\n"
-        "    KeyguardServiceDelegate\n      showing=false\n      mIsShowing=false\n      secure=false\n"
-        f"    mTopFullscreenOpaqueWindowState={system.activities.front.window}\n\n"
+        "    mCurrentAppOrientation=SCREEN_ORIENTATION_UNSPECIFIED mCurrentRotation=ROTATION_0\n"
+        "    mShowingDream=false mDreamingLockscreen=false mShowingLockscreen=false\n\n"
     )
 
 
@@ -220,48 +172,29 @@ def _window(system: AndroidSystem, args: list[str]) -> str:
 def _input(system: AndroidSystem, args: list[str]) -> str:
     """dumpsys input"""
     width, height = system.device.size
-    task = system.activities.front
-    viewport = (
-        f"Viewport INTERNAL: displayId=0, uniqueId=local:{DISPLAY_ID}, port=0, orientation=0, "
-        f"logicalFrame=[0, 0, {width}, {height}], physicalFrame=[0, 0, {width}, {height}], "
-        f"deviceSize=[{width}, {height}], isActive=[1]"
-    )
     turned = "SurfaceOrientation" if system.api_level < 33 else "InputDeviceOrientation"
     return (
-        "INPUT MANAGER (dumpsys input)\n\nEvent Hub State:\n  Devices:\n    1: virtio_input_multi_touch_1\n\n"
+        "INPUT MANAGER (dumpsys input)\n\n"
         "Input Reader State (Nums of device: 1):\n  Device 1: virtio_input_multi_touch_1\n"
-        "    IsExternal: false\n"
-        "    Touch Input Mapper (mode - DIRECT):\n      Parameters:\n        DeviceType: TOUCH_SCREEN\n"
-        "        OrientationAware: true\n        Orientation: ORIENTATION_0\n"
-        f"      Raw Axes:\n        X: min=0, max={width - 1}\n        Y: min=0, max={height - 1}\n"
-        f"      {viewport}\n      RawSurfaceWidth: {width}px\n      RawSurfaceHeight: {height}px\n"
-        f"      PhysicalWidth: {width}px\n      PhysicalHeight: {height}px\n"
-        f"      SurfaceWidth: {width}px\n      SurfaceHeight: {height}px\n      {turned}: 0\n"
-        f"  Configuration:\n    {viewport}\n\n"
-        "Input Dispatcher State:\n  DispatchEnabled: true\n  DispatchFrozen: false\n"
-        f"  FocusedApplications:\n    displayId=0, name='{task.record}', dispatchingTimeout=5000ms\n"
-        f"  FocusedWindows:\n    displayId=0, name='{task.window[7:-1].replace(' u0', '')}'\n"
+        "    Touch Input Mapper (mode - DIRECT):\n"
+        f"      Viewport INTERNAL: displayId=0, uniqueId=local:{DISPLAY_ID}, port=0, orientation=0, "
+        f"logicalFrame=[0, 0, {width}, {height}], physicalFrame=[0, 0, {width}, {height}], "
+        f"deviceSize=[{width}, {height}], isActive=[1]\n"
+        f"      PhysicalWidth: {width}px\n      PhysicalHeight: {height}px\n      {turned}: 0\n"
+        f"  FocusedApplications:\n    displayId=0, name='{system.activities.front.record}'\n"
     )
 
 
 def _display(system: AndroidSystem, args: list[str]) -> str:
     """dumpsys display"""
     width, height = system.device.size
-    state, density = ("ON" if system.screen_on else "OFF"), system.density
-    brightness = system.state["apps"]["settings"]["brightness"] / 100
     return (
-        "DISPLAY MANAGER (dumpsys display)\n  mOnlyCode=false\n"
+        "DISPLAY MANAGER (dumpsys display)\n"
         "  mViewports=[DisplayViewport{type=INTERNAL, valid=true, "
         f"isActive=true, displayId=0, uniqueId='local:{DISPLAY_ID}', physicalPort=0, orientation=0, "
         f"logicalFrame=Rect(0, 0 - {width}, {height}), physicalFrame=Rect(0, 0 - {width}, {height}), "
         f"deviceWidth={width}, deviceHeight={height}}}]\n"
-        f"\nDisplay States: size=1\n  Display Id=0\n  Display State={state}\n"
-        f"  Display Brightness={brightness:.2f}\n"
-        f"  mScreenState={state}\n  mCurrentOrientation=0\n"
-        "\nLogical Displays: size=1\n  Display 0:\n    mDisplayId=0\n"
-        f'    mBaseDisplayInfo=DisplayInfo{{"Built-in Screen", displayId 0, real {width} x {height}, '
-        f"largest app {width} x {height}, smallest app {width} x {height}, rotation 0, density {density} "
-        f"({density}.0 x {density}.0) dpi, state {state}}}\n"
+        f"  mScreenState={'ON' if system.screen_on else 'OFF'}\n  mCurrentOrientation=0\n"
     )
 
 

@@ -59,7 +59,7 @@ class ControlServer:
         except RuntimeError as error:  # all that gRPC says of it
             raise PortInUse(
                 f"port {port} of {HOST} is in use.",
-                "Choose other ports, or stop who uses it.",
+                "Choose other ports, or stop the process that uses it.",
                 serial=self._machine.system.serial,
             ) from error
         await server.start()

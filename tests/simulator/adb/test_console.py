@@ -119,10 +119,7 @@ def test_without_a_token_everybody_may_speak() -> None:
     ("line", "answer"),
     [
         ("avd name", "Pixel\r\nOK\r\n"),
-        ("avd id", "Pixel\r\nOK\r\n"),
         ("avd path", "/avd\r\nOK\r\n"),
-        ("avd snapshotspath", "/avd/snapshots\r\nOK\r\n"),
-        ("avd snapshotpath clean", "/avd/snapshots/clean\r\nOK\r\n"),
         ("avd start", "KO: virtual device already running\r\n"),
         ("avd dance", "KO: bad sub-command\r\n"),
         ("avd snapshot", "KO: missing sub-command\r\n"),
@@ -142,29 +139,6 @@ def test_what_it_answers(line: str, answer: str) -> None:
         assert await (await world.known()).say(line) == answer
 
     run(test)
-
-
-def test_the_heartbeat_counts() -> None:
-    async def test(world: World) -> None:
-        world.machine.booted_at -= 100
-        assert re.fullmatch(r"heartbeat: 10\d\r\nOK\r\n", await (await world.known()).say("avd heartbeat"))
-
-    run(test)
-
-
-@pytest.mark.parametrize("in_folder", [False, True])
-def test_a_snapshot_brings_everything_back(tmp_path: Path, in_folder: bool) -> None:
-    async def test(world: World) -> None:
-        telnet, files = await world.known(), world.machine.system.files
-        files.write("/data/local/tmp/f", b"before")
-        assert await telnet.say("avd snapshot save clean") == "OK\r\n"
-        files.write("/data/local/tmp/f", b"after")
-        assert await telnet.say("avd snapshot load clean") == "OK\r\n"
-        assert files.read("/data/local/tmp/f") == b"before"
-        assert await telnet.say("avd snapshot delete clean") == "OK\r\n"
-        assert (await telnet.say("avd snapshot load clean")).startswith("KO:")
-
-    run(test, tmp_path / "snapshots" if in_folder else None)
 
 
 def test_the_list_has_the_emulator_s_columns() -> None:

@@ -46,9 +46,9 @@ def test_a_packet_s_layout() -> None:
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (b"GET / HTTP/1.1\r\nHost: phone\r\n\r\n", "no adb packet"),
-        (pack("OKAY", 1, 2, magic=0), "no adb packet"),
-        (pack("SYNC", 1, 2), "no adb packet"),
+        (b"GET / HTTP/1.1\r\nHost: phone\r\n\r\n", "not an adb packet"),
+        (pack("OKAY", 1, 2, magic=0), "not an adb packet"),
+        (pack("SYNC", 1, 2), "not an adb packet"),
         (pack("WRTE", 1, 2, b"abc", crc=1), "checksum"),
         (pack("WRTE", 1, 2)[:12] + struct.pack("<III", 2 << 20, 0, packets.WRTE ^ 0xFFFFFFFF), "payload of"),
     ],

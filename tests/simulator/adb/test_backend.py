@@ -70,11 +70,11 @@ def test_an_episode_over_adb_is_the_episode_in_this_process(
 ) -> None:
     near = PhoneEnv(backend=backend_for(SimDevice(*SIZE)))
     far = PhoneEnv(backend=backend_for(world.device()))
-    for place in (0, 1, 3):
+    for place in (0,) if noise else (0, 1, 3):
         task = task_of(template, place)
         rng = random.Random(f"{task.id}/{noise}")
         frames = (near.reset(task), far.reset(task))
-        for step in range(20):
+        for step in range(10 if noise else 20):
             where = (task.id, step)
             assert frames[0].app == frames[1].app, where
             assert frames[0].image.tobytes() == frames[1].image.tobytes(), where

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distrl.core.errors import ConfigError, EnvError, MissingDependency
 from distrl.core.messages import EpisodeReturn
+
+if TYPE_CHECKING:
+    from distrl.appo.policy import GaussianPolicy
 
 Floats = NDArray[np.floating]
 Bools = NDArray[np.bool_]
@@ -309,24 +312,6 @@ class Counted:
     episodes: list[tuple[float, int]] = field(default_factory=list)
 
 
-class ActingPolicy(Protocol):
-    """What `Collector` uses of a `distrl.appo.policy.GaussianPolicy`."""
-
-    returns: Moments
-
-    def normalise(self, observations: Floats) -> NDArray[np.float32]:
-        """Network inputs."""
-        ...
-
-    def act(self, x: NDArray[np.float32], rng: np.random.Generator | None) -> NDArray[np.float32]:
-        """Sampled actions."""
-        ...
-
-    def log_probs(self, x: NDArray[np.float32], actions: NDArray[np.float32]) -> NDArray[np.float32]:
-        """log π of them."""
-        ...
-
-
 class Collector:
     """Runs a group of environments without end, a round at a time; episodes may span rounds.
 
@@ -347,7 +332,7 @@ class Collector:
         self._discounted, self._return, self._length = np.zeros(num), np.zeros(num), np.zeros(num, int)
 
     def collect(
-        self, policy: ActingPolicy, num_steps: int, is_stopping: Callable[[], bool] = lambda: False
+        self, policy: GaussianPolicy, num_steps: int, is_stopping: Callable[[], bool] = lambda: False
     ) -> tuple[Transitions, Counted] | None:
         """`num_steps` steps of each environment; None if `is_stopping` became true.
 

@@ -36,7 +36,7 @@ from distrl.core.metrics import VERSIONS
 from distrl.core.policies import weights_io
 from distrl.core.sockets import Blob
 from distrl.core.weights import Buffer
-from distrl.learner.publish import Publisher
+from distrl.learner.publish import Announcer, Publisher
 
 RECENT = 100
 """Training episodes whose mean return is the metric `train/return`, and may start a confirmation."""
@@ -390,12 +390,8 @@ def _malformed(reason: str) -> ProtocolError:
     return ProtocolError(RejectCode.MALFORMED.value, reason)
 
 
-class WeightServer(Protocol):
+class WeightServer(Announcer, Protocol):
     """What the master uses of `distrl.appo.learner.AppoServer`."""
-
-    def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
-        """Offers and announces new weights."""
-        ...
 
     def offer_weights(self, info: WeightInfo, data: Buffer) -> None:
         """Makes older weights available again."""

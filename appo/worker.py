@@ -16,7 +16,6 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -69,22 +68,6 @@ class Stopped(Exception):
     """The worker should stop, or the run is over."""
 
 
-class Master(Protocol):
-    """What a worker uses of its `MasterClient`."""
-
-    def work(self, collected: str | None = None) -> WorkUnit:
-        """The next unit, or the round `collected` with the newest weights. Raises Stopped."""
-        ...
-
-    def fetch(self, info: WeightInfo) -> memoryview | None:
-        """The bytes of weights, None if they are gone. Raises Stopped."""
-        ...
-
-    def send(self, message: Gradient | Measured, blobs: list[Blob]) -> Reject | None:
-        """Delivers a result; returns its rejection, or None. Raises Stopped."""
-        ...
-
-
 @dataclass
 class _Tools:
     """Everything that training needs; replaced after a fault of an environment or the optimiser."""
@@ -113,7 +96,7 @@ class AppoWorker:
         self,
         config: Config,
         name: str,
-        master: Master,
+        master: MasterClient,
         is_stopping: Callable[[], bool],
         set_stats: Callable[[Mapping[str, float]], None] = lambda stats: None,
     ) -> None:

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 from rich.table import Table
+from rich.text import Text
 
 from distrl import __version__
 from distrl.configs.load import check_config
@@ -89,16 +90,21 @@ class Block:
         return "\n\n".join(parts)
 
     def show(self, console: Console) -> None:
-        """Prints it."""
-        for part in filter(None, (self.title, self.text)):
-            console.print(f"\n{part.lstrip('# ')}", soft_wrap=True)
+        """Prints it, with Markdown's marks as styles."""
+        for part in filter(None, (self.title.lstrip("# "), self.text.replace("```", "").strip())):
+            console.print(f"\n{part}", soft_wrap=True)
         if self.header:
             table = Table(*self.header[: self.left])
             for heading in self.header[self.left :]:
                 table.add_column(heading, justify="right")
             for row in self.rows:
-                table.add_row(*row)
+                table.add_row(*(Text(cell.strip("*"), _style(cell)) for cell in row))
             console.print(table)
+
+
+def _style(cell: str) -> str:
+    """Of **best** and *reference* cells."""
+    return "bold" if cell.startswith("**") else "italic" if cell.startswith("*") else ""
 
 
 def as_markdown(blocks: Sequence[Block]) -> str:

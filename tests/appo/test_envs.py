@@ -27,14 +27,6 @@ def test_actions_are_clipped_to_the_box_for_the_environment() -> None:
     assert group.space.sizes == (2, 2)
 
 
-def test_some_of_a_group_can_be_stepped() -> None:
-    group = GymGroup({"id": AIM}, 3)
-    first = [group.reset(index, 7) for index in range(3)]
-    steps = group.step(np.zeros((1, 2)), [2])
-    assert steps.rewards.shape == (1,)
-    np.testing.assert_array_equal(first[0], first[2])
-
-
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -169,11 +161,3 @@ def test_merged_parts_have_the_moments_of_the_whole(seed: int, sizes: list[int])
     if len(whole):
         np.testing.assert_allclose(merged.mean, whole.mean(axis=0), rtol=1e-12)
         np.testing.assert_allclose(merged.m2 / merged.count, whole.var(axis=0), rtol=1e-9, atol=1e-9)
-
-
-def test_nothing_counted_leaves_values_as_they_are() -> None:
-    assert Moments.empty(2).std().tolist() == [1.0, 1.0]
-
-
-def test_what_never_varies_is_not_divided_by_zero() -> None:
-    assert Moments.of(np.full((4, 1), 7.0)).std(floor=0.5).tolist() == [0.5]

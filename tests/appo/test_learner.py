@@ -21,7 +21,7 @@ from appo_world import World, appo_config, gradient, new_policy
 from distrl.appo import learner
 from distrl.appo.learner import AppoLearner, AppoServer, Checkpointer
 from distrl.appo.report import staleness_rows
-from distrl.appo.worker import MasterClient, Stopped
+from distrl.appo.worker import MasterClient
 from distrl.core import checkpoints
 from distrl.core.errors import ProtocolError
 from distrl.core.messages import (
@@ -122,13 +122,6 @@ class CrashingServer(Server):
             self._world.master.take_gradient(message, [payload])
         if accepted + 3 >= self._last:
             raise Crash
-
-
-def test_what_a_killed_master_left_half_written_goes(tmp_path: Path) -> None:
-    half = tmp_path / ".step_9.tmp"
-    half.mkdir()
-    Checkpointer(tmp_path, new_policy(appo_config()), keep=1)
-    assert not half.exists()
 
 
 @pytest.mark.parametrize("metrics_s", [0.0, 1e9])
@@ -312,10 +305,3 @@ def test_a_learner_of_another_kind_is_told(wire: Wire) -> None:
     finally:
         client.close()
         station.close()
-
-
-def test_a_client_stops_when_its_worker_does(served: Served, wire: Wire) -> None:
-    client = MasterClient(wire, "tcp://127.0.0.1:9", "tcp://127.0.0.1:9", "w", lambda: True)
-    with pytest.raises(Stopped):
-        client.work()
-    client.close()

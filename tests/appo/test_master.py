@@ -64,13 +64,6 @@ def test_a_resend_changes_nothing(world: World) -> None:
     assert world.master.progress.env_steps == 256
 
 
-def test_a_resend_is_recognised_when_others_came_between(world: World) -> None:
-    sent = [one(world, unit_id=f"u{number}") for number in range(3)]
-    assert all(world.master.take_gradient(message, [payload]) for message, payload in sent)
-    assert not any(world.master.take_gradient(message, [payload]) for message, payload in sent)
-    assert (log_std(world), world.master.progress.accepted) == (1.5, 3)
-
-
 def test_a_resend_is_recognised_after_a_restart(world: World, tmp_path: Path) -> None:
     message, payload = one(world)
     world.master.take_gradient(message, [payload])

@@ -63,6 +63,12 @@ def words(page: Page) -> str:
     return " ".join(page.text.split())
 
 
+@pytest.fixture(autouse=True)
+def no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages do not depend on report.png, which matplotlib takes seconds to draw."""
+    monkeypatch.setattr("distrl.evaluator.report.drawing.draw", lambda *given: None)
+
+
 @pytest.fixture
 def evaluate(tmp_path: Path) -> Callable[..., Path]:
     """Writes an evaluation in which the first `solved` of 8 tasks are solved."""
@@ -137,7 +143,10 @@ def test_the_header_of_a_policy_says_what_trained_it(tmp_path: Path, evaluate: C
 
 
 @pytest.mark.needs("jinja2")
-def test_a_run_report_shows_before_and_after(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
+def test_a_run_report_shows_before_and_after(
+    tmp_path: Path, evaluate: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # draws report.png
     run = RunDir.create(Config(name="demo", runs_dir=str(tmp_path / "runs")))
     rows = [{"step": i, "time": 10.0 * i, "episodes": 8 * i, "train/success": 0.1 * i} for i in range(9)]
     run.metrics.write_text("\n".join(json.dumps(row) for row in rows))

@@ -182,7 +182,8 @@ def test_a_run_that_measured_nothing_has_no_section() -> None:
 
 
 @pytest.mark.needs("jinja2")
-def test_the_page_says_it(tmp_path) -> None:
+def test_the_page_says_it(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("distrl.evaluator.report.drawing.draw", lambda *given: None)
     config = Config(name="run", runs_dir=str(tmp_path))
     run = RunDir.create_or_open(config, resume=False)
     run.write_config(config)

@@ -113,7 +113,7 @@ CREATE TABLE IF NOT EXISTS trajectories (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
     purpose TEXT NOT NULL,
-    body BLOB
+    body BLOB NOT NULL
 );
 CREATE TABLE IF NOT EXISTS images (
     key INTEGER PRIMARY KEY,
@@ -126,13 +126,10 @@ CREATE TABLE IF NOT EXISTS uses (
     PRIMARY KEY (image, seq)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS uses_of_trajectory ON uses (seq);
+CREATE TABLE IF NOT EXISTS quarantined (id TEXT PRIMARY KEY, reason TEXT NOT NULL, at REAL NOT NULL);
+-- The ids of trimmed trajectories: a row that is only emptied would keep its pages, 1.5 KB.
+CREATE TABLE IF NOT EXISTS trimmed (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE);
 """
-# Stores of this version that were made before these tables lack them. Trimming deletes a trajectory's row and
-# keeps its id in `trimmed`: a row that is only emptied would keep its pages, 1.5 KB.
-_LATER_TABLES = (
-    "CREATE TABLE IF NOT EXISTS quarantined (id TEXT PRIMARY KEY, reason TEXT NOT NULL, at REAL NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS trimmed (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE)",
-)
 
 
 class Quarantined(NamedTuple):
@@ -203,7 +200,7 @@ class TrajectoryStore:
             StoreError: It never was here, or it was trimmed.
         """
         row = self._row("SELECT body FROM trajectories WHERE id = ?", trajectory_id)
-        if row is None or row[0] is None:
+        if row is None:
             raise NotStored(f"No trajectory {trajectory_id} in {self.path}.")
         return unpack_trajectory(row[0])
 
@@ -221,7 +218,7 @@ class TrajectoryStore:
                 was here.
         """
         query = (
-            "SELECT id FROM trajectories WHERE body IS NOT NULL AND purpose = IFNULL(?1, purpose)"
+            "SELECT id FROM trajectories WHERE purpose = IFNULL(?1, purpose)"
             " AND seq > COALESCE((SELECT seq FROM trajectories WHERE id = ?2),"
             " (SELECT seq FROM trimmed WHERE id = ?2), 0) ORDER BY seq"
         )
@@ -236,7 +233,7 @@ class TrajectoryStore:
 
     def count(self, purpose: Purpose | None = None) -> int:
         """How many trajectories are stored."""
-        query = "SELECT COUNT(*) FROM trajectories WHERE body IS NOT NULL AND purpose = IFNULL(?, purpose)"
+        query = "SELECT COUNT(*) FROM trajectories WHERE purpose = IFNULL(?, purpose)"
         row = self._row(query, purpose.value if purpose else None)
         assert row is not None
         return int(row[0])
@@ -307,9 +304,6 @@ class TrajectoryStore:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = open_database(self.path, _SCHEMA, _VERSION)
-            with typed_errors(self.path):
-                for table in _LATER_TABLES:
-                    connection.execute(table)
             self._local.connection = connection
             self._connections.append(connection)
         return connection

@@ -99,7 +99,7 @@ def test_a_file_in_the_way_is_one_line_too(tmp_path):
     (tmp_path / "file").touch()
     result = runner.invoke(app, ["keys", "create", str(tmp_path / "file")])
     assert result.exit_code == 5
-    assert "file is a file, no keys directory" in result.stderr
+    assert "file is a file, not a keys directory" in result.stderr
     assert result.stderr.count("\n") == 1
 
 

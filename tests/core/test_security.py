@@ -195,9 +195,9 @@ def test_a_missing_directory_is_named(tmp_path):
 
 def test_keys_are_never_overwritten(keys):
     before = (keys / "server.key").read_text()
-    with pytest.raises(SecurityError, match="exists already"):
+    with pytest.raises(SecurityError, match="already exists"):
         create_keys(keys, new_keypair(), new_keypair())
-    with pytest.raises(SecurityError, match="exists already"):
+    with pytest.raises(SecurityError, match="already exists"):
         add_client(keys, "client", new_keypair())
     assert (keys / "server.key").read_text() == before
 

@@ -91,7 +91,7 @@ def test_a_hub_that_cannot_be_reached_is_asked_once_and_told_once(
     assert f"hf download {NAME}" in caught.value.remedy
     assert "HF_HOME" in caught.value.remedy
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == [
-        f"policy.model {NAME!r} is not in the cache {snapshot.parents[2]}; requesting it from the hub."
+        f"policy.model {NAME!r} is not in the hub's cache {snapshot.parents[2]}; requesting it from the hub."
     ]
 
 

@@ -143,11 +143,11 @@ def test_placeholders_must_be_those_of_the_pictures(make_policy: MakePolicy, fam
     with pytest.raises(PolicyError, match="leaves room for 2 pictures, but the chat shows 1"):
         policy.prompt_ids(messages("x", 2), images[0][:1])
     asked = ids[0].count(IMAGE)
-    with pytest.raises(PolicyError, match=rf"has {asked} picture placeholders .* ask for \d+"):
+    with pytest.raises(PolicyError, match=rf"has {asked} picture placeholders .* need \d+"):
         policy.collate([ids[0]], [images[0][:1]])
     place = ids[0].index(IMAGE)
     short = ids[0][:place] + ids[0][place + 1 :]
-    with pytest.raises(PolicyError, match=f"has {asked - 1} picture placeholders .* ask for {asked}"):
+    with pytest.raises(PolicyError, match=f"has {asked - 1} picture placeholders .* need {asked}"):
         policy.collate([short], [images[0]])
     policy.verify(ids[0], images[0])
     with pytest.raises(PolicyError, match=f"has {asked - 1} picture placeholders"):

@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("distrl.cli.report", "report"),
     "inspect": ("distrl.cli.inspect", "inspect"),
     "export": ("distrl.cli.export", "export"),
+    "config": ("distrl.cli.config", "app"),
     "tasks": ("distrl.cli.tasks", "app"),
     "keys": ("distrl.cli.keys", "app"),
     "snapshot-avd": ("distrl.cli.snapshot_avd", "app"),

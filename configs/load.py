@@ -126,7 +126,7 @@ def choices(path: Sequence[str]) -> dict[str, type[BaseModel]]:
     kinds: dict[str, type[BaseModel]] = {}
     for name in path:
         field = model.model_fields.get(name) if model is not None else None
-        found = list(_sections(field.annotation)) if field is not None else []
+        found = list(sections_of(field.annotation)) if field is not None else []
         is_choice = field is not None and field.discriminator is not None
         kinds = {kind: one for one in found for kind in kinds_of(one)} if is_choice else {}
         model = found[0] if len(found) == 1 else None
@@ -236,7 +236,7 @@ def keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
     """All dotted keys of the schema, sections included; in a list by the kind of entry, without an index."""
     for name, field in model.model_fields.items():
         yield prefix + name
-        for section in _sections(field.annotation):
+        for section in sections_of(field.annotation):
             if field.discriminator is not None:
                 yield from keys(section, f"{prefix}{name}.")
                 continue
@@ -245,12 +245,12 @@ def keys(model: type[BaseModel] = Config, prefix: str = "") -> Iterator[str]:
             yield from keys(section, f"{prefix}{name}.{tag}")
 
 
-def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+def sections_of(annotation: Any) -> Iterator[type[BaseModel]]:
     """The sections that a field may hold, also in a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for inner in get_args(annotation):
-        yield from _sections(inner)
+        yield from sections_of(inner)
 
 
 def dump_config(config: Config) -> str:

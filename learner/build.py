@@ -21,6 +21,7 @@ import torch
 from distrl.configs.schema import Config
 from distrl.core.messages import RunLimits
 from distrl.core.metrics import Histogram, MetricsWriter, Sink
+from distrl.core.policies.base import Policy
 from distrl.core.rundir import RunDir
 from distrl.core.security import SERVER, load_security
 from distrl.core.store import TrajectoryStore
@@ -37,7 +38,6 @@ from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
 from distrl.learner.server import Endpoints, LearnerServer
 from distrl.learner.task_sampling import Drift
-from distrl.learner.train_step import TrainStep
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -79,15 +79,15 @@ def open_learner(
         CheckpointError: The newest checkpoint cannot be used.
         RankError: Another rank cannot be reached.
     """
-    torch.set_num_threads(config.learner.threads)
+    learner, network, drift = config.learner, config.network, config.tasks.drift
+    torch.set_num_threads(learner.threads)
     torch.manual_seed(config.seed)
     with contextlib.ExitStack() as stack:
         train_step = stack.enter_context(open_train_step(config, tasks.words, place, watch))
         store = TrajectoryStore(run.store)
         stack.callback(store.close)
-        drift = config.tasks.drift
         scheduler = TaskScheduler(
-            config.learner,
+            learner,
             tasks.train,
             tasks.validation,
             config.seed,
@@ -96,7 +96,6 @@ def open_learner(
             drift=Drift(tasks.drift, drift.after, drift.share) if drift else None,
         )
         ingested: queue.Queue[Trajectory] = queue.Queue(MAX_INGESTED)
-        network = config.network
         server = LearnerServer(
             Endpoints(network.control, network.broadcast, network.weights),
             load_security(network.keys_path, SERVER),
@@ -108,7 +107,31 @@ def open_learner(
         stack.callback(server.close)
         metrics = MetricsWriter(run.metrics, tensorboard_sinks(run.tensorboard))
         stack.callback(metrics.close)
-        context = _context(config, run, train_step, store, scheduler, server, ingested, metrics)
+        policy, replay = train_step.policy, Replay(learner.replay, config.seed)
+        images = ImageCache(policy.image, store.images)
+        run.weights.mkdir(exist_ok=True)
+        progress = Progress()
+        clock = RunClock(progress, learner.max_minutes)
+        publisher = Publisher(policy, server, run.weights / "version", learner.policy_lag)
+        server.limits = _limits(policy, learner.max_new_tokens, publisher)
+        context = Context(
+            config=config,
+            server=server,
+            store=store,
+            scheduler=scheduler,
+            replay=replay,
+            ingest=Ingest(
+                ingested, store, policy, images, replay, scheduler, lambda: publisher.version, learner
+            ),
+            batcher=Batcher(policy, images),
+            train_step=train_step,
+            publisher=publisher,
+            checkpointer=Checkpointer(run.checkpoints, train_step, learner.keep_checkpoints),
+            report=Reporter(metrics, server, progress, clock),
+            rng=np.random.default_rng(config.seed),
+            progress=progress,
+            clock=clock,
+        )
         _resume(context)
         server.start()
         yield Learner(context, stop)
@@ -116,46 +139,14 @@ def open_learner(
             time.sleep(LINGER_S)  # late subscribers hear the shutdown, last trajectories are acked
 
 
-def _context(
-    config: Config,
-    run: RunDir,
-    train_step: TrainStep,
-    store: TrajectoryStore,
-    scheduler: TaskScheduler,
-    server: LearnerServer,
-    ingested: queue.Queue[Trajectory],
-    metrics: MetricsWriter,
-) -> Context:
-    learner = config.learner
-    policy = train_step.policy
-    replay = Replay(learner.replay, config.seed)
-    images = ImageCache(policy.image, store.images)
-    run.weights.mkdir(exist_ok=True)
-    progress = Progress()
-    clock = RunClock(progress, learner.max_minutes)
-    publisher = Publisher(policy, server, run.weights / "version", learner.policy_lag)
-    server.limits = RunLimits(
+def _limits(policy: Policy, max_new_tokens: int, publisher: Publisher) -> RunLimits:
+    """What a trajectory of this run may hold."""
+    return RunLimits(
         policy.num_tokens,
         policy.max_prompt_tokens,
-        policy.max_sequence_tokens(learner.max_new_tokens),
-        learner.max_new_tokens,
+        policy.max_sequence_tokens(max_new_tokens),
+        max_new_tokens,
         newest_version=lambda: publisher.version,
-    )
-    return Context(
-        config=config,
-        server=server,
-        store=store,
-        scheduler=scheduler,
-        replay=replay,
-        ingest=Ingest(ingested, store, policy, images, replay, scheduler, lambda: publisher.version, learner),
-        batcher=Batcher(policy, images),
-        train_step=train_step,
-        publisher=publisher,
-        checkpointer=Checkpointer(run.checkpoints, train_step, learner.keep_checkpoints),
-        report=Reporter(metrics, server, progress, clock),
-        rng=np.random.default_rng(config.seed),
-        progress=progress,
-        clock=clock,
     )
 
 

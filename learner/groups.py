@@ -167,7 +167,7 @@ class Groups:
             self._rewards[group_id].append(reward)
             self._late.append(Closed((name,), GroupStats.of(self._rewards[group_id])))
 
-    def take_closed(self, now: float, is_over: bool = False) -> list[Closed]:
+    def pop_closed(self, now: float, is_over: bool = False) -> list[Closed]:
         """Closes what is complete or has waited long enough; `is_over` closes all.
 
         Returns:

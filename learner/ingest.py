@@ -127,7 +127,7 @@ class Ingest:
         self._watch(episode is not None)
         if episode is not None and rewards is not None:
             self._arrived.append(episode)
-            self._note(trajectory, episode, rewards)
+            self._record(trajectory, episode, rewards)
         if trajectory.group_id:
             if episode is not None:
                 self._held[episode.id] = episode
@@ -138,7 +138,7 @@ class Ingest:
 
     def _release(self) -> None:
         """Puts the episodes of groups that are closed into replay."""
-        for closed in self._scheduler.take_groups():
+        for closed in self._scheduler.pop_groups():
             for name in closed.members:
                 episode = self._held.pop(name, None)
                 if episode is not None:  # else it has been quarantined since it joined
@@ -222,7 +222,7 @@ class Ingest:
                 MANY_IN_VAIN, self.num_unjudged, self.num_refused,
             )  # fmt: skip
 
-    def _note(self, trajectory: Trajectory, episode: Episode, parts: RewardParts) -> None:
+    def _record(self, trajectory: Trajectory, episode: Episode, parts: RewardParts) -> None:
         self._success.append(trajectory.success)
         self._window.append(
             {
@@ -234,7 +234,7 @@ class Ingest:
             }
         )
 
-    def take_arrived(self) -> list[Episode]:
+    def pop_arrived(self) -> list[Episode]:
         """The newest training episodes that arrived since the last call, in their order."""
         arrived = list(self._arrived)
         self._arrived.clear()

@@ -227,7 +227,7 @@ class LeaseTable:
         self._retries[held.lease.id] = Retry(held.lease, held.worker, held.attempt, now)
         return None
 
-    def take_retry(self, purpose: Purpose, worker: str, now: float, in_group: bool = False) -> Retry | None:
+    def pop_retry(self, purpose: Purpose, worker: str, now: float, in_group: bool = False) -> Retry | None:
         """The oldest retry of this purpose, in a group or not, that `worker` may have."""
         for lease_id, retry in self._retries.items():
             kept_away = retry.worker == worker and now - retry.since < AVOID_S
@@ -237,10 +237,10 @@ class LeaseTable:
                 return retry
         return None
 
-    def take_member(self, worker: str, now: float, is_open: Callable[[str], bool]) -> Retry | None:
+    def pop_member(self, worker: str, now: float, is_open: Callable[[str], bool]) -> Retry | None:
         """The oldest retry in a group; those of groups that are closed meanwhile are forgotten."""
         while True:
-            retry = self.take_retry(Purpose.TRAIN, worker, now, in_group=True)
+            retry = self.pop_retry(Purpose.TRAIN, worker, now, in_group=True)
             if retry is None or is_open(retry.lease.group_id):
                 return retry
 
@@ -258,9 +258,9 @@ class LeaseTable:
         return {name: getattr(self, name) for name in _COUNTERS}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Restores `state_dict`; what is missing begins at 0."""
+        """Restores `state_dict`."""
         for name in _COUNTERS:
-            setattr(self, name, int(state.get(name, 0)))
+            setattr(self, name, int(state[name]))
 
     def is_held(self, lease_id: str) -> bool:
         """Whether a lease is out."""

@@ -192,7 +192,7 @@ class Suspensions:
         self._clock = clock
         self._clients: OrderedDict[str, _Client] = OrderedDict()
 
-    def note(self, name: str, problem: str = "") -> None:
+    def record(self, name: str, problem: str = "") -> None:
         """A new trajectory of `name` was accepted, or rejected because of `problem`."""
         client = self._clients.setdefault(name, _Client())
         self._clients.move_to_end(name)

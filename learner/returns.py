@@ -139,7 +139,7 @@ def group_relative(rewards: Tensor, mean: Tensor, std: Tensor, count: Tensor, ep
     """GRPO's advantage of whole trajectories, A = (R − mean) / (std + ε) (Shao et al. 2024, §4.1.2).
 
     The statistics are those of the members that exist, of whatever lengths. A group of fewer than two, or one
-    whose members all earned the same, says nothing: 0 (see `tells_apart`).
+    whose members all earned the same, says nothing: 0 (see `has_spread`).
 
     Args:
         rewards: [B] R = Σ_t r_t, undiscounted.
@@ -148,10 +148,10 @@ def group_relative(rewards: Tensor, mean: Tensor, std: Tensor, count: Tensor, ep
         epsilon: ε.
     """
     advantages = (rewards - mean) / (std + epsilon)
-    return torch.where(tells_apart(std, count, epsilon), advantages, 0.0)
+    return torch.where(has_spread(std, count, epsilon), advantages, 0.0)
 
 
-def tells_apart(std: Tensor, count: Tensor, epsilon: float) -> Tensor:
+def has_spread(std: Tensor, count: Tensor, epsilon: float) -> Tensor:
     """[B] bool: whether a trajectory's group has members whose rewards differ by more than rounding, ε."""
     return (count >= 2) & (std > epsilon)
 

@@ -1,7 +1,7 @@
 """The task scheduler: which episodes are run, by phase, and no more of them than can still be fresh.
 
     network thread:  grant, renew, release, check, finish, lose, tick
-    training thread: set_phase, set_updates, set_elapsed, start_eval, account, join, take_groups, take_evals,
+    training thread: set_phase, set_updates, set_elapsed, start_eval, account, join, pop_groups, pop_evals,
                      forgive_updates, state_dict
 
 One lock guards everything; no call blocks. Leases that are out at a crash are granted again.
@@ -203,11 +203,11 @@ class TaskScheduler:
                 self._clock(),
             )  # fmt: skip
 
-    def take_groups(self) -> list[Closed]:
+    def pop_groups(self) -> list[Closed]:
         """The groups that have been closed since the last call."""
         with self._lock:
             is_over = self._accounted[Purpose.TRAIN] >= self.config.episodes
-            return self._groups.take_closed(self._clock(), is_over)
+            return self._groups.pop_closed(self._clock(), is_over)
 
     def held_ids(self) -> list[str]:
         """Trajectories that training has taken and that wait for the rest of their group."""
@@ -245,10 +245,10 @@ class TaskScheduler:
             current = self._evals.current
             return current is not None and any(map(self._table.is_held, current.leases))
 
-    def take_evals(self) -> list[EvalRound]:
+    def pop_evals(self) -> list[EvalRound]:
         """The rounds that ended since the last call."""
         with self._lock:
-            return self._evals.take_ended()
+            return self._evals.pop_ended()
 
     def accounted(self, purpose: Purpose) -> int:
         """How many episodes of this purpose training has taken; not those that wait for their group."""
@@ -306,11 +306,9 @@ class TaskScheduler:
         with self._lock:
             self._phase = state["phase"]
             self._accounted = {purpose: int(state["accounted"][purpose.value]) for purpose in Purpose}
-            # Earlier versions counted training episodes that are not usable.
-            self._accounted[Purpose.TRAIN] -= int(state.get("unusable", 0))
             self._finished = dict(self._accounted)
             self._forgiven = float(state["forgiven"])
-            self._table.load_state_dict(state.get("leases", {}))
+            self._table.load_state_dict(state["leases"])
             self._source.load_state_dict(state["sampler"])
             self._groups.load_state_dict(state["groups"], self._source.tasks, self._clock())
             self._statistics.load_state_dict(state["tasks"])
@@ -336,9 +334,9 @@ class TaskScheduler:
         current = self._evals.current
         if current is None:
             return None
-        retry = self._table.take_retry(Purpose.EVAL, worker, self._clock())
+        retry = self._table.pop_retry(Purpose.EVAL, worker, self._clock())
         while retry is not None and retry.lease.id not in current.leases:  # of a round that ended before
-            retry = self._table.take_retry(Purpose.EVAL, worker, self._clock())
+            retry = self._table.pop_retry(Purpose.EVAL, worker, self._clock())
         if retry is not None:
             del current.leases[retry.lease.id]
             task, attempt = retry.lease.task, retry.attempt + 1
@@ -351,7 +349,7 @@ class TaskScheduler:
         return lease
 
     def _next_demonstration(self, worker: str) -> Lease | None:
-        retry = self._table.take_retry(Purpose.DEMO, worker, self._clock())
+        retry = self._table.pop_retry(Purpose.DEMO, worker, self._clock())
         if retry is not None:
             return self._lease(retry.lease.task, Purpose.DEMO, worker, retry.attempt + 1)
         demonstrations = self.config.demonstrations
@@ -364,7 +362,7 @@ class TaskScheduler:
 
         Were a member kept back for freshness, the others would wait for it, and updates for them.
         """
-        retry = self._table.take_member(worker, self._clock(), self._groups.is_open)
+        retry = self._table.pop_member(worker, self._clock(), self._groups.is_open)
         if retry is not None:
             old, attempt = retry.lease, retry.attempt + 1
             return self._lease(old.task, Purpose.TRAIN, worker, attempt, old.group_id, old.id)
@@ -379,7 +377,7 @@ class TaskScheduler:
     def _next_episode(self, worker: str) -> Lease | None:
         if not self._stays_fresh():
             return None
-        retry = self._table.take_retry(Purpose.TRAIN, worker, self._clock())
+        retry = self._table.pop_retry(Purpose.TRAIN, worker, self._clock())
         if retry is not None:
             return self._lease(retry.lease.task, Purpose.TRAIN, worker, retry.attempt + 1)
         if not self._is_wanted(Purpose.TRAIN, self.config.episodes):

@@ -364,7 +364,7 @@ class LearnerServer(ServerBase):
         """A message was refused; where `ref` names a trajectory, its worker may be suspended."""
         worker = self._workers.get(peer)  # None of a connection that has named none
         if worker and ref and RejectCode(error.code) not in TRANSIENT:
-            self._suspensions.note(worker, f"{error.message} ({error.code})")
+            self._suspensions.record(worker, f"{error.message} ({error.code})")
 
     def _commit(self) -> None:
         """Commits all that waits at once; if that fails one by one, so that a bad one is rejected alone."""
@@ -397,7 +397,7 @@ class LearnerServer(ServerBase):
         self._service.reply(peer, Ack(trajectory_id=trajectory.id, duplicate=not is_new))
         if not is_new:
             return
-        self._suspensions.note(self._workers.get(peer, ""))
+        self._suspensions.record(self._workers.get(peer, ""))
         self._scheduler.finish(trajectory.lease_id, trajectory)
         if not self._backlog:
             try:

@@ -45,7 +45,7 @@ class Skipped:
         self.count = 0
         self._row: list[list[str]] = []  # the trajectories of each since the last good one
 
-    def note(self, ids: Sequence[str], is_skipped: bool) -> None:
+    def record(self, ids: Sequence[str], is_skipped: bool) -> None:
         """Counts a batch.
 
         Raises:
@@ -145,7 +145,7 @@ class Updates:
         if not self._config.updates_enabled:
             return self._measured(batch)
         result = self._context.train_step.update(batch, self._progress())
-        self.skipped.note(batch.ids, is_skipped=result is None)
+        self.skipped.record(batch.ids, is_skipped=result is None)
         return result
 
     def fit_critic(self) -> float | None:
@@ -157,7 +157,7 @@ class Updates:
         while (batch := self.uniform_batch()) is not None:
             episodes, fit = self._episodes(batch.ids), partial(self._context.train_step.fit_critic, batch)
             if (loss := self._guarded("critic update", episodes, fit)) is not None:
-                self.skipped.note(batch.ids, is_skipped=not math.isfinite(loss))
+                self.skipped.record(batch.ids, is_skipped=not math.isfinite(loss))
                 return loss
         return None
 
@@ -189,7 +189,7 @@ class Updates:
         """The `mismatch/*` metrics, if it is time for them."""
         if not self._mismatch.is_due:
             return {}
-        arrived = self._context.ingest.take_arrived()
+        arrived = self._context.ingest.pop_arrived()
         return self._guarded("scoring", arrived, lambda: self._mismatch.measure(arrived)) or {}
 
     def _keep_values(self) -> None:

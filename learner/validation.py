@@ -121,7 +121,7 @@ class EvalRounds:
             self.current.abandoned += 1
             self._close_if_complete()
 
-    def take_ended(self) -> list[EvalRound]:
+    def pop_ended(self) -> list[EvalRound]:
         """The rounds that ended since the last call."""
         ended, self._ended = self._ended, []
         return ended
@@ -187,7 +187,7 @@ class Validation:
         measured does not move "best".
         """
         context = self._context
-        for done in context.scheduler.take_evals():
+        for done in context.scheduler.pop_evals():
             name, success = f"step_{done.updates}", done.success
             is_measured = name in self._measured
             self._measured.discard(name)

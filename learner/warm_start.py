@@ -162,7 +162,7 @@ class Cloning:
                 drawn = [one for one in self._context.ingest.demonstrations if one.id in names]
                 self._drop(quarantine.blame(drawn, self._score, error))
                 return
-        self._skipped.note(names, is_skipped=not math.isfinite(loss))
+        self._skipped.record(names, is_skipped=not math.isfinite(loss))
         self.num_updates += 1
         if math.isfinite(loss):
             self._losses.append(loss)

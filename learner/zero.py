@@ -81,7 +81,7 @@ class ZeroPolicy:
         if self._user is not user:
             adam.state.clear()
             self._link_states()
-            pending, self._user = user.take_pending(), user
+            pending, self._user = user.pop_pending(), user
             if pending is not None and pending["state"]:
                 self._set_states(adam, pending)
         for group in self.engine.optimizer.param_groups:
@@ -170,7 +170,7 @@ class ZeroOptimiser:
         self._zero, self._lr = zero, lr
         self.pending: dict[str, Any] | None = None
 
-    def take_pending(self) -> dict[str, Any] | None:
+    def pop_pending(self) -> dict[str, Any] | None:
         """`pending`, which is then gone."""
         pending, self.pending = self.pending, None
         return pending

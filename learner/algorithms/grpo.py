@@ -20,7 +20,7 @@ from distrl.configs.schema import LearnerConfig
 from distrl.learner import losses
 from distrl.learner.algorithms.base import CriticFree, NetworkOutputs, PolicyTerm, Scored
 from distrl.learner.batching import TrajectoryBatch
-from distrl.learner.returns import group_relative, tells_apart
+from distrl.learner.returns import group_relative, has_spread
 
 
 def sample_weights(batch: TrajectoryBatch, level: losses.RatioLevel, per: str, weights: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ class Grpo(CriticFree[GrpoConfig]):
         c = self.config
         result = losses.surrogate(c, scored.logprobs, batch.steps, advantages[batch.row])
         counts = sample_weights(batch, c.ratio_level, c.per, scored.weights)
-        useless = ~tells_apart(batch.group_std, batch.group_count, c.std_epsilon)
+        useless = ~has_spread(batch.group_std, batch.group_count, c.std_epsilon)
         return PolicyTerm(
             -(result.objective * counts).sum(),
             c.ratio_level,

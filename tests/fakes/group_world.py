@@ -88,7 +88,7 @@ class GroupWorld:
         self.release()
 
     def release(self) -> None:
-        for closed in self.scheduler.take_groups():
+        for closed in self.scheduler.pop_groups():
             for name in closed.members:
                 assert name not in self.replay, "an episode entered replay twice"
                 self.replay[name] = closed.stats

@@ -123,7 +123,7 @@ class Sender:
     def send(self, results: str, name: str = "w") -> None:
         """`r` is a rejected trajectory, `a` an accepted one."""
         for result in results:
-            self.suspensions.note(name, "too long" if result == "r" else "")
+            self.suspensions.record(name, "too long" if result == "r" else "")
 
     def left_s(self, name: str = "w") -> float:
         return self.suspensions.of(name)[0]

@@ -290,7 +290,7 @@ def test_group_relative_advantages() -> None:
     count = torch.tensor([4, 4, 8, 1, 1])
     found = returns.group_relative(rewards, mean, std, count, 1e-6)
     assert found.tolist() == pytest.approx([0.75 / 0.433001, -0.25 / 0.433001, 0.0, 0.0, 0.0], abs=1e-6)
-    assert returns.tells_apart(std, count, 1e-6).tolist() == [True, True, False, False, False]
+    assert returns.has_spread(std, count, 1e-6).tolist() == [True, True, False, False, False]
 
 
 @settings(max_examples=40, deadline=None)
@@ -321,6 +321,6 @@ def test_group_relative_advantages_are_of_the_members_that_exist(rewards, data) 
 def test_rounding_is_no_spread() -> None:
     """Ten equal rewards whose standard deviation came out as 6e-9 tell nothing apart."""
     std, count = torch.tensor([6e-9, 2e-6]), torch.tensor([10, 10])
-    assert returns.tells_apart(std, count, 1e-6).tolist() == [False, True]
+    assert returns.has_spread(std, count, 1e-6).tolist() == [False, True]
     rewards, mean = torch.tensor([0.7, 0.7]), torch.tensor([0.69999, 0.69999])
     assert float(returns.group_relative(rewards, mean, std, count, 1e-6)[0]) == 0.0

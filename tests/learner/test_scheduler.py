@@ -244,9 +244,9 @@ def test_evaluation_goes_first_is_greedy_and_uses_the_same_tasks_each_time(toy) 
         seen.append([lease.task.id for lease in leases[:3]])
         for lease, success in zip(leases[:3], (1.0, 0.0, 1.0), strict=True):
             rig.finish(lease, success)
-        (done,) = rig.scheduler.take_evals()
+        (done,) = rig.scheduler.pop_evals()
         assert done.success == pytest.approx(2 / 3)
-        assert rig.scheduler.take_evals() == []
+        assert rig.scheduler.pop_evals() == []
         assert not rig.scheduler.is_evaluating
     assert seen[0] == seen[1]
     assert rig.scheduler.accounted(Purpose.TRAIN) == 0
@@ -260,7 +260,7 @@ def test_a_faulted_evaluation_is_repeated_then_given_up_and_never_a_zero(toy) ->
         assert lease.purpose is Purpose.EVAL
         rig.finish(lease, success=0.0, fault=Fault.INFERENCE)
         rig.now += AVOID_S
-    (done,) = rig.scheduler.take_evals()
+    (done,) = rig.scheduler.pop_evals()
     assert (done.scores, done.abandoned) == ([], 1)
 
 
@@ -270,11 +270,11 @@ def test_a_round_runs_again_what_weights_older_than_it_asks_for_have_done(toy) -
     old, new = rig.take(2)
     rig.finish(old, 1.0, version=2)
     rig.finish(new, 0.0, version=3)
-    assert rig.scheduler.take_evals() == []
+    assert rig.scheduler.pop_evals() == []
     (again,) = [lease for lease in rig.take(2) if lease.purpose is Purpose.EVAL]
     assert again.task == old.task
     rig.finish(again, 0.0, version=4)
-    (done,) = rig.scheduler.take_evals()
+    (done,) = rig.scheduler.pop_evals()
     assert done.scores == [0.0, 0.0]
 
 
@@ -285,7 +285,7 @@ def test_a_new_round_ends_an_unfinished_one_with_what_it_has(toy) -> None:
     rig.finish(leases[0], 1.0)
     rig.scheduler.set_updates(1)
     rig.scheduler.start_eval()
-    (done,) = rig.scheduler.take_evals()
+    (done,) = rig.scheduler.pop_evals()
     assert done.scores == [1.0]
     rig.finish(leases[1], 1.0)
     assert [lease.purpose for lease in rig.take(3)] == [Purpose.EVAL] * 3
@@ -308,7 +308,7 @@ def test_what_comes_back_of_an_older_round_does_not_enter_the_new_one(toy, how) 
     assert [lease.purpose for lease in rig.take(3, "other")] == [Purpose.TRAIN] * 3
     for lease in new:
         rig.finish(lease)
-    old_round, done = rig.scheduler.take_evals()
+    old_round, done = rig.scheduler.pop_evals()
     assert (len(old_round.scores), len(done.scores)) == (0, 3)
 
 
@@ -377,7 +377,7 @@ def test_a_lost_episode_of_a_round_does_not_keep_it_open(rig_of) -> None:
     for lease in leases[1:]:
         rig.finish(lease)
     assert not rig.scheduler.is_eval_leased
-    (done,) = rig.scheduler.take_evals()
+    (done,) = rig.scheduler.pop_evals()
     assert (len(done.scores), done.abandoned) == (2, 1)
 
 

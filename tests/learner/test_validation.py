@@ -146,7 +146,7 @@ def test_a_round_under_way_is_given_the_time_of_one_more(toy, tmp_path) -> None:
         learner.progress.updates = updates
         learner.context.scheduler.set_updates(updates)
         learner.validation.after_update()
-        begun += [done.updates for done in learner.context.scheduler.take_evals()]
+        begun += [done.updates for done in learner.context.scheduler.pop_evals()]
     learner.updates.close()
     assert begun == [10], "the round of 30 cut that of 10 short, and is given until 50"
     assert checkpoints.pointed(tmp_path / "checkpoints", "latest") == "step_40"
@@ -354,7 +354,7 @@ def test_the_mean_of_each_part_is_over_the_scored_episodes_of_the_round(toy) -> 
     rounds.account(episode(toy, "c", repetition=-9.0), None)  # nobody judged it
     rounds.account(episode(toy, "other", outcome=9.0), 1.0)
     rounds.give_up("d")
-    (done,) = rounds.take_ended()
+    (done,) = rounds.pop_ended()
     assert done.success == 0.5
     assert done.mean_rewards == pytest.approx(
         {"outcome": 0.5, "repetition": -0.2, "invalid": -0.1, "shaping": 0.0}
@@ -364,7 +364,7 @@ def test_the_mean_of_each_part_is_over_the_scored_episodes_of_the_round(toy) -> 
 def test_a_round_in_which_nothing_finished_has_no_means(toy) -> None:
     rounds, _ = start(toy, "a")
     rounds.give_up("a")
-    (done,) = rounds.take_ended()
+    (done,) = rounds.pop_ended()
     assert done.success is None
     assert done.mean_rewards == {}
 
@@ -373,9 +373,9 @@ def test_a_round_of_the_same_updates_as_the_one_under_way_takes_its_place(toy) -
     rounds, first = start(toy, "ab")
     rounds.account(episode(toy, "a", version=1), 1.0)
     rounds.start(first.updates, min_version=2)
-    assert not rounds.take_ended()
+    assert not rounds.pop_ended()
     assert rounds.current is not None
     assert (rounds.current.scores, len(rounds.current.waiting)) == ([], 2)
     rounds.start(first.updates + 1)
-    (ended,) = rounds.take_ended()
+    (ended,) = rounds.pop_ended()
     assert (ended.updates, ended.min_version) == (first.updates, 2)

@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from phone_user import User
 
 from distrl.simulator.apps import BUILT_IN, market
 from distrl.simulator.device import SimDevice
 from distrl.simulator.phone import nodes
-from distrl.simulator.phone.phone import Phone, new_state
-from distrl.simulator.phone.theme import LAYOUTS
+from distrl.simulator.phone.phone import new_state
 from distrl.workers.devices.device import Key
 
 
-class User:
-    """Taps elements by resource id, as a person would see them."""
-
-    def __init__(self, layout: int = 0) -> None:
-        self.phone = Phone(new_state(layout))
-
-    def tap(self, *rids: str) -> None:
-        for rid in rids:
-            node = nodes.find(self.phone.tree(), rid)
-            assert node is not None, f"{rid} is not on the screen"
-            x, y = node.x + node.w / 2, node.y + node.h / 2
-            assert nodes.hit(self.phone.tree(), x, y) == node, f"{rid} is covered"
-            self.phone.tap(x, y)
-
-    def texts(self) -> list[str]:
-        return [node.text for node in nodes.walk(self.phone.tree()) if node.text]
-
-    def data(self, app: str) -> dict:  # type: ignore[type-arg]
-        return self.phone.state["apps"][app]  # type: ignore[no-any-return]
-
-
-@pytest.fixture(params=range(len(LAYOUTS)))
+@pytest.fixture(params=[1, 2, 3])  # every picker, both places of tabs, buttons and bars
 def user(request: pytest.FixtureRequest) -> User:
-    return User(request.param)
+    return User(new_state(request.param))
 
 
 def test_every_app_opens_from_home_and_from_the_drawer(user: User) -> None:
@@ -54,7 +33,7 @@ def test_every_app_opens_from_home_and_from_the_drawer(user: User) -> None:
 def test_a_switch_changes_the_setting_and_the_status_bar(user: User) -> None:
     assert nodes.find(user.phone.tree(), "status_wifi") is not None
     user.tap("app_settings", "section_network", "switch_wifi")
-    assert user.data("settings")["wifi"] is False
+    assert user.phone.state["apps"]["settings"]["wifi"] is False
     assert nodes.find(user.phone.tree(), "status_wifi") is None
     user.tap("switch_airplane")
     assert nodes.find(user.phone.tree(), "status_airplanemode_active") is not None
@@ -69,21 +48,24 @@ def test_dark_theme_changes_the_colours(user: User) -> None:
 
 def test_a_slider_goes_where_it_is_touched(user: User) -> None:
     user.tap("app_settings", "section_sound", "slider_volume_90")
-    assert user.data("settings")["volume"] == 90
+    assert user.phone.state["apps"]["settings"]["volume"] == 90
     assert "Media volume: 90%" in user.texts()
 
 
 def test_alarms_are_set_switched_and_sorted(user: User) -> None:
     user.tap("app_clock", "add_alarm", "hour_7", "minute_20", "period_pm", "save")
     user.tap("add_alarm", "hour_6", "minute_5", "period_am", "save")
-    assert user.data("clock")["alarms"] == [{"minutes": 365, "on": True}, {"minutes": 1160, "on": True}]
+    assert user.phone.state["apps"]["clock"]["alarms"] == [
+        {"minutes": 365, "on": True},
+        {"minutes": 1160, "on": True},
+    ]
     assert "7:20 PM" in user.texts()
     user.tap("alarm_1_switch")
-    assert user.data("clock")["alarms"][1]["on"] is False
+    assert user.phone.state["apps"]["clock"]["alarms"][1]["on"] is False
     card = nodes.find(user.phone.tree(), "alarm_0")
     assert card is not None
     user.phone.long_press(card.x + card.w / 2, card.y + 10)
-    assert [alarm["minutes"] for alarm in user.data("clock")["alarms"]] == [1160]
+    assert [alarm["minutes"] for alarm in user.phone.state["apps"]["clock"]["alarms"]] == [1160]
 
 
 def test_timer_and_stopwatch_follow_the_phones_time(user: User) -> None:
@@ -109,20 +91,20 @@ def test_a_contact_is_added_starred_and_deleted(user: User) -> None:
     user.phone.type_text("555 0100")
     user.phone.enter()
     user.tap("save")
-    names = [person["name"] for person in user.data("contacts")["people"]]
+    names = [person["name"] for person in user.phone.state["apps"]["contacts"]["people"]]
     assert names == sorted(names)
     assert "Berta" in names
     user.tap(f"contact_{names.index('Berta')}", "favourite")
-    assert user.data("contacts")["people"][names.index("Berta")]["starred"]
+    assert user.phone.state["apps"]["contacts"]["people"][names.index("Berta")]["starred"]
     user.tap("delete")
-    assert "Berta" not in [person["name"] for person in user.data("contacts")["people"]]
+    assert "Berta" not in [person["name"] for person in user.phone.state["apps"]["contacts"]["people"]]
 
 
 def test_a_message_is_written_from_a_contact(user: User) -> None:
     user.tap("app_contacts", "contact_4", "send_message", "message_field")
     user.phone.type_text("See you at six")
     user.tap("send")
-    newest = user.data("messages")["threads"][0]
+    newest = user.phone.state["apps"]["messages"]["threads"][0]
     assert newest == {"name": "Maria", "lines": [["me", "See you at six"]]}
     user.phone.back()
     user.phone.back()
@@ -130,7 +112,7 @@ def test_a_message_is_written_from_a_contact(user: User) -> None:
 
 
 def test_a_long_conversation_shows_its_end() -> None:
-    user = User()
+    user = User(new_state())
     user.tap("app_messages", "start_chat", "to_1", "message_field")
     for number in range(20):
         user.phone.type_text(f"line {number}")
@@ -172,7 +154,7 @@ def test_the_search_engine_answers_and_opens_pages(user: User) -> None:
     assert "Choosing a bike" in user.texts()
     user.phone.back()
     user.tap("shop_offer")
-    assert user.data("browser")["shop_query"] == "Bike"
+    assert user.phone.state["apps"]["browser"]["shop_query"] == "Bike"
 
 
 def test_the_shop_searches_sorts_and_sells(user: User) -> None:
@@ -184,7 +166,7 @@ def test_the_shop_searches_sorts_and_sells(user: User) -> None:
     user.tap("sort_price")
     cheapest = min(found, key=lambda product: product.price)
     user.tap(f"product_{cheapest.id}", "add_to_cart", "cart")
-    assert user.data("browser")["cart"] == [cheapest.id]
+    assert user.phone.state["apps"]["browser"]["cart"] == [cheapest.id]
     assert f"Total {market.price(cheapest.price)}" in user.texts()
     user.tap("remove_0")
     assert "Your cart is empty" in user.texts()
@@ -195,7 +177,7 @@ def test_a_new_search_replaces_the_old_one(user: User) -> None:
     for query in ("red shoes", "blue lamp"):
         user.tap("shop_search")
         user.phone.type_text(query + "\n")
-    assert user.data("browser")["shop_query"] == "blue lamp"
+    assert user.phone.state["apps"]["browser"]["shop_query"] == "blue lamp"
     user.phone.back()
     assert user.phone.state["stacks"]["browser"][-1] == ["shop"]
 
@@ -213,27 +195,27 @@ def test_a_new_search_replaces_the_old_one(user: User) -> None:
     ],
 )
 def test_the_calculator(keys: tuple[str, ...], shown: str) -> None:
-    user = User()
+    user = User(new_state())
     user.tap("app_calculator", *("calc_" + key for key in keys))
-    assert user.data("calculator")["shown"] == shown
+    assert user.phone.state["apps"]["calculator"]["shown"] == shown
 
 
 def test_notes_are_written_and_deleted(user: User) -> None:
     user.tap("app_notes", "add_note")
     user.phone.type_text("Call\nthe plumber\n")
     user.tap("save")
-    assert user.data("notes")["notes"][0] == {"title": "Call", "body": "the plumber"}
+    assert user.phone.state["apps"]["notes"]["notes"][0] == {"title": "Call", "body": "the plumber"}
     user.tap("note_0", "delete", "confirm")
-    assert user.data("notes")["notes"][0]["title"] == "Groceries"
+    assert user.phone.state["apps"]["notes"]["notes"][0]["title"] == "Groceries"
 
 
 def test_weather_shows_another_city(user: User) -> None:
     user.tap("app_weather", "city_2")
-    assert user.data("weather")["city"] == 2
+    assert user.phone.state["apps"]["weather"]["city"] == 2
 
 
 def test_back_closes_keyboard_then_page_then_app() -> None:
-    user = User()
+    user = User(new_state())
     user.tap("app_browser", "site_market", "shop_search")
     user.phone.back()
     assert user.phone.state["focus"] == ""
@@ -256,7 +238,7 @@ def test_gestures_go_home_and_back() -> None:
 
 
 def test_a_list_scrolls_to_its_end_and_back() -> None:
-    user = User()
+    user = User(new_state())
     user.tap("app_browser", "site_market")
     for _ in range(8):
         user.phone.swipe(180, 600, 180, 300)

@@ -2,52 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from phone_user import User
 
 from distrl.simulator.phone import nodes
-from distrl.simulator.phone.phone import Phone
-from distrl.simulator.phone.theme import LAYOUTS
 from distrl.simulator.tasks import play as tasks
 
 
-class User:
-    """Taps elements by resource id, as a person would see them."""
-
-    def __init__(self, layout: int, app: str) -> None:
-        params = {"layout": layout, "app": app, "start": "launcher"}
-        self.phone = Phone(tasks.start_state("launch", params, 7))
-        self.phone.open(app)
-        self.data: Any = self.phone.state["apps"][app]
-
-    def tap(self, *rids: str) -> None:
-        for rid in rids:
-            node = nodes.find(self.phone.tree(), rid)
-            assert node is not None, f"{rid} is not on the screen"
-            x, y = node.x + node.w / 2, node.y + node.h / 2
-            assert nodes.hit(self.phone.tree(), x, y) == node, f"{rid} is covered"
-            self.phone.tap(x, y)
-
-    def type(self, text: str) -> None:
-        self.phone.type_text(text)
-
-    def texts(self) -> list[str]:
-        return [node.text for node in nodes.walk(self.phone.tree()) if node.text]
-
-    def page(self) -> list[Any]:
-        page: list[Any] = self.phone.state["stacks"][self.phone.front][-1]
-        return page
+def at(layout: int, app: str) -> User:
+    """A user of a phone in daily use, in an app."""
+    params = {"layout": layout, "app": app, "start": "launcher"}
+    return User(tasks.start_state("launch", params, 7), app)
 
 
-@pytest.fixture(params=range(len(LAYOUTS)))
+@pytest.fixture(params=[1, 2, 3])  # every picker, both places of tabs, buttons and bars
 def layout(request: pytest.FixtureRequest) -> int:
     number: int = request.param
     return number
 
 
 def test_an_alarm_gets_days_a_label_and_another_time(layout: int) -> None:
-    user = User(layout, "clock")
+    user = at(layout, "clock")
     before = [alarm["minutes"] for alarm in user.data["alarms"]]
     user.tap("alarm_0", "day_mon", "day_fri", "day_mon", "day_sun", "alarm_label")
     user.type("Swim")
@@ -61,7 +36,7 @@ def test_an_alarm_gets_days_a_label_and_another_time(layout: int) -> None:
 
 
 def test_the_world_clock_and_laps(layout: int) -> None:
-    user = User(layout, "clock")
+    user = at(layout, "clock")
     user.data["world"] = []
     user.tap("tab_world", "add_city", "search_field")
     user.type("tok")
@@ -75,7 +50,7 @@ def test_the_world_clock_and_laps(layout: int) -> None:
 
 
 def test_an_event_is_added_changed_found_and_deleted(layout: int) -> None:
-    user = User(layout, "calendar")
+    user = at(layout, "calendar")
     user.data["events"] = []
     user.tap("day_17", "add_event")
     user.type("Boat trip")
@@ -91,7 +66,7 @@ def test_an_event_is_added_changed_found_and_deleted(layout: int) -> None:
 
 
 def test_months_turn_over_the_end_of_the_year() -> None:
-    user = User(0, "calendar")
+    user = at(0, "calendar")
     user.tap(*["next"] * 7)
     assert "January 2026" in user.texts()
     user.tap("day_31", "previous")
@@ -100,7 +75,7 @@ def test_months_turn_over_the_end_of_the_year() -> None:
 
 
 def test_a_setting_two_pages_down(layout: int) -> None:
-    user = User(layout, "settings")
+    user = at(layout, "settings")
     user.tap("section_about", "section_language", "choice_language", "option_1")
     assert user.data["language"] == "Deutsch"
     user.phone.back()
@@ -109,7 +84,7 @@ def test_a_setting_two_pages_down(layout: int) -> None:
 
 
 def test_a_contact_is_called_changed_and_deleted_after_asking(layout: int) -> None:
-    user = User(layout, "contacts")
+    user = at(layout, "contacts")
     name = user.data["people"][1]["name"]
     user.tap("contact_1", "phone_card", "end_call", "edit", "clear_phone")
     user.type("555 0111")
@@ -121,7 +96,7 @@ def test_a_contact_is_called_changed_and_deleted_after_asking(layout: int) -> No
 
 
 def test_contacts_are_searched_as_one_types() -> None:
-    user = User(0, "contacts")
+    user = at(0, "contacts")
     user.tap("search")
     assert user.data["people"][0]["name"] in user.texts()
     assert "Nobody found" not in user.texts()
@@ -131,7 +106,7 @@ def test_contacts_are_searched_as_one_types() -> None:
 
 
 def test_a_chat_is_pinned_and_deleted_after_asking(layout: int) -> None:
-    user = User(layout, "messages")
+    user = at(layout, "messages")
     name = user.data["threads"][2]["name"]
     user.tap("thread_2", "more", "menu_pin", "up")
     assert user.data["threads"][0]["name"] == name
@@ -140,7 +115,7 @@ def test_a_chat_is_pinned_and_deleted_after_asking(layout: int) -> None:
 
 
 def test_a_note_is_pinned_changed_and_found(layout: int) -> None:
-    user = User(layout, "notes")
+    user = at(layout, "notes")
     title = user.data["notes"][2]["title"]
     user.tap("note_2", "pin", "edit", "clear_body")
     user.type("New words")
@@ -152,7 +127,7 @@ def test_a_note_is_pinned_changed_and_found(layout: int) -> None:
 
 
 def test_a_checklist_is_ticked_and_grows() -> None:
-    user = User(1, "notes")
+    user = at(1, "notes")
     user.data["notes"].insert(0, {"title": "List", "items": [["Tea", False]]})
     user.phone._tree = None
     user.tap("note_0", "item_0", "item_field")
@@ -161,7 +136,7 @@ def test_a_checklist_is_ticked_and_grows() -> None:
 
 
 def test_the_weather_shows_three_cities_at_most(layout: int) -> None:
-    user = User(layout, "weather")
+    user = at(layout, "weather")
     user.tap("places", "place_5")
     assert user.data["shown"] == [0, 1, 2]
     user.tap("place_0", "place_5", "unit_f", "up", "city_5", "day_2")
@@ -170,7 +145,7 @@ def test_the_weather_shows_three_cities_at_most(layout: int) -> None:
 
 
 def test_files_are_sorted_renamed_moved_and_deleted(layout: int) -> None:
-    user = User(layout, "files")
+    user = at(layout, "files")
     user.tap("new_folder")
     user.type("Archive")
     user.tap("save")
@@ -187,7 +162,7 @@ def test_files_are_sorted_renamed_moved_and_deleted(layout: int) -> None:
 
 
 def test_music_plays_queues_and_keeps(layout: int) -> None:
-    user = User(layout, "music")
+    user = at(layout, "music")
     user.tap("song_1", "more_2", "menu_queue", "more_2", "menu_playlist", "playlist_0")
     assert user.data["playlists"]["Favourites"] == [0, 5, 2]
     user.tap("mini_player", "like", "shuffle", "next")
@@ -204,7 +179,7 @@ def test_music_plays_queues_and_keeps(layout: int) -> None:
 
 
 def test_a_mail_is_answered_starred_and_archived(layout: int) -> None:
-    user = User(layout, "mail")
+    user = at(layout, "mail")
     user.tap("mail_0", "star", "reply")
     user.type("Yes, gladly")
     user.tap("save", "archive", "boxes", "box_sent")
@@ -215,7 +190,7 @@ def test_a_mail_is_answered_starred_and_archived(layout: int) -> None:
 
 
 def test_a_tap_beside_a_sheet_closes_it(layout: int) -> None:
-    user = User(layout, "music")
+    user = at(layout, "music")
     user.tap("more_0")
     assert user.page() == ["menu", 0]
     user.phone.tap(40, 500)
@@ -229,7 +204,7 @@ def node(user: User, rid: str) -> nodes.Node:
 
 
 def test_a_field_leaves_room_for_its_clear_button_once_there_is_something_to_clear(layout: int) -> None:
-    user = User(layout, "mail")
+    user = at(layout, "mail")
     user.tap("write")
     empty = node(user, "mail_to")
     assert empty.w == nodes.WIDTH - 2 * empty.x
@@ -240,7 +215,7 @@ def test_a_field_leaves_room_for_its_clear_button_once_there_is_something_to_cle
 
 
 def test_what_dims_an_app_dims_the_navigation_bar_too(layout: int) -> None:
-    user = User(layout, "files")
+    user = at(layout, "files")
     user.tap("folder_0")
     assert node(user, "nav_bar").fill
     user.tap("sort")

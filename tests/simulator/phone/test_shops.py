@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from phone_user import User
 
 from distrl.core.errors import TaskError
 from distrl.simulator.apps.webshop import goods, shop_state
@@ -21,14 +22,15 @@ from distrl.simulator.tasks import play as tasks
 KEYS = list(SHOPS)
 
 
-class Buyer:
+class Buyer(User):
     """Taps elements by resource id, scrolling to them, as a person would."""
 
     def __init__(self, key: str, *page: str | int, layout: int = 0, **data: Any) -> None:
         state = new_state(layout)
         state["apps"]["browser"]["web"] = shop_state.web(("voltivo", "modavia"))
         state["front"] = "browser"
-        self.phone, self.key = Phone(state), key
+        super().__init__(state)
+        self.key = key
         self.shop.update(data)
         if page:
             state["stacks"]["browser"].append(["site", key, *page])
@@ -37,16 +39,8 @@ class Buyer:
     def shop(self) -> dict[str, Any]:
         return shop_state.data(self.phone.state, self.key)
 
-    @property
-    def page(self) -> list[Any]:
-        top: list[Any] = self.phone.state["stacks"]["browser"][-1]
-        return top
-
     def sees(self, rid: str) -> bool:
         return self.phone.tree_has(rid)
-
-    def texts(self) -> list[str]:
-        return [node.text for node in nodes.walk(self.phone.tree()) if node.text]
 
     def tap(self, *rids: str) -> None:
         for rid in rids:
@@ -117,7 +111,7 @@ def test_an_address_leads_to_its_shop(typed: str) -> None:
     assert not buyer.sees("site_hearthory")
     buyer.tap("address_bar")
     buyer.phone.type_text(typed + "\n")
-    assert buyer.page == ["site", "hearthory", "home"]
+    assert buyer.page() == ["site", "hearthory", "home"]
     assert "hearthory.com" in buyer.texts()
 
 
@@ -127,7 +121,7 @@ def test_a_suggested_address_is_opened() -> None:
         buyer.tap("address_bar")
         buyer.phone.type_text("penny")
         buyer.tap("suggested_pennybasket")
-        assert buyer.page == ["site", "pennybasket", "home"]
+        assert buyer.page() == ["site", "pennybasket", "home"]
         assert buyer.phone.state["focus"] == ""
 
 
@@ -139,10 +133,10 @@ def test_an_unknown_address_and_a_search_in_the_address_bar() -> None:
     buyer.tap("address_bar")
     buyer.phone.type_text("quanto headphones\n")
     buyer.tap("offer_voltivo")
-    assert buyer.page == ["site", "voltivo", "results"]
+    assert buyer.page() == ["site", "voltivo", "results"]
     assert buyer.shop["query"] == "quanto headphones"
     buyer.phone.back()
-    assert buyer.page == ["results", "quanto headphones"]
+    assert buyer.page() == ["results", "quanto headphones"]
 
 
 def test_the_search_engine_knows_the_shops_by_name() -> None:
@@ -150,7 +144,7 @@ def test_the_search_engine_knows_the_shops_by_name() -> None:
     buyer.tap("search_field")
     buyer.phone.type_text("Modavia\n")
     buyer.tap("site_modavia")
-    assert buyer.page == ["site", "modavia", "home"]
+    assert buyer.page() == ["site", "modavia", "home"]
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -159,14 +153,14 @@ def test_a_shop_is_searched_from_its_front_page(key: str) -> None:
     noun = first(key).kind.noun
     buyer.tap(*(["web_search"] if buyer.sees("web_search") else ["open_search"]))
     buyer.phone.type_text(noun + "\n")
-    assert (buyer.page, buyer.shop["query"]) == (["site", key, "results"], noun)
+    assert (buyer.page(), buyer.shop["query"]) == (["site", key, "results"], noun)
     best = goods.find(key, noun)[0]
     buyer.tap(f"product_{best.id}")
-    assert buyer.page == ["site", key, "product", best.id]
+    assert buyer.page() == ["site", key, "product", best.id]
     assert best.title in buyer.texts()
     buyer.phone.back()
     buyer.phone.back()
-    assert buyer.page == ["site", key, "home"]
+    assert buyer.page() == ["site", key, "home"]
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -176,7 +170,7 @@ def test_a_sheet_sorts_and_filters_and_goes_with_back(key: str) -> None:
     if tools != "segments":
         buyer.tap("open_sort")
         buyer.phone.back()
-        assert buyer.page == ["site", key, "results"]
+        assert buyer.page() == ["site", key, "results"]
         assert not buyer.sees("sheet")
         buyer.tap("open_sort")
     buyer.tap("sort_price_down")
@@ -231,15 +225,15 @@ def test_the_cart_is_changed_and_checked_out(key: str) -> None:
     assert dollars(2 * one.price) in buyer.texts()
     buyer.tap("checkout")
     for page in SHOPS[key].checkout[:-1]:
-        assert buyer.page == ["site", key, page]
+        assert buyer.page() == ["site", key, page]
         if page == "delivery":
             buyer.tap("delivery_express")
         buyer.tap("continue")
-    assert buyer.page == ["site", key, "review"]
+    assert buyer.page() == ["site", key, "review"]
     if "delivery" in SHOPS[key].checkout:
         assert dollars(2 * one.price + 990) in buyer.texts()
     buyer.tap("place_order")
-    assert (buyer.shop["cart"], buyer.shop["orders"], buyer.page[2]) == ([], 1, "thanks")
+    assert (buyer.shop["cart"], buyer.shop["orders"], buyer.page()[2]) == ([], 1, "thanks")
 
 
 def test_a_cart_takes_twelve_things_and_five_pieces_of_each() -> None:
@@ -305,7 +299,7 @@ def test_an_advertised_product_is_marked_and_leads_elsewhere() -> None:
     other = goods.find("voltivo", "console")[0]
     buyer = Buyer("voltivo", "results", query="laptop", ads=[other.id])
     buyer.tap(f"ad_{other.id}")
-    assert buyer.page == ["site", "voltivo", "product", other.id]
+    assert buyer.page() == ["site", "voltivo", "product", other.id]
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -324,7 +318,7 @@ def test_whatever_is_tapped_the_state_stays_plain_and_small(key: str) -> None:
         if rng.random() < 0.1:
             rng.choice([phone.back, lambda: phone.swipe(180, 500, 180, 200)])()
         phone.open("browser")
-        seen.add(str(buyer.page[2:3]))
+        seen.add(str(buyer.page()[2:3]))
     assert json.loads(phone.dump()) == phone.state
     assert len(phone.dump()) < 20_000
     assert len(seen) > 5, seen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from phone_user import tap
+from phone_user import tap, texts
 
 from distrl.simulator.apps import APPS, BUILT_IN, store_apps, store_catalog
 from distrl.simulator.apps.store_catalog import ENTRIES
@@ -20,10 +20,6 @@ def store(layout: int = 0, *installed: str) -> Phone:
         store_catalog.install(phone.state, name)
     st.show(phone.state, "store")
     return phone
-
-
-def texts(phone: Phone) -> list[str]:
-    return [node.text for node in nodes.walk(phone.tree()) if node.text]
 
 
 @pytest.mark.parametrize("layout", range(len(LAYOUTS)))

@@ -96,8 +96,6 @@ Entry = tuple[str, int, int, int, int, "str | bytes"]
 
 MAX_BYTES = 1 << 30
 """Most bytes that the files of one phone take together; beyond it writing fails with ENOSPC."""
-MAX_NODES = 100_000
-"""Most files and directories of one phone."""
 MAX_LINKS = 16
 """Most symbolic links followed in one path."""
 MAX_NAME = 255
@@ -125,7 +123,6 @@ class Files:
     def __init__(self, clock: Callable[[], int] = lambda: 0) -> None:
         self._clock = clock
         self._inodes = 1
-        self._count = 1
         self._bytes = 0
         self.uid = ROOT
         self.root = Node(modes.S_IFDIR | 0o755, clock(), 1)
@@ -133,9 +130,6 @@ class Files:
         """Top-level directories where nothing may be changed, e.g. "system"; "" is the root itself."""
 
     def _new(self, mode: int, gid: int | None = None) -> Node:
-        if self._count >= MAX_NODES:
-            raise fail(errno.ENOSPC, "")
-        self._count += 1
         self._inodes += 1
         return Node(mode, self._clock(), self._inodes, self.uid, self.uid if gid is None else gid)
 
@@ -326,7 +320,6 @@ class Files:
             raise fail(errno.ENOTEMPTY, path)
         del parent.children[name]
         self._bytes -= len(node.data)
-        self._count -= 1
         parent.mtime = self._clock()
 
     def remove_tree(self, path: str) -> None:
@@ -393,7 +386,6 @@ class Files:
         for top in tops:
             for _, node in list(_tree(self._get(top), top)):
                 self._bytes -= len(node.data)
-                self._count -= 1
             self._get(top).children.clear()
         for path, mode, mtime, uid, gid, contents in entries:
             folder, _, name = path.rpartition("/")

@@ -15,8 +15,6 @@ from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.faults import Fault, Faults, Kind
 from distrl.workers.devices.errors import SnapshotFailed, SnapshotMissing
 
-MAX_SNAPSHOTS = 64
-"""Most snapshots of one phone."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _SUFFIX = ".snapshot"
 _HEAD = struct.Struct(">dd")
@@ -64,13 +62,10 @@ class Snapshots:
         """Keeps `data` under `name`, in place of an older one.
 
         Raises:
-            SnapshotFailed: If the name is none, there are too many, or the folder cannot be written.
+            SnapshotFailed: If the name is not valid, or the folder cannot be written.
         """
         if not _NAME.fullmatch(name):
             raise SnapshotFailed(f"{name!r} is not a valid snapshot name.", "Use letters, digits and dashes.")
-        names = self._names()
-        if name not in names and len(names) >= MAX_SNAPSHOTS:
-            raise SnapshotFailed(f"a phone keeps at most {MAX_SNAPSHOTS} snapshots.", "Delete one.")
         whole = _HEAD.pack(time.time(), clock_s) + data
         if self._folder is None:
             self._memory[name] = whole

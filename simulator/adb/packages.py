@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 LAUNCHER = SIMPHONE + "launcher"
 ADB_KEYBOARD = "com.android.adbkeyboard"
 FIRST_UID = 10001
-MAX_INSTALLED = 256
-"""Most packages that can be installed besides the system's."""
 INSTALLED_MS = 1748908800000
 """When the system's packages were installed, in milliseconds since 1970."""
 
@@ -188,14 +186,8 @@ class Packages:
         return self._packages[name]
 
     def install(self, package: Package) -> Package:
-        """Adds a package, or brings one of the same name to a new version; it keeps its user id.
-
-        Raises:
-            ValueError: If too many are installed.
-        """
+        """Adds a package, or brings one of the same name to a new version; it keeps its user id."""
         old = self.get(package.name)
-        if old is None and sum(not each.system for each in self._packages.values()) >= MAX_INSTALLED:
-            raise ValueError("INSTALL_FAILED_INSUFFICIENT_STORAGE")
         uid = self._free_uid() if old is None else old.uid
         first = package.installed_ms if old is None else old.installed_ms
         self._packages[package.name] = replace(package, uid=uid, installed_ms=first)
@@ -290,10 +282,7 @@ class Installer:
             granted=frozenset(asked) if grant else kept & frozenset(asked),
             ime=_shortened(manifest.package, manifest.ime),
         )
-        try:
-            return self._system.packages.install(package)
-        except ValueError as error:
-            raise InstallFailure(str(error)) from error
+        return self._system.packages.install(package)
 
     def uninstall(self, name: str) -> None:
         """Removes a package with its files. Raises InstallFailure when that cannot be."""

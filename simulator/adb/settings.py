@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 NAMESPACES = ("system", "secure", "global")
-MAX_KEYS = 2000
-"""Most entries of one table."""
 
 Values = dict[str, Any]
 
@@ -119,15 +117,12 @@ class Settings:
         return mirror.get(self._phone()) if mirror else self._tables[namespace].get(key)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Sets `key`. Raises ValueError when the table is full."""
+        """Sets `key`."""
         mirror = _MIRRORS.get((namespace, key))
         if mirror is not None:
             self._change(lambda values: mirror.put(values, value))
-            return
-        table = self._tables[namespace]
-        if key not in table and len(table) >= MAX_KEYS:
-            raise ValueError(f"You have too many settings in {namespace}")
-        table[key] = value
+        else:
+            self._tables[namespace][key] = value
 
     def delete(self, namespace: str, key: str) -> bool:
         """Forgets `key`; False when it was not set, or is the phone's own."""

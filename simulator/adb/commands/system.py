@@ -16,7 +16,6 @@ from distrl.simulator.adb.settings import NAMESPACES
 
 ADDRESS = "10.0.2.16"
 """The phone's address in the emulator's own network."""
-MAX_PROPERTIES = 2000
 MAX_SLEEP_S = 86_400.0
 
 
@@ -40,8 +39,7 @@ async def setprop(call: Call) -> int:
     (name, value), values = call.args, call.system.properties
     allowed = call.system.uid == 0 or name.startswith(("debug.", "log.", "persist.log.", "test."))
     is_fixed = name.startswith("ro.") and name in values
-    is_too_much = len(value) > MAX_VALUE or (name not in values and len(values) >= MAX_PROPERTIES)
-    if is_fixed or is_too_much or not allowed:
+    if is_fixed or len(value) > MAX_VALUE or not allowed:
         raise Failure(f"failed to set property '{name}' to '{value}'")
     values[name] = value
     return 0
@@ -63,10 +61,7 @@ async def settings(call: Call) -> int:
         value = table.get(space, args[1])
         await call.line("null" if value is None else value)
     elif verb == "put":
-        try:
-            table.put(space, args[1], args[2])
-        except ValueError as error:
-            raise Failure(str(error), 255, prefixed=False) from error
+        table.put(space, args[1], args[2])
     elif verb == "delete":
         await call.line(f"Deleted {int(table.delete(space, args[1]))} rows")
     elif verb == "list":

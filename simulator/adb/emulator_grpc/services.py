@@ -23,8 +23,6 @@ from distrl.workers.devices.errors import SnapshotMissing
 
 CONTROLLER = f"{messages.CONTROL}.EmulatorController"
 SNAPSHOTS = f"{messages.CONTROL}.SnapshotService"
-MAX_FINGERS = 10
-"""Most fingers that may be down; further ones are not seen."""
 _Key = messages.KeyboardEvent
 
 
@@ -125,8 +123,6 @@ class Controller:
         return messages.Empty()
 
     def _begin(self, identifier: int, x: int, y: int) -> None:
-        if len(self._down) >= MAX_FINGERS:
-            return
         is_first = not self._down
         self._down.add(identifier)
         width, height = self._system.device.size

@@ -14,7 +14,7 @@ import pytest
 from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.console import ConsoleServer, read_token
 from distrl.simulator.adb.faults import Faults, Kind
-from distrl.simulator.adb.machine import MAX_SNAPSHOTS, Machine, Snapshots
+from distrl.simulator.adb.machine import Machine, Snapshots
 from distrl.workers.devices.errors import PortInUse
 
 TOKEN = "s3cret"
@@ -184,17 +184,6 @@ def test_snapshots_in_a_folder_outlive_the_phone_and_damage_is_noticed(tmp_path:
         assert await telnet.say("ping") == "I am alive!\r\nOK\r\n"
 
     run(test, tmp_path)
-
-
-def test_a_phone_keeps_only_so_many_snapshots() -> None:
-    async def test(world: World) -> None:
-        telnet = await world.known()
-        for index in range(MAX_SNAPSHOTS):
-            world.machine.snapshots.save(f"s{index}", b"")
-        assert (await telnet.say("avd snapshot save more")).startswith("KO: a phone keeps at most")
-        assert await telnet.say("avd snapshot save s0") == "OK\r\n"
-
-    run(test)
 
 
 def test_faults_are_switched_by_the_console() -> None:

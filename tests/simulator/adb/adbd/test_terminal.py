@@ -10,7 +10,7 @@ import pytest
 from adb_peer import DEADLINE_S, AdbPeer
 from adb_phone import adb_phone
 
-from distrl.simulator.adb.adbd.terminal import Terminal
+from distrl.simulator.adb.adbd.services import Terminal
 
 
 class Keys:

@@ -1,4 +1,4 @@
-"""`distrl export`: what a run has learnt, or its episodes, as directories that other tools load."""
+"""`distrl export`: a run's policy or its episodes, as directories that other tools load."""
 
 from __future__ import annotations
 

@@ -143,16 +143,16 @@ def measure(
     if seeds is not None:
         places = {seed: seed_directory(output, seed) for seed in check_seeds(seeds)}
         check_repeated_output(output, resume)
-    told = [progress or make_progress() for _ in places]
+    shown = [progress or make_progress() for _ in places]
     evaluators = [
-        Evaluator(config, place, subject, splits, resume, stop, teller, seed)
-        for (seed, place), teller in zip(places.items(), told, strict=True)
+        Evaluator(config, place, subject, splits, resume, stop, display, seed)
+        for (seed, place), display in zip(places.items(), shown, strict=True)
     ]
-    with acting(config, who, stop, told[0], wait_s) as policy:
+    with acting(config, who, stop, shown[0], wait_s) as policy:
         measured: list[Evaluation] = []
-        for seed, evaluator, teller in zip(places, evaluators, told, strict=True):
+        for seed, evaluator, display in zip(places, evaluators, shown, strict=True):
             if seeds is not None:
-                teller.say(f"seed {seed} ({len(measured) + 1} of {len(places)})")
+                display.say(f"seed {seed} ({len(measured) + 1} of {len(places)})")
             measured.append(evaluator.run(policy))
     return measured[0] if seeds is None else pool(output, seeds)
 

@@ -88,7 +88,7 @@ class Rejudged:
         return list(self._judged.values())
 
     def run(
-        self, limit: int | None, stop: threading.Event, tell: Callable[[int, int], None]
+        self, limit: int | None, stop: threading.Event, on_verdict: Callable[[int, int], None]
     ) -> AgreementReport:
         """Judges the remaining episodes, the newest first, and writes the numbers.
 
@@ -98,7 +98,7 @@ class Rejudged:
         Args:
             limit: The largest number of episodes to judge; None: all.
             stop: Ends it early; verdicts so far are kept. Quotas are waited for until then.
-            tell: Called with the number of verdicts and its maximum, as verdicts arrive.
+            on_verdict: Called with the number of verdicts and its maximum, as verdicts arrive.
         """
         known = {one.trajectory_id for one in self.judged if one.verdict.is_decided}
         todo = [name for name in reversed(self._store.ids()) if name not in known]
@@ -111,7 +111,7 @@ class Rejudged:
         pool = ThreadPoolExecutor(self._config.threads)
         try:
             with self.file.open("a", encoding="utf-8") as log:
-                self._judge_all(todo, most, pool, log, stop, tell)
+                self._judge_all(todo, most, pool, log, stop, on_verdict)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
         return self._finish()
@@ -123,7 +123,7 @@ class Rejudged:
         pool: ThreadPoolExecutor,
         log: TextIO,
         stop: threading.Event,
-        tell: Callable[[int, int], None],
+        on_verdict: Callable[[int, int], None],
     ) -> None:
         """Submits episodes, a few ahead of the judge's threads, and stores each verdict as it arrives."""
         left = self._askable(todo, most)
@@ -144,7 +144,7 @@ class Rejudged:
             num_judged += self._keep([future for future in waiting if future in done], log)
             waiting = [future for future in waiting if future not in done]
             if done:
-                tell(num_judged, min(most, len(todo) - self.num_not_asked))
+                on_verdict(num_judged, min(most, len(todo) - self.num_not_asked))
 
     def _askable(self, todo: Sequence[str], most: int) -> Iterator[Trajectory]:
         """At most `most` episodes that need the judge; others are counted."""

@@ -163,7 +163,7 @@ def run_episodes(
     if not attempts:
         return []
     num_slots = min(config.evaluate.slots, len(attempts))
-    # Ground truth is measured here, whoever judges in training.
+    # Evaluations measure ground truth, also if a judge decides in training.
     rewards = config.worker.rewards.model_copy(update={"source": "environment"})
     worker = config.worker.model_copy(update={"slots": num_slots, "barrier": False, "rewards": rewards})
     longest = max(attempt.task.max_steps for attempt in attempts)

@@ -235,7 +235,7 @@ class Outbox:
 
 
 class LearnerLink:
-    """One connection to the learner, with a thread of its own.
+    """A connection to the learner, with its own thread.
 
     Args:
         wire: Makes the channels.

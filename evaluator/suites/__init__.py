@@ -158,9 +158,9 @@ def _call(path: str, found: Any) -> tuple[Any, ...]:
     except DistrlError:
         raise
     except Exception as error:
-        told = raised_by_own_code(error)
-        if told is None:
+        reason = raised_by_own_code(error)
+        if reason is None:
             raise
-        raise TaskError(f"suite {path!r}: {told}.", ALL_OF_IT) from error
+        raise TaskError(f"suite {path!r}: {reason}.", ALL_OF_IT) from error
     what = f"the class {given.__name__}" if isinstance(given, type) else repr(given)[:40]
     raise TaskError(f"suite {path!r} is not a list of Task but {what}.", _SUITE)

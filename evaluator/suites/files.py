@@ -122,8 +122,8 @@ def _validated(path: Path, entries: list[tuple[str, Any]]) -> list[Task]:
             mistakes += [f"{where}: {mistake}" for mistake in found]
     if mistakes:
         more = f"; and {len(mistakes) - MAX_MISTAKES} more" if len(mistakes) > MAX_MISTAKES else ""
-        told = f"{path}, {'; '.join(mistakes[:MAX_MISTAKES])}{more}"
-        raise TaskError(told if told.endswith("?") else f"{told}.", _REMEDY)
+        rule = f"{path}, {'; '.join(mistakes[:MAX_MISTAKES])}{more}"
+        raise TaskError(rule if rule.endswith("?") else f"{rule}.", _REMEDY)
     return list(tasks.values())
 
 
@@ -156,13 +156,13 @@ def _explain(error: ValidationError) -> list[str]:
             others[field] = f"{field} is missing"
         else:
             others[field] = f"{field}: {problem['msg']}" if field else problem["msg"]
-    told = []
+    mistakes = []
     for key in unknown:
         near = difflib.get_close_matches(key, Task.model_fields, n=1)
-        told.append(f"unknown key {key!r}{f', did you mean {near[0]!r}?' if near else ''}")
+        mistakes.append(f"unknown key {key!r}{f', did you mean {near[0]!r}?' if near else ''}")
         if near:
             others.pop(near[0], None)
-    return told + list(others.values())
+    return mistakes + list(others.values())
 
 
 def check_file(path: Path) -> None:

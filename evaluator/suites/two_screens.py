@@ -1,12 +1,12 @@
-"""The suite of the environment `two_screens`: does a model learn to tap what it sees, at all?
+"""The suite of the environment `two_screens`: a minimal test of whether a model learns to tap what it sees.
 
 Templates, each in two screens:
 
-    press   one button, of any colour, at one of four places: seeing where it is will do
-    pick    two buttons at two of four places, and the goal names the colour: reading is needed too
+    press   one button, of any colour, at one of four places: needs only vision
+    pick    two buttons at two of four places, and the goal names the colour: needs reading too
 
-The right buttons go round all pairs of places in each split, so that whoever always taps the same two has
-success 1/16. No arrangement of both screens is in two splits, and the buttons' exact positions, drawn from
+In each split the right buttons cover all pairs of places equally, so always tapping the same two places has
+a success of 1/16. No arrangement of both screens is in two splits. The buttons' exact positions, drawn from
 the task's seed, differ everywhere: no picture of `val` or `test` is one of `train`.
 """
 
@@ -19,7 +19,7 @@ from distrl.core.types import Task
 
 SUITE = "two_screens"
 DISJOINT = ("tasks",)
-"""What no evaluation split shares with `train`; there are few goals, and few pairs of places."""
+"""Not shared with `train`; goals and pairs of places are few, so they are."""
 MAX_STEPS = 4
 COLORS = ("red", "green", "blue", "yellow")
 NUM_PLACES = 4
@@ -60,7 +60,7 @@ def goal(template: str, params: dict[str, Any]) -> str:
 
 
 def _arrangements(rng: random.Random, num_buttons: int, count: int) -> list[dict[str, Any]]:
-    """So many arrangements of both screens, no two alike; the right places go round all pairs of places."""
+    """`count` distinct arrangements of both screens; the right places cycle through all pairs of places."""
     made: dict[str, dict[str, Any]] = {}
     while len(made) < count:
         places = (len(made) % NUM_PLACES, len(made) // NUM_PLACES % NUM_PLACES)

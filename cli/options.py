@@ -61,19 +61,14 @@ NameOption = Annotated[
 def load(config: str, overrides: list[str] | None = None, dry_run: bool = False) -> Config:
     """The checked configuration; with `dry_run` it is printed and the command ends.
 
-    Keys without effect are reported on standard error.
-
     Raises:
         ConfigError: As `distrl.configs.load.load_config`.
     """
     from distrl.cli.run_kind import run_kind
-    from distrl.configs.idle import idle_keys
     from distrl.configs.load import dump_config, load_config
 
     loaded = load_config(config, overrides or [])
     run_kind(loaded).check_kinds()
-    for idle in idle_keys(loaded):
-        typer.echo(f"warning: {idle}", err=True)
     if dry_run:
         typer.echo(dump_config(loaded), nl=False)
         raise typer.Exit

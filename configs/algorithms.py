@@ -13,34 +13,47 @@ ReturnsName = Literal["retrace", "vtrace", "gae", "mc"]
 
 
 class ObjectiveConfig(Section):
-    """What every objective has.
+    """Common keys of all objectives.
 
-    `ratio_level` says whether the policy term weighs a whole action by one ratio or each of its tokens by its
-    own. `rho_max` caps the ratio wherever it multiplies a term as a mere weight. `entropy` and `invalid`
-    multiply the terms of those names.
+    `rho_max` caps the ratio wherever it multiplies a term as a mere weight, and `log_ratio_clamp` the
+    logarithms of ratios, against overflow. `entropy` and `invalid` multiply the terms of those names.
     """
 
     entropy: NonNegative = 0.01
     invalid: NonNegative = 0.1
-    ratio_level: Literal["action", "token"] = "action"
     log_ratio_clamp: Positive = 20.0
     rho_max: Positive = 5.0
 
 
-class ActorCriticConfig(ObjectiveConfig):
-    """What the objectives with a critic have besides.
+class RatioConfig(Section):
+    """`ratio_level`: the policy term weighs a whole action by one ratio, or each of its tokens by its own."""
 
-    With `entropy_by_failure` the entropy term weighs 1 − V(s_t). `negative_weight` multiplies normalised
-    advantages below 0. `trajectory_loss` multiplies the loss of V_traj.
+    ratio_level: Literal["action", "token"] = "action"
+
+
+class CriticConfig(ObjectiveConfig):
+    """Common keys of objectives with a critic.
+
+    `gamma` discounts returns, and `lam` is their λ. With `entropy_by_failure` the entropy term weighs
+    1 − V(s_t). `trajectory_loss` multiplies the loss of V_traj.
     """
 
     gamma: Fraction = 0.95
     lam: Fraction = 0.95
     entropy_by_failure: bool = False
+    trajectory_loss: NonNegative = 0.5
+
+
+class ActorCriticConfig(CriticConfig, RatioConfig):
+    """Common keys of objectives that weigh by ratios and normalised advantages.
+
+    `advantage_centre` subtracts the mean of the batch, and `advantage_std_floor` is the least standard
+    deviation that advantages are divided by. `negative_weight` multiplies normalised advantages below 0.
+    """
+
     advantage_centre: bool = True
     advantage_std_floor: NonNegative = 0.1
     negative_weight: Fraction = 1.0
-    trajectory_loss: NonNegative = 0.5
 
 
 class ArideConfig(ActorCriticConfig):
@@ -79,14 +92,8 @@ class ArideConfig(ActorCriticConfig):
             )
         return self
 
-    @model_validator(mode="after")
-    def _state_values_need_no_draws(self) -> ArideConfig:
-        if self.critic == "v":
-            self.refuse_idle(("q_samples", "q_next"), "they belong to critic 'q', and critic is 'v'")
-        return self
 
-
-class DigirlConfig(ActorCriticConfig):
+class DigirlConfig(CriticConfig):
     """DigiRL: imitation of the better steps of the better trajectories.
 
     Of each batch the `top_fraction` by R − V_traj is kept, and of those the steps whose advantage exceeds
@@ -99,13 +106,6 @@ class DigirlConfig(ActorCriticConfig):
     top_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1
     step_threshold: float = Field(0.05, allow_inf_nan=False)
     baseline: bool = False
-
-    @model_validator(mode="after")
-    def _imitation_weighs_nothing(self) -> DigirlConfig:
-        self.refuse_idle(("ratio_level",), "digirl imitates, and weighs nothing by ratios")
-        names = ("advantage_centre", "advantage_std_floor", "negative_weight")
-        self.refuse_idle(names, "digirl only asks whether an advantage exceeds step_threshold")
-        return self
 
 
 class ClipConfig(Section):
@@ -147,7 +147,7 @@ class GipoConfig(ActorCriticConfig):
     sigma: Positive = 0.5
 
 
-class GrpoConfig(ObjectiveConfig, ClipConfig):
+class GrpoConfig(ObjectiveConfig, RatioConfig, ClipConfig):
     """GRPO as in slime; `per` says what a sample is: a step, or a whole trajectory. No critic.
 
     `group_size` K episodes of one task are leased as a group and enter replay together, at the latest
@@ -178,11 +178,6 @@ class BcConfig(ObjectiveConfig):
     kind: Literal["bc", "filtered-bc"] = "bc"
     entropy: NonNegative = 0.0
     invalid: NonNegative = 0.0
-
-    @model_validator(mode="after")
-    def _imitation_weighs_nothing(self) -> BcConfig:
-        self.refuse_idle(("ratio_level",), "cloning weighs nothing by ratios")
-        return self
 
 
 class CustomConfig(Section):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from distrl.configs.section import Count, Fraction, NonNegative, Positive, Section
 
@@ -20,16 +19,6 @@ ENV, POLICY = "gym", "gaussian"
 
 VALIDATION_SEEDS, CONFIRMATION_SEEDS, TEST_SEEDS = 2**32, 2**33, 2**34
 """First seeds of measured episodes, by purpose. Training draws its seeds below 2³¹."""
-
-_SECTIONS = ("tasks", "agent", "inference", "devices", "store")
-_LEARNER = (
-    "optim", "demonstrations", "replay", "temperature", "top_p", "top_k", "max_new_tokens", "task_sampling",
-    "task_sampling_floor", "episodes", "batch_trajectories", "updates_per_episode", "min_replay",
-    "updates_enabled", "publish_every", "policy_lag", "max_staleness", "stale", "value_recompute",
-    "eval_every", "device", "max_episode_minutes", "mismatch",
-)  # fmt: skip
-_EVALUATE, _LOCAL = ("temperature", "examples", "retries"), ("inference_servers", "gpus")
-_WORKER = ("rewards", "screenshot_format", "screenshot_quality", "act_timeout_s", "max_unacked", "barrier")
 
 
 class AppoConfig(Section):
@@ -75,7 +64,7 @@ class AppoConfig(Section):
 
 
 def check_appo(config: Config) -> None:
-    """Rejects incomplete configurations of continuous control, and keys that would have no effect in it.
+    """Rejects incomplete configurations of continuous control.
 
     Raises:
         ValueError: Names the key, its value and what to set.
@@ -109,18 +98,6 @@ def check_appo(config: Config) -> None:
             f"with learner.algorithm={APPO} workers train; set learner.num_processes to 1 and "
             "learner.engine to torch"
         )
-    unused = [
-        *_changed(config, _SECTIONS, ""),
-        *_changed(learner, _LEARNER, "learner."),
-        *_changed(config.worker, _WORKER, "worker."),
-        *_changed(config.evaluate, _EVALUATE, "evaluate."),
-        *_changed(config.local, _LOCAL, "local."),
-    ]
-    if unused:
-        raise ValueError(
-            f"`{unused[0]}` has no effect with learner.algorithm={APPO}; leave it out (see "
-            "docs/environments.md)"
-        )
 
 
 def _check_sizes(config: Config) -> None:
@@ -136,9 +113,3 @@ def _check_sizes(config: Config) -> None:
             f"num_steps={appo.num_steps}; "
             "make it smaller"
         )
-
-
-def _changed(section: BaseModel, names: Sequence[str], prefix: str) -> list[str]:
-    """Those of the keys whose value is not the default. (A run's own config.yaml holds all defaults.)"""
-    fields = type(section).model_fields
-    return [prefix + name for name in names if getattr(section, name) != fields[name].default]

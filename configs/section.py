@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -35,14 +34,3 @@ class Section(BaseModel):
     """Base of all sections."""
 
     model_config = ConfigDict(extra="forbid", validate_default=True)
-
-    def refuse_idle(self, names: Iterable[str], reason: str) -> None:
-        """Refuses keys that do nothing here, unless they are as ever: a saved configuration has them all.
-
-        Raises:
-            ValueError: One of them is not as ever.
-        """
-        for name in names:
-            value = getattr(self, name)
-            if value != type(self).model_fields[name].default:
-                raise ValueError(f"{name}={value} would do nothing: {reason}; leave {name} out")

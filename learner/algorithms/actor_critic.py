@@ -21,7 +21,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from distrl.configs.algorithms import ActorCriticConfig
+from distrl.configs.algorithms import ActorCriticConfig, CriticConfig
 from distrl.configs.schema import LearnerConfig
 from distrl.core.policies.base import Critic, Policy, States
 from distrl.learner import losses
@@ -38,7 +38,7 @@ from distrl.learner.algorithms.base import (
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.returns import RETURNS, Returns, Rollout
 
-C = TypeVar("C", bound=ActorCriticConfig)
+C = TypeVar("C", bound=CriticConfig)
 Estimator = Callable[[Rollout, Tensor, Tensor], Returns]
 """From a rollout, [B, T] baselines and [B, T] ratios of whole actions to returns."""
 
@@ -224,6 +224,7 @@ class ActorCritic(Algorithm[C]):
     def normalised(self, batch: TrajectoryBatch, advantages: Tensor) -> Tensor:
         """[B, T] → [N]: over the batches of all ranks; those below 0 weigh `negative_weight`."""
         c = self.config
+        assert isinstance(c, ActorCriticConfig)
         moments = batch.advantage_moments or losses.moments(advantages, batch.counted)
         normal = losses.normalise(advantages, batch.mask, c.advantage_std_floor, c.advantage_centre, moments)
         return batch.flat(losses.weigh_negative(normal, c.negative_weight))

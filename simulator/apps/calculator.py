@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation, localcontext
 from distrl.core.actions import Action
 from distrl.core.errors import TaskError
 from distrl.simulator.apps.base import App, Args
-from distrl.simulator.phone.nodes import WIDTH, Node
+from distrl.simulator.phone.nodes import WIDTH, Node, button
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui
 from distrl.simulator.tasks.base import Family, Params, Template, everyday
@@ -71,23 +71,9 @@ def _key(ui: Ui, x: float, y: float, h: float, label: str, operation: bool, uppe
     elif upper:
         fill, color = (theme.tint, theme.on_tint)
     name = _NAMES.get(label, label)
-    return Node(
-        x,
-        y,
-        80,
-        h,
-        "widget.Button",
-        "calc_" + name,
-        "" if label == "⌫" else label,
-        desc=name,
-        tap=("calculator", "key", label),
-        fill=fill,
-        radius=h / 2,
-        size=30,
-        align="c",
-        color=color,
-        icon="backspace" if label == "⌫" else "",
-    )
+    text, icon = ("", "backspace") if label == "⌫" else (label, "")
+    tap = ("calculator", "key", label)
+    return button(x, y, 80, h, text, tap, "calc_" + name, 30, color, fill, h / 2, desc=name, icon=icon)
 
 
 def act(state: State, verb: str, args: Args) -> None:

@@ -6,11 +6,12 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
-from distrl.simulator.phone.nodes import WIDTH, Event, Node, image, text_box
+from distrl.simulator.phone.nodes import WIDTH, Event, Node, button, image, text_box
 from distrl.simulator.phone.state import MAX_ITEMS, State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 
@@ -281,19 +282,11 @@ def alarm(ui: Ui, index: int) -> list[Node]:
     entry, theme = ui.state["apps"]["clock"]["alarms"][index], ui.theme
     top = STATUS_H + widgets.BAR_H
     days, label = entry.get("days", []), entry.get("label", "")
-    time = text_box(
-        widgets.MARGIN,
-        top + 8,
-        WIDTH - 2 * widgets.MARGIN,
-        112,
-        st.clock_text(entry["minutes"], period=True),
-        48,
-        theme.text,
-        theme.card,
-        24,
-        rid="alarm_time",
-        desc="Change the time",
-        tap=("clock", "retime", index),
+    text, wide = st.clock_text(entry["minutes"], period=True), WIDTH - 2 * widgets.MARGIN
+    look = {"desc": "Change the time", "cls": "widget.TextView"}
+    tap = ("clock", "retime", index)
+    time = button(
+        widgets.MARGIN, top + 8, wide, 112, text, tap, "alarm_time", 48, theme.text, theme.card, 24, **look
     )
     chips = []
     for place, day in enumerate(DAYS):
@@ -397,24 +390,11 @@ def _header(ui: Ui, y: float, draft: int, phase: str) -> list[Node]:
         )
     nodes.append(ui.text(120, y + 12, 20, 88, ":", 48, align="c"))
     for place, period in enumerate(("AM", "PM")):
-        on = (draft >= 720) == (period == "PM")
-        nodes.append(
-            text_box(
-                260,
-                y + 8 + 48 * place,
-                76,
-                48,
-                period,
-                17,
-                ui.theme.on_tint if on else ui.theme.muted,
-                ui.theme.tint if on else ui.theme.card,
-                12,
-                rid="period_" + period.lower(),
-                tap=("clock", "period", place),
-                border=ui.theme.line,
-                bold=True,
-            )
-        )
+        theme, on = ui.theme, (draft >= 720) == (period == "PM")
+        color, fill = (theme.on_tint, theme.tint) if on else (theme.muted, theme.card)
+        look: dict[str, Any] = {"border": theme.line, "bold": True, "cls": "widget.TextView"}
+        event, rid = ("clock", "period", place), "period_" + period.lower()
+        nodes.append(button(260, y + 8 + 48 * place, 76, 48, period, event, rid, 17, color, fill, 12, **look))
     return nodes
 
 
@@ -422,21 +402,12 @@ def _number(
     ui: Ui, box: tuple[float, float, float, float], phase: str, number: int, on: bool, plain: str
 ) -> Node:
     x, y, w, h = box
-    event: Event = ("clock", phase, number)
-    return text_box(
-        x,
-        y,
-        w,
-        h,
-        f"{number:02d}" if phase == "minute" else str(number),
-        20,
-        ui.theme.on_primary if on else ui.theme.text,
-        ui.theme.primary if on else plain,
-        min(w, h) / 2 if plain == "" else 16,
-        rid=f"{phase}_{number}",
-        tap=event,
-        checked=on,
-    )
+    tap: Event = ("clock", phase, number)
+    text = f"{number:02d}" if phase == "minute" else str(number)
+    color, fill = (ui.theme.on_primary, ui.theme.primary) if on else (ui.theme.text, plain)
+    look: dict[str, Any] = {"cls": "widget.TextView", "checked": on}
+    radius = min(w, h) / 2 if plain == "" else 16
+    return button(x, y, w, h, text, tap, f"{phase}_{number}", 20, color, fill, radius, **look)
 
 
 def _grid(ui: Ui, y: float, pitch: float, phase: str, numbers: tuple[int, ...], chosen: int) -> list[Node]:

@@ -149,18 +149,7 @@ def _search(ui: Ui) -> Node:
 
 
 def _icon(ui: Ui, app: App, x: float, y: float, ink: str, labelled: bool) -> Node:
-    plate = image(
-        x + (CELL_W - ICON) / 2,
-        y + 8,
-        ICON,
-        ICON,
-        app.icon,
-        34,
-        "#ffffff",
-        app.color,
-        ui.layout.icon_radius * ICON / 56,
-    )
-    children = [plate]
+    children = [ui.app_icon(x + (CELL_W - ICON) / 2, y + 8, ICON, app.icon, 34, app.color)]
     if labelled:
         margin = 0 if store_catalog.ENTRIES.get(app.name) is None else 4
         width = CELL_W - 2 * margin

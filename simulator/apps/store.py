@@ -103,11 +103,6 @@ def _list(
     return viewport(ui, key, top, ui.bottom if bottom is None else bottom, build)
 
 
-def app_icon(ui: Ui, entry: Entry, x: float, y: float, d: float) -> Node:
-    """The icon of an app in the form of the layout's icons."""
-    return image(x, y, d, d, entry.icon, d * 0.56, "#ffffff", entry.color, ui.layout.icon_radius * d / 56)
-
-
 def _row(ui: Ui, y: float, entry: Entry) -> Node:
     theme, state = ui.theme, ui.state
     first = f"Sponsored · {entry.developer}" if entry.sponsored else entry.developer
@@ -120,7 +115,7 @@ def _row(ui: Ui, y: float, entry: Entry) -> Node:
         last = "Installed"
     star = last[0].isdigit()
     parts = [
-        app_icon(ui, entry, 20, y + 10, 56),
+        ui.app_icon(20, y + 10, 56, entry.icon, 56 * 0.56, entry.color),
         ui.text(92, y + 8, WIDTH - 112, 24, entry.label, 17),
         ui.text(92, y + 31, WIDTH - 112, 20, first, 13, theme.muted),
         ui.text(92 + (16 if star else 0), y + 51, WIDTH - 128, 20, last, 13, theme.muted),
@@ -247,7 +242,7 @@ def _app_page(ui: Ui, entry: Entry) -> list[Node]:
 def _page(ui: Ui, entry: Entry, y: float) -> tuple[Sequence[Node], float]:
     theme = ui.theme
     nodes = [
-        image(20, y + 4, 80, 80, entry.icon, 46, "#ffffff", entry.color, ui.layout.icon_radius * 80 / 56),
+        ui.app_icon(20, y + 4, 80, entry.icon, 46, entry.color),
         ui.text(116, y + 8, WIDTH - 132, 34, entry.label, 24, rid="app_name"),
         ui.text(116, y + 42, WIDTH - 132, 22, entry.developer, 15, theme.primary, True),
         ui.text(116, y + 64, WIDTH - 132, 20, _line(entry), 13, theme.muted),

@@ -18,7 +18,7 @@ from typing import Any
 
 from distrl.simulator.apps import APPS, store_catalog
 from distrl.simulator.phone import state as st
-from distrl.simulator.phone.nodes import WIDTH, Arg, Event, Node, icon_button, image, text_box
+from distrl.simulator.phone.nodes import WIDTH, Arg, Event, Node, button, icon_button, image, text_box
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, nav_height
 
@@ -425,21 +425,19 @@ def _ad_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
         image(WIDTH / 2 - 76, middle - 84, 152, 152, icon, 92, "#ffffff", "#ffffff26", 76),
         ui.text(x + 20, middle + 92, w - 40, 72, headline, 28, "#ffffff", True, "c", 2, "overlay_title"),
         ui.text(x + 20, middle + 166, w - 40, 28, line, 17, "#ffffffd0", align="c"),
-        Node(
+        button(
             x + 40,
             middle + 218,
             w - 80,
             54,
-            "widget.Button",
-            "overlay_accept",
             label,
-            tap=_ACCEPT,
-            fill="#ffffff",
-            radius=27,
-            size=17,
+            _ACCEPT,
+            "overlay_accept",
+            17,
+            color,
+            "#ffffff",
+            27,
             bold=True,
-            align="c",
-            color=color,
         ),
         _cross(ui, overlay, x, y, w, bottom),
     ]

@@ -175,6 +175,27 @@ def text_box(
     return Node(x, y, w, h, **{"cls": "widget.TextView", "text": text, **look, **more})
 
 
+def button(
+    x: float,
+    y: float,
+    w: float,
+    h: float,
+    text: str,
+    tap: Event,
+    rid: str,
+    size: float,
+    color: str,
+    fill: str = "",
+    radius: float = 0.0,
+    border: str = "",
+    cls: str = "widget.Button",
+    **more: Any,
+) -> Node:
+    """A text to tap, in the middle of a surface: a button, a key or a chip."""
+    look = {"size": size, "color": color, "fill": fill, "radius": radius, "border": border, "align": "c"}
+    return Node(x, y, w, h, cls, rid, text, tap=tap, **{**look, **more})
+
+
 def walk(node: Node) -> Iterator[Node]:
     """The node and all its descendants, in painting order."""
     yield node

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from distrl.simulator.phone import theme
-from distrl.simulator.phone.nodes import WIDTH, Event, Node, icon_button, image, text_box
+from distrl.simulator.phone.nodes import WIDTH, Event, Node, button, icon_button, image, text_box
 from distrl.simulator.phone.state import State, now
 from distrl.simulator.phone.theme import Layout, Theme, layout
 
@@ -74,6 +74,10 @@ class Ui:
         """A filled circle with an icon."""
         return image(x, y, d, d, icon, d * 0.56, color, fill, d / 2)
 
+    def app_icon(self, x: float, y: float, d: float, icon: str, size: float, color: str) -> Node:
+        """The icon of an app in the form of this layout's icons."""
+        return image(x, y, d, d, icon, size, "#ffffff", color, self.layout.icon_radius * d / 56)
+
     def button(
         self,
         x: float,
@@ -95,23 +99,7 @@ class Ui:
             "text": ("", theme.primary),
         }[style]
         border = theme.line if style == "outlined" else ""
-        return Node(
-            x,
-            y,
-            w,
-            h,
-            "widget.Button",
-            rid,
-            label,
-            tap=tap,
-            fill=fill,
-            border=border,
-            radius=h / 2,
-            color=color,
-            bold=True,
-            align="c",
-            size=size,
-        )
+        return button(x, y, w, h, label, tap, rid, size, color, fill, h / 2, border, bold=True)
 
 
 def context(state: State, height: float, keyboard_h: float) -> Ui:

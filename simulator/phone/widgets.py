@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.fonts import text_width
-from distrl.simulator.phone.nodes import WIDTH, Event, Node, group, icon_button, image, text_box
+from distrl.simulator.phone.nodes import WIDTH, Event, Node, button, group, icon_button, image, text_box
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui
 
@@ -244,24 +245,14 @@ def asked(state: State, app: str, *texts: str) -> bool:
 def chip(ui: Ui, x: float, y: float, w: float, label: str, tap: Event, rid: str, on: bool) -> Node:
     """A choice among others, 48 dp high."""
     theme = ui.theme
-    return Node(
-        x,
-        y,
-        w,
-        48,
-        "widget.CheckBox",
-        rid,
-        label,
-        tap=tap,
-        checked=on,
-        fill=theme.primary if on else theme.card,
-        border="" if on else theme.line,
-        radius=24,
-        size=15,
-        bold=on,
-        align="c",
-        color=theme.on_primary if on else theme.text,
-    )
+    color, fill = (theme.on_primary, theme.primary) if on else (theme.text, theme.card)
+    look: dict[str, Any] = {
+        "border": "" if on else theme.line,
+        "cls": "widget.CheckBox",
+        "checked": on,
+        "bold": on,
+    }
+    return button(x, y, w, 48, label, tap, rid, 15, color, fill, 24, **look)
 
 
 def chips(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from distrl.simulator.apps.webshop import shop_state
 from distrl.simulator.apps.webshop.goods import COLORS, PRODUCTS, Product, dollars
 from distrl.simulator.apps.webshop.site import STAR, Area, Choice, Site, chips, picture, stars
-from distrl.simulator.phone.nodes import WIDTH, Arg, Node, group, icon_button, image
+from distrl.simulator.phone.nodes import WIDTH, Arg, Node, button, group, icon_button, image
 from distrl.simulator.phone.ui import viewport
 
 Placed = tuple[list[Node], float]
@@ -215,21 +215,8 @@ def stepper(
 def _add_button(site: Site, item: Product, x: float, y: float, w: float) -> Node:
     if not _is_gone(site, item):
         return site.button(x, y, w, site.shop.add, site.event("add", item.id), "add_to_cart", h=52)
-    return Node(
-        x,
-        y,
-        w,
-        52,
-        "widget.Button",
-        "sold_out",
-        "Out of stock",
-        fill=site.colors.line,
-        radius=min(site.shop.radius, 26),
-        color=site.colors.muted,
-        bold=True,
-        align="c",
-        size=16,
-    )
+    color, fill, radius = site.colors.muted, site.colors.line, min(site.shop.radius, 26)
+    return button(x, y, w, 52, "Out of stock", (), "sold_out", 16, color, fill, radius, bold=True)
 
 
 def _heart(site: Site, item: Product, x: float, y: float) -> Node:

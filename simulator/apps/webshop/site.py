@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from distrl.simulator.apps.webshop import shop_state
 from distrl.simulator.apps.webshop.goods import COLORS, Product
 from distrl.simulator.apps.webshop.shops import Palette, Shop
 from distrl.simulator.phone.fonts import text_width
-from distrl.simulator.phone.nodes import WIDTH, Arg, Event, Node, group, image, text_box
+from distrl.simulator.phone.nodes import WIDTH, Arg, Event, Node, button, group, image, text_box
 from distrl.simulator.phone.state import State, page
 from distrl.simulator.phone.ui import Ui
 
@@ -77,48 +78,21 @@ class Site:
     ) -> Node:
         """A button of the shop: "filled", "outlined" or "text"."""
         colors = self.colors
-        filled = style == "filled"
-        return Node(
-            x,
-            y,
-            w,
-            h,
-            "widget.Button",
-            rid,
-            label,
-            tap=tap,
-            fill=colors.brand if filled else "",
-            border=colors.line if style == "outlined" else "",
-            radius=min(self.shop.radius, h / 2),
-            color=colors.on_brand if filled else (colors.text if style == "outlined" else colors.brand),
-            bold=True,
-            align="c",
-            size=size,
-        )
+        is_filled, is_outlined = style == "filled", style == "outlined"
+        color = colors.on_brand if is_filled else colors.text if is_outlined else colors.brand
+        fill, border = colors.brand if is_filled else "", colors.line if is_outlined else ""
+        radius = min(self.shop.radius, h / 2)
+        return button(x, y, w, h, label, tap, rid, size, color, fill, radius, border, bold=True)
 
     def chip(
         self, x: float, y: float, w: float, label: str, tap: Event, rid: str, on: bool, h: float = 44
     ) -> Node:
         """A choice among several."""
         colors = self.colors
-        return Node(
-            x,
-            y,
-            w,
-            h,
-            "widget.RadioButton",
-            rid,
-            label,
-            tap=tap,
-            checked=on,
-            fill=colors.brand if on else colors.card,
-            border="" if on else colors.line,
-            radius=min(self.shop.radius, h / 2),
-            color=colors.on_brand if on else colors.text,
-            bold=on,
-            align="c",
-            size=14,
-        )
+        color, fill = (colors.on_brand, colors.brand) if on else (colors.text, colors.card)
+        border, radius = "" if on else colors.line, min(self.shop.radius, h / 2)
+        look: dict[str, Any] = {"cls": "widget.RadioButton", "checked": on, "bold": on}
+        return button(x, y, w, h, label, tap, rid, 14, color, fill, radius, border, **look)
 
     def icon(self, x: float, y: float, icon: str, desc: str, tap: Event, rid: str, color: str = "") -> Node:
         """A 48 dp icon button."""

@@ -255,7 +255,7 @@ _OTHERS: tuple[tuple[str, str, str, Event], ...] = (
     ("Travel", "flight_takeoff", "#0b8f83", ("browser", "article", 1)),
     ("Recipes", "restaurant", "#7b51d3", ("browser", "article", 6)),
 )
-"""Sites of the start page that are no shops with pages of their own."""
+"""Sites of the start page that are not shops with pages of their own."""
 
 
 def has_web(state: State) -> bool:
@@ -274,7 +274,7 @@ def tiles(state: State) -> list[tuple[str, str, str, Event]]:
 
 
 def go(state: State, text: str) -> bool:
-    """Opens what `text` is the address of; False if it is no address but something to search for."""
+    """Opens what `text` is the address of; False if it is not an address but a search."""
     address = text.lower().removeprefix("https://").removeprefix("http://").removeprefix("www.")
     host = address.split("/")[0].rstrip(".")
     sites = {article.site: place for place, article in enumerate(market.ARTICLES)}
@@ -304,7 +304,7 @@ def unreachable(ui: Ui, host: str, area: tuple[float, float]) -> list[Node]:
 
 
 def offers(ui: Ui, query: str, y: float) -> tuple[list[Node], float]:
-    """What the search engine knows of the shops: those that `query` names, then those that have it."""
+    """The shops that the search engine finds: those that `query` names, then those that sell it."""
     nodes: list[Node] = []
     asked = query.lower().split()
     for key, shop in SHOPS.items():
@@ -327,7 +327,7 @@ def _offer(ui: Ui, y: float, shop: Shop, rid: str, note: str, event: Sequence[st
 
 
 def suggestions(ui: Ui, area: tuple[float, float], above: bool) -> list[Node]:
-    """Shops whose address goes on as what is typed, next to the address bar: below it, or `above` it."""
+    """Shops whose address starts with the typed text, next to the address bar: below it, or `above` it."""
     typed = st.text(ui.state, ADDRESS).lower().removeprefix("www.")
     found = [shop for shop in SHOPS.values() if typed and shop.host.startswith(typed)][:3]
     height = 56.0 * len(found)

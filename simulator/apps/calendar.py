@@ -421,7 +421,7 @@ def _turn(expert: Expert, month: int) -> Action | None:
 
 
 def _opened(expert: Expert, params: Params) -> Action | None:
-    """What finds and opens the event; None when it is open."""
+    """Finds and opens the event; None when it is open."""
     place = find(expert.state, params["title"])
     if place < 0:
         return IMPOSSIBLE

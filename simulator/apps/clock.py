@@ -106,7 +106,7 @@ def _alarm(ui: Ui, y: float, alarm: State, place: int) -> Node:
 
 
 def act(state: State, verb: str, args: Args) -> None:
-    """Tabs, alarms and the picker here; the rest in `clock_pages` and `clock_timers`."""
+    """Tabs, alarms and the picker here; the rest in `_act_more` and `_act_timers`."""
     clock = state["apps"]["clock"]
     number = int(args[0]) if args and isinstance(args[0], int) else 0
     if verb == "tab":

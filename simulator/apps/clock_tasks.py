@@ -72,7 +72,7 @@ def _with_alarm(state: State, params: Params, rng: random.Random) -> None:
 
 
 def _tab(expert: Expert, number: int, rid: str) -> Action | None:
-    """What shows a tab of the clock; None when it is there."""
+    """Shows a tab of the clock; None when it is there."""
     if expert.page("clock")[0] != "root":
         return BACK
     return None if expert.state["apps"]["clock"]["tab"] == number else expert.tap(rid)
@@ -120,11 +120,11 @@ def _off_step(expert: Expert, params: Params) -> Action:
 
 def _gone_check(state: State, params: Params) -> bool:
     is_gone = not is_marked(state["apps"]["clock"]["alarms"])
-    return is_gone and not _alarm(state, minutes_of(params))  # setting it anew takes the place of the old one
+    return is_gone and not _alarm(state, minutes_of(params))  # setting it again replaces the old one
 
 
 def _on_page(expert: Expert, minutes: int) -> Action | None:
-    """What opens the page of the alarm at a time; None when it is there."""
+    """Opens the page of the alarm at a time; None when it is there."""
     state = expert.state
     if not _alarm(state, minutes):
         return IMPOSSIBLE

@@ -300,7 +300,7 @@ def _entry(state: State, name: str) -> State:
 
 
 def _opened(expert: Expert, params: Params) -> Action | None:
-    """What finds and opens the file; None when it is open."""
+    """Finds and opens the file; None when it is open."""
     place = find(expert.state, params["file"])
     if place < 0:
         return IMPOSSIBLE

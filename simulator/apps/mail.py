@@ -256,7 +256,7 @@ def _mail_start(state: State, params: Params, rng: random.Random) -> None:
 
 
 def _mail_at(expert: Expert, params: Params) -> Action | None:
-    """What opens the mail; None when it is open."""
+    """Opens the mail; None when it is open."""
     place = find(expert.state, params["subject"])
     if place < 0:
         return IMPOSSIBLE

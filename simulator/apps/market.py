@@ -44,7 +44,7 @@ NOUNS: dict[str, str] = {
     "plant": "local_florist",
     "shirt": "checkroom",
 }
-"""The shop's nouns and their icons ("" is painted: `distrl.simulator.phone.art`)."""
+"""The shop's nouns and their icons ("" is painted: `distrl.simulator.phone.render`)."""
 _MAKES = ("Nordic", "Urban", "Alpine")
 
 

@@ -284,7 +284,7 @@ def _no_thread(state: State, params: Params, rng: random.Random) -> None:
 
 
 def _chat(expert: Expert, name: str) -> Action | None:
-    """What opens the chat with `name`; None when it is open."""
+    """Opens the chat with `name`; None when it is open."""
     state, at = expert.state, expert.page("messages")
     if at == ["thread", name]:
         return None

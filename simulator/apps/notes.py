@@ -344,7 +344,7 @@ def _entry(state: State, params: Params) -> State:
 
 
 def _opened(expert: Expert, params: Params) -> Action | None:
-    """What opens the note; None when it is open."""
+    """Opens the note; None when it is open."""
     place = find(expert.state, params["title"])
     if place < 0:
         return IMPOSSIBLE

@@ -34,7 +34,7 @@ _ON = {
     *("wifi", "data", "nfc", "rotate", "vibrate", "location", "lock"),
     *("touch_sounds", "find", "camera", "mic"),
 }
-"""Switches that a new phone has on, besides every app's notifications."""
+"""Switches that a new phone has on, in addition to every app's notifications."""
 
 
 def data() -> State:
@@ -233,7 +233,7 @@ def _values(state: State) -> State:
 
 
 def _opened(expert: Expert, name: str) -> Action | None:
-    """What opens a section, by the one that links to it if need be; None when it is open."""
+    """Opens a section, by the one that links to it if need be; None when it is open."""
     at = expert.page("settings")
     if at == ["section", name]:
         return None

@@ -54,7 +54,7 @@ def _offer_updates(state: State, params: Params, rng: random.Random) -> None:
 
 
 def _find(expert: Expert, app: str) -> Action | None:
-    """What opens the app's page in the store, by a search if it is not in sight; None when it is open."""
+    """Opens the app's page in the store, by a search if it is not in sight; None when it is open."""
     if (step := expert.open("store")) is not None:
         return step
     state, label = expert.state, ENTRIES[app].label
@@ -77,7 +77,7 @@ def _find(expert: Expert, app: str) -> Action | None:
 
 
 def _manage(expert: Expert, app: str) -> Action | None:
-    """What opens the page of an installed app in the store; None when it is open."""
+    """Opens the page of an installed app in the store; None when it is open."""
     if (step := expert.open("store")) is not None:
         return step
     state = expert.state
@@ -90,7 +90,7 @@ def _manage(expert: Expert, app: str) -> Action | None:
 
 
 def _get(expert: Expert, app: str) -> Action | None:
-    """What brings an app onto the phone; None when it is there."""
+    """Brings an app onto the phone; None when it is there."""
     state = expert.state
     if app in state["installed"]:
         return None
@@ -102,14 +102,14 @@ def _get(expert: Expert, app: str) -> Action | None:
 
 
 def _remove(expert: Expert, app: str) -> Action | None:
-    """What takes an app off the phone, up to the question whether it shall; None when it is gone."""
+    """Uninstalls an app, up to the confirmation; None when it is gone."""
     if app not in expert.state["installed"]:
         return None
     return _manage(expert, app) or expert.tap("uninstall")
 
 
 def _launch(expert: Expert, app: str) -> Action | None:
-    """What brings an app to the front, after installing it if need be; None when it is there."""
+    """Brings an app to the front, after installing it if need be; None when it is there."""
     if (step := _get(expert, app)) is not None:
         return step
     state = expert.state

@@ -90,7 +90,7 @@ def _has_mark(node: Node) -> bool:
 
 def _children(node: Node, package: str) -> Sequence[Node]:
     """A node's children as Android has them."""
-    if node.cls in _CHECKABLE:  # what draws a switch is no switch of its own
+    if node.cls in _CHECKABLE:  # the parts that draw a switch are not switches
         return [child for child in node.children if child.cls != node.cls]
     found: list[Node] = []
     for child in node.children:

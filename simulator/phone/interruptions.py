@@ -473,7 +473,7 @@ def _cross(ui: Ui, overlay: dict[str, Any], x: float, y: float, w: float, bottom
 
 
 def _message_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
-    """A notification that drops in at the top and can be thrown away; what is below it goes on."""
+    """A notification that drops in at the top and can be swiped away; the app below it can be used."""
     name, title, text = MESSAGES[overlay["which"]]
     app, theme, y = APPS[name], ui.theme, STATUS_H + 4
     parts = (

@@ -46,7 +46,7 @@ class Node:
         size, bold, color, align, lines: The text's size in dp, weight, colour, "l" | "c" | "r", lines.
         top: Whether the text starts at the top of the bounds instead of in their middle.
         icon: Name of a Material icon drawn centred, `icon_size` dp high, in `color`.
-        art: Name and arguments of a painter in `distrl.simulator.phone.art`.
+        art: Name and arguments of a painter in `distrl.simulator.phone.render`.
         clip: Whether children are cut off at the bounds.
         children: Painted in order, later ones on top.
     """

@@ -23,7 +23,7 @@ TILES = (
     ("data", "Mobile data", "signal_cellular_alt", "network"),
     ("saver", "Battery saver", "battery_saver", "battery"),
 )
-"""Key, label, icon, and the page of the settings that a long press opens; the flashlight is no setting."""
+"""Key, label, icon, and the page of the settings that a long press opens; the flashlight is not a setting."""
 _TOP = STATUS_H + 48
 
 

@@ -1,7 +1,7 @@
 """Anti-aliased shapes (rounded boxes, rings, lines, outlines of products), cached, to paste colours through.
 
 Pasting a colour through a mask is several times slower than filling a box, and most of a shape is covered
-wholly or not at all. So a shape is cut into boxes to fill and masks of its edges.
+completely or not at all. So a shape is cut into boxes to fill and masks of its edges.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
 Box = tuple[int, int, int, int]
 Shape = tuple[tuple[Box, Image.Image | None], ...]
-"""Boxes (left, top, right, bottom in pixels), each with its mask, None where the box is covered wholly."""
+"""Boxes (left, top, right, bottom in pixels), each with its mask, or None if the box is covered completely."""
 _AA = 4
 """Supersampling factor of curved edges."""
 _BAND = 32
@@ -254,4 +254,4 @@ OUTLINES: dict[str, tuple[Part, ...]] = {
         (1, _mirrored((0.32, 0.56), (0.32, 0.76))),
     ),
 }
-"""What a painter of `distrl.simulator.phone.art` draws for ("outline", name)."""
+"""What a painter of `distrl.simulator.phone.render` draws for ("outline", name)."""

@@ -61,7 +61,7 @@ class Ui:
         return self.state["shade"] is None
 
     def legible(self, color: str, ground: str = "") -> str:
-        """`color` as it can be told from `ground`, by default a card; on a plain phone as it is."""
+        """`color` with enough contrast to `ground`, by default a card; unchanged on a plain phone."""
         return color if self.is_plain else theme.legible(color, ground or self.theme.card)
 
     def icon_button(

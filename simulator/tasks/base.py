@@ -69,7 +69,7 @@ class Template:
     """One kind of task.
 
     Attributes:
-        needs: The parameters besides `layout`, and their types.
+        needs: The parameters other than `layout`, and their types.
         start: Changes a fresh state into the task's start; given a seeded generator.
         check: Whether the state fulfils the task.
         expert: What to do now.
@@ -139,7 +139,7 @@ class Family:
 
     Attributes:
         name: Part of the tasks' ids.
-        combos: The parameters besides `layout`, one entry for each combination.
+        combos: The parameters other than `layout`, one entry for each combination.
         train, test: How the goal is worded, as format strings. Without `train` it is never trained on.
         words: What fills the wording, from the parameters.
         template: The name of its template, `name` by default.

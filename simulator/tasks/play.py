@@ -37,7 +37,7 @@ INTERRUPTIONS = "interruptions"
 _SAVER = May("settings.saver")
 """Changed by a yes to what the phone itself asks when its battery is low."""
 _LEADS = {"messages": ("contacts",)}
-"""The apps that lead into another one, besides the home screen."""
+"""The apps, other than the home screen, that lead into another one."""
 
 
 def template(name: str, params: Params) -> Template:

@@ -35,7 +35,7 @@ class Kind:
         category: Where shops list it.
         low, high: Prices in dollars.
         colors: The colours it may come in; a product has two or three of them.
-        sizes: What a buyer may choose from besides; () for nothing. ask: What this is called.
+        sizes: What else a buyer may choose from; () for nothing. ask: What this is called.
     """
 
     noun: str

@@ -204,7 +204,7 @@ def _count(site: Site, y: float, count: int) -> Node:
 
 
 def _advert(site: Site, y: float, product: Product) -> Node:
-    """A product that somebody paid for, marked as such."""
+    """A sponsored product, marked as such."""
     label = text_box(24, y + 8, 76, 20, "Sponsored", 11, site.colors.text, site.colors.line, 4, bold=True)
     parts = (
         label,

@@ -10,7 +10,7 @@ What `test` holds out of `train` and `val`:
 
 `val`, for choosing among checkpoints, holds out of `train` products, queries and categories of its own, but
 no brands; it has the phrasings of `test`. Every shop and layout is in all three. What a task's seed decides
-is in `distrl.simulator.tasks.webshop`.
+is described in `distrl.simulator.apps.webshop.tasks`.
 """
 
 from __future__ import annotations

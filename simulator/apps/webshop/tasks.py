@@ -1,8 +1,8 @@
 """The web shops' templates, in three levels of difficulty; the level is in a template's name and parameters.
 
 1   go to a shop, and search there or open a category
-2   besides, select a result, sort or filter the results
-3   besides, add to the cart with options and quantity, change the cart, check out, save for later
+2   as 1, and select a result, sort or filter the results
+3   as 2, and add to the cart with options and quantity, change the cart, check out, save for later
 
 The seed chooses which shops the browser's start page shows and what interferes: cookie questions,
 newsletters, app banners, advertised results, products that are sold out (never those of the task).

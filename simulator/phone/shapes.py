@@ -15,7 +15,7 @@ from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
 Box = tuple[int, int, int, int]
 Shape = tuple[tuple[Box, Image.Image | None], ...]
-"""Boxes (left, top, right, bottom in pixels), each with its mask, or None if the box is covered completely."""
+"""Boxes (left, top, right, bottom in pixels), each with its mask; None if the box is covered completely."""
 _AA = 4
 """Supersampling factor of curved edges."""
 _BAND = 32

@@ -19,7 +19,7 @@ from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, MissingDependency
 from distrl.core.rundir import RunDir
 from distrl.core.terminal import Console
-from distrl.evaluator.measure import Who
+from distrl.evaluator.measure import Measured
 
 if TYPE_CHECKING:
     from distrl.appo.learner import AppoLearner
@@ -101,7 +101,7 @@ class AppoRun:
 
     def evaluate(
         self,
-        who: Who,
+        who: Measured,
         directory: Path,
         stop: threading.Event,
         split: Sequence[str] | None = None,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import threading
 
     from distrl.configs.schema import Config
-    from distrl.evaluator.measure import Who
+    from distrl.evaluator.measure import Measured
 
 GRACE_S = 5.0  # from the first signal to the end of the process, besides the end of its devices
 
@@ -114,7 +114,7 @@ def evaluate(
     from distrl.cli.run_kind import run_kind
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
-    from distrl.evaluator.measure import Who, model_of
+    from distrl.evaluator.measure import Measured, model_of
     from distrl.evaluator.results import load_evaluation
 
     loaded = load(config, [*(overrides or []), *([f"judge.kind={judge}"] if judge else [])], dry_run)
@@ -129,7 +129,7 @@ def evaluate(
         return
     if judge is not None:
         raise ConfigError("--judge judges stored episodes.", "Name them with --rejudge.")
-    who = Who(checkpoint, tuple(inference or ()), learner, agent)
+    who = Measured(checkpoint, tuple(inference or ()), learner, agent)
     subject = who.subject(model_of(loaded, who))
     if baseline is not None:
         load_evaluation(baseline)  # a wrong directory fails now, not after the measurement
@@ -144,7 +144,7 @@ def evaluate(
 
 def evaluate_tasks(
     config: Config,
-    who: Who,
+    who: Measured,
     directory: Path,
     stop: threading.Event,
     split: Sequence[str] | None,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from distrl.configs.schema import Config
     from distrl.core.rundir import RunDir
     from distrl.core.terminal import Console
-    from distrl.evaluator.measure import Who
+    from distrl.evaluator.measure import Measured
 
     class Runnable(Protocol):
         """A learner."""
@@ -74,7 +74,7 @@ class RunKind(Protocol):
 
     def evaluate(
         self,
-        who: Who,
+        who: Measured,
         directory: Path,
         stop: threading.Event,
         split: Sequence[str] | None = None,
@@ -153,7 +153,7 @@ class GuiRun:
 
     def evaluate(
         self,
-        who: Who,
+        who: Measured,
         directory: Path,
         stop: threading.Event,
         split: Sequence[str] | None = None,

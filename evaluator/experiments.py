@@ -47,7 +47,7 @@ from distrl.configs.section import Positive, Section
 from distrl.core.errors import CheckpointError, ConfigError
 from distrl.core.importing import look_in
 from distrl.evaluator.evaluator import Evaluator
-from distrl.evaluator.measure import Who, measure, model_of, pool, seed_directory
+from distrl.evaluator.measure import Measured, measure, model_of, pool, seed_directory
 from distrl.evaluator.prompted import NAME, as_prompted
 from distrl.evaluator.results import RESULTS_FILE
 from distrl.evaluator.runner import EvaluationStopped
@@ -484,7 +484,7 @@ class Cell:
     splits: tuple[str, ...]
     config: Config
     directory: Path
-    subjects: dict[int, Who]
+    subjects: dict[int, Measured]
     missing: dict[int, str]
 
     def measured_seeds(self) -> list[int]:
@@ -512,7 +512,7 @@ class Cell:
             EvaluationStopped: `stop` was set; the same call continues.
             DistrlError: Any other error that a user can fix.
         """
-        by_policy: dict[Who, list[int]] = {}
+        by_policy: dict[Measured, list[int]] = {}
         for seed in self.open_seeds():
             by_policy.setdefault(self.subjects[seed], []).append(seed)
         for who, seeds in by_policy.items():
@@ -539,16 +539,16 @@ def _cell(
     spec: Experiment, name: str, suite_name: str, suite: Suite, trained_on: str, directory: Path
 ) -> Cell:
     agent = spec.agents[name]
-    subjects: dict[int, Who] = {}
+    subjects: dict[int, Measured] = {}
     missing: dict[int, str] = {}
     for seed in spec.seeds or ():
-        who = Who(inference=tuple(agent.inference), agent=agent.agent)
+        who = Measured(inference=tuple(agent.inference), agent=agent.agent)
         if agent.checkpoint is not None:
             path = agent.checkpoint_for(trained_on, seed)
             if path is None:
                 missing[seed] = f"no checkpoint is named for {trained_on}"
                 continue
-            who = Who(checkpoint=Path(path).expanduser())
+            who = Measured(checkpoint=Path(path).expanduser())
         try:
             who.subject()
         except CheckpointError as error:

@@ -55,7 +55,7 @@ PolicyOfSlot = Callable[[int], SlotPolicy]
 
 
 @dataclass(frozen=True)
-class Who:
+class Measured:
     """What to measure: exactly one of these.
 
     Attributes:
@@ -102,14 +102,14 @@ class Who:
         return Subject(kind="served", name=self.learner or ", ".join(self.inference))
 
 
-def model_of(config: Config, who: Who) -> str:
+def model_of(config: Config, who: Measured) -> str:
     """The name of the model in results, for agents that are a model."""
     return config.evaluate.prompted.model if who.agent == NAME else config.policy.title
 
 
 def measure(
     config: Config,
-    who: Who,
+    who: Measured,
     output: Path,
     splits: Sequence[str] | None = None,
     resume: bool = False,
@@ -159,7 +159,11 @@ def measure(
 
 @contextlib.contextmanager
 def acting(
-    config: Config, who: Who, stop: threading.Event, progress: EvaluationProgress, wait_s: float | None
+    config: Config,
+    who: Measured,
+    stop: threading.Event,
+    progress: EvaluationProgress,
+    wait_s: float | None,
 ) -> Iterator[PolicyOfSlot | None]:
     """A factory of each slot's policy client, ready to act; None for agents without a policy."""
     if who.agent and who.agent != MODEL:
@@ -177,7 +181,11 @@ def acting(
 
 @contextlib.contextmanager
 def _servers(
-    config: Config, who: Who, stop: threading.Event, progress: EvaluationProgress, wait_s: float | None
+    config: Config,
+    who: Measured,
+    stop: threading.Event,
+    progress: EvaluationProgress,
+    wait_s: float | None,
 ) -> Iterator[tuple[Wire, Endpoints]]:
     """Sockets, and the endpoints of the policy."""
     if who.checkpoint is not None or who.agent == MODEL:

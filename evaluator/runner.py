@@ -104,7 +104,7 @@ class CountsSpending(Protocol):
 
 @dataclass(frozen=True)
 class Actor:
-    """Who acts.
+    """The actor of an episode.
 
     Attributes:
         policy: Makes the policy client of a slot; called in the slot's thread. None for actors without one.
@@ -144,7 +144,7 @@ def run_episodes(
     Args:
         config: The sections env, devices, agent, worker and evaluate are used.
         attempts: What to run, in this order.
-        actor: Who acts.
+        actor: Measured acts.
         keep: Stores an episode, also a faulted one, and returns its line. Called by one thread at a time.
         progress: Shows how many episodes ended.
         stop: Ends the run early when set.

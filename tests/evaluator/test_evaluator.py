@@ -19,7 +19,7 @@ from distrl.configs.schema import Config, EnvConfig
 from distrl.core.errors import ConfigError, RunDirectoryError, TaskError
 from distrl.core.types import Fault, Purpose
 from distrl.evaluator.evaluator import Evaluator, select_tasks
-from distrl.evaluator.measure import Who, measure
+from distrl.evaluator.measure import Measured, measure
 from distrl.evaluator.progress import LineProgress
 from distrl.evaluator.report.compare import compare
 from distrl.evaluator.results import EPISODES_FILE, Subject, load_evaluation, read_episodes
@@ -216,17 +216,17 @@ def test_an_error_before_the_first_episode_leaves_nothing_in_the_way(tmp_path: P
 
 def test_the_expert_solves_and_random_actions_do_not(tmp_path: Path) -> None:
     config = counting_config(write_suite(tmp_path, [{"taps": 2}] * 2))
-    expert = measure(config, Who(agent="expert"), tmp_path / "expert", progress=Quiet())
+    expert = measure(config, Measured(agent="expert"), tmp_path / "expert", progress=Quiet())
     assert expert.splits["test"].overall.success_rate == 1.0
     assert expert.weight_versions == (-1, -1)
-    random = measure(config, Who(agent="random"), tmp_path / "random", progress=Quiet())
+    random = measure(config, Measured(agent="random"), tmp_path / "random", progress=Quiet())
     assert random.splits["test"].overall.success_rate == 0.0
 
 
 def test_random_actions_solve_what_chance_can_solve(tmp_path: Path) -> None:
     """Credit asks for the agent's word that it is done, so a random agent must be able to say it."""
     config = counting_config(write_suite(tmp_path, [{"taps": 0}] * 24))
-    random = measure(config, Who(agent="random"), tmp_path / "random", progress=Quiet())
+    random = measure(config, Measured(agent="random"), tmp_path / "random", progress=Quiet())
     assert 0.0 < random.splits["test"].overall.success_rate < 1.0
 
 
@@ -238,16 +238,21 @@ def test_an_unknown_split_is_an_error_before_anything_is_written(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "who", [Who(), Who(agent="expert", learner="tcp://127.0.0.1:1"), Who(agent="monkey")]
+    "who",
+    [
+        Measured(),
+        Measured(agent="expert", learner="tcp://127.0.0.1:1"),
+        Measured(agent="monkey"),
+    ],
 )
-def test_it_must_be_clear_whom_to_measure(who: Who) -> None:
+def test_it_must_be_clear_whom_to_measure(who: Measured) -> None:
     with pytest.raises(ConfigError, match=r"Choose what to evaluate|no baseline agent 'monkey'"):
         who.subject()
 
 
 def test_what_was_measured_otherwise_is_not_gone_on_with(tmp_path: Path) -> None:
     suite = write_suite(tmp_path, [{"taps": 1}])
-    measure(counting_config(suite), Who(agent="expert"), tmp_path / "out", progress=Quiet())
+    measure(counting_config(suite), Measured(agent="expert"), tmp_path / "out", progress=Quiet())
     for section, change in (
         ("env", {"options": {"starts": False}}),
         ("agent", {"options": {"history": 0}}),
@@ -257,11 +262,11 @@ def test_what_was_measured_otherwise_is_not_gone_on_with(tmp_path: Path) -> None
         raw[section] |= change
         other = Config.model_validate(raw)
         with pytest.raises(RunDirectoryError, match="holds another evaluation"):
-            measure(other, Who(agent="expert"), tmp_path / "out", resume=True, progress=Quiet())
+            measure(other, Measured(agent="expert"), tmp_path / "out", resume=True, progress=Quiet())
 
 
 def test_edited_tasks_are_neither_gone_on_with_nor_compared(tmp_path: Path) -> None:
-    expert = Who(agent="expert")
+    expert = Measured(agent="expert")
     config = counting_config(write_suite(tmp_path, [{"taps": 1}, {"taps": 2}]))
     measure(config, expert, tmp_path / "before", progress=Quiet())
     write_suite(tmp_path, [{"taps": 1}, {"taps": 3}])

@@ -29,7 +29,7 @@ from distrl.core.messages import Info, InfoRequest
 from distrl.core.sockets import Received, Wire
 from distrl.evaluator.evaluator import reseed
 from distrl.evaluator.judges.ground_truth import GroundTruthJudge
-from distrl.evaluator.measure import Who, find_checkpoint, measure, wait_for_policy
+from distrl.evaluator.measure import Measured, find_checkpoint, measure, wait_for_policy
 from distrl.evaluator.progress import LineProgress
 from distrl.evaluator.results import episode_result, load_evaluation
 from distrl.evaluator.runner import EvaluationStopped
@@ -131,7 +131,7 @@ def test_an_unreachable_learner_is_an_error_and_leaves_nothing(tmp_path: Path) -
     network = NetworkConfig(control=endpoint, broadcast=endpoint)
     config = config.model_copy(update={"network": network})
     with pytest.raises(LearnerUnreachable, match="No learner answered"):
-        measure(config, Who(learner=endpoint), tmp_path / "out", progress=Said(), wait_s=0.3)
+        measure(config, Measured(learner=endpoint), tmp_path / "out", progress=Said(), wait_s=0.3)
     assert not (tmp_path / "out").exists()
 
 
@@ -143,7 +143,7 @@ def test_a_run_that_is_over_has_nothing_served(tmp_path: Path) -> None:
         network = NetworkConfig(control=address, broadcast="tcp://127.0.0.1:1")
         config = config.model_copy(update={"network": network})
         with pytest.raises(LearnerUnreachable, match="is over"):
-            measure(config, Who(learner=address), tmp_path / "out", progress=Said())
+            measure(config, Measured(learner=address), tmp_path / "out", progress=Said())
 
 
 class Said(LineProgress):
@@ -169,16 +169,16 @@ def test_a_checkpoint_is_served_and_measured_and_so_is_what_has_none(tmp_path: P
     config = Config.model_validate(config.model_dump() | {"policy": SIZES})
     policy = build_policy(config.policy, ["tap", "times"], seed=0)
     step = write_checkpoint(tmp_path, "step_0", lambda path: policy.save(path / "policy"))
-    evaluation = measure(config, Who(checkpoint=step), tmp_path / "out", progress=Said())
+    evaluation = measure(config, Measured(checkpoint=step), tmp_path / "out", progress=Said())
     assert evaluation.splits["test"].overall.episodes == 2
     assert evaluation.spec.subject.name == str(step)
     assert evaluation.weight_versions == (0, 0)
-    fresh = measure(config, Who(agent="model"), tmp_path / "fresh", progress=Said())
+    fresh = measure(config, Measured(agent="model"), tmp_path / "fresh", progress=Said())
     assert fresh.splits["test"].overall.episodes == 2
     assert (fresh.spec.subject.kind, fresh.spec.subject.name) == ("model", "tiny")
 
 
-EXPERT = Who(agent="expert")
+EXPERT = Measured(agent="expert")
 
 
 @pytest.fixture(autouse=True)
@@ -244,7 +244,7 @@ def test_a_seed_that_is_the_instance_stays_and_random_agents_draw_anew(
     fields["env"]["import_path"] = f"{CountingEnv.__module__ if env == 'CountingEnv' else __name__}:{env}"
     config = Config.model_validate(fields)
     tasks = {task.id: task for task in load_suite(config.tasks.suite, "test")}
-    measure(config, Who(agent="random"), tmp_path / "out", progress=Quiet(), seeds=[0, 1, 2])
+    measure(config, Measured(agent="random"), tmp_path / "out", progress=Quiet(), seeds=[0, 1, 2])
     answers = {}
     for seed in (0, 1, 2):
         with contextlib.closing(load_evaluation(tmp_path / "out" / f"seed-{seed}").open_store()) as store:

@@ -17,7 +17,7 @@ from distrl.configs.agents import PromptedConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, InferenceUnavailable
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
-from distrl.evaluator.measure import Who, measure
+from distrl.evaluator.measure import Measured, measure
 from distrl.evaluator.prompted import PromptedPolicy, as_prompted
 from distrl.evaluator.report import write_report
 from distrl.evaluator.report.text import number_lines
@@ -176,7 +176,7 @@ def test_a_prompted_model_is_measured(endpoint: Endpoint, tmp_path: Path) -> Non
     done = said('Action: {"action_type": "status", "goal_status": "complete"}')
     endpoint.answers = [said("I do not know."), tap, tap, done]
     config = prompted(endpoint, tmp_path, [{"taps": 2}])
-    evaluation = measure(config, Who(agent="prompted"), tmp_path / "out", ["test"])
+    evaluation = measure(config, Measured(agent="prompted"), tmp_path / "out", ["test"])
     assert (evaluation.spec.subject.kind, evaluation.spec.subject.name) == ("prompted", "m")
     assert evaluation.splits["test"].overall.successes == 1
     store = open_store(tmp_path / "out")
@@ -192,7 +192,10 @@ def test_a_model_that_never_answers_has_failed_and_is_not_left_out(
 ) -> None:
     endpoint.answers = [said(None)]
     evaluation = measure(
-        prompted(endpoint, tmp_path, [{"taps": 2}]), Who(agent="prompted"), tmp_path / "out", ["test"]
+        prompted(endpoint, tmp_path, [{"taps": 2}]),
+        Measured(agent="prompted"),
+        tmp_path / "out",
+        ["test"],
     )
     result = evaluation.splits["test"]
     assert (result.overall.episodes, result.overall.successes, result.faulted) == (1, 0, ())
@@ -218,7 +221,7 @@ def test_what_a_prompted_model_took_is_told(
     config = prompted(endpoint, tmp_path, [{"taps": 0}, {"taps": 0}], attempts=3, **prices)
     config = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"slots": 1})})
     output = tmp_path / "out"
-    evaluation = measure(config, Who(agent="prompted"), output, ["test"])
+    evaluation = measure(config, Measured(agent="prompted"), output, ["test"])
     result = evaluation.splits["test"]
     cost = 3 * (1000 * 2.0 + 20 * 10.0) / 1e6 if prices else 0.0
     assert (result.num_retries, result.overall.episodes) == (1, 2)
@@ -240,7 +243,7 @@ def test_a_refused_key_ends_the_evaluation(endpoint: Endpoint, tmp_path: Path) -
     endpoint.answers = [(401, {}, b"no such key")]
     config = prompted(endpoint, tmp_path, [{"taps": 2}])
     with pytest.raises(ConfigError, match="no such key"):
-        measure(config, Who(agent="prompted"), tmp_path / "out", ["test"])
+        measure(config, Measured(agent="prompted"), tmp_path / "out", ["test"])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, MissingDependency
-from distrl.evaluator.measure import Who, measure
+from distrl.evaluator.measure import Measured, measure
 from distrl.evaluator.progress import LineProgress
 from distrl.simulator.emulator.sdk import make_avd, make_sdk
 from distrl.workers.devices.health import SlotState
@@ -119,6 +119,6 @@ def test_an_evaluation_uses_the_pool(tmp_path: Path) -> None:
         evaluate={"slots": 4, "episodes": 6},
         runs_dir=str(tmp_path),
     )
-    done = measure(settings, Who(agent="expert"), tmp_path / "out", progress=LineProgress(io.StringIO()))
+    done = measure(settings, Measured(agent="expert"), tmp_path / "out", progress=LineProgress(io.StringIO()))
     overall = done.splits["test"].overall
     assert (overall.successes, overall.episodes) == (6, 6)

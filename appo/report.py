@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from distrl.appo.measure import Returns, load_returns
 from distrl.configs.load import dump_config
@@ -39,50 +40,26 @@ SIGNALS = (
 )
 
 
-@dataclass(frozen=True)
-class StalenessRow:
-    """The gradients of one staleness, over the whole run, without rounds that only measured.
+def staleness_rows(metrics: RunMetrics) -> list[dict[str, Any]]:
+    """The accepted gradients by staleness, over the whole run, without rounds that only measured.
 
-    Attributes:
-        label: Versions, as "4-7".
-        gradients, steps, episodes: Accepted gradients, their transitions, the episodes that ended.
-        mean_return: Of these episodes; None without any.
-        kl: Between the policy that acted and the one in training, nats: mean over steps.
-        silenced: Share of transitions that the clip silences.
+    Each row has its label (versions, as "4-7"); the numbers of gradients, steps and episodes that ended;
+    their mean_return, None without any; and means over steps of kl, between the policy that acted and the one
+    in training, in nats, and of silenced, the share of transitions that the clip silences.
     """
-
-    label: str
-    gradients: int
-    steps: int
-    episodes: int
-    mean_return: float | None
-    kl: float
-    silenced: float
-
-
-def staleness_rows(metrics: RunMetrics) -> list[StalenessRow]:
-    """One for each staleness that occurred."""
     rows = []
     for label in VERSIONS.labels:
         tables = metrics.tables(f"staleness/{label}/", "gradients")
         sums = {name: math.fsum(t[name] for t in tables) for name in ("gradients", "steps", "episodes")}
-
-        def mean(name: str, of: str, tables: Sequence[Mapping[str, float]] = tables) -> float:
-            weight = math.fsum(table[of] for table in tables)
-            return math.fsum(table.get(name, 0.0) * table[of] for table in tables) / weight
-
-        if tables:
-            rows.append(
-                StalenessRow(
-                    label=label,
-                    gradients=round(sums["gradients"]),
-                    steps=round(sums["steps"]),
-                    episodes=round(sums["episodes"]),
-                    mean_return=mean("return", "episodes") if sums["episodes"] else None,
-                    kl=mean("kl", "steps"),
-                    silenced=mean("silenced_fraction", "steps"),
-                )
-            )
+        row: dict[str, Any] = {"label": label, **{name: round(total) for name, total in sums.items()}}
+        for name, number, of in (
+            ("mean_return", "return", "episodes"),
+            ("kl", "kl", "steps"),
+            ("silenced", "silenced_fraction", "steps"),
+        ):
+            total = math.fsum(table.get(number, 0.0) * table[of] for table in tables)
+            row[name] = total / sums[of] if sums[of] else None
+        rows += [row] if tables else []
     return rows
 
 
@@ -96,7 +73,7 @@ class Report:
     facts: list[Fact]
     curves: list[Chart]
     legend: list[LegendItem]
-    staleness: list[StalenessRow]
+    staleness: list[dict[str, Any]]
     signals: list[Signal]
     methods: list[tuple[str, str]]
     config: str
@@ -156,7 +133,7 @@ def _data(report: Report, metrics: RunMetrics) -> dict[str, object]:
             column: {"train": metrics.series(TRAIN, column), "validation": _validation(metrics, column)}
             for column in (ENV_STEPS, ELAPSED)
         },
-        "staleness": [asdict(row) for row in report.staleness],
+        "staleness": report.staleness,
     }
 
 

@@ -145,7 +145,7 @@ class Progress:
         """What the phase counts, how many of it are done, and of how many; a total of 0 is unknown."""
         metrics = status.metrics
         unit = UNITS.get(status.phase, status.phase)
-        if status.phase == "training":
+        if status.phase in ("training", "done"):
             unit = self._goal.unit.split()[-1]  # "episodes" or "steps"
         return unit, metrics.get(PHASE_DONE, 0.0), metrics.get(PHASE_TOTAL, 0.0)
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from distrl.appo.measure import load_returns, measure
 from distrl.appo.policy import GaussianPolicy, PolicySpec
-from distrl.appo.report import StalenessRow, staleness_rows, write_report
+from distrl.appo.report import staleness_rows, write_report
 from distrl.cli.local.progress import Progress
 from distrl.cli.main import app
 from distrl.cli.run_kind import run_kind
@@ -160,8 +160,9 @@ ROWS = [
     },
     {"train/return": 3.0},
 ]
-FRESH = StalenessRow("0", 3, 256, 2, -5.0, pytest.approx(0.4), pytest.approx(0.15))
-STALE = StalenessRow("4-7", 1, 64, 0, None, 0.3, 1.0)
+NAMES = ("label", "gradients", "steps", "episodes", "mean_return", "kl", "silenced")
+FRESH = dict(zip(NAMES, ("0", 3, 256, 2, -5.0, pytest.approx(0.4), pytest.approx(0.15)), strict=True))
+STALE = dict(zip(NAMES, ("4-7", 1, 64, 0, None, 0.3, 1.0), strict=True))
 
 
 def test_means_are_over_all_steps_and_episodes_of_the_run() -> None:

@@ -145,7 +145,7 @@ def test_after_a_crash_each_gradient_is_in_one_table_by_staleness(tmp_path, monk
             learn(tmp_path, world, CrashingServer(world, last), checkpointer, metrics)
     accepted = world.master.progress.accepted
     rows = list(read_metrics(tmp_path / "metrics.jsonl"))
-    assert sum(table.gradients for table in staleness_rows(RunMetrics(rows))) == accepted >= 60
+    assert sum(table["gradients"] for table in staleness_rows(RunMetrics(rows))) == accepted >= 60
 
 
 WAIT_S = 20.0

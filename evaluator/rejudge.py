@@ -106,7 +106,7 @@ class Rejudged:
         write_atomically(self.file.with_suffix(".json"), json.dumps(identity(self._config), indent=2))
         self._write()  # without a torn line
         if isinstance(self._judge, VlmJudge):
-            self._judge.be_patient(stop)
+            self._judge.wait_for_quota(stop)
         most = len(todo) if limit is None else max(0, limit)
         pool = ThreadPoolExecutor(self._config.threads)
         try:
@@ -158,10 +158,10 @@ class Rejudged:
                 yield trajectory
             else:
                 self.num_not_asked += 1
-                self._pass_over(trajectory)
+                self._skip(trajectory)
         self._is_through = True
 
-    def _pass_over(self, trajectory: Trajectory) -> None:
+    def _skip(self, trajectory: Trajectory) -> None:
         is_failure = trajectory.fault is Fault.NONE and not self._is_asked_about(trajectory)
         self._unasked[trajectory.id] = trajectory.task if is_failure else None
 
@@ -175,7 +175,7 @@ class Rejudged:
         passed = [name for name in names if name not in self._judged]
         for name in passed:
             if name not in self._unasked:
-                self._pass_over(self._store.get(name))
+                self._skip(self._store.get(name))
         return [task for name in passed if (task := self._unasked[name]) is not None]
 
     def close(self) -> None:

@@ -62,7 +62,7 @@ class Demonstrator:
         action = random_action(self._rng) if is_noisy else call(Action, self._agent.parse, text, screen)
         return answer(prompt, text), action
 
-    def pass_over(self, prompt: Prompt) -> Chat:
+    def skip(self, prompt: Prompt) -> Chat:
         """An empty answer to a prompt that does not ask for the action."""
         return answer(prompt, "")
 
@@ -109,7 +109,7 @@ class RandomActor:
         text = call(str, self._agent.format, self._draw(), screen)
         return answer(prompt, text), call(Action, self._agent.parse, text, screen)
 
-    def pass_over(self, prompt: Prompt) -> Chat:
+    def skip(self, prompt: Prompt) -> Chat:
         """An empty answer to a prompt that does not ask for the action."""
         return answer(prompt, "")
 

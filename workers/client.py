@@ -46,7 +46,7 @@ from distrl.workers.spool import Spool
 
 POLL_S = 0.2
 HELLO_S = 0.5  # between two Hellos without an answer
-MAX_MISFITS = 64  # reasons that are logged between two connections
+MAX_LOGGED = 64  # reasons that are logged between two connections
 ANSWER_S = 5.0  # a lease request without an answer is repeated after this
 ACK_S = 10.0  # resent when not acked for this long
 MAX_IN_FLIGHT = 8  # sent and not acked: bounds the memory that sockets hold
@@ -74,7 +74,7 @@ class LeaseBook:
         self.num_waiting = 0
         self._granted: deque[_Held] = deque()
         self._at_work: dict[str, _Held] = {}
-        self._given_back: list[_Held] = []
+        self._released: list[_Held] = []
         self._ask_at = 0.0
 
     def num_to_request(self) -> int:
@@ -96,7 +96,7 @@ class LeaseBook:
         """Whether a slot can take one. Leases that waited here too long, and expire soon, are returned."""
         now = time.monotonic()
         while self._granted and now - self._granted[0].granted_at > self._granted[0].lease.ttl_s / 2:
-            self._given_back.append(self._granted.popleft())
+            self._released.append(self._granted.popleft())
         return bool(self._granted)
 
     def take(self) -> Lease | None:
@@ -111,22 +111,22 @@ class LeaseBook:
         """The slot has submitted its episode."""
         self._at_work.pop(lease_id, None)
 
-    def give_back(self, lease_id: str) -> None:
+    def release(self, lease_id: str) -> None:
         """The slot has released its lease."""
         held = self._at_work.pop(lease_id, None)
         if held is not None:
-            self._given_back.append(held)
+            self._released.append(held)
 
-    def give_all_back(self) -> None:
+    def release_all(self) -> None:
         """Returns all leases because the worker leaves."""
-        self._given_back += [*self._granted, *self._at_work.values()]
+        self._released += [*self._granted, *self._at_work.values()]
         self._granted.clear()
         self._at_work.clear()
 
-    def take_given_back(self) -> list[str]:
+    def pop_released(self) -> list[str]:
         """The returned leases that the learner has not been sent yet."""
-        given_back, self._given_back = self._given_back, []
-        return [held.lease.id for held in given_back]
+        released, self._released = self._released, []
+        return [held.lease.id for held in released]
 
     def run_of(self, lease_id: str) -> str:
         """The run that granted a lease at work, "" if unknown."""
@@ -146,7 +146,7 @@ class LeaseBook:
     def reconnected(self, run_id: str) -> None:
         """The learner is connected again: unused leases of another run are void."""
         self._granted = deque(held for held in self._granted if held.run_id == run_id)
-        self._given_back = [held for held in self._given_back if held.run_id == run_id]
+        self._released = [held for held in self._released if held.run_id == run_id]
         self._ask_at = 0.0
 
 
@@ -249,7 +249,7 @@ class LearnerLink:
         max_unjudged: Finished episodes that may wait for a judge before leases stop.
 
     Attributes:
-        misfit: Why messages between the learner and this process are invalid, "" if they are not.
+        incompatibility: Why messages between the learner and this process are invalid, "" if they are not.
     """
 
     def __init__(
@@ -279,13 +279,13 @@ class LearnerLink:
         self.status: Status | None = None
         self.shutdown = threading.Event()
         self.shutdown_reason = ""
-        self.misfit = ""
+        self.incompatibility = ""
         # Guarded by the condition:
         self._is_connected = False
         self._book = LeaseBook()
         self._outbox = Outbox(spool) if spool is not None else None
         # Link thread only:
-        self._misfits: set[str] = set()
+        self._logged: set[str] = set()
         self._has_bad_stats = False
         self._heartbeat_s = 2.0
         self._last_heard = self._next_hello = self._next_heartbeat = 0.0
@@ -359,7 +359,7 @@ class LearnerLink:
     def release(self, lease_id: str) -> None:
         """Returns a lease without a trajectory; the learner may grant it again."""
         with self._condition:
-            self._book.give_back(lease_id)
+            self._book.release(lease_id)
         if not self._stopping.is_set():
             self._waker.wake()
 
@@ -414,11 +414,11 @@ class LearnerLink:
                     self._beat(control)
                     self._request_leases(control)
                     self._deliver(control)
-                    self._give_back(control)
+                    self._send_releases(control)
             with self._condition:
-                self._book.give_all_back()
+                self._book.release_all()
             if self._is_connected:
-                self._give_back(control)
+                self._send_releases(control)
         except BaseException as error:
             self._error = error
             _log.exception("the link to the learner ended")
@@ -436,7 +436,7 @@ class LearnerLink:
             try:
                 received = channel.recv(0.0)
             except PeerError as error:
-                self._misunderstood(f"it sends an invalid message: {error.message}")
+                self._incompatible(f"it sends an invalid message: {error.message}")
                 continue
             if received is None:
                 break
@@ -489,8 +489,8 @@ class LearnerLink:
     def _connected(self) -> None:
         assert self.status is not None
         _log.info("connected to run %s at %s", self.status.run_id, self._control_endpoint)
-        self.misfit = ""
-        self._misfits.clear()
+        self.incompatibility = ""
+        self._logged.clear()
         with self._condition:
             self._is_connected = True
             self._book.reconnected(self.status.run_id)
@@ -498,11 +498,11 @@ class LearnerLink:
                 self._outbox.reconnected(self.status.run_id)
             self._condition.notify_all()
 
-    def _misunderstood(self, why: str) -> None:
+    def _incompatible(self, why: str) -> None:
         """Keeps the reason why messages, which are repeated, are invalid, and logs it once."""
-        self.misfit = why
-        if why not in self._misfits and len(self._misfits) < MAX_MISFITS:
-            self._misfits.add(why)
+        self.incompatibility = why
+        if why not in self._logged and len(self._logged) < MAX_LOGGED:
+            self._logged.add(why)
             _log.error("the learner at %s and this process are incompatible: %s", self._control_endpoint, why)
 
     def _rejected(self, reject: Reject) -> None:
@@ -515,7 +515,7 @@ class LearnerLink:
                 self._condition.notify_all()
             return
         if not reject.ref:
-            self._misunderstood(f"it rejects a message: {reject.reason} ({reject.code.value})")
+            self._incompatible(f"it rejects a message: {reject.reason} ({reject.code.value})")
             return
         _log.error("the learner rejected %s: %s (%s)", reject.ref, reject.reason, reject.code.value)
         if self._outbox is not None:
@@ -568,9 +568,9 @@ class LearnerLink:
         if count:
             control.send_periodic(LeaseRequest(worker=self._hello.name, count=count))
 
-    def _give_back(self, control: Channel) -> None:
+    def _send_releases(self, control: Channel) -> None:
         with self._condition:
-            lease_ids = self._book.take_given_back()
+            lease_ids = self._book.pop_released()
         if lease_ids:
             control.send_periodic(LeaseRelease(worker=self._hello.name, lease_ids=tuple(lease_ids)))
 
@@ -625,9 +625,9 @@ def wait_for_learner(
             link.wait_connected(POLL_S)
         except LearnerUnreachable:
             waited_s = clock() - start
-            if link.misfit:
+            if link.incompatibility:
                 raise LearnerUnreachable(
-                    f"The learner at {address} and this process are incompatible: {link.misfit}.",
+                    f"The learner at {address} and this process are incompatible: {link.incompatibility}.",
                     "Run the same distrl version everywhere.",
                 ) from None
             if wait_s is not None and waited_s >= wait_s:

@@ -266,7 +266,7 @@ class EpisodeRunner:
                 if prompt.is_action:
                     chat, action = actor.act(prompt, screen)
                     return (chat,), action
-                said.append(actor.pass_over(prompt))
+                said.append(actor.skip(prompt))
                 continue
             said.append(actor.ask(prompt))
             if prompt.is_action:

@@ -508,16 +508,16 @@ def test_a_lease_that_lay_too_long_is_not_taken(book, clock):
     book.granted(grant("a"), "run")
     clock.now += 16.0
     assert book.take() is None
-    assert book.take_given_back() == ["a"]
+    assert book.pop_released() == ["a"]
 
 
 def test_what_a_slot_gives_up_is_told_once(book):
     book.granted(grant("a", "b"), "run")
     book.take()
-    book.give_back("a")
-    book.give_back("unknown")
-    assert book.take_given_back() == ["a"]
-    assert book.take_given_back() == []
+    book.release("a")
+    book.release("unknown")
+    assert book.pop_released() == ["a"]
+    assert book.pop_released() == []
     assert book.due_for_renewal() == []
 
 
@@ -525,17 +525,17 @@ def test_who_leaves_gives_all_back_but_what_is_finished(book):
     book.granted(grant("finished", "at-work", "lying"), "run")
     book.take(), book.take()
     book.close("finished")
-    book.give_all_back()
-    assert book.take_given_back() == ["lying", "at-work"]
+    book.release_all()
+    assert book.pop_released() == ["lying", "at-work"]
     assert not book.has_granted()
 
 
 def test_another_run_voids_what_nobody_took(book):
     book.granted(grant("a", "c", "b"), "old")
     book.take(), book.take()
-    book.give_back("c")
+    book.release("c")
     book.reconnected("new")
-    assert book.take_given_back() == []
+    assert book.pop_released() == []
     assert not book.has_granted()
     assert book.run_of("a") == "old"
     assert book.run_of("b") == ""
@@ -609,7 +609,7 @@ def test_another_version_is_told_and_does_not_fill_the_log(
     address = learner.channel.endpoint
     link = LearnerLink(wire, address, NOBODY, "monitor", "m")
     link.start()
-    until(lambda: learner.count >= 3 and link.misfit)
+    until(lambda: learner.count >= 3 and link.incompatibility)
     with pytest.raises(
         LearnerUnreachable, match=rf"and this process are incompatible: .*{why} Run the same distrl version"
     ):

@@ -38,7 +38,7 @@ MENDABLE_S = 120.0
 """When to retry after an error that a user has to fix: longer than a pause between two tries."""
 
 QUOTA_WAITS = 2
-"""How often a question waits for its quota before it is postponed; see `Client.be_patient`."""
+"""How often a question waits for its quota before it is postponed; see `Client.wait_for_quota`."""
 
 MAX_QUOTA_PAUSE_S = 3600.0
 """The quota is checked again after this long."""
@@ -80,7 +80,7 @@ class Client:
         self._rng = rng or random.Random()
         self._stop: threading.Event | None = None
 
-    def be_patient(self, stop: threading.Event) -> None:
+    def wait_for_quota(self, stop: threading.Event) -> None:
         """Lets questions wait for their quota without a limit, until `stop` is set, which ends pauses.
 
         A postponed question starts again from its first vote, so a quota smaller than its votes would be

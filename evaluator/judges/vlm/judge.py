@@ -38,9 +38,9 @@ class VlmJudge:
         self._prompt = Prompt(config.examples, config.screenshots, config.max_pixels)
         self._cache = AnswerCache(Path(config.cache).expanduser()) if config.cache else None
 
-    def be_patient(self, stop: threading.Event) -> None:
+    def wait_for_quota(self, stop: threading.Event) -> None:
         """Waits for quotas without a limit until `stop` is set, instead of postponing episodes."""
-        self._client.be_patient(stop)
+        self._client.wait_for_quota(stop)
 
     def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
         """The votes' verdict; undecided if they disagree, if there are none, or if the budget is spent.

@@ -61,7 +61,7 @@ def test_who_is_patient_waits_for_each_vote_and_asks_none_twice() -> None:
         config = VlmConfig.model_validate({**fields, "examples": None})
         client = Client(make_endpoint(config), config, KEY, Budget(config, lambda: stop.now))
         judge = VlmJudge(config, client)
-        judge.be_patient(stop)
+        judge.wait_for_quota(stop)
         verdict = judge.judge(*make_episode())
         assert len(endpoint.requests) == 3
         assert (verdict.is_decided, verdict.success, verdict.calls) == (True, True, 3)

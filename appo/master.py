@@ -269,37 +269,34 @@ class Window:
 
     def __init__(self, since: float = 0.0) -> None:
         self._since = since
-        self._clear()
-
-    def _clear(self) -> None:
-        self._staleness: list[int] = []
-        self._trained: dict[int, list[Gradient]] = {}  # by the bucket of their staleness
-        self._values: dict[str, list[float]] = {}
-        self._env_steps = 0
+        self._taken: list[tuple[Gradient, int]] = []  # with their staleness
 
     def add(self, gradient: Gradient, staleness: int) -> None:
         """Counts an accepted gradient."""
-        self._staleness.append(staleness)
-        if all(name in gradient.metrics for name in RATIOS.values()):
-            self._trained.setdefault(int(VERSIONS.index(staleness)), []).append(gradient)
-        self._env_steps += gradient.num_steps
-        for name, value in gradient.metrics.items():
-            self._values.setdefault(name, []).append(value)
+        self._taken.append((gradient, staleness))
 
     def take(self, elapsed_s: float) -> dict[str, float]:
         """The means, which are then reset; empty without gradients."""
-        if not self._staleness:
+        taken, self._taken = self._taken, []
+        if not taken:
             return {}
-        numbers = {name: sum(values) / len(values) for name, values in self._values.items()}
-        numbers["off_policy/staleness_mean"] = sum(self._staleness) / len(self._staleness)
-        numbers["off_policy/staleness_max"] = float(max(self._staleness))
-        for bucket, gradients in self._trained.items():
+        values: dict[str, list[float]] = {}
+        trained: dict[int, list[Gradient]] = {}  # by the bucket of their staleness
+        for gradient, staleness in taken:
+            for name, value in gradient.metrics.items():
+                values.setdefault(name, []).append(value)
+            if all(name in gradient.metrics for name in RATIOS.values()):
+                trained.setdefault(int(VERSIONS.index(staleness)), []).append(gradient)
+        numbers = {name: sum(found) / len(found) for name, found in values.items()}
+        numbers["off_policy/staleness_mean"] = sum(staleness for _, staleness in taken) / len(taken)
+        numbers["off_policy/staleness_max"] = float(max(staleness for _, staleness in taken))
+        for bucket, gradients in trained.items():
             prefix = f"staleness/{VERSIONS.labels[bucket]}"
             numbers |= {f"{prefix}/{name}": value for name, value in _by_staleness(gradients).items()}
         if elapsed_s > self._since:
-            numbers["throughput/env_steps_per_s"] = self._env_steps / (elapsed_s - self._since)
+            env_steps = sum(gradient.num_steps for gradient, _ in taken)
+            numbers["throughput/env_steps_per_s"] = env_steps / (elapsed_s - self._since)
         self._since = elapsed_s
-        self._clear()
         return numbers
 
 

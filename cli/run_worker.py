@@ -109,7 +109,7 @@ def work(
     Raises:
         LearnerUnreachable: No learner answered within `wait_s`.
         JudgeError: The judge cannot be asked.
-        DistrlError: Anything else that a user can mend.
+        DistrlError: Anything else that a user can fix.
     """
     from distrl.cli.run_kind import run_kind
 

@@ -217,7 +217,7 @@ def verify(
     gpu = gpu or (info.manifest.gpu if info.manifest else None)
     options = _options(gpu, emulator_option, snapshot=snapshot, read_only=True)
     with Steps() as steps, place.session(avd, options, steps) as emulator:
-        if emulator.times is None:
+        if not emulator.has_started:
             manifest = _load_and_compare(emulator, snapshot, steps)
         else:
             steps.begin(f"comparing {emulator.serial} with the manifest")

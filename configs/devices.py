@@ -55,9 +55,9 @@ class DisplayMembers(RealMembers):
 
 
 class AdbMembers(DisplayMembers):
-    """Devices that somebody else started, by serial; a serial with `*`, `?` or `[…]` stands for all that fit.
+    """Devices that were started elsewhere, by serial; one with `*`, `?` or `[…]` stands for all that fit.
 
-    They may come and go while the run goes on. `snapshot` is an emulator's: episodes start from it, and it is
+    They may come and go during the run. `snapshot` is an emulator's: episodes start from it, and it is
     loaded when nothing milder repairs the emulator.
     """
 
@@ -165,7 +165,7 @@ class DevicesConfig(Section):
         """The adb server's port.
 
         Raises:
-            ConfigError: The environment variable is no port.
+            ConfigError: The environment variable is not a port.
         """
         if self.adb_server_port is not None:
             return self.adb_server_port

@@ -19,8 +19,8 @@ _HEAD = ("AVD", "SNAPSHOT", "SIZE", "SAVED", "API", "GPU", "SCREEN", "APPS")
 
 def as_json(rows: Rows, broken: Broken) -> list[str]:
     """One JSON object for each snapshot, and for each AVD that cannot be used."""
-    told = [{"avd": name, "snapshot": None, "problem": str(error)} for name, error in broken.items()]
-    return [json.dumps(one) for one in told] + [
+    unusable = [{"avd": name, "snapshot": None, "problem": str(error)} for name, error in broken.items()]
+    return [json.dumps(one) for one in unusable] + [
         json.dumps(
             {
                 "avd": avd.name,

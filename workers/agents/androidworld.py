@@ -54,10 +54,10 @@ class AndroidWorldAgent(ChatAgent):
     """Stateless agent that writes AndroidWorld's JSON actions.
 
     Args:
-        mode: How earlier steps are told, "history" or "incremental"; see `ChatAgent`.
+        mode: How earlier steps are described, "history" or "incremental"; see `ChatAgent`.
         coordinates: How many numbers an axis has, 1000 for 0 to 999; or [across, down], for a model that
             writes pixels of the screenshot.
-        history: How many earlier steps are told at most in mode "history", the latest ones.
+        history: How many earlier steps are described at most in mode "history", the latest ones.
         reason_chars: How much of an earlier reason is repeated there.
         summarise: Whether the model sums up what has happened before each action; mode "history" only.
     """
@@ -81,10 +81,10 @@ class AndroidWorldAgent(ChatAgent):
         """The actions, and the form of an answer."""
         return self._instructions
 
-    def question(self, goal: str, told: str, number: int) -> str:
+    def question(self, goal: str, progress: str, number: int) -> str:
         """The goal and the earlier steps."""
-        told = told.rstrip() or "Nothing yet."
-        return f"Goal: {goal}\n\nWhat you have done so far:\n{told}\n\nStep {number + 1}. The screen now:"
+        progress = progress.rstrip() or "Nothing yet."
+        return f"Goal: {goal}\n\nWhat you have done so far:\n{progress}\n\nStep {number + 1}. The screen now:"
 
     def opening(self, goal: str) -> str:
         """The goal."""
@@ -100,7 +100,7 @@ class AndroidWorldAgent(ChatAgent):
         return f"{reason} {done}" if reason else done
 
     def parse(self, text: str, screen: Observation | None = None) -> Action:
-        """The action in `text`; INVALID, with the reason and the text, for everything that is no action.
+        """The action in `text`; INVALID, with the reason and the text, for everything that is not an action.
 
         It is the first JSON object behind the last "Action:", or in the whole text where that does not occur.
         A Python dictionary (single quotes) is read too.

@@ -131,7 +131,7 @@ class AutoUIAgent:
         return self._fields(action)
 
     def parse(self, text: str, screen: Observation | None = None) -> Action:
-        """The action that `text` means; INVALID, with the reason, for everything that is no action.
+        """The action that `text` means; INVALID, with the reason, for everything that is not an action.
 
         A leading AutoUI plan ("Action Plan: [...] ; Action Decision: ") is skipped; of fields given twice the
         first counts; unknown fields and text between fields are ignored.
@@ -144,8 +144,8 @@ class AutoUIAgent:
     def format(self, action: Action, screen: Observation | None = None) -> str:
         """The canonical text of `action`.
 
-        A swipe shorter than `TAP_DISTANCE` cannot be told from a tap in this notation. An INVALID action has
-        no text of its own: the model's text is given back.
+        A swipe shorter than `TAP_DISTANCE` cannot be distinguished from a tap in this notation. An INVALID
+        action has no text of its own: the model's text is given back.
 
         Raises:
             ConfigError: If the notation has no such action.

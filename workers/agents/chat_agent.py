@@ -40,11 +40,11 @@ The screen after it:"""
 
 
 class ChatAgent(ABC):
-    """Stateless agent that tells earlier steps in words.
+    """Stateless agent that describes earlier steps in words.
 
     Args:
-        mode: How earlier steps are told; see above.
-        history: How many earlier steps are told at most in mode "history", the latest ones.
+        mode: How earlier steps are described; see above.
+        history: How many earlier steps are described at most in mode "history", the latest ones.
         line_chars: How much of an earlier answer is repeated in its line.
         summarise: Whether the model sums up what has happened before each action; mode "history" only.
 
@@ -60,7 +60,9 @@ class ChatAgent(ABC):
         if min(history, line_chars) < 0:
             raise ValueError("history and the characters of a line must be 0 or more")
         if summarise and mode != "history":
-            raise ValueError("summarise needs mode history: a sequence that goes on holds all that was said")
+            raise ValueError(
+                "summarise needs mode history: a continued sequence holds the whole conversation"
+            )
         self.mode, self.history, self.line_chars, self.summarise = mode, history, line_chars, summarise
 
     @abstractmethod
@@ -68,12 +70,12 @@ class ChatAgent(ABC):
         """The instructions: what actions there are and how they are written for this screen."""
 
     @abstractmethod
-    def question(self, goal: str, told: str, number: int) -> str:
+    def question(self, goal: str, progress: str, number: int) -> str:
         """The question of step `number` (from 0); the screenshot follows it.
 
         Args:
             goal: The instruction.
-            told: The earlier steps, a line each, or their summary; "" for none.
+            progress: The earlier steps, a line each, or their summary; "" for none.
             number: How many there are.
         """
 
@@ -96,7 +98,7 @@ class ChatAgent(ABC):
     def prompt(
         self, goal: str, screen: Observation, history: Sequence[TimeStep], said: Sequence[Chat] = ()
     ) -> Prompt:
-        """The instructions and one question, or only the next question where the sequence goes on.
+        """The instructions and one question, or only the next question where the sequence continues.
 
         With `summarise`, the question of every step but the first comes after one for a summary.
         """
@@ -107,8 +109,8 @@ class ChatAgent(ABC):
         if self.mode == "incremental":
             question = self.opening(goal)
         else:
-            told = _summary(said[-1]) if said else ""
-            question = self.question(goal, told or self._told(history), len(history))
+            progress = _summary(said[-1]) if said else ""
+            question = self.question(goal, progress or self._told(history), len(history))
         return Prompt((_says("system", self.system(screen)), _says("user", question, screen.image)))
 
     def _ask_summary(self, goal: str, screen: Observation, history: Sequence[TimeStep]) -> Prompt:
@@ -152,14 +154,14 @@ def _says(role: str, text: str, image: str = "") -> ChatMessage:
 
 
 KEPT_CHARS = 2_000
-"""How much of an answer that is no action is kept with the step; the chat keeps all of it."""
+"""How much of an answer that is not an action is kept with the step; the chat keeps all of it."""
 
 _THOUGHT_STARTS = re.compile(r"<think(?:ing)?>")
 _THOUGHT_ENDS = re.compile(r"</think(?:ing)?>")
 
 
 class NoAction(ValueError):
-    """Why some text is no action. Agents turn it into an INVALID action."""
+    """Why some text is not an action. Agents turn it into an INVALID action."""
 
 
 @dataclass(frozen=True)

@@ -83,14 +83,14 @@ class MobileUseAgent(ChatAgent):
     """Stateless agent that calls `mobile_use`.
 
     Args:
-        mode: How earlier steps are told, "history" or "incremental"; see `ChatAgent`.
+        mode: How earlier steps are described, "history" or "incremental"; see `ChatAgent`.
         coordinates: What points are written in: "relative", 0 to 999 across and down (Qwen3-VL), or
             "absolute", pixels of the resized picture (Qwen2.5-VL).
         resize: For "absolute", the values of the model's image processor that differ from the defaults:
             `patch_size`, `merge_size`, `min_pixels`, `max_pixels`; see `Resize`.
         reasoning: What is asked for beside the call: "action", a thought and a line `Action: …` before it
             (Qwen3-VL); "conclusion", <thinking> before it and a <conclusion> after it (Qwen2.5-VL); "none".
-        history: How many earlier steps are told at most in mode "history", the latest ones.
+        history: How many earlier steps are described at most in mode "history", the latest ones.
         line_chars: How much of an earlier step's summary is repeated there.
         summarise: Whether the model sums up what has happened before each action; mode "history" only.
     """
@@ -128,11 +128,12 @@ class MobileUseAgent(ChatAgent):
         tools = json.dumps(tool_schema(*size), ensure_ascii=False)
         return SYSTEM.format(tools=tools) + (FORMAT if self.reasoning == "action" else "")
 
-    def question(self, goal: str, told: str, number: int) -> str:
+    def question(self, goal: str, progress: str, number: int) -> str:
         """The goal and, as progress, what was done."""
         text = f"The user query: {goal}\n"
-        if told:
-            text += f"Task progress (You have done the following operation on the current device): {told}\n"
+        if progress:
+            done = "You have done the following operation on the current device"
+            text += f"Task progress ({done}): {progress}\n"
         return text + (CONCLUDE if self.reasoning == "conclusion" else "")
 
     def opening(self, goal: str) -> str:
@@ -199,7 +200,7 @@ def call_in(text: str) -> dict[str, Any]:
         raise NoAction(f"not a call of {TOOL}")
     arguments = call.get("arguments")
     if not isinstance(arguments, dict):
-        raise NoAction("arguments are no JSON object")
+        raise NoAction("arguments are not a JSON object")
     return arguments
 
 

@@ -310,7 +310,7 @@ class EmulatorDevice(AdbDevice):
         sleep: Waits for so many seconds.
 
     Raises:
-        ServiceRejected: If its serial is no emulator's.
+        ServiceRejected: If its serial is not an emulator's.
     """
 
     def __init__(

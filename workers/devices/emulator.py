@@ -231,7 +231,7 @@ class EmulatorProcess:
                 evidence=self.log.tail(),
             )
 
-    def wait_booted(self, client: AdbClient, timeout_s: float | None = None) -> BootTimes:
+    def wait_booted(self, client: AdbClient, timeout_s: float | None = None) -> dict[str, float]:
         """Waits until Android can be used.
 
         Args:
@@ -311,16 +311,6 @@ _DRAWS_NOTHING = (
 _SIZE = re.compile(r"(?:Physical|Override) size: (\d+)x(\d+)")
 
 
-@dataclass(frozen=True)
-class BootTimes:
-    """When each condition first held, in seconds since the wait began, in order."""
-
-    adb: float
-    boot_completed: float
-    bootanim: float
-    service: float
-
-
 class BootWait:
     """Waits for one emulator.
 
@@ -345,8 +335,8 @@ class BootWait:
         self._sleep = sleep
         self._give_up_at = 0.0
 
-    def wait(self, timeout_s: float, serial: str = "") -> BootTimes:
-        """Returns when all conditions hold.
+    def wait(self, timeout_s: float, serial: str = "") -> dict[str, float]:
+        """Returns when all conditions hold: the seconds after which each first did, by name.
 
         Args:
             timeout_s: For all of them together.
@@ -374,7 +364,7 @@ class BootWait:
                     evidence=seen,
                 )
             times[name] = round(self._clock() - started, 3)
-        return BootTimes(**times)
+        return times
 
     def _until(self, holds: Callable[[], str]) -> str:
         """Looks until the condition holds, then returns ""; else what was seen last."""
@@ -423,13 +413,13 @@ class Open:
         serial: Its name in adb.
         snapshotter: Its snapshots.
         client: The way to Android on it.
-        times: How long it took to boot; None if it ran already.
+        has_started: It was started for the purpose.
     """
 
     serial: str
     snapshotter: Snapshotter
     client: AdbClient
-    times: BootTimes | None
+    has_started: bool
 
 
 def running_from(avd: Avd, environ: Mapping[str, str] = os.environ) -> Running | None:
@@ -506,7 +496,7 @@ class Session:
         client.wait_ready(10.0)
         # The options of an emulator that was started elsewhere are only on its command line.
         words = cmdline(there.key.pid)
-        return self._wrap(there.console_port, client, _gpu_of(words, self._avd), words, None)
+        return self._wrap(there.console_port, client, _gpu_of(words, self._avd), words, False)
 
     def _started(self, stack: ExitStack) -> Open:
         ports = stack.enter_context(PortAllocator().claim(self._console_port))
@@ -526,15 +516,15 @@ class Session:
         process.start()
         client = AdbClient(ports.serial, self._server.port)
         self._note(f"booting {ports.serial} (log: {process.log.path})")
-        times = process.wait_booted(client, self._boot_s)
-        return self._wrap(ports.console, client, self._options.gpu, self._options.extra, times)
+        process.wait_booted(client, self._boot_s)
+        return self._wrap(ports.console, client, self._options.gpu, self._options.extra, True)
 
     def _wrap(
-        self, port: int, client: AdbClient, gpu: str, options: Sequence[str], times: BootTimes | None
+        self, port: int, client: AdbClient, gpu: str, options: Sequence[str], has_started: bool
     ) -> Open:
         version = emulator_version(self._sdk)
         snapshotter = Snapshotter(self._avd, Console(port), client, gpu, version, options)
-        return Open(client.serial, snapshotter, client, times)
+        return Open(client.serial, snapshotter, client, has_started)
 
 
 def _explain_end(process: EmulatorProcess) -> _Exit:

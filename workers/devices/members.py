@@ -56,7 +56,7 @@ SETTLE_S = 10.0
 
 LOAD_LIMIT_S, RESET_LIMIT_S, REBOOT_S = 70.0, 180.0, 180.0
 DOWN_S, LOOK_S = 60.0, 0.5
-"""How long a phone that restarts may go on running, and how often that is looked at."""
+"""How long a phone that restarts may continue to run, and how often that is looked at."""
 _BOOT = "cat /proc/sys/kernel/random/boot_id 2>/dev/null || getprop ro.boottime.init"
 EVIDENCE_S = 4.0
 LOG_LINES = 500
@@ -475,7 +475,7 @@ class _RestartedEmulator(EmulatorDevice):
 
     Args:
         client, console: As for `EmulatorDevice`.
-        restart: Starts the emulator anew from a snapshot, at the same ports.
+        restart: Restarts the emulator from a snapshot, at the same ports.
     """
 
     def __init__(self, client: AdbClient, console: Console, restart: Callable[[str], None]) -> None:

@@ -137,7 +137,7 @@ START_AGAIN_S = 2.0
 """Pause after an adb server could not be started."""
 
 _IPV6 = re.compile(r"\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\](:\d+)?")
-"""An address in the network, such as "[::1]:5555": its brackets are no choice of characters."""
+"""An address in the network, such as "[::1]:5555": its brackets are not a choice of characters."""
 
 _log = logging.getLogger(__name__)
 

@@ -144,7 +144,7 @@ def _wait_bound(client: AdbClient, sleep: Callable[[float], None]) -> bool:
 
 
 def _listens(dump: str) -> bool | None:
-    """Whether ADBKeyboard is there for broadcasts by `dumpsys input_method`; None if it cannot be told."""
+    """Whether ADBKeyboard hears broadcasts, by `dumpsys input_method`; None if the dump does not say."""
     current = re.findall(r"mCurId=(\S+)", dump)
     if not current:
         return None

@@ -52,7 +52,7 @@ class Ports(BaseModel):
         console: The console port, even; its serial is emulator-<console>.
         adb: The adb port, console + 1 when not given.
         grpc: The port that the emulator was started with by `-grpc`.
-        adb_server: The adb server that knows the emulator. android_env restarts it when a command fails, so
+        adb_server: The adb server that lists the emulator. android_env restarts it when a command fails, so
             it should serve no other device.
     """
 
@@ -210,7 +210,7 @@ class EmulatorClaim:
         try:
             noted = json.loads(text) if text.strip() else None
         except ValueError:
-            return None  # cut short by the machine's end: nobody knows what it was
+            return None  # cut short by the machine's end
         return noted if isinstance(noted, dict) else None
 
     def note(self, task: dict[str, Any] | None) -> None:
@@ -227,7 +227,7 @@ class EmulatorClaim:
 
 
 def _folder() -> Path:
-    """A directory of this user that nobody else can write to."""
+    """A directory that only this user can write to."""
     base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     folder = base / f"distrl-androidworld-{os.getuid()}"
     try:
@@ -236,7 +236,7 @@ def _folder() -> Path:
     except OSError as error:
         raise EnvError(f"{folder} cannot be made: {error.strerror}.", "Check the directory.") from error
     if info.st_uid != os.getuid() or info.st_mode & 0o022:
-        raise EnvError(f"{folder} belongs to somebody else or can be written by others.", "Remove it.")
+        raise EnvError(f"{folder} belongs to another user or can be written by others.", "Remove it.")
     return folder
 
 

@@ -85,7 +85,7 @@ class Pipe:
 
         Raises:
             PipeTimeout: It did not come in time.
-            PipeClosed: The other side is gone, or sent what is no message.
+            PipeClosed: The other side is gone, or sent an invalid message.
         """
         end = None if seconds is None else time.monotonic() + seconds
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size, end))
@@ -224,7 +224,7 @@ class Session:
         return {"refused": refused, **self._look(wait)}
 
     def score(self) -> dict[str, Any]:
-        """What `is_successful` says. The task goes on being torn down by `tear_down`."""
+        """What `is_successful` says. The task is still torn down by `tear_down`."""
         if self._task is None:
             raise Refused(ENV, "no task runs")
         return {"score": float(self._task.is_successful(self._attached()))}
@@ -237,7 +237,7 @@ class Session:
         return {}
 
     def tear_down_left(self, family: str, name: str, seed: int) -> dict[str, Any]:
-        """Tears down what a process that was killed left behind: the same task, as far as it can be told."""
+        """Tears down what a process that was killed left behind: the same task, as far as it is known."""
         self._instance(family, name, seed).tear_down(self._attached())
         return {}
 
@@ -334,7 +334,7 @@ def answer(session: Session, message: dict[str, Any]) -> dict[str, Any]:
         return {"ok": do(**message)}
     except Refused as error:
         return {"error": error.kind, "message": str(error), "detail": ""}
-    except Exception as error:  # noqa: BLE001 - whatever the package raises is told to the parent
+    except Exception as error:  # noqa: BLE001 - whatever the package raises is sent to the parent
         kind = ENV if operation in ("describe", "score") else DEVICE
         message_text = f"{type(error).__name__}: {error}"
         return {"error": kind, "message": message_text[:2000], "detail": traceback.format_exc()[-4000:]}

@@ -159,7 +159,7 @@ class RecipeBackend:
     def expert(self, task: Task) -> Action:
         """Real devices have no scripted expert: raises EnvError."""
         raise EnvError(
-            f"{task.id}: no scripted expert knows a real device.",
+            f"{task.id}: a real device has no scripted expert.",
             "Set learner.demonstrations.episodes to 0.",
         )
 

@@ -41,7 +41,7 @@ DRIVER_VARIABLE = "DISTRL_CHROMEDRIVER"
 
 # $0 is the temporary directory, $@ the driver's command. The shell becomes the driver, so that `Popen` sees
 # the driver's own exit. The watcher in the background asks politely first and removes the directory once
-# nobody writes into it any more (rm fails until then), for at most 4 s; then it kills the group and itself.
+# no process writes into it (rm fails until then), for at most 4 s; then it kills the group and itself.
 _WATCHED_START = """
 exec 3<&0
 {

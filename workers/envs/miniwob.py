@@ -71,7 +71,7 @@ window.scrollTo(0, 0);
 """
 
 # Icons are background images that load when they are first shown; a screenshot before that would lack them.
-# The driver awaits a returned promise. An image that cannot be loaded is no reason to wait.
+# The driver awaits a returned promise. An image that cannot be loaded is not waited for.
 _AFTER_IMAGES = """
 var urls = new Set(Array.from(document.body.querySelectorAll('*'))
   .map(e => getComputedStyle(e).backgroundImage).filter(css => css.startsWith('url('))

@@ -381,10 +381,10 @@ class PhoneEnv:
 
 
 def texts_of(hierarchy: str) -> tuple[str, ...]:
-    """The texts, else the content descriptions, in uiautomator XML. Raises OutputInvalid if it is no XML."""
+    """The texts, else the content descriptions, in uiautomator XML. Raises OutputInvalid if it is not XML."""
     try:
         nodes = ElementTree.fromstring(hierarchy).iter("node")
     except ElementTree.ParseError as error:
-        raise OutputInvalid(f"the screen's hierarchy is no XML: {error}.", "Look again.") from error
+        raise OutputInvalid(f"the screen's hierarchy is not XML: {error}.", "Look again.") from error
     found = (node.get("text") or node.get("content-desc") or "" for node in nodes)
     return tuple(text for text in found if text)

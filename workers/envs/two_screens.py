@@ -84,7 +84,8 @@ class TwoScreensEnv:
         self._tapped: list[int] = []
 
     def reset(self, task: Task) -> Frame:
-        """Shows the first screen. Raises TaskError if the task's parameters are no arrangement of buttons."""
+        """Shows the first screen. Raises TaskError if the task's parameters are not an arrangement of
+        buttons."""
         self._task = arrangement(task)
         rng = random.Random(f"two_screens/{task.seed}")
         self._middles = [[_shaken(PLACES[button.place], rng) for button in s] for s in self._task.screens]
@@ -92,7 +93,7 @@ class TwoScreensEnv:
         return self._frame()
 
     def step(self, action: Action) -> StepResult:
-        """A tap on a button goes on, BACK goes back; all else changes nothing."""
+        """A tap on a button shows the next screen, BACK the last one; all else changes nothing."""
         self._arranged()
         if action.kind is ActionKind.BACK and not self._is_over:
             self._tapped = self._tapped[:-1]

@@ -87,16 +87,16 @@ def wait(phone: Phone, timeout_s: float = 60.0, check: Callable[[], object] = la
 
 def test_all_four_are_waited_for_in_order() -> None:
     times = wait(phone())
-    assert 5 <= times.adb < 6
-    assert 10 <= times.boot_completed < 11
-    assert 15 <= times.bootanim < 16
-    assert 20 <= times.service < 21
+    assert 5 <= times["adb"] < 6
+    assert 10 <= times["boot_completed"] < 11
+    assert 15 <= times["bootanim"] < 16
+    assert 20 <= times["service"] < 21
 
 
 def test_a_warning_before_the_picture_does_not_matter() -> None:
     """As foldables print it: they have two displays, and nobody said which one."""
     warning = b"[Warning] Multiple displays were found, but no display id was specified!\n"
-    assert wait(phone(picture=[(0, warning + png("black", "white"))])).service < 20
+    assert wait(phone(picture=[(0, warning + png("black", "white"))]))["service"] < 20
 
 
 def test_an_image_that_draws_nothing_is_told_from_a_slow_boot() -> None:

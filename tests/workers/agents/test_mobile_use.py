@@ -164,7 +164,7 @@ def test_what_a_call_means(arguments: dict[str, Any], action: Action | ActionKin
         ('<tool_call>{"name": "mobile_use"}}</tool_call>', "malformed JSON"),
         ('<tool_call>{"name": "computer_use", "arguments": {}}</tool_call>', "not a call of mobile_use"),
         ("<tool_call>[]</tool_call>", "not a call of mobile_use"),
-        ('<tool_call>{"name": "mobile_use", "arguments": "{}"}</tool_call>', "arguments are not a JSON object"),
+        ('<tool_call>{"name": "mobile_use", "arguments": "{}"}</tool_call>', "are not a JSON object"),
         (call(), "no action"),
         (call(action="drag"), "unknown action 'drag'"),
         (call(action=["click"]), "unknown action ['click']"),

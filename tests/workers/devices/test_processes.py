@@ -17,6 +17,8 @@ from distrl.workers.devices import processes
 from distrl.workers.devices.errors import EmulatorError
 from distrl.workers.devices.processes import Registry
 
+pytestmark = pytest.mark.usefixtures("state")
+
 
 @pytest.fixture
 def child() -> Iterator[int]:

@@ -38,6 +38,7 @@ pytestmark = [
         adb_programs.bundled() is None, reason="needs an adb: adbutils brings none for this machine"
     ),
 ]
+
 DEADLINE_S = 120.0
 TO_RECLONE = ["load snapshot", "restart from snapshot", "cold boot", "reclone"]
 

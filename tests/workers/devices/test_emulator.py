@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sim_phones
 from avds import avd_with_snapshot
-from emulator_programs import bystander, program
+from emulator_programs import bystander, dead_pid, program
+from PIL import Image
 from waiting import until
 
 from distrl.workers.devices import processes
+from distrl.workers.devices.adb import ShellResult
 from distrl.workers.devices.avd import Avd, AvdStore
 from distrl.workers.devices.claims import PortAllocator
-from distrl.workers.devices.emulator import EmulatorOptions, EmulatorProcess
+from distrl.workers.devices.emulator import BootWait, EmulatorOptions, EmulatorProcess, running
 from distrl.workers.devices.errors import (
     AvdLocked,
     BootTimeout,
     DeviceNotFound,
+    DeviceTimeout,
     EmulatorError,
     EmulatorExited,
     LowDisk,
@@ -33,6 +38,9 @@ from distrl.workers.devices.processes import Entry, Registry
 from distrl.workers.devices.screen import ScreenMark
 from distrl.workers.devices.sdk import Sdk
 from distrl.workers.devices.snapshots import Hardware, Manifest, write_manifest
+
+pytestmark = pytest.mark.usefixtures("state")
+
 
 WAITS = 'read forever <> "$0.fifo"'
 """Waits for ever: nobody writes into it."""
@@ -269,3 +277,192 @@ def test_what_cannot_be_entered_does_not_run(make: Make, state: Path) -> None:
         process.start()
     assert process.pid is None
     (state / "processes").unlink()
+
+
+def png(*colours: str) -> bytes:
+    image = Image.new("RGB", (4, len(colours)))
+    for row, colour in enumerate(colours):
+        image.paste(Image.new("RGB", (4, 1), colour), (0, row))
+    out = io.BytesIO()
+    image.save(out, "PNG")
+    return out.getvalue()
+
+
+@dataclass
+class Phone:
+    """What a phone shows from which second on; each call takes a tenth of one.
+
+    Attributes:
+        answers: For each question the answers by second; an exception is raised.
+        asked: The questions, with their timeouts.
+    """
+
+    answers: dict[str, list[tuple[float, object]]]
+    now: float = 0.0
+    asked: list[tuple[str, float]] = field(default_factory=list)
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def ask(self, question: str, timeout_s: float) -> object:
+        self.asked.append((question, timeout_s))
+        self.now += 0.1
+        answer = [said for second, said in self.answers[question] if second <= self.now][-1]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def state(self, timeout_s: float = 2.0) -> str:
+        return str(self.ask("state", timeout_s))
+
+    def shell(self, command: str, timeout_s: float) -> ShellResult:
+        return ShellResult(str(self.ask(command, timeout_s)).encode(), b"", 0)
+
+    def exec_out(self, command: str, timeout_s: float) -> bytes:
+        answer = self.ask(command, timeout_s)
+        assert isinstance(answer, bytes)
+        return answer
+
+
+def phone(**changes: list[tuple[float, object]]) -> Phone:
+    """A phone that boots in twenty seconds."""
+    names = {
+        "state": "state",
+        "booted": "getprop sys.boot_completed",
+        "animation": "getprop init.svc.bootanim",
+        "size": "wm size",
+        "picture": "screencap -p",
+    }
+    answers: dict[str, list[tuple[float, object]]] = {
+        "state": [(0, DeviceNotFound("no such device.")), (2, "offline"), (5, "device")],
+        "booted": [(0, ""), (10, "1")],
+        "animation": [(0, "running"), (15, "stopped")],
+        "size": [(0, "Can't find service: window\n"), (18, "Physical size: 1080x2400\n")],
+        "picture": [(0, b""), (18, png("black")), (20, png("black", "white"))],
+    }
+    return Phone({names[key]: value for key, value in (answers | changes).items()})
+
+
+def wait(phone: Phone, timeout_s: float = 60.0, check: Callable[[], object] = lambda: None):
+    return BootWait(phone, check, phone.clock, phone.sleep).wait(timeout_s, "emulator-5554")
+
+
+def test_all_four_are_waited_for_in_order() -> None:
+    times = wait(phone())
+    assert 5 <= times["adb"] < 6
+    assert 10 <= times["boot_completed"] < 11
+    assert 15 <= times["bootanim"] < 16
+    assert 20 <= times["service"] < 21
+
+
+def test_a_warning_before_the_picture_does_not_matter() -> None:
+    """As foldables print it: they have two displays, and nobody said which one."""
+    warning = b"[Warning] Multiple displays were found, but no display id was specified!\n"
+    assert wait(phone(picture=[(0, warning + png("black", "white"))]))["service"] < 20
+
+
+def test_an_image_that_draws_nothing_is_told_from_a_slow_boot() -> None:
+    """Android's images for automated tests leave the screen black for ever."""
+    with pytest.raises(BootTimeout, match=r"of one colour.*Take a system image that draws: ATD images"):
+        wait(phone(picture=[(0, png("black", "black"))]))
+    with pytest.raises(BootTimeout, match="a slow machine needs more time"):
+        wait(phone(booted=[(0, "")]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "waits_for", "seen"),
+    [
+        ({"state": [(0, "offline")]}, "adb", "its state is 'offline'"),
+        ({"state": [(0, DeviceNotFound("no such device."))]}, "adb", "no such device"),
+        ({"booted": [(0, "")]}, "boot_completed", "sys.boot_completed is ''"),
+        ({"booted": [(0, DeviceTimeout("too late."))]}, "boot_completed", "too late"),
+        ({"animation": [(0, "running")]}, "bootanim", "init.svc.bootanim is 'running'"),
+        ({"size": [(0, "Can't find service: window")]}, "service", "Can't find service"),
+        ({"picture": [(0, png("black", "black"))]}, "service", "of one colour"),
+        ({"picture": [(0, png("black", "white")[:40])]}, "service", "its screenshot ends after 40 bytes"),
+        ({"picture": [(0, b"/system/bin/sh: screencap: not found")]}, "service", "is not a PNG picture"),
+    ],
+)
+def test_what_never_comes_is_named(changes: dict, waits_for: str, seen: str) -> None:
+    with pytest.raises(BootTimeout) as caught:
+        wait(phone(**changes))
+    assert f"emulator-5554: not ready after 60 s, waiting for {waits_for}: " in caught.value.message
+    assert seen in caught.value.message
+
+
+def test_one_deadline_bounds_all_of_it() -> None:
+    slow = phone(picture=[(0, png("black"))])
+    with pytest.raises(BootTimeout):
+        wait(slow, 30.0)
+    assert slow.now < 31.0
+    assert all(timeout_s <= 10.0 for _, timeout_s in slow.asked)
+    assert slow.asked[-1][1] <= 1.0
+
+
+def test_a_process_that_ends_ends_the_wait() -> None:
+    booting = phone()
+
+    def check() -> None:
+        if booting.now > 3:
+            raise EmulatorExited("it ended.")
+
+    with pytest.raises(EmulatorExited):
+        wait(booting, check=check)
+    assert booting.now < 4
+
+
+def test_a_size_that_was_overridden_counts() -> None:
+    wait(phone(size=[(0, "Physical size: 1080x2400\nOverride size: 540x1200\n")]))
+
+
+FIELDS = "port.serial=5580\nport.adb=5581\navd.name=pixel\navd.dir=/avd/pixel.avd\n"
+
+
+@pytest.fixture
+def pid() -> Iterator[int]:
+    process = bystander("-avd", "pixel")
+    yield process.pid
+    process.kill()
+    process.communicate()
+
+
+def announce(directory: Path, pid: int, text: str = FIELDS) -> dict[str, str]:
+    folder = directory / "avd" / "running"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"pid_{pid}.ini").write_text(text)
+    return {"XDG_RUNTIME_DIR": str(directory), "HOME": str(directory / "home"), "USER": "nobody-of-this-name"}
+
+
+def mine(environ: dict[str, str], pid: int) -> list:
+    return [one for one in running(environ) if one.key.pid == pid]
+
+
+def test_a_running_one_is_found_with_its_ports(tmp_path: Path, pid: int) -> None:
+    environ = announce(tmp_path, pid)
+    (found,) = mine(environ, pid)
+    assert (found.avd_name, found.console_port) == ("pixel", 5580)
+    assert (found.serial, found.avd_dir) == ("emulator-5580", Path("/avd/pixel.avd"))
+
+
+def test_the_home_directory_counts_without_a_runtime_directory(tmp_path: Path, pid: int) -> None:
+    announce(tmp_path / ".android", pid)
+    assert mine({"HOME": str(tmp_path), "USER": "nobody-of-this-name"}, pid)
+
+
+def test_the_dead_do_not_count(tmp_path: Path) -> None:
+    pid = dead_pid()
+    assert not mine(announce(tmp_path, pid), pid)
+
+
+def test_another_process_under_the_same_number_does_not_count(tmp_path: Path) -> None:
+    process = bystander(name="editor")
+    assert not mine(announce(tmp_path, process.pid), process.pid)
+    process.communicate()
+
+
+@pytest.mark.parametrize("text", ["", "port.serial=5580\n", FIELDS.replace("5580", "x")])
+def test_a_file_that_is_not_whole_does_not_count(tmp_path: Path, pid: int, text: str) -> None:
+    assert not mine(announce(tmp_path, pid, text), pid)

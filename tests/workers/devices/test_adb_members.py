@@ -31,6 +31,7 @@ pytestmark = [
         adb_programs.bundled() is None, reason="needs an adb: adbutils brings none for this machine"
     ),
 ]
+
 DEADLINE_S = 60.0
 
 

@@ -10,7 +10,7 @@ from distrl.workers.devices.avd import AvdStore
 from distrl.workers.devices.processes import Registry
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The state directory; nothing here looks at the user's own."""
     path = tmp_path / "state"
@@ -19,7 +19,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> AvdStore:
+def store(tmp_path: Path, state: Path) -> AvdStore:
     """No AVDs yet."""
     home = tmp_path / "avd"
     home.mkdir()

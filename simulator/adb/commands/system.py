@@ -16,6 +16,8 @@ from distrl.simulator.adb.settings import NAMESPACES
 
 ADDRESS = "10.0.2.16"
 """The phone's address in the emulator's own network."""
+DATA_KIB = 6_291_456
+"""Size of the phone's data partition."""
 MAX_SLEEP_S = 86_400.0
 
 
@@ -331,6 +333,25 @@ async def sleep(call: Call) -> int:
     return 0
 
 
+async def date(call: Call) -> int:
+    """date +%s: the phone's clock, in seconds since 1970."""
+    if call.args != ["+%s"]:
+        raise Failure("the simulated phone's date takes +%s")
+    await call.line(str(int(call.system.clock())))
+    return 0
+
+
+async def df(call: Call) -> int:
+    """df -k /data"""
+    if call.args != ["-k", "/data"]:
+        raise Failure("the simulated phone's df takes -k /data")
+    used = call.files.used() // 1024 + 1_048_576
+    sizes = f"{DATA_KIB:>9} {used:>7} {DATA_KIB - used:>9} {f'{used * 100 // DATA_KIB}%':>4}"
+    await call.line("Filesystem       1K-blocks    Used Available Use% Mounted on")
+    await call.line(f"/dev/block/dm-5  {sizes} /data")
+    return 0
+
+
 async def constant(call: Call) -> int:
     """true, false"""
     return int(call.name == "false")
@@ -339,6 +360,8 @@ async def constant(call: Call) -> int:
 COMMANDS: dict[str, Command] = {
     "cmd": cmd,
     "content": content,
+    "date": date,
+    "df": df,
     "false": constant,
     "getprop": getprop,
     "id": identity,

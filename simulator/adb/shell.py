@@ -362,7 +362,9 @@ class Shell:
 
     async def _wait(self, call: Call) -> int:
         """wait PID: until that command in the background has ended."""
-        job = self.jobs.pop(call.integer(call.args[0]), None) if call.args else None
+        if len(call.args) != 1:
+            raise Failure("the simulated phone's shell takes one PID", SYNTAX_STATUS)
+        job = self.jobs.pop(call.integer(call.args[0]), None)
         return NOT_FOUND_STATUS if job is None else await job
 
     async def _sh(self, call: Call) -> int:

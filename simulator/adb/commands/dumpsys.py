@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from distrl.simulator.adb.activities import Task
-from distrl.simulator.adb.call import Call, Command
+from distrl.simulator.adb.call import Call, Command, Failure
 from distrl.simulator.adb.commands.screen import DISPLAY_ID
 from distrl.simulator.adb.image import BATTERY_PERCENT, SERVICES
 from distrl.simulator.adb.packages import Package
@@ -329,6 +329,9 @@ _DUMPS: dict[str, Dump] = {
 }
 
 
+_WITH_ARGUMENTS = ("SurfaceFlinger", "activity", "meminfo", "package", "window")
+
+
 async def dumpsys(call: Call) -> int:
     """dumpsys [-l] [-t SECONDS] [--skip NAMES] [SERVICE [ARG…]]"""
     args = list(call.args)
@@ -340,6 +343,8 @@ async def dumpsys(call: Call) -> int:
         for name, dump in _DUMPS.items():
             await call.write(f"{'-' * 79}\nDUMP OF SERVICE {name}:\n{dump(call.system, [])}")
     elif args[0] in _DUMPS:
+        if args[1:] and args[0] not in _WITH_ARGUMENTS:
+            raise Failure(f"`{' '.join(args)}` is not on the simulated phone")
         await call.write(_DUMPS[args[0]](call.system, args[1:]))
     else:
         await call.error(f"Can't find service: {args[0]}")

@@ -45,6 +45,8 @@ async def cut(call: Call) -> int:
 
 async def echo(call: Call) -> int:
     """echo [-n] [WORD…]"""
+    if call.args and re.fullmatch("-[neE]*[eE][neE]*", call.args[0]):
+        raise Failure(f"{call.args[0]} is not supported by the simulated phone")
     words = call.args[1:] if call.args[:1] == ["-n"] else call.args
     await call.write(" ".join(words) + ("\n" if words is call.args else ""))
     return 0
@@ -124,6 +126,8 @@ def _long(call: Call, entries: list[tuple[str, Stat, str]]) -> str:
 async def md5sum(call: Call) -> int:
     """md5sum FILE…"""
     status, (_, paths) = 0, call.options("")
+    if not paths:
+        raise Failure("Needs 1 argument")
     for path in paths:
         try:
             data = call.files.read(call.path(path))
@@ -138,6 +142,8 @@ async def md5sum(call: Call) -> int:
 async def mkdir(call: Call) -> int:
     """mkdir [-p] DIRECTORY…"""
     options, paths = call.options("p")
+    if not paths:
+        raise Failure("Needs 1 argument")
     status = 0
     for path in paths:
         try:
@@ -151,6 +157,8 @@ async def mkdir(call: Call) -> int:
 async def rm(call: Call) -> int:
     """rm [-rf] FILE…"""
     options, paths = call.options("rf")
+    if not paths and "f" not in options:
+        raise Failure("Needs 1 argument")
     status = 0
     for path in paths:
         try:

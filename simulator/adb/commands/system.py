@@ -27,6 +27,8 @@ MAX_SLEEP_S = 86_400.0
 async def getprop(call: Call) -> int:
     """getprop [NAME]"""
     values = call.system.properties
+    if len(call.args) > 1 or "".join(call.args).startswith("-"):
+        raise Failure("the simulated phone takes one NAME")
     if call.args:
         await call.line(values.get(call.args[0], ""))
     else:
@@ -270,7 +272,9 @@ async def logcat(call: Call) -> int:
 
 async def ps(call: Call) -> int:
     """ps [-A]: the processes of the shell's user, or all."""
-    options, _ = call.options("A")
+    options, rest = call.options("A")
+    if rest:
+        raise Failure("the simulated phone takes -A")
     rows = [["USER", "PID", "PPID", "VSZ", "RSS", "WCHAN", "ADDR", "S", "NAME"]]
     rows += [
         _process(each) for each in call.system.processes if "A" in options or each.uid == call.system.uid
@@ -321,6 +325,8 @@ async def network(call: Call) -> int:
 
 async def reboot(call: Call) -> int:
     """reboot: restarts the phone's system; connections stay, as far as this command can tell."""
+    if call.args:
+        raise Failure("the simulated phone takes no arguments")
     call.system.reboot()
     return 0
 

@@ -103,7 +103,22 @@ def test_what_the_shell_lacks_runs_nothing_and_is_named(sh: Any, program: str, n
 
 
 @pytest.mark.parametrize(
-    "command", ["ls -R /", "grep -o a", "cut -c 1", "am instrument x", "pm dump x", "logcat -v json -d", "id"]
+    "command",
+    [
+        "ls -R /",
+        "grep -o a",
+        "cut -c 1",
+        "am instrument x",
+        "pm dump x",
+        "logcat -v json -d",
+        "id",
+        "echo -e a",
+        "getprop a b",
+        "ps aux",
+        "dumpsys battery set level 5",
+        "wait",
+        "rm",
+    ],
 )
 def test_options_that_commands_lack_are_refused(sh: Any, command: str) -> None:
     result = sh(command)

@@ -192,8 +192,7 @@ def read_run(planned: PlannedRun, sweep: Sweep) -> RunResult:
         before=ends[0],
         after=ends[1] if finished else None,
         splits={
-            split: tuple(one.number(split, "success") if one else None for one in (first, last))  # type: ignore[misc]
-            for split in planned.config.tasks.test
+            split: (_success(first, split), _success(last, split)) for split in planned.config.tasks.test
         },
         curve=tuple(curve),
         reached_s=reached(curve, sweep.threshold),
@@ -201,6 +200,10 @@ def read_run(planned: PlannedRun, sweep: Sweep) -> RunResult:
         episodes=metrics.last("episodes") or metrics.last("train/episodes") or 0.0,
         updates=metrics.last(UPDATES) or 0.0,
     )
+
+
+def _success(measured: _Measured | None, split: str) -> float | None:
+    return None if measured is None else measured.number(split, "success")
 
 
 def reached(curve: Sequence[Point], threshold: float | None) -> float | None:

@@ -22,7 +22,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from distrl.configs.schema import Config, LearnerConfig
+from distrl.configs.learner import LearnerConfig
+from distrl.configs.schema import Config
 from distrl.core.messages import Lease
 from distrl.core.types import Fault, Purpose, Trajectory
 from distrl.evaluator.suites import load_suite

@@ -47,7 +47,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distrl.configs.training import ReplayConfig
+from distrl.configs.learner import ReplayConfig
 from distrl.learner.replay import Replay
 from distrl.learner.sum_tree import SumTree
 

@@ -184,7 +184,7 @@ def check_demonstrations(config: Config) -> None:
     """
     demonstrations = config.learner.demonstrations
     if demonstrations.dataset is not None:
-        from distrl.configs.demonstrations import wanted_of
+        from distrl.configs.load import wanted_of
         from distrl.core.demonstrations import check_dataset
 
         path = Path(demonstrations.dataset).expanduser()

@@ -10,11 +10,10 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from distrl.configs.modules import find_modules
 from distrl.configs.parse import parse_yaml, read_yaml
-from distrl.configs.presets import find_file, preset_names
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
+from distrl.core.importing import look_in
 
 _OBJECTIVES = ("aride", "digirl", "ppo", "gipo", "grpo", "vtrace", "bc", "appo")
 MOVED = {
@@ -256,3 +255,67 @@ def sections_of(annotation: Any) -> Iterator[type[BaseModel]]:
 def dump_config(config: Config) -> str:
     """The whole configuration, defaults included, as YAML that `load_config` reads back to an equal one."""
     return config.to_yaml()
+
+
+def preset_names(directory: Path) -> list[str]:
+    """The names of the presets in `directory`."""
+    return sorted(path.stem for path in directory.glob("*.yaml"))
+
+
+def find_file(given: str | Path, directory: Path, what: str) -> Path:
+    """The file that `given` names: a path, or the bare name of a preset in `directory`.
+
+    Args:
+        given: A path or a name.
+        directory: Where the presets are.
+        what: What they are, for the error: "table", "sweep".
+
+    Raises:
+        ConfigError: There is no such file and no such preset.
+    """
+    path, known = Path(given), preset_names(directory)
+    if path.is_file():
+        return path
+    if path.name == str(given) and path.stem in known and path.suffix in ("", ".yaml"):
+        return directory / f"{path.stem}.yaml"
+    problem = f"{path} is a directory, not a file" if path.is_dir() else f"There is no {what} {path}"
+    near = difflib.get_close_matches(path.stem, known, n=1)
+    hint = f"Did you mean {near[0]}? " if near else ""
+    raise ConfigError(f"{problem}.", f"{hint}Give the path of a YAML file, or a preset: {', '.join(known)}.")
+
+
+def find_modules(config: Config, directory: Path) -> Config:
+    """Lets the run's own modules be imported, and writes down where they are.
+
+    The run's copy of the configuration thus finds them from wherever its processes are started.
+
+    Args:
+        config: Its `modules_dir` is taken if it is set, a relative one as seen from `directory`.
+        directory: Where they are otherwise, such as that of the configuration file.
+
+    Returns:
+        `config` with an absolute `modules_dir`; as it is if it names no module.
+    """
+    if not names_modules(config):
+        return config
+    place = directory / Path(config.modules_dir or ".").expanduser()
+    look_in(place.resolve())
+    return config.model_copy(update={"modules_dir": str(place.resolve())})
+
+
+def names_modules(config: Config) -> bool:
+    """Whether anything in it is from a module outside of distrl."""
+    sections = (config.env, config.agent, config.policy, config.judge, config.learner.algorithm)
+    return ":" in config.tasks.suite or any(getattr(one, "import_path", None) for one in sections)
+
+
+def wanted_of(config: Config) -> dict[str, Any]:
+    """The suite, the split and the agent that they must be of, for `core.demonstrations.check_dataset`.
+
+    Other splits are for measuring: what is learnt from them measures nothing.
+    """
+    return {
+        "suite": config.tasks.suite,
+        "split": config.tasks.train,
+        "agent": config.agent.model_dump(mode="json"),
+    }

@@ -11,27 +11,46 @@ from pydantic import Field, field_validator, model_validator
 
 from distrl.configs.agents import AgentConfig, PromptedConfig, check_agent
 from distrl.configs.algorithms import (
-    AlgorithmConfig,
     ArideConfig,
-    BcConfig,
-    CustomConfig,
-    DigirlConfig,
-    GrpoConfig,
 )
 from distrl.configs.appo import AppoConfig, check_appo
 from distrl.configs.devices import DevicesConfig
-from distrl.configs.engines import EngineConfig, HfConfig, VllmConfig
 from distrl.configs.goal import Goal, goal_of
 from distrl.configs.judge import AnyJudge, RewardConfig, check_judge
-from distrl.configs.mismatch import MismatchConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.configs.policy import ChatPolicy, GaussianConfig, HubConfig, PolicyConfig, TinyConfig
-from distrl.configs.ranks import RanksConfig
-from distrl.configs.section import Count, NonNegative, Positive, Section
-from distrl.configs.tasks import TasksConfig
-from distrl.configs.training import DemonstrationConfig, OptimConfig, ReplayConfig
+from distrl.configs.section import Count, Fraction, NonNegative, Positive, Section, one_of
 
 _PORT = r"\*|[0-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5]"
 _ADDRESS = re.compile(rf"tcp://(\[[^\]\s]+\]|[^:\s]+):({_PORT})|(ipc|inproc)://\S.*")
+
+
+class DriftConfig(Section):
+    """A change of the interfaces during training: when the share `after` of the run is over (of its episodes
+    or its time, whichever is further on), a `share` of the training tasks comes from `split`."""
+
+    split: str
+    after: Fraction = 0.5
+    share: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+
+
+class TasksConfig(Section):
+    """Which tasks are trained and measured on. `suite` is a name, a YAML/JSONL file or "pkg.mod:Name"."""
+
+    suite: str = "quickstart"
+    train: str = "train"
+    validation: str = "val"
+    test: list[str] = ["test"]
+    drift: DriftConfig | None = None
+
+    @model_validator(mode="after")
+    def _a_drift_is_not_measured_on(self) -> TasksConfig:
+        if self.drift is not None and self.drift.split in (self.train, self.validation, *self.test):
+            raise ValueError(
+                f"drift.split {self.drift.split!r} is also the split of training, validation or test; "
+                "name one that is only for the drift"
+            )
+        return self
 
 
 class EnvConfig(Section):
@@ -91,6 +110,83 @@ class WorkerConfig(Section):
     texts: Literal["none", "final", "all"] = "none"
 
 
+# Set by the engine: log-probabilities, versions and memory depend on them.
+_OWN = frozenset(
+    {
+        "model",
+        "dtype",
+        "seed",
+        "max_model_len",
+        "max_num_seqs",
+        "gpu_memory_utilization",
+        "kv_cache_memory_bytes",
+        "enforce_eager",
+        "tensor_parallel_size",
+        "limit_mm_per_prompt",
+        "enable_prefix_caching",
+        "logprobs_mode",
+        "logits_processors",
+        "additional_config",
+        "generation_config",
+        "enable_lora",
+        "max_loras",
+        "max_cpu_loras",
+        "max_lora_rank",
+    }
+)
+
+
+class HfConfig(Section):
+    """transformers: a batch runs when `inference.max_batch` requests wait or the oldest has waited
+    `max_wait_ms`."""
+
+    kind: Literal["hf"] = "hf"
+    max_wait_ms: NonNegative = 4.0
+
+
+class VllmConfig(Section):
+    """vLLM (see docs/models.md): requests run as they come.
+
+    At most `inference.max_batch` requests run at a time. A sequence has at most `max_model_len` tokens with
+    its answer and shows at most `images_per_prompt` pictures; an episode whose sequence is full ends as at
+    its step limit. Null is, where an episode is one sequence (agents in mode incremental),
+    policy.max_context_tokens and 32 pictures; elsewhere policy.max_prompt_tokens + learner.max_new_tokens, if
+    that is less, and 1. It is never more tokens than the model has positions for.
+
+    On GPUs it takes the share `gpu_memory_utilization` of each one's memory, less if `kv_cache_gb` bounds
+    the cache of keys and values; on CPUs the cache has `kv_cache_gb` GiB, 1 when null. `enforce_eager` runs
+    the model as it is, null: on CPUs, and compiles it on GPUs. `dtype` "auto" is the learner's,
+    policy.dtype, and where that is "auto" too float32 on CPUs and bfloat16 on GPUs.
+
+    So many versions of an adapter are held at a time as `max_adapters` says; null is
+    learner.max_staleness + 2. `options` go to vLLM's AsyncEngineArgs as they are.
+    """
+
+    kind: Literal["vllm"] = "vllm"
+    max_model_len: Count | None = None
+    images_per_prompt: Count | None = None
+    gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] = 0.85
+    kv_cache_gb: Positive | None = None
+    enforce_eager: bool | None = None
+    tensor_parallel_size: Count = 1
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    prefix_caching: bool = True
+    max_adapters: Annotated[int, Field(ge=2)] | None = None
+    options: dict[str, Any] = {}
+
+    @field_validator("options")
+    @classmethod
+    def _options_are_not_ours(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if taken := sorted(_OWN & value.keys()):
+            raise ValueError(
+                f"{taken} are set from other keys; see inference.engine, inference.max_batch and policy"
+            )
+        return value
+
+
+EngineConfig = Annotated[HfConfig | VllmConfig, Field(discriminator="kind"), one_of("hf")]
+
+
 class InferenceConfig(Section):
     """An inference server: at most `max_batch` requests run at a time, and `max_queue` wait."""
 
@@ -104,120 +200,6 @@ class InferenceConfig(Section):
         """The engine's keys, if it is vLLM."""
         assert isinstance(self.engine, VllmConfig)
         return self.engine
-
-
-class LearnerConfig(RanksConfig):
-    """The learner.
-
-    It stops after `episodes` training episodes, or earlier after `max_minutes` of the online phase if that is
-    set. The clock starts when the policy begins to practise: demonstrations, cloning and the critic's warm-up
-    do not count, and a run that is resumed continues with the time that is left. `updates_per_episode` bounds
-    the replay ratio; `max_staleness` (in versions) bounds, at lease time, how old a trajectory can become; it
-    does not count `policy_lag`, so many versions behind the newest workers act, for experiments. With
-    `keep_best` the result is the checkpoint with the best validation success, else the last.
-
-    `temperature` is that of training episodes; ratios and gradients are taken at the same one. `top_p` and
-    `top_k` truncate it, which only objectives without importance ratios allow. An action has at most
-    `max_new_tokens`; one that goes on repeating itself would weigh that many tokens in its gradient. With
-    `value_recompute` off, advantages are taken from values as they were when an episode came in.
-    `task_sampling` "weighted" tries failing tasks more often, P ∝ 1 − success + floor; "learnable" those that
-    sometimes fail, P ∝ 4 success (1 − success) + floor.
-
-    An episode that is older than `max_staleness` when it is trained on is left to the objective's clipping
-    (`stale: clip`) or not used (`drop`).
-
-    `micro_batch_tokens` bounds the memory of an update: at most so many tokens, padding included, are in one
-    forward pass, and gradients are accumulated over as many passes as that takes. Null: one pass.
-
-    A lease ends `lease_ttl_s` after its last renewal, and after `max_episode_minutes` in any case: whoever
-    works longer on one episode hangs. The default leaves a phone's 30 steps a minute each.
-    """
-
-    algorithm: AlgorithmConfig = ArideConfig()
-    value_recompute: bool = True
-    optim: OptimConfig = OptimConfig()
-    demonstrations: DemonstrationConfig = DemonstrationConfig()
-    replay: ReplayConfig = ReplayConfig()
-    mismatch: MismatchConfig = MismatchConfig()
-    temperature: Positive = 1.0
-    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    top_k: Annotated[int, Field(ge=0)] = 0
-    max_new_tokens: Count = 32
-    task_sampling: Literal["uniform", "weighted", "learnable"] = "uniform"
-    task_sampling_floor: Positive = 0.15
-    episodes: Count = 2000
-    max_minutes: Positive | None = None
-    batch_trajectories: Count = 16
-    updates_per_episode: Positive = 0.25
-    min_replay: Count = 32
-    updates_enabled: bool = True
-    publish_every: Count = 2
-    policy_lag: Annotated[int, Field(ge=0, le=1024)] = 0
-    max_staleness: Count = 16
-    stale: Literal["clip", "drop"] = "clip"
-    checkpoint_every: Count = 100
-    keep_checkpoints: Count = 3
-    keep_best: bool = True
-    eval_every: Annotated[int, Field(ge=0)] = 100
-    eval_episodes: Count = 32
-    lease_ttl_s: Positive = 120.0
-    max_episode_minutes: Positive = 45.0
-    micro_batch_tokens: Count | None = None
-    device: str = "auto"
-    threads: Count = 1
-
-    @property
-    def group_size(self) -> int:
-        """How many episodes of one task are compared with each other; 1: none."""
-        return self.algorithm.group_size if isinstance(self.algorithm, GrpoConfig | CustomConfig) else 1
-
-    @property
-    def group_wait_s(self) -> float:
-        """How long a group waits for its members after the first one arrived."""
-        return self.algorithm.group_wait_s if isinstance(self.algorithm, GrpoConfig | CustomConfig) else 1.0
-
-    @property
-    def appo(self) -> AppoConfig:
-        """The objective of continuous control."""
-        assert isinstance(self.algorithm, AppoConfig)
-        return self.algorithm
-
-    @model_validator(mode="after")
-    def _ratios_need_untruncated_sampling(self) -> LearnerConfig:
-        if self.top_p >= 1.0 and self.top_k == 0:
-            return self
-        chosen = self.algorithm
-        who: str = chosen.kind
-        instead = "set learner.algorithm to digirl, bc or filtered-bc, with invalid 0"
-        if isinstance(chosen, DigirlConfig | BcConfig):
-            if not chosen.invalid:
-                return self
-            who, instead = f"the validity term of {chosen.kind}", "set learner.algorithm.invalid to 0"
-        key = f"top_p={self.top_p:g}" if self.top_p < 1.0 else f"top_k={self.top_k}"
-        raise ValueError(
-            f"{key} truncates sampling: an action that the behaviour policy can never take has no importance "
-            f"ratio, so {who}, which weighs by ratios, would be biased. Set learner.top_p to 1 and "
-            f"learner.top_k to 0, or {instead}"
-        )
-
-    @model_validator(mode="after")
-    def _what_lags_is_not_dropped(self) -> LearnerConfig:
-        if self.stale == "drop" and self.policy_lag > self.max_staleness:
-            raise ValueError(
-                f"policy_lag={self.policy_lag} is more than max_staleness={self.max_staleness}: stale 'drop' "
-                "would drop every episode; set learner.stale to 'clip'"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _expectations_need_the_present_policy(self) -> LearnerConfig:
-        chosen = self.algorithm
-        if isinstance(chosen, ArideConfig) and chosen.critic == "q" and not self.value_recompute:
-            raise ValueError(
-                "value_recompute=false keeps values as they were, but those of learner.algorithm.critic 'q' "
-                "are expectations under the present policy; set one of the two otherwise"
-            )
-        return self
 
 
 class StoreConfig(Section):

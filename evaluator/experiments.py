@@ -38,10 +38,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
-from distrl.configs.load import PRESETS_DIR, check_config, find_config, load_config
-from distrl.configs.modules import find_modules
+from distrl.configs.load import PRESETS_DIR, check_config, find_config, find_file, find_modules, load_config
 from distrl.configs.parse import read_yaml
-from distrl.configs.presets import find_file
 from distrl.configs.schema import Config
 from distrl.configs.section import Positive, Section
 from distrl.core.errors import CheckpointError, ConfigError

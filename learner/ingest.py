@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.core.errors import DistrlError, NotStored, PolicyError, RankError, StoreError
 from distrl.core.files import writing
 from distrl.core.policies.base import Policy

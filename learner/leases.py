@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.core.messages import Lease
 from distrl.core.security import Client
 from distrl.core.types import Purpose, Sampling, Task, Trajectory

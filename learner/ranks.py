@@ -26,7 +26,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, distributed
 
-from distrl.configs.ranks import RanksConfig
+from distrl.configs.learner import RanksConfig
 from distrl.core.errors import ConfigError, RankError
 from distrl.core.process import Child, stop_all
 from distrl.core.supervisor import HOPELESS

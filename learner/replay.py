@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distrl.configs.training import ReplayConfig
+from distrl.configs.learner import ReplayConfig
 from distrl.learner.sum_tree import Indices, SumTree
 
 _DECAY = 0.995

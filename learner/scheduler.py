@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.core.messages import Lease
 from distrl.core.security import Client
 from distrl.core.types import Fault, Outcome, Purpose, Task, Trajectory

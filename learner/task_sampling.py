@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.core.errors import ConfigError, StoreError
 from distrl.core.files import write_atomically
 from distrl.core.types import Fault, Outcome, Task, Trajectory

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.core.policies.base import Critic, Policy
 from distrl.learner import off_policy
 from distrl.learner.algorithms.actor_critic import ActorCritic, Values

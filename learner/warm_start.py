@@ -15,7 +15,7 @@ from threading import Event
 import numpy as np
 import torch
 
-from distrl.configs.demonstrations import wanted_of
+from distrl.configs.load import wanted_of
 from distrl.core.demonstrations import STORE_FILE, check_dataset, draw_number
 from distrl.core.errors import ConfigError, PolicyError
 from distrl.core.process import num_cpus

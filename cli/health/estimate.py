@@ -27,7 +27,8 @@ from distrl.cli.health.subject import (
 from distrl.configs.policy import HubConfig, PretrainedConfig
 
 if TYPE_CHECKING:
-    from distrl.configs.schema import Config, LearnerConfig
+    from distrl.configs.learner import LearnerConfig
+    from distrl.configs.schema import Config
 
 PEAKS: dict[str, tuple[float, float, float]] = {
     "B200": (2250e12, 8.0e12, 180e9),

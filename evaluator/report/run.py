@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from distrl.configs.algorithms import ArideConfig
-from distrl.configs.schema import Config, LearnerConfig
+from distrl.configs.learner import LearnerConfig
+from distrl.configs.schema import Config
 from distrl.core.types import Spent
 from distrl.evaluator.report import training
 from distrl.evaluator.report.chart import short_number

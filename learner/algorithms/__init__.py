@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from distrl.configs.algorithms import CustomConfig
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.core.errors import ConfigError
 from distrl.core.importing import import_object
 from distrl.core.user_errors import read_fields

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import ActorCriticConfig, CriticConfig
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.core.policies.base import Critic, Policy, States
 from distrl.learner import losses
 from distrl.learner.algorithms.base import (

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import ArideConfig
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.core.policies.base import Critic, Generated, Policy, States
 from distrl.core.types import Sampling
 from distrl.learner import losses

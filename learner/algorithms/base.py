@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import ObjectiveConfig
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.core.policies.base import Critic, Policy, TokenScores
 from distrl.learner import losses, off_policy
 from distrl.learner.batching import StepBatch, TrajectoryBatch, trimmed

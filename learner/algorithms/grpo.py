@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import GrpoConfig
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.learner import losses
 from distrl.learner.algorithms.base import CriticFree, NetworkOutputs, PolicyTerm, Scored
 from distrl.learner.batching import TrajectoryBatch

@@ -13,7 +13,7 @@ has a squared error.
 from __future__ import annotations
 
 from distrl.configs.algorithms import PpoConfig
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.learner import losses
 from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates
 from distrl.learner.algorithms.base import NetworkOutputs, PolicyTerm, Scored

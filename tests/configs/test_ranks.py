@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from distrl.configs.ranks import OURS, RanksConfig
+from distrl.configs.learner import OURS, RanksConfig
 from distrl.configs.schema import Config
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.core.messages import Lease
 from distrl.core.types import Fault, Outcome, Purpose, Trajectory
 from distrl.learner.context import TRAINING

@@ -13,8 +13,8 @@ from policy_fakes import WORDS, chat, png
 from rank_world import join, make_batch
 from rank_zero import close, group_of, stop
 
+from distrl.configs.learner import LearnerConfig
 from distrl.configs.policy import policy_config
-from distrl.configs.schema import LearnerConfig
 from distrl.core.policies import build_critic, build_policy
 from distrl.core.policies.base import Policy, PromptBatch
 from distrl.learner.algorithms import build_algorithm

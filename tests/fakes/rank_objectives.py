@@ -9,7 +9,7 @@ from linear_policy import LinearCritic, LinearPolicy, LinearQCritic
 from rank_world import join, make_batch
 from whole_batch import critic_loss, evaluate, prepare
 
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.algorithms.bc import cloning_loss
 

@@ -9,7 +9,7 @@ from linear_policy import LinearPolicy, LinearQCritic
 from rank_objectives import CASES
 from rank_world import join, make_batch
 
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.distributed import RankGroup, follow
 from distrl.learner.ranks import Watch, unwatched

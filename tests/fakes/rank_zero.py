@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from rank_world import join, make_batch
 
+from distrl.configs.learner import LearnerConfig
 from distrl.configs.policy import policy_config
-from distrl.configs.schema import LearnerConfig
 from distrl.core.policies import build_critic, build_policy
 from distrl.core.policies.base import Pictures, PromptBatch
 from distrl.learner.algorithms import build_algorithm

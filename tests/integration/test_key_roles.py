@@ -6,7 +6,7 @@ import queue
 import pytest
 from waiting import until
 
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.core.errors import SecurityError
 from distrl.core.messages import (
     Ack,

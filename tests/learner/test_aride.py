@@ -14,7 +14,7 @@ import torch
 from whole_batch import ask, critic_loss, evaluate
 
 from distrl.configs.algorithms import ArideConfig
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.core.errors import PolicyError
 from distrl.core.types import Sampling
 from distrl.learner import losses

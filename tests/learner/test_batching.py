@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
 
-from distrl.configs.training import ReplayConfig
+from distrl.configs.learner import ReplayConfig
 from distrl.core.errors import StoreError
 from distrl.core.types import Fault, ImagePart, Purpose
 from distrl.learner.batching import Batcher, ImageCache

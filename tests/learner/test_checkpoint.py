@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 import torch
 from full_disk import full_disk
 
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.core import checkpoints
 from distrl.core.errors import CheckpointError
 from distrl.learner.algorithms.aride import Aride

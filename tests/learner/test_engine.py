@@ -10,7 +10,7 @@ import math
 
 import torch
 
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.learner.algorithms.aride import Aride
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.episodes import compile_episode

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 
 from learning_world import build
 
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.core.errors import ConfigError
 from distrl.core.metrics import read_metrics
 from distrl.learner.algorithms import ALGORITHMS, build_algorithm

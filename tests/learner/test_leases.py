@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.core.messages import Lease, Submit, decode, encode
 from distrl.core.types import (
     ActionRecord,

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from learning_world import build
 
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.core import checkpoints
 from distrl.core.errors import MismatchError
 from distrl.core.metrics import read_metrics

@@ -14,7 +14,7 @@ import torch
 from slow_objectives import Frozen
 from whole_batch import ask, evaluate, prepare
 
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.learner.algorithms import ALGORITHMS, build_algorithm
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.episodes import compile_episode

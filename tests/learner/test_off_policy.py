@@ -16,7 +16,7 @@ import torch
 from learning_world import OPTIONS, build
 from whole_batch import evaluate
 
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.core.metrics import read_metrics
 from distrl.evaluator.report.metrics import RunMetrics
 from distrl.evaluator.report.training import age_histograms, staleness_rows

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrl.configs.training import ReplayConfig
+from distrl.configs.learner import ReplayConfig
 from distrl.learner import sum_tree
 from distrl.learner.replay import Replay
 

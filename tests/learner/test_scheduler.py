@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.core.types import Fault, Purpose
 from distrl.learner.context import DEMONSTRATIONS, DONE, TRAINING, WARM_UP
 from distrl.learner.leases import AVOID_S, MAX_ATTEMPTS

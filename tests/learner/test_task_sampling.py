@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from group_world import GroupWorld
 
-from distrl.configs.schema import Config, LearnerConfig
+from distrl.configs.learner import LearnerConfig
+from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, StoreError
 from distrl.core.types import Fault, Outcome, Purpose, Task
 from distrl.learner.leases import AVOID_S, MAX_ATTEMPTS

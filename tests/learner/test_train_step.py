@@ -16,7 +16,7 @@ from linear_policy import LinearCritic, LinearPolicy, LinearQCritic
 from rank_objectives import CASES
 from rank_world import make_batch
 
-from distrl.configs.schema import LearnerConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.core.policies.base import Generated, PromptBatch
 from distrl.learner import losses, off_policy
 from distrl.learner.algorithms import build_algorithm

@@ -14,7 +14,8 @@ from pool_devices import DeviceEnv, FakeMember, MeetingEnv
 from waiting import until
 
 from distrl.configs.devices import HealthConfig
-from distrl.configs.schema import Config, LearnerConfig
+from distrl.configs.learner import LearnerConfig
+from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, MissingDependency
 from distrl.core.messages import Lease
 from distrl.core.types import Fault, Purpose, Trajectory

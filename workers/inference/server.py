@@ -26,8 +26,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
 from typing import Any, NamedTuple
 
-from distrl.configs.engines import HfConfig
-from distrl.configs.schema import InferenceConfig
+from distrl.configs.schema import HfConfig, InferenceConfig
 from distrl.core.errors import ContextFull, DistrlError, PolicyError, ProtocolError
 from distrl.core.messages import ActReply, ActRequest, Info, InfoRequest, Reject, RejectCode
 from distrl.core.service import ACT, Service

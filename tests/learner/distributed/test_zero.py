@@ -39,7 +39,7 @@ def test_a_gradient_that_is_not_finite_is_skipped(size, tmp_path) -> None:
 def test_without_deepspeed_the_extra_is_named(monkeypatch) -> None:
     import sys
 
-    from distrl.configs.schema import LearnerConfig
+    from distrl.configs.learner import LearnerConfig
     from distrl.learner.zero import ZeroPolicy
 
     monkeypatch.setitem(sys.modules, "deepspeed", None)
@@ -54,7 +54,7 @@ def test_trained_weights_of_two_types_are_refused(monkeypatch) -> None:
 
     import torch
 
-    from distrl.configs.schema import LearnerConfig
+    from distrl.configs.learner import LearnerConfig
     from distrl.learner.zero import ZeroPolicy
 
     package, ops = ModuleType("deepspeed"), ModuleType("deepspeed.ops")

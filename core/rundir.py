@@ -155,7 +155,7 @@ class RunDir:
         number = 1
         while (kept := self.path / f"config.{number}.yaml").exists():
             number += 1
-        write_bytes_atomically(kept, before)  # a link would do, but not on every file system
+        write_bytes_atomically(kept, before)
         write_atomically(self.config, text)
         return kept
 

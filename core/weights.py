@@ -424,6 +424,7 @@ class HostFetcher:
             os.posix_fallocate(descriptor, 0, max(1, info.size_bytes))
             buffer = memoryview(self._map(part, info.size_bytes))[: info.size_bytes]
             self._fetcher.fetch(info, timeout_s, is_stopping, into=buffer)
+            os.utime(descriptor)  # newest, for `_recycle`: writes to mapped memory do not set it
             part.rename(self._folder / info.digest)
         except BaseException:
             part.unlink(missing_ok=True)

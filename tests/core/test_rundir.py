@@ -93,16 +93,6 @@ def test_a_new_config_keeps_the_old_one(config: Config) -> None:
     assert load_config(run.path / "config.1.yaml") == config
 
 
-def test_a_file_system_without_links_keeps_the_old_config_too(config: Config, monkeypatch) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    run = RunDir.create(config)
-    monkeypatch.setattr(os, "link", refuse)
-    assert run.write_config(config.model_copy(update={"seed": 7})) == run.path / "config.1.yaml"
-    assert load_config(run.path / "config.1.yaml") == config
-
-
 def test_a_file_system_without_locks_is_one_clear_error(config: Config, monkeypatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")

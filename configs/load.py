@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from distrl.configs.parse import parse_yaml, read_yaml
 from distrl.configs.schema import Config
+from distrl.configs.section import CUSTOM
 from distrl.core.errors import ConfigError
 from distrl.core.importing import look_in
 
@@ -111,11 +112,13 @@ def apply_override(data: dict[str, Any], override: str) -> None:
                 f"Set `{'.'.join(parts[: depth + 1])}` itself.",
             )
     given = parse_yaml(value, f"--set {override}")
-    if parts[-1] == "kind" and (kinds := choices(parts[:-1])):
-        # Another kind has other keys.
-        kept = kinds[given].model_fields if given in kinds else {}
+    kinds = choices(parts[:-1])
+    kind = given if parts[-1] == "kind" else CUSTOM if parts[-1] == "import_path" and given else None
+    if kinds and isinstance(kind, str):  # another kind has other keys
+        kept = kinds[kind].model_fields if kind in kinds else {}
         for name in [name for name in section if name not in kept]:
             del section[name]
+        section["kind"] = kind
     section[parts[-1]] = given
 
 

@@ -367,6 +367,15 @@ class Config(Section):
 
     def to_yaml(self) -> str:
         """All keys with their values, as YAML that `load_config` reads back to an equal configuration."""
-        data = self.model_dump(mode="json")
+        data = _kinds_first(self.model_dump(mode="json"))
         text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
         return text
+
+
+def _kinds_first(data: Any) -> Any:
+    """Plain data with `kind` as the first key of its sections."""
+    if isinstance(data, list):
+        return [_kinds_first(value) for value in data]
+    if not isinstance(data, dict):
+        return data
+    return {key: _kinds_first(data[key]) for key in sorted(data, key=lambda key: key != "kind")}

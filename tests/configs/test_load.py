@@ -203,3 +203,16 @@ def test_presets_of_large_models_are_learnt_from_in_passes_that_have_room(preset
         assert config.policy.gradient_checkpointing
         assert config.learner.micro_batch_tokens is not None
         assert config.learner.micro_batch_tokens <= 32768
+
+
+def test_a_class_of_the_user_s_replaces_a_built_in_kind_and_its_keys() -> None:
+    config = load_config("quickstart", ["policy.options={size: 3}", "policy.import_path=mine:Policy"])
+    assert config.policy.model_dump() == {
+        "kind": "custom",
+        "import_path": "mine:Policy",
+        "options": {"size": 3},
+        "device": "auto",
+        "critic": "attention",
+        "max_prompt_tokens": 96,
+    }
+    assert "policy:\n  kind: custom\n" in config.to_yaml()

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from counting_phone import CountingEnv, counting_config, write_suite
-from failing_phones import OnePhone
+from counting_phone import CountingEnv, OnePhone, counting_config, write_suite
 
 from distrl.core.demonstrations import (
     COLLECTION_FILE,

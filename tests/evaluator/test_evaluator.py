@@ -9,9 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from counting_phone import CountingEnv, TappingPolicy, counting_config, write_suite
+from counting_phone import (
+    CountingEnv,
+    DyingPhone,
+    LatePhone,
+    OnePhone,
+    TappingPolicy,
+    counting_config,
+    write_suite,
+)
 from episode_factory import make_task
-from failing_phones import DyingPhone, LatePhone, OnePhone
 from typer.testing import CliRunner
 
 from distrl.cli.main import app
@@ -111,7 +118,7 @@ def test_an_environment_that_never_starts_faults_every_task(tmp_path: Path) -> N
 
 
 def on(config: Config, env: str) -> Config:
-    return config.model_copy(update={"env": EnvConfig(import_path=f"failing_phones:{env}")})
+    return config.model_copy(update={"env": EnvConfig(import_path=f"counting_phone:{env}")})
 
 
 def test_a_slot_without_a_phone_takes_no_tasks(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from episode_factory import make_episode, make_task
 from judge_endpoint import JudgeEndpoint, Reply, says, status
-from rejudging import command, config, fill, run
 from typer.testing import CliRunner
 
 from distrl.cli.main import app
@@ -27,6 +26,39 @@ from distrl.workers.rewards import truth_after
 @pytest.fixture(autouse=True)
 def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTRL_JUDGE_KEY", "sk")
+
+
+def fill(place: Path, *successes: bool) -> list[Trajectory]:
+    """A store with episodes that said that they were done, and a faulted and a cut one."""
+    store = TrajectoryStore(place / "store.sqlite3")
+    found = []
+    for number, success in enumerate(successes):
+        trajectory, images = make_episode(make_task(number))
+        found.append(trajectory.model_copy(update={"success": float(success)}))
+        store.add(found[-1], images)
+    store.add(*make_episode(make_task(90), fault=Fault.DEVICE))
+    store.add(*make_episode(make_task(91), success=False))
+    store.close()
+    return found
+
+
+def config(endpoint: JudgeEndpoint, **judge: Any) -> Config:
+    vlm = {"url": endpoint.url, "model": "m", "examples": None, "attempts": 1, "timeout_s": 5.0}
+    return Config.model_validate({"judge": {"kind": "vlm", **vlm, **judge}})
+
+
+def run(place: Path, endpoint: JudgeEndpoint, **judge: Any) -> Rejudged:
+    loaded = config(endpoint, **judge)
+    rejudged = Rejudged(place, loaded.judge, loaded.worker.rewards)
+    rejudged.run(None, threading.Event(), lambda done, total: None)
+    rejudged.close()
+    return rejudged
+
+
+def command(place: Path, endpoint: JudgeEndpoint) -> list[str]:
+    options = ["url=" + endpoint.url, "model=m", "examples=null", "attempts=1"]
+    sets = [part for option in options for part in ("--set", f"judge.{option}")]
+    return ["evaluate", "quickstart", "--rejudge", str(place), "--judge", "vlm", *sets]
 
 
 def test_verdicts_and_truth_are_compared(tmp_path: Path) -> None:
@@ -317,3 +349,87 @@ def test_a_judge_that_refuses_everybody_is_asked_no_more(
     assert judge.asked == 1
     assert rejudged.refusal is not None
     assert [(one.count, one.example) for one in report.unjudged] == [(1, "The key is refused.")]
+
+
+def test_the_command_says_why_episodes_are_unjudged(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2", reason="needs jinja2: not installed")
+    fill(tmp_path, True, True, True, True)
+    with JudgeEndpoint(
+        [Reply(500, "oops 1"), Reply(500, "oops 2"), says("Hm 1."), says("Hm 2.")]
+    ) as endpoint:
+        result = CliRunner().invoke(app, command(tmp_path, endpoint), catch_exceptions=False)
+    assert result.exit_code == 0
+    assert f"  2 unjudged: The endpoint: {endpoint.url}/chat/completions answers 500." in result.output
+    assert "answers 500: oops 1." in result.output
+    assert "  2 unjudged: The answer has no status, or several; it ends with …." in result.output
+    assert "'Hm 1.'" in result.output
+    assert result.output.count("judged 4 of 4") == 1
+    assert "judged 0" not in result.output
+    page = (tmp_path / "agreement-vlm.html").read_text()
+    assert "Why episodes are unjudged" in page
+    assert "answers 500: oops 1." in page
+    lines = read_verdicts(tmp_path / "verdicts/vlm.jsonl")
+    assert all("Task: " in one.verdict.prompt and one.verdict.model == "m" for one in lines)
+
+
+def test_the_command_ends_with_a_refused_key(tmp_path: Path) -> None:
+    fill(tmp_path, True, True, True, True)
+    with JudgeEndpoint([Reply(401, "who are you?")]) as endpoint:
+        result = CliRunner().invoke(app, command(tmp_path, endpoint))
+        assert len(endpoint.requests) == 1
+    assert isinstance(result.exception, (JudgeRefuses, SystemExit))
+    assert result.exit_code != 0
+    assert "1 unjudged: The endpoint" in result.output
+
+
+def test_an_interrupted_session_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, True, True)
+    stop = threading.Event()
+    stop.set()
+    monkeypatch.setattr("distrl.core.process.install_signals", lambda grace_s: stop)
+    with JudgeEndpoint([status(True)]) as endpoint:
+        result = CliRunner().invoke(app, command(tmp_path, endpoint))
+    assert result.exit_code != 0
+    assert "Run the same command again" in f"{' '.join(result.output.split())} {result.exception}"
+
+
+def test_the_command_prints_the_numbers_and_writes_the_page(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2", reason="needs jinja2: not installed")
+    (wrong, *_) = fill(tmp_path, False, True)
+    with JudgeEndpoint([status(True)]) as endpoint:
+        options = ["url=" + endpoint.url, "model=m", "examples=null"]
+        sets = [part for option in options for part in ("--set", f"judge.{option}")]
+        line = ["evaluate", "quickstart", "--rejudge", str(tmp_path), "--judge", "vlm", *sets]
+        result = CliRunner().invoke(app, line, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "vlm against ground truth: 50.0% agree" in result.output
+    assert "2 were not judged" in result.output
+    assert "2 calls, 2,000 + 40 tokens\n" in result.output
+    page = (tmp_path / "agreement-vlm.html").read_text()
+    assert wrong.id in page
+    assert "truth: failure" in page
+    assert "data:image/jpeg;base64" in page
+    assert "I see it." in page
+    assert "2 calls, 2,000 + 40 tokens; failed calls and garbage included" in page
+    assert (tmp_path / "verdicts/vlm.jsonl").is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--judge", "vlm"], "--rejudge"),
+        (["--rejudge", "/nowhere", "--judge", "ground_truth", "--seeds", "5"], "--seeds has no effect"),
+        (
+            ["--rejudge", "/nowhere", "--split", "x", "--output", "/x", "--agent", "expert", "--resume"],
+            "--agent, --split, --output, --resume has no effect",
+        ),
+        (["--rejudge", "/nowhere", "--wait", "1"], "--wait has no effect"),
+        (["--rejudge", "/nowhere"], "No judge is configured"),
+        (["--rejudge", "/nowhere", "--judge", "rules"], "no rules"),
+        (["--rejudge", "/nowhere", "--judge", "ground_truth"], "no trajectory store"),
+    ],
+)
+def test_what_is_missing_is_told(options: list[str], problem: str) -> None:
+    result = CliRunner().invoke(app, ["evaluate", "quickstart", *options])
+    assert result.exit_code != 0
+    assert problem in " ".join(result.output.split())

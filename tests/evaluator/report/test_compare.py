@@ -6,8 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from episode_factory import make_episode, make_task
-from many_episodes import write_evaluation
+from episode_factory import make_episode, make_task, write_evaluation
 
 from distrl.core.types import Fault, Outcome
 from distrl.evaluator.failure_modes import FailureMode

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from many_episodes import write_evaluation
+from episode_factory import write_evaluation
 
 from distrl.evaluator.report import write_report
 from distrl.evaluator.results import load_evaluation

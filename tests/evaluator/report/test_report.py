@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from episode_factory import make_episode, make_task
-from many_episodes import write_evaluation
+from episode_factory import make_episode, make_task, write_evaluation
 
 from distrl.configs.schema import Config
 from distrl.core.errors import MissingDependency, RunDirectoryError

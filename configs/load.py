@@ -70,7 +70,10 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
         raise ConfigError(
             f"{file} holds a {type(data).__name__}, not sections with keys.", "Write `section: {key: value}`."
         )
-    data |= place_of_run(file)
+    place = place_of_run(file)
+    data |= place
+    if place and isinstance(data.get("learner"), dict) and "aride" in data["learner"]:
+        data = from_old_form(data)
     config = check_config(data, str(file))  # before the overrides: the file's own mistakes are told as its
     if overrides:
         for override in overrides:
@@ -87,6 +90,42 @@ def place_of_run(file: Path) -> dict[str, str]:
     if folder.is_symlink() or folder.name in ("", ".."):
         folder = folder.resolve()
     return {"name": folder.name, "runs_dir": str(folder.parent)}
+
+
+def from_old_form(data: dict[str, Any]) -> dict[str, Any]:
+    """A run's configuration as versions without kinds saved it; keys that had no effect in it are dropped."""
+    learner, inference, policy, judge = (data[name] for name in ("learner", "inference", "policy", "judge"))
+    objective, engine = learner["algorithm"], inference["engine"]
+    own = learner[objective.removeprefix("filtered-")]
+    group = {name: learner.get(name) for name in ("group_size", "group_wait_s")}
+    waits = {"max_wait_ms": inference.get("max_wait_ms")}
+    has_judge = judge["kind"] != "none" or judge["import_path"]
+    converted = {
+        **data,
+        "learner": {**learner, "algorithm": {"kind": objective, **own, **group}},
+        "inference": {**inference, "engine": {"kind": engine, **inference.get(engine, {}), **waits}},
+        "policy": {**policy, **policy["gaussian"], **({"kind": CUSTOM} if policy["import_path"] else {})},
+        "judge": None,
+    }
+    if has_judge:
+        kind = CUSTOM if judge["import_path"] else judge["kind"]
+        converted["judge"] = {**judge, **judge.get(kind, {}), "kind": kind}
+    known: dict[str, Any] = _known(converted, Config)
+    return known
+
+
+def _known(data: Any, model: type[BaseModel]) -> Any:
+    """`data` without keys that the schema does not have."""
+    if not isinstance(data, dict):
+        return data
+    kept = {}
+    for name in data.keys() & model.model_fields.keys():
+        field = model.model_fields[name]
+        found = list(sections_of(field.annotation)) if get_origin(field.annotation) is not list else []
+        kind = data[name].get("kind") if isinstance(data[name], dict) else None
+        section = next((one for one in found if kind in kinds_of(one)), found[0] if len(found) == 1 else None)
+        kept[name] = data[name] if section is None else _known(data[name], section)
+    return kept
 
 
 def apply_override(data: dict[str, Any], override: str) -> None:

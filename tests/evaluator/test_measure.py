@@ -30,7 +30,6 @@ from distrl.core.sockets import Received, Wire
 from distrl.evaluator.evaluator import reseed
 from distrl.evaluator.judges.ground_truth import GroundTruthJudge
 from distrl.evaluator.measure import Measured, find_checkpoint, measure, wait_for_policy
-from distrl.evaluator.progress import LineProgress
 from distrl.evaluator.results import episode_result, load_evaluation
 from distrl.evaluator.runner import EvaluationStopped
 from distrl.evaluator.statistics import Interval, over_repeats, wilson
@@ -131,7 +130,7 @@ def test_an_unreachable_learner_is_an_error_and_leaves_nothing(tmp_path: Path) -
     network = NetworkConfig(control=endpoint, broadcast=endpoint)
     config = config.model_copy(update={"network": network})
     with pytest.raises(LearnerUnreachable, match="No learner answered"):
-        measure(config, Measured(learner=endpoint), tmp_path / "out", progress=Said(), wait_s=0.3)
+        measure(config, Measured(learner=endpoint), tmp_path / "out", progress=Quiet(), wait_s=0.3)
     assert not (tmp_path / "out").exists()
 
 
@@ -143,22 +142,7 @@ def test_a_run_that_is_over_has_nothing_served(tmp_path: Path) -> None:
         network = NetworkConfig(control=address, broadcast="tcp://127.0.0.1:1")
         config = config.model_copy(update={"network": network})
         with pytest.raises(LearnerUnreachable, match="is over"):
-            measure(config, Measured(learner=address), tmp_path / "out", progress=Said())
-
-
-class Said(LineProgress):
-    """Says nothing."""
-
-    def __init__(self) -> None:
-        super().__init__(_Nowhere())
-
-
-class _Nowhere:
-    def write(self, _: str) -> int:
-        return 0
-
-    def flush(self) -> None:
-        pass
+            measure(config, Measured(learner=address), tmp_path / "out", progress=Quiet())
 
 
 @pytest.mark.needs("torch")
@@ -169,11 +153,11 @@ def test_a_checkpoint_is_served_and_measured_and_so_is_what_has_none(tmp_path: P
     config = Config.model_validate(config.model_dump() | {"policy": SIZES})
     policy = build_policy(config.policy, ["tap", "times"], seed=0)
     step = write_checkpoint(tmp_path, "step_0", lambda path: policy.save(path / "policy"))
-    evaluation = measure(config, Measured(checkpoint=step), tmp_path / "out", progress=Said())
+    evaluation = measure(config, Measured(checkpoint=step), tmp_path / "out", progress=Quiet())
     assert evaluation.splits["test"].overall.episodes == 2
     assert evaluation.spec.subject.name == str(step)
     assert evaluation.weight_versions == (0, 0)
-    fresh = measure(config, Measured(agent="model"), tmp_path / "fresh", progress=Said())
+    fresh = measure(config, Measured(agent="model"), tmp_path / "fresh", progress=Quiet())
     assert fresh.splits["test"].overall.episodes == 2
     assert (fresh.spec.subject.kind, fresh.spec.subject.name) == ("model", "tiny")
 

@@ -1,6 +1,6 @@
 """The hook of the commands: what train, run-learner, run-worker, evaluate … do with learner.algorithm=appo.
 
-`distrl.cli.run_kind.RunKind` describes the methods. torch is imported where it is needed only.
+`distrl.cli.run_kind.GuiRun` describes the methods. torch is imported where it is needed only.
 """
 
 from __future__ import annotations

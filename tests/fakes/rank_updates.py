@@ -1,4 +1,4 @@
-"""Engines of several ranks against one process; run by tests/learner/distributed."""
+"""Engines of several ranks against one process; run by tests/learner/test_distributed.py."""
 
 from __future__ import annotations
 

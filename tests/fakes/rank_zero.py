@@ -1,4 +1,4 @@
-"""DeepSpeed's ZeRO against one process of torch; run by tests/learner/distributed/test_zero.py."""
+"""DeepSpeed's ZeRO against one process of torch; run by tests/learner/test_zero.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from distrl.learner.distributed import RankGroup, follow
 from distrl.learner.train_step import TrainStep
 from distrl.learner.zero import ZeroPolicy
 
-STEPS = 20
+STEPS = 8
 LORA = {"rank": 2, "alpha": 4.0, "targets": ["q", "v"]}
 
 
@@ -102,7 +102,7 @@ def stop(group: TrainStep) -> None:
 
 
 def compare(rank: int, size: int, file: str, *stages: str) -> None:
-    """20 updates have the losses of one process, and the same weights afterwards."""
+    """8 updates have the losses of one process, and the same weights afterwards."""
     expected = {lora: _alone(lora) for lora in (False, True)}
     join(rank, size, file)
     for stage in map(int, stages):

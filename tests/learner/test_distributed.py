@@ -1,22 +1,32 @@
-"""Messages between ranks: what goes in comes out, and nothing else is made from bytes."""
+"""Several ranks are one learner: the numbers of one process, shares of a batch, messages between ranks."""
 
 from __future__ import annotations
-
-import math
 
 import pytest
 
 pytest.importorskip("torch", reason="needs torch: not installed")
 
+import math
+
 import numpy as np
+import pytest
 import torch
-from rank_world import make_batch
+from rank_world import make_batch, run_ranks
 
 from distrl.core.errors import PolicyError
 from distrl.core.policies.base import Pictures, PromptBatch
 from distrl.learner.batching import TrajectoryBatch
-from distrl.learner.distributed import from_bytes, to_bytes
+from distrl.learner.distributed import from_bytes, split, to_bytes
 from distrl.learner.losses import Moments
+
+
+def test_ranks_update_as_one_process_does(tmp_path) -> None:
+    """Metrics, priorities and weights, of every objective; also with fewer trajectories than ranks."""
+    run_ranks("rank_updates:compare", 2, tmp_path)
+
+
+def test_ranks_skip_a_batch_together_that_is_not_finite_on_one(tmp_path) -> None:
+    run_ranks("rank_updates:skip", 2, tmp_path)
 
 
 def test_a_share_of_a_batch_comes_through_whole() -> None:
@@ -70,3 +80,17 @@ def test_anything_else_is_refused() -> None:
         from_bytes(to_bytes({"x": 1.0})[:10])
     with pytest.raises(KeyError):
         from_bytes(to_bytes(make_batch().steps).replace(b'"StepBatch"', b'"SomeClass"'))
+
+
+def test_every_trajectory_has_one_rank_and_ranks_have_equal_work() -> None:
+    g = torch.Generator().manual_seed(0)
+    lengths = torch.randint(1, 30, (64,), generator=g).tolist()
+    places = split(lengths, 8)
+    assert sorted(torch.cat(places).tolist()) == list(range(64))
+    loads = [sum(lengths[i] for i in some.tolist()) for some in places]
+    assert max(loads) - min(loads) <= 3
+    assert all(some.tolist() == sorted(some.tolist()) for some in places)
+
+
+def test_rank_0_is_never_without() -> None:
+    assert [some.tolist() for some in split([5, 9], 3)] == [[1], [0], []]

@@ -65,15 +65,15 @@ def check_agent(config: Config) -> None:
     goes_on = agent.options.get("mode") == "incremental"
     if agent.kind == "autoui" and goes_on:
         raise ValueError(
-            "agent.options.mode=incremental goes on with one token sequence, and agent.kind=autoui writes "
-            "each prompt anew, for models whose prompt cannot grow; leave mode out, or set agent.kind to "
+            "agent.options.mode=incremental continues one token sequence, but agent.kind=autoui writes a new "
+            "prompt at each step, because its models cannot extend one; remove mode, or set agent.kind to "
             "mobile-use or androidworld and policy.kind to hub"
         )
     if agent.kind not in CHAT_AGENTS:
         return
     if kind in ONE_PROMPT and goes_on:
         raise ValueError(
-            f"agent.options.mode=incremental goes on with one token sequence, and policy.kind={kind} "
+            f"agent.options.mode=incremental continues one token sequence, but policy.kind={kind} "
             f"{ONE_PROMPT[kind]}; set agent.options.mode to history, or policy.kind to hub"
         )
     resize = agent.options.get("resize") or {}

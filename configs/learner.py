@@ -135,7 +135,7 @@ class RanksConfig(Section):
         if stage == 1 and isinstance(types, dict) and types.get("grad_accum_dtype") is not None:
             # With bfloat16 weights DeepSpeed then takes an optimiser whose states nobody can set.
             raise ValueError(
-                "ds_config.data_types.grad_accum_dtype with stage 1 could not go on after --resume; "
+                "ds_config.data_types.grad_accum_dtype with stage 1 could not continue after --resume; "
                 "take stage 2, which has it too, or leave it out"
             )
         for name in ("offload_optimizer", "offload_param"):

@@ -83,10 +83,12 @@ def disk(about: str, directory: Path, writing: Need = Need.NOTHING) -> Finding:
     while not place.exists():
         place = place.parent
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        what = "may not be written" if place.is_dir() else "is no directory"
-        return bad(about, f"{directory} cannot be made: {place} {what}.", "Name another place.", writing)
+        what = "is not writable" if place.is_dir() else "is not a directory"
+        return bad(
+            about, f"{directory} cannot be created: {place} {what}.", "Choose another directory.", writing
+        )
     free = shutil.disk_usage(place).free
-    said = f"{free / 1e9:.1f} GB are free for {directory}, and it may be written there."
+    said = f"{free / 1e9:.1f} GB free for {directory}, which is writable."
     if free < TOO_LOW_BYTES:
         return bad(about, said, "Free some space; runs and emulators stop when there is none.", Need.BASE)
     if free < LOW_BYTES:
@@ -97,27 +99,29 @@ def disk(about: str, directory: Path, writing: Need = Need.NOTHING) -> Finding:
 def gpu() -> Finding:
     """The GPUs, as nvidia-smi names them."""
     if shutil.which("nvidia-smi") is None:
-        return bad("gpu", "there is no nvidia-smi: the CPU computes.", "Fine for small policies.", Need.CUDA)
+        return bad(
+            "gpu", "nvidia-smi was not found; computing on the CPU.", "Fine for small policies.", Need.CUDA
+        )
     names, trouble = query_gpus("name,memory.total,driver_version")
     if trouble:
-        return bad("gpu", trouble, "Is the driver loaded?", Need.CUDA)
+        return bad("gpu", trouble, "Check that the driver is loaded.", Need.CUDA)
     return good("gpu", f"{'; '.join(names)}.", Need.CUDA)
 
 
 def query_gpus(columns: str) -> tuple[list[str], str]:
-    """What nvidia-smi knows of each GPU, and if it knows of none what the trouble is.
+    """What nvidia-smi reports of each GPU, or why it reports none.
 
     Args:
         columns: Of `nvidia-smi --query-gpu`, e.g. "name,memory.total".
     """
     program = shutil.which("nvidia-smi")
     if program is None:
-        return [], "there is no nvidia-smi."
+        return [], "nvidia-smi was not found."
     command = [program, f"--query-gpu={columns}", "--format=csv,noheader"]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=_NVIDIA_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return [], f"nvidia-smi does not answer: {error}."
+        return [], f"nvidia-smi did not answer: {error}."
     found = [line.strip() for line in result.stdout.splitlines() if line.strip()]
     if result.returncode or not found:
         said = " ".join((result.stdout + result.stderr).split())[:200] or "nothing"

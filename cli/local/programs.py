@@ -68,13 +68,13 @@ def check_addresses(network: NetworkConfig, inference_servers: int = 1) -> None:
 
 
 def unreachable_servers(network: NetworkConfig) -> str | None:
-    """A warning if workers elsewhere would find the learner, but be told addresses of this machine's own."""
+    """A warning if workers on other machines would get addresses that only this machine can reach."""
     told = network.advertise or network.act
     if is_local(network.control) or not is_local(told):
         return None
     return (
-        f"network.control {network.control} is for other machines too, but workers there will be told {told} "
-        "as inference servers. Set network.act=tcp://0.0.0.0:* and network.advertise=tcp://HOST:*."
+        f"network.control {network.control} can be reached from other machines, but their workers would get "
+        f"{told} as the address of inference servers. Set network.act=tcp://0.0.0.0:* and network.advertise=tcp://HOST:*."
     )
 
 

@@ -341,7 +341,7 @@ class AutoUIPolicy(Policy):
         if not bool(self._allowed[ids].all()):  # type: ignore[index]
             raise PolicyError(
                 f"{text!r:.200} cannot be written with the tokens of policy.model.",
-                "Let the agent write it without characters that T5 lacks (agent.options.notation: autoui).",
+                "Use a notation without characters that T5 cannot write (agent.options.notation: autoui).",
             )
         return [*ids, self._end_id]
 

@@ -59,7 +59,7 @@ def test_without_a_configuration_a_missing_emulator_is_no_failure() -> None:
         assert found[about]["level"] == "warn"
         assert found[about]["remedy"]
     assert found["python"]["level"] == "ok"
-    assert "no nvidia-smi" in found["gpu"]["said"]
+    assert "nvidia-smi was not found" in found["gpu"]["said"]
     assert "none runs at port" in found["adb server"]["said"]
 
 
@@ -242,11 +242,11 @@ def test_a_directory_for_runs_must_be_writable(tmp_path: Path, monkeypatch) -> N
     result = runner.invoke(app, ["doctor", "--worker", "--config", config(tmp_path, text)])
     assert result.exit_code == 1
     assert (
-        f"fail  disk           {tmp_path}/file/runs cannot be made: {tmp_path}/file is no dir"
+        f"fail  disk           {tmp_path}/file/runs cannot be created: {tmp_path}/file is not a dir"
         in result.stdout
     )
     monkeypatch.setattr("os.access", lambda *_: False)
-    assert "may not be written" in machine.disk("disk", tmp_path, Need.RUN).said
+    assert "is not writable" in machine.disk("disk", tmp_path, Need.RUN).said
     assert machine.disk("disk", tmp_path).level(frozenset({Need.RUN})) == "warn"
 
 
@@ -307,7 +307,7 @@ def test_addresses_in_use_and_low_disks_are_told(tmp_path: Path, monkeypatch) ->
         assert (used.is_good, free.is_good) == (False, True)
         assert list(machine.addresses({"act": "tcp://127.0.0.1:*", "broadcast": "ipc:///x"})) == []
     assert machine.disk("disk", tmp_path / "not" / "yet").said.endswith(
-        f"free for {tmp_path}/not/yet, and it may be written there."
+        f"free for {tmp_path}/not/yet, which is writable."
     )
     monkeypatch.setattr(machine, "TOO_LOW_BYTES", 10**18)
     assert machine.disk("disk", tmp_path).level(frozenset({Need.BASE})) == "fail"

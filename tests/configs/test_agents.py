@@ -32,7 +32,7 @@ def test_the_embedded_policy_reads_one_prompt_at_a_time(kind: str) -> None:
 
 @pytest.mark.parametrize("policy", [{}, AUTOUI, HUB])
 def test_the_agent_autoui_has_no_sequence_that_goes_on(policy: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match=r"prompt cannot grow; leave mode out, or set agent\.kind"):
+    with pytest.raises(ValidationError, match=r"cannot extend one; remove mode, or set agent\.kind"):
         read({"kind": "autoui", "options": {"mode": "incremental"}}, policy)
 
 

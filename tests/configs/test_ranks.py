@@ -35,7 +35,7 @@ def test_its_other_keys_are_its_own() -> None:
         ({"zero_optimization": 3}, "must be a section"),
         (
             {"zero_optimization": {"stage": 1}, "data_types": {"grad_accum_dtype": "fp32"}},
-            "with stage 1 could not go on after --resume; take stage 2",
+            "with stage 1 could not continue after --resume; take stage 2",
         ),
         ({"zero_optimization": {"offload_param": {"device": "nvme"}}}, "offload_param.device='nvme'"),
     ],

@@ -151,7 +151,7 @@ class AvdStore:
         avd = self._read(self.ini(name))
         if not avd.directory.is_dir():
             raise EmulatorError(
-                f"the AVD {name!r} lacks its directory {avd.directory}.", f"Correct `path` in {avd.ini}."
+                f"the AVD {name!r} has no directory {avd.directory}.", f"Correct `path` in {avd.ini}."
             )
         return avd
 

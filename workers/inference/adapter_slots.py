@@ -86,7 +86,7 @@ class AdapterSlots:
     def add(self, version: int, state: Mapping[str, Tensor]) -> Adapter:
         """Writes the files of a new version, which has room; no request takes it before `activate`."""
         with self._lock:
-            assert len(self._held) < self._capacity, "whoever adds one asks for room first"
+            assert len(self._held) < self._capacity, "room must be requested before an adapter is added"
             self._num_made += 1
             adapter = Adapter(self._num_made, version, self._root / f"adapter-{self._num_made}")
             self._held[adapter.id] = adapter

@@ -184,7 +184,7 @@ class VLLMEngine(PolicyEngine):
             raise PolicyError(
                 f"vLLM does not start with policy.model {config.hub_policy.model!r}: {reason}",
                 "Its log is above. If memory is short, lower gpu_memory_utilization, kv_cache_gb or "
-                "max_model_len in inference.engine; if it lacks the model, set inference.engine to hf.",
+                "max_model_len in inference.engine. If vLLM does not support the model, use the engine hf.",
             ) from error
 
     def _make_slots(self, config: Config) -> AdapterSlots | None:

@@ -216,7 +216,7 @@ def advertised_endpoint(bound: str, advertise: str | None) -> str:
         return f"{head}:{bound.rpartition(':')[2]}" if port in ("*", "0") else advertise
     if any(everywhere in bound for everywhere in ("//0.0.0.0:", "//[::]:", "//*:")):
         raise ConfigError(
-            f"network.act {bound} listens on all interfaces, which is no address to connect to.",
+            f"network.act {bound} listens on all interfaces, which is not an address for clients.",
             "Set network.advertise, e.g. tcp://HOST:*.",
         )
     return bound

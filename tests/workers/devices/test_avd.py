@@ -82,7 +82,7 @@ BROKEN = {
     "pathless": (b"target=android-34\n", "pathless.ini names no directory"),
     "garbage": (bytes(range(256)) * 4, "garbage.ini names no directory"),
     "empty": (b"", "empty.ini names no directory"),
-    "gone": (b"path=/not/there.avd\n", "lacks its directory /not/there.avd"),
+    "gone": (b"path=/not/there.avd\n", "has no directory /not/there.avd"),
     "my pixel": (b"path=/tmp\n", "'my pixel' is not a valid AVD name. Use .* hyphens and underscores"),
 }
 
@@ -134,7 +134,7 @@ def test_an_unknown_name_gets_the_nearest(store: AvdStore) -> None:
 
 def test_one_without_its_directory_says_so(store: AvdStore) -> None:
     (store.home / "gone.ini").write_text("path=/not/there.avd\n")
-    with pytest.raises(EmulatorError, match=r"lacks its directory /not/there.avd.*Correct `path`"):
+    with pytest.raises(EmulatorError, match=r"has no directory /not/there.avd.*Correct `path`"):
         store.get("gone")
 
 

@@ -174,3 +174,28 @@ def test_every_file_says_what_it_is_about() -> None:
 
 def test_no_grab_bags() -> None:
     assert not [name_of(path) for path in FILES if path.stem in {"utils", "helpers", "misc", "common"}]
+
+
+def test_the_simulator_has_no_import_circle_of_more_than_four_files() -> None:
+    """An app can be read without the phone around it, and the phone without its adb."""
+    names = [
+        (path, "distrl." + name_of(path)[:-3].replace("/", ".").removesuffix(".__init__")) for path in FILES
+    ]
+    modules = {name: path for path, name in names if within(name, "distrl.simulator")}
+    below = {
+        name: {found if found in modules else found.rpartition(".")[0] for found in imports(path)}
+        & set(modules)
+        for name, path in modules.items()
+    }
+
+    def reached(start: str) -> set[str]:
+        seen, left = set[str](), [start]
+        while left:
+            new = below[left.pop()] - seen
+            seen |= new
+            left += new
+        return seen
+
+    reach = {name: reached(name) for name in modules}
+    circles = {frozenset(other for other in reach[name] if name in reach[other]) for name in modules}
+    assert [sorted(circle) for circle in circles if len(circle) > 4] == []

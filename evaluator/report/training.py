@@ -277,7 +277,6 @@ SHARES: tuple[tuple[str, str], ...] = (
     ("silenced_fraction", "Silenced"),
     ("capped_fraction", "Weight capped"),
     ("damped_fraction", "Damped"),
-    ("masked_fraction", "Masked"),
 )
 """How an objective may change a ratio: metric, heading."""
 

@@ -38,7 +38,6 @@ def test_a_worker_killed_in_the_middle_of_a_group(tmp_path: Path) -> None:
         env,
         episodes=EPISODES,
         algorithm={"kind": "grpo", "group_size": SIZE},
-        task_sampling="round_robin",
         lease_ttl_s=6,
     )
     run, held = tmp_path / "runs" / "run", tmp_path / "held"

@@ -1,7 +1,7 @@
 """Which GPUs the processes of a local run see: each its own, as far as there are enough.
 
     learner: the first `learner.num_processes`      inference servers: of the rest one each, or
-                                                    `inference.vllm.tensor_parallel_size`
+                                                    `inference.engine.tensor_parallel_size`
 
 Servers for which nothing is left share what the others have. What has no GPU of its own under these rules
 sees all of them, as everything does with `local.gpus: shared`, or when a device is named, like cuda:1.
@@ -100,7 +100,7 @@ def crowded(config: Config, places: Places, gpus: Sequence[str]) -> str | None:
         if len(there) > 1 and taken > 1.0:
             return (
                 f"GPU {gpu} is for {', '.join(there)}, and each vLLM wants {share:g} of it: lower "
-                "inference.vllm.gpu_memory_utilization or local.inference_servers."
+                "inference.engine.gpu_memory_utilization or local.inference_servers."
             )
     return None
 

@@ -80,7 +80,7 @@ class AdapterSlots:
                 return False
         raise PolicyError(
             f"All {self._capacity} adapter slots have been in use for {patience_s:g} s.",
-            "Raise inference.vllm.max_adapters or lower learner.max_new_tokens.",
+            "Raise inference.engine.max_adapters or lower learner.max_new_tokens.",
         )
 
     def add(self, version: int, state: Mapping[str, Tensor]) -> Adapter:

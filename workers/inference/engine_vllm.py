@@ -212,11 +212,11 @@ class VLLMEngine(PolicyEngine):
         length, shown = len(prepared.prompt_ids), len(prepared.images)
         if shown > self._max_images:
             raise ContextFull(
-                f"The sequence shows {shown} pictures, and inference.vllm.images_per_prompt is "
+                f"The sequence shows {shown} pictures, and inference.engine.images_per_prompt is "
                 f"{self._max_images}.",
                 "Raise it.",
             )
-        room = within(self._max_model_len, "inference.vllm.max_model_len", length, prepared.sampling)
+        room = within(self._max_model_len, "inference.engine.max_model_len", length, prepared.sampling)
         return replace(prepared, sampling=room)
 
     # ---- engine thread ----

@@ -118,7 +118,7 @@ def engine_arguments(config: Config, policy: HubPolicy, seed: int) -> dict[str, 
 
     Raises:
         PolicyError: vLLM cannot serve such an adapter.
-        ConfigError: `inference.vllm.options` has one that another key sets.
+        ConfigError: `inference.engine.options` has one that another key sets.
     """
     inference, vllm = config.inference, config.inference.vllm
     on_gpu = torch.cuda.is_available()
@@ -147,12 +147,12 @@ def engine_arguments(config: Config, policy: HubPolicy, seed: int) -> dict[str, 
         arguments["kv_cache_memory_bytes"] = int(cache_gb * 2**30)
     arguments |= _image_arguments(policy) | _lora_arguments(config)
     if taken := sorted(arguments.keys() & vllm.options.keys()):
-        raise ConfigError(f"inference.vllm.options has {taken}, which other keys set.", "Leave them out.")
+        raise ConfigError(f"inference.engine.options has {taken}, which other keys set.", "Leave them out.")
     return {**arguments, **vllm.options}
 
 
 def _dtype(config: Config, on_gpu: bool) -> str:
-    """`inference.vllm.dtype`, else the learner's."""
+    """`inference.engine.dtype`, else the learner's."""
     names = (config.inference.vllm.dtype, config.hub_policy.dtype, "bfloat16" if on_gpu else "float32")
     return next(name for name in names if name != "auto")
 

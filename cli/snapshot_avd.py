@@ -73,12 +73,16 @@ def create(
     ] = 600.0,
     image: Annotated[
         str | None,
-        typer.Option("--image", metavar="PACKAGE", help="Makes the AVD, if need be, from this system image."),
+        typer.Option(
+            "--image", metavar="PACKAGE", help="Create the AVD from this system image if it does not exist."
+        ),
     ] = None,
     device: Annotated[
         str | None, typer.Option("--device", metavar="PROFILE", help="With --image: the hardware profile.")
     ] = None,
-    check: Annotated[bool, typer.Option("--verify/--no-verify", help="Load it at once and compare.")] = True,
+    check: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Load the snapshot right away and compare it.")
+    ] = True,
     sdk: SdkOption = None,
     avd_home: HomeOption = None,
     adb_port: AdbPortOption = None,
@@ -113,7 +117,7 @@ def create(
             manifest = _save(emulator, snapshot, steps)
             if check:
                 _load_and_compare(emulator, snapshot, steps)
-    typer.echo(_told(manifest))
+    typer.echo(_saved(manifest))
 
 
 @app.command()
@@ -148,7 +152,7 @@ def save(
     place = Place(sdk, avd_home, adb_port)
     with Steps() as steps, place.session(avd, _options(), steps, must_run=True) as emulator:
         manifest = _save(emulator, snapshot, steps)
-    typer.echo(_told(manifest))
+    typer.echo(_saved(manifest))
 
 
 @app.command()
@@ -159,7 +163,7 @@ def load(
     avd_home: HomeOption = None,
     adb_port: AdbPortOption = None,
 ) -> None:
-    """Bring the emulator that runs from the AVD back to a snapshot."""
+    """Load a snapshot into the emulator that runs from the AVD."""
     from distrl.cli.avd.place import Place
     from distrl.cli.avd.steps import Steps
     from distrl.workers.devices.snapshots import get_snapshot
@@ -204,9 +208,9 @@ def verify(
     gpu: GpuOption = None,
     emulator_option: ExtraOption = None,
 ) -> None:
-    """Load a snapshot and compare what is there with its manifest.
+    """Load a snapshot and compare the device with its manifest.
 
-    An emulator is started for it, read-only. One that runs from the AVD already is used, and loses its state.
+    An emulator is started for it, read-only. One that already runs from the AVD is used, and loses its state.
     """
     from distrl.cli.avd.place import Place
     from distrl.cli.avd.steps import Steps
@@ -222,7 +226,7 @@ def verify(
         else:
             steps.begin(f"comparing {emulator.serial} with the manifest")
             manifest = emulator.snapshotter.verify(snapshot)
-    typer.echo(f"{avd}/{snapshot} is as its manifest says: {_facts(manifest)}.")
+    typer.echo(f"{avd}/{snapshot} matches its manifest: {_facts(manifest)}.")
 
 
 @app.command()
@@ -284,7 +288,7 @@ def _load_and_compare(emulator: Open, snapshot: str, steps: Steps) -> Manifest:
     return emulator.snapshotter.verify(snapshot)
 
 
-def _told(manifest: Manifest) -> str:
+def _saved(manifest: Manifest) -> str:
     return f"Saved {manifest.avd}/{manifest.snapshot}: {_facts(manifest)}."
 
 

@@ -124,7 +124,7 @@ def test_list_says_why_an_avd_cannot_be_used(world: EmulatorWorld) -> None:
 def test_verify_starts_it_and_finds_what_was_saved(made: Result) -> None:
     result = run("verify", "pixel", "base", *port())
     assert result.exit_code == 0, result.output
-    assert "pixel/base is as its manifest says: API 34" in result.stdout
+    assert "pixel/base matches its manifest: API 34" in result.stdout
 
 
 def test_a_snapshot_of_other_hardware_is_refused_with_the_reason(made: Result, world: EmulatorWorld) -> None:

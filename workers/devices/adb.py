@@ -10,9 +10,10 @@ text. `host:tport:serial:SERIAL` selects a device; the next request goes to it, 
 the service's. Shell v2 (Android 7 and later) keeps standard output, standard error and the exit status apart;
 a connection that ends before the exit status is a broken one.
 
-adbutils is not used for these calls: its timeouts hold for each read, so a device that drips bytes is never
+adbutils is not used for these calls. Its timeouts hold for each read, so a device that drips bytes is never
 given up; its shell joins both outputs and cannot feed a command; it starts an adb server wherever none
-listens.
+listens; and it sleeps 10 ms whenever it closes a connection: a shell no-op takes 10.9 ms, with this client
+0.46 ms (benchmarks/devices.py).
 """
 
 from __future__ import annotations

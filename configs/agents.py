@@ -1,4 +1,4 @@
-"""The agent, the one that asks a prompted model, and what its options must have in common with the policy."""
+"""The agent, the prompted baseline, and the rules that an agent's options and the policy must follow."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ if TYPE_CHECKING:
 CHAT_AGENTS = ("androidworld", "mobile-use")
 ONE_PROMPT = {
     "tiny": "reads one prompt at a time",
-    "autoui": "reads one prompt at a time: its T5's encoder reads in both directions, so that whatever is "
-    "appended changes what it made of all tokens before",
+    "autoui": "reads one prompt at a time: the encoder of its T5 reads in both directions, so an appended "
+    "token changes the states of all tokens before it",
 }
-"""Why policies have no sequence that goes on."""
+"""The reasons why policies cannot continue a token sequence."""
 
 
 class AgentConfig(Section):
-    """The agent: a name of `distrl.workers.agents` or an `import_path`, and its keyword arguments."""
+    """The agent, which writes prompts and parses answers.
+
+    `kind` is the name of a built-in agent (see docs/models.md). `import_path` is the class of your own agent
+    as "pkg.mod:Name"; null means the built-in one that `kind` names. `options` are the keyword arguments of
+    the agent's class.
+    """
 
     kind: str = "autoui"
     import_path: str | None = None
@@ -27,10 +32,14 @@ class AgentConfig(Section):
 
 
 class PromptedConfig(Section):
-    """The baseline `evaluate --agent prompted`: an OpenAI-compatible endpoint, and the agent that asks it.
+    """The baseline `distrl evaluate --agent prompted`: a model behind an OpenAI-compatible endpoint.
 
-    The key is in the environment variable `key_env`. A failed try is made again after `backoff_s`, the next
-    one after twice as long. Prices are per million tokens; without them tokens are counted alone.
+    `url` is the base of the endpoint's API. `model` is the name of the model at the endpoint. `key_env` is
+    the environment variable that holds the API key. `timeout_s` is the longest time for an answer, in
+    seconds. `attempts` is the number of tries for an answer. `backoff_s` is the first pause between two
+    tries, in seconds, which doubles each time. `max_new_tokens` is the largest number of tokens in an answer.
+    `price_input` is the price of a million input tokens; 0 for both prices counts tokens only. `price_output`
+    is the price of a million output tokens.
     """
 
     url: str = "https://api.openai.com/v1"
@@ -46,7 +55,7 @@ class PromptedConfig(Section):
 
 
 def check_agent(config: Config) -> None:
-    """Refuses an agent of this package whose prompts its policy cannot read, or reads at another size.
+    """Rejects a built-in agent whose prompts the policy cannot read, or reads at another size.
 
     Raises:
         ValueError: Names the key, its value and what to set.
@@ -59,8 +68,8 @@ def check_agent(config: Config) -> None:
         for name, only in (("notation", "compact"), ("images", 1)):
             if agent.options.get(name, only) != only:
                 raise ValueError(
-                    f"policy.kind=tiny reads agent.options.{name}={only} only, not "
-                    f"{agent.options[name]}; leave it out, or set policy.kind to autoui"
+                    f"policy.kind=tiny supports only agent.options.{name}={only}, not "
+                    f"{agent.options[name]}; remove it, or set policy.kind to autoui"
                 )
     goes_on = agent.options.get("mode") == "incremental"
     if agent.kind == "autoui" and goes_on:
@@ -83,6 +92,6 @@ def check_agent(config: Config) -> None:
         wanted = getattr(policy, name, None)
         if wanted is not None and resize.get(name) != wanted:
             raise ValueError(
-                f"policy.{name}={wanted} decides at what size the model sees a picture, and the agent reads "
-                f"its points at another, agent.options.resize.{name}={resize.get(name)}; set both to the same"
+                f"policy.{name}={wanted} sets the size at which the model sees an image, but the agent reads "
+                f"points at agent.options.resize.{name}={resize.get(name)}; set both to the same value"
             )

@@ -15,8 +15,9 @@ ReturnsName = Literal["retrace", "vtrace", "gae", "mc"]
 class ObjectiveConfig(Section):
     """Common keys of all objectives.
 
-    `rho_max` caps the ratio wherever it multiplies a term as a mere weight, and `log_ratio_clamp` the
-    logarithms of ratios, against overflow. `entropy` and `invalid` multiply the terms of those names.
+    `entropy` is the weight β of the entropy term. `invalid` is the weight λ_inv of the validity term, which
+    makes invalid actions less likely. `log_ratio_clamp` is the bound to which logarithms of ratios are
+    clamped, against overflow. `rho_max` caps the ratio wherever it multiplies a term as a mere weight.
     """
 
     entropy: NonNegative = 0.01
@@ -26,7 +27,9 @@ class ObjectiveConfig(Section):
 
 
 class RatioConfig(Section):
-    """`ratio_level`: the policy term weighs a whole action by one ratio, or each of its tokens by its own."""
+    """`ratio_level` selects whether the policy term weighs a whole action by one ratio, or each of its tokens
+    by its own.
+    """
 
     ratio_level: Literal["action", "token"] = "action"
 
@@ -34,8 +37,8 @@ class RatioConfig(Section):
 class CriticConfig(ObjectiveConfig):
     """Common keys of objectives with a critic.
 
-    `gamma` discounts returns, and `lam` is their λ. With `entropy_by_failure` the entropy term weighs
-    1 − V(s_t). `trajectory_loss` multiplies the loss of V_traj.
+    `gamma` is the discount γ of returns. `lam` is the λ of returns. `entropy_by_failure` multiplies the
+    entropy term by (1 − V(s_t)). `trajectory_loss` is the weight of the loss of V_traj.
     """
 
     gamma: Fraction = 0.95
@@ -47,8 +50,9 @@ class CriticConfig(ObjectiveConfig):
 class ActorCriticConfig(CriticConfig, RatioConfig):
     """Common keys of objectives that weigh by ratios and normalised advantages.
 
-    `advantage_centre` subtracts the mean of the batch, and `advantage_std_floor` is the least standard
-    deviation that advantages are divided by. `negative_weight` multiplies normalised advantages below 0.
+    `advantage_centre` subtracts the mean of the batch from advantages. `advantage_std_floor` is the least
+    standard deviation that advantages are divided by. `negative_weight` multiplies normalised advantages
+    below 0.
     """
 
     advantage_centre: bool = True
@@ -59,12 +63,15 @@ class ActorCriticConfig(CriticConfig, RatioConfig):
 class ArideConfig(ActorCriticConfig):
     """A-RIDE (DistRL §5); names as in docs/algorithms.md.
 
-    `policy_clip` ε is our addition: steps whose ratio has left [1 − ε, 1 + ε] in the direction of the
-    advantage give no gradient, as in PPO. Null is the paper's objective. `policy_clip_high` is a larger ε for
-    the upper end. `returns` other than "retrace" are for comparison.
+    `returns` selects the returns; all but "retrace" are for comparison. `policy_clip` is an addition of this
+    project, ε: steps whose ratio has left [1 − ε, 1 + ε] in the direction of the advantage give no gradient,
+    as in PPO, and null means the paper's objective. `policy_clip_high` is a larger ε for the upper end; null
+    means the ε of the lower end.
 
-    `critic: q` learns Q(s, a) instead of V(s); expectations over actions are means of `q_samples` draws from
-    the policy. `q_next: sampled` is the paper's equation to the letter, biased towards the behaviour policy.
+    `critic` selects what is learned, V(s) (`v`) or Q(s, a) (`q`). `q_samples` is the number of actions drawn
+    from the policy to estimate an expectation over actions, with critic `q`. `q_next` selects the value of
+    the next state with critic `q`: "expected" is the expectation under the policy, and "sampled" is the
+    paper's equation to the letter, which is biased towards the behaviour policy.
     """
 
     kind: Literal["aride"] = "aride"
@@ -78,16 +85,16 @@ class ArideConfig(ActorCriticConfig):
     @model_validator(mode="after")
     def _upper_end_needs_a_clip(self) -> ArideConfig:
         if self.policy_clip_high is not None and self.policy_clip is None:
-            raise ValueError("policy_clip_high does nothing without policy_clip; set that too")
+            raise ValueError("policy_clip_high has no effect without policy_clip; set policy_clip, too")
         if self.policy_clip_high is not None and self.policy_clip_high < (self.policy_clip or 0.0):
-            raise ValueError("policy_clip_high is below policy_clip; the upper end is the wider one")
+            raise ValueError("policy_clip_high is less than policy_clip; increase policy_clip_high")
         return self
 
     @model_validator(mode="after")
     def _action_values_need_retrace(self) -> ArideConfig:
         if self.critic == "q" and self.returns != "retrace":
             raise ValueError(
-                f"critic 'q' has no returns {self.returns!r}, which are of state values; "
+                f"critic 'q' does not support returns {self.returns!r}, which need state values; "
                 "set returns to 'retrace', or critic to 'v'"
             )
         return self
@@ -96,8 +103,9 @@ class ArideConfig(ActorCriticConfig):
 class DigirlConfig(CriticConfig):
     """DigiRL: imitation of the better steps of the better trajectories.
 
-    Of each batch the `top_fraction` by R − V_traj is kept, and of those the steps whose advantage exceeds
-    `step_threshold`. `baseline` subtracts V(s_t) from the Monte-Carlo part of that advantage, too.
+    `top_fraction` is the share of each batch's trajectories that is kept, the best by R − V_traj.
+    `step_threshold` is the advantage above which a step of a kept trajectory is imitated. `baseline`
+    subtracts V(s_t) from the Monte-Carlo part of that advantage, too.
     """
 
     kind: Literal["digirl"] = "digirl"
@@ -109,12 +117,14 @@ class DigirlConfig(CriticConfig):
 
 
 class ClipConfig(Section):
-    """PPO's clip, and how many gradient steps a batch is good for.
+    """PPO's clip, and the number of gradient steps on a batch.
 
-    `clip_high` is the upper end's ε, `clip` when null. `dual_clip` c bounds the objective of bad actions from
-    below by c·A. `decoupled` clips around the policy at the start of the batch, not around the behaviour, and
-    weighs by the behaviour, at most `rho_max`; with one step per batch that is truncated importance sampling.
-    A batch gives `epochs` · `minibatches` steps; minibatches are made of whole trajectories.
+    `clip` is the ε of PPO, which clips ratios to [1 − ε, 1 + ε]. `clip_high` is the ε of the upper end; null
+    means the ε of the lower end. `dual_clip` is the c > 1 that bounds the objective of actions with a
+    negative advantage from below by c·A; null means no bound. `decoupled` clips around the policy at the
+    start of the batch, not around the behaviour policy, and weighs by the ratio of the two, at most
+    `rho_max`; with one step per batch that is truncated importance sampling. `epochs` is the number of passes
+    over a batch. `minibatches` is the number of gradient steps in a pass, each on whole trajectories.
     """
 
     clip: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
@@ -127,19 +137,25 @@ class ClipConfig(Section):
     @model_validator(mode="after")
     def _upper_end_is_the_wider(self) -> ClipConfig:
         if self.clip_high is not None and self.clip_high < self.clip:
-            raise ValueError("clip_high is below clip; the upper end is the wider one")
+            raise ValueError("clip_high is less than clip; increase clip_high")
         return self
 
 
 class PpoConfig(ActorCriticConfig, ClipConfig):
-    """PPO, plain or decoupled (AReaL)."""
+    """PPO, plain or decoupled (AReaL).
+
+    `returns` selects the returns that advantages are computed from.
+    """
 
     kind: Literal["ppo"] = "ppo"
     returns: ReturnsName = "gae"
 
 
 class GipoConfig(ActorCriticConfig):
-    """GIPO (AcceRL eq. 8–9): a Gaussian of width `sigma` over the log-ratio instead of a clip."""
+    """GIPO (AcceRL eq. 8–9): a Gaussian over the log-ratio instead of a clip.
+
+    `returns` selects the returns that advantages are computed from. `sigma` is the width σ of the Gaussian.
+    """
 
     kind: Literal["gipo"] = "gipo"
     returns: ReturnsName = "gae"
@@ -148,10 +164,12 @@ class GipoConfig(ActorCriticConfig):
 
 
 class GrpoConfig(ObjectiveConfig, RatioConfig, ClipConfig):
-    """GRPO as in slime; `per` says what a sample is: a step, or a whole trajectory. No critic.
+    """GRPO as in slime, without a critic.
 
-    `group_size` K episodes of one task are leased as a group and enter replay together, at the latest
-    `group_wait_s` after the first of them arrived.
+    `group_size` is the number K of episodes of one task that are leased as a group and enter replay together.
+    `group_wait_s` is the longest time that a group waits for its members after the first of them arrived, in
+    seconds. `per` selects what a sample is, a step or a whole trajectory. `std_epsilon` is the ε that is
+    added to the standard deviation of a group; a group with no larger deviation gives no gradient.
     """
 
     kind: Literal["grpo"] = "grpo"
@@ -164,7 +182,11 @@ class GrpoConfig(ObjectiveConfig, RatioConfig, ClipConfig):
 
 
 class VtraceConfig(ActorCriticConfig):
-    """IMPALA's actor-critic; `rho_bar` and `c_bar` are its thresholds."""
+    """IMPALA's actor-critic.
+
+    `rho_bar` is the threshold ρ̄ of the ratio in the policy term and in TD errors. `c_bar` is the threshold
+    c̄ of the ratios in traces.
+    """
 
     kind: Literal["vtrace"] = "vtrace"
     lam: Fraction = 1.0
@@ -181,8 +203,12 @@ class BcConfig(ObjectiveConfig):
 
 
 class CustomConfig(Section):
-    """An objective of your own: `import_path` names a subclass of `distrl.learner.algorithms.base.Algorithm`,
-    and `options` are those of its own model. Its episodes come in groups of `group_size`.
+    """An objective of your own (see docs/extending.md).
+
+    `import_path` is a subclass of `distrl.learner.algorithms.base.Algorithm` as "pkg.mod:Name". `options` are
+    the values of the model that the class names as its `options`. `group_size` is the number of episodes of
+    one task that are leased as a group; 1 means no groups. `group_wait_s` is the longest time that a group
+    waits for its members after the first of them arrived, in seconds.
     """
 
     kind: Literal["custom"] = "custom"

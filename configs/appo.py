@@ -24,19 +24,29 @@ VALIDATION_SEEDS, CONFIRMATION_SEEDS, TEST_SEEDS = 2**32, 2**33, 2**34
 class AppoConfig(Section):
     """APPO with worker gradients. Symbols as in docs/environments.md.
 
-    In a round, a worker takes the newest weights, collects `num_steps` transitions (in all its environments
-    together), trains on them for `epochs` in minibatches of `minibatch_size` at the rate `local_lr` (α_l)
-    and sends the change. The learner adds it times `global_lr` (α_g; null: α_l, the change as it is). Both
-    rates fall linearly to `final_lr_fraction` of themselves over `max_env_steps` or `learner.max_minutes`,
-    whichever ends sooner. A round stops training when its policy has moved by 1.5 `target_kl`. With
-    `staleness_weight: inverse` a change is divided by 1 + the number of versions that it is behind.
+    In a round, a worker collects transitions with the newest weights, trains on them and sends the change of
+    its weights, which the learner adds.
 
-    `advantage: td` is the paper's one-step error, `gae` takes `lam`. `normalise_observations` and
-    `scale_rewards` use statistics of all workers.
+    `optimizer` is the worker's optimiser. `local_lr` is the worker's learning rate α_l. `global_lr` is the
+    factor α_g by which the learner multiplies a change; null means α_l, which adds the change as it is.
+    `final_lr_fraction` is the fraction of their first values to which both rates, α_l and α_g, fall linearly
+    over the run (its environment steps or its time, whichever ends sooner). `num_steps` is the number of
+    transitions in a round, in all environments of the worker together. `minibatch_size` is the number of
+    transitions in a minibatch. `epochs` is the number of passes over the transitions of a round. `target_kl`
+    bounds how far the policy moves in a round, which stops training at a KL divergence of 1.5 times this
+    value; null means no bound. `staleness_weight` is `inverse`, which divides a change by 1 + the number of
+    versions that it is behind, or `none`.
 
-    The run ends after `max_env_steps`, `learner.max_minutes`, or when a policy's mean return is at
-    `stop_at_return` over 100 fresh episodes. Every `eval_every` environment steps the newest weights are
-    measured over `learner.eval_episodes` (0: never).
+    `gamma` is the discount γ of returns. `advantage` is `gae`, or `td` for the paper's one-step error. `lam`
+    is the λ of `gae`. `clip` is the ε to which ratios are clipped, [1 − ε, 1 + ε]. `value_weight` is the
+    weight c of the critic's loss. `entropy` is the weight β of the entropy term. `grad_clip` is the largest
+    norm of a gradient. `normalise_observations` normalises observations by the statistics of all workers.
+    `scale_rewards` scales rewards by the statistics of all workers.
+
+    `max_env_steps` is the number of environment steps after which the run ends, unless `learner.max_minutes`
+    ends it earlier. `stop_at_return` ends the run when a policy reaches this mean return over 100 fresh
+    episodes; null means never. `eval_every` is the number of environment steps from one measurement of the
+    newest weights, over `learner.eval_episodes` episodes, to the next; 0 means no measurements.
     """
 
     kind: Literal["appo"] = "appo"
@@ -84,7 +94,7 @@ def check_appo(config: Config) -> None:
     for key, found, kind in (("env", env.import_path or env.kind, ENV), ("policy", policy.kind, POLICY)):
         if found != kind:
             raise ValueError(
-                f"learner.algorithm={APPO} learns continuous control and needs {key}.kind={kind}, but "
+                f"learner.algorithm={APPO} is for continuous control and needs {key}.kind={kind}, but "
                 f"{key}.kind is {found}"
             )
     if not isinstance(env.options.get("id"), str):
@@ -95,7 +105,7 @@ def check_appo(config: Config) -> None:
     _check_sizes(config)
     if learner.num_processes > 1 or learner.engine != "torch":
         raise ValueError(
-            f"with learner.algorithm={APPO} workers train; set learner.num_processes to 1 and "
+            f"learner.algorithm={APPO} trains in the workers; set learner.num_processes to 1 and "
             "learner.engine to torch"
         )
 
@@ -104,12 +114,11 @@ def _check_sizes(config: Config) -> None:
     appo, slots = config.learner.appo, config.worker.slots
     if appo.num_steps % slots:
         raise ValueError(
-            f"learner.algorithm.num_steps={appo.num_steps} are all transitions of a round and must be a "
-            f"multiple of worker.slots={slots}, the environments that are stepped together"
+            f"learner.algorithm.num_steps={appo.num_steps} is not a multiple of worker.slots={slots}, "
+            "the number of environments that are stepped together; change one of the two"
         )
     if appo.minibatch_size > appo.num_steps:
         raise ValueError(
-            f"learner.algorithm.minibatch_size={appo.minibatch_size} is more than "
-            f"num_steps={appo.num_steps}; "
-            "make it smaller"
+            f"learner.algorithm.minibatch_size={appo.minibatch_size} is larger than "
+            f"num_steps={appo.num_steps}; decrease it"
         )

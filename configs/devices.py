@@ -22,7 +22,11 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 
 
 class SimMembers(Section):
-    """Simulated phones inside the process."""
+    """Simulated phones inside the process.
+
+    `count` is the number of phones. `width` is the width of the phones' screens in pixels. `height` is the
+    height of the phones' screens in pixels.
+    """
 
     kind: Literal["sim"]
     count: Count = 1
@@ -31,12 +35,11 @@ class SimMembers(Section):
 
 
 class RealMembers(Section):
-    """Base of all that may be real devices.
+    """Common keys of devices that may be real. Simulated phones need none of them.
 
-    `recipe` resets and checks a device before an episode (fields of `distrl.workers.devices.recipes.Recipe`),
-    `guard` keeps it from calls, messages and purchases (fields of `distrl.workers.devices.guard.GuardPolicy`;
-    null: no guard; "physical": with all its rules on a physical phone, none on an emulator). Simulated phones
-    need neither.
+    `recipe` resets and checks a device before an episode (fields of `distrl.workers.devices.recipes.Recipe`).
+    `guard` blocks calls, messages and purchases (fields of `distrl.workers.devices.guard.GuardPolicy`); null
+    means no guard, and "physical" means all rules on a physical phone and none on an emulator.
     """
 
     recipe: dict[str, Any] = {}
@@ -44,10 +47,10 @@ class RealMembers(Section):
 
 
 class DisplayMembers(RealMembers):
-    """Base of devices that may have several displays, as foldable phones have.
+    """Common keys of devices that may have several displays, such as foldable phones.
 
-    `display` is the display that screenshots are taken of, by its physical ID (`screencap -d`), and
-    `input_display` the one that inputs go to, by its logical ID (`input -d`). Unless set, Android chooses.
+    `display` is the physical ID of the display for screenshots (`screencap -d`); null means Android's choice.
+    `input_display` is the logical ID of the display for inputs (`input -d`); null means Android's choice.
     """
 
     display: Annotated[int, Field(ge=0, lt=2**64)] | None = None
@@ -55,10 +58,11 @@ class DisplayMembers(RealMembers):
 
 
 class AdbMembers(DisplayMembers):
-    """Devices that were started elsewhere, by serial; one with `*`, `?` or `[…]` stands for all that fit.
+    """Devices that are started elsewhere, and that may come and go during the run.
 
-    They may come and go during the run. `snapshot` is an emulator's: episodes start from it, and it is
-    loaded when nothing milder repairs the emulator.
+    `serials` lists the serials of the devices; a serial with `*`, `?` or `[…]` is a pattern that stands for
+    all devices that match it. `snapshot` is a snapshot of an emulator from which episodes start, and which is
+    loaded when nothing milder repairs the emulator; null means none.
     """
 
     kind: Literal["adb"]
@@ -68,11 +72,15 @@ class AdbMembers(DisplayMembers):
 
 
 class AvdMembers(RealMembers):
-    """`count` emulators of the virtual device `avd`, started and stopped by the process.
+    """Emulators of one virtual device, which the process starts and stops.
 
-    `mode`: "writable-clone" gives each a clone of the AVD of its own, reset by loading `snapshot`;
-    "read-only" lets all share the AVD, reset by a restart from it. `sdk` and `avd_home` are where the
-    emulator's usual variables say, unless set. `options` are added to the emulator's command line.
+    `avd` is the name of the virtual device. `count` is the number of emulators. `snapshot` is the snapshot
+    from which episodes start; null means a cold boot. `mode` is "writable-clone", where each emulator has its
+    own clone of the AVD and is reset by loading the snapshot, or "read-only", where all share the AVD and are
+    reset by a restart from the snapshot. `sdk` is the directory of the Android SDK; null means that of the
+    environment variable ANDROID_HOME or ANDROID_SDK_ROOT, else of the emulator on the PATH. `avd_home` is the
+    directory of the AVDs; null means that of the emulator's usual environment variables. `options` are added
+    to the emulator's command line. `boot_s` is the longest time of a cold boot, in seconds.
     """
 
     kind: Literal["avd"]
@@ -87,9 +95,11 @@ class AvdMembers(RealMembers):
 
 
 class PhoneMembers(DisplayMembers):
-    """Physical phones by serial. They have no snapshots: the recipe resets them, and the guard is on.
+    """Physical phones. They have no snapshots: the recipe resets them, and by default the guard has all its
+    rules.
 
-    `reboot`: whether a phone that nothing milder repairs may be restarted.
+    `serials` lists the serials of the phones. `reboot` allows restarting a phone when nothing milder repairs
+    it.
     """
 
     kind: Literal["phone"]
@@ -102,12 +112,15 @@ Members = Annotated[SimMembers | AdbMembers | AvdMembers | PhoneMembers, Field(d
 
 
 class HealthConfig(Section):
-    """How devices are watched.
+    """The checks of devices.
 
-    An idle device is probed every `probe_every_s`. With `max_faults` faults within `fault_window_s` a
-    device rests; a rest takes `pause_s`, then twice as long each time, up to `max_pause_s`. A device that
-    joined by a pattern and is away for `forget_after_s` is forgotten. The newest `postmortems` are kept,
-    `postmortem_bytes` in all.
+    `probe_every_s` is the time from one probe of an idle device to the next, in seconds. `probe_timeout_s` is
+    the longest time of a probe, in seconds. `max_faults` is the number of faults after which a device rests.
+    `fault_window_s` is the time within which `max_faults` faults must happen, in seconds. `pause_s` is the
+    length of the first rest, in seconds, which doubles each time. `max_pause_s` is the longest rest, in
+    seconds. `forget_after_s` is the time after which a device that joined by a pattern and is away is
+    forgotten, in seconds. `postmortems` is the number of newest postmortems that are kept. `postmortem_bytes`
+    is the total size of the postmortems that are kept, in bytes.
     """
 
     probe_every_s: Positive = 10.0
@@ -122,9 +135,11 @@ class HealthConfig(Section):
 
 
 class DevicesConfig(Section):
-    """The pool of devices; while `pool` is empty each slot makes a device of its own, as `env` says.
+    """The pool of devices.
 
-    `adb_server_port` is, unless set, the variable ANDROID_ADB_SERVER_PORT, else 5037.
+    `adb_server_port` is the port of the adb server; null means the environment variable
+    ANDROID_ADB_SERVER_PORT, else 5037. `pool` lists the devices; while it is empty, each slot makes a device
+    of its own from the section `env`.
     """
 
     adb_server_port: Port | None = None
@@ -138,16 +153,16 @@ class DevicesConfig(Section):
             if isinstance(members, AdbMembers | PhoneMembers):
                 for serial in members.serials:
                     if serial in seen:
-                        raise ValueError(f"the pool names {serial!r} twice; name it once")
+                        raise ValueError(f"the serial {serial!r} is listed twice; list it once")
                     seen.add(serial)
         avds = [members.avd for members in self.pool if isinstance(members, AvdMembers)]
         if len(set(avds)) < len(avds):
-            raise ValueError("the pool names an AVD twice; name it once, with its count")
+            raise ValueError("an AVD is listed twice; list it once and set its count")
         return self
 
     @property
     def num_named(self) -> int:
-        """How many devices there are at least; a pattern stands for one."""
+        """The least number of devices; a pattern counts as one."""
         counted = [
             members.count if isinstance(members, SimMembers | AvdMembers) else len(members.serials)
             for members in self.pool
@@ -156,7 +171,7 @@ class DevicesConfig(Section):
 
     @property
     def close_s(self) -> float:
-        """How long the pool may take to end: it may have emulators, or an adb server, to stop."""
+        """The time limit for closing the pool, which may have to stop emulators or an adb server."""
         if any(isinstance(members, AvdMembers) for members in self.pool):
             return 15.0
         return 5.0 if any(not isinstance(members, SimMembers) for members in self.pool) else 1.0
@@ -171,5 +186,7 @@ class DevicesConfig(Section):
             return self.adb_server_port
         text = environment.get(PORT_VARIABLE, "") or str(DEFAULT_PORT)
         if not text.isdecimal() or not 1 <= int(text) <= 65535:
-            raise ConfigError(f"{PORT_VARIABLE} is {text!r}, no port.", "Give a number from 1 to 65535.")
+            raise ConfigError(
+                f"{PORT_VARIABLE}={text!r} is not a valid port.", "Set it to a number from 1 to 65535."
+            )
         return int(text)

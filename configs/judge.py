@@ -13,9 +13,13 @@ if TYPE_CHECKING:
 
 
 class RewardConfig(Section):
-    """Parts of the reward besides the outcome. `repetition` is κ: −κ, −2κ, … while an action repeats on an
-    unchanged screen. `require_complete`: success counts only if the agent said that it is done. `source`: who
-    says whether it is a success, the environment's own check or the section `judge`."""
+    """The parts of the reward, and what counts as success.
+
+    `source` selects what decides on success, the environment's own check or the section `judge`. `repetition`
+    is the penalty κ for an action that repeats on an unchanged screen: −κ, −2κ, … while it does. `invalid` is
+    the penalty for an invalid action. `require_complete` counts success only if the agent reported that it is
+    done, or the environment ended the episode.
+    """
 
     source: Literal["environment", "judge"] = "environment"
     repetition: NonNegative = 0.05
@@ -26,12 +30,13 @@ class RewardConfig(Section):
 class JudgeConfig(Section):
     """Common keys of judges, for `worker.rewards.source: judge` and for `distrl evaluate --judge`.
 
-    `when` end: one verdict on the finished episode. steps: on every screen of it, in order; the first success
-    ends the episode there, and later steps are dropped (DistRL's evaluator).
-
-    Finished episodes wait in a queue on disk, at most `max_waiting` of them (then a worker starts no more),
-    and are judged by `threads`. An episode without a verdict is judged again after `retry_s`, twice that, …
-    up to ten minutes; after `patience_s` it is submitted unjudged.
+    `when` is "end" for one verdict on the finished episode, or "steps" for verdicts on all its screens in
+    order: the first success ends the episode there, and later steps are dropped (DistRL's evaluator).
+    `threads` is the number of threads that judge finished episodes. `max_waiting` is the number of finished
+    episodes that may wait on disk for a verdict; a worker starts no more episodes while this many wait.
+    `retry_s` is the time after which an episode without a verdict is judged again, in seconds; it doubles
+    each time, up to ten minutes. `patience_s` is the time after which an episode without a verdict is
+    submitted unjudged, in seconds.
     """
 
     when: Literal["end", "steps"] = "end"
@@ -42,7 +47,7 @@ class JudgeConfig(Section):
 
     @property
     def name(self) -> str:
-        """As verdicts and files name the judge."""
+        """Name of the judge in verdicts and files."""
         import_path = getattr(self, "import_path", None)
         return str(import_path.rpartition(":")[2] if import_path else getattr(self, "kind", ""))
 
@@ -54,22 +59,29 @@ class GroundTruthConfig(JudgeConfig):
 
 
 class VlmConfig(JudgeConfig):
-    """A vision-language model behind an HTTP endpoint, asked as in DistRL, appendix A.2.
+    """A vision-language model behind an HTTP endpoint, prompted as in DistRL, appendix A.2.
 
-    `url` is the base of an OpenAI-compatible API, such as https://HOST/v1, or of Gemini's; empty: the
-    provider's own. The key is read from the environment variable `key_env`, and nowhere else; an empty
-    `key_env` sends none.
+    `api` is the protocol of the endpoint. `url` is the base of an OpenAI-compatible API, such as
+    https://HOST/v1, or of Gemini's; empty means the provider's own. `model` is the name of the model at the
+    endpoint. `key_env` is the environment variable that holds the API key, which is read from nowhere else;
+    empty sends no key.
 
-    The model sees the last `screenshots` screens, at most `max_pixels` wide or high, and `examples`: a YAML
-    file of solved questions with pictures, "builtin" for those of this package, null for none. It is asked
-    `votes` times at `temperature`; a verdict needs the same answer from more than half of the votes, and from
-    `agreement` of them; else the episode is unjudged.
+    `screenshots` is the number of last screens that the model sees. `max_pixels` is the largest width or
+    height of an image that is sent, in pixels. `examples` is a YAML file of solved questions with images;
+    "builtin" means those of this package, and null means none. `votes` is the number of answers to each
+    question. `agreement` is the share of the votes that must give the same answer for a verdict, besides more
+    than half of them; an episode with less agreement is unjudged. `temperature` is the sampling temperature
+    of the model. `max_tokens` is the largest number of tokens in an answer.
 
-    An answer that is none, or an error that another try may mend, is tried `attempts` times, with a pause
-    that doubles from `backoff_s` (or is what the endpoint asks for, up to a minute). `calls_per_minute` is
-    kept by waiting. After `max_calls`, or `max_cost` by the prices, nothing more is asked: what comes then is
-    unjudged. Both count per process. Answers are kept in `cache`, a folder, under the digest of model,
-    question and pictures, apart for each task; null keeps none.
+    `timeout_s` is the longest time for an answer, in seconds. `attempts` is the number of tries for an
+    answer, if one is not valid or an error may be temporary. `backoff_s` is the first pause between two
+    tries, in seconds, which doubles each time; a pause that the endpoint requests takes precedence, up to a
+    minute. `calls_per_minute` limits the rate of calls of a process, which then waits; null means no limit.
+    `max_calls` is the number of calls of a process after which episodes stay unjudged; null means no limit.
+    `max_cost` is the cost of a process, by the prices, after which episodes stay unjudged; null means no
+    limit. `price_input` is the price of a million input tokens. `price_output` is the price of a million
+    output tokens. `cache` is a directory that keeps answers under the digest of model, question and images,
+    separately for each task; null keeps none.
     """
 
     kind: Literal["vlm"] = "vlm"
@@ -98,7 +110,7 @@ class VlmConfig(JudgeConfig):
     def _votes_differ_only_by_chance(self) -> VlmConfig:
         if self.votes > 1 and not self.temperature:
             raise ValueError(
-                f"votes={self.votes} at temperature 0 are one answer {self.votes} times; "
+                f"votes={self.votes} at temperature 0 gives the same answer {self.votes} times; "
                 "set temperature above 0, or votes to 1"
             )
         if self.max_cost is not None and not (self.price_input or self.price_output):
@@ -107,9 +119,10 @@ class VlmConfig(JudgeConfig):
 
 
 class LocalJudgeConfig(JudgeConfig):
-    """A judge that `distrl train-judge` has fitted. `path` is its directory.
+    """A judge that was fitted by `distrl train-judge`.
 
-    An episode whose verdict is less sure than `min_confidence` (0.5: any will do) is unjudged.
+    `path` is the directory of the judge. `min_confidence` is the confidence below which an episode is
+    unjudged; 0.5 accepts every verdict.
     """
 
     kind: Literal["local"] = "local"
@@ -118,15 +131,19 @@ class LocalJudgeConfig(JudgeConfig):
 
 
 class Rule(Section):
-    """A rule of the judge `rules`, for the tasks that it fits; empty fields ask for nothing.
+    """A rule of the judge `rules`, which decides on the tasks that it matches. An empty key is not a
+    condition.
 
-    For which tasks: `task` is a pattern of task ids (as in file names: *), `template` and `goal` regular
-    expressions; named groups of `goal` can be used in the others, as in {name}, and so can the task's params.
+    `task` is a pattern of task IDs, with * as in file names. `template` is a regular expression for the
+    task's template. `goal` is a regular expression for the task's goal, whose named groups can be used in the
+    conditions as {name}, like the task's params.
 
-    What must be there at the end: `app` in front (pattern), regular expressions that all (`text`) or none
-    (`not_text`) of the screen's texts fit, `typed` and `tapped`: what the agent has typed, and where it has
-    tapped, as [left, top, right, bottom] in shares of the screen; `last`: the kinds of its last actions;
-    `max_steps`.
+    `app` is a regular expression for the app in front at the end. `text` lists regular expressions that must
+    each match a text of the last screen. `not_text` lists regular expressions that must not match any text of
+    the last screen. `typed` lists regular expressions that must each match a text that the agent has typed.
+    `tapped` lists areas that the agent must have tapped, as [left, top, right, bottom] in shares of the
+    screen. `last` lists the kinds of the last actions, in order. `max_steps` is the largest number of steps;
+    null means no limit.
     """
 
     task: str = "*"
@@ -142,7 +159,11 @@ class Rule(Section):
 
 
 class RulesConfig(JudgeConfig):
-    """Rules that a user writes: here in `rules`, or in the YAML file `path`, or both, these first."""
+    """Rules that you write.
+
+    `path` is a YAML file with rules; empty means no file. `rules` lists rules, which come before those of the
+    file.
+    """
 
     kind: Literal["rules"] = "rules"
     path: str = ""
@@ -150,7 +171,11 @@ class RulesConfig(JudgeConfig):
 
 
 class CustomJudgeConfig(JudgeConfig):
-    """A judge of your own: `import_path` names its class, which is made with `options`."""
+    """A judge of your own.
+
+    `import_path` is the class of the judge as "pkg.mod:Name". `options` are the keyword arguments of the
+    class.
+    """
 
     kind: Literal["custom"] = "custom"
     import_path: str
@@ -165,7 +190,7 @@ AnyJudge = Annotated[
 
 
 def check_judge(config: Config) -> None:
-    """Refuses rewards of a judge that there is not, or that could not be asked.
+    """Rejects rewards from a judge that is missing or cannot give them.
 
     Raises:
         ValueError: Names the key, its value and what to set.
@@ -173,8 +198,8 @@ def check_judge(config: Config) -> None:
     judge, rewards = config.judge, config.worker.rewards
     if judge is not None and judge.when == "steps" and rewards.require_complete:
         raise ValueError(
-            "judge.when 'steps' ends an episode where the judge sees success, whether the agent says so or "
-            "not; set worker.rewards.require_complete to false"
+            "judge.when 'steps' ends an episode when the judge detects success, even if the agent has not "
+            "reported it; set worker.rewards.require_complete to false"
         )
     if rewards.source != "judge":
         return
@@ -182,5 +207,6 @@ def check_judge(config: Config) -> None:
         raise ValueError("worker.rewards.source 'judge' needs a judge; set judge.kind")
     if judge.kind == "ground_truth":
         raise ValueError(
-            "judge.kind 'ground_truth' repeats the environment; set worker.rewards.source to 'environment'"
+            "judge.kind 'ground_truth' is the environment's own check; set worker.rewards.source "
+            "to 'environment'"
         )

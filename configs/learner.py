@@ -19,15 +19,21 @@ from distrl.configs.section import Count, Fraction, NonNegative, Positive, Secti
 
 
 class DemonstrationConfig(Section):
-    """The warm start: expert episodes, a share `noise` of actions random, cloned for `updates` updates.
+    """The warm start: expert episodes, which are cloned before training begins.
 
-    With `dataset`, a directory that `distrl collect` wrote, they come from there and no worker acts them.
-    `weights` by task template, 1 for those not named: how often its tasks are demonstrated. With
-    `until_loss`, cloning ends earlier, when the mean loss of the last 20 updates is there.
+    `episodes` is the number of expert episodes. `dataset` is a directory written by `distrl collect` that
+    supplies the expert episodes; null means that workers run the expert. `noise` is the share of random
+    actions in the expert episodes. `weights` maps task templates to how often their tasks are demonstrated,
+    relative to 1 for every other template.
 
-    `rename` is the share of a goal's words that others stand in for while they are cloned, drawn anew each
-    time, in prompt and answer alike: a policy that is trained from scratch learns to copy names that it has
-    not seen, and not to hang on a single word. Only policies with a token for each word (`tiny`) take it.
+    `updates` is the number of cloning updates. `batch_size` is the number of steps in a cloning update. `lr`
+    is the learning rate of cloning. `until_loss` ends cloning early, when the mean loss of the last 20
+    updates has fallen to this value; null means never. `rename` is the probability with which each word of a
+    goal is replaced by another one while it is cloned, in prompt and answer alike, drawn again each time: a
+    policy that is trained from scratch learns to copy names that it has not seen, and not to depend on a
+    single word. Only policies with a token for each word (`tiny`) support `rename`. `critic_updates` is the
+    number of updates that fit the critic to the first `learner.min_replay` training episodes before the
+    policy learns from them.
     """
 
     episodes: Annotated[int, Field(ge=0)] = 200
@@ -43,9 +49,14 @@ class DemonstrationConfig(Section):
 
 
 class ReplayConfig(Section):
-    """Circular trajectory replay. `weights` are DPER's w1 (TD error), w2 (ratio), w3 (entropy).
+    """Circular replay of trajectories.
 
-    `importance` multiplies losses by (N·P)^(−b), with b going from `importance_start` to 1 over the run.
+    `capacity` is the number of trajectories that replay holds. `priority` selects how trajectories are drawn:
+    by the priorities of DPER, or uniformly. `alpha` is the exponent of the priorities, P(τ) ∝ p(τ)^α.
+    `weights` are DPER's w1 (TD error), w2 (ratio) and w3 (entropy). `refresh_every` is the number of updates
+    from one refresh of priorities by the newest policy to the next. `refresh_size` is the number of
+    trajectories in a refresh. `importance` multiplies losses by (N·P)^(−b). `importance_start` is the first
+    value of b, which rises to 1 over the run.
     """
 
     capacity: Count = 128
@@ -59,10 +70,13 @@ class ReplayConfig(Section):
 
 
 class OptimConfig(Section):
-    """AdamW for the policy and for the critic.
+    """AdamW, for the policy and for the critic.
 
-    The policy's rate falls linearly from `lr` to `lr` times `final_lr_fraction` over the run (its episodes or
-    its time, whichever is further on); the first `warmup_updates` raise it from 0.
+    `lr` is the learning rate of the policy. `final_lr_fraction` is the fraction of `lr` to which the policy's
+    rate falls linearly over the run (its episodes or its time, whichever is further on). `critic_lr` is the
+    learning rate of the critic, which is constant. `weight_decay` is the weight decay of AdamW, for the
+    policy and the critic. `grad_clip` is the largest norm of a gradient, for the policy and the critic
+    separately. `warmup_updates` is the number of first updates in which the policy's rate rises from 0.
     """
 
     lr: Positive = 1e-4
@@ -74,10 +88,11 @@ class OptimConfig(Section):
 
 
 class MismatchConfig(Section):
-    """What the learner computes with the weights that a server named, against what the server computed.
+    """The check that learner and inference servers compute the same probabilities from the same weights.
 
-    Measured every `every` updates. There is an alarm when the KL divergence of a token is above `alarm_kl`;
-    with `on_alarm: stop` it ends the run.
+    `every` is the number of updates from one measurement to the next. `alarm_kl` is the KL divergence of a
+    token above which there is an alarm. `on_alarm` selects whether an alarm is only a warning (`warn`) or
+    ends the run (`stop`).
     """
 
     every: Count = 5
@@ -106,10 +121,12 @@ OURS = {
 
 
 class RanksConfig(Section):
-    """`engine: torch` keeps the whole policy on each of `num_processes` ranks; `deepspeed` shards it by ZeRO.
+    """The learner's processes, called ranks.
 
-    `ds_config` is DeepSpeed's own configuration, for `zero_optimization` above all: `stage` 1, 2 (default) or
-    3, `offload_optimizer` and `offload_param` to the CPU. A rank waits `rank_timeout_s` for the others.
+    `engine` is `torch`, which keeps the whole policy on each rank, or `deepspeed`, which shards it over the
+    ranks by ZeRO. `num_processes` is the number of ranks. `ds_config` is DeepSpeed's own configuration, above
+    all `zero_optimization`: `stage` 1, 2 (default) or 3, `offload_optimizer` and `offload_param` to the CPU.
+    `rank_timeout_s` is the longest time that a rank waits for the others, in seconds.
     """
 
     engine: Literal["torch", "deepspeed"] = "torch"
@@ -122,27 +139,28 @@ class RanksConfig(Section):
     def _leaves_ours_alone(cls, value: dict[str, Any]) -> dict[str, Any]:
         for key in value:
             if key in OURS:
-                raise ValueError(f"ds_config.{key} is the learner's to set: {OURS[key]}; leave it out")
+                raise ValueError(f"ds_config.{key} is set by the learner ({OURS[key]}); remove it")
         zero = value.get("zero_optimization", {})
         if not isinstance(zero, dict):
-            raise ValueError("ds_config.zero_optimization must be a section; give it a stage, 1 to 3")
+            raise ValueError("ds_config.zero_optimization must be a mapping such as {stage: 2}")
         stage = zero.get("stage", 2)
         if stage not in (1, 2, 3):
             raise ValueError(
-                f"ds_config.zero_optimization.stage={stage} shards nothing; take 1, 2 or 3, or engine 'torch'"
+                f"ds_config.zero_optimization.stage={stage} is not supported; use 1, 2 or 3, or set "
+                "learner.engine to 'torch'"
             )
         types = value.get("data_types", {})
         if stage == 1 and isinstance(types, dict) and types.get("grad_accum_dtype") is not None:
-            # With bfloat16 weights DeepSpeed then takes an optimiser whose states nobody can set.
+            # With bfloat16 weights DeepSpeed then uses an optimiser whose states cannot be set.
             raise ValueError(
-                "ds_config.data_types.grad_accum_dtype with stage 1 could not continue after --resume; "
-                "take stage 2, which has it too, or leave it out"
+                "ds_config.data_types.grad_accum_dtype with stage 1 does not support --resume; "
+                "use stage 2, or remove the key"
             )
         for name in ("offload_optimizer", "offload_param"):
             device = (zero.get(name) or {}).get("device", "none")
             if device not in ("none", "cpu"):
                 raise ValueError(
-                    f"ds_config.zero_optimization.{name}.device={device!r} is not supported; take 'cpu'"
+                    f"ds_config.zero_optimization.{name}.device={device!r} is not supported; use 'cpu'"
                 )
         return value
 
@@ -150,43 +168,64 @@ class RanksConfig(Section):
     def _ds_config_needs_deepspeed(self) -> RanksConfig:
         if self.ds_config and self.engine != "deepspeed":
             raise ValueError(
-                "ds_config does nothing with engine 'torch'; set learner.engine to 'deepspeed', "
-                "or leave ds_config out"
+                "ds_config has no effect with engine 'torch'; set learner.engine to 'deepspeed', "
+                "or remove ds_config"
             )
         return self
 
     @property
     def zero_stage(self) -> int:
-        """What is sharded: 1 optimiser states, 2 gradients too, 3 weights too; 0 with `engine: torch`."""
+        """ZeRO stage: 1 shards optimiser states, 2 also gradients, 3 also weights; 0 is without ZeRO."""
         zero = self.ds_config.get("zero_optimization", {})
         return int(zero.get("stage", 2)) if self.engine == "deepspeed" else 0
 
 
 class LearnerConfig(RanksConfig):
-    """The learner.
+    """The learner: the run's length, updates, sampling, versions of the weights, checkpoints and leases.
 
-    It stops after `episodes` training episodes, or earlier after `max_minutes` of the online phase if that is
-    set. The clock starts when the policy begins to practise: demonstrations, cloning and the critic's warm-up
-    do not count, and a run that is resumed continues with the time that is left. `updates_per_episode` bounds
-    the replay ratio; `max_staleness` (in versions) bounds, at lease time, how old a trajectory can become; it
-    does not count `policy_lag`, so many versions behind the newest workers act, for experiments. With
-    `keep_best` the result is the checkpoint with the best validation success, else the last.
+    `episodes` is the number of training episodes after which the run ends. `max_minutes` ends the run
+    earlier, after this many minutes of the online phase; null means no limit. Demonstrations, cloning and the
+    critic's warm-up do not count towards `max_minutes`, and a resumed run continues with the time that is
+    left.
 
-    `temperature` is that of training episodes; ratios and gradients are taken at the same one. `top_p` and
-    `top_k` truncate it, which only objectives without importance ratios allow. An action has at most
-    `max_new_tokens`; one that goes on repeating itself would weigh that many tokens in its gradient. With
-    `value_recompute` off, advantages are taken from values as they were when an episode came in.
-    `task_sampling` "weighted" tries failing tasks more often, P ∝ 1 − success + floor; "learnable" those that
-    sometimes fail, P ∝ 4 success (1 − success) + floor.
+    `updates_per_episode` is the number of updates that each training episode pays for, which bounds the
+    replay ratio. `batch_trajectories` is the number of trajectories in an update. `min_replay` is the number
+    of training episodes that must arrive before the first update. `updates_enabled` set to false runs
+    everything without a step of an optimiser, as a control experiment. `value_recompute` computes advantages
+    from the newest critic's values; false uses the values as they were when an episode arrived.
+    `micro_batch_tokens` is the largest number of tokens in a forward pass, padding included, which bounds the
+    memory of an update: gradients are accumulated over as many passes as that takes, and null means one pass.
 
-    An episode that is older than `max_staleness` when it is trained on is left to the objective's clipping
-    (`stale: clip`) or not used (`drop`).
+    `temperature` is the sampling temperature of training episodes, at which ratios and gradients are
+    computed, too. `top_p` truncates the sampling of training episodes to the most likely tokens with this
+    total probability; 1 means no truncation. `top_k` truncates the sampling of training episodes to this many
+    of the most likely tokens; 0 means no truncation. Only objectives without importance ratios allow `top_p`
+    and `top_k`. `max_new_tokens` is the largest number of tokens in an action; an action that repeats itself
+    endlessly would contribute that many tokens to the gradient.
 
-    `micro_batch_tokens` bounds the memory of an update: at most so many tokens, padding included, are in one
-    forward pass, and gradients are accumulated over as many passes as that takes. Null: one pass.
+    `task_sampling` selects how training tasks are drawn: "uniform" draws all equally often, "weighted"
+    prefers tasks that fail, P ∝ 1 − success + floor, and "learnable" prefers tasks that sometimes fail, P ∝ 4
+    success (1 − success) + floor. `task_sampling_floor` is the floor in the formulas of `task_sampling`.
 
-    A lease ends `lease_ttl_s` after its last renewal, and after `max_episode_minutes` in any case: whoever
-    works longer on one episode hangs. The default leaves a phone's 30 steps a minute each.
+    `publish_every` is the number of updates from one version of the weights to the next. `max_staleness` is
+    the largest age of a trajectory, in versions, that the learner plans for when it leases an episode; it
+    does not include the policy lag. `policy_lag` is the number of versions by which the weights of the newest
+    workers are behind, for experiments. `stale` selects what happens to an episode that is older than
+    `max_staleness` when it is trained on: `clip` leaves it to the objective's clipping, and `drop` does not
+    use it.
+
+    `checkpoint_every` is the number of updates from one checkpoint to the next. `keep_checkpoints` is the
+    number of newest checkpoints that are kept. `keep_best` makes the checkpoint with the best validation
+    success the result of the run; false makes the last one the result. `eval_every` is the number of updates
+    from one validation to the next; 0 means no validation. `eval_episodes` is the number of episodes in a
+    validation.
+
+    `lease_ttl_s` is the time after which a lease ends if it is not renewed, in seconds. `max_episode_minutes`
+    is the time after which a lease ends in any case, in minutes, because an episode that takes longer is
+    assumed to hang; the default leaves a minute for each of a phone's 30 steps.
+
+    `device` is the torch device of the learner; "auto" means CUDA if it is available, else the CPU. `threads`
+    is the number of CPU threads of the learner, and of each worker that trains.
     """
 
     algorithm: AlgorithmConfig = ArideConfig()
@@ -224,7 +263,7 @@ class LearnerConfig(RanksConfig):
 
     @property
     def group_size(self) -> int:
-        """How many episodes of one task are compared with each other; 1: none."""
+        """Number of episodes of one task that are compared with each other; 1 means no comparison."""
         return self.algorithm.group_size if isinstance(self.algorithm, GrpoConfig | CustomConfig) else 1
 
     @property
@@ -260,8 +299,8 @@ class LearnerConfig(RanksConfig):
     def _what_lags_is_not_dropped(self) -> LearnerConfig:
         if self.stale == "drop" and self.policy_lag > self.max_staleness:
             raise ValueError(
-                f"policy_lag={self.policy_lag} is more than max_staleness={self.max_staleness}: stale 'drop' "
-                "would drop every episode; set learner.stale to 'clip'"
+                f"policy_lag={self.policy_lag} is larger than max_staleness={self.max_staleness}: stale "
+                "'drop' would drop every episode; set learner.stale to 'clip'"
             )
         return self
 
@@ -270,7 +309,7 @@ class LearnerConfig(RanksConfig):
         chosen = self.algorithm
         if isinstance(chosen, ArideConfig) and chosen.critic == "q" and not self.value_recompute:
             raise ValueError(
-                "value_recompute=false keeps values as they were, but those of learner.algorithm.critic 'q' "
-                "are expectations under the present policy; set one of the two otherwise"
+                "value_recompute=false does not work with learner.algorithm.critic 'q', because its values "
+                "are expectations under the current policy; set value_recompute to true, or critic to 'v'"
             )
         return self

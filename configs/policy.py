@@ -15,11 +15,12 @@ Size = Annotated[tuple[Count, Count], AsTuple]
 
 
 class LoraConfig(Section):
-    """Low-rank adapters by PEFT.
+    """Low-rank adapters by PEFT, in the language model.
 
-    `targets` are names of linear layers, as the model calls them; by default, those of attention and
-    feed-forward layers. `rank`, `alpha` and `dropout` are PEFT's. Adapters are in the language model; with
-    `vision` in the vision tower of a hub model too, which vLLM does not serve.
+    `rank` is the rank of the adapters. `alpha` is PEFT's `lora_alpha`, which scales the adapters by alpha /
+    rank. `dropout` is the probability of dropout in the adapters. `targets` lists the linear layers that have
+    adapters, by their names in the model; null means those of attention and feed-forward layers. `vision`
+    puts adapters into the vision tower of a hub model, too, which vLLM does not serve.
     """
 
     rank: Count = 8
@@ -32,9 +33,10 @@ class LoraConfig(Section):
 class ChatPolicyConfig(Section):
     """Common keys of policies that read chats and screenshots.
 
-    `device` is that of inference servers. `max_prompt_tokens` limits a prompt that begins a token sequence.
-    `critic` reads the policy's states: `attention` over all states of a prompt, or as `head` only the last
-    one, which has seen the others.
+    `device` is the torch device of inference servers; "auto" means CUDA if it is available, else the CPU.
+    `critic` selects how the critic reads the policy's states: `attention` over all states of a prompt, or as
+    `head` only the last one, which has seen the others. `max_prompt_tokens` is the largest number of tokens
+    in a prompt that begins a token sequence.
     """
 
     device: str = "auto"
@@ -50,10 +52,12 @@ class ChatPolicyConfig(Section):
 class TinyConfig(ChatPolicyConfig):
     """The embedded vision-language model, trained from scratch.
 
-    It reads pictures of `image_size`, (width, height), and taps on a `grid` of (columns, rows). With
-    `grammar` every action that it samples is well-formed, except for empty texts. Its encoder has
-    `num_layers`, its decoder as many or `num_decoder_layers`, each of width `d_model`, with `num_heads` and
-    `d_ff`. The words of the suite's goals and `extra_words` are tokens; others are spelled.
+    `image_size` is the size to which screenshots are scaled, [width, height] in pixels. `grid` is the number
+    of places that can be tapped, [columns, rows]. `grammar` restricts sampling to well-formed actions, except
+    for empty texts. `d_model` is the width of all layers. `num_layers` is the number of layers of the
+    encoder. `num_decoder_layers` is the number of layers of the decoder; null means as many as in the
+    encoder. `num_heads` is the number of attention heads. `d_ff` is the width of feed-forward layers.
+    `extra_words` lists words that are tokens, besides the words of the suite's goals; all others are spelled.
     """
 
     kind: Literal["tiny"] = "tiny"
@@ -70,11 +74,12 @@ class TinyConfig(ChatPolicyConfig):
 
 
 class PretrainedConfig(ChatPolicyConfig):
-    """Common keys of models that are loaded with transformers.
+    """Common keys of models that are loaded with transformers. Without `lora` the whole language model is
+    trained.
 
-    `model` is a hub ID or a local directory. `dtype` auto is bfloat16 on a GPU and float32 elsewhere;
-    adapters are always float32. Without `lora` the whole language model is trained. With
-    `gradient_checkpointing` training computes each layer twice instead of storing its activations.
+    `model` is a hub ID or a local directory. `dtype` is the type of the weights, where "auto" means bfloat16
+    on a GPU and float32 elsewhere; adapters are always float32. `gradient_checkpointing` computes each layer
+    twice in training instead of storing its activations, which saves memory.
     """
 
     model: Annotated[str, Field(min_length=1)]
@@ -84,17 +89,19 @@ class PretrainedConfig(ChatPolicyConfig):
 
 
 class HubConfig(PretrainedConfig):
-    """A vision-language model of the hub.
+    """A vision-language model of the hub, with its own processor of images.
 
-    Its own processor resizes pictures. For processors that keep the aspect ratio (Qwen-VL), `min_pixels` and
-    `max_pixels` limit width times height, and so the tokens of a picture; null is the processor's own limit.
+    `min_pixels` is the least width times height that an image is scaled to, for processors that keep the
+    aspect ratio (Qwen-VL); null means the processor's own limit. `max_pixels` is the largest width times
+    height that an image is scaled to, which limits its tokens, for the same processors; null means the
+    processor's own limit.
 
-    Without `lora`, `train_vision` trains the vision tower too. `attention` is transformers' name of an
-    implementation. `max_context_tokens` limits a whole sequence with its answers: of one step, or of an
-    episode that is one sequence; an episode whose next answer does not fit ends as at its step limit.
-
-    `slim_vocabulary` crops the output layer to the tokens of these texts and the end of a turn, for models
-    whose actions are a fixed set of tokens. Empty keeps the whole vocabulary.
+    `train_vision` trains the vision tower, too, if there is no section `lora`. `attention` is the
+    implementation of attention, by its name in transformers. `max_context_tokens` is the largest number of
+    tokens in a whole sequence with its answers, of one step or of an episode that is one sequence; an episode
+    whose next answer does not fit ends as at its step limit. `slim_vocabulary` lists texts to whose tokens,
+    and the end of a turn, the output layer is cropped, for models whose actions are a fixed set of tokens;
+    empty keeps the whole vocabulary.
     """
 
     kind: Literal["hub"] = "hub"
@@ -109,9 +116,10 @@ class HubConfig(PretrainedConfig):
 class AutoUIConfig(PretrainedConfig):
     """A T5 with AutoUI's fusion of image features.
 
-    It reads screenshots by the frozen vision tower of the BLIP-2 that `image_features` names; if null, by a
-    small encoder that is trained with it and reads pictures of `image_size`. It attends to the newest
-    `attended_images` of those in a prompt.
+    `image_features` is the BLIP-2 whose frozen vision tower reads screenshots, a hub ID or a local directory;
+    null means a small encoder that is trained with the T5. `image_size` is the size to which screenshots are
+    scaled if `image_features` is null, [width, height] in pixels. `attended_images` is the number of newest
+    images in a prompt that the model attends to.
     """
 
     kind: Literal["autoui"] = "autoui"
@@ -122,16 +130,16 @@ class AutoUIConfig(PretrainedConfig):
     @model_validator(mode="after")
     def _lora_is_in_the_language_model(self) -> AutoUIConfig:
         if self.lora is not None and self.lora.vision:
-            raise ValueError("lora.vision is for kind hub, because BLIP-2 stays frozen; remove it")
+            raise ValueError("lora.vision needs policy.kind 'hub', because BLIP-2 stays frozen; remove it")
         return self
 
 
 class GaussianConfig(Section):
     """The policy of continuous control (docs/environments.md).
 
-    `hidden` are the widths of the hidden layers of actor and critic, which share nothing, and `activation`
-    their activation. `log_std` is the initial logarithm of the standard deviation, which does not depend on
-    the state.
+    `hidden` lists the widths of the hidden layers of the actor and of the critic, which share nothing.
+    `activation` is the activation function of the hidden layers. `log_std` is the initial logarithm of the
+    standard deviation, which does not depend on the state.
     """
 
     kind: Literal["gaussian"] = "gaussian"
@@ -151,7 +159,11 @@ class GaussianConfig(Section):
 
 
 class CustomPolicyConfig(ChatPolicyConfig):
-    """A policy of your own (docs/extending.md): `import_path` names its class, which finds `options` here."""
+    """A policy of your own (docs/extending.md).
+
+    `import_path` is the class of the policy as "pkg.mod:Name". `options` is a mapping that the class finds in
+    its section.
+    """
 
     kind: Literal["custom"] = "custom"
     import_path: str

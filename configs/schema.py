@@ -26,8 +26,12 @@ _ADDRESS = re.compile(rf"tcp://(\[[^\]\s]+\]|[^:\s]+):({_PORT})|(ipc|inproc)://\
 
 
 class DriftConfig(Section):
-    """A change of the interfaces during training: when the share `after` of the run is over (of its episodes
-    or its time, whichever is further on), a `share` of the training tasks comes from `split`."""
+    """A change of the interfaces during training, after which training tasks come from another split.
+
+    `split` is the split that supplies tasks after the change. `after` is the share of the run (of its
+    episodes or its time, whichever is further on) at which the change happens. `share` is the share of
+    training tasks that come from the other split after the change.
+    """
 
     split: str
     after: Fraction = 0.5
@@ -35,7 +39,12 @@ class DriftConfig(Section):
 
 
 class TasksConfig(Section):
-    """Which tasks are trained and measured on. `suite` is a name, a YAML/JSONL file or "pkg.mod:Name"."""
+    """The tasks for training and measurement.
+
+    `suite` is the name of a suite, a YAML or JSONL file, or your own suite as "pkg.mod:Name". `train` is the
+    split for training episodes and demonstrations. `validation` is the split for measurements during
+    training. `test` lists the splits that are measured after training and by `distrl evaluate`.
+    """
 
     suite: str = "quickstart"
     train: str = "train"
@@ -47,14 +56,19 @@ class TasksConfig(Section):
     def _a_drift_is_not_measured_on(self) -> TasksConfig:
         if self.drift is not None and self.drift.split in (self.train, self.validation, *self.test):
             raise ValueError(
-                f"drift.split {self.drift.split!r} is also the split of training, validation or test; "
-                "name one that is only for the drift"
+                f"drift.split {self.drift.split!r} is also the split for training, validation or test; "
+                "set it to a different split"
             )
         return self
 
 
 class EnvConfig(Section):
-    """The environment: a name of `distrl.workers.envs` or an `import_path`, and its keyword arguments."""
+    """The environment, in which episodes run.
+
+    `kind` is the name of a built-in environment, such as `phone`. `import_path` is the class of your own
+    environment as "pkg.mod:Name"; null means the built-in one that `kind` names. `options` are the keyword
+    arguments of the environment's class.
+    """
 
     kind: str = "phone"
     import_path: str | None = None
@@ -62,10 +76,17 @@ class EnvConfig(Section):
 
 
 class NetworkConfig(Section):
-    """Addresses. The learner binds control, broadcast and weights; each inference server binds `act`.
+    """Addresses and keys of the processes.
 
-    `keys_dir` (see `distrl keys`) switches CURVE on; it is required as soon as an address is not local.
-    `advertise` is the address under which others reach an inference server, when it is not `act` itself.
+    `control` is the address that the learner binds for leases and trajectories. `broadcast` is the address
+    that the learner binds for announcements of its status. `weights` is the address that the learner binds
+    for downloads of weights. `act` is the address that each inference server binds for act requests; port `*`
+    means any free port. `advertise` is the address under which other processes reach an inference server,
+    where port `*` stands for the bound port; null means the address that the server has bound.
+
+    `keys_dir` is the directory with the CURVE keys (see `distrl keys`), which encrypt and authenticate
+    connections; it is required as soon as an address is not local, and null means no encryption. `key_name`
+    is the name of the client key that this machine uses.
     """
 
     control: str = "tcp://127.0.0.1:5700"
@@ -81,7 +102,7 @@ class NetworkConfig(Section):
     def _is_an_address(cls, value: str | None) -> str | None:
         if value is not None and not _ADDRESS.fullmatch(value):
             raise ValueError(
-                f"{value!r} is not an address like tcp://127.0.0.1:5700 (ports up to 65535) or ipc:///PATH"
+                f"{value!r} is not a valid address: use tcp://HOST:PORT (port up to 65535) or ipc:///PATH"
             )
         return value
 
@@ -92,12 +113,17 @@ class NetworkConfig(Section):
 
 
 class WorkerConfig(Section):
-    """A worker process: `slots` environments, each in a thread of its own.
+    """A worker process, with a thread for each environment.
 
-    With `devices.pool` an environment is on whatever device is free, and `slots` is the most at a time. With
-    `barrier` each slot waits after its episode until all have ended theirs, as in synchronous collection;
-    demonstrations go on without. `texts` keeps what stands on the last screen, or on all, with the episode,
-    for the judge `rules`; on a real phone each costs a call of uiautomator.
+    `slots` is the number of environments; with `devices.pool` it is the largest number of devices in use at a
+    time. `screenshot_format` is the image format in which screenshots are sent and stored.
+    `screenshot_quality` is the quality of JPEG screenshots. `act_timeout_s` is the longest time to wait for
+    an action, in seconds, over all inference servers. `max_unacked` is the number of finished trajectories
+    that may wait for the learner's acknowledgement before the worker stops leasing episodes. `barrier` makes
+    each slot wait after its episode until all slots have finished theirs, as in synchronous collection;
+    demonstrations are exempt. `texts` records the texts on the last screen (`final`) or on all screens
+    (`all`) with the episode, as the judge `rules` needs; on a real phone each record costs a call of
+    uiautomator.
     """
 
     slots: Count = 8
@@ -137,29 +163,35 @@ _OWN = frozenset(
 
 
 class HfConfig(Section):
-    """transformers: a batch runs when `inference.max_batch` requests wait or the oldest has waited
-    `max_wait_ms`."""
+    """The engine transformers, which runs requests in batches.
+
+    `max_wait_ms` is the longest time that a request waits for others, in milliseconds: a batch runs when
+    `inference.max_batch` requests wait or the oldest has waited this long.
+    """
 
     kind: Literal["hf"] = "hf"
     max_wait_ms: NonNegative = 4.0
 
 
 class VllmConfig(Section):
-    """vLLM (see docs/models.md): requests run as they come.
+    """The engine vLLM (see docs/models.md), which runs requests as they arrive, at most `inference.max_batch`
+    at a time.
 
-    At most `inference.max_batch` requests run at a time. A sequence has at most `max_model_len` tokens with
-    its answer and shows at most `images_per_prompt` pictures; an episode whose sequence is full ends as at
-    its step limit. Null is, where an episode is one sequence (agents in mode incremental),
-    policy.max_context_tokens and 32 pictures; elsewhere policy.max_prompt_tokens + learner.max_new_tokens, if
-    that is less, and 1. It is never more tokens than the model has positions for.
+    `max_model_len` is the largest number of tokens in a sequence with its answer; an episode whose sequence
+    is full ends as at its step limit. Null for `max_model_len` means `policy.max_context_tokens` where an
+    episode is one sequence (agents with mode `incremental`), elsewhere `policy.max_prompt_tokens` +
+    `learner.max_new_tokens` if that is less, and never more tokens than the model has positions for.
+    `images_per_prompt` is the largest number of images in a sequence; null means 32 where an episode is one
+    sequence, elsewhere 1.
 
-    On GPUs it takes the share `gpu_memory_utilization` of each one's memory, less if `kv_cache_gb` bounds
-    the cache of keys and values; on CPUs the cache has `kv_cache_gb` GiB, 1 when null. `enforce_eager` runs
-    the model as it is, null: on CPUs, and compiles it on GPUs. `dtype` "auto" is the learner's,
-    policy.dtype, and where that is "auto" too float32 on CPUs and bfloat16 on GPUs.
-
-    So many versions of an adapter are held at a time as `max_adapters` says; null is
-    learner.max_staleness + 2. `options` go to vLLM's AsyncEngineArgs as they are.
+    `gpu_memory_utilization` is the share of each GPU's memory that vLLM uses. `kv_cache_gb` is the size of
+    the cache of keys and values in GiB; null means what the share of GPU memory leaves, and 1 GiB on CPUs.
+    `enforce_eager` runs the model without compiling it; null means true on CPUs and false on GPUs.
+    `tensor_parallel_size` is the number of GPUs that the model is split over. `dtype` is the type of the
+    weights; "auto" means `policy.dtype`, and if that is "auto" too, float32 on CPUs and bfloat16 on GPUs.
+    `prefix_caching` reuses the keys and values of prompts that begin alike. `max_adapters` is the number of
+    versions of an adapter that are held at a time; null means learner.max_staleness + 2. `options` are passed
+    to vLLM's AsyncEngineArgs unchanged.
     """
 
     kind: Literal["vllm"] = "vllm"
@@ -179,7 +211,8 @@ class VllmConfig(Section):
     def _options_are_not_ours(cls, value: dict[str, Any]) -> dict[str, Any]:
         if taken := sorted(_OWN & value.keys()):
             raise ValueError(
-                f"{taken} are set from other keys; see inference.engine, inference.max_batch and policy"
+                f"options must not contain {taken}; set inference.engine, inference.max_batch or policy "
+                "instead"
             )
         return value
 
@@ -188,7 +221,11 @@ EngineConfig = Annotated[HfConfig | VllmConfig, Field(discriminator="kind"), one
 
 
 class InferenceConfig(Section):
-    """An inference server: at most `max_batch` requests run at a time, and `max_queue` wait."""
+    """An inference server.
+
+    `max_batch` is the largest number of requests that run at a time. `max_queue` is the largest number of
+    requests that wait; further ones are rejected. `threads` is the number of CPU threads of the model.
+    """
 
     engine: EngineConfig = HfConfig()
     max_batch: Count = 16
@@ -203,16 +240,24 @@ class InferenceConfig(Section):
 
 
 class StoreConfig(Section):
-    """The learner's trajectory store; the oldest trajectories that replay no longer needs go first."""
+    """The learner's store of trajectories on disk.
+
+    `max_bytes` is the largest size of the store in bytes; the oldest trajectories that replay no longer needs
+    are deleted first.
+    """
 
     max_bytes: Count = 4 * 2**30
 
 
 class EvaluateConfig(Section):
-    """A measurement: greedy unless `temperature` is set; at most `episodes` per split (all when null).
+    """A measurement. Actions have at most `learner.max_new_tokens` tokens, as in training.
 
-    Actions have at most `learner.max_new_tokens` tokens, as in training. `distance` records with each screen
-    how many steps the scripted expert would still take, where the environment can tell without a trace.
+    `episodes` is the largest number of episodes of a split; null means all. `temperature` is the sampling
+    temperature; 0 means greedy. `slots` is the number of episodes that run at a time. `examples` is the
+    number of tasks that the report shows step by step. `retries` is the number of times that an episode is
+    repeated after a fault, before it is reported and left out. `distance` records with each screen how many
+    steps the scripted expert would still need, where the environment can find this out without changing
+    anything.
     """
 
     episodes: Annotated[int, Field(ge=1)] | None = None
@@ -227,11 +272,11 @@ class EvaluateConfig(Section):
 class LocalConfig(Section):
     """The processes that `distrl train` starts on this machine.
 
-    With `workers: 0` environments are elsewhere only (see docs/operations.md): workers come from other
-    machines, and nothing is measured here at the end.
-
-    With `gpus: split` learner and inference servers each have GPUs of their own, as far as there are several;
-    with `shared` each process sees all of them.
+    `workers` is the number of worker processes; 0 means that all workers run on other machines (see
+    docs/operations.md), and nothing is measured here at the end. `inference_servers` is the number of
+    inference servers; `learner.algorithm: appo` needs none and starts none. `gpus` is `split`, which gives
+    the learner and each inference server GPUs of their own as far as there are several, or `shared`, which
+    lets each process see all GPUs.
     """
 
     workers: Annotated[int, Field(ge=0)] = 2
@@ -242,9 +287,11 @@ class LocalConfig(Section):
 class Config(Section):
     """A whole run. Every process reads the same file and uses its own sections.
 
-    `modules_dir` is where the modules of `import_path` and of a suite "module:name" are, if they are not
-    installed or in the current directory; a relative one as seen from the configuration file; null: beside
-    that file.
+    `name` is the name of the run and of its directory. `runs_dir` is the directory that holds the directories
+    of runs. `modules_dir` is the directory with the modules of `import_path` and of a suite "module:name", if
+    they are neither installed nor in the current directory; a relative path starts at the directory of the
+    configuration file, and null means that directory. `seed` is the seed of the initial weights and of all
+    random generators.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "run"
@@ -276,8 +323,8 @@ class Config(Section):
     def _the_best_is_known_only_of_what_acts(self) -> Config:
         if self.learner.policy_lag and self.learner.keep_best:
             raise ValueError(
-                "learner.policy_lag lets validation measure older weights than a checkpoint's, so the best "
-                "is unknown; set learner.keep_best to false"
+                "learner.keep_best does not work with learner.policy_lag, because validation then measures "
+                "older weights than those of the checkpoint; set learner.keep_best to false"
             )
         return self
 
@@ -288,13 +335,13 @@ class Config(Section):
         policy = self.policy
         if not isinstance(policy, HubConfig):
             raise ValueError(
-                f"inference.engine 'vllm' serves models of a hub only, but policy.kind is {policy.kind!r}; "
+                f"inference.engine 'vllm' serves only hub models, but policy.kind is {policy.kind!r}; "
                 "set policy.kind to 'hub' and policy.model, or inference.engine to 'hf'"
             )
         if policy.slim_vocabulary and policy.lora is None:
             raise ValueError(
                 "inference.engine 'vllm' needs the whole output layer, which policy.slim_vocabulary crops; "
-                "leave it empty, train with policy.lora, or set inference.engine to 'hf'"
+                "remove it, train with policy.lora, or set inference.engine to 'hf'"
             )
         if policy.lora is not None and policy.lora.vision:
             raise ValueError(
@@ -307,7 +354,8 @@ class Config(Section):
     def _a_barrier_needs_environments_of_its_own(self) -> Config:
         if self.worker.barrier and self.devices.pool:
             raise ValueError(
-                "worker.barrier makes all slots wait for the slowest device; not with devices.pool"
+                "worker.barrier does not work with devices.pool, because all slots would wait for the "
+                "slowest device; set worker.barrier to false"
             )
         return self
 
@@ -323,7 +371,7 @@ class Config(Section):
         if draws and learner.zero_stage == 3 and learner.num_processes > 1:
             raise ValueError(
                 "learner.algorithm.critic 'q' draws actions, which is not supported with weights sharded "
-                "over ranks (ZeRO stage 3); take stage 2, or critic 'v'"
+                "over ranks (ZeRO stage 3); use stage 2, or set learner.algorithm.critic to 'v'"
             )
         return self
 
@@ -339,7 +387,7 @@ class Config(Section):
 
     @property
     def goal(self) -> Goal:
-        """What ends the run, and what it is compared by."""
+        """The end of the run, and the metric that runs are compared by."""
         return goal_of(self)
 
     @property

@@ -70,8 +70,8 @@ def test_an_existing_run_is_refused_and_left_alone(tmp_path: Path) -> None:
         (["--resume"], 3, "is not a run"),
         (["--set", "learner.episods=3"], 2, "Did you mean `learner.episodes`?"),
         (["--set", "network.control=tcp://0.0.0.0:0"], 5, "needs keys"),
-        (["--set", "network.control=tcp://127.0.0.1:99999"], 2, "not an address"),
-        (["--set", "network.control=nonsense"], 2, "not an address"),
+        (["--set", "network.control=tcp://127.0.0.1:99999"], 2, "not a valid address"),
+        (["--set", "network.control=nonsense"], 2, "not a valid address"),
         (["--set", "network.act=tcp://127.0.0.1:5799", "--set", "local.inference_servers=2"], 2, "one of 2"),
     ],
 )

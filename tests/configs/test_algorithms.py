@@ -84,13 +84,16 @@ def test_truncated_sampling_is_taken_where_they_do_not(name: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["learner.algorithm={kind: aride, critic: q, returns: gae}"], "critic 'q' has no returns 'gae'"),
+        (
+            ["learner.algorithm={kind: aride, critic: q, returns: gae}"],
+            "critic 'q' does not support returns 'gae'",
+        ),
         (
             ["learner.algorithm.critic=q", "learner.value_recompute=false"],
-            "expectations under the present policy",
+            "expectations under the current policy",
         ),
-        (["learner.algorithm={kind: ppo, clip: 0.3, clip_high: 0.2}"], "clip_high is below clip"),
-        (["learner.algorithm={kind: grpo, clip: 0.5}"], "clip_high is below clip"),
+        (["learner.algorithm={kind: ppo, clip: 0.3, clip_high: 0.2}"], "clip_high is less than clip"),
+        (["learner.algorithm={kind: grpo, clip: 0.5}"], "clip_high is less than clip"),
         (["learner.algorithm={kind: ppo, dual_clip: 0.5}"], "`learner.algorithm.dual_clip` is 0.5"),
         (["learner.algorithm={kind: digirl, top_fraction: 0}"], "`learner.algorithm.top_fraction` is 0"),
         (

@@ -39,7 +39,7 @@ def test_a_written_out_configuration_is_read_back(name: str, tmp_path: object) -
         (LANDER, "env.options={}", r"needs env\.options\.id"),
         (LANDER, "policy.d_model=8", r"`policy\.d_model` is a key of tiny only"),
         (LANDER, "worker.slots=3", r"multiple of worker\.slots=3"),
-        (LANDER, "learner.algorithm.minibatch_size=100000", "is more than num_steps"),
+        (LANDER, "learner.algorithm.minibatch_size=100000", "is larger than num_steps"),
     ],
 )
 def test_half_a_configuration_is_refused(preset: str, override: str, reason: str) -> None:

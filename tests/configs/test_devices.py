@@ -70,8 +70,8 @@ def test_the_adb_server_s_port(set_port: int | None, environment: dict[str, str]
 
 
 @pytest.mark.parametrize("value", ["many", "0", "70000", "-1"])
-def test_a_variable_that_is_no_port_is_told(value: str) -> None:
-    with pytest.raises(ConfigError, match=f"ANDROID_ADB_SERVER_PORT is '{value}', no port"):
+def test_a_variable_that_is_not_a_port_is_rejected(value: str) -> None:
+    with pytest.raises(ConfigError, match=f"ANDROID_ADB_SERVER_PORT='{value}' is not a valid port"):
         DevicesConfig().server_port({"ANDROID_ADB_SERVER_PORT": value})
 
 
@@ -89,8 +89,8 @@ def test_a_variable_that_is_no_port_is_told(value: str) -> None:
         ("{kind: phone, serials: ['R5*']}", "`devices.pool.0.phone.serials.0` is 'R5*'"),
         ("{kind: avd, avd: '../up'}", "`devices.pool.0.avd.avd` is '../up'"),
         ("{kind: avd, avd: p, mode: fast}", "`devices.pool.0.avd.mode` is 'fast'"),
-        ("{kind: adb, serials: [a]}, {kind: phone, serials: [a]}", "names 'a' twice"),
-        ("{kind: avd, avd: p}, {kind: avd, avd: p}", "names an AVD twice"),
+        ("{kind: adb, serials: [a]}, {kind: phone, serials: [a]}", "the serial 'a' is listed twice"),
+        ("{kind: avd, avd: p}, {kind: avd, avd: p}", "an AVD is listed twice"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_it(members: str, message: str) -> None:
@@ -101,5 +101,5 @@ def test_a_mistake_is_one_line_that_names_it(members: str, message: str) -> None
 
 
 def test_rounds_of_slots_and_a_pool_do_not_go_together() -> None:
-    with pytest.raises(ConfigError, match=r"worker\.barrier makes all slots wait"):
+    with pytest.raises(ConfigError, match=r"worker\.barrier does not work with devices\.pool"):
         check_config({"worker": {"barrier": True}, "devices": {"pool": [{"kind": "sim"}]}}, "x")

@@ -16,7 +16,7 @@ from distrl.configs.schema import Config
         ({"worker": {"rewards": {"source": "judge"}}}, "judge.kind"),
         (
             {"worker": {"rewards": {"source": "judge"}}, "judge": {"kind": "ground_truth"}},
-            "repeats the environment",
+            "is the environment's own check",
         ),
         ({"judge": {"kind": "local", "when": "steps"}}, "require_complete to false"),
         ({"judge": {"kind": "vlm", "votes": 3}}, "temperature"),

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from distrl.cli.main import app
-from distrl.configs.reference import explain, reference, schema
+from distrl.configs.reference import explain, keys_of, reference, schema, sections
 from distrl.core.errors import ConfigError
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -16,6 +16,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 def test_the_page_is_current() -> None:
     assert PAGE.read_text(encoding="utf-8") == reference(), "distrl config reference > docs/configuration.md"
+
+
+def test_every_key_has_a_sentence_that_names_it() -> None:
+    keys = [key for path, model in sections() for key in keys_of(path, model) if key.values != "section"]
+    assert [key.path for key in keys if f"`{key.path.rpartition('.')[2]}`" not in key.text] == []
 
 
 def test_the_schema_has_choices_and_their_names() -> None:

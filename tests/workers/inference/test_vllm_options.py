@@ -168,7 +168,7 @@ def test_options_cannot_change_what_is_relied_on(model: Path) -> None:
 
 
 def test_it_serves_hub_models_with_their_whole_output_layer(model: Path) -> None:
-    with pytest.raises(ValidationError, match="models of a hub only"):
+    with pytest.raises(ValidationError, match="serves only hub models"):
         Config.model_validate({"inference": {"engine": "vllm"}})
     policy = {"kind": "hub", "model": str(model), "slim_vocabulary": ["tap"]}
     with pytest.raises(ValidationError, match="slim_vocabulary"):

@@ -39,6 +39,12 @@ def _signals() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts files first whose tests start processes: each takes long, and none should be left for the end."""
+    slow = {"e2e", "integration", "benchmarks"}
+    items.sort(key=lambda item: item.path.parent.name not in slow)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips a test marked `needs(package, ...)` where one of the packages is not installed."""
     packages = {package for mark in item.iter_markers("needs") for package in mark.args}

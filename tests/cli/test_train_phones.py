@@ -15,7 +15,7 @@ from distrl.cli.train import check_tasks
 from distrl.configs.load import check_config, load_config
 from distrl.core.errors import ConfigError, TaskError
 
-DATA = Path(__file__).parents[2] / "docs" / "data.md"
+DATA = Path(__file__).parents[2] / "docs" / "evaluation.md"
 runner = CliRunner()
 
 
@@ -23,7 +23,7 @@ runner = CliRunner()
 def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The documented import, of three lists."""
     monkeypatch.chdir(tmp_path)
-    command = re.search(r"^distrl (tasks import train=.*)$", DATA.read_text(encoding="utf-8"), re.MULTILINE)
+    command = re.search(r"^ *distrl (tasks import train=.*)$", DATA.read_text(encoding="utf-8"), re.MULTILINE)
     assert command is not None
     for goal, name in enumerate(re.findall(r"=(\S+\.txt)", command[1])):
         Path(name).write_text(f"Open app {goal}\n", encoding="utf-8")

@@ -35,7 +35,7 @@ def test_a_learner_goes_on_with_one_rank_after_a_rank_was_killed(tmp_path: Path)
         assert first.wait(DEADLINE_S) == RankError.exit_code, first.log_file.read_text()[-3000:]
         said = first.log_file.read_text()
         assert "Rank 1 of the learner ended with signal 9" in said
-        assert "--resume goes on" in said
+        assert "--resume continues" in said
         made = step_of_latest(saved)
         assert made >= 3
         again = start(tmp_path, "again", "run-learner", str(config), "--resume")

@@ -131,7 +131,7 @@ def test_no_more_slots_than_configured(rig: Rig) -> None:
 
 def test_a_faulted_episode_is_run_again_on_another_device_and_never_counts(rig: Rig) -> None:
     bad, good = FakeMember("bad", mended_by="reconnect"), FakeMember("good")
-    bad.fails_at = 6
+    bad.fails_at = 2
     link = SchedulerLink(12)
     rig.worker(rig.pool(bad, good), link).run()
     faulted = [t for t in link.submitted if t.fault is not Fault.NONE]

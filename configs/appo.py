@@ -17,6 +17,16 @@ APPO = "appo"
 ENV, POLICY = "gym", "gaussian"
 """The kinds of environment and policy that it needs, and that no other algorithm takes."""
 
+USED_KEYS = frozenset(
+    {
+        *("name", "runs_dir", "modules_dir", "seed", "env", "policy", "network"),
+        *("worker.slots", "local.workers", "evaluate.episodes", "evaluate.slots"),
+        *("learner.algorithm", "learner.threads", "learner.max_minutes", "learner.lease_ttl_s"),
+        *("learner.eval_episodes", "learner.keep_best", "learner.checkpoint_every", "learner.keep_checkpoints"),
+    }
+)
+"""The sections and keys outside `learner.algorithm` that continuous control reads."""
+
 VALIDATION_SEEDS, CONFIRMATION_SEEDS, TEST_SEEDS = 2**32, 2**33, 2**34
 """First seeds of measured episodes, by purpose. Training draws its seeds below 2³¹."""
 
@@ -103,11 +113,11 @@ def check_appo(config: Config) -> None:
             "LunarLanderContinuous-v3"
         )
     _check_sizes(config)
-    if learner.num_processes > 1 or learner.engine != "torch":
-        raise ValueError(
-            f"learner.algorithm={APPO} trains in the workers; set learner.num_processes to 1 and "
-            "learner.engine to torch"
-        )
+    for section, values in config.model_dump(exclude_defaults=True).items():
+        keys = [f"{section}.{key}" for key in values] if isinstance(values, dict) and values else [section]
+        for key in keys:
+            if section not in USED_KEYS and key not in USED_KEYS:
+                raise ValueError(f"{key} has no effect with learner.algorithm={APPO}; remove it")
 
 
 def _check_sizes(config: Config) -> None:

@@ -63,7 +63,7 @@ def test_sharded_weights_draw_no_actions() -> None:
 
 
 def test_workers_that_train_need_no_ranks() -> None:
-    with pytest.raises(ValidationError, match="num_processes to 1"):
+    with pytest.raises(ValidationError, match=r"learner\.num_processes has no effect"):
         Config.model_validate(
             {
                 "learner": {"algorithm": "appo", "num_processes": 2},

@@ -22,7 +22,8 @@ USED_KEYS = frozenset(
         *("name", "runs_dir", "modules_dir", "seed", "env", "policy", "network"),
         *("worker.slots", "local.workers", "evaluate.episodes", "evaluate.slots"),
         *("learner.algorithm", "learner.threads", "learner.max_minutes", "learner.lease_ttl_s"),
-        *("learner.eval_episodes", "learner.keep_best", "learner.checkpoint_every", "learner.keep_checkpoints"),
+        *("learner.eval_episodes", "learner.keep_best"),
+        *("learner.checkpoint_every", "learner.keep_checkpoints"),
     }
 )
 """The sections and keys outside `learner.algorithm` that continuous control reads."""

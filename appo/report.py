@@ -253,6 +253,6 @@ def _draw(file: Path, report: Report, metrics: RunMetrics, target: float | None)
         axis.axhline(target, ls="--", lw=1.2, color="#878e96")
     axis.set(xlabel="environment steps", ylabel="return")
     axis.grid(axis="y", color=LINE, lw=0.8)
-    if axis.lines:
+    if train or validation:  # matplotlib warns of a legend without entries
         axis.legend(frameon=False, fontsize=9)
     finish(figure, file, report.name)

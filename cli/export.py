@@ -98,7 +98,10 @@ def _config_of(checkpoint: Path, config: str | None) -> str:
 def _write_adapter(policy: Path, directory: Path) -> Path:
     names = ("adapter_config.json", "adapter_model.safetensors")
     if not all((policy / name).is_file() for name in names):
-        raise CheckpointError(f"{policy} has no LoRA adapter: all weights were trained.", "Use --merged.")
+        raise CheckpointError(
+            f"{policy} has no LoRA adapter: all weights were trained.",
+            "--merged writes them, if this is a model of transformers.",
+        )
     if (policy / "fusion.safetensors").is_file():
         raise CheckpointError(
             f"{policy} contains more than an adapter: its fusion layers were trained in full.",

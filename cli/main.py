@@ -187,6 +187,9 @@ def main() -> None:
     A command has closed all it opened when it returns, and what is registered with `atexit` still runs. Only
     the interpreter's own teardown is left out: after torch it takes seconds, which Ctrl-C does not have.
     """
+    # Before torch is loaded. Threads that spin while they wait for each other take the cores from the one
+    # they wait for: beside other processes, two threads that spin are many times slower than one.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         app()
     except SystemExit as end:

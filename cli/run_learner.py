@@ -53,6 +53,8 @@ def run_learner(
     rank runs this command: rank 0 is the learner, the others compute with it.
     """
     from distrl.core.process import install_signals
+    from distrl.core.rundir import RunDir
+    from distrl.evaluator.run_state import describe_stopped
 
     sets = [*(overrides or []), *([f"learner.num_processes={num_processes}"] if num_processes else [])]
     loaded = load(config, sets, dry_run)
@@ -61,7 +63,8 @@ def run_learner(
     if _is_first():
         stop.on_set(_say_stopping)
     if not learn(loaded, resume, stop, command):
-        typer.echo("Stopped. Continue with --resume.", err=True)
+        run = RunDir.of(loaded)
+        typer.echo(describe_stopped(run, f"distrl run-learner {run.path} --resume"), err=True)
         raise typer.Exit(130)
 
 

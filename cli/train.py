@@ -48,6 +48,7 @@ def train(
     from distrl.core.process import install_signals
     from distrl.core.rundir import RunDir
     from distrl.core.terminal import Console
+    from distrl.evaluator.run_state import describe_stopped
 
     kind = run_kind(loaded)
     check_packages(kind.packages)
@@ -80,7 +81,7 @@ def train(
                 former.replace(run.config)  # what was refused is not the run's configuration
             raise
         if results is None:
-            console.print(f"Stopped. Continue with: distrl train {run.path} --resume", soft_wrap=True)
+            console.print(describe_stopped(run, f"distrl train {run.path} --resume"), soft_wrap=True)
             raise typer.Exit(STOPPED)
         report(run, results, local, console)
 

@@ -109,7 +109,8 @@ def first_problem(error: ValidationError, *within: str) -> str:
     """The first problem: the path of the field, below `within`, and what its value should be."""
     first = error.errors(include_url=False, include_input=False)[0]
     path = ".".join(str(part) for part in (*within, *first["loc"]))
-    return f"{path}: {first['msg']}" if path else first["msg"]
+    problem = "there is no such key" if first["type"] == "extra_forbidden" else first["msg"]
+    return f"{path}: {problem}" if path else problem
 
 
 HOW = "See docs/extending.md."

@@ -101,6 +101,14 @@ def check_trained(run: RunDir, config: Config) -> None:
     )
 
 
+def describe_stopped(run: RunDir, command: str) -> str:
+    """One line on a run that was stopped: how `command` goes on, and what of it begins again."""
+    text = f"Stopped. Continue with: {command}"
+    if pointed(run.checkpoints, "latest") is None:
+        text += " (it had no checkpoint yet: training begins again, with the episodes that are stored)"
+    return text
+
+
 def describe_complete(run: RunDir, config: Config) -> str:
     """Two lines on a complete run: the key that continues it, and its report."""
     ending = read_ending(run, config)

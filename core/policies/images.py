@@ -8,11 +8,13 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor, nn
 
 from distrl.core.errors import PolicyError
 from distrl.core.model_points import MAX_PIXELS, MAX_TOTAL_PIXELS
+
+SEND = "Send JPEG, PNG or WebP screenshots."
 
 
 @contextmanager
@@ -30,10 +32,10 @@ def opened(data: bytes) -> Iterator[Image.Image]:
                     "Send smaller screenshots.",
                 )
             yield image
+    except UnidentifiedImageError as error:  # its own text names an object of Python's
+        raise PolicyError("These bytes are not a readable image.", SEND) from error
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise PolicyError(
-            f"These bytes are not a readable image: {error}.", "Send JPEG, PNG or WebP screenshots."
-        ) from error
+        raise PolicyError(f"These bytes are not a readable image: {error}.", SEND) from error
 
 
 def check_total(pictures: Iterable[bytes], so_far: int = 0) -> int:

@@ -136,6 +136,22 @@ def test_a_process_ends_with_its_output_flushed_and_its_exit_code() -> None:
     assert run("snapshot-avd", "list", "no such AVD").returncode == 8
 
 
+@pytest.mark.parametrize(("users", "found"), [(None, "PASSIVE"), ("active", "active")])
+def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(monkeypatch, users, found) -> None:
+    def end(code: int) -> None:
+        raise InterruptedError
+
+    monkeypatch.setenv("OMP_WAIT_POLICY", users or "")
+    if users is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.setattr(main_module, "app", lambda: sys.exit(0))
+    monkeypatch.setattr(main_module.atexit, "_run_exitfuncs", lambda: None)
+    monkeypatch.setattr(main_module.os, "_exit", end)
+    with pytest.raises(InterruptedError):
+        main_module.main()
+    assert os.environ["OMP_WAIT_POLICY"] == found
+
+
 def test_what_an_own_class_raises_is_told_with_its_name_and_line(failing, tmp_path, monkeypatch) -> None:
     helper = "def count(text):\n    return int(text)\n"
     (tmp_path / "own_helper.py").write_text(helper, encoding="utf-8")

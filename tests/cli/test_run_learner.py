@@ -20,9 +20,18 @@ from distrl.core import process
 from distrl.core.rundir import RunDir
 from distrl.core.supervisor import Program, ProgramFailed
 from distrl.core.terminal import Console
+from distrl.evaluator.run_state import describe_stopped
 
 LARGE_S = 300.0
 """What a large model's update and checkpoint may take together."""
+
+
+def test_a_stopped_run_says_what_begins_again(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    assert "training begins again" in describe_stopped(run, "distrl train x")
+    run.checkpoints.mkdir()
+    (run.checkpoints / "latest").write_text("step_0\n")
+    assert describe_stopped(run, "distrl train x") == "Stopped. Continue with: distrl train x"
 
 
 def grace_of(monkeypatch: pytest.MonkeyPatch, **environment: str) -> float:

@@ -180,7 +180,8 @@ def read_request(body: bytes, default_max_tokens: int) -> Question:
 def _refusal(error: ValidationError) -> ApiError:
     first = error.errors(include_url=False, include_input=False)[0]
     param = ".".join(str(part) for part in first["loc"]) or None
-    if first["type"] == "extra_forbidden":
+    is_unwanted = first["type"] == "too_long" and first["ctx"]["max_length"] == 0
+    if first["type"] == "extra_forbidden" or is_unwanted:
         return ApiError(400, f"`{param}` is not supported; leave it out.", param)
     return ApiError(400, f"{param or 'The body'}: {first['msg']}."[:500], param)
 

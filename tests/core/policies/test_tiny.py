@@ -250,6 +250,8 @@ def test_prompts_that_do_not_fit_are_refused(make_policy: MakePolicy) -> None:
         policy.prompt_ids((ChatMessage(role="user", parts=(TextPart(text="red"),)),))
     with pytest.raises(PolicyError, match="not a readable image"):
         policy.image(png(0)[:50])
+    with pytest.raises(PolicyError, match=r"^These bytes are not a readable image\. Send"):
+        policy.image(b"hello")
     assert policy.image(png(0)).shape == (3, 56, 40)
 
 

@@ -122,7 +122,7 @@ def test_what_could_never_come_true_is_refused(rule: dict[str, Any], told: str) 
     ("text", "told"),
     [
         ("app: x", "rules.yaml: Input should be a valid list."),
-        ("- lst: [tap]", "rules.yaml: 0.lst: Extra inputs are not permitted. Did you mean 'last'?"),
+        ("- lst: [tap]", "rules.yaml: 0.lst: there is no such key. Did you mean 'last'?"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_told_where_it_is(text: str, told: str, tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ BROKEN = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsb
     ("changes", "status", "reason"),
     [
         ({"functions": []}, 400, "`functions` is not supported"),
-        ({"tools": [{"type": "function"}]}, 400, "tools: "),
+        ({"tools": [{"type": "function"}]}, 400, "`tools` is not supported"),
         ({"n": 2}, 400, "n: "),
         ({"presence_penalty": 0.5}, 400, "presence_penalty: "),
         ({"response_format": {"type": "json_object"}}, 400, "response_format"),
@@ -250,7 +250,7 @@ BROKEN = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsb
         ({"messages": []}, 400, "messages"),
         ({"model": "gpt"}, 404, "ask for 'tiny'"),
         ({"messages": [{"role": "user", "content": [IMAGE]}]}, 400, "data: URLs"),
-        ({"messages": [{"role": "user", "content": [BROKEN]}]}, 400, "readable image"),
+        ({"messages": [{"role": "user", "content": [BROKEN]}]}, 400, "readable image. Send"),
         ({"messages": [{"role": "user", "content": "no picture"}]}, 400, "image"),
     ],
 )
@@ -269,6 +269,7 @@ def test_what_is_no_request_is_refused_and_service_goes_on(make_endpoint: MakeEn
     assert complain(endpoint, json.dumps(question()).encode(), **{"Content-Type": "text/plain"})[0] == 415
     assert complain(endpoint, question(), **{"Content-Length": str(2**40)})[0] == 413
     assert ask(endpoint, "/v1/completions", {})[0] == 404
+    assert ask(endpoint, "/v1/chat/completions")[0] == 405
     assert ask(endpoint, "/v1/chat/completions", question())[0] == 200
 
 

@@ -232,7 +232,12 @@ def _explain(problem: Any, others: int, source: str) -> ConfigError:
             )
         nearest = nearest_key(path)
         if nearest and any(isinstance(part, int) for part in problem["loc"]):
-            nearest = nearest.rpartition(".")[2]  # an entry of a list: where it stands was said
+            there, _, nearest = nearest.rpartition(".")  # an entry of a list: where it stands was said
+            if nearest == name:
+                other = there.rpartition(".")[2]
+                return ConfigError(
+                    f"{source}: unknown key `{path}`.{more}", f"It is a key of `{other}`: remove it."
+                )
         remedy = (
             f"Did you mean `{nearest}`?" if nearest else "`distrl train quickstart --dry-run` shows all keys."
         )

@@ -100,9 +100,23 @@ def read_fields(model: type[_Model], fields: Mapping[str, object] | _Model | Non
     try:
         return model.model_validate(fields or {})
     except ValidationError as error:
-        raise ConfigError(
-            f"{first_problem(error, name)}.", f"See {model.__module__}.{model.__name__}."
-        ) from error
+        raise _explained(error.errors(include_url=False)[0], model, name) from error
+
+
+def _explained(problem: Any, model: type[BaseModel], name: str) -> ConfigError:
+    parts = [str(part) for part in problem["loc"] if part != "[key]"]
+    path, see = ".".join((name, *parts)), f"See {model.__module__}.{model.__name__}."
+    if problem["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(parts[-1], model.model_fields, 1) if len(parts) == 1 else ()
+        hint = f"Did you mean {near[0]!r}? " if near else ""
+        return ConfigError(f"`{path}`: there is no such key.", f"{hint}{see}")
+    expected = problem["msg"].removeprefix("Value error, ").replace("valid tuple", "valid list")
+    expected = expected.replace("Input should be", "expected").replace(
+        "String should", "expected a string that should"
+    )
+    if problem["type"] in ("missing", "value_error"):
+        return ConfigError(f"`{path}`: {expected}.", see)
+    return ConfigError(f"`{path}` is {problem['input']!r:.80}, {expected}.", see)
 
 
 def first_problem(error: ValidationError, *within: str) -> str:

@@ -151,12 +151,10 @@ def sim_sdk(
     """
     import shlex
 
-    from distrl.core.errors import ConfigError
     from distrl.simulator.emulator.sdk import make_avd, make_sdk
-    from distrl.simulator.emulator.startup import KEY, NAMES
+    from distrl.simulator.emulator.startup import KEY, parse_fault
 
-    if fault and fault.partition(":")[0] not in NAMES:
-        raise ConfigError(f"{fault!r} is not a fault.", f"Choose one of {', '.join(NAMES)}.")
+    parse_fault(fault)  # refused now and not at the emulator's start
     made = make_sdk(directory)
     for name in avds or ["sim"]:
         if not made.store.exists(name):

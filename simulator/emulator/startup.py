@@ -20,12 +20,14 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from distrl.core.errors import ConfigError
 from distrl.workers.devices.avd import INSTANCES, SNAPSHOT, WRITER, Avd, AvdStore, avd_home, write_ini
 from distrl.workers.devices.errors import EmulatorError
 from distrl.workers.devices.processes import key_of
@@ -204,14 +206,30 @@ def fault_of(config: Mapping[str, str], environ: Mapping[str, str] = os.environ)
     Raises:
         Refused: If it is not a fault.
     """
-    text = environ.get(VARIABLE) or config.get(KEY, "")
-    name, _, seconds = text.partition(":")
-    if name and name not in NAMES:
-        raise Refused(f"ERROR        | {text!r} is not a fault; choose one of {', '.join(NAMES)}.")
     try:
-        return Fault(name, float(seconds or 0.0))
-    except ValueError as error:
-        raise Refused(f"ERROR        | {seconds!r} in the fault {text!r} is not a number.") from error
+        return parse_fault(environ.get(VARIABLE) or config.get(KEY, ""))
+    except ConfigError as error:
+        raise Refused(f"ERROR        | {error}") from error
+
+
+def parse_fault(text: str) -> Fault:
+    """The fault that `text` names: one of `NAMES`, "crash" also with its seconds; "" is none.
+
+    Raises:
+        ConfigError: It is not a fault.
+    """
+    name, colon, seconds = text.partition(":")
+    if name and name not in NAMES:
+        raise ConfigError(f"{text!r} is not a valid fault.", f"Choose one of {', '.join(NAMES)}.")
+    if colon and name != "crash":
+        raise ConfigError(f"{text!r} is not a valid fault.", "Only crash has a number of seconds.")
+    try:
+        after = float(seconds) if colon else 0.0
+    except ValueError:
+        after = -1.0
+    if not 0.0 <= after < math.inf:
+        raise ConfigError(f"{text!r} is not a valid fault.", "Give the seconds as a number: crash:30.")
+    return Fault(name, after)
 
 
 # Locks.

@@ -50,7 +50,9 @@ def template(name: str, params: Params) -> Template:
         near = difflib.get_close_matches(name, TEMPLATES, 1)
         hint = f"Did you mean {near[0]!r}? " if near else ""
         raise TaskError(
-            f"there is no task template {name!r}.", f"{hint}`distrl tasks list --suite general` shows some."
+            f"there is no task template {name!r}.",
+            f"{hint}A simulated phone, also behind adb, plays only the simulator's tasks: "
+            "`distrl tasks list --suite general` shows some.",
         )
     found = TEMPLATES[name]
     needs = {"layout": int, **found.needs}

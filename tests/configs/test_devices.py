@@ -82,6 +82,10 @@ def test_a_variable_that_is_not_a_port_is_rejected(value: str) -> None:
             "{kind: sim, cout: 2}",
             "unknown key `devices.pool.0.sim.cout`. Did you mean `count`?",
         ),
+        (
+            "{kind: sim, snapshot: clean}",
+            "unknown key `devices.pool.0.sim.snapshot`. It is a key of `adb`: remove it.",
+        ),
         ("{kind: moon}", "`devices.pool.0.kind` is 'moon', expected one of 'sim', 'adb', 'avd', 'phone'"),
         ("{count: 2}", "`devices.pool.0` has no `kind`"),
         ("{kind: adb, serials: []}", "`devices.pool.0.adb.serials` is []"),

@@ -23,16 +23,20 @@ def test_fields_become_settings_and_settings_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
-    [({"second": 1}, "pause.second: there is no such key."), ({"seconds": [1, "x"]}, "pause.seconds.1: ")],
+    ("fields", "said", "hint"),
+    [
+        ({"second": 1}, "`pause.second`: there is no such key.", "Did you mean 'seconds'? "),
+        ({"seconds": [1, "x"]}, "`pause.seconds.1` is 'x', expected a valid number", ""),
+        ({"seconds": "1"}, "`pause.seconds` is '1', expected a valid list.", ""),
+    ],
 )
 def test_a_wrong_field_is_named_by_its_path_and_its_documentation(
-    fields: dict[str, object], said: str
+    fields: dict[str, object], said: str, hint: str
 ) -> None:
     with pytest.raises(ConfigError) as raised:
         read_fields(Pause, fields, "pause")
     assert raised.value.message.startswith(said)
-    assert raised.value.remedy == f"See {__name__}.Pause."
+    assert raised.value.remedy == f"{hint}See {__name__}.Pause."
 
 
 def test_a_value_that_is_wrong_as_a_whole_has_no_path() -> None:

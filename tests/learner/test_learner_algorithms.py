@@ -101,7 +101,7 @@ def test_the_objective_of_the_docs_learns(toy, tmp_path, page) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"options": {"beta": -1.0}}, r"learner\.algorithm\.options\.beta: .*greater than 0"),
+        ({"options": {"beta": -1.0}}, r"learner\.algorithm\.options\.beta` is .*greater than 0"),
         ({"options": {"bta": 1.0}}, r"learner\.algorithm\.options\.bta"),
         ({"import_path": "my_objective:Options"}, "my_objective:Options is not an objective"),
         ({"import_path": "my_objective:Missing"}, "my_objective has no Missing"),

@@ -125,3 +125,11 @@ def test_a_mistake_is_one_line_and_an_exit_code(
     assert message in result.output
     assert result.output.startswith("error: ")
     assert result.output.count("\n") == 1
+
+
+@pytest.mark.parametrize("fault", ["fire", "crash:soon"])
+def test_an_sdk_with_a_fault_that_there_is_not_is_refused(tmp_path: Path, fault: str) -> None:
+    result = CliRunner().invoke(app, ["sim-sdk", str(tmp_path / "sdk"), "--fault", fault])
+    assert result.exit_code == 2
+    assert result.output.startswith(f"error: '{fault}' is not a valid fault.")
+    assert not (tmp_path / "sdk").exists()

@@ -36,9 +36,8 @@ def make_pool(config: Config, limit: int) -> DevicePool:
         limit: The most devices that are opened.
 
     Raises:
-        ConfigError: A recipe, a guard or the adb server's port is wrong.
+        ConfigError: A recipe, a guard or the adb server's port is wrong, or there is no such AVD or snapshot.
         MissingDependency: A program is not installed.
-        EmulatorError: There is no such AVD.
     """
     devices, health = config.devices, config.devices.health
     postmortems = Postmortems(lambda: postmortem_folder(config), health.postmortems, health.postmortem_bytes)
@@ -105,7 +104,10 @@ def _options(part: AdbMembers | PhoneMembers | AvdMembers) -> Mapping[str, objec
     from distrl.workers.devices.recipes import Recipe
 
     guard = GuardPolicy.of(part.guard) if isinstance(part.guard, Mapping) else part.guard
-    return {"recipe": Recipe.of(part.recipe), "guard": guard}
+    recipe = Recipe.of(part.recipe)
+    if recipe.hook:
+        import_object(recipe.hook)
+    return {"recipe": recipe, "guard": guard}
 
 
 def _emulators(part: AvdMembers, server: Any) -> list[ManagedDevice]:
@@ -113,6 +115,7 @@ def _emulators(part: AvdMembers, server: Any) -> list[ManagedDevice]:
     from distrl.workers.devices.claims import PortAllocator
     from distrl.workers.devices.members import AvdFleet, AvdMember
     from distrl.workers.devices.sdk import find_sdk
+    from distrl.workers.devices.snapshots import get_snapshot
 
     fleet = AvdFleet(
         find_sdk(part.sdk, option="`sdk` of its entry in devices.pool"),
@@ -127,7 +130,9 @@ def _emulators(part: AvdMembers, server: Any) -> list[ManagedDevice]:
         _options(part),
     )
     try:
-        fleet.store.get(part.avd)
+        avd = fleet.store.get(part.avd)
+        if part.snapshot is not None:
+            get_snapshot(avd, part.snapshot)
     except EmulatorError as error:  # starting again would not help
         raise ConfigError(f"devices.pool: {error.message}", error.remedy) from error
     return [AvdMember(fleet, index, part.count) for index in range(part.count)]

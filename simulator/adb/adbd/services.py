@@ -345,7 +345,7 @@ def _fail(text: str) -> bytes:
 
 # Terminals: they echo what is typed, line by line, and write CR LF for LF.
 
-_CTRL_C, _CTRL_D, _BACKSPACES = 3, 4, (8, 127)
+_CTRL_C, _CTRL_D, _CTRL_U, _BACKSPACES = 3, 4, 21, (8, 127)
 _MAX_LINE = 65536
 """Longest line; what is typed beyond it is dropped."""
 
@@ -392,6 +392,9 @@ class Terminal:
             if self._line:
                 self._line.pop()
                 echo += b"\b \b"
+        elif key == _CTRL_U:
+            echo += b"\b \b" * len(self._line)
+            self._line.clear()
         elif key == _CTRL_C:
             self._line.clear()
             self._typed.clear()

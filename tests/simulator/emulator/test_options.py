@@ -82,6 +82,6 @@ def test_faults_by_the_variable_or_the_avd() -> None:
     assert fault_of({"sim.fault": "crash:2.5"}, {}) == Fault("crash", 2.5)
     environ = {"DISTRL_SIMEMULATOR_FAULT": "hang_boot"}
     assert fault_of({"sim.fault": "crash:1"}, environ).name == "hang_boot"
-    for wrong in ("fire", "crash:soon"):
+    for wrong in ("fire", "crash:soon", "crash:-1", "crash:nan", "low_disk:3"):
         with pytest.raises(Refused):
             fault_of({"sim.fault": wrong}, {})

@@ -132,5 +132,5 @@ def test_a_call_that_cannot_be_ended_is_a_fault() -> None:
 
 
 def test_a_wrong_policy_names_its_field() -> None:
-    with pytest.raises(ConfigError, match=r"guard\.call: "):
+    with pytest.raises(ConfigError, match=r"guard\.call`: "):
         GuardPolicy.of({"call": False})

@@ -243,12 +243,12 @@ def test_the_language_is_what_the_configuration_says_else_the_setting_else_the_p
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"clear": ["com.a; reboot"]}, r"recipe\.clear\.0: "),
+        ({"clear": ["com.a; reboot"]}, r"recipe\.clear\.0` is"),
         ({"settings": {"global/a b": "1"}}, r"recipe\.settings"),
         ({"settings": {"wifi": "1"}}, r"recipe\.settings"),
-        ({"time_zone": "$(reboot)"}, r"recipe\.time_zone: "),
-        ({"locale": "german"}, r"recipe\.locale: "),
-        ({"clean": []}, r"recipe\.clean: "),
+        ({"time_zone": "$(reboot)"}, r"recipe\.time_zone` is"),
+        ({"locale": "german"}, r"recipe\.locale` is"),
+        ({"clean": []}, r"recipe\.clean`: "),
     ],
 )
 def test_a_wrong_recipe_names_its_field(fields: dict[str, Any], message: str) -> None:

@@ -152,10 +152,10 @@ def test_another_size_is_another_screen() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"max": 1}, r"settle\.max: "),
-        ({"max_s": 0}, r"settle\.max_s: "),
-        ({"mode": "idle"}, r"settle\.mode: "),
-        ({"ignore": [[0, 0, 2, 1]]}, r"settle\.ignore\.0\.2: "),
+        ({"max": 1}, r"settle\.max`: "),
+        ({"max_s": 0}, r"settle\.max_s` is"),
+        ({"mode": "idle"}, r"settle\.mode` is"),
+        ({"ignore": [[0, 0, 2, 1]]}, r"settle\.ignore\.0\.2` is"),
     ],
 )
 def test_a_wrong_field_is_named(fields: dict[str, object], message: str) -> None:

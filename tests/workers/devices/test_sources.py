@@ -99,6 +99,20 @@ def test_an_avd_that_is_not_there_is_told_before_anything_starts(tmp_path: Path)
         make_pool(config(part), 8)
 
 
+def test_a_snapshot_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
+    sdk = make_sdk(tmp_path / "sdk")
+    make_avd(sdk.store, "pixel")
+    part = {"kind": "avd", "avd": "pixel", "sdk": str(sdk.root), "avd_home": str(sdk.store.home)}
+    with pytest.raises(ConfigError, match=r"devices\.pool: the AVD 'pixel' has no snapshot 'clean'"):
+        make_pool(config(part | {"snapshot": "clean"}), 8)
+
+
+def test_a_hook_that_is_not_there_is_told_before_anything_starts() -> None:
+    part = {"kind": "phone", "serials": ["R5"], "recipe": {"hook": "no_such_module:reset"}}
+    with pytest.raises(ConfigError, match="no_such_module"):
+        make_pool(config(part), 8)
+
+
 def test_an_sdk_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(MissingDependency, match="no Android emulator was found"):
         make_pool(config({"kind": "avd", "avd": "pixel", "sdk": str(tmp_path)}), 8)

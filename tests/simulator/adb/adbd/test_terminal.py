@@ -57,6 +57,10 @@ def test_backspace_takes_back_one_key_and_stops_at_the_line_s_start() -> None:
     assert typed(b"lx\x7fs\x7f\x7f\x7fok\n") == ([b"ok\n"], b"lx\b \bs\b \b\b \bok\r\n")
 
 
+def test_ctrl_u_takes_back_the_line() -> None:
+    assert typed(b"rm\x15ls\n") == ([b"ls\n"], b"rm\b \b\b \bls\r\n")
+
+
 def test_ctrl_c_drops_what_was_typed() -> None:
     assert typed(b"one\nrm -rf\x03ls\n") == ([b"ls\n"], b"one\r\nrm -rf^C\r\nls\r\n")
 

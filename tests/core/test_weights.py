@@ -48,6 +48,15 @@ def test_versions_follow_each_other(learner, fetcher):
         assert fetcher.fetch(learner.publish(data, version), 10.0) == data
 
 
+def test_memory_is_used_again_when_no_view_of_it_is_left(learner, fetcher, monkeypatch):
+    datas = [bytes([fill]) * len(DATA) for fill in range(3)]
+    views = [fetcher.fetch(learner.publish(data, version), 10.0) for version, data in enumerate(datas[:2])]
+    assert views == datas[:2]  # the second did not overwrite the first
+    views.clear()
+    monkeypatch.setattr(weights.np, "empty", None)  # no other memory
+    assert fetcher.fetch(learner.publish(datas[2], 2), 10.0) == datas[2]
+
+
 def test_doubled_chunks_do_no_harm(learner, fetcher):
     learner.doubled = True
     for version in range(2):

@@ -217,7 +217,7 @@ ENDLESS = 10**12
 SPARE_S = 900.0
 """For start-up, an iteration under way and the final evaluation; a run that takes longer is ended."""
 PATIENCE_S = 15.0
-"""How long a run may take to stop when it is told to."""
+"""How long a run may take to stop after the signal."""
 TICK_S = 0.2
 TAIL_LINES = 8
 
@@ -542,7 +542,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def chosen_arms(args: argparse.Namespace) -> list[Arm]:
-    """The arms asked for. A peer that is not installed is told and left out."""
+    """The arms asked for. A peer that is not installed is named and left out."""
     arms = [distrl_arm(number, args.set) for number in args.workers]
     for peer in (PEERS[name] for name in args.peers):
         if peer.is_missing() and not args.report_only:

@@ -17,7 +17,7 @@ CUSTOM = "custom"
 
 
 def one_of(default: str) -> BeforeValidator:
-    """Goes with a union of sections that are told apart by `kind`: `grpo` alone means `{kind: grpo}`, and a
+    """Goes with a union of sections that differ by `kind`: `grpo` alone means `{kind: grpo}`, and a
     section without a kind has the default one, or `custom` if it has an `import_path`."""
 
     def with_kind(value: Any) -> Any:

@@ -18,7 +18,7 @@ from distrl.core.sockets import Wire, is_local
 from distrl.core.supervisor import Program
 
 CHECKPOINT_S = GRACE_S + 5.0
-"""How long a learner has to write its checkpoint when it is told to stop: it ends by itself before."""
+"""How long a learner has to write its checkpoint after the signal to stop; usually it ends sooner."""
 
 LEAVE_STEP_S = 3.0
 """How long a worker on a pool of devices may take to leave a step, before it closes the pool."""

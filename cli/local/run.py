@@ -65,7 +65,7 @@ class LearnerWatch:
     def poll(self, timeout_s: float) -> None:
         """Takes what has arrived; waits up to `timeout_s` for the first message."""
         while True:
-            with contextlib.suppress(ProtocolError):  # not a message: somebody else's process at that port
+            with contextlib.suppress(ProtocolError):  # not a message: another program has that port
                 received = self._channel.recv(timeout_s)
                 if received is None:
                     return

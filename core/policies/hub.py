@@ -263,7 +263,7 @@ def writable(loaded: LoadedModel, slim_vocabulary: Sequence[str]) -> tuple[Tenso
     the model's output layer is cropped to the tokens of those texts, and those that end a turn.
 
     Raises:
-        PolicyError: There are no tokens of actions among them.
+        PolicyError: None of them is the token of an action.
     """
     size = int(loaded.model.get_output_embeddings().weight.shape[0])
     allowed = torch.zeros(size, dtype=torch.bool)

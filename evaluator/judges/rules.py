@@ -31,7 +31,7 @@ class RulesJudge:
         config: The rules, or the file that contains them.
 
     Raises:
-        ConfigError: There are no rules, or one is not valid.
+        ConfigError: The list of rules is empty, or a rule is not valid.
     """
 
     name = "rules"
@@ -121,7 +121,7 @@ def written_rules(config: RulesConfig) -> list[Rule]:
     """All rules, first the configuration's, then the file's, checked for conditions that can never hold.
 
     Raises:
-        ConfigError: There are no rules, or one is not valid.
+        ConfigError: The list of rules is empty, or a rule is not valid.
     """
     rules = [*config.rules, *(_read(Path(config.path).expanduser()) if config.path else [])]
     if not rules:

@@ -206,7 +206,7 @@ class Fitted:
 def fit_judge(sources: Sequence[Path], output: Path, plan: Plan, tell: Callable[[str], None]) -> Fitted:
     """Fits a judge to stored episodes, writes it to `output`, and measures it.
 
-    What is wrong with the sources is told before the reader is fitted, which takes minutes.
+    Errors in the sources are raised before the reader is fitted, which takes minutes.
 
     Args:
         sources: Runs, evaluations or stores.

@@ -144,6 +144,7 @@ class Files:
         if not path:
             raise fail(errno.ENOENT, path)
         names = [name for name in path.split("/") if name and name != "."]
+        must_exist = path.endswith("/.")
         must_be_dir = path.endswith(("/", "/."))
         trail: list[tuple[str, Node]] = [("", self.root)]
         links = 0
@@ -165,12 +166,15 @@ class Files:
                 links += 1
                 if links > MAX_LINKS:
                     raise fail(errno.ELOOP, path)
+                if last:  # A target that ends so leads to a directory, as a path does.
+                    must_exist |= child.target.endswith("/.")
+                    must_be_dir |= child.target.endswith(("/", "/."))
                 names = [part for part in child.target.split("/") if part and part != "."] + names
                 if child.target.startswith("/"):
                     trail = trail[:1]
                 continue
             if child is None:
-                if last and not path.endswith("/."):
+                if last and not must_exist:
                     return here, name, None, _join(trail, name)
                 raise fail(errno.ENOENT, path)
             trail.append((name, child))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from distrl.simulator.adb import files as files_module
@@ -92,6 +92,8 @@ def _outcome(work: Callable[[], object]) -> tuple[object, str]:
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX: compares with its file system")
 @given(STEPS)
+@example([("symlink", "a", "b/."), ("write", "a", b"")])
+@example([("symlink", "a", "b/."), ("write", "b", b""), ("read", "a")])
 @settings(max_examples=150, deadline=None)
 def test_it_behaves_as_a_real_directory(steps: list[tuple[object, ...]]) -> None:
     """The same steps succeed and fail, and the same tree remains."""

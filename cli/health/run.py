@@ -101,7 +101,7 @@ def check_environment(config: Config) -> None:
         MissingDependency: One needs a package that is not installed.
     """
     from distrl.core.importing import choose
-    from distrl.core.user_errors import check_options
+    from distrl.core.user_errors import check_options, read_fields
     from distrl.workers.agents import build_agent
     from distrl.workers.envs import ENVS
 
@@ -112,9 +112,9 @@ def check_environment(config: Config) -> None:
         _try_options(config)
     build_agent(config.agent)
     if _env_kind(config) == "android_world":
-        from distrl.workers.envs.android_world import checked_options, find_adb
+        from distrl.workers.envs.android_world import AndroidWorldOptions, find_adb
 
-        find_adb(checked_options(config.env.options).adb_path)
+        find_adb(read_fields(AndroidWorldOptions, config.env.options, "env.options").adb_path)
 
 
 def _try_options(config: Config) -> None:

@@ -19,38 +19,53 @@ import fcntl
 import json
 import logging
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import msgpack
 from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from distrl.core.actions import Action, ActionKind
-from distrl.core.errors import ConfigError, EnvError, MissingDependency, TaskError
+from distrl.core.errors import EnvError, MissingDependency, TaskError
 from distrl.core.types import Task
-from distrl.core.user_errors import first_problem
+from distrl.core.user_errors import read_fields
 from distrl.workers.agents.androidworld import named_gesture, write_json
 from distrl.workers.agents.chat_agent import Grid
-from distrl.workers.envs.android_world_child import DEVICE, MISSING, TASK, Pipe, PipeClosed, PipeTimeout
+from distrl.workers.devices.adb_server import adb_path
+from distrl.workers.devices.processes import state_dir
+from distrl.workers.envs.android_world_child import DEVICE, MISSING, TASK
 from distrl.workers.envs.base import Frame, StepResult
 
 FAMILY = "android_world"
 """The package's whole suite, in the words of its registry."""
 
+SWIPE_MS = 500
+EXIT_S = 10.0
+"""How long the child may take to end after it has closed its device."""
+
+MAX_BYTES = 256 * 2**20
+"""Largest answer; a raw screenshot of 1440x3200 has 14 MiB."""
+
+_TAIL = 2000
+INSTALL = (
+    "Clone github.com/google-research/android_world, then run `pip install -r requirements.txt` and "
+    "`pip install .` in it, in this environment."
+)
+_log = logging.getLogger(__name__)
+
 
 class Ports(BaseModel):
-    """Where one running emulator is reached.
+    """Where one running emulator is reached; its adb port is the one after the console port.
 
     Attributes:
         console: The console port, even; its serial is emulator-<console>.
-        adb: The adb port, console + 1 when not given.
         grpc: The port that the emulator was started with by `-grpc`.
         adb_server: The adb server that lists the emulator. android_env restarts it when a command fails, so
             it should serve no other device.
@@ -59,21 +74,8 @@ class Ports(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     console: int = Field(5554, ge=1, le=65534)
-    adb: int = Field(0, ge=0, le=65535)
     grpc: int = Field(8554, ge=1, le=65535)
     adb_server: int = Field(5037, ge=1, le=65535)
-
-    @model_validator(mode="after")
-    def _adb_follows_the_console(self) -> Ports:
-        # android_env makes the serial of the adb port: emulator-<adb - 1>.
-        if self.adb not in (0, self.console + 1):
-            raise ValueError(f"adb is {self.adb}; android_env needs console + 1, {self.console + 1}")
-        return self
-
-    @property
-    def numbers(self) -> dict[str, int]:
-        """The ports by name."""
-        return {**self.model_dump(), "adb": self.console + 1}
 
 
 class Deadlines(BaseModel):
@@ -94,7 +96,7 @@ class AndroidWorldOptions(BaseModel):
     Attributes:
         devices: The emulators, by their ports. Each slot takes one that is free; with several, each has an
             adb server of its own.
-        adb_path: The adb program; by default the one on PATH or in the Android SDK.
+        adb_path: The adb program; by default the one on PATH.
         accessibility: How the package reads the screen's elements: see its `A11yMethod`.
         setup: Whether the package installs its apps first: once for each new emulator.
         freeze_time: Whether the clock is set to the package's date, as its tasks expect.
@@ -112,85 +114,58 @@ class AndroidWorldOptions(BaseModel):
     wait: bool = True
     deadlines: Deadlines = Deadlines()
 
-
-def checked_options(fields: Mapping[str, object]) -> AndroidWorldOptions:
-    """The options in a configuration.
-
-    Raises:
-        ConfigError: One is unknown or wrong, or two emulators share a port.
-    """
-    try:
-        options = AndroidWorldOptions.model_validate(fields)
-    except ValidationError as error:
-        raise ConfigError(f"{first_problem(error, 'env.options')}.", "See docs/devices.md.") from error
-    for name in ("console", "grpc", "adb_server"):
-        ports = [getattr(device, name) for device in options.devices]
-        if len(set(ports)) != len(ports):
-            raise ConfigError(
-                f"env.options.devices: two emulators share the {name} port {max(ports, key=ports.count)}.",
-                "Each has its own; so has the adb server, which android_env restarts when a command fails.",
-            )
-    return options
+    @model_validator(mode="after")
+    def _share_no_port(self) -> AndroidWorldOptions:
+        for name in Ports.model_fields:
+            ports = [getattr(device, name) for device in self.devices]
+            if len(set(ports)) != len(ports):
+                raise ValueError(f"two devices share the {name} port {max(ports, key=ports.count)}")
+        return self
 
 
 def find_adb(path: str | None) -> str:
-    """The adb program's full path: android_env expands nothing.
+    """The adb program's full path, because android_env expands nothing.
 
     Args:
-        path: Where it is; None looks on PATH and in the Android SDK.
+        path: Where it is; None looks on PATH.
 
     Raises:
         MissingDependency: It is not there.
     """
-    sdk = os.environ.get("ANDROID_HOME") or os.environ.get("ANDROID_SDK_ROOT") or "~/Android/Sdk"
-    places = [path] if path else [shutil.which("adb"), f"{sdk}/platform-tools/adb"]
-    for place in filter(None, places):
-        found = Path(place).expanduser()
-        if found.is_file():
-            return str(found.absolute())
-    raise MissingDependency(
-        f"there is no adb program{f' {path}' if path else ' on PATH or in the Android SDK'}.",
-        "Install the SDK's platform tools, or set env.options.adb_path.",
-    )
+    if path is None:
+        return adb_path()
+    found = Path(path).expanduser().absolute()
+    if not found.is_file():
+        raise MissingDependency(f"there is no adb program {path}.", "Correct env.options.adb_path.")
+    return str(found)
 
 
 class EmulatorClaim:
-    """One emulator, held until `release`. Use `take`.
+    """One emulator, held until `release`; see the module's docstring.
+
+    Args:
+        devices: The emulators to choose from.
 
     Attributes:
-        ports: The emulator's.
+        ports: Those of the first one that no other process or slot of this user holds.
+
+    Raises:
+        EnvError: All are held, or a lock file cannot be opened.
     """
 
-    def __init__(self, ports: Ports, descriptor: int) -> None:
-        self.ports = ports
-        self._descriptor: int | None = descriptor
-
-    @classmethod
-    def take(cls, devices: Sequence[Ports], directory: Path | None = None) -> EmulatorClaim:
-        """The first of `devices` that no other process or slot of this user holds.
-
-        Args:
-            devices: Which there are.
-            directory: Where the lock files are; a private one of this user by default.
-
-        Raises:
-            EnvError: All are held, or the directory cannot be used.
-        """
-        folder = _folder() if directory is None else directory
-        for ports in devices:
-            path = folder / f"emulator-{ports.console}.json"
+    def __init__(self, devices: Sequence[Ports]) -> None:
+        for self.ports in devices:
+            path = state_dir() / f"androidworld-{self.ports.console}.json"
             try:
-                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             except OSError as error:
-                raise EnvError(
-                    f"{path} cannot be opened: {error.strerror}.", "Check the directory."
-                ) from error
+                raise EnvError(f"{path} cannot be opened: {error.strerror}.") from error
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                os.close(descriptor)
-                continue
-            return cls(ports, descriptor)
+                os.close(self.descriptor)
+            else:
+                return
         raise EnvError(
             f"all {len(devices)} AndroidWorld emulators are in use by other slots or processes.",
             "Name as many in env.options.devices as there are slots on this machine.",
@@ -198,19 +173,12 @@ class EmulatorClaim:
         )
 
     @property
-    def descriptor(self) -> int:
-        """The lock file's; a child that inherits it holds the claim too."""
-        assert self._descriptor is not None, "a released claim"
-        return self._descriptor
-
-    @property
     def left(self) -> dict[str, Any] | None:
-        """The task that an earlier holder did not tear down, as it noted it; None if there is none."""
-        text = os.pread(self.descriptor, 64 * 1024, 0)
+        """The task that an earlier holder noted and did not tear down; None if there is none."""
         try:
-            noted = json.loads(text) if text.strip() else None
-        except ValueError:
-            return None  # cut short by the machine's end
+            noted = json.loads(os.pread(self.descriptor, 64 * 1024, 0))
+        except ValueError:  # empty, or cut short by the machine's end
+            return None
         return noted if isinstance(noted, dict) else None
 
     def note(self, task: dict[str, Any] | None) -> None:
@@ -220,35 +188,8 @@ class EmulatorClaim:
             os.pwrite(self.descriptor, json.dumps(task).encode(), 0)
 
     def release(self) -> None:
-        """Lets go. May be called twice."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
-
-
-def _folder() -> Path:
-    """A directory that only this user can write to."""
-    base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
-    folder = base / f"distrl-androidworld-{os.getuid()}"
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        info = folder.lstat()
-    except OSError as error:
-        raise EnvError(f"{folder} cannot be made: {error.strerror}.", "Check the directory.") from error
-    if info.st_uid != os.getuid() or info.st_mode & 0o022:
-        raise EnvError(f"{folder} belongs to another user or can be written by others.", "Remove it.")
-    return folder
-
-
-SEND_S = 10.0
-EXIT_S = 10.0
-"""How long the child may take to end after it has closed its device."""
-
-_TAIL = 2000
-INSTALL = (
-    "Clone github.com/google-research/android_world, then run `pip install -r requirements.txt` and "
-    "`pip install .` in it, in this environment."
-)
+        """Releases the emulator, unless the child still lives."""
+        os.close(self.descriptor)
 
 
 class WorldProcess:
@@ -260,19 +201,19 @@ class WorldProcess:
 
     def __init__(self, inherit: Sequence[int] = ()) -> None:
         self._log = tempfile.TemporaryFile(mode="a+b")  # noqa: SIM115 - closed with the child
-        ours, theirs = socket.socketpair()
+        # The same module path, and set orders that do not differ from run to run.
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        self._pipe, theirs = Pipe()
         with theirs:
-            command = [sys.executable, "-m", "distrl.workers.envs.android_world_child", str(theirs.fileno())]
             self._process = subprocess.Popen(
-                command,
+                [sys.executable, "-m", "distrl.workers.envs.android_world_child", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                env=_environment(),
+                env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},
                 pass_fds=(theirs.fileno(), *inherit),
                 start_new_session=True,
             )
-        self._pipe = Pipe(ours)
 
     @property
     def pid(self) -> int:
@@ -281,11 +222,11 @@ class WorldProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether it can be called."""
         return self._process.poll() is None
 
     def call(self, operation: str, seconds: float, **arguments: Any) -> dict[str, Any]:
-        """Asks for one operation of `android_world_session.Session`.
+        """Calls a method of the child's `Session`.
 
         Args:
             operation: The method's name.
@@ -298,28 +239,34 @@ class WorldProcess:
             EnvError: The package or the device failed, or the child did not answer.
         """
         try:
-            self._pipe.send({"op": operation, **arguments}, SEND_S)
-            answer = self._pipe.receive(seconds)
-        except PipeTimeout:
+            self._pipe.send_bytes(msgpack.packb({"op": operation, **arguments}))
+            if not self._pipe.poll(seconds):
+                raise TimeoutError
+            answer: dict[str, Any] = msgpack.unpackb(self._pipe.recv_bytes(MAX_BYTES))
+        except (OSError, EOFError) as error:
             self.kill()
+            happened = f"ended its process during {operation}, exit status {self._process.returncode}"
+            if isinstance(error, TimeoutError):
+                happened = f"did not finish {operation} in {seconds:g} s; its process was ended"
             raise EnvError(
-                f"android_world did not finish {operation} in {seconds:g} s; its process was ended."
-                f"{self._said()}",
-                "Look at the emulator, or raise the deadline in env.options.deadlines.",
-                fault="device",
-            ) from None
-        except PipeClosed:
-            self.kill()
-            raise EnvError(
-                f"android_world's process ended during {operation}, exit status "
-                f"{self._process.returncode}.{self._said()}",
-                "See what it printed.",
+                f"android_world {happened}.{self._printed()}",
+                "Look at the emulator; env.options.deadlines sets the longest waits.",
                 fault="device",
             ) from None
         if "ok" in answer:
             found: dict[str, Any] = answer["ok"]
             return found
-        raise _error(operation, answer)
+        kind, message = answer["error"], answer["message"]
+        if kind == MISSING:
+            raise MissingDependency(
+                f"AndroidWorld needs the package {message}, which is not installed.", INSTALL
+            )
+        if kind == TASK:
+            raise TaskError(message, "See `android_world/registry.py` for its names.")
+        fault = "device" if kind == DEVICE else "env"
+        raise EnvError(
+            f"android_world failed in {operation}: {message}.", "Look at the emulator.", fault=fault
+        )
 
     def forget_log(self) -> None:
         """Empties the log, so that it holds what the present episode printed."""
@@ -347,45 +294,18 @@ class WorldProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)  # a session of its own: only what it started
         self._process.wait()
 
-    def _said(self) -> str:
+    def _printed(self) -> str:
         size = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, size - _TAIL))
         text = self._log.read().decode("utf-8", "replace").strip()
         return f" It printed: {text}" if text else ""
 
 
-def _environment() -> dict[str, str]:
-    """This process's, with its module path, and with set orders that do not differ from run to run."""
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    return {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
-
-
-def _error(operation: str, answer: dict[str, Any]) -> Exception:
-    kind, message = answer.get("error"), str(answer.get("message", ""))
-    if kind == MISSING:
-        return MissingDependency(
-            f"AndroidWorld needs the package {message}, which is not installed.", INSTALL
-        )
-    if kind == TASK:
-        return TaskError(
-            message.rstrip("?.") + ("?" if message.endswith("?") else "."),
-            "See `android_world/registry.py` for its names.",
-        )
-    detail = str(answer.get("detail", "")).strip().rpartition("\n")[2]
-    said = message if detail in ("", message) else f"{message} ({detail})"
-    fault = "device" if kind == DEVICE else "env"
-    return EnvError(f"android_world failed in {operation}: {said}", "Look at the emulator.", fault=fault)
-
-
-SWIPE_MS = 500
-
-_log = logging.getLogger(__name__)
-
-
 class AndroidWorldEnv:
     """One emulator that plays the package's tasks.
 
-    Args: those of `Options`, as plain data.
+    Args:
+        options: Fields of `AndroidWorldOptions`.
 
     Raises:
         ConfigError: An option is unknown or wrong.
@@ -396,25 +316,8 @@ class AndroidWorldEnv:
     seed_is_instance: ClassVar[bool] = True
     """The package draws a task's parameters from it, and words the goal by them."""
 
-    def __init__(
-        self,
-        devices: Sequence[Mapping[str, int]] | None = None,
-        adb_path: str | None = None,
-        accessibility: str = "a11y_forwarder_app",
-        setup: bool = False,
-        freeze_time: bool = True,
-        wait: bool = True,
-        deadlines: Mapping[str, float] | None = None,
-    ) -> None:
-        fields: dict[str, object] = {
-            "adb_path": adb_path,
-            "accessibility": accessibility,
-            "setup": setup,
-            "freeze_time": freeze_time,
-            "wait": wait,
-            "deadlines": deadlines or {},
-        }
-        self._options = checked_options(fields if devices is None else {**fields, "devices": devices})
+    def __init__(self, **options: Any) -> None:
+        self._options = read_fields(AndroidWorldOptions, options, "env.options")
         self._deadlines = self._options.deadlines
         self._task: Task | None = None
         self._goal = ""
@@ -422,9 +325,8 @@ class AndroidWorldEnv:
         self._score: float | None = None
         self._unclean = ""
         self._is_attached = self._is_closed = False
-        self._reworded: set[str] = set()
         adb = find_adb(self._options.adb_path)
-        self._claim = EmulatorClaim.take(self._options.devices)
+        self._claim = EmulatorClaim(self._options.devices)
         try:
             self._process = WorldProcess((self._claim.descriptor,))
         except BaseException:
@@ -457,11 +359,11 @@ class AndroidWorldEnv:
         if self._unclean:
             raise EnvError(f"the task before was not torn down: {self._unclean}", fault="device")
         name, family = named(task)
+        instance = {"family": family, "name": name, "seed": task.seed}
         self._process.forget_log()
-        self._claim.note({"family": family, "name": name, "seed": task.seed})
-        found = self._process.call("reset", self._deadlines.reset_s, family=family, name=name, seed=task.seed)
-        self._compare(task, str(found["described"]))
-        self._task, self._goal, self._score = task, str(found["goal"]), None
+        self._claim.note(instance)
+        found = self._process.call("reset", self._deadlines.reset_s, **instance)
+        self._task, self._goal, self._score = task, found["goal"], None
         return self._keep(found)
 
     def step(self, action: Action) -> StepResult:
@@ -469,24 +371,23 @@ class AndroidWorldEnv:
         frame = self._running()
         if action.is_terminal:
             return StepResult(frame)
+        grid = Grid(*frame.image.size)
         wait, swipe, fields = self._options.wait, None, None
         if action.kind is ActionKind.INVALID:
             wait = False
-        elif action.kind is ActionKind.SWIPE and named_gesture(action) is None:
-            swipe = [*self._pixels(action.point), *self._pixels(action.to), SWIPE_MS]
+        elif action.point and action.to and named_gesture(action) is None:
+            swipe = [*grid.cell(action.point), *grid.cell(action.to), SWIPE_MS]
         else:
-            fields = write_json(action, self._grid())
+            fields = write_json(action, grid)
         found = self._process.call("step", self._deadlines.step_s, action=fields, swipe=swipe, wait=wait)
-        if found["refused"]:
-            _log.debug("%s refused %s: %s", self._claim.ports.console, fields, found["refused"])
-        return StepResult(self._keep(found), settle_s=float(found["settle_s"]))
+        return StepResult(self._keep(found), settle_s=found["settle_s"])
 
     def evaluate(self) -> float:
         """What `is_successful` says now; then the task is torn down, so that a second call gives the same."""
         if self._score is None:
             self._running()
             score = self._process.call("score", self._deadlines.score_s)["score"]
-            self._score = min(1.0, max(0.0, float(score)))
+            self._score = min(1.0, max(0.0, score))
             self._tear_down()
         return self._score
 
@@ -495,7 +396,7 @@ class AndroidWorldEnv:
         raise EnvError("AndroidWorld has no scripted expert.", "Set learner.demonstrations.episodes to 0.")
 
     def close(self) -> None:
-        """Tears down and lets go of the emulator. May be called twice."""
+        """Tears down and releases the emulator. May be called twice."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -512,16 +413,9 @@ class AndroidWorldEnv:
             self._claim.release()
 
     def _attach(self, adb: str) -> None:
-        options = self._options
-        self._process.call(
-            "attach",
-            self._deadlines.attach_s,
-            ports=self._claim.ports.numbers,
-            adb_path=adb,
-            accessibility=options.accessibility,
-            setup=options.setup,
-            freeze_time=options.freeze_time,
-        )
+        options = self._options.model_dump(include={"accessibility", "setup", "freeze_time"})
+        ports = self._claim.ports.model_dump()
+        self._process.call("attach", self._deadlines.attach_s, ports=ports, adb_path=adb, **options)
         self._is_attached = True
         left = self._claim.left
         if left is not None:
@@ -544,40 +438,23 @@ class AndroidWorldEnv:
         else:
             self._claim.note(None)
 
-    def _compare(self, task: Task, described: str) -> None:
-        """Says once for each template that the package words a task otherwise than when it was imported.
-
-        Another version of the package does so; so do the few tasks that take a name from the clock. What the
-        package says now is what the agent reads and what is scored.
-        """
-        if described in ("", task.goal) or task.template in self._reworded:
-            return
-        self._reworded.add(task.template)
-        _log.warning(
-            "%s was imported as %r; the installed android_world makes %r of its seed. If other templates do "
-            "the same, import the tasks again with this version.",
-            *(task.id, task.goal, described),
-        )
-
     def _running(self) -> Frame:
-        if self._task is None or self._frame is None:
+        if self._frame is None:
             raise EnvError("no AndroidWorld task is running.", "Reset the environment to a task first.")
         return self._frame
 
     def _keep(self, found: dict[str, Any]) -> Frame:
-        size = (int(found["width"]), int(found["height"]))
-        self._frame = Frame.of(Image.frombytes("RGB", size, found["pixels"]), app=str(found["app"]))
+        size = found["width"], found["height"]
+        self._frame = Frame.of(Image.frombytes("RGB", size, found["pixels"]), app=found["app"])
         return self._frame
-
-    def _grid(self) -> Grid:
-        return Grid(*self._running().image.size)
-
-    def _pixels(self, point: tuple[float, float] | None) -> tuple[int, int]:
-        assert point is not None, "a swipe has two points"
-        return self._grid().cell(point)
 
 
 def named(task: Task) -> tuple[str, str]:
+    """The name and the family of a task in the package's registry.
+
+    Raises:
+        TaskError: Its parameters have none.
+    """
     name, family = task.params.get("task"), task.params.get("family", FAMILY)
     if not isinstance(name, str) or not isinstance(family, str):
         raise TaskError(

@@ -17,7 +17,7 @@ from distrl.workers.envs.android_world import AndroidWorldEnv
 def emulators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Emulators:
     monkeypatch.syspath_prepend(str(DOUBLE))
     monkeypatch.setenv("ANDROID_WORLD_DOUBLE", str(tmp_path))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("DISTRL_STATE_DIR", str(tmp_path))
     return Emulators(tmp_path)
 
 

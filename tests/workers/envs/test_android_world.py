@@ -140,17 +140,6 @@ def test_actions_are_written_as_the_package_wants_them(make: Make, emulators: Em
     ]
 
 
-def test_another_version_of_the_package_is_noticed_once(make: Make, caplog: pytest.LogCaptureFixture) -> None:
-    env = make()
-    for _ in range(2):
-        env.reset(task("CounterReach", "Tap the counter 9 times for Eve."))
-        assert env.goal == counter().goal, "what the package says now is what counts"
-    assert len(caplog.records) == 1
-    assert "import the tasks again" in caplog.text
-    env.reset(counter(1))
-    assert len(caplog.records) == 1
-
-
 def test_each_slot_has_an_emulator_of_its_own(make: Make, emulators: Emulators) -> None:
     devices = [{"console": 5554}, {"console": 5556, "grpc": 8556, "adb_server": 5038}]
     first, second = make(devices=devices), make(devices=devices)

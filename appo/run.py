@@ -96,7 +96,7 @@ class AppoRun:
             worker = AppoWorker(config, name, client, is_stopping, link.set_stats)
             link.start()
             stack.callback(link.close)
-            if wait_for_learner(link, network.control, "network.control", wait_s, stop):
+            if wait_for_learner(link, "network.control", wait_s, stop):
                 worker.run()
 
     def evaluate(

@@ -174,7 +174,7 @@ def collect_here(
         if judging is not None:
             judging.start()
             stack.callback(judging.close)
-        if wait_for_learner(link, network.control, "network.control", wait_s, stop):
+        if wait_for_learner(link, "network.control", wait_s, stop):
             worker.run()
             link.flush(FLUSH_S)
 

@@ -129,7 +129,7 @@ def serve(
                 run_until_stopped(server, None, stop)
             return
         with serve_beside_learner(config, words, name, wire) as (server, link), _http(config, server, http):
-            if wait_for_learner(link, network.control, "network.control", wait_s, stop):
+            if wait_for_learner(link, "network.control", wait_s, stop):
                 run_until_stopped(server, link, stop)
 
 

@@ -218,7 +218,7 @@ def _join(
         LearnerUnreachable: No learner answered within `wait_s`, or its run is over.
         EvaluationStopped: `stop` was set.
     """
-    is_there = wait_for_learner(link, address, "--learner", wait_s, stop, progress.say)
+    is_there = wait_for_learner(link, "--learner", wait_s, stop, progress.say)
     if link.shutdown.is_set():
         raise LearnerUnreachable(f"The run at {address} is over.", "Measure its result: --checkpoint RUN.")
     if not is_there:

@@ -46,7 +46,6 @@ from distrl.workers.spool import Spool
 
 POLL_S = 0.2
 HELLO_S = 0.5  # between two Hellos without an answer
-MAX_LOGGED = 64  # reasons that are logged between two connections
 ANSWER_S = 5.0  # a lease request without an answer is repeated after this
 ACK_S = 10.0  # resent when not acked for this long
 MAX_IN_FLIGHT = 8  # sent and not acked: bounds the memory that sockets hold
@@ -59,8 +58,7 @@ _log = logging.getLogger(__name__)
 class _Held:
     lease: Lease
     run_id: str
-    granted_at: float
-    renewed_at: float
+    since: float  # granted or renewed
 
 
 class LeaseBook:
@@ -89,13 +87,13 @@ class LeaseBook:
     def granted(self, grant: LeaseGrant, run_id: str) -> None:
         """The learner's answer; an empty grant says when to request again."""
         now = time.monotonic()
-        self._granted.extend(_Held(lease, run_id, now, now) for lease in grant.leases)
+        self._granted.extend(_Held(lease, run_id, now) for lease in grant.leases)
         self._ask_at = now if grant.leases else now + grant.retry_after_s
 
     def has_granted(self) -> bool:
         """Whether a slot can take one. Leases that waited here too long, and expire soon, are returned."""
         now = time.monotonic()
-        while self._granted and now - self._granted[0].granted_at > self._granted[0].lease.ttl_s / 2:
+        while self._granted and now - self._granted[0].since > self._granted[0].lease.ttl_s / 2:
             self._released.append(self._granted.popleft())
         return bool(self._granted)
 
@@ -138,8 +136,8 @@ class LeaseBook:
         now = time.monotonic()
         due = []
         for held in self._at_work.values():
-            if now - held.renewed_at > held.lease.ttl_s / 3:
-                held.renewed_at = now
+            if now - held.since > held.lease.ttl_s / 3:
+                held.since = now
                 due.append(held.lease.id)
         return due
 
@@ -265,7 +263,7 @@ class LearnerLink:
         max_unacked: int = 64,
         max_unjudged: int = 0,
     ) -> None:
-        self._wire, self._control_endpoint, self._broadcast_endpoint = wire, control, broadcast
+        self._wire, self.control, self._broadcast = wire, control, broadcast
         waiting = max_unacked + max_unjudged if spool is not None else 0
         self._hello = Hello(role=role, name=name, slots=slots, waiting=waiting, act_endpoint=act_endpoint)
         self._spool, self._max_unacked = spool, max_unacked
@@ -285,15 +283,14 @@ class LearnerLink:
         self._book = LeaseBook()
         self._outbox = Outbox(spool) if spool is not None else None
         # Link thread only:
-        self._logged: set[str] = set()
         self._has_bad_stats = False
         self._heartbeat_s = 2.0
         self._last_heard = self._next_hello = self._next_heartbeat = 0.0
 
     def start(self) -> None:
         """Connects in the background, without a limit."""
-        control = self._wire.connect_dealer(self._control_endpoint)
-        broadcast = self._wire.connect_sub(self._broadcast_endpoint)
+        control = self._wire.connect_dealer(self.control)
+        broadcast = self._wire.connect_sub(self._broadcast)
         self._channels = control, broadcast
         self._thread.start()
 
@@ -325,21 +322,12 @@ class LearnerLink:
         """Whether an inference server is alive."""
         return self.status is not None and bool(self.status.act_endpoints)
 
-    def wait_connected(self, timeout_s: float) -> Status:
-        """Waits for the learner's first answer.
-
-        Raises:
-            LearnerUnreachable: No answer came within `timeout_s`.
-        """
+    def wait_connected(self, timeout_s: float) -> Status | None:
+        """Waits for the learner's first answer, or for its shutdown; None if neither came in time."""
         with self._condition:
             self._condition.wait_for(lambda: self._is_connected or self._is_over(), timeout_s)
             status = self.status if self._is_connected or self.shutdown.is_set() else None
         self.check()
-        if status is None:
-            raise LearnerUnreachable(
-                f"No learner answered at {self._control_endpoint} within {timeout_s:g} s.",
-                "Is `distrl run-learner` running there, with the same keys?",
-            )
         return status
 
     def lease(self, timeout_s: float) -> Lease | None:
@@ -480,7 +468,7 @@ class LearnerLink:
 
     def _update(self, status: Status) -> None:
         if self.status is not None and self.status.run_id != status.run_id:
-            _log.warning("another run, %s, now listens at %s", status.run_id, self._control_endpoint)
+            _log.warning("another run, %s, now listens at %s", status.run_id, self.control)
             self._is_connected = False
         self.status = status
         for listener in self._listeners:
@@ -488,9 +476,8 @@ class LearnerLink:
 
     def _connected(self) -> None:
         assert self.status is not None
-        _log.info("connected to run %s at %s", self.status.run_id, self._control_endpoint)
+        _log.info("connected to run %s at %s", self.status.run_id, self.control)
         self.incompatibility = ""
-        self._logged.clear()
         with self._condition:
             self._is_connected = True
             self._book.reconnected(self.status.run_id)
@@ -499,16 +486,15 @@ class LearnerLink:
             self._condition.notify_all()
 
     def _incompatible(self, why: str) -> None:
-        """Keeps the reason why messages, which are repeated, are invalid, and logs it once."""
-        self.incompatibility = why
-        if why not in self._logged and len(self._logged) < MAX_LOGGED:
-            self._logged.add(why)
-            _log.error("the learner at %s and this process are incompatible: %s", self._control_endpoint, why)
+        """Keeps the reason why messages, which are repeated, are invalid; logs a new one."""
+        if why != self.incompatibility:
+            self.incompatibility = why
+            _log.error("the learner at %s and this process are incompatible: %s", self.control, why)
 
     def _rejected(self, reject: Reject) -> None:
         if reject.code is RejectCode.FORBIDDEN and not reject.ref:
             self._error = SecurityError(
-                f"The learner at {self._control_endpoint} rejects this process: {reject.reason}.",
+                f"The learner at {self.control} rejects this process: {reject.reason}.",
                 "Set network.key_name to a key with that role, or run `distrl keys set` at the learner.",
             )
             with self._condition:
@@ -530,7 +516,7 @@ class LearnerLink:
         was_lost = control.lost_connection()
         if self._is_connected and (is_silent or was_lost):
             if not self.shutdown.is_set():
-                _log.warning("lost the connection to the learner at %s; retrying", self._control_endpoint)
+                _log.warning("lost the connection to the learner at %s; retrying", self.control)
             self._is_connected = False
         if not self._is_connected and now >= self._next_hello and control.is_connected:
             self._next_hello = now + HELLO_S
@@ -595,52 +581,41 @@ class LearnerLink:
 
 def wait_for_learner(
     link: LearnerLink,
-    address: str,
     setting: str,
     wait_s: float | None,
     stop: threading.Event,
     say: Callable[[str], None] = _log.info,
-    clock: Callable[[], float] = time.monotonic,
 ) -> bool:
     """Waits for the learner's first answer. Returns False if `stop` was set meanwhile, or the run is over.
 
     Args:
         link: The connection, started.
-        address: The learner's control address.
-        setting: The setting of that address, for errors, e.g. "network.control".
+        setting: The setting of the learner's address, for errors, e.g. "network.control".
         wait_s: How long to wait, in seconds; None: without a limit.
         stop: Ends the wait.
         say: Receives a line at the start and every `REMIND_S` seconds.
-        clock: Monotonic seconds.
 
     Raises:
         LearnerUnreachable: No learner answered within `wait_s`, or it has another protocol version.
     """
-    limit = "" if wait_s is None else f" (at most {wait_s:g} s)"
-    say(f"waiting for the learner at {address}{limit}")
-    start = clock()
-    remind_s = REMIND_S
+    remedy = f"start `distrl run-learner`, or correct {setting}; check that the keys match"
+    say(f"waiting for the learner at {link.control}{'' if wait_s is None else f' (at most {wait_s:g} s)'}")
+    start, remind_s = time.monotonic(), REMIND_S
     while not stop.is_set() and not link.shutdown.is_set():
-        try:
-            link.wait_connected(POLL_S)
-        except LearnerUnreachable:
-            waited_s = clock() - start
-            if link.incompatibility:
-                raise LearnerUnreachable(
-                    f"The learner at {address} and this process are incompatible: {link.incompatibility}.",
-                    "Run the same distrl version everywhere.",
-                ) from None
-            if wait_s is not None and waited_s >= wait_s:
-                raise LearnerUnreachable(
-                    f"No learner answered at {address} within {wait_s:g} s.",
-                    f"Start `distrl run-learner`, or correct {setting}; check that the keys match.",
-                ) from None
-            if waited_s >= remind_s:
-                remind_s += REMIND_S
-                say(
-                    f"still waiting for the learner at {address} ({waited_s:.0f} s): "
-                    f"start `distrl run-learner`, or correct {setting}; check that the keys match"
-                )
-        else:
+        if link.wait_connected(POLL_S) is not None:
             return True
+        waited_s = time.monotonic() - start
+        if link.incompatibility:
+            raise LearnerUnreachable(
+                f"The learner at {link.control} and this process are incompatible: {link.incompatibility}.",
+                "Run the same distrl version everywhere.",
+            )
+        if wait_s is not None and waited_s >= wait_s:
+            raise LearnerUnreachable(
+                f"No learner answered at {link.control} within {wait_s:g} s.",
+                f"{remedy[0].upper()}{remedy[1:]}.",
+            )
+        if waited_s >= remind_s:
+            remind_s += REMIND_S
+            say(f"still waiting for the learner at {link.control} ({waited_s:.0f} s): {remedy}")
     return False

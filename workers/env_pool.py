@@ -13,10 +13,8 @@ import json
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from distrl.configs.schema import Config, EnvConfig
 from distrl.core.errors import EnvError
@@ -31,8 +29,8 @@ from distrl.workers.envs.base import Env
 SWAP_S = 2.0
 """How long a slot waits for a device other than those that failed at its task."""
 
-MAX_REMEMBERED, REMEMBER_S = 256, 600.0
-"""Tasks whose devices' faults are remembered, and for how long."""
+REMEMBER_S = 600.0
+"""How long a device is avoided by a task that failed on it."""
 
 SCREENS = 3
 """Last screenshots of an episode that go into a post-mortem."""
@@ -74,13 +72,22 @@ class EpisodeEnd:
         return self.trajectory.fault not in (Fault.NONE, Fault.INFERENCE)
 
 
-class EnvPool(Protocol):
-    """Environments for slots."""
+class EnvPool:
+    """Environments for slots: here one for each slot, replaced after it fails.
+
+    Args:
+        config: How to make one.
+        capacity: How many slots can work at a time.
+    """
+
+    def __init__(self, config: EnvConfig, capacity: int) -> None:
+        self._config, self._capacity = config, capacity
+        self._envs: dict[int, Env] = {}
 
     @property
     def capacity(self) -> int:
         """How many slots can work at a time; it may grow."""
-        ...
+        return self._capacity
 
     def acquire(self, index: int, timeout_s: float) -> Entry | None:
         """An environment for the slot `index`; None if none was free in time.
@@ -88,84 +95,39 @@ class EnvPool(Protocol):
         Raises:
             EnvError: The environment does not start.
         """
-        ...
-
-    def swap(self, entry: Entry, task: Task) -> Entry:
-        """Another environment for `task` if this one failed at it, else `entry`."""
-        ...
-
-    def release(self, entry: Entry, end: EpisodeEnd | None = None) -> None:
-        """Returns an environment, with the episode that ran in it, if any."""
-        ...
-
-    def close_slot(self, index: int) -> None:
-        """Closes what belongs to a slot that leaves."""
-        ...
-
-    def check(self) -> None:
-        """Raises the error that ended the environments for good, if any."""
-        ...
-
-    def stats(self) -> Mapping[str, float]:
-        """Numbers for heartbeats."""
-        ...
-
-    def line(self) -> str:
-        """The devices' states, for people; "" without devices."""
-        ...
-
-    def close(self) -> None:
-        """Closes everything."""
-        ...
-
-
-class SlotEnvs:
-    """An environment for each slot, replaced after it fails.
-
-    Args:
-        config: How to make one.
-        slots: How many.
-    """
-
-    def __init__(self, config: EnvConfig, slots: int) -> None:
-        self._config, self.capacity = config, slots
-        self._envs: dict[int, Env] = {}
-
-    def acquire(self, index: int, timeout_s: float) -> Entry:
-        """The slot's environment, without waiting."""
         if index not in self._envs:
             self._envs[index] = build_env(self._config)
         return Entry(self._envs[index], index)
 
     def swap(self, entry: Entry, task: Task) -> Entry:
-        """The entry itself: there is no other environment."""
+        """Another environment for `task` if this one failed at it and there is another, else `entry`."""
         return entry
 
     def release(self, entry: Entry, end: EpisodeEnd | None = None) -> None:
-        """Closes an environment that failed."""
+        """Returns an environment, with the episode that ran in it, if any."""
         if end is not None and end.is_broken:
             self.close_slot(entry.index)
 
     def close_slot(self, index: int) -> None:
-        """Closes the slot's environment."""
+        """Closes what belongs to a slot that leaves."""
         close_env(self._envs.pop(index, None))
 
     def check(self) -> None:
-        """Nothing to check."""
+        """Raises the error that ended the environments for good, if any."""
 
     def stats(self) -> Mapping[str, float]:
-        """Nothing."""
+        """Numbers for heartbeats."""
         return {}
 
     def line(self) -> str:
-        """Nothing."""
+        """The devices' states, for people; "" without devices."""
         return ""
 
     def close(self) -> None:
-        """Nothing is left once the slots have closed theirs; a slot that hangs keeps its own."""
+        """Closes what the slots have not closed themselves; a slot that hangs keeps its environment."""
 
 
-class DeviceEnvs:
+class DeviceEnvs(EnvPool):
     """Environments on devices of a pool, kept until the device is reopened.
 
     Args:
@@ -174,18 +136,17 @@ class DeviceEnvs:
     """
 
     def __init__(self, config: EnvConfig, pool: DevicePool) -> None:
-        self._config, self._pool = config, pool
-        self._envs: dict[str, tuple[int, Env]] = {}  # by device; used by the slot that holds it
+        super().__init__(config, 0)
+        self._pool = pool
+        self._on_devices: dict[str, tuple[int, Env]] = {}  # used by the slot that holds the device
         self._lock = threading.Lock()
-        self._failed: OrderedDict[str, dict[str, float]] = OrderedDict()  # task -> device -> when
+        self._failed: dict[tuple[str, str], float] = {}  # (task, device) -> when
 
     @property
     def capacity(self) -> int:
-        """The number of devices."""
         return self._pool.capacity
 
     def acquire(self, index: int, timeout_s: float) -> Entry | None:
-        """A free device, with an environment on it."""
         try:
             device = self._pool.acquire(timeout_s)
         except PoolExhausted:
@@ -193,7 +154,7 @@ class DeviceEnvs:
         return self._on(device, index)
 
     def _on(self, held: PoolSlot, index: int) -> Entry:
-        generation, env = self._envs.get(held.id, (-1, None))
+        generation, env = self._on_devices.get(held.id, (-1, None))
         if env is None or generation != held.generation:
             self._drop(held.id)
             try:
@@ -201,16 +162,14 @@ class DeviceEnvs:
             except BaseException as error:
                 self._pool.release(held, error if isinstance(error, EnvError) else None, used=False)
                 raise
-            self._envs[held.id] = held.generation, env
+            self._on_devices[held.id] = held.generation, env
         return Entry(env, index, held)
 
     def swap(self, entry: Entry, task: Task) -> Entry:
-        """Another device, if the task failed on this one recently and another is free soon."""
         assert entry.device is not None
         failed = self._failed_at(task)
-        if entry.device.id not in failed:
-            return entry
-        if not any(state in ALIVE and name not in failed for name, state in self._pool.states().items()):
+        others = {name for name, state in self._pool.states().items() if state in ALIVE} - failed
+        if entry.device.id not in failed or not others:
             return entry
         try:
             other = self._pool.acquire(SWAP_S, avoid=failed)
@@ -228,7 +187,6 @@ class DeviceEnvs:
         return changed
 
     def release(self, entry: Entry, end: EpisodeEnd | None = None) -> None:
-        """Returns the device without waiting, with the fault, if any."""
         assert entry.device is not None
         if end is None:
             self._pool.release(entry.device, used=False)
@@ -247,36 +205,30 @@ class DeviceEnvs:
         """Nothing to close: environments stay with their devices."""
 
     def check(self) -> None:
-        """Raises the error that ended the pool, such as a missing program."""
         self._pool.check()
 
     def stats(self) -> Mapping[str, float]:
-        """The devices by state."""
         return self._pool.stats()
 
     def line(self) -> str:
-        """The devices' states."""
         return self._pool.line()
 
     def close(self) -> None:
-        """Closes the pool and all its devices."""
         self._pool.close()
 
     def _drop(self, device: str) -> None:
-        close_env(self._envs.pop(device, (-1, None))[1])
+        close_env(self._on_devices.pop(device, (-1, None))[1])
 
     def _remember(self, task: Task, device: str) -> None:
+        now = time.monotonic()
         with self._lock:
-            devices = self._failed.pop(task.id, {})
-            devices[device] = time.monotonic()
-            self._failed[task.id] = devices
-            if len(self._failed) > MAX_REMEMBERED:
-                self._failed.popitem(last=False)
+            self._failed = {key: at for key, at in self._failed.items() if at > now - REMEMBER_S}
+            self._failed[task.id, device] = now
 
     def _failed_at(self, task: Task) -> set[str]:
         since = time.monotonic() - REMEMBER_S
         with self._lock:
-            return {device for device, at in self._failed.get(task.id, {}).items() if at > since}
+            return {device for (name, device), at in self._failed.items() if name == task.id and at > since}
 
 
 def last_moments(end: EpisodeEnd) -> dict[str, bytes]:
@@ -305,7 +257,7 @@ def close_env(env: Env | None) -> None:
 
 
 def open_env_pool(config: Config, slots: int) -> EnvPool:
-    """The environments of the configuration; a pool starts to open its devices.
+    """The environments of the configuration; a pool of devices starts to open them.
 
     Args:
         config: The sections env and devices are used, and where the run is.
@@ -315,7 +267,7 @@ def open_env_pool(config: Config, slots: int) -> EnvPool:
         DistrlError: The pool cannot be made.
     """
     if not config.devices.pool:
-        return SlotEnvs(config.env, slots)
+        return EnvPool(config.env, slots)
     from distrl.workers.devices.sources import make_pool
 
     return DeviceEnvs(config.env, make_pool(config, slots).start())

@@ -27,7 +27,7 @@ from distrl.core.errors import EnvError
 from distrl.core.messages import Lease
 from distrl.core.types import Fault, Outcome, Purpose, Trajectory
 from distrl.workers.agents import build_agent
-from distrl.workers.env_pool import Entry, EnvPool, EpisodeEnd, SlotEnvs
+from distrl.workers.env_pool import Entry, EnvPool, EpisodeEnd
 from distrl.workers.episode import EpisodeRunner, PolicyClient
 
 ENV_WAIT_S = 1.0
@@ -57,27 +57,21 @@ class Link(Protocol):
     @property
     def has_policy(self) -> bool:
         """Whether an inference server is available."""
-        ...
 
     def lease(self, timeout_s: float) -> Lease | None:
         """A lease, or None if none came in time."""
-        ...
 
     def release(self, lease_id: str) -> None:
         """Returns a lease without a trajectory; it may be granted again."""
-        ...
 
     def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
         """Takes over a finished trajectory."""
-        ...
 
     def set_stats(self, stats: Mapping[str, float]) -> None:
         """Sets the numbers that heartbeats carry."""
-        ...
 
     def check(self) -> None:
         """Raises the error that ended the link, if any. The main thread calls it every `WATCH_S` seconds."""
-        ...
 
 
 class SlotPolicy(PolicyClient, Protocol):
@@ -85,19 +79,16 @@ class SlotPolicy(PolicyClient, Protocol):
 
     def close(self) -> None:
         """Closes its connections."""
-        ...
 
 
 class Pauses(Protocol):
-    """Decides how long a slot pauses after a failure, and logs it. Called by all slots."""
+    """Decides how long a slot pauses after a failure, in seconds, and logs it. Called by all slots."""
 
     def no_start(self, slot: int, error: EnvError) -> float:
-        """The slot's environment did not start. Returns seconds."""
-        ...
+        """The slot's environment did not start."""
 
     def ended(self, slot: int, end: EpisodeEnd, device: str) -> float:
-        """An episode ended, perhaps by a fault; `device` is the pool's, else "". Returns seconds."""
-        ...
+        """An episode ended, perhaps by a fault; `device` is the pool's, else ""."""
 
 
 class Worker:
@@ -133,7 +124,7 @@ class Worker:
         self._tally = Tally()
         self._errors: list[BaseException] = []
         slots = config.worker.slots
-        self._envs: EnvPool = SlotEnvs(config.env, slots) if envs is None else envs
+        self._envs = envs or EnvPool(config.env, slots)
         self._pauses: Pauses = pauses or BackOff()
         self._distances, self._randomly = distances, randomly
         self._barrier = threading.Barrier(slots) if config.worker.barrier else None
@@ -168,11 +159,11 @@ class Worker:
 
     def stats(self) -> dict[str, float]:
         """Counts so far; heartbeats carry them."""
-        return {**self._tally.stats(), **self._envs.stats()}
+        return {**self._tally.counts, **self._envs.stats()}
 
     def _line(self) -> str:
         devices = self._envs.line()
-        return f"{self._tally.line()}; devices: {devices}" if devices else self._tally.line()
+        return f"{self._tally}; devices: {devices}" if devices else f"{self._tally}"
 
     def _grow(self) -> None:
         """Starts slots up to the number of environments that can be used now."""
@@ -324,31 +315,17 @@ class Tally:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._started = time.monotonic()
-        self._episodes = self._successes = self._faults = self._steps = 0
+        self.counts = {"episodes": 0.0, "steps": 0.0, "successes": 0.0, "faults": 0.0}
 
     def add(self, trajectory: Trajectory) -> None:
         """Counts a trajectory."""
         with self._lock:
-            self._episodes += 1
-            self._steps += len(trajectory.steps)
-            self._successes += trajectory.outcome is Outcome.SUCCESS
-            self._faults += trajectory.fault is not Fault.NONE
+            self.counts["episodes"] += 1
+            self.counts["steps"] += len(trajectory.steps)
+            self.counts["successes"] += trajectory.outcome is Outcome.SUCCESS
+            self.counts["faults"] += trajectory.fault is not Fault.NONE
 
-    def stats(self) -> dict[str, float]:
-        """The counts so far, for heartbeats."""
-        with self._lock:
-            return {
-                "episodes": self._episodes,
-                "steps": self._steps,
-                "successes": self._successes,
-                "faults": self._faults,
-            }
-
-    def line(self) -> str:
-        """The counts so far, for people."""
-        stats = self.stats()
-        per_minute = 60.0 * stats["episodes"] / max(1e-9, time.monotonic() - self._started)
-        return (
-            f"{stats['episodes']:.0f} episodes ({per_minute:.1f} a minute), "
-            f"{stats['successes']:.0f} successes, {stats['faults']:.0f} faults, {stats['steps']:.0f} steps"
-        )
+    def __str__(self) -> str:
+        per_minute = 60.0 * self.counts["episodes"] / max(1e-9, time.monotonic() - self._started)
+        counts = ", ".join(f"{count:.0f} {name}" for name, count in self.counts.items())
+        return f"{counts}; {per_minute:.1f} episodes a minute"

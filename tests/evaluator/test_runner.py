@@ -22,7 +22,7 @@ from distrl.evaluator.runner import (
     SlotHealth,
 )
 from distrl.evaluator.statistics import EpisodeResult
-from distrl.workers.env_pool import SlotEnvs
+from distrl.workers.env_pool import EnvPool
 
 LINE = "1 absent (emulator-5640: adb does not list it)"
 TASK = Task(id="t/1", suite="t", template="t", split="test", goal="Go")
@@ -57,7 +57,7 @@ def test_it_is_hopeless_once_no_slot_starts_round_by_round() -> None:
     assert not health.no_start(2, is_running=True)[1]
 
 
-class Devices(SlotEnvs):
+class Devices(EnvPool):
     """Devices of a pool: `busy` is when one is in use, as (from, to); `ready` is how many are free."""
 
     def __init__(self, has_pool: bool) -> None:

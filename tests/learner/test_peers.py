@@ -109,7 +109,7 @@ def test_there_is_a_limit(rig, monkeypatch) -> None:
 def test_the_names_are_those_that_workers_and_servers_send(tmp_path: Path) -> None:
     link, spool = FakeLink(), Spool(tmp_path / "judge.sqlite3")
     judging = JudgingLink(link, FakeJudge(), RulesConfig(), RewardConfig(), spool)
-    sent = {("worker", name) for name in [*Tally().stats(), *DevicePool().stats(), *judging.stats()]}
+    sent = {("worker", name) for name in [*Tally().counts, *DevicePool().stats(), *judging.stats()]}
     spool.close()
     sent |= {("inference", name) for name in [*ServerStats().snapshot(), "queue", "weight_version"]}
     assert {*module.RATES, *module.TOTALS, *module.GAUGES} == sent

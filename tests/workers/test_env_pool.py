@@ -22,8 +22,8 @@ from distrl.workers.devices.pool import DevicePool
 from distrl.workers.env_pool import (
     DeviceEnvs,
     Entry,
+    EnvPool,
     EpisodeEnd,
-    SlotEnvs,
     open_env_pool,
 )
 
@@ -186,7 +186,7 @@ def test_an_environment_that_does_not_start_is_the_device_s_fault(
 
 def test_a_slot_s_own_environment_is_made_once_and_anew_after_a_fault() -> None:
     worker_envs.FlakyEnv.made, worker_envs.FlakyEnv.closed = 2, 0
-    envs = SlotEnvs(EnvConfig(import_path="worker_envs:FlakyEnv"), 2)
+    envs = EnvPool(EnvConfig(import_path="worker_envs:FlakyEnv"), 2)
     first = envs.acquire(0, 0.0)
     envs.release(first, done())
     assert envs.acquire(0, 0.0).env is first.env
@@ -201,5 +201,5 @@ def test_a_slot_s_own_environment_is_made_once_and_anew_after_a_fault() -> None:
 
 def test_without_a_pool_each_slot_has_its_own() -> None:
     envs = open_env_pool(Config(), 3)
-    assert isinstance(envs, SlotEnvs)
+    assert isinstance(envs, EnvPool)
     assert (envs.capacity, envs.stats(), envs.line()) == (3, {}, "")

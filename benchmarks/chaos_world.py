@@ -33,6 +33,7 @@ from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.adb_server import AdbServer, adb_path
 from distrl.workers.devices.console import Console
 from distrl.workers.devices.errors import DeviceError
+from distrl.workers.devices.health import Health
 from distrl.workers.devices.sources import make_pool
 from distrl.workers.env_pool import DeviceEnvs
 from distrl.workers.worker import Worker
@@ -193,7 +194,12 @@ class World:
                 host.start()
             self._strangers = self._stranger_pids()
             config = self._config()
-            places = DeviceEnvs(config.env, make_pool(config, config.worker.slots).start())
+            health = Health(
+                probe_every_s=max(1.0, 10.0 * self._hurry),
+                pause_s=max(1.0, 10.0 * self._hurry),
+                max_pause_s=max(2.0, 20.0 * self._hurry),
+            )
+            places = DeviceEnvs(config.env, make_pool(config, config.worker.slots, health).start())
             stack.callback(places.close)
             worker = Worker(config, self.link, _nobody, "chaos", self.stop, places)
             self.places = places
@@ -207,11 +213,6 @@ class World:
         devices = {
             "adb_server_port": self.server.port,
             "pool": [{"kind": "adb", "serials": [phone.serial for phone in self.host.phones]}],
-            "health": {
-                "probe_every_s": max(1.0, 10.0 * self._hurry),
-                "pause_s": max(1.0, 10.0 * self._hurry),
-                "max_pause_s": max(2.0, 20.0 * self._hurry),
-            },
         }
         latency = {"kind": "lognormal", "median_s": self._latency_s, "sigma": 0.3}
         return Config.model_validate(

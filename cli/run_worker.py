@@ -126,6 +126,7 @@ def collect_here(
     from distrl.workers.act_client import ActClient
     from distrl.workers.client import LearnerLink, wait_for_learner
     from distrl.workers.env_pool import open_env_pool
+    from distrl.workers.judging import MAX_WAITING
     from distrl.workers.spool import Spool, left_behind
     from distrl.workers.worker import Worker
 
@@ -151,7 +152,7 @@ def collect_here(
             slots=slots,
             spool=spool,
             max_unacked=config.worker.max_unacked,
-            max_unjudged=0 if judge is None else judge.max_waiting + slots,
+            max_unjudged=0 if judge is None else MAX_WAITING + slots,
         )
 
         def policy(slot: int) -> ActClient:

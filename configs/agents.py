@@ -36,10 +36,9 @@ class PromptedConfig(Section):
 
     `url` is the base of the endpoint's API. `model` is the name of the model at the endpoint. `key_env` is
     the environment variable that holds the API key. `timeout_s` is the longest time for an answer, in
-    seconds. `attempts` is the number of tries for an answer. `backoff_s` is the first pause between two
-    tries, in seconds, which doubles each time. `max_new_tokens` is the largest number of tokens in an answer.
-    `price_input` is the price of a million input tokens; 0 for both prices counts tokens only. `price_output`
-    is the price of a million output tokens.
+    seconds. `attempts` is the number of tries for an answer. `max_new_tokens` is the largest number of tokens
+    in an answer. `price_input` is the price of a million input tokens; 0 for both prices counts tokens only.
+    `price_output` is the price of a million output tokens.
     """
 
     url: str = "https://api.openai.com/v1"
@@ -47,7 +46,6 @@ class PromptedConfig(Section):
     key_env: str = "OPENAI_API_KEY"
     timeout_s: Positive = 120.0
     attempts: Count = 5
-    backoff_s: Positive = 2.0
     max_new_tokens: Count = 512
     price_input: NonNegative = 0.0
     price_output: NonNegative = 0.0

@@ -16,13 +16,12 @@ class ObjectiveConfig(Section):
     """Common keys of all objectives.
 
     `entropy` is the weight β of the entropy term. `invalid` is the weight λ_inv of the validity term, which
-    makes invalid actions less likely. `log_ratio_clamp` is the bound to which logarithms of ratios are
-    clamped, against overflow. `rho_max` caps the ratio wherever it multiplies a term as a mere weight.
+    makes invalid actions less likely. `rho_max` caps the ratio wherever it multiplies a term as a mere
+    weight.
     """
 
     entropy: NonNegative = 0.01
     invalid: NonNegative = 0.1
-    log_ratio_clamp: Positive = 20.0
     rho_max: Positive = 5.0
 
 
@@ -168,8 +167,8 @@ class GrpoConfig(ObjectiveConfig, RatioConfig, ClipConfig):
 
     `group_size` is the number K of episodes of one task that are leased as a group and enter replay together.
     `group_wait_s` is the longest time that a group waits for its members after the first of them arrived, in
-    seconds. `per` selects what a sample is, a step or a whole trajectory. `std_epsilon` is the ε that is
-    added to the standard deviation of a group; a group with no larger deviation gives no gradient.
+    seconds. `per` selects what a sample is, a step or a whole trajectory. A group with equal returns gives no
+    gradient.
     """
 
     kind: Literal["grpo"] = "grpo"
@@ -178,7 +177,6 @@ class GrpoConfig(ObjectiveConfig, RatioConfig, ClipConfig):
     ratio_level: Literal["action", "token"] = "token"
     clip_high: Positive | None = 0.28
     per: Literal["step", "trajectory"] = "step"
-    std_epsilon: Positive = 1e-6
 
 
 class VtraceConfig(ActorCriticConfig):

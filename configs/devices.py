@@ -111,29 +111,6 @@ class PhoneMembers(DisplayMembers):
 Members = Annotated[SimMembers | AdbMembers | AvdMembers | PhoneMembers, Field(discriminator="kind")]
 
 
-class HealthConfig(Section):
-    """The checks of devices.
-
-    `probe_every_s` is the time from one probe of an idle device to the next, in seconds. `probe_timeout_s` is
-    the longest time of a probe, in seconds. `max_faults` is the number of faults after which a device rests.
-    `fault_window_s` is the time within which `max_faults` faults must happen, in seconds. `pause_s` is the
-    length of the first rest, in seconds, which doubles each time. `max_pause_s` is the longest rest, in
-    seconds. `forget_after_s` is the time after which a device that joined by a pattern and is away is
-    forgotten, in seconds. `postmortems` is the number of newest postmortems that are kept. `postmortem_bytes`
-    is the total size of the postmortems that are kept, in bytes.
-    """
-
-    probe_every_s: Positive = 10.0
-    probe_timeout_s: Positive = 5.0
-    max_faults: Count = 3
-    fault_window_s: Positive = 600.0
-    pause_s: Positive = 10.0
-    max_pause_s: Positive = 300.0
-    forget_after_s: Positive = 600.0
-    postmortems: Count = 100
-    postmortem_bytes: Count = 256 * 2**20
-
-
 class DevicesConfig(Section):
     """The pool of devices.
 
@@ -144,7 +121,6 @@ class DevicesConfig(Section):
 
     adb_server_port: Port | None = None
     pool: list[Members] = []
-    health: HealthConfig = HealthConfig()
 
     @model_validator(mode="after")
     def _a_device_is_named_once(self) -> DevicesConfig:

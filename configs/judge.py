@@ -32,17 +32,12 @@ class JudgeConfig(Section):
 
     `when` is "end" for one verdict on the finished episode, or "steps" for verdicts on all its screens in
     order: the first success ends the episode there, and later steps are dropped (DistRL's evaluator).
-    `threads` is the number of threads that judge finished episodes. `max_waiting` is the number of finished
-    episodes that may wait on disk for a verdict; a worker starts no more episodes while this many wait.
-    `retry_s` is the time after which an episode without a verdict is judged again, in seconds; it doubles
-    each time, up to ten minutes. `patience_s` is the time after which an episode without a verdict is
-    submitted unjudged, in seconds.
+    `threads` is the number of threads that judge finished episodes. `patience_s` is the time after which an
+    episode without a verdict is submitted unjudged, in seconds.
     """
 
     when: Literal["end", "steps"] = "end"
     threads: Count = 1
-    max_waiting: Count = 256
-    retry_s: Positive = 5.0
     patience_s: Positive = 1800.0
 
     @property
@@ -74,14 +69,12 @@ class VlmConfig(JudgeConfig):
     of the model. `max_tokens` is the largest number of tokens in an answer.
 
     `timeout_s` is the longest time for an answer, in seconds. `attempts` is the number of tries for an
-    answer, if one is not valid or an error may be temporary. `backoff_s` is the first pause between two
-    tries, in seconds, which doubles each time; a pause that the endpoint requests takes precedence, up to a
-    minute. `calls_per_minute` limits the rate of calls of a process, which then waits; null means no limit.
-    `max_calls` is the number of calls of a process after which episodes stay unjudged; null means no limit.
-    `max_cost` is the cost of a process, by the prices, after which episodes stay unjudged; null means no
-    limit. `price_input` is the price of a million input tokens. `price_output` is the price of a million
-    output tokens. `cache` is a directory that keeps answers under the digest of model, question and images,
-    separately for each task; null keeps none.
+    answer, if one is not valid or an error may be temporary. `calls_per_minute` limits the rate of calls of a
+    process, which then waits; null means no limit. `max_calls` is the number of calls of a process after
+    which episodes stay unjudged; null means no limit. `max_cost` is the cost of a process, by the prices,
+    after which episodes stay unjudged; null means no limit. `price_input` is the price of a million input
+    tokens. `price_output` is the price of a million output tokens. `cache` is a directory that keeps answers
+    under the digest of model, question and images, separately for each task; null keeps none.
     """
 
     kind: Literal["vlm"] = "vlm"
@@ -98,7 +91,6 @@ class VlmConfig(JudgeConfig):
     max_tokens: Count = 512
     timeout_s: Positive = 60.0
     attempts: Count = 4
-    backoff_s: Positive = 1.0
     calls_per_minute: Positive | None = None
     max_calls: Count | None = None
     max_cost: Positive | None = None

@@ -53,20 +53,15 @@ class ReplayConfig(Section):
 
     `capacity` is the number of trajectories that replay holds. `priority` selects how trajectories are drawn:
     by the priorities of DPER, or uniformly. `alpha` is the exponent of the priorities, P(τ) ∝ p(τ)^α.
-    `weights` are DPER's w1 (TD error), w2 (ratio) and w3 (entropy). `refresh_every` is the number of updates
-    from one refresh of priorities by the newest policy to the next. `refresh_size` is the number of
-    trajectories in a refresh. `importance` multiplies losses by (N·P)^(−b). `importance_start` is the first
-    value of b, which rises to 1 over the run.
+    `weights` are DPER's w1 (TD error), w2 (ratio) and w3 (entropy). `importance` multiplies losses by
+    (N·P)^(−b), where b rises from 0.4 to 1 over the run.
     """
 
     capacity: Count = 128
     priority: Literal["dper", "uniform"] = "dper"
     alpha: NonNegative = 0.5
     weights: tuple[NonNegative, NonNegative, NonNegative] = (1.0, 0.3, 0.1)
-    refresh_every: Count = 20
-    refresh_size: Count = 16
     importance: bool = False
-    importance_start: Fraction = 0.4
 
 
 class OptimConfig(Section):
@@ -126,13 +121,11 @@ class RanksConfig(Section):
     `engine` is `torch`, which keeps the whole policy on each rank, or `deepspeed`, which shards it over the
     ranks by ZeRO. `num_processes` is the number of ranks. `ds_config` is DeepSpeed's own configuration, above
     all `zero_optimization`: `stage` 1, 2 (default) or 3, `offload_optimizer` and `offload_param` to the CPU.
-    `rank_timeout_s` is the longest time that a rank waits for the others, in seconds.
     """
 
     engine: Literal["torch", "deepspeed"] = "torch"
     num_processes: Count = 1
     ds_config: dict[str, Any] = {}
-    rank_timeout_s: Positive = 1800.0
 
     @field_validator("ds_config")
     @classmethod
@@ -205,7 +198,7 @@ class LearnerConfig(RanksConfig):
 
     `task_sampling` selects how training tasks are drawn: "uniform" draws all equally often, "weighted"
     prefers tasks that fail, P ∝ 1 − success + floor, and "learnable" prefers tasks that sometimes fail, P ∝ 4
-    success (1 − success) + floor. `task_sampling_floor` is the floor in the formulas of `task_sampling`.
+    success (1 − success) + floor, with a floor of 0.15.
 
     `publish_every` is the number of updates from one version of the weights to the next. `max_staleness` is
     the largest age of a trajectory, in versions, that the learner plans for when it leases an episode; it
@@ -239,7 +232,6 @@ class LearnerConfig(RanksConfig):
     top_k: Annotated[int, Field(ge=0)] = 0
     max_new_tokens: Count = 32
     task_sampling: Literal["uniform", "weighted", "learnable"] = "uniform"
-    task_sampling_floor: Positive = 0.15
     episodes: Count = 2000
     max_minutes: Positive | None = None
     batch_trajectories: Count = 16

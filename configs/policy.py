@@ -57,7 +57,6 @@ class TinyConfig(ChatPolicyConfig):
     for empty texts. `d_model` is the width of all layers. `num_layers` is the number of layers of the
     encoder. `num_decoder_layers` is the number of layers of the decoder; null means as many as in the
     encoder. `num_heads` is the number of attention heads. `d_ff` is the width of feed-forward layers.
-    `extra_words` lists words that are tokens, besides the words of the suite's goals; all others are spelled.
     """
 
     kind: Literal["tiny"] = "tiny"
@@ -69,7 +68,6 @@ class TinyConfig(ChatPolicyConfig):
     num_decoder_layers: Count | None = None
     num_heads: Count = 4
     d_ff: Count = 192
-    extra_words: list[str] = []
     lora: LoraConfig | None = None
 
 

@@ -116,20 +116,18 @@ class WorkerConfig(Section):
     """A worker process, with a thread for each environment.
 
     `slots` is the number of environments; with `devices.pool` it is the largest number of devices in use at a
-    time. `screenshot_format` is the image format in which screenshots are sent and stored.
-    `screenshot_quality` is the quality of JPEG screenshots. `act_timeout_s` is the longest time to wait for
-    an action, in seconds, over all inference servers. `max_unacked` is the number of finished trajectories
-    that may wait for the learner's acknowledgement before the worker stops leasing episodes. `barrier` makes
-    each slot wait after its episode until all slots have finished theirs, as in synchronous collection;
-    demonstrations are exempt. `texts` records the texts on the last screen (`final`) or on all screens
-    (`all`) with the episode, as the judge `rules` needs; on a real phone each record costs a call of
-    uiautomator.
+    time. `screenshot_format` is the image format in which screenshots are sent and stored. `act_timeout_s` is
+    the longest time to wait for an action, in seconds, over all inference servers. `max_unacked` is the
+    number of finished trajectories that may wait for the learner's acknowledgement before the worker stops
+    leasing episodes. `barrier` makes each slot wait after its episode until all slots have finished theirs,
+    as in synchronous collection; demonstrations are exempt. `texts` records the texts on the last screen
+    (`final`) or on all screens (`all`) with the episode, as the judge `rules` needs; on a real phone each
+    record costs a call of uiautomator.
     """
 
     slots: Count = 8
     rewards: RewardConfig = RewardConfig()
     screenshot_format: Literal["jpeg", "png"] = "jpeg"
-    screenshot_quality: Annotated[int, Field(ge=1, le=95)] = 85
     act_timeout_s: Positive = 30.0
     max_unacked: Count = 64
     barrier: bool = False
@@ -253,17 +251,15 @@ class EvaluateConfig(Section):
     """A measurement. Actions have at most `learner.max_new_tokens` tokens, as in training.
 
     `episodes` is the largest number of episodes of a split; null means all. `temperature` is the sampling
-    temperature; 0 means greedy. `slots` is the number of episodes that run at a time. `examples` is the
-    number of tasks that the report shows step by step. `retries` is the number of times that an episode is
-    repeated after a fault, before it is reported and left out. `distance` records with each screen how many
-    steps the scripted expert would still need, where the environment can find this out without changing
-    anything.
+    temperature; 0 means greedy. `slots` is the number of episodes that run at a time. `retries` is the number
+    of times that an episode is repeated after a fault, before it is reported and left out. `distance` records
+    with each screen how many steps the scripted expert would still need, where the environment can find this
+    out without changing anything.
     """
 
     episodes: Annotated[int, Field(ge=1)] | None = None
     temperature: NonNegative = 0.0
     slots: Count = 8
-    examples: Count = 6
     retries: Annotated[int, Field(ge=0)] = 2
     distance: bool = True
     prompted: PromptedConfig = PromptedConfig()

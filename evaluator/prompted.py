@@ -22,6 +22,7 @@ from distrl.core.types import NO_PREFIX, ChatMessage, Completion, ImagePart, Pre
 from distrl.evaluator.judges.vlm.client import Adapted, OpenAI, post, priced
 
 NAME = "prompted"
+BACKOFF_S = 2.0  # the first pause between two tries, which doubles each time
 MAX_PAUSE_S = 60.0
 MAX_DOUBLINGS = 30  # of a pause
 
@@ -133,9 +134,7 @@ class PromptedPolicy:
         }
 
     def _pause_s(self, attempt: int, failure: PostFailed) -> float:
-        backoff_s = (
-            self._config.backoff_s * 2.0 ** min(attempt - 1, MAX_DOUBLINGS) * self._rng.uniform(0.75, 1.25)
-        )
+        backoff_s = BACKOFF_S * 2.0 ** min(attempt - 1, MAX_DOUBLINGS) * self._rng.uniform(0.75, 1.25)
         return min(MAX_PAUSE_S, max(failure.retry_after_s or 0.0, backoff_s))
 
 

@@ -43,7 +43,7 @@ from distrl.learner.algorithms.base import Loss
 from distrl.learner.batching import StepBatch, TrajectoryBatch, Whole
 from distrl.learner.losses import Moments
 from distrl.learner.off_policy import StepStats
-from distrl.learner.ranks import Place, Watch, open_job, translated, unwatched
+from distrl.learner.ranks import RANK_TIMEOUT_S, Place, Watch, open_job, translated, unwatched
 from distrl.learner.train_step import TrainStep, means
 from distrl.learner.zero import ZeroPolicy
 
@@ -230,7 +230,7 @@ class RankGroup(TrainStep):
     def __init__(self, *own: Any, num_ranks: int, watch: Watch = unwatched) -> None:
         super().__init__(*own)
         self._num_ranks, self._watch = num_ranks, watch
-        self._ping_s, self._last_command = self._config.rank_timeout_s / 4, time.monotonic()
+        self._ping_s, self._last_command = RANK_TIMEOUT_S / 4, time.monotonic()
 
     def before_update(self, batch: TrajectoryBatch) -> None:
         """See `TrainStep.before_update`."""
@@ -474,7 +474,7 @@ def open_train_step(
     with contextlib.ExitStack() as stack:
         learner = config.learner
         if place is not None:
-            stack.enter_context(open_job(place, learner.rank_timeout_s))
+            stack.enter_context(open_job(place, RANK_TIMEOUT_S))
         own = config.chat_policy.model_copy(
             update={"device": learner.device}
         )  # of weights, and of dtype "auto"

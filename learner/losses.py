@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from distrl.learner.batching import StepBatch
 
 RatioLevel = Literal["action", "token"]
+LOG_RATIO_CLAMP = 20.0
+"""The bound to which logarithms of ratios are clamped, against overflow."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +244,7 @@ def surrogate(c: PpoConfig | GrpoConfig, logprobs: Tensor, steps: StepBatch, adv
     if c.decoupled:
         proximal = logprobs.detach() if steps.proximal_logprobs is None else steps.proximal_logprobs
     reference = behaviour if proximal is None else proximal
-    r = surrogate_ratios(logprobs, reference, mask, c.log_ratio_clamp, c.ratio_level)
+    r = surrogate_ratios(logprobs, reference, mask, LOG_RATIO_CLAMP, c.ratio_level)
     a = per_action(advantages, r)
     high = c.clip if c.clip_high is None else c.clip_high
     objective = clipped_surrogate(r, a, c.clip, high, c.dual_clip)
@@ -252,7 +254,7 @@ def surrogate(c: PpoConfig | GrpoConfig, logprobs: Tensor, steps: StepBatch, adv
         clipped = clipped | ((a < 0) & (ratio > c.dual_clip))
     weighed = {"clipped_fraction": clipped}
     if proximal is not None:
-        weight = surrogate_ratios(proximal, behaviour, mask, c.log_ratio_clamp, c.ratio_level)
+        weight = surrogate_ratios(proximal, behaviour, mask, LOG_RATIO_CLAMP, c.ratio_level)
         objective = objective * weight.clamp(max=c.rho_max)
         weighed["capped_fraction"] = weight > c.rho_max
     return Surrogate(objective, weighed)

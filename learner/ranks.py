@@ -6,7 +6,7 @@ the value itself.
     rank 0's main thread:       `LocalRanks.watch` between updates and when a rank is silent
     rank 0's rank-guard thread: `watch`; ends the process if the main one waits for a lost rank (on a GPU)
 
-A rank waits for another for `rank_timeout_s` at most.
+A rank waits for another for `RANK_TIMEOUT_S` at most.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ from distrl.core.supervisor import HOPELESS
 MEETING = "DISTRL_MEETING"
 """Environment variable: the file where ranks on one host meet. Without it, at MASTER_ADDR and MASTER_PORT."""
 
+RANK_TIMEOUT_S = 1800.0  # of a step in common: a rank may load a model or compile meanwhile
 PATIENCE_S = 20.0  # how long a rank has to end after rank 0 is done
 NOTICE_S = 5.0  # how long it may take until the end of a rank, noticed by its silence, is known
-HANG_S = 300.0  # after a rank's end; NCCL does not notice it, and waits for `rank_timeout_s`
+HANG_S = 300.0  # after a rank's end; NCCL does not notice it, and waits for `RANK_TIMEOUT_S`
 GUARD_S = 1.0  # between two looks
 LOOPBACK = "lo"
 

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from distrl.configs.learner import ReplayConfig
 from distrl.learner.sum_tree import Indices, SumTree
 
+REFRESH_SIZE = 16
 _DECAY = 0.995
 _RESCALE = 0.1
 _FLOOR = 1e-6
@@ -233,12 +234,12 @@ class Replay:
         return float(self._tree.at(place)[0] / total) if total > 0 else 0.0
 
     def refresh_slice(self) -> Indices:
-        """The next `refresh_size` seen trajectories, going round, whose priorities are to be renewed."""
+        """The next `REFRESH_SIZE` seen trajectories, going round, whose priorities are to be renewed."""
         num_seen = int(self._seen.total)
         if not num_seen:
             return np.empty(0, dtype=np.int64)
         first = int(self._seen.before(self._refreshed))
-        numbers = (first + np.arange(min(self.config.refresh_size, num_seen))) % num_seen
+        numbers = (first + np.arange(min(REFRESH_SIZE, num_seen))) % num_seen
         places = self._seen.find(numbers.astype(np.float64))
         self._refreshed = (int(places[-1]) + 1) % self.config.capacity
         return self._entries(places)

@@ -24,6 +24,7 @@ from distrl.core.types import Fault, Outcome, Task, Trajectory
 
 Kind = Literal["uniform", "weighted", "learnable"]
 RECENT = 8
+FLOOR = 0.15  # added to each task's weight, so that every task is drawn
 PRIOR = 2.0
 """So many episodes at its template's mean success are added to a task's own."""
 REDRAW_EVERY = 16
@@ -169,7 +170,7 @@ def demonstration_sampler(
     if weights:
         return TemplateSampler(tasks, weights, random.Random(seed))
     # Of another seed than training, which would else begin with the same tasks.
-    return TaskSampler(tasks, "uniform", config.task_sampling_floor, random.Random(seed + 1))
+    return TaskSampler(tasks, "uniform", FLOOR, random.Random(seed + 1))
 
 
 @dataclass(frozen=True)
@@ -244,7 +245,7 @@ class TaskSource:
 
 
 def _sampler(config: LearnerConfig, tasks: Sequence[Task], rng: random.Random) -> TaskSampler:
-    return TaskSampler(tasks, config.task_sampling, config.task_sampling_floor, rng)
+    return TaskSampler(tasks, config.task_sampling, FLOOR, rng)
 
 
 @dataclass

@@ -28,6 +28,8 @@ from distrl.learner.prefetch import Prefetcher
 from distrl.learner.ranks import num_ranks
 from distrl.learner.sum_tree import Indices
 
+REFRESH_EVERY = 20  # updates from one refresh of priorities by the newest policy to the next
+FIRST_EXPONENT = 0.4  # of importance weights, (N·P)^(−b); b rises to 1 over the run
 MAX_SKIPPED = 10  # batches in a row
 _log = logging.getLogger(__name__)
 
@@ -132,7 +134,7 @@ class Updates:
         context.replay.update(request.entries, _numpy(result.priorities))
         progress.updates += 1
         context.scheduler.set_updates(progress.updates)
-        if config.replay.priority != "uniform" and progress.updates % config.replay.refresh_every == 0:
+        if config.replay.priority != "uniform" and progress.updates % REFRESH_EVERY == 0:
             self._refresh()
         if progress.updates % config.publish_every == 0 and config.updates_enabled:
             publish(context)
@@ -297,8 +299,8 @@ class Updates:
         self._freshness.drawn(episodes, self._unix_time())
         weights = None
         if config.replay.importance:
-            start = config.replay.importance_start
-            weights = replay.importance_weights(draw, start + (1.0 - start) * self._progress())
+            exponent = FIRST_EXPONENT + (1.0 - FIRST_EXPONENT) * self._progress()
+            weights = replay.importance_weights(draw, exponent)
         return Request(episodes, draw.entries, weights)
 
     def _episodes(self, ids: Sequence[str]) -> list[Episode]:

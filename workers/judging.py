@@ -7,7 +7,7 @@ No slot waits for a judge. An episode stays in the spool from its end until it i
 costs another request and nothing else. A judge thread waits for an episode that is due; a judge's own waits
 have deadlines. If the judge has no verdict yet, it is asked again after a pause that doubles; after
 `judge.patience_s` the episode is submitted unjudged: it is stored and counted, but not trained on. While
-`max_waiting` episodes wait, no new ones are leased.
+`MAX_WAITING` episodes wait, no new ones are leased.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ from distrl.workers.rewards import awaits_judge, judged
 from distrl.workers.spool import Spool
 from distrl.workers.worker import Link
 
+MAX_WAITING = 256
+"""Finished episodes that may wait on disk for a verdict; no more episodes are leased meanwhile."""
+
+RETRY_S = 5.0  # the first pause before an episode is judged again
 MAX_PAUSE_S = 600.0
 MAX_DOUBLINGS = 30  # of a pause
 POLL_S = 0.2
@@ -135,10 +139,10 @@ class JudgingLink:
         return not any(thread.is_alive() for thread in self._threads)
 
     def lease(self, timeout_s: float) -> Lease | None:
-        """A lease; None while `judge.max_waiting` episodes wait for a verdict."""
+        """A lease; None while `MAX_WAITING` episodes wait for a verdict."""
         deadline = time.monotonic() + timeout_s
         with self._condition:
-            if not self._condition.wait_for(lambda: len(self._waiting) < self._config.max_waiting, timeout_s):
+            if not self._condition.wait_for(lambda: len(self._waiting) < MAX_WAITING, timeout_s):
                 return None
         return self._link.lease(max(0.0, deadline - time.monotonic()))
 
@@ -254,7 +258,7 @@ class JudgingLink:
     def _postpone(self, name: str, error: JudgeUnavailable) -> None:
         with self._condition:
             waiting = self._waiting[name]
-            pause_s = self._config.retry_s * 2.0 ** min(waiting.tries, MAX_DOUBLINGS)
+            pause_s = RETRY_S * 2.0 ** min(waiting.tries, MAX_DOUBLINGS)
             pause_s = min(MAX_PAUSE_S, max(pause_s, error.retry_after_s or 0.0))
             over = waiting.since + self._config.patience_s
             waiting.due = min(time.monotonic() + pause_s, over)

@@ -15,6 +15,7 @@ from distrl.core.types import Observation, image_digest
 from distrl.workers.envs.base import Frame
 
 CAPACITY = 1024
+QUALITY = 85  # of JPEG screenshots
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def observe(frame: Frame, config: WorkerConfig, cache: ScreenshotCache = _SEEN) 
 
     Args:
         frame: The screen.
-        config: `screenshot_format` and, for JPEG, `screenshot_quality`.
+        config: `screenshot_format`.
         cache: The cache of screens with a key; by default shared by the whole process.
 
     Returns:
@@ -90,11 +91,11 @@ def observe(frame: Frame, config: WorkerConfig, cache: ScreenshotCache = _SEEN) 
     """
     key = None
     if frame.screen.key is not None:
-        key = Key(frame.screen.key, config.screenshot_format, config.screenshot_quality)
+        key = Key(frame.screen.key, config.screenshot_format, QUALITY)
     shot = None if key is None else cache.get(key)
     if shot is None:
         image = frame.image
-        data = encode(image, config.screenshot_format, config.screenshot_quality)
+        data = encode(image, config.screenshot_format, QUALITY)
         shot = Screenshot(data, image_digest(data), image.size)
         if key is not None:
             cache.put(key, shot)

@@ -70,9 +70,6 @@ class TinyOptions(PolicyOptions, Protocol):
     def d_ff(self) -> int: ...
 
     @property
-    def extra_words(self) -> list[str]: ...
-
-    @property
     def lora(self) -> LoraOptions | None: ...
 
 
@@ -95,7 +92,7 @@ class TinyPolicy(Policy):
                 "Choose sizes that divide.",
             )
         self.config = config
-        self.tokenizer = ActionTokenizer(build_vocabulary([*words, *config.extra_words], config.grid))
+        self.tokenizer = ActionTokenizer(build_vocabulary(words, config.grid))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             d = config.d_model
@@ -159,7 +156,7 @@ class TinyPolicy(Policy):
             raise PolicyError(
                 f"The prompt has {len(ids)} tokens, more than policy.max_prompt_tokens "
                 f"{self.config.max_prompt_tokens}.",
-                "Raise the limit or add the goals' words to policy.extra_words.",
+                "Raise the limit: words that are not in the suite's goals are spelled.",
             )
         return ids
 

@@ -34,5 +34,4 @@ def write_run_report(run_dir: Path, results: Mapping[str, Path]) -> Path:
     config = load_config(run.config)
     metrics = RunMetrics.read(run.metrics)
     notice = describe(run, config, metrics.last(EPISODES) or 0.0)
-    examples = config.evaluate.examples
-    return write_report(run.path, config.name, results, metrics, config, examples, notice)
+    return write_report(run.path, config.name, results, metrics, config, notice=notice)

@@ -151,6 +151,7 @@ def headline(blocks: Sequence[SplitBlock]) -> SplitBlock | None:
 
 
 MAX_LINKS = 3
+EXAMPLES = 6  # tasks that a report shows step by step
 PER_MODE = 1
 """Episodes that the viewer shows at least of each mode and evaluation, if there are any."""
 

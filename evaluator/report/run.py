@@ -15,6 +15,7 @@ from distrl.core.types import Spent
 from distrl.evaluator.report import training
 from distrl.evaluator.report.chart import short_number
 from distrl.evaluator.report.compare import (
+    EXAMPLES,
     PER_MODE,
     Arm,
     ModeTable,
@@ -91,7 +92,7 @@ def write_report(
     results: Mapping[str, Path],
     metrics: RunMetrics | None = None,
     config: Config | None = None,
-    num_examples: int = 6,
+    num_examples: int = EXAMPLES,
     notice: str = "",
 ) -> Path:
     """Writes report.html, report.json and, when matplotlib is there, report.png into `directory`.
@@ -141,7 +142,7 @@ def write_evaluation_report(
         name = load_evaluation(baseline).evaluation.spec.subject.label
         results[name if name != label else f"{name} (baseline)"] = baseline
     results[label] = directory
-    return write_report(directory, config.name, results, None, config, config.evaluate.examples)
+    return write_report(directory, config.name, results, None, config, EXAMPLES)
 
 
 def build_report(

@@ -246,7 +246,7 @@ class Scored:
         assert logprobs is not None
         assert entropy is not None
         ratios = losses.importance_ratios(
-            logprobs, steps.behaviour_logprobs, steps.token_mask, config.log_ratio_clamp
+            logprobs, steps.behaviour_logprobs, steps.token_mask, losses.LOG_RATIO_CLAMP
         )
         return cls(
             logprobs, ratios, losses.action_entropy(entropy, steps.token_mask), batch.weights[batch.row]

@@ -39,7 +39,7 @@ class Gipo(ActorCritic[GipoConfig]):
         """−E[ w ρ A ]."""
         c, steps = self.config, batch.steps
         ratios = losses.surrogate_ratios(
-            scored.logprobs, steps.behaviour_logprobs, steps.token_mask, c.log_ratio_clamp, c.ratio_level
+            scored.logprobs, steps.behaviour_logprobs, steps.token_mask, losses.LOG_RATIO_CLAMP, c.ratio_level
         )
         advantages = losses.per_action(self.normalised(batch, estimates.advantages), ratios)
         objective = gaussian_surrogate(ratios, advantages, c.sigma)

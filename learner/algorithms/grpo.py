@@ -39,6 +39,10 @@ def sample_weights(batch: TrajectoryBatch, level: losses.RatioLevel, per: str, w
     return size * losses.per_action(weights / counts / num_samples, size)
 
 
+EPSILON = 1e-6
+"""Added to the standard deviation of a group; a group with no larger one gives no gradient."""
+
+
 class Grpo(CriticFree[GrpoConfig]):
     """The clipped surrogate with group-relative advantages."""
 
@@ -60,16 +64,14 @@ class Grpo(CriticFree[GrpoConfig]):
     def advantages(self, batch: TrajectoryBatch) -> Tensor:
         """[B] A_τ; R counts outcome and penalties."""
         total = torch.where(batch.mask, batch.outcome + batch.penalty, 0.0).sum(dim=1)
-        return group_relative(
-            total, batch.group_mean, batch.group_std, batch.group_count, self.config.std_epsilon
-        )
+        return group_relative(total, batch.group_mean, batch.group_std, batch.group_count, EPSILON)
 
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, advantages: Tensor) -> PolicyTerm:
         """−E[ min(r A, clip(r) A) ]."""
         c = self.config
         result = losses.surrogate(c, scored.logprobs, batch.steps, advantages[batch.row])
         counts = sample_weights(batch, c.ratio_level, c.per, scored.weights)
-        useless = ~has_spread(batch.group_std, batch.group_count, c.std_epsilon)
+        useless = ~has_spread(batch.group_std, batch.group_count, EPSILON)
         return PolicyTerm(
             -(result.objective * counts).sum(),
             c.ratio_level,

@@ -121,7 +121,7 @@ def test_what_may_pass_is_tried_again(endpoint: Endpoint) -> None:
         said("at last"),
     ]
     waits: list[float] = []
-    asked = policy(endpoint, waits, backoff_s=1.0)
+    asked = policy(endpoint, waits)
     assert asked.act(ASKED, {"d": PICTURE}, Sampling()).text == "at last"
     assert waits[0] == 7.0
     assert [round(pause / 2**place) for place, pause in enumerate(waits) if place] == [1, 1, 1]
@@ -167,7 +167,7 @@ def test_a_refusal_ends_it_and_shows_no_key(endpoint: Endpoint, status: int) -> 
 def prompted(endpoint: Endpoint, folder: Path, tasks: list[dict[str, object]], **options: Any) -> Config:
     CountingEnv.resets.clear()
     config = counting_config(write_suite(folder, tasks)).model_dump()
-    config["evaluate"]["prompted"] = {"url": endpoint.url, "model": "m", "backoff_s": 0.01, **options}
+    config["evaluate"]["prompted"] = {"url": endpoint.url, "model": "m", **options}
     return Config.model_validate(config)
 
 

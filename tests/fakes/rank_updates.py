@@ -20,9 +20,7 @@ def train_step_of(
     name: str, options: dict[str, Any], num_ranks: int = 1, watch: Watch = unwatched
 ) -> TrainStep:
     """The same weights every time; with several ranks, rank 0's group."""
-    config = LearnerConfig.model_validate(
-        {"algorithm": {"kind": name, **options}, "optim": {"lr": 0.01}, "rank_timeout_s": 120}
-    )
+    config = LearnerConfig.model_validate({"algorithm": {"kind": name, **options}, "optim": {"lr": 0.01}})
     torch.manual_seed(3)
     policy, critic = LinearPolicy().double(), LinearQCritic().double()
     torch.nn.init.normal_(policy.head.weight, std=0.5)

@@ -30,7 +30,7 @@ def trainer_of(stage: int, lora: bool = False, **learner: Any) -> tuple[TrainSte
         "engine": "deepspeed",
         "ds_config": {"zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0}},
     }
-    rates = {"optim": {"lr": 1e-3}, "demonstrations": {"lr": 1e-3}, "rank_timeout_s": 200}
+    rates = {"optim": {"lr": 1e-3}, "demonstrations": {"lr": 1e-3}}
     config = LearnerConfig.model_validate({**rates, **(zero if stage else {}), **learner})
     sizes = {
         "d_model": 32,

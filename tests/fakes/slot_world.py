@@ -6,12 +6,11 @@ from pathlib import Path
 
 from pool_devices import Clock, FakeMember
 
-from distrl.configs.devices import HealthConfig
 from distrl.core.errors import EnvError
 from distrl.simulator.device import SimDevice
 from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.errors import DeviceTimeout
-from distrl.workers.devices.health import SlotState
+from distrl.workers.devices.health import Health, SlotState
 from distrl.workers.devices.table import Job, JobKind, Slot, SlotTable
 
 FAULT = DeviceTimeout("it does not answer.")
@@ -22,7 +21,7 @@ class SlotWorld:
 
     def __init__(self, folder: Path, limit: int = 100, claim: str = "") -> None:
         self.clock, self.folder, self.claim = Clock(), folder, claim
-        self.table = SlotTable(HealthConfig(), limit, Claims(folder), self.clock, lambda: 0.0)
+        self.table = SlotTable(Health(), limit, Claims(folder), self.clock, lambda: 0.0)
 
     def add(self, name: str, tracked: bool = False, forget: bool = False) -> Slot:
         self.table.join(FakeMember(name, claim=self.claim), tracked, forget)

@@ -175,7 +175,7 @@ def grpo(f: Frozen, config: Any, logp: Rows, entropy: Rows) -> float:
         b = f.row[n]
         mean, std, count = f.group[b]
         total = sum(f.outcome[k] + f.penalty[k] for k in f.steps(b))
-        a.append((total - mean) / (std + config.std_epsilon) if count >= 2 and std > 0 else 0.0)
+        a.append((total - mean) / (std + 1e-6) if count >= 2 and std > 0 else 0.0)
     objective = surrogates(f, config, logp, a)
     samples = [[n] for n in range(f.num_steps)]
     if config.per == "trajectory":

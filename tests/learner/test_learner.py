@@ -18,6 +18,7 @@ from distrl.core import checkpoints
 from distrl.core.errors import CheckpointError, NetworkError, NothingCameIn, StoreError
 from distrl.core.metrics import read_metrics
 from distrl.core.types import Outcome, Purpose
+from distrl.learner import updates
 from distrl.learner.checkpoint import restore, state_of
 from distrl.learner.context import SILENCE_S
 
@@ -265,8 +266,9 @@ def test_replay_ratio_is_kept(toy, tmp_path, priority) -> None:
 
 
 @pytest.mark.parametrize(("priority", "is_renewed"), [("dper", True), ("uniform", False)])
-def test_only_priorities_are_renewed(toy, tmp_path, priority, is_renewed) -> None:
-    replay = {"capacity": 32, "priority": priority, "refresh_every": 4}
+def test_only_priorities_are_renewed(toy, tmp_path, monkeypatch, priority, is_renewed) -> None:
+    monkeypatch.setattr(updates, "REFRESH_EVERY", 4)
+    replay = {"capacity": 32, "priority": priority}
     learner, _ = build(toy, tmp_path, episodes=32, replay=replay)
     measured, measure = [], learner.context.train_step.measure
     learner.context.train_step.measure = lambda batch: measured.append(batch) or measure(batch)
@@ -276,7 +278,7 @@ def test_only_priorities_are_renewed(toy, tmp_path, priority, is_renewed) -> Non
 
 
 def test_losses_are_weighed_against_the_draw_ever_more_as_the_run_goes_on(toy, tmp_path) -> None:
-    replay = {"capacity": 32, "importance": True, "importance_start": 0.4}
+    replay = {"capacity": 32, "importance": True}
     learner, _ = build(toy, tmp_path, episodes=64, max_minutes=600, replay=replay)
     context, shares, expected, used = learner.context, [], [], []
     sample, update = context.replay.sample, context.train_step.update

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections import Counter
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrl.configs.learner import ReplayConfig
+from distrl.learner import replay as replay_module
 from distrl.learner import sum_tree
 from distrl.learner.replay import Replay
 
@@ -155,7 +157,7 @@ def test_a_run_that_is_resumed_with_other_priorities_draws_by_these(before, afte
 def test_training_makes_nothing_that_is_as_long_as_the_buffer(monkeypatch) -> None:
     """Unless a maximum moves: then masses are made anew, which the last lines see."""
     capacity, rng = 200_000, np.random.default_rng(0)
-    replay = filled(capacity=capacity, count=capacity, refresh_size=16)
+    replay = filled(capacity=capacity, count=capacity)
     first = replay.sample(capacity - 100).entries
     replay.update(first, np.concatenate([np.ones((1, 3)), rng.random((len(first) - 1, 3))]))
     assert replay.metrics()["replay/effective_share"] > 0.5
@@ -244,7 +246,7 @@ class Model:
     def refresh_slice(self) -> list[str]:
         round_ = [*range(self.cursor, len(self.slots)), *range(self.cursor)]
         seen = [i for i in round_ if self.slots[i] is not None and self.slots[i] not in self.unseen]
-        chosen = seen[: self.config.refresh_size]
+        chosen = seen[: replay_module.REFRESH_SIZE]
         if chosen:
             self.cursor = (chosen[-1] + 1) % len(self.slots)
         return [str(self.slots[i]) for i in chosen]
@@ -284,8 +286,9 @@ def sampled(replay: Replay, model: Model, count: int) -> None:
     alpha=st.sampled_from([0.0, 0.5, 1.0]),
     operations=st.lists(OPERATIONS, max_size=40),
 )
+@mock.patch.object(replay_module, "REFRESH_SIZE", 3)
 def test_replay_is_its_model(capacity, priority, alpha, operations) -> None:
-    config = ReplayConfig(capacity=capacity, priority=priority, alpha=alpha, refresh_size=3)
+    config = ReplayConfig(capacity=capacity, priority=priority, alpha=alpha)
     replay, model, num_added = Replay(config, seed=0), Model(config), 0
     for name, *arguments in operations:
         if name == "add":

@@ -11,13 +11,12 @@ from counting_env import counting_task
 from pool_devices import Clock, DeviceEnv, FakeMember
 from waiting import until
 
-from distrl.configs.devices import HealthConfig
 from distrl.configs.schema import Config, EnvConfig
 from distrl.core.errors import EnvError
 from distrl.core.types import Fault, Trajectory
 from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.errors import DeviceTimeout
-from distrl.workers.devices.health import SlotState
+from distrl.workers.devices.health import Health, SlotState
 from distrl.workers.devices.pool import DevicePool
 from distrl.workers.env_pool import (
     DeviceEnvs,
@@ -38,7 +37,7 @@ class Rig:
         self.clock = Clock()
         self.members = [FakeMember(name) for name in names]
         claims = Claims(folder / "claims")
-        self.pool = DevicePool(self.members, HealthConfig(max_faults=100), claims=claims, clock=self.clock)
+        self.pool = DevicePool(self.members, Health(max_faults=100), claims=claims, clock=self.clock)
         self.envs = DeviceEnvs(EnvConfig(import_path="pool_devices:DeviceEnv"), self.pool)
         self.pool.start()
         self.wait_ready()

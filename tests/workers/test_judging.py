@@ -18,6 +18,8 @@ from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, JudgeError, JudgeUnavailable
 from distrl.core.messages import Lease
 from distrl.core.types import Fault, Observation, Outcome, Purpose, Spent, Trajectory, Verdict
+from distrl.evaluator.judges.vlm import client
+from distrl.workers import judging as judging_module
 from distrl.workers import worker as worker_module
 from distrl.workers.episode import EpisodeRunner
 from distrl.workers.judging import JudgingLink, first_steps, judge_steps, load_judge
@@ -47,6 +49,12 @@ def play(
     return episode
 
 
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging_module, "RETRY_S", 0.01)
+    monkeypatch.setattr(client, "BACKOFF_S", 0.001)
+
+
 @pytest.fixture
 def spool(tmp_path: Path) -> Iterator[Spool]:
     spool = Spool(tmp_path / "judge.sqlite3")
@@ -55,7 +63,7 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
 
 
 def start(link: FakeLink, judge: Any, spool: Spool, **fields: Any) -> JudgingLink:
-    config = RulesConfig.model_validate({"retry_s": 0.01, **fields})
+    config = RulesConfig.model_validate(fields)
     judging = JudgingLink(link, judge, config, REWARDS, spool)
     judging.start()
     return judging
@@ -221,11 +229,12 @@ def test_what_waits_outlives_the_process(tmp_path: Path) -> None:
     spool.close()
 
 
-def test_while_too_many_wait_nothing_is_leased(spool: Spool) -> None:
+def test_while_too_many_wait_nothing_is_leased(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging_module, "MAX_WAITING", 1)
     judge = FakeJudge(YES)
     judge.gate.clear()
     link = FakeLink([Lease(id="next", task=counting_task())])
-    judging = start(link, judge, spool, max_waiting=1)
+    judging = start(link, judge, spool)
     judging.submit(*play())
     assert judging.lease(0.05) is None
     judge.gate.set()
@@ -336,13 +345,12 @@ def test_a_run_with_an_endpoint_that_fails_goes_on(spool: Spool, monkeypatch: py
     with JudgeEndpoint(replies) as endpoint:
         vlm = {
             "url": endpoint.url, "model": "m", "examples": None, "timeout_s": 0.5, "attempts": 3,
-            "backoff_s": 0.001,
         }  # fmt: skip
         config = Config.model_validate(
             {
                 "env": {"import_path": "counting_env:CountingEnv"},
                 "worker": {"slots": 1, "rewards": {"source": "judge"}},
-                "judge": {"kind": "vlm", **vlm, "retry_s": 0.01},
+                "judge": {"kind": "vlm", **vlm},
             }
         )
         judging = JudgingLink(link, load_judge(config.judge), config.judge, config.worker.rewards, spool)

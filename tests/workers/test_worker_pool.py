@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from counting_env import counting_task
@@ -13,7 +14,6 @@ from policy_of_counting import CountingPolicy
 from pool_devices import DeviceEnv, FakeMember, MeetingEnv
 from waiting import until
 
-from distrl.configs.devices import HealthConfig
 from distrl.configs.learner import LearnerConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, MissingDependency
@@ -24,7 +24,7 @@ from distrl.learner.context import DONE, TRAINING
 from distrl.learner.scheduler import TaskScheduler
 from distrl.workers import worker as worker_module
 from distrl.workers.devices.claims import Claims
-from distrl.workers.devices.health import SlotState
+from distrl.workers.devices.health import Health, SlotState
 from distrl.workers.devices.pool import DevicePool
 from distrl.workers.devices.postmortem import Postmortems
 from distrl.workers.env_pool import DeviceEnvs
@@ -86,9 +86,9 @@ class Rig:
     def __init__(self, folder: Path) -> None:
         self.folder, self.pools = folder, []
 
-    def pool(self, *members: FakeMember, are_ready: bool = True, **health: float) -> DevicePool:
+    def pool(self, *members: FakeMember, are_ready: bool = True, **health: Any) -> DevicePool:
         kept = Postmortems(lambda: self.folder / "postmortems")
-        settings = HealthConfig.model_validate({"max_faults": 1000, **health})
+        settings = Health(**{"max_faults": 1000, **health})
         pool = DevicePool(members, settings, 100, kept, Claims(self.folder / "claims"))
         self.pools.append(pool)
         pool.start()

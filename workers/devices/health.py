@@ -35,6 +35,30 @@ from distrl.workers.devices.errors import DeviceError, Scope
 
 
 @dataclass(frozen=True)
+class Health:
+    """Timings in seconds, and limits; tests take others.
+
+    Attributes:
+        probe_every_s: From one probe of an idle device to the next.
+        probe_timeout_s: The longest time of a probe.
+        max_faults, fault_window_s: A device with so many faults within this time rests.
+        pause_s, max_pause_s: The first rest, which doubles each time, and the longest.
+        forget_after_s: A device that joined by a pattern and is away so long is forgotten.
+    """
+
+    probe_every_s: float = 10.0
+    probe_timeout_s: float = 5.0
+    max_faults: int = 3
+    fault_window_s: float = 600.0
+    pause_s: float = 10.0
+    max_pause_s: float = 300.0
+    forget_after_s: float = 600.0
+
+
+HEALTH = Health()
+
+
+@dataclass(frozen=True)
 class RecoveryStep:
     """One rung of a recovery ladder.
 

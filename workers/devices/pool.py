@@ -23,13 +23,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
-from distrl.configs.devices import HealthConfig
 from distrl.core.errors import EnvError
 from distrl.workers.devices.adb import brief
 from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.device import Device
 from distrl.workers.devices.errors import DeviceTimeout, PoolExhausted
-from distrl.workers.devices.health import ManagedDevice, SlotState, StepOutcome, climb
+from distrl.workers.devices.health import HEALTH, Health, ManagedDevice, SlotState, StepOutcome, climb
 from distrl.workers.devices.postmortem import Bundle, Facts, Postmortems
 from distrl.workers.devices.table import Fault, Job, JobKind, PoolSlot, Slot, SlotTable
 
@@ -83,7 +82,7 @@ class DevicePool:
     def __init__(
         self,
         members: Sequence[ManagedDevice] = (),
-        health: HealthConfig | None = None,
+        health: Health = HEALTH,
         limit: int = 2**31,
         postmortems: Postmortems | None = None,
         claims: Claims | None = None,
@@ -96,7 +95,7 @@ class DevicePool:
         self._changed = threading.Condition(self._lock)  # the keeper waits for it
         self._waiters: list[_Waiter] = []  # in `acquire`, in the order in which they came
         self._claims = claims or Claims()
-        self._table = SlotTable(health or HealthConfig(), limit, self._claims, clock)
+        self._table = SlotTable(health, limit, self._claims, clock)
         for member in members:
             self._table.join(member)
         self._trackers = trackers

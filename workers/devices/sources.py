@@ -21,26 +21,27 @@ from distrl.core.errors import ConfigError
 from distrl.core.importing import import_object
 from distrl.workers.devices.adb_server import AdbServer, DeviceEntry
 from distrl.workers.devices.errors import DeviceError, EmulatorError
-from distrl.workers.devices.health import ManagedDevice
+from distrl.workers.devices.health import HEALTH, Health, ManagedDevice
 from distrl.workers.devices.pool import DevicePool
 from distrl.workers.devices.postmortem import Postmortems
 
 SIMULATED = "distrl.simulator.device:SimMember"
 
 
-def make_pool(config: Config, limit: int) -> DevicePool:
+def make_pool(config: Config, limit: int, health: Health = HEALTH) -> DevicePool:
     """The pool of `config.devices`, not started yet.
 
     Args:
         config: The section devices is used, and where the run is.
         limit: The most devices that are opened.
+        health: Timings of probes and rests.
 
     Raises:
         ConfigError: A recipe, a guard or the adb server's port is wrong, or there is no such AVD or snapshot.
         MissingDependency: A program is not installed.
     """
-    devices, health = config.devices, config.devices.health
-    postmortems = Postmortems(lambda: postmortem_folder(config), health.postmortems, health.postmortem_bytes)
+    devices = config.devices
+    postmortems = Postmortems(lambda: postmortem_folder(config))
     members: list[ManagedDevice] = []
     for number, part in enumerate(devices.pool):
         if isinstance(part, SimMembers):

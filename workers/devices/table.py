@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
 
-from distrl.configs.devices import HealthConfig
 from distrl.core.errors import EnvError
 from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.device import Device
@@ -33,6 +32,7 @@ from distrl.workers.devices.errors import (
 from distrl.workers.devices.health import (
     ALIVE,
     Circuit,
+    Health,
     ManagedDevice,
     RecoveryStep,
     SlotMachine,
@@ -91,7 +91,7 @@ class SlotTable:
 
     def __init__(
         self,
-        health: HealthConfig,
+        health: Health,
         limit: int,
         claims: Claims,
         clock: Callable[[], float] = time.monotonic,

@@ -31,6 +31,9 @@ from distrl.core.http_post import GARBLED, PostFailed, post_json
 from distrl.core.types import Spent
 from distrl.evaluator.judges.vlm.prompt import Question
 
+BACKOFF_S = 1.0
+"""The first pause between two tries, which doubles each time."""
+
 MAX_PAUSE_S = 60.0
 """The longest pause between two tries; after a longer Retry-After the question is postponed."""
 
@@ -162,7 +165,7 @@ class Client:
         asked_s = failure.retry_after_s if isinstance(failure, JudgeUnavailable) else None
         if asked_s is not None and asked_s > MAX_PAUSE_S:
             raise failure
-        pause_s = min(MAX_PAUSE_S, self._config.backoff_s * 2.0 ** min(attempt - 1, MAX_DOUBLINGS))
+        pause_s = min(MAX_PAUSE_S, BACKOFF_S * 2.0 ** min(attempt - 1, MAX_DOUBLINGS))
         self._sleep(max(asked_s or 0.0, pause_s * self._rng.uniform(0.75, 1.25)))
 
     def _post(self, body: Mapping[str, Any]) -> Any:

@@ -164,7 +164,7 @@ def test_pauses_grow_and_the_endpoints_wish_counts() -> None:
     slept = Slept()
     replies = (Reply(500), Reply(500), Reply(429, headers={"Retry-After": "30"}), status(True))
     with serve(*replies) as endpoint:
-        make(endpoint, slept, backoff_s=1.0).judge(*make_episode())
+        make(endpoint, slept).judge(*make_episode())
     assert [round(seconds) for seconds in slept][2] == 30
     assert 0.75 <= slept[0] <= 1.25
     assert 1.5 <= slept[1] <= 2.5

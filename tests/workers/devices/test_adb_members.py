@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import adb_programs
 import pytest
@@ -19,7 +20,7 @@ from distrl.workers.devices.adb import DEFAULT_DISPLAY, AdbClient, ShellResult
 from distrl.workers.devices.adb_device import AdbDevice
 from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.errors import BlankFrame, DeviceDisconnected, DeviceError, DeviceNotFound
-from distrl.workers.devices.health import SlotState
+from distrl.workers.devices.health import Health, SlotState
 from distrl.workers.devices.members import PhoneMember
 from distrl.workers.devices.pool import DevicePool
 from distrl.workers.devices.recipes import Recipe
@@ -64,7 +65,7 @@ class World:
     def phones(self, count: int, ports: Sequence[int] = ()) -> list[PhoneSpec]:
         return self.stack.enter_context(sim_phones.phones(count, self.port, ports=ports))
 
-    def pool(self, *serials: str, display: int | None = None, **health: float) -> DevicePool:
+    def pool(self, *serials: str, display: int | None = None, **health: Any) -> DevicePool:
         quick = {"probe_every_s": 0.5, "pause_s": 0.3, "max_pause_s": 0.3, "max_faults": 100}
         config = Config.model_validate(
             {
@@ -72,11 +73,10 @@ class World:
                 "devices": {
                     "adb_server_port": self.port,
                     "pool": [{"kind": "adb", "serials": list(serials), "display": display}],
-                    "health": {**quick, **health},
                 },
             }
         )
-        return self.stack.enter_context(make_pool(config, 100))
+        return self.stack.enter_context(make_pool(config, 100, Health(**{**quick, **health})))
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.claims import PortAllocator
 from distrl.workers.devices.emulator import GPU, EmulatorProcess
 from distrl.workers.devices.errors import DeviceError, EmulatorExited, SnapshotMissing
-from distrl.workers.devices.health import SlotState
+from distrl.workers.devices.health import Health, SlotState
 from distrl.workers.devices.members import AvdFleet, AvdMember
 from distrl.workers.devices.pool import DevicePool
 from distrl.workers.devices.processes import Registry
@@ -62,14 +62,14 @@ class World:
             "avd_home": str(self.sdk.store.home),
             **avd,
         }
-        health = {"probe_every_s": 0.5, "pause_s": 0.3, "max_pause_s": 0.3, "max_faults": 100}
+        quick = Health(probe_every_s=0.5, pause_s=0.3, max_pause_s=0.3, max_faults=100)
         config = Config.model_validate(
             {
                 "runs_dir": str(self.folder / "runs"),
-                "devices": {"adb_server_port": self.port, "pool": [part], "health": health},
+                "devices": {"adb_server_port": self.port, "pool": [part]},
             }
         )
-        return self.stack.enter_context(make_pool(config, 100))
+        return self.stack.enter_context(make_pool(config, 100, quick))
 
 
 @pytest.fixture

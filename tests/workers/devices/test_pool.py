@@ -7,16 +7,16 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pool_devices import STEPS, Clock, FakeMember
 from waiting import until
 
-from distrl.configs.devices import HealthConfig
 from distrl.core.errors import EnvError
 from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.errors import DeviceTimeout, PoolExhausted
-from distrl.workers.devices.health import SlotState
+from distrl.workers.devices.health import Health, SlotState
 from distrl.workers.devices.pool import DevicePool
 from distrl.workers.devices.postmortem import Postmortems
 
@@ -31,9 +31,9 @@ class Pools:
         self.folder, self.clock, self.close_s = folder, Clock(), DEADLINE_S
         self.made: list[DevicePool] = []
 
-    def __call__(self, *members: FakeMember, limit: int = 100, **health: float) -> DevicePool:
+    def __call__(self, *members: FakeMember, limit: int = 100, **health: Any) -> DevicePool:
         kept = Postmortems(lambda: self.folder / "postmortems")
-        settings = HealthConfig.model_validate(health)
+        settings = Health(**health)
         claims = Claims(self.folder / "claims")
         pool = DevicePool(members, settings, limit, kept, claims, close_s=self.close_s, clock=self.clock)
         self.made.append(pool)

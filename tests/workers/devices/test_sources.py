@@ -12,7 +12,6 @@ import pytest
 from pool_devices import Clock, FakeMember
 from waiting import until
 
-from distrl.configs.devices import HealthConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, MissingDependency
 from distrl.evaluator.measure import Measured, measure
@@ -22,7 +21,7 @@ from distrl.workers.devices import sources
 from distrl.workers.devices.adb_server import AdbServer, DeviceEntry
 from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.errors import DeviceDisconnected, ServerUnavailable
-from distrl.workers.devices.health import SlotState
+from distrl.workers.devices.health import Health, SlotState
 from distrl.workers.devices.pool import DevicePool
 from distrl.workers.devices.sources import AdbTracker, make_pool, postmortem_folder
 
@@ -195,7 +194,7 @@ class Rig:
             self.server, [("named", FakeMember), ("new*", FakeMember), ("10.0.0.1:55*", FakeMember)]
         )
         self.pool = DevicePool(
-            health=HealthConfig(max_faults=1),
+            health=Health(max_faults=1),
             claims=Claims(folder / "claims"),
             trackers=[tracker],
             clock=self.clock,

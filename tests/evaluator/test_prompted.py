@@ -124,7 +124,7 @@ def test_what_may_pass_is_tried_again(endpoint: Endpoint) -> None:
     asked = policy(endpoint, waits)
     assert asked.act(ASKED, {"d": PICTURE}, Sampling()).text == "at last"
     assert waits[0] == 7.0
-    assert [round(pause / 2**place) for place, pause in enumerate(waits) if place] == [1, 1, 1]
+    assert [round(pause / 2**place) for place, pause in enumerate(waits) if place] == [2, 2, 2]
     endpoint.answers = [(503, {}, b"no room")]
     with pytest.raises(InferenceUnavailable, match=r"in 2 tries: .* answers 503: no room"):
         policy(endpoint, attempts=2).act(ASKED, {"d": PICTURE}, Sampling())

@@ -64,7 +64,7 @@ def sweep(
     Each run is a `distrl train` in RUNS_DIR/SWEEP/ARM/seed-S, one after another. The same command
     continues an interrupted sweep: finished runs are kept, interrupted ones resumed, failed ones repeated.
     All configurations are checked before the first run starts. At the end, and with --report-only at any
-    time, the sweep's directory gets table.md, table.csv, results.json and curves.png.
+    time, the sweep's directory gets table.md, results.json and curves.png.
     """
     from distrl.core.terminal import Console
     from distrl.evaluator.experiment_results import TABLE_FILE, ResultsFile, check_metric, write_sweep
@@ -134,10 +134,13 @@ def check(loaded: Sweep) -> None:
         file = RunDir(run.directory).config
         if not file.is_file():
             continue
-        # Directories may change.
-        places = run.config.model_dump(include={"modules_dir", "name", "runs_dir"})
-        there = load_config(file).model_copy(update=places)
-        if (key := difference(there, run.config)) is not None:
+        there, planned = (
+            config.model_dump(
+                mode="json", exclude={"modules_dir", "name", "runs_dir"}
+            )  # directories may change
+            for config in (load_config(file), run.config)
+        )
+        if (key := difference(there, planned)) is not None:
             raise ConfigError(
                 f"{file} differs from the sweep in `{key}`.",
                 "Give the sweep another --name, delete that run, or undo the change.",

@@ -1,7 +1,7 @@
 """The results of sweeps: runs read from disk, means over seeds, and the table and plot of them.
 
-DIR/table.md     as printed                             DIR/results.json  all numbers
-DIR/table.csv    a row per arm, with intervals          DIR/curves.png    mean curves over time
+DIR/table.md      as printed            DIR/results.json  all numbers
+DIR/curves.png    mean curves over time
 
 A results file, DIR/results.json or that of `distrl sweep --results`, holds the finished runs:
 
@@ -11,15 +11,14 @@ A results file, DIR/results.json or that of `distrl sweep --results`, holds the 
 
 from __future__ import annotations
 
-import csv
 import difflib
 import hashlib
-import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -27,14 +26,13 @@ from rich.table import Table
 from rich.text import Text
 
 from distrl import __version__
-from distrl.configs.load import check_config
-from distrl.configs.schema import Config
 from distrl.core.checkpoints import pointed
 from distrl.core.errors import ConfigError, MissingDependency, RunDirectoryError
 from distrl.core.files import write_atomically
 from distrl.core.metrics import FAMILIES
 from distrl.core.rundir import RunDir
 from distrl.core.terminal import Console
+from distrl.core.types import Record
 from distrl.evaluator.experiments import PlannedRun, Sweep, difference
 from distrl.evaluator.report.chart import Point, rolling_mean, short_number
 from distrl.evaluator.report.drawing import LINE, finish, new_figure
@@ -42,9 +40,9 @@ from distrl.evaluator.report.metrics import ELAPSED, UPDATES, RunMetrics
 from distrl.evaluator.report.training import learning_curve
 from distrl.evaluator.results import RESULTS_FILE
 from distrl.evaluator.run_state import FINAL, WARM_START, is_untrained
-from distrl.evaluator.statistics import Interval, Summary, t_interval
+from distrl.evaluator.statistics import Interval, t_interval
 
-TABLE_FILE, CSV_FILE, JSON_FILE, PLOT_FILE = "table.md", "table.csv", "results.json", "curves.png"
+TABLE_FILE, JSON_FILE, PLOT_FILE = "table.md", "results.json", "curves.png"
 NOTHING = "–"
 SMOOTHED = 3
 """Rounds whose mean must be at the threshold: a single round of a few dozen episodes may be luck."""
@@ -112,8 +110,7 @@ def as_markdown(blocks: Sequence[Block]) -> str:
     return "\n\n".join(block.markdown() for block in blocks) + "\n"
 
 
-@dataclass(frozen=True)
-class RunResult:
+class RunResult(Record):
     """The results of a run.
 
     Attributes:
@@ -131,33 +128,12 @@ class RunResult:
     is_finished: bool = False
     before: float | None = None
     after: float | None = None
-    splits: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    splits: dict[str, tuple[float | None, float | None]] = {}
     curve: tuple[Point, ...] = ()
     reached_s: float | None = None
     elapsed_s: float = 0.0
     episodes: float = 0.0
     updates: float = 0.0
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """An evaluation: summaries by split, or of continuous control the mean return."""
-
-    splits: dict[str, Summary]
-    mean_return: float | None
-
-    def number(self, split: str, name: str) -> float | None:
-        """A number of a split, or of several joined by +, weighted by their episodes."""
-        if name == RETURN:
-            return self.mean_return
-        names = split.split("+")
-        if not set(names) <= set(self.splits):
-            return None
-        found = [self.splits[name] for name in names]
-        episodes = sum(overall.episodes for overall in found)
-        if not episodes:
-            return None
-        return math.fsum(getattr(one, FIELDS[name]) * one.episodes for one in found) / episodes
 
 
 def is_finished(directory: Path) -> bool:
@@ -166,7 +142,7 @@ def is_finished(directory: Path) -> bool:
     if pointed(run.checkpoints, FINAL) is None or is_untrained(run):
         return False
     names = [FINAL, *([WARM_START] if (run.checkpoints / WARM_START).is_dir() else [])]
-    return all(_evaluation_of(run, name) is not None for name in names)
+    return all(_results_of(run, name).is_file() for name in names)
 
 
 def read_run(planned: PlannedRun, sweep: Sweep) -> RunResult:
@@ -177,10 +153,13 @@ def read_run(planned: PlannedRun, sweep: Sweep) -> RunResult:
     """
     run = RunDir(planned.directory)
     if not run.config.is_file():
-        return RunResult(planned.arm, planned.seed, run.path)
+        return RunResult(arm=planned.arm, seed=planned.seed, directory=run.path)
     metrics, finished = RunMetrics.read(run.metrics), is_finished(run.path)
-    first, last = _load(run, WARM_START), _load(run, FINAL) if finished else None
-    ends = _ends(sweep.metric, first, last, metrics)
+    first, last = _load(run, WARM_START), _load(run, FINAL) if finished else {}
+    before, after = _number(first, sweep.metric), _number(last, sweep.metric)
+    values = [value for _, value in metrics.series(sweep.metric, ELAPSED)]
+    if (before, after) == (None, None) and values:
+        before, after = values[0], values[-1] if finished else None
     curve = metrics.series(sweep.curve, ELAPSED)
     if sweep.curve.startswith("eval/") and sweep.curve.endswith("/success"):
         curve = learning_curve(metrics, ELAPSED).validation  # at the weights that a round measured
@@ -189,10 +168,11 @@ def read_run(planned: PlannedRun, sweep: Sweep) -> RunResult:
         seed=planned.seed,
         directory=run.path,
         is_finished=finished,
-        before=ends[0],
-        after=ends[1] if finished else None,
+        before=before,
+        after=after,
         splits={
-            split: (_success(first, split), _success(last, split)) for split in planned.config.tasks.test
+            split: (_number(first, f"{split}/success"), _number(last, f"{split}/success"))
+            for split in planned.config.tasks.test
         },
         curve=tuple(curve),
         reached_s=reached(curve, sweep.threshold),
@@ -202,48 +182,46 @@ def read_run(planned: PlannedRun, sweep: Sweep) -> RunResult:
     )
 
 
-def _success(measured: _Measured | None, split: str) -> float | None:
-    return None if measured is None else measured.number(split, "success")
-
-
 def reached(curve: Sequence[Point], threshold: float | None) -> float | None:
     """The seconds at which the mean of the last `SMOOTHED` points is at the threshold; None if never."""
     if threshold is None:
         return None
-    smooth = rolling_mean(list(curve), SMOOTHED)[SMOOTHED - 1 :]
+    smooth = rolling_mean(curve, SMOOTHED)[SMOOTHED - 1 :]
     return next((seconds for seconds, value in smooth if value >= threshold - 1e-9), None)
 
 
-def _ends(
-    name: str, first: _Measured | None, last: _Measured | None, metrics: RunMetrics
-) -> tuple[float | None, float | None]:
-    split, _, number = name.rpartition("/")
-    if name == RETURN or number in FIELDS:
-        before, after = (one.number(split, number) if one is not None else None for one in (first, last))
-        if (before, after) != (None, None):
-            return before, after
-    values = [value for _, value in metrics.series(name, ELAPSED)]
-    return (values[0], values[-1]) if values else (None, None)
-
-
-def _evaluation_of(run: RunDir, checkpoint: str) -> Path | None:
-    """The complete evaluation of a checkpoint, by its name or by a pointer's."""
-    name = pointed(run.checkpoints, checkpoint) if checkpoint == FINAL else checkpoint
-    directory = run.evaluations / (name or "")
-    return directory if name and (directory / RESULTS_FILE).is_file() else None
-
-
-def _load(run: RunDir, checkpoint: str) -> _Measured | None:
-    directory = _evaluation_of(run, checkpoint)
-    if directory is None:
+def _number(evaluation: Mapping[str, Mapping[str, float]], metric: str) -> float | None:
+    """The metric in an evaluation; of several splits joined by +, weighted by their episodes."""
+    joined, _, number = metric.rpartition("/")
+    if number == RETURN:
+        return evaluation.get("", {}).get(RETURN)
+    found = [evaluation.get(split, {}) for split in joined.split("+")]
+    episodes = sum(one.get("episodes", 0) for one in found)
+    if number not in FIELDS or not episodes or not all(found):
         return None
-    file = directory / RESULTS_FILE
+    return math.fsum(one[FIELDS[number]] * one["episodes"] for one in found) / episodes
+
+
+def _results_of(run: RunDir, checkpoint: str) -> Path:
+    """The numbers of a checkpoint's evaluation, by its name, or of the one that `FINAL` points to."""
+    name = pointed(run.checkpoints, FINAL) if checkpoint == FINAL else checkpoint
+    return run.evaluations / (name or FINAL) / RESULTS_FILE
+
+
+def _load(run: RunDir, checkpoint: str) -> dict[str, dict[str, float]]:
+    """An evaluation's numbers by split; of continuous control the mean return, by "". None if there is none.
+
+    Raises:
+        RunDirectoryError: The file is damaged.
+    """
+    file = _results_of(run, checkpoint)
+    if not file.is_file():
+        return {}
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
-        splits = {
-            name: Summary.model_validate(one["overall"]) for name, one in data.get("splits", {}).items()
-        }
-        return _Measured(splits, float(data["mean"]) if "mean" in data else None)
+        if "mean" in data:
+            return {"": {RETURN: float(data["mean"])}}
+        return {name: dict(one["overall"]) for name, one in data["splits"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunDirectoryError(f"{file} is damaged.", "Delete it; the sweep evaluates again.") from error
 
@@ -251,8 +229,8 @@ def _load(run: RunDir, checkpoint: str) -> _Measured | None:
 class ResultsFile:
     """The finished runs of a sweep: those in its directory, and those in a file, wherever they were made.
 
-    A run in the file counts if its metric, curve and configuration, except for its seed and place, are those
-    of the sweep; keys that were added since count as set to their defaults. Other runs stay in the file.
+    A run in the file counts if its metric, its curve and its configuration are those of the sweep, except for
+    seed, place, and keys that only one of the two versions of distrl has. Other runs stay in the file.
 
     Args:
         sweep: Its runs are planned.
@@ -287,24 +265,18 @@ class ResultsFile:
 
     def update(self) -> None:
         """Adds the runs that were finished here since the last call, and writes the file."""
-        fresh = [
-            planned
-            for planned in self._sweep.runs
-            if (planned.arm, planned.seed) not in self._found and is_finished(planned.directory)
-        ]
-        for planned in fresh:
+        known = set(self._found)
+        for planned in self._sweep.runs:
+            if (planned.arm, planned.seed) in known or not is_finished(planned.directory):
+                continue
             settings, result = _settings_of(planned, self._sweep), read_run(planned, self._sweep)
-            digest = _digest(settings)
-            numbers = asdict(result)
-            for name in ("arm", "seed", "directory", "is_finished"):
-                del numbers[name]
+            digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
             made_by = {"minutes": planned.config.learner.max_minutes, "version": __version__}
+            numbers = result.model_dump(mode="json", exclude={"directory", "is_finished"})
             self._settings[digest] = settings
-            self._runs.append(
-                {"arm": result.arm, "seed": result.seed, "settings": digest, **made_by, **numbers}
-            )
+            self._runs.append({**numbers, "settings": digest, **made_by})
             self._found[planned.arm, planned.seed] = result
-        if fresh and self._file is not None:
+        if self._file is not None and known != set(self._found):
             self._file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self._file, json.dumps(self.data(), indent=1) + "\n")
 
@@ -325,76 +297,50 @@ class ResultsFile:
             wanted = planned.get((run["arm"], run["seed"]))
             if wanted is None:
                 continue
-            reason = _unlike(self._settings[run["settings"]], _settings_of(wanted, self._sweep))
-            if reason is not None:
-                self.left_out.append(f"{wanted.arm}, seed {wanted.seed} is left out: {reason}.")
+            key = difference(self._settings[run["settings"]], _settings_of(wanted, self._sweep))
+            if key is not None:
+                self.left_out.append(f"{wanted.arm}, seed {wanted.seed} was run with another `{key}`.")
                 continue
-            curve = tuple((float(seconds), float(value)) for seconds, value in run["curve"])
-            self._found[wanted.arm, wanted.seed] = RunResult(
-                arm=wanted.arm,
-                seed=wanted.seed,
-                directory=wanted.directory,
-                is_finished=True,
-                splits={split: (first, last) for split, (first, last) in run["splits"].items()},
-                curve=curve,
-                reached_s=reached(curve, self._sweep.threshold),
-                **{name: run[name] for name in ("before", "after", "elapsed_s", "episodes", "updates")},
+            numbers = {name: run[name] for name in _NUMBERS}
+            result = RunResult(
+                arm=run["arm"], seed=run["seed"], directory=wanted.directory, is_finished=True, **numbers
             )
+            reached_s = reached(result.curve, self._sweep.threshold)
+            self._found[wanted.arm, wanted.seed] = result.model_copy(update={"reached_s": reached_s})
+
+
+_NUMBERS = ("before", "after", "splits", "curve", "elapsed_s", "episodes", "updates")
 
 
 def _settings_of(planned: PlannedRun, sweep: Sweep) -> dict[str, Any]:
     """Everything that a run's numbers depend on, except for its seed."""
-    return {"metric": sweep.metric, "curve": sweep.curve, "config": _placeless(planned.config)}
-
-
-def _digest(settings: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _placeless(config: Config) -> dict[str, Any]:
-    data = config.model_dump(mode="json")
-    return {key: value for key, value in data.items() if key not in ("name", "runs_dir", "seed")}
-
-
-def _unlike(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
-    """The difference between recorded settings and those of a sweep; None if there is none."""
-    try:
-        config = check_config(recorded["config"], "its settings")
-    except ConfigError as error:
-        return error.message.rstrip(".")
-    for name in ("metric", "curve"):
-        if recorded[name] != wanted[name]:
-            return f"its {name} is {recorded[name]}"
-    if _placeless(config) == wanted["config"]:
-        return None
-    return f"it was run with another `{difference(config, check_config(wanted['config'], 'settings'))}`"
+    config = planned.config.model_dump(mode="json", exclude={"name", "runs_dir", "seed"})
+    return {"metric": sweep.metric, "curve": sweep.curve, "config": config}
 
 
 def check_metric(sweep: Sweep) -> None:
-    """Makes sure that the sweep's runs can have its metric and its curve.
+    """Checks that the sweep's runs can have its metric and its curve, as far as that is known before.
 
-    The numbers of an evaluation are known in advance, and so are the families of the names in metrics.jsonl.
-    The other names are known when a run is finished, see `not_measured`.
+    Known are an evaluation's numbers, and what names in metrics.jsonl begin with; see `not_measured`.
 
     Raises:
         ConfigError: They cannot.
     """
-    evaluated, splits = _evaluated(sweep), _test_splits(sweep)
-    recorded = [f"eval/{split}/success" for split in _validation_splits(sweep)]
-    if not _is_recorded(sweep.curve, sweep):
-        raise _unknown("curve", sweep.curve, recorded)
+    evaluated = _evaluated(sweep)
+    tasks = [run.config for run in sweep.runs if run.config.goal.metric != RETURN]
+    validation = sorted({f"eval/{config.tasks.validation}/" for config in tasks})
     joined, _, number = sweep.metric.rpartition("/")
-    names = joined.split("+")
-    is_evaluated = sweep.metric in evaluated or (number in FIELDS and set(names) <= set(splits))
-    if is_evaluated or _is_recorded(sweep.metric, sweep):
-        return
-    if number in FIELDS and splits and joined and "/" not in joined:
-        missing = next(split for split in names if split not in splits)
-        raise ConfigError(
-            f"The sweep's metric {sweep.metric} needs the split {missing!r}, which is not in tasks.test.",
-            _hint(missing, splits),
-        )
-    raise _unknown("metric", sweep.metric, evaluated + recorded)
+    parts = {f"{split}/{number}" for split in joined.split("+")} if joined else {number}
+    for what, name in (("metric", sweep.metric), ("curve", sweep.curve)):
+        family, _, rest = name.partition("/")
+        is_round = family == "eval" and "/" in rest
+        is_recorded = name.startswith(tuple(validation)) if is_round else family in FAMILIES
+        if is_recorded or (what == "metric" and parts <= set(evaluated)):
+            continue
+        near = difflib.get_close_matches(family, FAMILIES - {family, "eval"}, n=1, cutoff=0.8)
+        known = [*(evaluated if what == "metric" else []), *(f"{one}success" for one in validation)]
+        hint = _hint(name, [*known, *(f"{one}/{rest}" for one in near if rest)])
+        raise ConfigError(f"The sweep's {what} {name} is not measured by its runs.", hint)
 
 
 def not_measured(sweep: Sweep, result: RunResult) -> str | None:
@@ -415,70 +361,59 @@ def not_measured(sweep: Sweep, result: RunResult) -> str | None:
     return f"{result.directory} has no {name}, which is the sweep's {what}. {hint}"
 
 
-def _unknown(what: str, name: str, known: Sequence[str]) -> ConfigError:
-    family, slash, rest = name.partition("/")
-    near = difflib.get_close_matches(family, sorted(FAMILIES), n=1, cutoff=0.75) if slash else []
-    hint = _hint(name, [*known, *(f"{one}/{rest}" for one in near if one != family)])
-    return ConfigError(f"The sweep's {what} {name} is not measured by its runs.", hint)
-
-
 def _hint(name: str, known: Sequence[str], shown: int = 12) -> str:
     if near := difflib.get_close_matches(name, known, n=1, cutoff=0.6):
         return f"Did you mean {near[0]}?"
     return f"There are: {', '.join(known[:shown])}{', …' if len(known) > shown else ''}."
 
 
-def _is_recorded(name: str, sweep: Sweep) -> bool:
-    """Whether the names in metrics.jsonl have this form."""
-    family, _, rest = name.partition("/")
-    if family == "eval" and "/" in rest:
-        return rest.startswith(tuple(f"{split}/" for split in _validation_splits(sweep)))
-    return family in FAMILIES
-
-
 def _evaluated(sweep: Sweep) -> list[str]:
     """The numbers of the evaluations before and after, of single splits."""
-    returns = [RETURN] if any(run.config.goal.metric == RETURN for run in sweep.runs) else []
-    return returns + [f"{split}/{number}" for split in _test_splits(sweep) for number in FIELDS]
+    found: dict[str, None] = {}
+    for run in sweep.runs:
+        is_control = run.config.goal.metric == RETURN
+        names = (
+            [RETURN] if is_control else [f"{split}/{n}" for split in run.config.tasks.test for n in FIELDS]
+        )
+        found |= dict.fromkeys(names)
+    return list(found)
 
 
-def _test_splits(sweep: Sweep) -> list[str]:
-    runs = [run for run in sweep.runs if run.config.goal.metric != RETURN]
-    return list(dict.fromkeys(split for run in runs for split in run.config.tasks.test))
-
-
-def _validation_splits(sweep: Sweep) -> list[str]:
-    runs = [run for run in sweep.runs if run.config.goal.metric != RETURN]
-    return list(dict.fromkeys(run.config.tasks.validation for run in runs))
-
-
-@dataclass(frozen=True)
-class Mean:
+class Mean(Record):
     """A mean over seeds; its interval is unknown for a single one."""
 
     value: float
-    interval: Interval | None
+    interval: Interval | None = None
     n: int
 
     @classmethod
     def of(cls, values: Sequence[float | None]) -> Mean | None:
         """Of the known values; None without any."""
         known = [value for value in values if value is not None]
-        return cls(math.fsum(known) / len(known), t_interval(known), len(known)) if known else None
+        if not known:
+            return None
+        return cls(value=math.fsum(known) / len(known), interval=t_interval(known), n=len(known))
 
     @property
     def half(self) -> float | None:
         """Half of the interval's length."""
         return None if self.interval is None else (self.interval.high - self.interval.low) / 2
 
-    def data(self) -> dict[str, Any]:
-        """As plain data."""
-        low, high = (None, None) if self.interval is None else (self.interval.low, self.interval.high)
-        return {"mean": self.value, "low": low, "high": high, "n": self.n}
+
+def percent(mean: Mean | None) -> str:
+    """A share and half of its interval, both in percent."""
+    if mean is None:
+        return NOTHING
+    return f"{100 * mean.value:.1f}%" + ("" if mean.half is None else f" ± {100 * mean.half:.1f}")
 
 
-@dataclass(frozen=True)
-class ArmSummary:
+def _plain(mean: Mean | None) -> str:
+    if mean is None:
+        return NOTHING
+    return short_number(mean.value) + ("" if mean.half is None else f" ± {short_number(mean.half)}")
+
+
+class ArmSummary(Record):
     """An arm over its finished runs.
 
     Attributes:
@@ -505,12 +440,6 @@ class ArmSummary:
     num_reached: int
     reached_s: float | None
     curve: tuple[tuple[float, Mean], ...]
-
-    def data(self) -> dict[str, Any]:
-        """As plain data."""
-        found = {name: one.data() if isinstance(one, Mean) else one for name, one in vars(self).items()}
-        splits = {split: mean.data() if mean else None for split, mean in self.splits.items()}
-        return found | {"splits": splits, "curve": [{"seconds": s, **mean.data()} for s, mean in self.curve]}
 
 
 def summarise_arms(results: Sequence[RunResult], names: Sequence[str]) -> list[ArmSummary]:
@@ -541,10 +470,7 @@ def _summary(name: str, results: Sequence[RunResult]) -> ArmSummary:
 
 def median_time(times: Sequence[float | None]) -> float | None:
     """The median, None counting as longer than all others; None if the median is such a one."""
-    if not times:
-        return None
-    ordered = sorted(math.inf if time is None else time for time in times)
-    middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+    middle = median([math.inf if time is None else time for time in times] or [math.inf])
     return middle if math.isfinite(middle) else None
 
 
@@ -554,36 +480,20 @@ def mean_curve(curves: Sequence[Sequence[Point]]) -> tuple[tuple[float, Mean], .
     Between its points a curve is a straight line. Curves without a point are left out.
     """
     found = [list(zip(*curve, strict=True)) for curve in curves if curve]
-    if not found:
-        return ()
-    low, high = max(times[0] for times, _ in found), min(times[-1] for times, _ in found)
+    low = max((times[0] for times, _ in found), default=math.inf)
+    high = min((times[-1] for times, _ in found), default=-math.inf)
     if high < low:
         return ()
     grid = np.unique(np.linspace(low, high, GRID))
-    lines = np.array([np.interp(grid, times, values) for times, values in found])
-    means = [Mean.of([float(value) for value in lines[:, index]]) for index in range(len(grid))]
-    return tuple(
-        (float(seconds), mean) for seconds, mean in zip(grid, means, strict=True) if mean is not None
-    )
+    lines = np.array([np.interp(grid, times, values) for times, values in found]).T
+    means = [Mean.of(column.tolist()) for column in lines]
+    return tuple((float(at), mean) for at, mean in zip(grid, means, strict=True) if mean is not None)
 
 
 def is_share(metric: str) -> bool:
     """Whether a metric is a share between 0 and 1; a part of the reward is none, whatever its name."""
     *families, number = metric.split("/")
     return number in ("success", "score", "invalid", "repeats") and "reward" not in families
-
-
-def percent(mean: Mean | None) -> str:
-    """A share and half of its interval, both in percent."""
-    if mean is None:
-        return NOTHING
-    return f"{100 * mean.value:.1f}%" + ("" if mean.half is None else f" ± {100 * mean.half:.1f}")
-
-
-def _plain(mean: Mean | None) -> str:
-    if mean is None:
-        return NOTHING
-    return short_number(mean.value) + ("" if mean.half is None else f" ± {short_number(mean.half)}")
 
 
 def sweep_block(sweep: Sweep, arms: Sequence[ArmSummary], lacking: str | None = None) -> Block:
@@ -609,7 +519,7 @@ def sweep_block(sweep: Sweep, arms: Sequence[ArmSummary], lacking: str | None = 
 
 
 def write_sweep(sweep: Sweep, known: ResultsFile | None = None) -> tuple[Block, str]:
-    """Writes table.md, table.csv, results.json and, with matplotlib, curves.png.
+    """Writes table.md, results.json and, with matplotlib, curves.png.
 
     Returns:
         The table, and the reason why there is no plot.
@@ -620,12 +530,11 @@ def write_sweep(sweep: Sweep, known: ResultsFile | None = None) -> tuple[Block, 
     arms = summarise_arms(results, sweep.arms)
     lacking = next(filter(None, (not_measured(sweep, result) for result in results)), None)
     block = sweep_block(sweep, arms, lacking)
-    names = ("name", "metric", "curve", "threshold")
-    data = {name: getattr(sweep, name) for name in names} | {"arms": [arm.data() for arm in arms]}
+    data = {name: getattr(sweep, name) for name in ("name", "metric", "curve", "threshold")}
+    data |= {"arms": [arm.model_dump(mode="json") for arm in arms], **known.data()}
     sweep.directory.mkdir(parents=True, exist_ok=True)
     write_atomically(sweep.directory / TABLE_FILE, as_markdown([block]))
-    write_atomically(sweep.directory / CSV_FILE, _csv(arms))
-    write_atomically(sweep.directory / JSON_FILE, json.dumps(data | known.data(), indent=1))
+    write_atomically(sweep.directory / JSON_FILE, json.dumps(data, indent=1))
     try:
         draw_curves(sweep.directory / PLOT_FILE, sweep, arms)
     except MissingDependency as error:
@@ -633,33 +542,16 @@ def write_sweep(sweep: Sweep, known: ResultsFile | None = None) -> tuple[Block, 
     return block, ""
 
 
-def _csv(arms: Sequence[ArmSummary]) -> str:
-    """One row per arm; each mean with the ends of its interval, empty where unknown."""
-    means = ("before", "after", "gain", "episodes", "updates", "minutes")
-    out = io.StringIO()
-    columns = [f"{name}{suffix}" for name in means for suffix in ("", "_low", "_high")]
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["arm", "seeds", "planned", *columns, "reached", "reached_s"])
-    for arm in arms:
-        cells = []
-        for name in means:
-            data = getattr(arm, name).data() if getattr(arm, name) else {}
-            numbers = [data.get(key) for key in ("mean", "low", "high")]
-            cells += ["" if number is None else f"{number:.6g}" for number in numbers]
-        reached_s = "" if arm.reached_s is None else f"{arm.reached_s:.1f}"
-        writer.writerow([arm.name, len(arm.seeds), arm.planned, *cells, arm.num_reached, reached_s])
-    return out.getvalue()
-
-
 def draw_curves(file: Path, sweep: Sweep, arms: Sequence[ArmSummary], title: str = "") -> None:
-    """Draws the mean curve of each arm over wall time, with its interval.
+    """Draws the mean curve of each arm over wall time, with its interval; of many arms, of the best `MOST`.
 
     Raises:
         MissingDependency: If matplotlib is not installed.
     """
     figure = new_figure(8.4, 4.8)
     axis = figure.subplots()
-    shown = best(arms)
+    ranked = sorted(arms, key=lambda arm: arm.after.value if arm.after is not None else -math.inf)
+    shown = [arm for arm in arms if arm in ranked[-MOST:]]
     for place, arm in enumerate(shown):
         style = ("-", "--", ":")[place // len(COLOURS) % 3]
         points = [(seconds / 60, mean) for seconds, mean in arm.curve]
@@ -675,15 +567,6 @@ def draw_curves(file: Path, sweep: Sweep, arms: Sequence[ArmSummary], title: str
         axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     more = f" (the best {len(shown)} of {len(arms)} arms)" if len(shown) < len(arms) else ""
     finish(figure, file, (title or sweep.name) + more)
-
-
-def best(arms: Sequence[ArmSummary], most: int = MOST) -> list[ArmSummary]:
-    """The arms with the best results, in their own order."""
-    if len(arms) <= most:
-        return list(arms)
-    ranked = sorted(arms, key=lambda arm: arm.after.value if arm.after is not None else float("-inf"))
-    names = {arm.name for arm in ranked[-most:]}
-    return [arm for arm in arms if arm.name in names]
 
 
 def draw_mean(

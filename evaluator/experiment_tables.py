@@ -103,13 +103,9 @@ class Gain:
 
     def data(self) -> dict[str, Any]:
         """As plain data."""
+        own = {"over": self.over, "seeds": self.seeds}
         over_seeds = None if self.over_seeds is None else self.over_seeds.model_dump()
-        return {
-            "over": self.over,
-            **self.pairs.model_dump(),
-            "seeds": self.seeds,
-            "interval_over_seeds": over_seeds,
-        }
+        return {**own, **self.pairs.model_dump(), "interval_over_seeds": over_seeds}
 
 
 def find_gains(spec: Experiment, results: Mapping[Key, CellResult]) -> dict[Key, Gain]:
@@ -123,9 +119,7 @@ def find_gains(spec: Experiment, results: Mapping[Key, CellResult]) -> dict[Key,
             continue
         first, last = (dict(zip(one.seeds, one.rates, strict=True)) for one in (before, result))
         seeds = {seed: last[seed] - first[seed] for seed in last if seed in first}
-        interval = t_interval(list(seeds.values())) if len(set(seeds.values())) > 1 else None
-        if interval is not None:  # a gain is between -1 and 1
-            interval = Interval(low=max(-1.0, interval.low), high=min(1.0, interval.high))
+        interval = t_interval(list(seeds.values()), -1.0, 1.0) if len(set(seeds.values())) > 1 else None
         found[key] = Gain(over, pairs, seeds, interval)
     return found
 
@@ -150,7 +144,7 @@ def table_blocks(
         trained_on = spec.generalisation.trained_on
         headings = _headings(spec.generalisation.suites, trained_on)
         blocks.append(_success(spec, results, headings, f"### Generalisation: trained on {trained_on}"))
-    blocks += [*_gains(spec, results), *_levels(spec, results), *_failures(spec, results)]
+    blocks += [*_gains(spec, results), *_details(spec, results)]
     faulted = sum(len(result.result.faulted) for result in results.values())
     if faulted:
         blocks.append(Block(text=f"{faulted} episodes faulted in every attempt and are not counted."))
@@ -273,37 +267,28 @@ def _gains(spec: Experiment, results: Mapping[Key, CellResult]) -> Iterator[Bloc
         yield Block("### Gains", text, ["Agent", *headings.values()], rows)
 
 
-def _levels(spec: Experiment, results: Mapping[Key, CellResult]) -> Iterator[Block]:
-    """Success by level of difficulty for each suite that has levels, on its last split."""
+def _details(spec: Experiment, results: Mapping[Key, CellResult]) -> Iterator[Block]:
+    """Success by level of difficulty and failure modes for each suite that has them, on its last split."""
     for name, suite in spec.suites.items():
         split = suite.splits[-1]
-        found = {agent: results.get((agent, name, name, split)) for agent in spec.agents}
-        by_agent = {agent: cell.result.levels for agent, cell in found.items() if cell and cell.result.levels}
-        levels = sorted({level for by_level in by_agent.values() for level in by_level})
-        rows = [
-            [agent, *(f"{100 * of[n].success_rate:.1f}" if n in of else NOTHING for n in levels)]
-            for agent, of in by_agent.items()
-        ]
-        title, header = (
-            f"### By level on {_heading(name, suite, split)}",
-            [f"level {level}" for level in levels],
-        )
+        keys = {agent: (agent, name, name, split) for agent in spec.agents}
+        found = {agent: results[key].result for agent, key in keys.items() if key in results}
+        levels = sorted({level for one in found.values() for level in one.levels})
+        rows = []
+        for agent, one in found.items():
+            rates = {level: f"{100 * of.success_rate:.1f}" for level, of in one.levels.items()}
+            rows += [[agent, *(rates.get(level, NOTHING) for level in levels)]] if rates else []
         if rows:
+            title, header = f"### By level on {_heading(name, suite, split)}", [f"level {n}" for n in levels]
             yield Block(title, "Success in percent, over all seeds.", ["Agent", *header], rows)
-
-
-def _failures(spec: Experiment, results: Mapping[Key, CellResult]) -> Iterator[Block]:
-    """Failure modes for each suite, on its last split; agents without failures are left out."""
-    for name, suite in spec.suites.items():
-        split, rows = suite.splits[-1], []
-        for agent in spec.agents:
-            found = results.get((agent, name, name, split))
-            if found is not None and (modes := found.result.overall.modes):
-                total = found.result.overall.episodes
-                rows.append([agent, *(f"{100 * modes.get(mode, 0) / total:.1f}" for mode in FailureMode)])
-        header = ["Agent", *(MODE_WORDS[mode] for mode in FailureMode)]
+        rows = [
+            [agent, *(f"{100 * one.modes.get(mode, 0) / one.episodes:.1f}" for mode in FailureMode)]
+            for agent, one in ((agent, result.overall) for agent, result in found.items())
+            if one.modes
+        ]
         if rows:
             title = f"### Failure modes on {_heading(name, suite, split)}"
+            header = ["Agent", *(MODE_WORDS[mode] for mode in FailureMode)]
             yield Block(title, "Percent of all episodes.", header, rows)
 
 

@@ -26,17 +26,15 @@ A table measures agents, its rows, on suites:
 from __future__ import annotations
 
 import copy
-import difflib
 import itertools
 import json
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from distrl.configs.load import PRESETS_DIR, check_config, find_config, find_file, find_modules, load_config
 from distrl.configs.parse import read_yaml
@@ -44,6 +42,7 @@ from distrl.configs.schema import Config
 from distrl.configs.section import Positive, Section
 from distrl.core.errors import CheckpointError, ConfigError
 from distrl.core.importing import look_in
+from distrl.core.user_errors import check_known
 from distrl.evaluator.evaluator import Evaluator
 from distrl.evaluator.measure import Measured, measure, model_of, pool, seed_directory
 from distrl.evaluator.prompted import NAME, as_prompted
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
     import threading
 
 EXPERIMENTS_DIR = PRESETS_DIR / "experiments"
-MAX_RUNS = 100_000
 SEED = "{seed}"
 RESERVED = {
     "name": "runs are named after their arm and seed",
@@ -250,9 +248,6 @@ def load_sweep(
         common["learner"]["max_minutes"] = float(spec.minutes)
     shared = check_config(common, f"{file}: set")
     directory = Path(runs_dir if runs_dir is not None else shared.runs_dir) / spec.name
-    num_runs = max(1, len(spec.arms)) * math.prod(map(len, spec.grid.values())) * len(seeds)
-    if num_runs > MAX_RUNS:
-        raise ConfigError(f"{file}: {num_runs} runs are more than {MAX_RUNS}.", "Make the grid smaller.")
     configs = {}
     for arm, values in _chosen(dict(_points(spec.arms, spec.grid, str(file))), spec.arms, arms).items():
         data = with_values(common, values, f"{file}: arm {arm}")
@@ -293,28 +288,23 @@ def load_table(
     spec, file = _read(path, seeds=seeds, episodes=episodes)
     if not spec.agents:
         raise ConfigError(f"{file} describes runs to train.", f"Run distrl sweep {path}.")
-    others = {} if spec.generalisation is None else spec.generalisation.suites
-    rows = (
-        spec.agents if agents is None else {name: spec.agents[name] for name in agents if name in spec.agents}
+    rest = {} if spec.generalisation is None else spec.generalisation.suites
+    for name in agents or ():
+        check_known("agent", name, spec.agents)
+    for name in suites or ():
+        check_known("suite", name, {**spec.suites, **rest})
+    kept, rest = (
+        {name: suite for name, suite in found.items() if suites is None or name in suites}
+        for found in (spec.suites, rest)
     )
-    if unknown := [name for name in agents or () if name not in spec.agents]:
-        raise ConfigError(f"The table has no agent {unknown[0]!r}.", f"There are: {', '.join(spec.agents)}.")
-    rows = spec.agents if agents is None else {name: spec.agents[name] for name in agents}
-    kept = {name: suite for name, suite in spec.suites.items() if suites is None or name in suites}
-    unknown = [name for name in suites or () if name not in {**spec.suites, **others}]
-    if unknown or not kept:
-        raise ConfigError(
-            f"The table has no suite {unknown[0]!r}." if unknown else "No suite is left of the table.",
-            f"There are: {', '.join(spec.suites)}; for generalisation {', '.join(others) or 'none'}.",
-        )
-    rest = {name: suite for name, suite in others.items() if suites is None or name in suites}
-    generalisation = spec.generalisation
-    if generalisation is not None:
-        is_kept = bool(rest) and generalisation.trained_on in kept
-        generalisation = generalisation.model_copy(update={"suites": rest}) if is_kept else None
+    if not kept:
+        raise ConfigError("No suite is left of the table.", f"Add one of {', '.join(spec.suites)}.")
+    generalisation = None
+    if spec.generalisation is not None and rest and spec.generalisation.trained_on in kept:
+        generalisation = spec.generalisation.model_copy(update={"suites": rest})
     look_in(file.parent.resolve())
     changes = {
-        "agents": rows,
+        "agents": spec.agents if agents is None else {name: spec.agents[name] for name in agents},
         "suites": kept,
         "generalisation": generalisation,
         "seeds": spec.seeds or [0, 1, 2],
@@ -348,15 +338,13 @@ def _read(path: str | Path, **instead: Any) -> tuple[Experiment, Path]:
 
 
 def _explain(error: ValidationError, file: Path) -> ConfigError:
-    problems = error.errors(include_url=False)
-    problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
-    path = ".".join(str(part) for part in problems[0]["loc"])
-    if problems[0]["type"] == "extra_forbidden":
-        known = [field.alias or name for name, field in Experiment.model_fields.items()]
-        near = difflib.get_close_matches(path, known, n=1, cutoff=0.5)
-        hint = f"Did you mean `{near[0]}`?" if near else f"An experiment has: {', '.join(known)}."
-        return ConfigError(f"{file}: unknown key `{path}`.", hint)
-    expected = problems[0]["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    """The first problem; an unknown key first, because a mistyped key often causes the others."""
+    problem = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
+    path = ".".join(map(str, problem["loc"]))
+    if problem["type"] == "extra_forbidden":
+        known = ", ".join(field.alias or name for name, field in Experiment.model_fields.items())
+        return ConfigError(f"{file}: unknown key `{path}`.", f"An experiment has: {known}.")
+    expected = problem["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
     return ConfigError(f"{file}: `{path}`: {expected}." if path else f"{file}: {expected}.")
 
 
@@ -365,12 +353,11 @@ def _points(
 ) -> Iterator[tuple[str, Values]]:
     """Name and values of each arm; with a grid, of each of its points. Without arms, of the base."""
     seen: set[str] = set()
-    labels = _labels(list(grid))
     for arm, values in (arms or {"": None}).items():
         for point in itertools.product(*grid.values()):
             chosen = dict(zip(grid, point, strict=True))
             words = [arm] if arm else []
-            words += [f"{labels[key]}={_word(value)}" for key, value in chosen.items()]
+            words += [f"{_label(key, grid)}={_word(value)}" for key, value in chosen.items()]
             name = ",".join(words) or "base"
             if name.casefold() in seen:
                 raise ConfigError(f"{source}: two arms are called {name!r}.", "Name them under `arms`.")
@@ -378,17 +365,11 @@ def _points(
             yield name, {**(values or {}), **chosen}
 
 
-def _labels(keys: Sequence[str]) -> dict[str, str]:
-    """A short name of each key: as many of its last parts as distinguish it from the others."""
-    parts = {key: key.split(".") for key in keys}
-    labels = {}
-    for key, own in parts.items():
-        others = [other for name, other in parts.items() if name != key]
-        count = 2 if own[-1].isdigit() and len(own) > 1 else 1
-        while count < len(own) and any(other[-count:] == own[-count:] for other in others):
-            count += 1
-        labels[key] = ".".join(own[-count:])
-    return labels
+def _label(key: str, keys: Iterable[str]) -> str:
+    """The last part of a key, or two if that is a position; the whole key if another ends like it."""
+    parts = key.split(".")
+    short = ".".join(parts[-2:] if parts[-1].isdigit() else parts[-1:])
+    return key if any(other != key and other.endswith(f".{short}") for other in keys) else short
 
 
 def _word(value: Any) -> str:
@@ -403,12 +384,10 @@ def _chosen(
     """The wanted `points`: by their own name, or by that of their arm."""
     if wanted is None:
         return points
-    known = {*points, *arms}
+    known = [*arms, *points]
     names = [name for want in wanted for name in ([want] if want in known else want.split(","))]
-    if unknown := [name for name in names if name not in known]:
-        near = difflib.get_close_matches(unknown[0], known, n=1, cutoff=0.5)
-        hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(list(arms or points)[:20])}."
-        raise ConfigError(f"The sweep has no arm {unknown[0]!r}.", hint)
+    for name in names:
+        check_known("arm", name, known)
     prefixes = tuple(f"{name}," for name in names if name in arms)
     return {point: values for point, values in points.items() if point in names or point.startswith(prefixes)}
 
@@ -452,12 +431,12 @@ def _assign(data: Any, path: Sequence[str], value: Any, what: str) -> None:
         data[index] = copy.deepcopy(value)
 
 
-def difference(one: object, other: object) -> str | None:
-    """The first dotted key in which two configurations differ."""
-    if not isinstance(one, BaseModel) or not isinstance(other, BaseModel):
+def difference(one: Any, other: Any) -> str | None:
+    """The first dotted key that both have with different values; "" if `one` and `other` are values."""
+    if not isinstance(one, dict) or not isinstance(other, dict):
         return None if one == other else ""
-    for name in type(one).model_fields:
-        below = difference(getattr(one, name), getattr(other, name, None))
+    for name in [name for name in one if name in other]:
+        below = difference(one[name], other[name])
         if below is not None:
             return f"{name}.{below}".rstrip(".")
     return None

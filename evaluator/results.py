@@ -33,10 +33,9 @@ from distrl.evaluator.statistics import (
     EpisodeResult,
     Repeats,
     Summary,
-    by_level,
-    by_template,
     count_invalid,
     count_repeats,
+    grouped,
     over_repeats,
     summarise,
 )
@@ -333,8 +332,8 @@ def split_result(episodes: Iterable[EpisodeResult]) -> SplitResult:
     return SplitResult(
         num_unjudged=sum(episode.fault is Fault.NONE and not episode.is_judged for episode in final),
         overall=summarise(counted),
-        templates=by_template(counted),
-        levels=by_level(counted),
+        templates=grouped(counted, lambda one: one.template),
+        levels=grouped(counted, lambda one: one.level),
         faulted=faulted,
         spent=Spent.total(episode.spent for episode in tried),
         num_retries=sum(episode.fault is not Fault.NONE for episode in tried) - len(faulted),

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from statistics import fmean, stdev
+from typing import TypeVar
 
 from distrl.core.actions import ActionKind
 from distrl.core.types import Fault, Number, Outcome, Record, Spent, TimeStep
 from distrl.evaluator.failure_modes import FailureMode
 from distrl.workers import rewards
 
+_Part = TypeVar("_Part", str, int)
 Z_95 = 1.959963984540054
 """The 0.975 quantile of the standard normal distribution."""
 
@@ -260,10 +262,10 @@ def _t_inside(t: float, freedom: int) -> float:
     return 2 / math.pi * (theta + inside) if is_odd else inside
 
 
-def t_interval(values: Sequence[float]) -> Interval | None:
+def t_interval(values: Sequence[float], low: float = -math.inf, high: float = math.inf) -> Interval | None:
     """The 95% interval of the mean of independent values, such as one per seed: mean ± t s / √n.
 
-    It assumes nearly normal values. None for fewer than two.
+    It assumes nearly normal values, and is clipped to [low, high]. None for fewer than two.
     """
     n = len(values)
     if n < 2:
@@ -271,7 +273,7 @@ def t_interval(values: Sequence[float]) -> Interval | None:
     mean = math.fsum(values) / n
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
     half = t_quantile(n - 1) * deviation / math.sqrt(n)
-    return Interval(low=mean - half, high=mean + half)
+    return Interval(low=max(low, mean - half), high=min(high, mean + half))
 
 
 def count_invalid(steps: Sequence[TimeStep]) -> int:
@@ -328,21 +330,15 @@ def _step_ratio(episodes: Sequence[EpisodeResult]) -> float | None:
     return sum(taken for taken, _ in pairs) / sum(needed for _, needed in pairs) if pairs else None
 
 
-def by_template(episodes: Iterable[EpisodeResult]) -> dict[str, Summary]:
-    """One summary per template, in alphabetical order."""
-    groups: dict[str, list[EpisodeResult]] = {}
+def grouped(
+    episodes: Iterable[EpisodeResult], part: Callable[[EpisodeResult], _Part | None]
+) -> dict[str, Summary]:
+    """One summary per part, such as a template or a level, in their order; none for episodes without it."""
+    groups: dict[_Part, list[EpisodeResult]] = {}
     for episode in episodes:
-        groups.setdefault(episode.template, []).append(episode)
-    return {template: summarise(groups[template]) for template in sorted(groups)}
-
-
-def by_level(episodes: Iterable[EpisodeResult]) -> dict[str, Summary]:
-    """One summary per level of difficulty, the easiest first; none for episodes without a level."""
-    groups: dict[int, list[EpisodeResult]] = {}
-    for episode in episodes:
-        if episode.level is not None:
-            groups.setdefault(episode.level, []).append(episode)
-    return {str(level): summarise(groups[level]) for level in sorted(groups)}
+        if (name := part(episode)) is not None:
+            groups.setdefault(name, []).append(episode)
+    return {str(name): summarise(groups[name]) for name in sorted(groups)}
 
 
 def over_repeats(counted: Sequence[EpisodeResult]) -> Repeats | None:
@@ -356,15 +352,8 @@ def over_repeats(counted: Sequence[EpisodeResult]) -> Repeats | None:
         rates=tuple(rates),
         mean=fmean(rates),
         sd=stdev(rates),
-        interval=_within(t_interval(rates)),
+        interval=t_interval(rates, 0.0, 1.0),
     )
-
-
-def _within(interval: Interval | None) -> Interval | None:
-    """An interval clipped to [0, 1]."""
-    if interval is None:
-        return None
-    return Interval(low=max(0.0, interval.low), high=min(1.0, interval.high))
 
 
 def _ratio(part: float, whole: int) -> float:

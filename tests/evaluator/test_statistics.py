@@ -15,10 +15,10 @@ from distrl.evaluator.judges.ground_truth import GroundTruthJudge
 from distrl.evaluator.results import episode_result
 from distrl.evaluator.statistics import (
     EpisodeResult,
-    by_template,
     count_invalid,
     count_repeats,
     effective_trials,
+    grouped,
     newcombe,
     summarise,
     t_interval,
@@ -95,7 +95,7 @@ def test_summary_counts_by_hand() -> None:
 
 
 def test_templates_are_summarised_apart() -> None:
-    summaries = by_template(results({"b": (0, 3), "a": (2, 2)}))
+    summaries = grouped(results({"b": (0, 3), "a": (2, 2)}), lambda one: one.template)
     assert [(name, s.successes, s.episodes) for name, s in summaries.items()] == [("a", 2, 2), ("b", 0, 3)]
 
 

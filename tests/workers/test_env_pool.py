@@ -150,7 +150,6 @@ def test_an_environment_does_not_outlive_a_repair_of_its_idle_device(rig: Rig) -
     rig.envs.release(entry, done())
     rig.members[0].fail()
     rig.clock.now += 10.0
-    rig.pool.wake()
     until(lambda: len(rig.members[0].devices) == 2, "the repair", DEADLINE_S)
     rig.wait_ready()
     again = rig.enter("a")

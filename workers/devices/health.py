@@ -8,7 +8,7 @@
       ├──────────────── RECOVERING ──► READY
       │                    ▲  │
       │                    │  ▼
-      └──────────────── QUARANTINED            any ──► LEFT
+      └──────────────── QUARANTINED
 
     fault ─► circuit closed ─► wait ─► reconnect ─► load snapshot ─► restart ─► cold boot ─► reclone ─┐
                │                 └────────┴── device answers: READY ──┴───────────┘                   │
@@ -32,6 +32,29 @@ from typing import Protocol
 from distrl.core.errors import EnvError
 from distrl.workers.devices.device import Device
 from distrl.workers.devices.errors import DeviceError, Scope
+
+PROBE_LIMIT_S = 5.0
+"""Longest time of a probe."""
+MARGIN_S = 20.0
+"""What a recovery may take besides its steps, probes and openings: for its evidence."""
+FAULT_WINDOW_S = 600.0
+"""The time within which faults open a circuit."""
+
+
+class SlotState(str, Enum):
+    """Where a device of the pool stands."""
+
+    ABSENT = "absent"
+    STARTING = "starting"
+    READY = "ready"
+    BUSY = "busy"
+    SUSPECT = "suspect"
+    RECOVERING = "recovering"
+    QUARANTINED = "quarantined"
+
+
+ALIVE = frozenset(SlotState) - {SlotState.ABSENT, SlotState.QUARANTINED}
+"""States of a device that works, or may soon work again."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +116,10 @@ class ManagedDevice(Protocol):
     options: Mapping[str, object]
 
     def open(self) -> Device:
-        """The device, connected or booted, and seen to work: it has answered with a screen that is not blank.
+        """The device, connected or booted, after it has answered with a screen that is not blank.
 
-        Called again after each fault; what an earlier call returned is not used any more.
-
-        Raises:
-            DeviceError: It does not work.
+        Called again after each fault; what an earlier call returned is not used any more. Raises DeviceError
+        if the device does not work.
         """
         ...
 
@@ -119,121 +140,21 @@ class ManagedDevice(Protocol):
         ...
 
 
-MAX_HISTORY = 64
-"""Transitions that a slot remembers."""
-
-
-class SlotState(str, Enum):
-    """Where a device of the pool stands."""
-
-    ABSENT = "absent"
-    STARTING = "starting"
-    READY = "ready"
-    BUSY = "busy"
-    SUSPECT = "suspect"
-    RECOVERING = "recovering"
-    QUARANTINED = "quarantined"
-    LEFT = "left"
-
-
-_S = SlotState
-
-ALLOWED: Mapping[SlotState, frozenset[SlotState]] = {
-    _S.ABSENT: frozenset({_S.STARTING, _S.LEFT}),
-    _S.STARTING: frozenset({_S.READY, _S.SUSPECT, _S.ABSENT, _S.LEFT}),
-    _S.READY: frozenset({_S.BUSY, _S.SUSPECT, _S.ABSENT, _S.LEFT}),
-    _S.BUSY: frozenset({_S.READY, _S.SUSPECT, _S.ABSENT, _S.LEFT}),
-    _S.SUSPECT: frozenset({_S.RECOVERING, _S.QUARANTINED, _S.ABSENT, _S.LEFT}),
-    _S.RECOVERING: frozenset({_S.READY, _S.QUARANTINED, _S.ABSENT, _S.LEFT}),
-    _S.QUARANTINED: frozenset({_S.RECOVERING, _S.ABSENT, _S.LEFT}),
-    _S.LEFT: frozenset(),
-}
-"""State → the states that may follow it."""
-
-ALIVE = frozenset({_S.STARTING, _S.READY, _S.BUSY, _S.SUSPECT, _S.RECOVERING})
-"""States of a device that works, or may soon work again."""
-
-
-@dataclass(frozen=True)
-class Transition:
-    """One change of state.
-
-    Attributes:
-        at: Unix time.
-        before, after: The states.
-        after_s: Seconds that the slot had been in `before`.
-        reason: Why, for people.
-    """
-
-    at: float
-    before: SlotState
-    after: SlotState
-    after_s: float
-    reason: str
-
-
-class SlotMachine:
-    """The state of one slot.
-
-    Args:
-        clock: Monotonic seconds.
-        wall: Unix time.
-    """
-
-    def __init__(
-        self, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
-    ) -> None:
-        self._clock, self._wall = clock, wall
-        self.state = SlotState.ABSENT
-        self.since = clock()
-        self.history: deque[Transition] = deque(maxlen=MAX_HISTORY)
-
-    def to(self, after: SlotState, reason: str) -> Transition:
-        """Changes the state and records it."""
-        assert after in ALLOWED[self.state], f"{self.state.value} -> {after.value} ({reason})"
-        now = self._clock()
-        change = Transition(self._wall(), self.state, after, now - self.since, reason)
-        self.history.append(change)
-        self.state, self.since = after, now
-        return change
-
-
-MARGIN_S = 20.0
-"""What a recovery may take besides its steps, probes and openings: for its evidence."""
-
-
-@dataclass(frozen=True)
-class StepOutcome:
-    """What one step of a ladder came to.
-
-    Attributes:
-        name: The step's.
-        seconds: How long it took, with the probe and the opening after it.
-        error: Why the device still does not work; "" when it does.
-    """
-
-    name: str
-    seconds: float
-    error: str = ""
-
-
 class Circuit:
     """Counts the faults of one device and says when to stop trying. Not thread-safe: the pool holds its lock.
 
     Args:
-        limit: It opens with this many faults …
-        window_s: … within so many seconds.
+        limit: It opens with this many faults within `FAULT_WINDOW_S`.
         pause_s: The first pause of a quarantine; each further one is twice as long …
         max_pause_s: … up to this.
     """
 
-    def __init__(
-        self, limit: int = 3, window_s: float = 600.0, pause_s: float = 10.0, max_pause_s: float = 300.0
-    ) -> None:
-        self._limit, self._window_s = limit, window_s
-        self._pause_s, self._max_pause_s = pause_s, max_pause_s
+    def __init__(self, limit: int = 3, pause_s: float = 10.0, max_pause_s: float = 300.0) -> None:
+        self._limit, self._max_pause_s = limit, max_pause_s
         self._faults: deque[float] = deque(maxlen=limit)
         self._quarantines, self._paused_at = 0, float("-inf")
+        self.first_pause_s = min(pause_s, max_pause_s)
+        """How long to wait when the device is not to blame, in seconds."""
 
     def fault(self, now: float) -> None:
         """Counts a fault."""
@@ -249,20 +170,16 @@ class Circuit:
         """Whether the device failed too often of late."""
         return self.count(now) >= self._limit
 
+    def count(self, now: float) -> int:
+        """Faults within the window."""
+        return sum(now - at <= FAULT_WINDOW_S for at in self._faults)
+
     def pause(self, now: float) -> float:
         """How long the quarantine that a fault of the device begins now lasts, in seconds."""
         # 2**20 pauses are beyond every maximum, and still a float.
-        pause_s = self._pause_s * 2.0 ** min(self._quarantines, 20)
+        pause_s = self.first_pause_s * 2.0 ** min(self._quarantines, 20)
         self._quarantines, self._paused_at = self._quarantines + 1, now
         return min(pause_s, self._max_pause_s)
-
-    def short_pause(self) -> float:
-        """How long to wait when the device is not to blame, or nothing was tried, in seconds."""
-        return min(self._pause_s, self._max_pause_s)
-
-    def count(self, now: float) -> int:
-        """Faults within the window."""
-        return sum(now - at <= self._window_s for at in self._faults)
 
     def close(self) -> None:
         """The device works again."""
@@ -273,15 +190,15 @@ class Circuit:
         self._quarantines, self._paused_at = 0, float("-inf")
 
 
-def limit_of(member: ManagedDevice, steps: Sequence[RecoveryStep], probe_s: float) -> float:
+def limit_of(member: ManagedDevice, steps: Sequence[RecoveryStep]) -> float:
     """The longest that a recovery by these steps may take, in seconds."""
-    return MARGIN_S + sum(step.limit_s + probe_s + member.open_limit_s for step in steps)
+    return MARGIN_S + sum(step.limit_s + PROBE_LIMIT_S + member.open_limit_s for step in steps)
 
 
 def climb(
     member: ManagedDevice,
     steps: Sequence[RecoveryStep],
-    record: Callable[[StepOutcome], None],
+    record: Callable[[str, float, str], None],
     before_destruction: Callable[[], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> Device:
@@ -290,8 +207,9 @@ def climb(
     Args:
         member: The device.
         steps: Its ladder, or the part of it that applies.
-        record: Called with each step as it ends.
-        before_destruction: Called once, before the first step that loses evidence.
+        record: Called as each step ends with its name, the seconds that it took with the probe and the
+            opening after it, and why the device still does not work; "" when it does.
+        before_destruction: Called before each step that loses evidence.
         clock: Monotonic seconds.
 
     Returns:
@@ -301,11 +219,9 @@ def climb(
         EnvError: No step helped; that of the last one.
     """
     assert steps, f"{member.id} has an empty ladder"
-    is_warned = False
     last: EnvError | None = None
     for step in steps:
-        if step.destructive and not is_warned:
-            is_warned = True
+        if step.destructive:
             before_destruction()
         started = clock()
         try:
@@ -313,12 +229,12 @@ def climb(
             member.probe()
             device = member.open()
         except EnvError as error:
-            record(StepOutcome(step.name, clock() - started, str(error)))
+            record(step.name, clock() - started, str(error))
             last = error
             if isinstance(error, DeviceError) and error.scope is Scope.HOST:
                 break  # harsher steps do not help against a full disk or a missing server
             continue
-        record(StepOutcome(step.name, clock() - started))
+        record(step.name, clock() - started, "")
         return device
     assert last is not None
     raise last

@@ -17,89 +17,66 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from distrl.core.errors import EnvError
 from distrl.workers.devices.errors import Scope
-from distrl.workers.devices.health import StepOutcome, Transition
 
 MAX_FILES = 16
 MAX_FILE_BYTES = 2 * 2**20
 """Of longer files the end is kept."""
-MAX_STEPS = 200
+MAX_BYTES = 256 * 2**20
+"""Of all post-mortems together; beyond it the oldest are removed."""
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Facts:
-    """The facts about a device that fails.
-
-    Attributes:
-        device, kind: Which one.
-        error: What happened.
-        is_host: Whether it was attributed to the machine.
-        busy_s: How long it had been leased, None if it was idle.
-        silent_s: How long ago its last sign of life was.
-        history: Its states before.
-    """
-
-    device: str
-    kind: str
-    error: EnvError
-    is_host: bool = False
-    busy_s: float | None = None
-    silent_s: float = 0.0
-    history: tuple[Transition, ...] = ()
 
 
 class Bundle:
     """One post-mortem. Used by one thread at a time.
 
-    Attributes:
-        folder: Where it is.
-        wants_evidence: The device's evidence has not been collected yet.
-
     Args:
         folder: To be made.
-        facts: What is known so far.
-        wall: Unix time.
+        facts: What is known so far, as JSON values.
     """
 
-    def __init__(self, folder: Path, facts: Facts, wall: Callable[[], float]) -> None:
+    def __init__(self, folder: Path, facts: Mapping[str, Any]) -> None:
         self.folder = folder
-        self.wants_evidence = True
-        self._wall, self._began = wall, wall()
+        self._began = time.time()
         self._num_files = 0
-        self._steps: list[StepOutcome] = []
-        self._facts = _describe(facts, self._began)
-        self._end: dict[str, Any] = {"result": "under way"}
+        self._has_evidence = False
+        self._record = {**facts, "time": round(self._began, 3), "ladder": [], "result": "under way"}
         self._write()
 
     def add(self, files: Mapping[str, bytes]) -> None:
         """Adds files; the end of long ones, and the first `MAX_FILES`."""
         for name, data in files.items():
-            if self._num_files >= MAX_FILES:
-                return
-            self._num_files += 1
-            self._put(_safe(name), data[-MAX_FILE_BYTES:])
+            if self._num_files < MAX_FILES:
+                self._num_files += 1
+                self._put(_safe(name), data[-MAX_FILE_BYTES:])
 
-    def step(self, outcome: StepOutcome) -> None:
-        """Adds a step of the ladder."""
-        if len(self._steps) < MAX_STEPS:
-            self._steps.append(outcome)
+    def collect(self, evidence: Callable[[], Mapping[str, bytes]]) -> None:
+        """Adds the device's evidence, the first time that this is called."""
+        if self._has_evidence:
+            return
+        self._has_evidence = True
+        try:
+            self.add(evidence())
+        except EnvError as error:
+            self.add({"no-evidence.txt": str(error).encode(errors="backslashreplace")})
+
+    def step(self, name: str, seconds: float, error: str) -> None:
+        """Adds a step of the ladder; `error` is "" if it helped."""
+        self._record["ladder"].append({"name": name, "seconds": round(seconds, 3), "error": error})
         self._write()
 
     def close(self, result: str) -> None:
         """Records how it ended: "ready", or why the device rests."""
-        self._end = {"result": result, "after_s": round(self._wall() - self._began, 3)}
+        self._record |= {"result": result, "after_s": round(time.time() - self._began, 3)}
         self._write()
 
     def _write(self) -> None:
-        ladder = [{**asdict(step), "seconds": round(step.seconds, 3)} for step in self._steps]
-        record = {**self._facts, "ladder": ladder, **self._end}
-        text = json.dumps(record, indent=1, ensure_ascii=False)
+        text = json.dumps(self._record, indent=1, ensure_ascii=False)
         self._put("fault.json", text.encode(errors="backslashreplace"))
 
     def _put(self, name: str, data: bytes) -> None:
@@ -109,7 +86,7 @@ class Bundle:
             fresh.write_bytes(data)
             fresh.replace(self.folder / name)
         except OSError as error:
-            _log.warning("no post-mortem of %s: %s", self._facts["device"], error)
+            _log.warning("no post-mortem in %s: %s", self.folder, error)
 
 
 @dataclass
@@ -118,39 +95,31 @@ class Postmortems:
 
     Attributes:
         folder: Returns where it is; called for each bundle, because a run's directory may be created later.
-        max_count, max_bytes: Beyond these the oldest bundles are removed.
-        wall: Unix time.
+        max_count: Beyond it the oldest bundles are removed.
     """
 
     folder: Callable[[], Path]
     max_count: int = 100
-    max_bytes: int = 256 * 2**20
-    wall: Callable[[], float] = field(default=time.time)
 
-    def begin(self, facts: Facts) -> Bundle:
-        """A new bundle; old ones make room."""
+    def begin(self, device: str, error: EnvError, facts: Mapping[str, Any]) -> Bundle:
+        """A new bundle about a device's error; old ones make room. `facts` are more JSON values."""
         root = self.folder()
         self._make_room(root)
-        when = time.strftime("%Y%m%d-%H%M%S", time.gmtime(self.wall()))
-        name = f"{when}_{_safe(facts.device)}"
+        name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}_{_safe(device)}"
         folder, number = root / name, 1
         while folder.exists():
             number += 1
             folder = root / f"{name}-{number}"
-        return Bundle(folder, facts, self.wall)
+        return Bundle(folder, {"device": device, "error": _describe(error), **facts})
 
     def _make_room(self, root: Path) -> None:
         """Names begin with their time, so the oldest come first."""
         with contextlib.suppress(OSError):  # another process may be removing the same ones
             bundles = sorted(path for path in root.iterdir() if path.is_dir())
-            sizes = [_size(path) for path in bundles]
-            while bundles and (len(bundles) >= self.max_count or sum(sizes) > self.max_bytes):
+            sizes = [sum(file.stat().st_size for file in path.iterdir()) for path in bundles]
+            while bundles and (len(bundles) >= self.max_count or sum(sizes) > MAX_BYTES):
                 shutil.rmtree(bundles.pop(0), ignore_errors=True)
                 sizes.pop(0)
-
-
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
 
 
 def _safe(name: str) -> str:
@@ -158,23 +127,13 @@ def _safe(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".")[:80] or "device"
 
 
-def _describe(facts: Facts, now: float) -> dict[str, Any]:
-    error = facts.error
+def _describe(error: EnvError) -> dict[str, object]:
     return {
-        "device": facts.device,
-        "kind": facts.kind,
-        "time": round(now, 3),
-        "error": {
-            "type": type(error).__name__,
-            "scope": getattr(error, "scope", Scope.CALL).value,
-            "retryable": getattr(error, "retryable", False),
-            "message": error.message,
-            "remedy": error.remedy,
-            "evidence": getattr(error, "evidence", "")[-MAX_FILE_BYTES:],
-            "caused_by": repr(error.__cause__) if error.__cause__ is not None else "",
-        },
-        "taken_for": "host" if facts.is_host else "device",
-        "busy_s": None if facts.busy_s is None else round(facts.busy_s, 3),
-        "silent_s": round(facts.silent_s, 3),
-        "history": [asdict(change) for change in facts.history],
+        "type": type(error).__name__,
+        "scope": getattr(error, "scope", Scope.CALL).value,
+        "retryable": getattr(error, "retryable", False),
+        "message": error.message,
+        "remedy": error.remedy,
+        "evidence": getattr(error, "evidence", "")[-MAX_FILE_BYTES:],
+        "caused_by": repr(error.__cause__) if error.__cause__ is not None else "",
     }

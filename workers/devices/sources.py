@@ -40,19 +40,23 @@ def make_pool(config: Config, limit: int, health: Health = HEALTH) -> DevicePool
         ConfigError: A recipe, a guard or the adb server's port is wrong, or there is no such AVD or snapshot.
         MissingDependency: A program is not installed.
     """
+<<<<<<< HEAD
     devices = config.devices
     postmortems = Postmortems(lambda: postmortem_folder(config))
+=======
+    devices, health = config.devices, config.devices.health
+    postmortems = Postmortems(lambda: postmortem_folder(config), health.postmortems)
+>>>>>>> 03c1704 (Pool: one state machine, no keeper beside the pool; four keys of devices.health are constants)
     members: list[ManagedDevice] = []
     for number, part in enumerate(devices.pool):
         if isinstance(part, SimMembers):
             names = (f"sim-{number}-{index}" for index in range(part.count))
             members += [import_object(SIMULATED)(name, part.width, part.height) for name in names]
-    trackers = []
+    tracker: AdbTracker | None = None
     if any(not isinstance(part, SimMembers) for part in devices.pool):
         behind_adb, tracker = _behind_adb(devices)
         members += behind_adb
-        trackers.append(tracker)
-    return DevicePool(members, health, limit, postmortems, trackers=trackers, close_s=devices.close_s)
+    return DevicePool(members, health, limit, postmortems, tracker=tracker, close_s=devices.close_s)
 
 
 def postmortem_folder(config: Config) -> Path:

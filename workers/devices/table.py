@@ -1,7 +1,7 @@
 """The rules of the pool: what each event means for a slot, and which jobs are due. No threads, no waiting.
 
     lease ◄─► give_back      who uses a device         join, listed, server_lost   which devices there are
-    due_jobs ─► opened, answered, failed               what the keeper's jobs find out
+    due_jobs ─► opened, answered, failed               what the jobs find out
 
 Not thread-safe: `DevicePool` holds its lock around every call, and none of them blocks.
 """
@@ -11,11 +11,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from types import TracebackType
+from typing import Any, Literal
 
 from distrl.core.errors import EnvError
 from distrl.workers.devices.claims import Claims
@@ -31,16 +30,17 @@ from distrl.workers.devices.errors import (
 )
 from distrl.workers.devices.health import (
     ALIVE,
+    PROBE_LIMIT_S,
     Circuit,
     Health,
     ManagedDevice,
     RecoveryStep,
-    SlotMachine,
     SlotState,
     limit_of,
 )
 from distrl.workers.devices.postmortem import Bundle
 
+<<<<<<< HEAD
 CLAIM_S = 5.0
 """Pause before a device that another process uses, or that is not online yet, is looked at again."""
 
@@ -415,11 +415,21 @@ def not_online(serial: str, state: str | None) -> DeviceError:
     return DeviceOffline(f"the adb server lists it as {state!r}.", remedy, serial=serial, evidence=str(state))
 
 
+=======
+>>>>>>> 03c1704 (Pool: one state machine, no keeper beside the pool; four keys of devices.health are constants)
 ONLINE = "device"
 """What adb calls a device that works."""
-
+CLAIM_S = 5.0
+"""Pause before a device that another process uses, or that is not online yet, is looked at again."""
+FORGET_S = 600.0
+"""A device that joined by a pattern and is away for longer than this leaves the pool."""
+SERVER_S, SERVER_BEFORE_S = 10.0, 2.0
+"""Connections that break this long after, or before, a loss of the adb server are attributed to it."""
 MAX_STUCK = 2
 """A device with this many calls that never return is left alone until one does."""
+MAX_HISTORY = 64
+"""Changes of state that a slot remembers."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -428,29 +438,30 @@ class Fault:
 
     Attributes:
         error: What happened.
+        is_host: The trouble is the machine's or the adb server's, not the device's.
         files: What the user of the device adds for the post-mortem, by file name.
         busy_s: How long it had been leased; None if it was not.
         bundle: The post-mortem, once it is begun.
-        is_host: The trouble is the machine's or the adb server's, not the device's.
     """
 
     error: EnvError
+    is_host: bool
     files: Mapping[str, bytes] = field(default_factory=dict)
     busy_s: float | None = None
     bundle: Bundle | None = None
-    is_host: bool = False
 
 
-@dataclass
+@dataclass(eq=False)
 class Slot:
     """One device of the pool. The pool's lock guards it, except `member`, which one job or lease uses.
 
     Attributes:
-        machine: Its state.
         circuit: Its faults of late.
+        state, since: Where it stands, and since which monotonic time.
+        history: Its last changes of state, for post-mortems.
         tracked: A tracker says in `listed` whether it is there; otherwise it always is.
         listed: Its state as the adb server lists it; None while it is not there.
-        forget_s: A tracked device that is away for longer than this leaves the pool; None: never.
+        forget: It leaves the pool when it is away for `FORGET_S`.
         device: What `member.open` returned, while it is to be used.
         generation: Counts openings; what is cached about `device` is void when it changes.
         token: Changes with each state and each probe, so that late answers are recognised.
@@ -464,11 +475,13 @@ class Slot:
     """
 
     member: ManagedDevice
-    machine: SlotMachine
     circuit: Circuit
+    since: float
     tracked: bool = False
+    forget: bool = False
+    state: SlotState = SlotState.ABSENT
+    history: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=MAX_HISTORY))
     listed: str | None = None
-    forget_s: float | None = None
     device: Device | None = None
     generation: int = 0
     token: int = 0
@@ -493,16 +506,16 @@ class Slot:
     @property
     def rests(self) -> bool:
         """Whether it went and came back during a rest, which it has to finish before it is opened."""
-        return self.machine.state is SlotState.ABSENT and self.is_there and self.fault is not None
+        return self.state is SlotState.ABSENT and self.is_there and self.fault is not None
 
     @property
     def lacks(self) -> str:
         """Why it cannot be used, for people; "" if it can, is being opened, or is a spare."""
-        if self.machine.state is SlotState.ABSENT and not self.is_there:
+        if self.state is SlotState.ABSENT and not self.is_there:
             return "adb does not list it"
         if self.fault is not None:
             return str(self.fault.error).removeprefix(f"{self.id}: ")
-        if self.machine.state is not SlotState.ABSENT:
+        if self.state is not SlotState.ABSENT:
             return ""
         if self.is_claimed:
             return "another process has it"
@@ -510,10 +523,24 @@ class Slot:
             return "earlier attempts to open it still hang"
         return "" if not self.tracked or self.listed == ONLINE else f"adb lists it as {self.listed!r}"
 
-    def stamp(self) -> int:
-        """A new token; answers that carry an older one are void."""
-        self.token += 1
-        return self.token
+
+@dataclass(frozen=True)
+class Job:
+    """One thing to do with a device, in a thread of its own.
+
+    Attributes:
+        token: Goes back with the answer.
+        deadline: Monotonic time by which it must have ended.
+        steps: The rungs to try, of a recovery; none when the device is only to be looked at and left to rest.
+        fault: What to recover from.
+    """
+
+    kind: Literal["open", "probe", "recover"]
+    slot: Slot
+    token: int
+    deadline: float
+    steps: Sequence[RecoveryStep] = ()
+    fault: Fault | None = None
 
 
 @dataclass(frozen=True)
@@ -540,10 +567,311 @@ class PoolSlot:
     def __enter__(self) -> PoolSlot:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.give_back(self, error if isinstance(error, EnvError) else None)
+
+
+class SlotTable:
+    """All slots of a pool.
+
+    Args:
+        health: Timings and limits.
+        limit: No more devices than this are opened; the others are spares.
+        claims: Keeps devices to one process of this machine.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, health: HealthConfig, limit: int, claims: Claims, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._health, self._limit, self._claims, self._clock = health, limit, claims, clock
+        self._host_until = float("-inf")
+        self.slots: dict[str, Slot] = {}
+
+    # ---- which devices there are ----
+
+    def join(self, member: ManagedDevice, tracked: bool = False, forget: bool = False) -> None:
+        """Adds a device.
+
+        Args:
+            member: With an id that is not in the pool.
+            tracked: It is there only while `listed` says so.
+            forget: It leaves the pool when it is away for long.
+        """
+        assert member.id not in self.slots, f"two devices are called {member.id}"
+        circuit = Circuit(self._health.max_faults, self._health.pause_s, self._health.max_pause_s)
+        self.slots[member.id] = Slot(member, circuit, self._clock(), tracked, forget)
+
+    def listed(self, device: str, state: str | None) -> None:
+        """The adb server lists a tracked device in `state` now, or not at all (None)."""
+        slot, now = self.slots[device], self._clock()
+        before, slot.listed = slot.listed, state
+        if state == before:
+            return
+        if state is None:
+            if slot.state in (SlotState.READY, SlotState.QUARANTINED):
+                self._absent(slot)
+        elif state == ONLINE:
+            if slot.state in (SlotState.ABSENT, SlotState.QUARANTINED) and not self._must_rest(slot):
+                slot.due = now  # what it lacked is there again
+                if slot.state is SlotState.ABSENT:
+                    slot.fault = None
+        elif slot.state is SlotState.READY:
+            self._suspect(slot, not_online(slot.id, state))
+        elif slot.state is SlotState.ABSENT:
+            slot.due = max(slot.due, now + CLAIM_S)  # a device that comes is offline for a moment
+
+    def server_lost(self) -> None:
+        """The adb server went away: what breaks around now is not a device's fault."""
+        now = self._clock()
+        self._host_until = now + SERVER_S
+        for slot in self.slots.values():
+            slot.circuit.forgive(now - SERVER_BEFORE_S)
+            if slot.state is SlotState.READY:  # a device on the network must be connected to again
+                slot.last_ok = min(slot.last_ok, now - self._health.probe_every_s)
+
+    def leave_all(self) -> list[Slot]:
+        """Removes all slots, and returns them; answers about them come too late from now on."""
+        left = list(self.slots.values())
+        for slot in left:
+            slot.token += 1
+        self.slots.clear()
+        return left
+
+    # ---- who uses them ----
+
+    def pick(self, avoid: Collection[str] = ()) -> Slot | None:
+        """The device that may be leased now and was used least recently; None if there is none."""
+        free = [
+            slot
+            for slot in self.slots.values()
+            if slot.state is SlotState.READY
+            and not slot.probing
+            and not self._is_silent(slot)  # it is due for a probe first
+            and slot.id not in avoid
+        ]
+        return min(free, key=lambda slot: slot.last_used, default=None)
+
+    def may_come(self, avoid: Collection[str]) -> bool:
+        """Whether a device other than these works, or may soon."""
+        return any(slot.state in ALIVE and slot.id not in avoid for slot in self.slots.values())
+
+    def lease(self, slot: Slot) -> int:
+        """Marks it as busy. Returns the lease's token."""
+        self._to(slot, SlotState.BUSY, "leased")
+        return slot.token
+
+    def give_back(
+        self, device: str, token: int, error: EnvError | None, files: Mapping[str, bytes], used: bool
+    ) -> None:
+        """Ends a lease; one that has ended already is ignored.
+
+        Args:
+            device, token: Which lease.
+            error: What went wrong with the device, if anything.
+            files: For its post-mortem.
+            used: Whether it has shown that it works.
+        """
+        slot = self.slots.get(device)
+        if slot is None or slot.token != token or slot.state is not SlotState.BUSY:
+            return
+        now = self._clock()
+        slot.last_used = now
+        if error is not None:
+            self._suspect(slot, error, files, now - slot.since)
+        elif not slot.is_there:
+            self._absent(slot)
+        elif slot.tracked and slot.listed != ONLINE:
+            self._suspect(slot, not_online(slot.id, slot.listed))
+        else:
+            if used:
+                slot.last_ok = now
+                slot.circuit.worked()
+            self._to(slot, SlotState.READY, "given back")
+
+    # ---- jobs ----
+
+    def due_jobs(self) -> list[Job]:
+        """What is to be done now; the states say that it is under way."""
+        found = [self._due_job(slot, self._clock()) for slot in list(self.slots.values())]
+        return [job for job in found if job is not None]
+
+    def opened(self, job: Job, device: Device) -> bool:
+        """An opening or a recovery succeeded. False if the answer is out of date."""
+        slot, now = job.slot, self._clock()
+        if slot.token != job.token:
+            return False
+        slot.device, slot.generation = device, slot.generation + 1
+        slot.last_ok = slot.last_used = now
+        slot.fault = None
+        if slot.tracked and slot.listed is None:
+            slot.listed = ONLINE  # it answers: the list is out of date, and reports it if it disappears again
+        if slot.circuit.is_open(now):
+            slot.circuit.close()
+        self._to(slot, SlotState.READY, "it works")
+        return True
+
+    def answered(self, job: Job) -> None:
+        """A probe succeeded."""
+        if job.slot.token == job.token:
+            job.slot.token += 1
+            job.slot.probing, job.slot.last_ok = False, self._clock()
+
+    def failed(self, job: Job, error: EnvError) -> None:
+        """A job failed, or did not end in time. An answer that is out of date is ignored."""
+        slot, now = job.slot, self._clock()
+        if slot.token != job.token:
+            return
+        if slot.state is not SlotState.RECOVERING:
+            if slot.is_there:
+                self._suspect(slot, error)
+            else:
+                self._absent(slot)
+            return
+        assert slot.fault is not None
+        if job.steps:
+            slot.fault.error, slot.fault.is_host = error, self._is_host(error)
+        if slot.is_there:
+            self._rest(slot, f"no step helped: {error}" if job.steps else "it failed too often.")
+        else:
+            if not job.steps:
+                slot.due = now + slot.circuit.pause(now)  # it rests while it is away
+            self._absent(slot)
+
+    def _due_job(self, slot: Slot, now: float) -> Job | None:
+        slot.stuck = [thread for thread in slot.stuck if thread.is_alive()]
+        if slot.state is SlotState.ABSENT:
+            return self._due_opening(slot, now)
+        if slot.state is SlotState.READY and not slot.probing and self._is_silent(slot):
+            slot.probing, slot.token = True, slot.token + 1
+            return Job("probe", slot, slot.token, now + PROBE_LIMIT_S)
+        if slot.state is SlotState.SUSPECT or (slot.state is SlotState.QUARANTINED and slot.due <= now):
+            return self._due_recovery(slot, now)
+        return None
+
+    def _due_opening(self, slot: Slot, now: float) -> Job | None:
+        if not slot.is_there:
+            if slot.forget and now - slot.since >= FORGET_S:
+                _log.info("device %s leaves the pool: it has been away for long", slot.id)
+                del self.slots[slot.id]
+            return None
+        if self._is_full():
+            slot.is_claimed = False  # a spare
+            return None
+        if slot.due > now or len(slot.stuck) >= MAX_STUCK:
+            return None
+        slot.is_claimed = not self._claims.take(slot.member.claim)
+        if slot.is_claimed:
+            slot.due = now + CLAIM_S
+            return None
+        self._to(slot, SlotState.STARTING, "it is there")
+        return Job("open", slot, slot.token, now + slot.member.open_limit_s)
+
+    def _due_recovery(self, slot: Slot, now: float) -> Job | None:
+        fault = slot.fault
+        assert fault is not None, f"{slot.id} is not well, for no reason"
+        if len(slot.stuck) >= MAX_STUCK:
+            if slot.state is SlotState.SUSPECT:
+                self._rest(slot, "earlier attempts at it still hang.")
+            return None
+        steps: Sequence[RecoveryStep] = ()
+        is_resting = slot.state is SlotState.QUARANTINED
+        if is_resting or fault.is_host or not slot.circuit.is_open(now):
+            ladder = slot.member.ladder()
+            # No step on a device repairs a fault of the whole machine: only wait.
+            first = 0 if fault.is_host else _first_rung(ladder, fault.error, slot.circuit.count(now))
+            steps = ladder[:1] if fault.is_host else ladder[first:]
+        self._to(slot, SlotState.RECOVERING, "under repair" if steps else "it failed too often.")
+        return Job("recover", slot, slot.token, now + limit_of(slot.member, steps), steps, fault)
+
+    def _is_full(self) -> bool:
+        return sum(slot.state in ALIVE for slot in self.slots.values()) >= self._limit
+
+    def _is_silent(self, slot: Slot) -> bool:
+        return self._clock() - slot.last_ok >= self._health.probe_every_s
+
+    # ---- changes of state ----
+
+    def _suspect(
+        self,
+        slot: Slot,
+        error: EnvError,
+        files: Mapping[str, bytes] | None = None,
+        busy_s: float | None = None,
+    ) -> None:
+        is_host = self._is_host(error)
+        if error.fault == "device" and not is_host:
+            slot.circuit.fault(self._clock())
+        slot.probing = False
+        slot.fault = Fault(error, is_host, files or {}, busy_s)
+        self._to(slot, SlotState.SUSPECT, str(error))
+
+    def _is_host(self, error: EnvError) -> bool:
+        """Whether the trouble is the machine's or the adb server's."""
+        if getattr(error, "scope", None) is Scope.HOST:
+            return True
+        return isinstance(error, TransportError) and self._clock() < self._host_until
+
+    def _must_rest(self, slot: Slot) -> bool:
+        """Whether a device that has just come online still has to wait for `due`."""
+        fault = slot.fault
+        return fault is not None and not fault.is_host and slot.circuit.is_open(self._clock())
+
+    def _rest(self, slot: Slot, reason: str) -> None:
+        fault, now = slot.fault, self._clock()
+        # The adb server returns for all devices at once; none should be in a long pause then.
+        is_server = fault is not None and fault.is_host and isinstance(fault.error, TransportError)
+        pause_s = slot.circuit.first_pause_s if is_server else slot.circuit.pause(now)
+        slot.due = now + pause_s
+        self._to(slot, SlotState.QUARANTINED, f"{reason} Next try in {pause_s:g} s.")
+
+    def _absent(self, slot: Slot) -> None:
+        now = self._clock()
+        if slot.due <= now:  # else it rests, and continues to rest if it returns before that is over
+            slot.fault = None
+        slot.probing, slot.is_claimed, slot.due = False, False, max(now, slot.due)
+        self._claims.release(slot.member.claim)
+        self._to(slot, SlotState.ABSENT, "it is gone")
+
+    def _to(self, slot: Slot, state: SlotState, reason: str) -> None:
+        before, now = slot.state, self._clock()
+        after_s = round(now - slot.since, 3)
+        slot.history.append(
+            {"at": time.time(), "before": before, "after": state, "after_s": after_s, "reason": reason}
+        )
+        slot.state, slot.since, slot.token = state, now, slot.token + 1
+        is_daily = {before, state} <= {SlotState.READY, SlotState.BUSY}
+        level = logging.DEBUG if is_daily else logging.INFO
+        if state in (SlotState.SUSPECT, SlotState.QUARANTINED):
+            level = logging.WARNING
+        _log.log(level, "device %s: %s -> %s: %s", slot.id, before.value, state.value, reason)
+
+    def counts(self) -> Counter[SlotState]:
+        """How many slots are in each state."""
+        return Counter(slot.state for slot in self.slots.values())
+
+
+def _first_rung(ladder: Sequence[RecoveryStep], error: EnvError, count: int) -> int:
+    """Where on its ladder a device's repair begins.
+
+    Args:
+        ladder: All steps.
+        error: Its fault.
+        count: How often it failed of late, this time included.
+    """
+    # One that failed before, although it seemed to work again, needs more than that repair.
+    first = max(0, count - 1)
+    if isinstance(error, SnapshotMissing | SnapshotFailed):
+        # It answers, which is all that the mild steps achieve, and the next episode would fail again.
+        first = max(first, next((at for at, step in enumerate(ladder) if step.destructive), 0))
+    return min(first, len(ladder) - 1)
+
+
+def not_online(serial: str, state: str | None) -> DeviceError:
+    """What it means that the adb server lists a device in `state`."""
+    if state == "unauthorized":
+        return DeviceUnauthorized(
+            "it has not accepted this machine's adb key.", "Confirm the dialog on its screen.", serial=serial
+        )
+    remedy = "Look at its cable, or restart it." if state == "offline" else ""
+    return DeviceOffline(f"the adb server lists it as {state!r}.", remedy, serial=serial, evidence=str(state))

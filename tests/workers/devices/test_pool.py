@@ -124,7 +124,6 @@ def test_a_device_that_cannot_be_had_is_named_with_the_reason(pools: Pools) -> N
     )
     other.release("claimed")
     pools.clock.now += 10.0
-    alone.wake()
     wait_for(alone, taken="ready")
     assert alone.line() == "1 ready"
 
@@ -141,11 +140,9 @@ def test_a_device_that_nothing_repairs_rests_and_is_tried_again(pools: Pools) ->
     assert pool.line() == "1 quarantined (a (next try in 10 s): it does not answer.)"
     a.broken = None
     pools.clock.now += 9.0
-    pool.wake()
     with pytest.raises(PoolExhausted, match="1 quarantined"):
         pool.acquire(0.05)
     pools.clock.now += 1.0
-    pool.wake()
     wait_for(pool, a="ready")
     (told,) = pools.bundles()
     names = [step["name"] for step in told["ladder"]]  # type: ignore[attr-defined]
@@ -183,17 +180,15 @@ def test_a_device_that_fails_again_and_again_rests_without_a_repair(pools: Pools
 
 def test_a_hung_probe_is_bounded_and_holds_up_nobody(pools: Pools) -> None:
     a, b = FakeMember("a"), FakeMember("b")
-    pool = pools(a, b, probe_every_s=10.0, probe_timeout_s=5.0)
+    pool = pools(a, b, probe_every_s=10.0)
     wait_for(pool, a="ready", b="ready")
     gate = a.hang = threading.Event()
     try:
         pools.clock.now += 10.0
-        pool.wake()
         until(lambda: a.log[-1] == "probe" and b.log[-1] == "probe", "the probes", DEADLINE_S)
         with pool.acquire(DEADLINE_S) as lease:  # b, as soon as its probe is over
             assert lease.id == "b"
         pools.clock.now += 5.0
-        pool.wake()
         until(lambda: pool.states()["a"] is SlotState.RECOVERING, "the end of a's probe", DEADLINE_S)
         with pool.acquire(DEADLINE_S) as lease:
             assert lease.id == "b"
@@ -277,7 +272,7 @@ def test_who_came_first_is_served_first(pools: Pools) -> None:
         waiting = []
         for index in range(3):
             waiting.append(executor.submit(wait, index))
-            until(lambda index=index: pool.num_waiting == index + 1, "the next waiter", DEADLINE_S)
+            until(lambda index=index: len(pool._waiters) == index + 1, "the next waiter", DEADLINE_S)
         pool.release(lease)
         pool.release(pool.acquire(DEADLINE_S))
         assert served == [0, 1, 2]

@@ -196,7 +196,7 @@ class Rig:
         self.pool = DevicePool(
             health=Health(max_faults=1),
             claims=Claims(folder / "claims"),
-            trackers=[tracker],
+            tracker=tracker,
             clock=self.clock,
         )
 
@@ -236,7 +236,6 @@ def test_a_device_that_was_forgotten_joins_again(rig: Rig) -> None:
     rig.server.say(named="device")
     rig.wait(named="ready", new1="absent")
     rig.clock.now += 600.0
-    rig.pool.wake()
     rig.wait(named="ready")
     rig.server.say(named="device", new1="device")
     rig.wait(named="ready", new1="ready")

@@ -1,15 +1,14 @@
-"""The pool's rules, event by event, with a clock that stands still: leases, probes, faults and repairs."""
+"""The pool's rules, event by event, with a clock that stands still, and the climb of a ladder."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pool_devices import STEPS
-from slot_world import FAULT, SlotWorld, state
+from pool_devices import STEPS, Clock, FakeMember
 
+from distrl.configs.devices import HealthConfig
 from distrl.core.errors import EnvError
 from distrl.simulator.device import SimDevice
 from distrl.workers.devices.claims import Claims
@@ -17,12 +16,59 @@ from distrl.workers.devices.errors import (
     DeviceDisconnected,
     DeviceTimeout,
     DeviceUnauthorized,
+    LowDisk,
     ServerUnavailable,
     SnapshotFailed,
     SnapshotMissing,
 )
-from distrl.workers.devices.health import SlotState
-from distrl.workers.devices.table import CLAIM_S, SERVER_S, Job, JobKind, Slot
+from distrl.workers.devices.health import Circuit, RecoveryStep, SlotState, climb
+from distrl.workers.devices.table import CLAIM_S, FORGET_S, SERVER_S, Job, Slot, SlotTable
+
+FAULT = DeviceTimeout("it does not answer.")
+
+
+class SlotWorld:
+    """A table, its clock, and the steps that tests take again and again."""
+
+    def __init__(self, folder: Path, limit: int = 100, claim: str = "") -> None:
+        self.clock, self.claim = Clock(), claim
+        self.table = SlotTable(HealthConfig(), limit, Claims(folder), self.clock)
+
+    def add(self, name: str, tracked: bool = False, forget: bool = False) -> Slot:
+        self.table.join(FakeMember(name, claim=self.claim), tracked, forget)
+        return self.table.slots[name]
+
+    def ready(self, name: str, tracked: bool = False, forget: bool = False) -> Slot:
+        slot = self.add(name, tracked, forget)
+        if tracked:
+            self.table.listed(name, "device")
+        self.open(slot)
+        return slot
+
+    def open(self, slot: Slot) -> None:
+        self.table.opened(self.job(slot, "open"), SimDevice())
+
+    def job(self, slot: Slot, kind: str) -> Job:
+        (job,) = [job for job in self.table.due_jobs() if job.slot is slot]
+        assert job.kind == kind
+        return job
+
+    def use(self, slot: Slot, error: EnvError | None = None, used: bool = True) -> None:
+        """A lease that ends well, or with `error`."""
+        self.table.give_back(slot.id, self.table.lease(slot), error, {}, used and error is None)
+
+    def repair(self, slot: Slot) -> list[str]:
+        """A recovery that succeeds. Returns the steps that it might have taken."""
+        job = self.job(slot, "recover")
+        assert self.table.opened(job, SimDevice())
+        return [step.name for step in job.steps]
+
+    def give_up(self, slot: Slot, error: EnvError = FAULT) -> None:
+        """A recovery that fails."""
+        self.table.failed(self.job(slot, "recover"), error)
+
+    def rest_is_over(self, slot: Slot) -> None:
+        self.clock.now = slot.due
 
 
 @pytest.fixture
@@ -32,24 +78,24 @@ def world(tmp_path: Path) -> SlotWorld:
 
 def test_a_device_is_opened_leased_and_given_back(world: SlotWorld) -> None:
     slot = world.add("a")
-    assert state(slot) is SlotState.ABSENT
-    job = world.job(slot, JobKind.OPEN)
-    assert state(slot) is SlotState.STARTING
+    assert slot.state is SlotState.ABSENT
+    job = world.job(slot, "open")
+    assert slot.state is SlotState.STARTING
     assert world.table.pick() is None
     device = SimDevice()
     assert world.table.opened(job, device)
-    assert (state(slot), slot.device, slot.generation) == (SlotState.READY, device, 1)
+    assert (slot.state, slot.device, slot.generation) == (SlotState.READY, device, 1)
     token = world.table.lease(slot)
-    assert (state(slot), world.table.pick()) == (SlotState.BUSY, None)
+    assert (slot.state, world.table.pick()) == (SlotState.BUSY, None)
     world.table.give_back("a", token, None, {}, True)
-    assert (state(slot), world.table.pick()) == (SlotState.READY, slot)
+    assert (slot.state, world.table.pick()) == (SlotState.READY, slot)
 
 
 def test_what_rested_longest_is_taken_first(world: SlotWorld) -> None:
     slots = [world.ready(name) for name in "abc"]
     for slot in slots:
         world.clock.now += 1.0
-        world.table.give_back(slot.id, world.table.lease(slot), None, {}, True)
+        world.use(slot)
     assert world.table.pick() is slots[0]
     assert world.table.pick(avoid=["a"]) is slots[1]
     assert world.table.pick(avoid=["a", "b", "c"]) is None
@@ -61,19 +107,18 @@ def test_a_lease_can_be_ended_once(world: SlotWorld) -> None:
     world.table.give_back("a", first, None, {}, True)
     second = world.table.lease(slot)
     world.table.give_back("a", first, FAULT, {}, False)
-    assert state(slot) is SlotState.BUSY
+    assert slot.state is SlotState.BUSY
     world.table.give_back("a", second, None, {}, True)
-    assert state(slot) is SlotState.READY
+    assert slot.state is SlotState.READY
 
 
 def test_an_idle_device_is_probed_every_ten_seconds_and_not_leased_meanwhile(world: SlotWorld) -> None:
     slot = world.ready("a")
     world.clock.now += 9.9
     assert world.table.due_jobs() == []
-    assert world.table.next_due() == pytest.approx(world.clock.now + 0.1)
     world.clock.now += 0.1
     assert world.table.pick() is None  # first the probe
-    job = world.job(slot, JobKind.PROBE)
+    job = world.job(slot, "probe")
     assert job.deadline == world.clock.now + 5.0
     assert (world.table.pick(), world.table.due_jobs()) == (None, [])
     world.table.answered(job)
@@ -83,49 +128,49 @@ def test_an_idle_device_is_probed_every_ten_seconds_and_not_leased_meanwhile(wor
 def test_a_failed_probe_leads_to_a_repair(world: SlotWorld) -> None:
     slot = world.ready("a")
     world.clock.now += 10.0
-    world.table.failed(world.job(slot, JobKind.PROBE), FAULT)
-    assert state(slot) is SlotState.SUSPECT
-    assert [step.name for step in world.repair(slot).steps] == list(STEPS)
-    assert (state(slot), slot.generation, slot.fault) == (SlotState.READY, 2, None)
+    world.table.failed(world.job(slot, "probe"), FAULT)
+    assert slot.state is SlotState.SUSPECT
+    assert world.repair(slot) == list(STEPS)
+    assert (slot.state, slot.generation, slot.fault) == (SlotState.READY, 2, None)
 
 
 def test_a_lease_without_an_episode_does_not_count_as_a_sign_of_life(world: SlotWorld) -> None:
     slot = world.ready("a")
     world.clock.now += 6.0
-    world.table.give_back("a", world.table.lease(slot), None, {}, False)
+    world.use(slot, used=False)
     world.clock.now += 4.0
-    world.job(slot, JobKind.PROBE)
+    world.job(slot, "probe")
 
 
 def test_a_device_that_does_not_open_is_repaired_then_rests_then_is_tried_again(world: SlotWorld) -> None:
     slot = world.add("a")
-    world.table.failed(world.job(slot, JobKind.OPEN), FAULT)
-    assert state(slot) is SlotState.SUSPECT
-    world.table.failed(world.job(slot, JobKind.RECOVER), FAULT)
-    assert (state(slot), slot.due) == (SlotState.QUARANTINED, world.clock.now + 10.0)
+    world.table.failed(world.job(slot, "open"), FAULT)
+    assert slot.state is SlotState.SUSPECT
+    world.give_up(slot)
+    assert (slot.state, slot.due) == (SlotState.QUARANTINED, world.clock.now + 10.0)
     assert world.table.due_jobs() == []
     world.rest_is_over(slot)
-    world.table.failed(world.job(slot, JobKind.RECOVER), FAULT)
+    world.give_up(slot)
     assert slot.due == world.clock.now + 20.0
     world.rest_is_over(slot)
     world.repair(slot)
-    assert state(slot) is SlotState.READY
+    assert slot.state is SlotState.READY
 
 
 def test_the_third_fault_in_ten_minutes_opens_the_circuit_and_a_success_closes_it(world: SlotWorld) -> None:
     slot = world.ready("a")
     for first_step in STEPS[:2]:
-        world.fault(slot)
-        assert world.repair(slot).steps[0].name == first_step  # what was not enough is not tried again
-    world.fault(slot)
-    job = world.job(slot, JobKind.RECOVER)
+        world.use(slot, FAULT)
+        assert world.repair(slot)[0] == first_step  # what was not enough is not tried again
+    world.use(slot, FAULT)
+    job = world.job(slot, "recover")
     assert job.steps == ()
     world.table.failed(job, FAULT)
-    assert state(slot) is SlotState.QUARANTINED
+    assert slot.state is SlotState.QUARANTINED
     world.rest_is_over(slot)
-    assert [step.name for step in world.repair(slot).steps] == [STEPS[2]]
-    world.fault(slot)
-    assert world.repair(slot).steps[0].name == STEPS[0]
+    assert world.repair(slot) == [STEPS[2]]
+    world.use(slot, FAULT)
+    assert world.repair(slot)[0] == STEPS[0]
 
 
 @pytest.mark.parametrize("kind", [SnapshotMissing, SnapshotFailed])
@@ -134,50 +179,45 @@ def test_a_device_whose_snapshot_does_not_load_is_not_waited_for(
 ) -> None:
     """It answers: the steps that lose nothing would all seem to have helped."""
     slot = world.ready("a")
-    world.fault(slot, kind("the snapshot 'clean' does not load."))
-    steps = world.repair(slot).steps
-    assert [step.name for step in steps] == list(STEPS[1:])
-    assert steps[0].destructive
-    world.fault(slot)
-    world.repair(slot)
-    world.table.give_back("a", world.table.lease(slot), None, {}, True)
-    assert slot.member.ladder()[0].destructive is False
+    world.use(slot, kind("the snapshot 'clean' does not load."))
+    steps = world.repair(slot)
+    assert steps == list(STEPS[1:])
 
 
 def test_a_good_episode_makes_the_next_rest_short(world: SlotWorld) -> None:
     slot = world.add("a")
-    world.table.failed(world.job(slot, JobKind.OPEN), FAULT)
-    world.table.failed(world.job(slot, JobKind.RECOVER), FAULT)
+    world.table.failed(world.job(slot, "open"), FAULT)
+    world.give_up(slot)
     world.rest_is_over(slot)
     world.repair(slot)
-    world.table.give_back("a", world.table.lease(slot), None, {}, True)
-    world.fault(slot)
-    world.table.failed(world.job(slot, JobKind.RECOVER), FAULT)
+    world.use(slot)
+    world.use(slot, FAULT)
+    world.give_up(slot)
     assert slot.due == world.clock.now + 10.0
 
 
 def test_faults_of_the_environment_do_not_count_against_the_device(world: SlotWorld) -> None:
     slot = world.ready("a")
     for _ in range(5):
-        world.fault(slot, EnvError("the task has no expert."))
-        assert world.repair(slot).steps
+        world.use(slot, EnvError("the task has no expert."))
+        assert world.repair(slot)
     assert slot.circuit.count(world.clock.now) == 0
 
 
 def test_trouble_of_the_server_is_waited_for_and_not_counted(world: SlotWorld) -> None:
     slot = world.ready("a", tracked=True)
-    world.fault(slot, ServerUnavailable("the adb server does not answer."))
-    assert [step.name for step in world.repair(slot).steps] == ["wait"]
-    world.fault(slot, DeviceDisconnected("the connection broke."))  # a moment before the tracker tells why
+    world.use(slot, ServerUnavailable("the adb server does not answer."))
+    assert world.repair(slot) == ["wait"]
+    world.use(slot, DeviceDisconnected("the connection broke."))  # a moment before the tracker tells why
     world.table.server_lost()
     assert slot.circuit.count(world.clock.now) == 0
     world.repair(slot)
     world.clock.now += SERVER_S / 2
-    world.fault(slot, DeviceDisconnected("the connection broke."))
-    assert [step.name for step in world.repair(slot).steps] == ["wait"]
+    world.use(slot, DeviceDisconnected("the connection broke."))
+    assert world.repair(slot) == ["wait"]
     assert slot.circuit.count(world.clock.now) == 0
     world.clock.now += SERVER_S
-    world.fault(slot, DeviceDisconnected("the connection broke."))
+    world.use(slot, DeviceDisconnected("the connection broke."))
     assert slot.circuit.count(world.clock.now) == 1
 
 
@@ -185,20 +225,20 @@ def test_trouble_of_the_server_is_waited_for_and_not_counted(world: SlotWorld) -
 def test_answers_that_come_too_late_are_ignored(world: SlotWorld, kind: str) -> None:
     slot = world.add("a", tracked=True)
     world.table.listed("a", "device")
-    job = world.job(slot, JobKind.OPEN)
+    job = world.job(slot, "open")
     if kind != "open":
         world.table.opened(job, SimDevice())
         world.clock.now += 10.0
-        job = world.job(slot, JobKind.PROBE)
+        job = world.job(slot, "probe")
     if kind == "recover":
         world.table.failed(job, FAULT)
-        job = world.job(slot, JobKind.RECOVER)
+        job = world.job(slot, "recover")
     world.table.failed(job, DeviceTimeout("it did not end in time."))
-    before = state(slot)
+    before = slot.state
     assert not world.table.opened(job, SimDevice())
-    assert not world.table.failed(job, FAULT)
+    world.table.failed(job, FAULT)
     world.table.answered(job)
-    assert (state(slot), slot.probing) == (before, False)
+    assert (slot.state, slot.probing) == (before, False)
 
 
 def test_a_device_whose_calls_hang_is_left_alone(world: SlotWorld) -> None:
@@ -209,48 +249,25 @@ def test_a_device_whose_calls_hang_is_left_alone(world: SlotWorld) -> None:
         for thread in stuck:
             thread.start()
         slot.stuck.extend(stuck)
-        world.fault(slot)
-        assert (world.table.due_jobs(), state(slot)) == ([], SlotState.QUARANTINED)
+        world.use(slot, FAULT)
+        assert (world.table.due_jobs(), slot.state) == ([], SlotState.QUARANTINED)
         world.rest_is_over(slot)
-        assert (world.table.due_jobs(), state(slot)) == ([], SlotState.QUARANTINED)
-        assert slot.due > world.clock.now
+        assert (world.table.due_jobs(), slot.state) == ([], SlotState.QUARANTINED)
     finally:
         gate.set()
     for thread in stuck:
         thread.join()
     world.rest_is_over(slot)
     world.repair(slot)
-    assert state(slot) is SlotState.READY
+    assert slot.state is SlotState.READY
 
 
-def idle(world: SlotWorld, slot: Slot) -> None:
-    del world, slot
-
-
-def leased(world: SlotWorld, slot: Slot) -> None:
-    world.table.lease(slot)
-
-
-def suspected(world: SlotWorld, slot: Slot) -> None:
-    world.fault(slot)
-
-
-def repaired(world: SlotWorld, slot: Slot) -> None:
-    world.fault(slot)
-    world.table.due_jobs()
-
-
-def resting(world: SlotWorld, slot: Slot) -> None:
-    world.fault(slot)
-    world.table.failed(world.job(slot, JobKind.RECOVER), FAULT)
-
-
-@pytest.mark.parametrize("bring", [idle, leased, suspected, repaired, resting])
-def test_every_state_can_end(world: SlotWorld, bring: Callable[[SlotWorld, Slot], None]) -> None:
+def test_answers_after_the_end_are_ignored(world: SlotWorld) -> None:
     slot = world.ready("a")
-    bring(world, slot)
-    assert world.table.leave_all("the pool is closed") == [slot]
-    assert state(slot) is SlotState.LEFT
+    world.use(slot, FAULT)
+    job = world.job(slot, "recover")
+    assert world.table.leave_all() == [slot]
+    assert not world.table.opened(job, SimDevice())
     assert world.table.due_jobs() == []
 
 
@@ -261,21 +278,21 @@ def test_a_tracked_device_waits_until_it_is_listed(world: SlotWorld) -> None:
     assert world.table.due_jobs() == []  # it may be coming
     world.table.listed("a", "device")
     world.open(slot)
-    assert state(slot) is SlotState.READY
+    assert slot.state is SlotState.READY
 
 
 def test_a_device_that_stays_offline_is_looked_at(world: SlotWorld) -> None:
     slot = world.add("a", tracked=True)
     world.table.listed("a", "offline")
     world.clock.now += CLAIM_S
-    world.job(slot, JobKind.OPEN)
+    world.job(slot, "open")
 
 
 @pytest.mark.parametrize("listed", ["offline", "unauthorized"])
 def test_an_idle_device_that_goes_offline_is_repaired(world: SlotWorld, listed: str) -> None:
     slot = world.ready("a", tracked=True)
     world.table.listed("a", listed)
-    assert state(slot) is SlotState.SUSPECT
+    assert slot.state is SlotState.SUSPECT
     assert slot.fault is not None
     assert isinstance(slot.fault.error, DeviceUnauthorized) == (listed == "unauthorized")
 
@@ -283,20 +300,20 @@ def test_an_idle_device_that_goes_offline_is_repaired(world: SlotWorld, listed: 
 def test_a_device_that_goes_while_idle_is_absent_and_comes_back(world: SlotWorld) -> None:
     slot = world.ready("a", tracked=True)
     world.table.listed("a", None)
-    assert state(slot) is SlotState.ABSENT
+    assert slot.state is SlotState.ABSENT
     assert world.table.due_jobs() == []
     world.table.listed("a", "device")
     world.open(slot)
-    assert (state(slot), slot.generation) == (SlotState.READY, 2)
+    assert (slot.state, slot.generation) == (SlotState.READY, 2)
 
 
 def test_a_device_that_goes_during_an_episode_is_known_when_that_ends(world: SlotWorld) -> None:
     slot = world.ready("a", tracked=True)
     token = world.table.lease(slot)
     world.table.listed("a", None)
-    assert state(slot) is SlotState.BUSY
+    assert slot.state is SlotState.BUSY
     world.table.give_back("a", token, None, {}, True)
-    assert state(slot) is SlotState.ABSENT
+    assert slot.state is SlotState.ABSENT
 
 
 def test_a_device_that_faulted_and_went_is_waited_for_first(world: SlotWorld) -> None:
@@ -305,28 +322,28 @@ def test_a_device_that_faulted_and_went_is_waited_for_first(world: SlotWorld) ->
     token = world.table.lease(slot)
     world.table.listed("a", None)
     world.table.give_back("a", token, FAULT, {}, False)
-    assert state(slot) is SlotState.SUSPECT
-    world.table.failed(world.job(slot, JobKind.RECOVER), FAULT)
-    assert state(slot) is SlotState.ABSENT
+    assert slot.state is SlotState.SUSPECT
+    world.give_up(slot)
+    assert slot.state is SlotState.ABSENT
 
 
 def test_a_resting_device_is_tried_as_soon_as_it_is_online_again(world: SlotWorld) -> None:
     slot = world.ready("a", tracked=True)
     world.table.listed("a", "unauthorized")
-    world.table.failed(world.job(slot, JobKind.RECOVER), FAULT)
-    assert state(slot) is SlotState.QUARANTINED
+    world.give_up(slot)
+    assert slot.state is SlotState.QUARANTINED
     world.table.listed("a", "device")
     world.repair(slot)
-    assert state(slot) is SlotState.READY
+    assert slot.state is SlotState.READY
 
 
 def test_a_device_that_comes_and_goes_all_the_time_rests_too(world: SlotWorld) -> None:
     slot = world.ready("a", tracked=True)
     for _ in range(3):
-        world.fault(slot)
+        world.use(slot, FAULT)
         world.table.listed("a", None)
-        world.table.failed(world.job(slot, JobKind.RECOVER), FAULT)
-        assert state(slot) is SlotState.ABSENT
+        world.give_up(slot)
+        assert slot.state is SlotState.ABSENT
         world.table.listed("a", "device")
         if slot.circuit.count(world.clock.now) < 3:
             world.open(slot)
@@ -339,10 +356,10 @@ def test_a_device_that_comes_and_goes_all_the_time_rests_too(world: SlotWorld) -
 def test_a_device_that_goes_and_comes_back_rests_no_longer(world: SlotWorld) -> None:
     slot = world.ready("a", tracked=True)
     for _ in range(2):
-        world.fault(slot)
+        world.use(slot, FAULT)
         world.repair(slot)
-    world.fault(slot)
-    world.table.failed(world.job(slot, JobKind.RECOVER), FAULT)
+    world.use(slot, FAULT)
+    world.give_up(slot)
     rest_ends = world.clock.now + 10.0
     for _ in range(4):
         world.clock.now += 2.0
@@ -358,7 +375,7 @@ def test_a_device_on_the_network_is_looked_at_when_the_server_was_lost(world: Sl
     slot = world.ready("a")
     world.table.server_lost()
     assert world.table.pick() is None
-    world.table.failed(world.job(slot, JobKind.PROBE), DeviceDisconnected("unknown."))
+    world.table.failed(world.job(slot, "probe"), DeviceDisconnected("unknown."))
     assert not slot.circuit.count(world.clock.now)
     world.repair(slot)
 
@@ -367,11 +384,11 @@ def test_trouble_that_outlasts_the_server_s_is_the_device_s_own(world: SlotWorld
     """Waiting is enough while the server is to blame; afterwards the harsher steps are tried, too."""
     slot = world.ready("a")
     world.table.server_lost()
-    world.fault(slot, DeviceDisconnected("it broke."))
-    world.table.failed(world.job(slot, JobKind.RECOVER), DeviceDisconnected("it is away."))
+    world.use(slot, DeviceDisconnected("it broke."))
+    world.table.failed(world.job(slot, "recover"), DeviceDisconnected("it is away."))
     for _ in range(2):
         world.rest_is_over(slot)
-        job = world.job(slot, JobKind.RECOVER)
+        job = world.job(slot, "recover")
         world.table.failed(job, DeviceDisconnected("it is away."))
     assert [step.name for step in job.steps] == list(STEPS)
 
@@ -379,22 +396,21 @@ def test_trouble_that_outlasts_the_server_s_is_the_device_s_own(world: SlotWorld
 def test_a_device_that_goes_offline_during_its_probe_is_suspected_once(world: SlotWorld) -> None:
     slot = world.ready("a", tracked=True)
     world.clock.now += 10.0
-    job = world.job(slot, JobKind.PROBE)
+    job = world.job(slot, "probe")
     world.table.listed("a", "offline")
-    assert not world.table.failed(job, FAULT)
-    assert state(slot) is SlotState.SUSPECT
+    world.table.failed(job, FAULT)
+    assert slot.state is SlotState.SUSPECT
 
 
 def test_devices_beyond_the_limit_are_spares(tmp_path: Path) -> None:
     world = SlotWorld(tmp_path, limit=1)
     first = world.ready("a")
     spare = world.add("b")
-    assert (state(spare), world.table.due_jobs()) == (SlotState.ABSENT, [])
-    assert world.table.next_due() > world.clock.now
-    world.fault(first)
-    world.table.failed(world.job(first, JobKind.RECOVER), FAULT)
+    assert (spare.state, world.table.due_jobs()) == (SlotState.ABSENT, [])
+    world.use(first, FAULT)
+    world.give_up(first)
     world.open(spare)
-    assert (state(first), state(spare)) == (SlotState.QUARANTINED, SlotState.READY)
+    assert (first.state, spare.state) == (SlotState.QUARANTINED, SlotState.READY)
 
 
 def test_a_device_that_joined_by_a_pattern_is_forgotten_when_it_stays_away(world: SlotWorld) -> None:
@@ -402,9 +418,9 @@ def test_a_device_that_joined_by_a_pattern_is_forgotten_when_it_stays_away(world
     stays = world.ready("b", tracked=True)
     world.table.listed("a", None)
     world.table.listed("b", None)
-    world.clock.now += 600.0
+    assert slot.state is SlotState.ABSENT
+    world.clock.now += FORGET_S
     assert world.table.due_jobs() == []
-    assert state(slot) is SlotState.LEFT
     assert list(world.table.slots.values()) == [stays]
 
 
@@ -413,7 +429,7 @@ def test_a_device_that_another_process_uses_is_waited_for(tmp_path: Path) -> Non
     assert other.take("adb-1")
     world = SlotWorld(tmp_path, claim="adb-1")
     slot = world.add("a")
-    assert (world.table.due_jobs(), state(slot)) == ([], SlotState.ABSENT)
+    assert (world.table.due_jobs(), slot.state) == ([], SlotState.ABSENT)
     other.release("adb-1")
     assert world.table.due_jobs() == []  # not every moment
     world.clock.now += CLAIM_S
@@ -445,7 +461,7 @@ class Restarts:
     def restart(self, down_s: float = 2.0) -> None:
         """Leases break, everything is gone, and comes back: offline at first."""
         table, self.is_up = self.world.table, False
-        leases = [(slot, table.lease(slot)) for slot in self.slots if state(slot) is SlotState.READY]
+        leases = [(slot, table.lease(slot)) for slot in self.slots if slot.state is SlotState.READY]
         for slot, token in leases:  # what the server's loss breaks may be noticed before the loss itself
             table.give_back(slot.id, token, DeviceDisconnected("it broke."), {}, True)
         self.run(0.5)
@@ -467,19 +483,19 @@ class Restarts:
             jobs, self.waiting = self.waiting, []
             for job in [*jobs, *self.world.table.due_jobs()]:
                 self._do(job)
-            self.seen_ready |= {slot.id for slot in self.slots if state(slot) is SlotState.READY}
+            self.seen_ready |= {slot.id for slot in self.slots if slot.state is SlotState.READY}
             self.world.clock.now += 0.5
 
     def _do(self, job: Job) -> None:
         table = self.world.table
-        if job.kind is JobKind.RECOVER and not job.steps:
+        if job.kind == "recover" and not job.steps:
             assert job.fault is not None
             table.failed(job, job.fault.error)
         elif not self.is_up and job.steps:
             self.waiting.append(job)
         elif not self.is_up:
             table.failed(job, ServerUnavailable("no adb server answers."))
-        elif job.kind is JobKind.PROBE:
+        elif job.kind == "probe":
             table.answered(job)
         else:
             table.opened(job, SimDevice())
@@ -493,11 +509,11 @@ def test_a_server_that_restarts_again_and_again_costs_no_device_anything(
     restarts = Restarts(world, [world.ready(f"d{number}", tracked) for number in range(8)], tracked)
     for slot in restarts.slots:
         for _ in range(2):
-            world.fault(slot)
+            world.use(slot, FAULT)
             world.repair(slot)
-        world.fault(slot)
-        world.table.failed(world.job(slot, JobKind.RECOVER), FAULT)
-    assert {state(slot) for slot in restarts.slots} == {SlotState.QUARANTINED}
+        world.use(slot, FAULT)
+        world.give_up(slot)
+    assert {slot.state for slot in restarts.slots} == {SlotState.QUARANTINED}
     restarts.run(3.0)
     for number in range(12):
         restarts.seen_ready.clear()
@@ -505,4 +521,68 @@ def test_a_server_that_restarts_again_and_again_costs_no_device_anything(
         restarts.run(7.0)
         # The rest that the faults began ends once, and no restart begins another.
         assert number == 0 or restarts.seen_ready == {slot.id for slot in restarts.slots}
-    assert {state(slot) for slot in restarts.slots} == {SlotState.READY}
+    assert {slot.state for slot in restarts.slots} == {SlotState.READY}
+
+
+def climbed(member: FakeMember) -> list[tuple[str, str]]:
+    outcomes: list[tuple[str, str]] = []
+    climb(
+        member,
+        member.ladder(),
+        lambda name, seconds, error: outcomes.append((name, error)),
+        lambda: member.log.append("warned"),
+    )
+    return outcomes
+
+
+@pytest.mark.parametrize("helps", STEPS)
+def test_steps_are_taken_in_order_until_one_helps(helps: str) -> None:
+    member = FakeMember("a", mended_by=helps)
+    member.fail()
+    taken = list(STEPS[: STEPS.index(helps) + 1])
+    assert climbed(member) == [(name, "" if name == helps else "a: it does not answer.") for name in taken]
+    assert [entry for entry in member.log if entry in STEPS] == taken
+    assert member.log[-2:] == ["probe", "open"]
+    if helps != "wait":  # the others lose evidence
+        assert member.log.index("wait") < member.log.index("warned") < member.log.index("reconnect")
+
+
+def test_when_nothing_helps_the_last_error_is_raised() -> None:
+    member = FakeMember("a", mended_by=None)
+    member.fail()
+    with pytest.raises(DeviceTimeout, match="does not answer"):
+        climbed(member)
+
+
+def test_trouble_of_the_whole_machine_ends_the_climb() -> None:
+    member = FakeMember("a", mended_by="cold boot")
+    member.broken = LowDisk("the disk is full.")
+    with pytest.raises(LowDisk):
+        climbed(member)
+    assert [entry for entry in member.log if entry in STEPS] == ["wait"]
+
+
+def test_a_bug_in_a_step_is_not_taken_for_a_fault() -> None:
+    steps = [RecoveryStep("wait", lambda: 1 // 0 and None)]
+    with pytest.raises(ZeroDivisionError):
+        climb(FakeMember("a"), steps, lambda *outcome: None, lambda: None)
+
+
+def test_three_faults_in_ten_minutes_open_the_circuit_unless_the_server_was_to_blame() -> None:
+    circuit = Circuit(limit=3)
+    for now in (0.0, 200.0, 400.0):
+        assert not circuit.is_open(now)
+        circuit.fault(now)
+    assert circuit.is_open(600.0)
+    assert not circuit.is_open(601.0)  # the first of them is over ten minutes old
+    circuit.forgive(300.0)
+    assert circuit.count(400.0) == 2
+    circuit.close()
+    assert circuit.count(400.0) == 0
+
+
+def test_pauses_double_up_to_a_maximum_and_are_short_again_after_an_episode() -> None:
+    circuit = Circuit(pause_s=10.0, max_pause_s=60.0)
+    assert [circuit.pause(0.0) for _ in range(5)] == [10.0, 20.0, 40.0, 60.0, 60.0]
+    circuit.worked()
+    assert circuit.pause(0.0) == 10.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 
 import grpc
 import pytest
@@ -35,22 +36,19 @@ class World:
         return str(state["fields"].get(state["focus"], ""))
 
 
-def run(test: Callable[[World], Awaitable[None]], token: str = "", known: str = "") -> None:
-    """Runs a test with a small phone whose gRPC asks for `token`, and a client that says `known`."""
-
-    async def main() -> None:
-        system = AndroidSystem("emulator-5554", WIDTH, HEIGHT)
-        machine = Machine(system, Faults(), Snapshots(), lambda: None, avd_name="Pixel")
-        system.settings.put("secure", "long_press_timeout", "600000")  # a slow machine is no long press
-        server = ControlServer(machine, token)
-        port = await server.start()
-        try:
-            async with connected(port, known) as client:
-                await test(World(machine, server, port, client))
-        finally:
-            await server.stop()
-
-    asyncio.run(main())
+@asynccontextmanager
+async def grpc_world(token: str = "", known: str = "") -> AsyncIterator[World]:
+    """A small phone whose gRPC asks for `token`, and a client that says `known`."""
+    system = AndroidSystem("emulator-5554", WIDTH, HEIGHT)
+    machine = Machine(system, Faults(), Snapshots(), lambda: None, avd_name="Pixel")
+    system.settings.put("secure", "long_press_timeout", "600000")  # a slow machine is no long press
+    server = ControlServer(machine, token)
+    port = await server.start()
+    try:
+        async with connected(port, known) as client:
+            yield World(machine, server, port, client)
+    finally:
+        await server.stop()
 
 
 def middle(system: AndroidSystem, name: str) -> tuple[int, int]:

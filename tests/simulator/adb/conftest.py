@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -13,6 +16,32 @@ from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.files import Files
 
 DEADLINE_S = 20.0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a test that is a coroutine, with what its fixtures make in the same event loop.
+
+    A fixture's value may be an asynchronous context manager, or a coroutine function of such a one by name.
+    """
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            values: dict[str, Any] = dict(pyfuncitem.funcargs)
+            for name, value in pyfuncitem.funcargs.items():
+                if hasattr(value, "__aenter__"):
+                    values[name] = await stack.enter_async_context(value)
+            for name, value in pyfuncitem.funcargs.items():
+                if inspect.iscoroutinefunction(value):
+                    values[name] = await value(*(values[key] for key in inspect.signature(value).parameters))
+            await pyfuncitem.obj(
+                **{name: values[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+            )
+
+    asyncio.run(main())
+    return True
 
 
 @dataclass

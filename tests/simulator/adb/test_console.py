@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import re
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -58,61 +58,55 @@ class World:
         return telnet
 
 
-def run(test: Callable[[World], Awaitable[None]], folder: Path | None = None, token: str = TOKEN) -> None:
-    async def main() -> None:
-        killed: list[bool] = []
-        system = AndroidSystem("emulator-5554", 90, 200)
-        machine = Machine(
-            system,
-            Faults(),
-            Snapshots(folder),
-            lambda: killed.append(True),
-            avd_name="Pixel",
-            avd_path="/avd",
-        )
-        server = ConsoleServer(machine, token, "/home/me/.emulator_console_auth_token")
-        port = await server.start()
-        try:
-            await test(World(machine, server, port, killed))
-        finally:
-            await server.stop()
-
-    asyncio.run(main())
+@contextlib.asynccontextmanager
+async def console(folder: Path | None = None, token: str = TOKEN) -> AsyncIterator[World]:
+    killed: list[bool] = []
+    machine = Machine(
+        AndroidSystem("emulator-5554", 90, 200),
+        Faults(),
+        Snapshots(folder),
+        lambda: killed.append(True),
+        avd_name="Pixel",
+        avd_path="/avd",
+    )
+    server = ConsoleServer(machine, token, "/home/me/.emulator_console_auth_token")
+    port = await server.start()
+    try:
+        yield World(machine, server, port, killed)
+    finally:
+        await server.stop()
 
 
-def test_the_banner_asks_for_the_token_and_says_where_it_is() -> None:
-    async def test(world: World) -> None:
-        said = await (await world.connect()).answer()
-        assert said.startswith("Android Console: Authentication required\r\n")
-        assert "'/home/me/.emulator_console_auth_token'" in said
-
-    run(test)
+@pytest.fixture
+def world() -> contextlib.AbstractAsyncContextManager[World]:
+    return console()
 
 
-def test_before_the_token_only_harmless_commands_exist() -> None:
-    async def test(world: World) -> None:
-        telnet = await world.connect()
-        await telnet.answer()
-        assert await telnet.say("kill") == "KO: unknown command, try 'help'\r\n"
-        assert await telnet.say("avd snapshot list") == "KO: unknown command, try 'help'\r\n"
-        assert await telnet.say("sim fault blank") == "KO: unknown command, try 'help'\r\n"
-        assert await telnet.say("ping") == "I am alive!\r\nOK\r\n"
-        assert await telnet.say("avd name") == "Pixel\r\nOK\r\n"
-        assert (await telnet.say("auth wrong")).startswith("KO: authentication token does not match")
-        assert await telnet.say("avd status") == "KO: unknown command, try 'help'\r\n"
-        assert world.killed == []
-        assert world.machine.faults.kind is Kind.NONE
-
-    run(test)
+async def test_the_banner_asks_for_the_token_and_says_where_it_is(world: World) -> None:
+    said = await (await world.connect()).answer()
+    assert said.startswith("Android Console: Authentication required\r\n")
+    assert "'/home/me/.emulator_console_auth_token'" in said
 
 
-def test_without_a_token_everybody_may_speak() -> None:
-    async def test(world: World) -> None:
+async def test_before_the_token_only_harmless_commands_exist(world: World) -> None:
+    telnet = await world.connect()
+    await telnet.answer()
+    assert await telnet.say("kill") == "KO: unknown command, try 'help'\r\n"
+    assert await telnet.say("avd snapshot list") == "KO: unknown command, try 'help'\r\n"
+    assert await telnet.say("sim fault blank") == "KO: unknown command, try 'help'\r\n"
+    assert await telnet.say("ping") == "I am alive!\r\nOK\r\n"
+    assert await telnet.say("avd name") == "Pixel\r\nOK\r\n"
+    assert (await telnet.say("auth wrong")).startswith("KO: authentication token does not match")
+    assert await telnet.say("avd status") == "KO: unknown command, try 'help'\r\n"
+    assert world.killed == []
+    assert world.machine.faults.kind is Kind.NONE
+
+
+async def test_without_a_token_everybody_may_speak() -> None:
+    async with console(token="") as world:
         telnet = await world.connect()
         assert await telnet.answer() == "Android Console: type 'help' for a list of commands\r\nOK\r\n"
         assert await telnet.say("avd status") == "virtual device is running\r\nOK\r\n"
-
-    run(test, token="")
 
 
 @pytest.mark.parametrize(
@@ -134,112 +128,85 @@ def test_without_a_token_everybody_may_speak() -> None:
         ("sim fault dance", "KO: 'dance' is not a fault.\r\n"),
     ],
 )
-def test_what_it_answers(line: str, answer: str) -> None:
-    async def test(world: World) -> None:
-        assert await (await world.known()).say(line) == answer
-
-    run(test)
+async def test_what_it_answers(world: World, line: str, answer: str) -> None:
+    assert await (await world.known()).say(line) == answer
 
 
-def test_the_list_has_the_emulator_s_columns() -> None:
-    async def test(world: World) -> None:
-        telnet = await world.known()
-        await telnet.say("avd snapshot save clean")
-        said = (await telnet.say("avd snapshot list")).split("\r\n")
-        assert said[0] == "List of snapshots present on all disks:"
-        assert said[1] == "ID        TAG                 VM SIZE                DATE       VM CLOCK"
-        row = re.fullmatch(
-            r"--        clean               ([ \d.]{5,6}[KM]|[ \d]{7})"
-            r" \d{4}-\d\d-\d\d \d\d:\d\d:\d\d   00:00:\d\d\.\d{3}",
-            said[2],
-        )
-        assert row, said[2]
-        assert len(said[2]) == len(said[1])
-        assert said[3] == "OK"
-
-    run(test)
+async def test_the_list_has_the_emulator_s_columns(world: World) -> None:
+    telnet = await world.known()
+    await telnet.say("avd snapshot save clean")
+    said = (await telnet.say("avd snapshot list")).split("\r\n")
+    assert said[0] == "List of snapshots present on all disks:"
+    assert said[1] == "ID        TAG                 VM SIZE                DATE       VM CLOCK"
+    row = re.fullmatch(
+        r"--        clean               ([ \d.]{5,6}[KM]|[ \d]{7})"
+        r" \d{4}-\d\d-\d\d \d\d:\d\d:\d\d   00:00:\d\d\.\d{3}",
+        said[2],
+    )
+    assert row, said[2]
+    assert len(said[2]) == len(said[1])
+    assert said[3] == "OK"
 
 
-def test_snapshots_of_a_read_only_emulator_are_refused_but_listed() -> None:
-    async def test(world: World) -> None:
-        world.machine.is_read_only = True
-        telnet = await world.known()
-        for verb in ("save", "load", "del"):
-            assert (await telnet.say(f"avd snapshot {verb} x")).startswith("KO: Snapshot operations")
-        assert (await telnet.say("avd snapshot list")).endswith("OK\r\n")
-
-    run(test)
+async def test_snapshots_of_a_read_only_emulator_are_refused_but_listed(world: World) -> None:
+    world.machine.is_read_only = True
+    telnet = await world.known()
+    for verb in ("save", "load", "del"):
+        assert (await telnet.say(f"avd snapshot {verb} x")).startswith("KO: Snapshot operations")
+    assert (await telnet.say("avd snapshot list")).endswith("OK\r\n")
 
 
-def test_snapshots_in_a_folder_outlive_the_phone_and_damage_is_noticed(tmp_path: Path) -> None:
+async def test_snapshots_in_a_folder_outlive_the_phone_and_damage_is_noticed(tmp_path: Path) -> None:
     Snapshots(tmp_path).save("clean", b"data", 61.5)
     (found,) = Snapshots(tmp_path).list()
     assert (found.name, found.size, found.clock_s) == ("clean", 4, 61.5)
     (tmp_path / "cut.snapshot").write_bytes(b"x")
-
-    async def test(world: World) -> None:
+    async with console(tmp_path) as world:
         telnet = await world.known()
         assert (await telnet.say("avd snapshot load cut")).startswith("KO:")
         assert (await telnet.say("avd snapshot load clean")).startswith("KO:")  # no snapshot of a phone
         assert await telnet.say("ping") == "I am alive!\r\nOK\r\n"
 
-    run(test, tmp_path)
+
+async def test_faults_are_switched_by_the_console(world: World) -> None:
+    telnet = await world.known()
+    assert await telnet.say("sim fault slow 100 60") == "fault: slow\r\nOK\r\n"
+    assert world.machine.faults.fault.factor == 100
+    assert await telnet.say("sim fault none") == "fault: none\r\nOK\r\n"
+    assert world.machine.faults.kind is Kind.NONE
 
 
-def test_faults_are_switched_by_the_console() -> None:
-    async def test(world: World) -> None:
-        telnet = await world.known()
-        assert await telnet.say("sim fault slow 100 60") == "fault: slow\r\nOK\r\n"
-        assert world.machine.faults.fault.factor == 100
-        assert await telnet.say("sim fault none") == "fault: none\r\nOK\r\n"
-        assert world.machine.faults.kind is Kind.NONE
-
-    run(test)
-
-
-def test_a_stopped_device_hangs_until_it_is_started() -> None:
-    async def test(world: World) -> None:
-        telnet = await world.known()
-        assert await telnet.say("avd stop") == "OK\r\n"
-        assert world.machine.faults.kind is Kind.HANG
-        assert await telnet.say("avd status") == "virtual device is stopped\r\nOK\r\n"
-        assert await telnet.say("avd stop") == "KO: virtual device already stopped\r\n"
-        assert await telnet.say("avd start") == "OK\r\n"
-        assert world.machine.faults.kind is Kind.NONE
-
-    run(test)
+async def test_a_stopped_device_hangs_until_it_is_started(world: World) -> None:
+    telnet = await world.known()
+    assert await telnet.say("avd stop") == "OK\r\n"
+    assert world.machine.faults.kind is Kind.HANG
+    assert await telnet.say("avd status") == "virtual device is stopped\r\nOK\r\n"
+    assert await telnet.say("avd stop") == "KO: virtual device already stopped\r\n"
+    assert await telnet.say("avd start") == "OK\r\n"
+    assert world.machine.faults.kind is Kind.NONE
 
 
-def test_kill_says_goodbye_and_ends_the_emulator() -> None:
-    async def test(world: World) -> None:
-        telnet = await world.known()
-        assert await telnet.say("kill") == "OK: killing emulator, bye bye\r\n"
-        assert await telnet.answer() == ""
-        assert world.killed == [True]
-
-    run(test)
+async def test_kill_says_goodbye_and_ends_the_emulator(world: World) -> None:
+    telnet = await world.known()
+    assert await telnet.say("kill") == "OK: killing emulator, bye bye\r\n"
+    assert await telnet.answer() == ""
+    assert world.killed == [True]
 
 
-def test_quit_and_endless_lines_end_the_session() -> None:
-    async def test(world: World) -> None:
-        telnet = await world.known()
-        assert await telnet.say("quit") == ""
-        endless = await world.known()
-        endless.writer.write(b"x" * 100_000)
-        with contextlib.suppress(ConnectionResetError):
-            assert await endless.answer() == ""
-        assert endless.reader.at_eof() or endless.reader.exception() is not None
-
-    run(test)
+async def test_quit_and_endless_lines_end_the_session(world: World) -> None:
+    telnet = await world.known()
+    assert await telnet.say("quit") == ""
+    endless = await world.known()
+    endless.writer.write(b"x" * 100_000)
+    with contextlib.suppress(ConnectionResetError):
+        assert await endless.answer() == ""
+    assert endless.reader.at_eof() or endless.reader.exception() is not None
 
 
-def test_a_port_in_use_is_one_line() -> None:
-    async def test(world: World) -> None:
-        other = ConsoleServer(world.machine)
-        with pytest.raises(PortInUse, match=f"port {world.port} of 127.0.0.1 is in use"):
-            await other.start(world.port)
-
-    run(test)
+async def test_a_port_in_use_is_one_line(world: World) -> None:
+    other = ConsoleServer(world.machine)
+    with pytest.raises(PortInUse, match=f"port {world.port} of 127.0.0.1 is in use"):
+        await other.start(world.port)
 
 
 def test_the_token_file_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:

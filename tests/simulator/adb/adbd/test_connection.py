@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
 
 import pytest
 from adb_peer import DEADLINE_S, HOST_BANNER, AdbPeer, Seen
-from adb_phone import AdbPhone, adb_phone
+from adb_phone import AdbPhone
 
 from distrl.simulator.adb.adbd.connection import FEATURES, MAX_STREAMS
 from distrl.simulator.adb.adbd.stream import READ_AHEAD
 from distrl.simulator.adb.runtime import Pipe
-
-Test = Callable[[AdbPhone], Awaitable[None]]
-
-
-def run(test: Test) -> None:
-    """Runs a test with a phone."""
-
-    async def main() -> None:
-        async with adb_phone() as phone:
-            await test(phone)
-
-    asyncio.run(main())
 
 
 def answers(phone: AdbPhone, data: bytes, port: int = 7000) -> bytes:
@@ -38,303 +25,244 @@ def answers(phone: AdbPhone, data: bytes, port: int = 7000) -> bytes:
 
 
 @pytest.mark.parametrize(("offered", "agreed"), [(1 << 20, 1 << 20), (4096, 4096), (256 * 1024, 256 * 1024)])
-def test_both_sides_agree_on_the_smaller_payload(offered: int, agreed: int) -> None:
-    async def test(phone: AdbPhone) -> None:
-        peer = await AdbPeer.connect(phone.port)
-        peer.send("CNXN", 0x01000001, offered, HOST_BANNER)
-        hello = await peer.next()
-        assert (hello.command, hello.arg0, hello.arg1) == ("CNXN", 0x01000001, agreed)
-        remote = await peer.open(answers(phone, bytes(agreed + 1)), 5)
-        assert len((await peer.next()).payload) == agreed
-        peer.send("OKAY", 5, remote)
-        assert len((await peer.next()).payload) == 1
-
-    run(test)
+async def test_both_sides_agree_on_the_smaller_payload(phone: AdbPhone, offered: int, agreed: int) -> None:
+    peer = await AdbPeer.connect(phone.port)
+    peer.send("CNXN", 0x01000001, offered, HOST_BANNER)
+    hello = await peer.next()
+    assert (hello.command, hello.arg0, hello.arg1) == ("CNXN", 0x01000001, agreed)
+    remote = await peer.open(answers(phone, bytes(agreed + 1)), 5)
+    assert len((await peer.next()).payload) == agreed
+    peer.send("OKAY", 5, remote)
+    assert len((await peer.next()).payload) == 1
 
 
-def test_the_banner_names_the_product_and_the_features() -> None:
-    async def test(phone: AdbPhone) -> None:
-        peer = await AdbPeer.connect(phone.port)
-        peer.send("CNXN", 0x01000001, 1 << 20, HOST_BANNER)
-        banner = (await peer.next()).payload.decode()
-        assert banner.startswith("device::ro.product.name=")
-        assert banner.endswith(f"features={FEATURES}")
-        assert phone.system.properties["ro.product.model"] in banner
-
-    run(test)
+async def test_the_banner_names_the_product_and_the_features(phone: AdbPhone) -> None:
+    peer = await AdbPeer.connect(phone.port)
+    peer.send("CNXN", 0x01000001, 1 << 20, HOST_BANNER)
+    banner = (await peer.next()).payload.decode()
+    assert banner.startswith("device::ro.product.name=")
+    assert banner.endswith(f"features={FEATURES}")
+    assert phone.system.properties["ro.product.model"] in banner
 
 
 @pytest.mark.parametrize(("version", "has_sums"), [(0x01000000, True), (0x01000001, False)])
-def test_checksums_are_for_peers_that_look_at_them(version: int, has_sums: bool) -> None:
-    async def test(phone: AdbPhone) -> None:
-        peer = await AdbPeer.online(phone.port, version)
-        assert await peer.run(answers(phone, b"hello"), 3) == b"hello"
-        expected = sum(b"hello") if has_sums else 0
-        assert expected in peer.checksums
-        assert any(peer.checksums) is has_sums
-
-    run(test)
+async def test_checksums_are_for_peers_that_look_at_them(
+    phone: AdbPhone, version: int, has_sums: bool
+) -> None:
+    peer = await AdbPeer.online(phone.port, version)
+    assert await peer.run(answers(phone, b"hello"), 3) == b"hello"
+    expected = sum(b"hello") if has_sums else 0
+    assert expected in peer.checksums
+    assert any(peer.checksums) is has_sums
 
 
 @pytest.mark.parametrize(("version", "limit"), [(0x00FFFFFF, 1 << 20), (0x01000001, 16)])
-def test_an_impossible_peer_is_dropped(version: int, limit: int) -> None:
-    async def test(phone: AdbPhone) -> None:
-        peer = await AdbPeer.connect(phone.port)
-        peer.send("CNXN", version, limit, HOST_BANNER)
-        assert await peer.ended()
-
-    run(test)
+async def test_an_impossible_peer_is_dropped(phone: AdbPhone, version: int, limit: int) -> None:
+    peer = await AdbPeer.connect(phone.port)
+    peer.send("CNXN", version, limit, HOST_BANNER)
+    assert await peer.ended()
 
 
-def test_who_does_not_speak_adb_is_dropped() -> None:
-    async def test(phone: AdbPhone) -> None:
-        peer = await AdbPeer.connect(phone.port)
-        peer.writer.write(b"GET / HTTP/1.1\r\nHost: phone\r\n\r\n")
-        assert await peer.ended()
-
-    run(test)
+async def test_who_does_not_speak_adb_is_dropped(phone: AdbPhone) -> None:
+    peer = await AdbPeer.connect(phone.port)
+    peer.writer.write(b"GET / HTTP/1.1\r\nHost: phone\r\n\r\n")
+    assert await peer.ended()
 
 
 @pytest.mark.parametrize(
     "service",
     [b"abb_exec:package", b"track-app", b"jdwp:1", b"tcp:1", b"tcp:x", b"localabstract:x", b"", b"\xff"],
 )
-def test_a_service_that_there_is_not_is_closed_with_no_id_of_ours(service: bytes) -> None:
-    async def test(phone: AdbPhone) -> None:
-        peer = await AdbPeer.online(phone.port)
-        peer.send("OPEN", 9, 0, service + b"\0")
-        assert await peer.next() == Seen("CLSE", 0, 9)
-
-    run(test)
+async def test_a_service_that_there_is_not_is_closed_with_no_id_of_ours(
+    phone: AdbPhone, peer: AdbPeer, service: bytes
+) -> None:
+    peer.send("OPEN", 9, 0, service + b"\0")
+    assert await peer.next() == Seen("CLSE", 0, 9)
 
 
-def test_streams_get_ids_of_their_own_and_too_many_are_refused() -> None:
-    async def test(phone: AdbPhone) -> None:
-        async def wait(pipe: Pipe) -> None:
-            await pipe.read(1)
+async def test_streams_get_ids_of_their_own_and_too_many_are_refused(phone: AdbPhone, peer: AdbPeer) -> None:
+    async def wait(pipe: Pipe) -> None:
+        await pipe.read(1)
 
-        phone.system.network.listen(7000, wait)
-        peer = await AdbPeer.online(phone.port)
-        ids = [await peer.open(b"tcp:7000", local) for local in range(1, MAX_STREAMS + 1)]
-        assert len(set(ids)) == MAX_STREAMS
-        peer.send("OPEN", 999, 0, b"tcp:7000\0")
-        assert await peer.next() == Seen("CLSE", 0, 999)
-
-    run(test)
+    phone.system.network.listen(7000, wait)
+    ids = [await peer.open(b"tcp:7000", local) for local in range(1, MAX_STREAMS + 1)]
+    assert len(set(ids)) == MAX_STREAMS
+    peer.send("OPEN", 999, 0, b"tcp:7000\0")
+    assert await peer.next() == Seen("CLSE", 0, 999)
 
 
-def test_the_next_data_waits_for_the_confirmation_of_the_last() -> None:
-    async def test(phone: AdbPhone) -> None:
-        peer = await AdbPeer.online(phone.port, limit=4096)
-        service = answers(phone, bytes(4096) + b"rest")
-        remote = await peer.open(service, 7)
-        assert await peer.next() == Seen("WRTE", remote, 7, bytes(4096))
-        assert await peer.is_silent()
-        peer.send("OKAY", 7, remote)
-        assert await peer.next() == Seen("WRTE", remote, 7, b"rest")
-        assert await peer.next() == Seen("CLSE", remote, 7)
-
-    run(test)
+async def test_the_next_data_waits_for_the_confirmation_of_the_last(phone: AdbPhone) -> None:
+    peer = await AdbPeer.online(phone.port, limit=4096)
+    service = answers(phone, bytes(4096) + b"rest")
+    remote = await peer.open(service, 7)
+    assert await peer.next() == Seen("WRTE", remote, 7, bytes(4096))
+    assert await peer.is_silent()
+    peer.send("OKAY", 7, remote)
+    assert await peer.next() == Seen("WRTE", remote, 7, b"rest")
+    assert await peer.next() == Seen("CLSE", remote, 7)
 
 
-def test_data_that_nobody_reads_is_not_confirmed_without_end() -> None:
-    async def test(phone: AdbPhone) -> None:
-        go_on = asyncio.Event()
-        got: list[int] = []
+async def test_data_that_nobody_reads_is_not_confirmed_without_end(phone: AdbPhone, peer: AdbPeer) -> None:
+    go_on = asyncio.Event()
+    got: list[int] = []
 
-        async def late(pipe: Pipe) -> None:
-            await go_on.wait()
-            while sum(got) < confirmed + len(piece):
-                got.append(len(await pipe.read(1 << 20)))
+    async def late(pipe: Pipe) -> None:
+        await go_on.wait()
+        while sum(got) < confirmed + len(piece):
+            got.append(len(await pipe.read(1 << 20)))
 
-        phone.system.network.listen(7000, late)
-        peer = await AdbPeer.online(phone.port)
-        remote = await peer.open(b"tcp:7000", 4)
-        piece, confirmed = bytes(64 * 1024), 0
-        while True:
-            peer.send("WRTE", 4, remote, piece)
-            if await peer.is_silent():
-                break
-            confirmed += len(piece)
-            await peer.reader.readexactly(23)
-        assert READ_AHEAD <= confirmed <= READ_AHEAD + len(piece)
-        go_on.set()
-        assert (await peer.next()).command == "OKAY"
-        assert (await peer.next()).command == "CLSE"
-        assert sum(got) == confirmed + len(piece)
-
-    run(test)
+    phone.system.network.listen(7000, late)
+    remote = await peer.open(b"tcp:7000", 4)
+    piece, confirmed = bytes(64 * 1024), 0
+    while True:
+        peer.send("WRTE", 4, remote, piece)
+        if await peer.is_silent():
+            break
+        confirmed += len(piece)
+        await peer.reader.readexactly(23)
+    assert READ_AHEAD <= confirmed <= READ_AHEAD + len(piece)
+    go_on.set()
+    assert (await peer.next()).command == "OKAY"
+    assert (await peer.next()).command == "CLSE"
+    assert sum(got) == confirmed + len(piece)
 
 
-def test_data_without_a_confirmation_ends_the_connection() -> None:
-    async def test(phone: AdbPhone) -> None:
-        async def never_reads(pipe: Pipe) -> None:
+async def test_data_without_a_confirmation_ends_the_connection(phone: AdbPhone, peer: AdbPeer) -> None:
+    async def never_reads(pipe: Pipe) -> None:
+        await asyncio.Event().wait()
+
+    phone.system.network.listen(7000, never_reads)
+    remote = await peer.open(b"tcp:7000", 4)
+    for _ in range(3):
+        peer.send("WRTE", 4, remote, bytes(READ_AHEAD))
+    while not peer.reader.at_eof():
+        await asyncio.wait_for(peer.reader.read(4096), DEADLINE_S)
+    assert not phone.server.connections
+
+
+async def test_a_close_ends_the_service_and_is_answered(phone: AdbPhone, peer: AdbPeer) -> None:
+    ended = asyncio.Event()
+
+    async def wait(pipe: Pipe) -> None:
+        try:
             await asyncio.Event().wait()
+        finally:
+            ended.set()
 
-        phone.system.network.listen(7000, never_reads)
-        peer = await AdbPeer.online(phone.port)
-        remote = await peer.open(b"tcp:7000", 4)
-        for _ in range(3):
-            peer.send("WRTE", 4, remote, bytes(READ_AHEAD))
-        while not peer.reader.at_eof():
-            await asyncio.wait_for(peer.reader.read(4096), DEADLINE_S)
-        assert not phone.server.connections
-
-    run(test)
+    phone.system.network.listen(7000, wait)
+    remote = await peer.open(b"tcp:7000", 4)
+    peer.send("CLSE", 4, remote)
+    assert await peer.next() == Seen("CLSE", remote, 4)
+    await asyncio.wait_for(ended.wait(), DEADLINE_S)
 
 
-def test_a_close_ends_the_service_and_is_answered() -> None:
-    async def test(phone: AdbPhone) -> None:
-        ended = asyncio.Event()
+async def test_a_lost_connection_ends_its_services(phone: AdbPhone, peer: AdbPeer) -> None:
+    ended = asyncio.Event()
 
-        async def wait(pipe: Pipe) -> None:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.set()
+    async def wait(pipe: Pipe) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
 
-        phone.system.network.listen(7000, wait)
-        peer = await AdbPeer.online(phone.port)
-        remote = await peer.open(b"tcp:7000", 4)
-        peer.send("CLSE", 4, remote)
-        assert await peer.next() == Seen("CLSE", remote, 4)
-        await asyncio.wait_for(ended.wait(), DEADLINE_S)
-
-    run(test)
+    phone.system.network.listen(7000, wait)
+    await peer.open(b"tcp:7000", 4)
+    await peer.close()
+    await asyncio.wait_for(ended.wait(), DEADLINE_S)
 
 
-def test_a_lost_connection_ends_its_services() -> None:
-    async def test(phone: AdbPhone) -> None:
-        ended = asyncio.Event()
-
-        async def wait(pipe: Pipe) -> None:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.set()
-
-        phone.system.network.listen(7000, wait)
-        peer = await AdbPeer.online(phone.port)
-        await peer.open(b"tcp:7000", 4)
-        await peer.close()
-        await asyncio.wait_for(ended.wait(), DEADLINE_S)
-
-    run(test)
+async def test_packets_to_streams_that_ended_are_ignored(phone: AdbPhone, peer: AdbPeer) -> None:
+    service = answers(phone, b"x")
+    for command in ("OKAY", "WRTE", "CLSE"):
+        peer.send(command, 77, 88)
+    assert await peer.run(service, 4) == b"x"
 
 
-def test_packets_to_streams_that_ended_are_ignored() -> None:
-    async def test(phone: AdbPhone) -> None:
-        peer = await AdbPeer.online(phone.port)
-        service = answers(phone, b"x")
-        for command in ("OKAY", "WRTE", "CLSE"):
-            peer.send(command, 77, 88)
-        assert await peer.run(service, 4) == b"x"
+async def test_a_service_that_fails_ends_its_stream_alone(
+    phone: AdbPhone, peer: AdbPeer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(pipe: Pipe) -> None:
+        raise RuntimeError("broken on purpose")
 
-    run(test)
-
-
-def test_a_service_that_fails_ends_its_stream_alone(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(phone: AdbPhone) -> None:
-        async def fail(pipe: Pipe) -> None:
-            raise RuntimeError("broken on purpose")
-
-        phone.system.network.listen(7001, fail)
-        peer = await AdbPeer.online(phone.port)
-        assert await peer.run(b"tcp:7001", 4) == b""
-        assert await peer.run(answers(phone, b"x"), 5) == b"x"
-
-    run(test)
+    phone.system.network.listen(7001, fail)
+    assert await peer.run(b"tcp:7001", 4) == b""
+    assert await peer.run(answers(phone, b"x"), 5) == b"x"
     assert "broken on purpose" in caplog.text
 
 
-def test_an_offline_phone_shakes_hands_when_it_is_back() -> None:
-    async def test(phone: AdbPhone) -> None:
-        before = await AdbPeer.online(phone.port)
-        phone.fault("offline")
-        assert await before.ended()
-        peer = await AdbPeer.connect(phone.port)
-        peer.send("CNXN", 0x01000001, 1 << 20, HOST_BANNER)
-        assert await peer.is_silent()
-        phone.fault("none")
-        assert (await peer.next()).command == "CNXN"
-
-    run(test)
+async def test_an_offline_phone_shakes_hands_when_it_is_back(phone: AdbPhone) -> None:
+    before = await AdbPeer.online(phone.port)
+    phone.fault("offline")
+    assert await before.ended()
+    peer = await AdbPeer.connect(phone.port)
+    peer.send("CNXN", 0x01000001, 1 << 20, HOST_BANNER)
+    assert await peer.is_silent()
+    phone.fault("none")
+    assert (await peer.next()).command == "CNXN"
 
 
-def test_an_unauthorized_phone_asks_again_and_again_and_lets_in_when_it_is_over() -> None:
-    async def test(phone: AdbPhone) -> None:
-        before = await AdbPeer.online(phone.port)
-        phone.fault("unauthorized")
-        assert await before.ended()
-        peer = await AdbPeer.connect(phone.port)
-        peer.send("CNXN", 0x01000001, 1 << 20, HOST_BANNER)
-        challenge = await peer.next()
-        assert (challenge.command, challenge.arg0, len(challenge.payload)) == ("AUTH", 1, 20)
-        peer.send("AUTH", 2, 0, bytes(256))
-        again = await peer.next()
-        assert (again.command, again.payload != challenge.payload) == ("AUTH", True)
-        peer.send("AUTH", 3, 0, b"a public key\0")
-        assert await peer.is_silent()
-        phone.fault("none")
-        assert (await peer.next()).command == "CNXN"
-
-    run(test)
-
-
-def test_a_hung_phone_keeps_its_connections_and_says_nothing_until_it_goes_on() -> None:
-    async def test(phone: AdbPhone) -> None:
-        service = answers(phone, b"x")
-        peer = await AdbPeer.online(phone.port)
-        phone.fault("hang")
-        peer.send("OPEN", 4, 0, service + b"\0")
-        assert await peer.is_silent()
-        late = await AdbPeer.connect(phone.port)
-        late.send("CNXN", 0x01000001, 1 << 20, HOST_BANNER)
-        assert await late.is_silent()
-        phone.fault("none")
-        assert [seen.command for seen in await peer.until("CLSE")] == ["OKAY", "WRTE", "CLSE"]
-        assert (await late.next()).command == "CNXN"
-
-    run(test)
+async def test_an_unauthorized_phone_asks_again_and_again_and_lets_in_when_it_is_over(
+    phone: AdbPhone,
+) -> None:
+    before = await AdbPeer.online(phone.port)
+    phone.fault("unauthorized")
+    assert await before.ended()
+    peer = await AdbPeer.connect(phone.port)
+    peer.send("CNXN", 0x01000001, 1 << 20, HOST_BANNER)
+    challenge = await peer.next()
+    assert (challenge.command, challenge.arg0, len(challenge.payload)) == ("AUTH", 1, 20)
+    peer.send("AUTH", 2, 0, bytes(256))
+    again = await peer.next()
+    assert (again.command, again.payload != challenge.payload) == ("AUTH", True)
+    peer.send("AUTH", 3, 0, b"a public key\0")
+    assert await peer.is_silent()
+    phone.fault("none")
+    assert (await peer.next()).command == "CNXN"
 
 
-def test_a_fault_ends_by_itself_after_its_seconds() -> None:
-    async def test(phone: AdbPhone) -> None:
-        phone.fault("offline 0.05")
-        peer = await AdbPeer.connect(phone.port)
-        peer.send("CNXN", 0x01000001, 1 << 20, HOST_BANNER)
-        assert (await peer.next()).command == "CNXN"
-        assert phone.faults.kind.value == "none"
-
-    run(test)
-
-
-def test_a_slow_phone_answers_later() -> None:
-    async def test(phone: AdbPhone) -> None:
-        service = answers(phone, b"x")
-        peer = await AdbPeer.online(phone.port)
-        phone.fault("slow 0.3s")
-        loop = asyncio.get_running_loop()
-        since = loop.time()
-        assert await peer.run(service, 4) == b"x"
-        assert loop.time() - since >= 0.3
-
-    run(test)
+async def test_a_hung_phone_keeps_its_connections_and_says_nothing_until_it_goes_on(
+    phone: AdbPhone, peer: AdbPeer
+) -> None:
+    service = answers(phone, b"x")
+    phone.fault("hang")
+    peer.send("OPEN", 4, 0, service + b"\0")
+    assert await peer.is_silent()
+    late = await AdbPeer.connect(phone.port)
+    late.send("CNXN", 0x01000001, 1 << 20, HOST_BANNER)
+    assert await late.is_silent()
+    phone.fault("none")
+    assert [seen.command for seen in await peer.until("CLSE")] == ["OKAY", "WRTE", "CLSE"]
+    assert (await late.next()).command == "CNXN"
 
 
-def test_stopping_the_server_ends_its_connections() -> None:
-    async def test(phone: AdbPhone) -> None:
-        peer = await AdbPeer.online(phone.port)
-        await phone.server.stop()
-        assert await peer.ended()
-        with pytest.raises(OSError, match="Connect call failed"):
-            await AdbPeer.connect(phone.port)
+async def test_a_fault_ends_by_itself_after_its_seconds(phone: AdbPhone) -> None:
+    phone.fault("offline 0.05")
+    peer = await AdbPeer.connect(phone.port)
+    peer.send("CNXN", 0x01000001, 1 << 20, HOST_BANNER)
+    assert (await peer.next()).command == "CNXN"
+    assert phone.faults.kind.value == "none"
 
-    run(test)
+
+async def test_a_slow_phone_answers_later(phone: AdbPhone, peer: AdbPeer) -> None:
+    service = answers(phone, b"x")
+    phone.fault("slow 0.3s")
+    loop = asyncio.get_running_loop()
+    since = loop.time()
+    assert await peer.run(service, 4) == b"x"
+    assert loop.time() - since >= 0.3
+
+
+async def test_stopping_the_server_ends_its_connections(phone: AdbPhone, peer: AdbPeer) -> None:
+    await phone.server.stop()
+    assert await peer.ended()
+    with pytest.raises(OSError, match="Connect call failed"):
+        await AdbPeer.connect(phone.port)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_whatever_a_peer_sends_the_next_one_is_served(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_whatever_a_peer_sends_the_next_one_is_served(
+    phone: AdbPhone, peer: AdbPeer, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
     rng = random.Random(seed)
     services = [
         b"tcp:7000\0",
@@ -344,17 +272,12 @@ def test_whatever_a_peer_sends_the_next_one_is_served(seed: int, caplog: pytest.
         b"exec:\0",
         b"\0",
     ]
-
-    async def test(phone: AdbPhone) -> None:
-        service = answers(phone, bytes(10_000))
-        peer = await AdbPeer.online(phone.port)
-        for _ in range(200):
-            command = rng.choice(["OPEN", "OPEN", "OKAY", "WRTE", "CLSE", "AUTH"])
-            payload = rng.choice(services) if command == "OPEN" else rng.randbytes(rng.randrange(64))
-            peer.send(command, rng.randrange(12), rng.randrange(12), payload)
-        await peer.writer.drain()
-        await peer.close()
-        assert await (await AdbPeer.online(phone.port)).run(service, 4) == bytes(10_000)
-
-    run(test)
+    service = answers(phone, bytes(10_000))
+    for _ in range(200):
+        command = rng.choice(["OPEN", "OPEN", "OKAY", "WRTE", "CLSE", "AUTH"])
+        payload = rng.choice(services) if command == "OPEN" else rng.randbytes(rng.randrange(64))
+        peer.send(command, rng.randrange(12), rng.randrange(12), payload)
+    await peer.writer.drain()
+    await peer.close()
+    assert await (await AdbPeer.online(phone.port)).run(service, 4) == bytes(10_000)
     assert "Traceback" not in caplog.text

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import struct
-from collections.abc import Awaitable, Callable
 
 import pytest
 from adb_peer import AdbPeer, Seen
-from adb_phone import AdbPhone, adb_phone
+from adb_phone import AdbPhone
 from PIL import Image
 
 from distrl.simulator.adb.files import ROOT, SHELL
 from distrl.simulator.adb.runtime import Pipe
-
-
-def run(test: Callable[[AdbPhone, AdbPeer], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with adb_phone() as phone:
-            await test(phone, await AdbPeer.online(phone.port))
-
-    asyncio.run(main())
 
 
 async def echo(pipe: Pipe) -> None:
@@ -29,94 +19,78 @@ async def echo(pipe: Pipe) -> None:
         await pipe.write(data)
 
 
-def test_the_framebuffer_is_the_screen() -> None:
-    async def test(phone: AdbPhone, peer: AdbPeer) -> None:
-        data = await peer.run(b"framebuffer:", 1)
-        version, bits, size, width, height, *channels = struct.unpack_from("<13I", data)
-        assert (version, bits, size, width, height) == (1, 32, 90 * 200 * 4, 90, 200)
-        assert channels == [0, 8, 16, 8, 8, 8, 24, 8]  # red, blue, green, alpha
-        picture = Image.frombytes("RGBA", (width, height), data[52:])
-        assert picture.convert("RGB").tobytes() == phone.system.screenshot().tobytes()
-
-    run(test)
+async def test_the_framebuffer_is_the_screen(phone: AdbPhone, peer: AdbPeer) -> None:
+    data = await peer.run(b"framebuffer:", 1)
+    version, bits, size, width, height, *channels = struct.unpack_from("<13I", data)
+    assert (version, bits, size, width, height) == (1, 32, 90 * 200 * 4, 90, 200)
+    assert channels == [0, 8, 16, 8, 8, 8, 24, 8]  # red, blue, green, alpha
+    picture = Image.frombytes("RGBA", (width, height), data[52:])
+    assert picture.convert("RGB").tobytes() == phone.system.screenshot().tobytes()
 
 
 @pytest.mark.parametrize("service", [b"tcp:7000", b"tcp:7000:localhost", b"tcp:7000:127.0.0.1"])
-def test_a_port_of_the_phone_can_be_connected_to(service: bytes) -> None:
-    async def test(phone: AdbPhone, peer: AdbPeer) -> None:
+async def test_a_port_of_the_phone_can_be_connected_to(
+    phone: AdbPhone, peer: AdbPeer, service: bytes
+) -> None:
+    phone.system.network.listen(7000, echo)
+    remote = await peer.open(service, 1)
+    peer.send("WRTE", 1, remote, b"hello")
+    assert await peer.next() == Seen("OKAY", remote, 1)
+    assert await peer.next() == Seen("WRTE", remote, 1, b"hello")
+
+
+async def test_a_port_is_taken_once_and_free_when_closed(phone: AdbPhone, peer: AdbPeer) -> None:
+    phone.system.network.listen(7000, echo)
+    with pytest.raises(OSError, match="in use"):
         phone.system.network.listen(7000, echo)
-        remote = await peer.open(service, 1)
-        peer.send("WRTE", 1, remote, b"hello")
-        assert await peer.next() == Seen("OKAY", remote, 1)
-        assert await peer.next() == Seen("WRTE", remote, 1, b"hello")
-
-    run(test)
+    phone.system.network.close(7000)
+    peer.send("OPEN", 3, 0, b"tcp:7000\0")
+    assert await peer.next() == Seen("CLSE", 0, 3)
 
 
-def test_a_port_is_taken_once_and_free_when_closed() -> None:
-    async def test(phone: AdbPhone, peer: AdbPeer) -> None:
-        phone.system.network.listen(7000, echo)
-        with pytest.raises(OSError, match="in use"):
-            phone.system.network.listen(7000, echo)
-        phone.system.network.close(7000)
-        peer.send("OPEN", 3, 0, b"tcp:7000\0")
-        assert await peer.next() == Seen("CLSE", 0, 3)
-
-    run(test)
-
-
-def test_reverse_forwards_a_connection_to_the_host() -> None:
-    async def test(phone: AdbPhone, peer: AdbPeer) -> None:
-        assert await peer.run(b"reverse:forward:tcp:6100;tcp:7100", 1) == b"OKAY"
-        inside = await peer.open(b"tcp:6100", 2)
-        asked = await peer.next()
-        assert (asked.command, asked.arg1, asked.payload) == ("OPEN", 0, b"tcp:7100\0")
-        back = asked.arg0
-        peer.send("OKAY", 50, back)
-        peer.send("WRTE", 2, inside, b"from the phone")
-        seen = [await peer.next(), await peer.next()]
-        assert Seen("OKAY", inside, 2) in seen
-        assert Seen("WRTE", back, 50, b"from the phone") in seen
-        peer.send("OKAY", 50, back)
-        peer.send("WRTE", 50, back, b"from the host")
-        seen = [await peer.next(), await peer.next()]
-        assert Seen("OKAY", back, 50) in seen
-        assert Seen("WRTE", inside, 2, b"from the host") in seen
-        peer.send("CLSE", 50, back)
-        seen = [await peer.next(), await peer.next()]
-        assert {(packet.command, packet.arg1) for packet in seen} == {("CLSE", 50), ("CLSE", 2)}
-
-    run(test)
+async def test_reverse_forwards_a_connection_to_the_host(phone: AdbPhone, peer: AdbPeer) -> None:
+    assert await peer.run(b"reverse:forward:tcp:6100;tcp:7100", 1) == b"OKAY"
+    inside = await peer.open(b"tcp:6100", 2)
+    asked = await peer.next()
+    assert (asked.command, asked.arg1, asked.payload) == ("OPEN", 0, b"tcp:7100\0")
+    back = asked.arg0
+    peer.send("OKAY", 50, back)
+    peer.send("WRTE", 2, inside, b"from the phone")
+    seen = [await peer.next(), await peer.next()]
+    assert Seen("OKAY", inside, 2) in seen
+    assert Seen("WRTE", back, 50, b"from the phone") in seen
+    peer.send("OKAY", 50, back)
+    peer.send("WRTE", 50, back, b"from the host")
+    seen = [await peer.next(), await peer.next()]
+    assert Seen("OKAY", back, 50) in seen
+    assert Seen("WRTE", inside, 2, b"from the host") in seen
+    peer.send("CLSE", 50, back)
+    seen = [await peer.next(), await peer.next()]
+    assert {(packet.command, packet.arg1) for packet in seen} == {("CLSE", 50), ("CLSE", 2)}
 
 
-def test_a_reverse_connection_that_the_host_refuses_is_closed() -> None:
-    async def test(phone: AdbPhone, peer: AdbPeer) -> None:
-        await peer.run(b"reverse:forward:tcp:6100;tcp:7100", 1)
-        inside = await peer.open(b"tcp:6100", 2)
-        asked = await peer.next()
-        peer.send("CLSE", 0, asked.arg0)
-        assert await peer.next() == Seen("CLSE", inside, 2)
-
-    run(test)
+async def test_a_reverse_connection_that_the_host_refuses_is_closed(phone: AdbPhone, peer: AdbPeer) -> None:
+    await peer.run(b"reverse:forward:tcp:6100;tcp:7100", 1)
+    inside = await peer.open(b"tcp:6100", 2)
+    asked = await peer.next()
+    peer.send("CLSE", 0, asked.arg0)
+    assert await peer.next() == Seen("CLSE", inside, 2)
 
 
-def test_reverse_forwards_are_listed_and_removed() -> None:
-    async def test(phone: AdbPhone, peer: AdbPeer) -> None:
-        chosen = await peer.run(b"reverse:forward:tcp:0;tcp:7100", 1)
-        assert chosen[:4] == b"OKAY"
-        port = int(chosen[8:])
-        assert int(chosen[4:8], 16) == len(str(port))
-        listed = await peer.run(b"reverse:list-forward", 2)
-        assert listed[4:].decode().endswith(f" tcp:{port} tcp:7100\n")
-        assert int(listed[:4], 16) == len(listed) - 4
-        assert await peer.run(b"reverse:killforward:tcp:%d" % port, 3) == b"OKAY"
-        assert (await peer.run(b"reverse:killforward:tcp:%d" % port, 4))[:4] == b"FAIL"
-        await peer.run(b"reverse:forward:tcp:6100;tcp:7100", 5)
-        assert await peer.run(b"reverse:killforward-all", 6) == b"OKAY"
-        assert await peer.run(b"reverse:list-forward", 7) == b"0000"
-        assert phone.system.network.answer(6100) is None
-
-    run(test)
+async def test_reverse_forwards_are_listed_and_removed(phone: AdbPhone, peer: AdbPeer) -> None:
+    chosen = await peer.run(b"reverse:forward:tcp:0;tcp:7100", 1)
+    assert chosen[:4] == b"OKAY"
+    port = int(chosen[8:])
+    assert int(chosen[4:8], 16) == len(str(port))
+    listed = await peer.run(b"reverse:list-forward", 2)
+    assert listed[4:].decode().endswith(f" tcp:{port} tcp:7100\n")
+    assert int(listed[:4], 16) == len(listed) - 4
+    assert await peer.run(b"reverse:killforward:tcp:%d" % port, 3) == b"OKAY"
+    assert (await peer.run(b"reverse:killforward:tcp:%d" % port, 4))[:4] == b"FAIL"
+    await peer.run(b"reverse:forward:tcp:6100;tcp:7100", 5)
+    assert await peer.run(b"reverse:killforward-all", 6) == b"OKAY"
+    assert await peer.run(b"reverse:list-forward", 7) == b"0000"
+    assert phone.system.network.answer(6100) is None
 
 
 @pytest.mark.parametrize(
@@ -128,61 +102,50 @@ def test_reverse_forwards_are_listed_and_removed() -> None:
         (b"what", b"unknown request 'reverse:what'"),
     ],
 )
-def test_reverse_says_why_it_refuses(request_: bytes, answer: bytes) -> None:
-    async def test(phone: AdbPhone, peer: AdbPeer) -> None:
-        phone.system.network.listen(7000, echo)
-        await peer.run(b"reverse:forward:tcp:6100;tcp:7100", 1)
-        assert await peer.run(b"reverse:" + request_, 2) == b"FAIL%04x" % len(answer) + answer
-
-    run(test)
-
-
-def test_reverse_forwards_end_with_their_connection() -> None:
-    async def test(phone: AdbPhone, peer: AdbPeer) -> None:
-        await peer.run(b"reverse:forward:tcp:6100;tcp:7100", 1)
-        phone.server.drop()
-        assert await peer.ended()
-        assert phone.system.network.answer(6100) is None
-
-    run(test)
+async def test_reverse_says_why_it_refuses(
+    phone: AdbPhone, peer: AdbPeer, request_: bytes, answer: bytes
+) -> None:
+    phone.system.network.listen(7000, echo)
+    await peer.run(b"reverse:forward:tcp:6100;tcp:7100", 1)
+    assert await peer.run(b"reverse:" + request_, 2) == b"FAIL%04x" % len(answer) + answer
 
 
-def test_root_starts_adbd_anew_and_unroot_undoes_it() -> None:
-    async def test(phone: AdbPhone, peer: AdbPeer) -> None:
-        assert phone.system.uid == SHELL
-        assert await peer.run(b"root:", 1) == b"restarting adbd as root\n"
-        assert await peer.ended()
-        assert phone.system.uid == ROOT
-        again = await AdbPeer.online(phone.port)
-        assert await again.run(b"root:", 1) == b"adbd is already running as root\n"
-        assert await again.run(b"unroot:", 2) == b"restarting adbd as non root\n"
-        assert phone.system.uid == SHELL
+async def test_reverse_forwards_end_with_their_connection(phone: AdbPhone, peer: AdbPeer) -> None:
+    await peer.run(b"reverse:forward:tcp:6100;tcp:7100", 1)
+    phone.server.drop()
+    assert await peer.ended()
+    assert phone.system.network.answer(6100) is None
 
-    run(test)
+
+async def test_root_starts_adbd_anew_and_unroot_undoes_it(phone: AdbPhone, peer: AdbPeer) -> None:
+    assert phone.system.uid == SHELL
+    assert await peer.run(b"root:", 1) == b"restarting adbd as root\n"
+    assert await peer.ended()
+    assert phone.system.uid == ROOT
+    again = await AdbPeer.online(phone.port)
+    assert await again.run(b"root:", 1) == b"adbd is already running as root\n"
+    assert await again.run(b"unroot:", 2) == b"restarting adbd as non root\n"
+    assert phone.system.uid == SHELL
 
 
 @pytest.mark.parametrize(
     ("service", "answer"),
     [(b"remount:", b"remount succeeded\n"), (b"tcpip:5555", b"restarting in TCP mode port: 5555\n")],
 )
-def test_other_controls_answer_as_adbd(service: bytes, answer: bytes) -> None:
-    async def test(phone: AdbPhone, peer: AdbPeer) -> None:
-        assert await peer.run(service, 1) == answer
+async def test_other_controls_answer_as_adbd(
+    phone: AdbPhone, peer: AdbPeer, service: bytes, answer: bytes
+) -> None:
+    assert await peer.run(service, 1) == answer
 
-    run(test)
 
-
-def test_a_reboot_ends_connections_and_programs_and_keeps_files() -> None:
-    async def test(phone: AdbPhone, peer: AdbPeer) -> None:
-        phone.system.files.write("/data/local/tmp/kept", b"x")
-        phone.system.network.listen(7000, echo)
-        phone.system.device.tap(45, 150)
-        assert await peer.run(b"reboot:", 1) == b""
-        assert await peer.ended()
-        again = await AdbPeer.online(phone.port)
-        again.send("OPEN", 1, 0, b"tcp:7000\0")
-        assert await again.next() == Seen("CLSE", 0, 1)
-        assert phone.system.files.read("/data/local/tmp/kept") == b"x"
-        assert phone.system.device.foreground() == "launcher"
-
-    run(test)
+async def test_a_reboot_ends_connections_and_programs_and_keeps_files(phone: AdbPhone, peer: AdbPeer) -> None:
+    phone.system.files.write("/data/local/tmp/kept", b"x")
+    phone.system.network.listen(7000, echo)
+    phone.system.device.tap(45, 150)
+    assert await peer.run(b"reboot:", 1) == b""
+    assert await peer.ended()
+    again = await AdbPeer.online(phone.port)
+    again.send("OPEN", 1, 0, b"tcp:7000\0")
+    assert await again.next() == Seen("CLSE", 0, 1)
+    assert phone.system.files.read("/data/local/tmp/kept") == b"x"
+    assert phone.system.device.foreground() == "launcher"

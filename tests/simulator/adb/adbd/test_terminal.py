@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from adb_peer import DEADLINE_S, AdbPeer
-from adb_phone import adb_phone
+from adb_phone import AdbPhone
 
 from distrl.simulator.adb.adbd.services import Terminal
 
@@ -138,16 +138,12 @@ class Session:
         return self.status
 
 
-def session(test: Callable[[Session], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with adb_phone() as phone:
-            peer = await AdbPeer.online(phone.port)
-            try:
-                await test(Session(peer))
-            finally:
-                await peer.close()
+@pytest.fixture
+def shell(phone: object) -> Callable[[AdbPhone], Awaitable[Session]]:
+    async def connected(phone: AdbPhone) -> Session:
+        return Session(await AdbPeer.online(phone.port))
 
-    asyncio.run(main())
+    return connected
 
 
 PROMPT = b"simphone:/ $ "
@@ -163,74 +159,59 @@ PROMPT = b"simphone:/ $ "
         "sh -c 'sleep 600'",
     ],
 )
-def test_ctrl_c_ends_the_command_in_the_foreground(command: str) -> None:
-    async def test(shell: Session) -> None:
-        await shell.start()
-        await shell.until(PROMPT)
-        await shell.type(f"echo go; {command}\n".encode())
-        await shell.until(b"\ngo\r\n")
-        await shell.type(b"\x03")
-        await shell.until(b"^C\r\n" + PROMPT)
-        await shell.type(b"echo status $?\n")
-        await shell.until(b"\nstatus 130\r\n")
-        await shell.type(b"exit 7\n")
-        assert await shell.ended() == 7
-
-    session(test)
+async def test_ctrl_c_ends_the_command_in_the_foreground(shell: Session, command: str) -> None:
+    await shell.start()
+    await shell.until(PROMPT)
+    await shell.type(f"echo go; {command}\n".encode())
+    await shell.until(b"\ngo\r\n")
+    await shell.type(b"\x03")
+    await shell.until(b"^C\r\n" + PROMPT)
+    await shell.type(b"echo status $?\n")
+    await shell.until(b"\nstatus 130\r\n")
+    await shell.type(b"exit 7\n")
+    assert await shell.ended() == 7
 
 
-def test_ctrl_c_spares_the_background_and_drops_an_unfinished_command() -> None:
-    async def test(shell: Session) -> None:
-        await shell.start()
-        await shell.type(b"sleep 600 & echo job $!\n")
-        await shell.until(b"\njob ")
-        await shell.type(b"echo 'two\n")
-        await shell.until(b"> ")
-        await shell.type(b"\x03")
-        await shell.until(PROMPT)
-        await shell.type(b"echo a''live\n")
-        await shell.until(b"alive\r\n")
-        await shell.type(b"exit\n")
-        assert await shell.ended() == 0
-
-    session(test)
+async def test_ctrl_c_spares_the_background_and_drops_an_unfinished_command(shell: Session) -> None:
+    await shell.start()
+    await shell.type(b"sleep 600 & echo job $!\n")
+    await shell.until(b"\njob ")
+    await shell.type(b"echo 'two\n")
+    await shell.until(b"> ")
+    await shell.type(b"\x03")
+    await shell.until(PROMPT)
+    await shell.type(b"echo a''live\n")
+    await shell.until(b"alive\r\n")
+    await shell.type(b"exit\n")
+    assert await shell.ended() == 0
 
 
-def test_ctrl_d_ends_a_command_s_input_and_then_the_shell() -> None:
-    async def test(shell: Session) -> None:
-        await shell.start()
-        await shell.until(PROMPT)
-        await shell.type(b"cat; echo status $?\n")
-        await shell.type(b"line\n")
-        await shell.until(b"\nline\r\nline\r\n")
-        await shell.type(b"\x04")
-        await shell.until(b"status 0\r\n" + PROMPT)
-        await shell.type(b"sh -c 'exit 5'\n")
-        await shell.until(PROMPT)
-        await shell.type(b"\x04")
-        assert await shell.ended() == 5
-
-    session(test)
+async def test_ctrl_d_ends_a_command_s_input_and_then_the_shell(shell: Session) -> None:
+    await shell.start()
+    await shell.until(PROMPT)
+    await shell.type(b"cat; echo status $?\n")
+    await shell.type(b"line\n")
+    await shell.until(b"\nline\r\nline\r\n")
+    await shell.type(b"\x04")
+    await shell.until(b"status 0\r\n" + PROMPT)
+    await shell.type(b"sh -c 'exit 5'\n")
+    await shell.until(PROMPT)
+    await shell.type(b"\x04")
+    assert await shell.ended() == 5
 
 
 @pytest.mark.parametrize("way", ["exit 3\n", "sh -c 'exit 3'\n\x04"])
-def test_the_shell_ends_while_a_job_runs_in_the_background(way: str) -> None:
-    async def test(shell: Session) -> None:
-        await shell.start()
-        await shell.type(b"sleep 600 &\n")
-        await shell.until(PROMPT)
-        await shell.type(way.encode())
-        assert await shell.ended() == 3
-
-    session(test)
+async def test_the_shell_ends_while_a_job_runs_in_the_background(shell: Session, way: str) -> None:
+    await shell.start()
+    await shell.type(b"sleep 600 &\n")
+    await shell.until(PROMPT)
+    await shell.type(way.encode())
+    assert await shell.ended() == 3
 
 
-def test_ctrl_c_ends_a_command_that_was_given_a_terminal() -> None:
-    async def test(shell: Session) -> None:
-        await shell.start(b"echo go; sleep 600; echo never")
-        await shell.until(b"go\r\n")
-        await shell.type(b"\x03")
-        assert await shell.ended() == 130
-        assert b"never" not in shell.seen
-
-    session(test)
+async def test_ctrl_c_ends_a_command_that_was_given_a_terminal(shell: Session) -> None:
+    await shell.start(b"echo go; sleep 600; echo never")
+    await shell.until(b"go\r\n")
+    await shell.type(b"\x03")
+    assert await shell.ended() == 130
+    assert b"never" not in shell.seen

@@ -93,14 +93,12 @@ class Node:
 
 Entries = list[tuple[str, Stat]]
 Entry = tuple[str, int, int, int, int, "str | bytes"]
-
 MAX_BYTES = 1 << 30
 """Most bytes that the files of one phone take together; beyond it writing fails with ENOSPC."""
 MAX_LINKS = 16
 """Most symbolic links followed in one path."""
 MAX_NAME = 255
 """Most bytes in one name."""
-
 GROUPS = frozenset({2000, 1004, 1007, 1011, 1015, 1028, 1078, 1079, 3001, 3002, 3003, 3006, 3009, 3011})
 """The groups of the user `shell`: input, log, adb, sdcard_rw, …"""
 

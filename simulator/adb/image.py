@@ -13,7 +13,6 @@ READ_ONLY = ("", "apex", "bin", "etc", "proc", "product", "sys", "system", "syst
 """Top-level directories that are read-only, the root itself among them."""
 KEPT = ("/data", "/storage")
 """What a snapshot of the phone contains, and what survives a reboot."""
-
 _DIRECTORIES = (
     ("/data", 0o771, SYSTEM, SYSTEM),
     ("/data/app", 0o771, SYSTEM, SYSTEM),

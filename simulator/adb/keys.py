@@ -36,7 +36,6 @@ KEYCODES: dict[str, int] = {
     **{f"NUMPAD_{digit}": 144 + digit for digit in range(10)},
 }
 """Codes by name without "KEYCODE_"; those that nothing here reacts to are left out, but for common ones."""
-
 CHARACTERS: dict[int, str] = {
     17: "*",
     18: "#",
@@ -68,10 +67,8 @@ CHARACTERS: dict[int, str] = {
     **{144 + digit: str(digit) for digit in range(10)},
 }
 """What a key types."""
-
 SHIFTED: dict[str, str] = dict(zip("`1234567890-=[]\\;',./", '~!@#$%^&*()_+{}|:"<>?', strict=True))
 """What a key types with shift, for those that type no letter."""
-
 APPS: dict[str, str] = {
     "EXPLORER": "browser",
     "SETTINGS": "settings",
@@ -79,7 +76,6 @@ APPS: dict[str, str] = {
     "CALCULATOR": "calculator",
 }
 """Keys that open an app."""
-
 XKB_OFFSET = 8
 """An X key code is Linux's evdev code plus this."""
 _EVDEV = """

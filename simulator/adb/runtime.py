@@ -113,7 +113,6 @@ class LogBuffer:
 
 FIRST_PID = 2000
 LAST_PID = 32767
-
 _SYSTEM = (
     (1, "init", 0),
     (2, "kthreadd", 0),

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 NAMESPACES = ("system", "secure", "global")
-
 Values = dict[str, Any]
-
 _DEFAULTS: dict[str, dict[str, str]] = {
     "system": {
         "font_scale": "1.0",

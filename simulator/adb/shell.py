@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from distrl.simulator.adb.android import AndroidSystem
 
 __all__ = ["Io", "ShellError", "parse", "run"]
-
 MAX_LINE = 1 << 20
 """Most bytes of one interactive line."""
 PIPE_BYTES = 1 << 16

@@ -329,7 +329,6 @@ _WAYS: dict[str, Callable[[str, str], bool]] = {
 }
 _BOUNDS = re.compile(r"\[(-?\d+),(-?\d+)\]\[(-?\d+),(-?\d+)\]")
 _NOT_FIELDS = {"mask", "childOrSibling", "childOrSiblingSelector", "instance"}
-
 Selector = Mapping[str, Any]
 
 

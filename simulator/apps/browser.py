@@ -245,8 +245,6 @@ APP = App(
     asks="location",
     permissions=("INTERNET", "ACCESS_FINE_LOCATION", "POST_NOTIFICATIONS"),
 )
-
-
 ADDRESS = "browser.address"
 """The text field in the address bar."""
 _OTHERS: tuple[tuple[str, str, str, Event], ...] = (
@@ -371,13 +369,9 @@ _QUERIES = (
     *("what is black tea", "how to choose a bike", "when does rain reach the coast"),
     *("what shoes are good for running", "how to practice a language", "where is the north beach"),
 )
-
-
 TEMPLATES: dict[str, Template] = {
     "web_search": everyday("browser", {"query": str}, fresh, _web_check, _web_step)
 }
-
-
 FAMILIES = (
     Family(
         "web_search",

@@ -172,13 +172,9 @@ _SUMS = tuple(
         *((72, "÷", 6), (205, "-", 99), (118, "+", 204), (42, "×", 11), (225, "÷", 15), (60, "-", 24)),
     )
 )
-
-
 TEMPLATES: dict[str, Template] = {
     "calculate": everyday("calculator", {"expression": str}, _sum_start, _sum_check, _sum_step)
 }
-
-
 FAMILIES = (
     Family(
         "calculate",

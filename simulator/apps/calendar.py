@@ -534,8 +534,6 @@ TEMPLATES: dict[str, Template] = {
         {"month": range(1, 13), "day": range(1, 29)},
     ),
 }
-
-
 FAMILIES = (
     Family(
         "event_add",

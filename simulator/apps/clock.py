@@ -186,8 +186,6 @@ APP = App(
     fill=fill,
     permissions=("POST_NOTIFICATIONS",),
 )
-
-
 CITIES: dict[str, int] = {
     "Auckland": 10,
     "Berlin": 0,

@@ -35,14 +35,8 @@ DAYS: dict[str, tuple[int, ...]] = {
     "Saturdays": (5,),
     "Sundays": (6,),
 }
-
-
 _DAY_IDS = ("day_mon", "day_tue", "day_wed", "day_thu", "day_fri", "day_sat", "day_sun")
-
-
 _TIME = {"hour": int, "minute": int, "period": str}
-
-
 _TIMES = {"hour": range(1, 13), "minute": range(0, 60, 5), "period": ("AM", "PM")}
 
 
@@ -258,14 +252,8 @@ def _alarms(*fields: str) -> tuple[May, ...]:
 
 
 _WORLD = (May("clock.world", only("", "city")),)
-
-
 _MINUTES = {"minutes": range(1, 100)}
-
-
 _TIMER = (May("clock.timer.started"),)
-
-
 _WATCH = (May("clock.watch.started"),)
 
 
@@ -316,8 +304,6 @@ _MOVES = tuple(
     params | {"to": to}
     for params, to in zip(_times(5, 35)[5:], (20, 50, 10, 40, 55, 25, 45, 15, 0, 30, 20, 50), strict=False)
 )
-
-
 TEMPLATES: dict[str, Template] = {
     "alarm": Template(
         {"hour": int, "minute": int},
@@ -360,8 +346,6 @@ TEMPLATES: dict[str, Template] = {
         "clock", {"city": str}, _away_start, _away_check, _away_step, {"city": CITIES}, _WORLD
     ),
 }
-
-
 FAMILIES = (
     Family(
         "alarm_at",

@@ -334,8 +334,6 @@ APP = App(
     asks="contacts",
     permissions=("READ_CONTACTS", "WRITE_CONTACTS"),
 )
-
-
 NAMES = (
     *("Alan Brook", "Alan Brooks", "Amira Stone", "Bruno Weiss", "Clara Holt", "Clare Holt"),
     *("Dana Fox", "Elena Marsh", "Erik Lund", "Erika Lund", "Farah Noor", "George Pike"),
@@ -344,21 +342,15 @@ NAMES = (
     *("Quinn Avery", "Rosa Diaz", "Samir Patel", "Tara Quill", "Uma Rao", "Viktor Hahn"),
 )
 """Some of them are easily mistaken for each other."""
-
-
 SAID = (
     *("Are you there?", "Call me later.", "Thanks a lot!", "See the photo I sent.", "Great news!"),
     *("Did you get my mail?", "Almost home.", "Good night.", "The package came.", "Fine by me."),
 )
-
-
 _NEW = (
     *("Zoe Lane", "Yusuf Demir", "Wanda Ross", "Tom Ashby", "Selma Vik", "Rita Gold", "Paul Orr"),
     *("Olga Brandt", "Nils Hoff", "Mona Lee", "Luis Vega", "Kurt Beam", "Judy Park", "Igor Babic"),
     *("Hilda Moss", "Gina Roth", "Fred Nolan", "Eva Lind", "Dirk Sand", "Cora Bell", "Bert Fink"),
 )
-
-
 _PHONES = tuple(f"555 0{number}" for number in range(117, 190, 3))
 
 
@@ -546,11 +538,7 @@ def _person_may(*fields: str) -> tuple[May, ...]:
 
 
 _CALL = (May("contacts.calls", where(lambda call, params: call == [params["name"], "out"])),)
-
-
 _NAME = {"name": str}
-
-
 TEMPLATES: dict[str, Template] = {
     "contact": Template(
         {"name": str, "book": list}, _contact_start, _contact_check, _contact_expert, phone="quickstart"
@@ -572,8 +560,6 @@ TEMPLATES: dict[str, Template] = {
         "contacts", _NAME, _star_start, _star_check, _star_step, may=_person_may("starred")
     ),
 }
-
-
 FAMILIES = (
     Family(
         "contact_add",

@@ -265,15 +265,11 @@ APP = App(
     keeps=("files", "folders"),
     comes="everyday",
 )
-
-
 FILES = (
     *("invoice.pdf", "invoice2.pdf", "budget.txt", "budget_old.txt", "beach.jpg", "garden.jpg"),
     *("anthem.mp3", "podcast.mp3", "backup.zip", "photos.zip", "contract.pdf", "notes.txt"),
     *("ticket.pdf", "boarding.pdf", "cat.jpg", "dog.jpg", "slides.pdf", "todo.txt"),
 )
-
-
 _RENAMED = ("final.pdf", "copy.txt", "best.jpg", "draft.pdf", "new.zip", "old.txt", "extra.jpg", "main.pdf")
 
 
@@ -413,8 +409,6 @@ TEMPLATES: dict[str, Template] = {
         {"folder": FOLDERS, "order": ORDERS},
     ),
 }
-
-
 FAMILIES = (
     held_out(
         "folder_new",

@@ -233,14 +233,10 @@ APP = App(
     keeps=("mails",),
     comes="everyday",
 )
-
-
 MAILS = (
     *("Rent for June", "Rent for July", "Choir tickets", "Team lunch", "Team photo", "Order shipped"),
     *("Garden party", "Lost umbrella", "Meeting notes", "New timetable", "Parking permit", "Survey"),
 )
-
-
 _TEXTS = ("I agree", "Please call me", "Count me in", "Not this week", "Sounds good", "More details please")
 
 
@@ -347,8 +343,6 @@ def _is_sent(entry: State, params: Params) -> bool:
 
 
 _SENT = (May("mail.mails", where(_is_sent)),)
-
-
 TEMPLATES: dict[str, Template] = {
     "mail_show": everyday("mail", {"subject": str}, _mail_start, _mail_show_check, _mail_show_step),
     "mail_star": everyday(
@@ -365,8 +359,6 @@ TEMPLATES: dict[str, Template] = {
         "mail", {"subject": str, "text": str}, _mail_start, _reply_check, _reply_step, may=_SENT
     ),
 }
-
-
 _MAIL = product(subject=MAILS)
 FAMILIES = (
     held_out("mail_show", _MAIL, 'Open the mail "{subject}"', 'Read the mail about "{subject}"'),

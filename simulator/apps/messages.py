@@ -246,8 +246,6 @@ APP = App(
     asks="contacts",
     permissions=("SEND_SMS", "READ_SMS", "READ_CONTACTS", "POST_NOTIFICATIONS"),
 )
-
-
 _TEXTS = (
     *("See you at six", "The tickets are booked", "Please bring the keys", "I will be ten minutes late"),
     *("Dinner is at my place", "Can you feed the cat", "The meeting moved to Friday", "Happy birthday"),
@@ -348,11 +346,7 @@ def _marked(entry: State, params: Params) -> State:
 
 
 _SENT = (May("messages.threads", _said),)
-
-
 _NAME = {"name": str}
-
-
 TEMPLATES: dict[str, Template] = {
     "message_send": everyday("messages", {**_NAME, "text": str}, _thread, _send_check, _send_step, may=_SENT),
     "message_new": everyday(
@@ -379,8 +373,6 @@ TEMPLATES: dict[str, Template] = {
         (May("messages.threads", _marked),),
     ),
 }
-
-
 FAMILIES = (
     Family(
         "message_send",

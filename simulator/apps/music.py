@@ -315,8 +315,6 @@ APP = App(
     keeps=("playlists", "liked", "queue"),
     comes="everyday",
 )
-
-
 TITLES = tuple(title for title, _ in SONGS)
 
 
@@ -390,23 +388,11 @@ def _is_song(song: int, params: Params) -> bool:
 
 
 _LIKED = (May("music.liked", where(_is_song)),)
-
-
 _QUEUED = (May("music.queue", where(_is_song)),)
-
-
 _PLAYLIST = (May("music.playlists", where(lambda entry, params: entry[0] == params["name"])),)
-
-
 _SONG = {"song": str}
-
-
 _SONGS = {"song": TITLES}
-
-
 _NAMED = ("Roadtrip", "Dinner", "Focus", "Sunday", "Workout", "Rainy day", "Party mix", "Sleep")
-
-
 TEMPLATES: dict[str, Template] = {
     "music_play": everyday("music", _SONG, fresh, _play_check, _play_step, _SONGS),
     "music_like": everyday(
@@ -439,8 +425,6 @@ TEMPLATES: dict[str, Template] = {
         (May("music.playlists", _put),),
     ),
 }
-
-
 _ANY_SONG = product(song=TITLES)
 FAMILIES = (
     held_out("music_play", _ANY_SONG, 'Play the song "{song}"', 'I want to hear "{song}"'),

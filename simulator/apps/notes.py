@@ -259,8 +259,6 @@ APP = App(
     fill=fill,
     asks="microphone",
 )
-
-
 NOTES = {
     "Wi-Fi guests": "Ask for the card at the front desk",
     "Paint colours": "Kitchen sage, hall ivory, door navy",
@@ -279,22 +277,16 @@ NOTES = {
     "Tax papers": "Receipts in the green box",
     "Movie night": "Bring popcorn and a blanket",
 }
-
-
 LISTS = {
     "Shopping": ("Milk", "Eggs", "Rice", "Butter", "Onions", "Honey"),
     "Packing": ("Passport", "Charger", "Towel", "Socks", "Camera", "Sunscreen"),
     "Cleaning": ("Windows", "Oven", "Bathroom", "Balcony", "Carpets", "Fridge"),
     "Party": ("Balloons", "Cake", "Candles", "Music", "Juice", "Napkins"),
 }
-
-
 _TITLES = (
     *("Passport", "Locker", "Dentist", "Plants", "Rent", "Bulbs", "Boiler", "Filters", "Tyres", "Phone"),
     *("Piano", "Stamps", "Keys", "Oven", "Garden", "Roof", "Bakery", "Cinema", "Taxi", "Hotel", "Museum"),
 )
-
-
 _BODIES = (
     *("Renew it before August", "Code is four two seven", "Ask about the crown", "Water on Sundays"),
     *("Due on the first", "Two of forty watts", "Service in October", "Order a pack of three"),
@@ -303,8 +295,6 @@ _BODIES = (
     *("Rye bread on Thursdays", "Row seven in the middle", "Book for six in the morning"),
     *("Room with a balcony", "Closed on Mondays"),
 )
-
-
 _CHANGED = ("Ask Vera first", "All done by Friday", "Moved to the attic", "See the new list", "Twice a month")
 
 
@@ -457,11 +447,7 @@ def _without_item(note: State, params: Params) -> State:
 
 
 _ITEM = (May("notes.notes", _without_item),)
-
-
 _TITLE = {"title": str}
-
-
 TEMPLATES: dict[str, Template] = {
     "note_add": everyday("notes", {**_TITLE, "body": str}, _without, _add_check, _add_step, may=_note_may()),
     "note_edit": everyday(
@@ -477,8 +463,6 @@ TEMPLATES: dict[str, Template] = {
         "notes", {**_TITLE, "item": str}, _new_start, _new_check, _new_step, {"title": LISTS}, _ITEM
     ),
 }
-
-
 FAMILIES = (
     Family(
         "note_add",

@@ -197,8 +197,6 @@ APP = App(
     fill=fill,
     permissions=("WRITE_SETTINGS", "WRITE_SECURE_SETTINGS"),
 )
-
-
 SHUFFLED = ("wifi", "airplane", "bluetooth", "night_light", "rotate", "hotspot", "nfc", "cast", "dnd", "data")
 """Settings that are on or off at random when a toggle task starts."""
 
@@ -292,11 +290,7 @@ def _unless_flying(value: bool, params: Params) -> bool | None:
 
 
 _VALUE = (May("settings.{setting}"),)
-
-
 _SWITCH = (May("settings.wifi", _unless_flying), May("settings.bluetooth", _unless_flying), *_VALUE)
-
-
 _OPTIONS = {word for _, choice in CHOICES.values() for word in choice.options}
 
 
@@ -322,11 +316,7 @@ _SWITCHES = (
     *("hotspot", "nfc", "cast", "data", "roaming", "data_saver", "saver", "percent", "adaptive", "raise"),
     *("dnd", "vibrate", "key_tones", "touch_sounds", "location", "lock", "fingerprint", "find", "vpn"),
 )
-
-
 _NOTICES = tuple(key for key in TOGGLES if key.startswith("notify_"))
-
-
 TEMPLATES: dict[str, Template] = {
     "toggle": Template(
         {"setting": str, "on": bool},
@@ -367,8 +357,6 @@ TEMPLATES: dict[str, Template] = {
         "settings", {"section": str}, fresh, _page_check, _page_step, {"section": SECTIONS}
     ),
 }
-
-
 FAMILIES = (
     Family(
         "setting_switch",

@@ -215,8 +215,6 @@ APP = App(
     comes="store",
     permissions=("INTERNET", "INSTALL_PACKAGES", "DELETE_PACKAGES", "POST_NOTIFICATIONS"),
 )
-
-
 _NEEDS = {
     "location": "Location",
     "contacts": "Contacts",

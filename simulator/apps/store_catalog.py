@@ -108,8 +108,6 @@ _SUMMARIES = {
     "player": "Live stations and calm sounds, free of charge, wherever you are.",
     "game": "A quiet puzzle for the train: easy to learn and hard to put down.",
 }
-
-
 _ASKS = {
     "Travel": "location",
     "News": "location",

@@ -232,20 +232,12 @@ _APP = (
     May("store.updates", where(_is_asked)),
 )
 """Only what the task is about comes or goes, and with an app its update."""
-
-
 _UPDATES = (
     May("store.downloads", where(lambda download, params: _is_to_update(download[0], params))),
     May("store.updates", where(_is_to_update)),
 )
-
-
 _SIGNED_IN = (*_APP, May("{app}.user"), May("{app}.password"))
-
-
 _CHOICES: dict[str, Container[Any]] = {"app": ENTRIES, "decoy": ENTRIES, "new": ENTRIES, "others": _Lists()}
-
-
 TEMPLATES: dict[str, Template] = {
     "store_install": Template(
         {"app": str, "others": list},
@@ -326,24 +318,12 @@ TEMPLATES: dict[str, Template] = {
         may=_SIGNED_IN,
     ),
 }
-
-
 SUITE = "install"
-
-
 TRAINED_ON = "general"
-
-
 DISJOINT = ("tasks", "goals", "params", "phrasings")
 """What it does not share with that suite."""
-
-
 LAYOUTS = (0, 1, 2, 3)
-
-
 MAX_STEPS = 20
-
-
 COUNTS = {
     "store_install": 24,
     "store_lookalike": 20,
@@ -356,8 +336,6 @@ COUNTS = {
     "store_sign_in": 8,
 }
 """Instances by template."""
-
-
 LOOKALIKES = (
     ("chessclub", "chessclubs"),
     ("chessclub", "chessclubpro"),
@@ -372,8 +350,6 @@ LOOKALIKES = (
     ("chatnest", "chatnestlite"),
 )
 """An app, and one that may be taken for it; tasks are about either."""
-
-
 PHRASES: dict[str, tuple[str, ...]] = {
     "store_install": (
         'Install the "{app}" app',
@@ -416,8 +392,6 @@ PHRASES: dict[str, tuple[str, ...]] = {
         "In {app}, fill in {user} and {password} as user name and password",
     ),
 }
-
-
 INTERRUPTIONS: tuple[tuple[str, ...], ...] = (
     ("popup", "permission"),
     ("ad",),
@@ -429,11 +403,7 @@ INTERRUPTIONS: tuple[tuple[str, ...], ...] = (
     ("ad", "message"),
 )
 """What interrupts every second instance, in turn."""
-
-
 USERS = ("maria7", "paul.b", "emma@mail.org", "oscar_21")
-
-
 PASSWORDS = ("tulip44", "Harbour9", "mint-tea", "sky2blue")
 
 

@@ -257,11 +257,7 @@ def _added_step(expert: Expert, params: Params) -> Action:
 
 
 _CITY = {"city": str}
-
-
 _SHOWN = May("weather.shown", where(lambda city, params: CITIES[city] == params["city"]))
-
-
 TEMPLATES: dict[str, Template] = {
     "weather_city": everyday("weather", _CITY, _shown_start, _city_check, _city_step, {"city": CITIES}),
     "weather_day": everyday(
@@ -276,8 +272,6 @@ TEMPLATES: dict[str, Template] = {
         "weather", _CITY, _added_start, _added_check, _added_step, {"city": CITIES}, (_SHOWN,)
     ),
 }
-
-
 FAMILIES = (
     Family(
         "weather_city",

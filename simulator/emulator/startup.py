@@ -59,8 +59,6 @@ wifi-client-port wifi-server-port wifi-user-mode-options window-size
 """
 PLAIN, VALUED = frozenset(_PLAIN.split()), frozenset(_VALUED.split())
 """The emulator's options without a value, and those with one value behind them."""
-
-
 VERSION = "36.1.9.0"
 """The emulator version whose command line and messages these are."""
 

@@ -36,7 +36,6 @@ MESSAGE_S = 8
 """Phone time after which a heads-up notification goes by itself."""
 IN_APPS = ("popup", "ad", "rating")
 """Kinds that come over an app, never over the home screen."""
-
 POPUPS = (
     ("Turn on backup?", "Keep your photos, contacts and settings safe.", "cloud", "Turn on", "Not now"),
     ("Stay in the loop", "Tips and offers in your inbox, once a week.", "mail", "Subscribe", "No thanks"),
@@ -221,8 +220,6 @@ _ACCEPTED = {
     "message": _open,
     "uninstall": _uninstall,
 }
-
-
 _SCRIM = "#00000099"
 _DISMISS: Event = ("overlay", "dismiss")
 _ACCEPT: Event = ("overlay", "accept")
@@ -237,7 +234,6 @@ _PERMISSIONS = {
 _ONCE = ("location", "microphone", "camera")
 """Permissions that can be given for one time only."""
 _AD_COLORS = ("#4e342e", "#311b92", "#0d47a1", "#1b5e20", "#1a237e")
-
 Choice = tuple[str, Event, str]
 """A button's label, event and resource id; the first of several is the one that is recommended."""
 

@@ -11,14 +11,11 @@ from typing import Any, TypeVar
 
 WIDTH = 360.0
 """The width of every screen in dp."""
-
 Arg = str | int
 Event = tuple[Arg, ...]
 """What a tap does: ("app name", "verb", arguments...); plain data, so that trees compare and hash."""
-
 Box = tuple[float, float, float, float]
 """left, top, right, bottom in dp."""
-
 Number = TypeVar("Number", int, float)
 Edges = tuple[Number, Number, Number, Number]
 """A `Box`, or one in whole pixels."""

@@ -24,7 +24,6 @@ from distrl.simulator.phone.nodes import Arg
 
 State = dict[str, Any]
 Page = list[Arg]
-
 STEP_S = 2
 """Seconds of phone time that one input takes."""
 MAX_TEXT = 200

@@ -15,7 +15,6 @@ BAR_H = 64.0
 ROW_H = 72.0
 FAB = 64.0
 MARGIN = 16.0
-
 Item = tuple[str, str, Event]
 """An icon, a label and the event of choosing it."""
 

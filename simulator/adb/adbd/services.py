@@ -102,10 +102,7 @@ _CONTROLS: dict[str, Callable[[Connection, str], Handler]] = {
     "tcpip": _says("restarting in TCP mode port: {}\n"),
     "usb": _says("restarting in USB mode\n"),
 }
-
-
 # shell: and exec:
-
 _STDIN, _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = 0, 1, 2, 3, 4
 _HEADER = struct.Struct("<BI")
 _MAX_FRAME = 1 << 20

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _HEADER = struct.Struct("<6I")
 HEADER_BYTES = _HEADER.size
-
 CNXN = int.from_bytes(b"CNXN", "little")
 AUTH = int.from_bytes(b"AUTH", "little")
 OPEN = int.from_bytes(b"OPEN", "little")
@@ -31,7 +30,6 @@ OKAY = int.from_bytes(b"OKAY", "little")
 CLSE = int.from_bytes(b"CLSE", "little")
 WRTE = int.from_bytes(b"WRTE", "little")
 _KNOWN = {CNXN, AUTH, OPEN, OKAY, CLSE, WRTE}
-
 VERSION = 0x01000001
 """The newest protocol version: checksums are neither sent nor looked at."""
 CHECKSUM_VERSION = 0x01000000
@@ -40,7 +38,6 @@ MAX_PAYLOAD = 1 << 20
 """Most bytes of one payload."""
 MIN_PAYLOAD = 4096
 """What the first version allowed, and every peer takes."""
-
 AUTH_TOKEN, AUTH_SIGNATURE, AUTH_RSAPUBLICKEY = 1, 2, 3
 
 
@@ -120,7 +117,6 @@ READ_AHEAD = 256 * 1024
 """More than this many unread bytes are not confirmed, so that the peer waits."""
 WRITE_AHEAD = 1 << 20
 """`write` waits while more than this many bytes wait to be sent."""
-
 LINGER_S = 1.0
 """How long a command continues at most when its client has closed, e.g. to write what was piped into it."""
 

@@ -327,8 +327,6 @@ _DUMPS: dict[str, Dump] = {
     "telephony.registry": _telephony,
     "window": _window,
 }
-
-
 _WITH_ARGUMENTS = ("SurfaceFlinger", "activity", "meminfo", "package", "window")
 
 

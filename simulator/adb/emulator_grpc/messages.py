@@ -13,7 +13,6 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 CONTROL = "android.emulation.control"
 """The protobuf package."""
-
 ENUMS: dict[str, dict[str, int]] = {
     "ImageFormat.ImgFormat": {"PNG": 0, "RGBA8888": 1, "RGB888": 2},
     "KeyboardEvent.KeyCodeType": {"Usb": 0, "Evdev": 1, "XKB": 2, "Win": 3, "Mac": 4},
@@ -21,7 +20,6 @@ ENUMS: dict[str, dict[str, int]] = {
     "VmRunState.RunState": {"UNKNOWN": 0, "SHUTDOWN": 5},
 }
 """The enumerations, each inside of its message."""
-
 MESSAGES: dict[str, str] = {
     "Empty": "",
     "EmulatorStatus": "string version 1, uint64 uptime 2, bool booted 3",
@@ -36,7 +34,6 @@ MESSAGES: dict[str, str] = {
     "SnapshotList": "repeated SnapshotDetails snapshots 1",
 }
 """The messages: each field as "type name number"."""
-
 _Field = descriptor_pb2.FieldDescriptorProto
 
 

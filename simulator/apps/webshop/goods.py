@@ -83,7 +83,6 @@ _NEUTRAL = ("black", "silver", "blue", "red")
 _BRIGHT = ("red", "blue", "green", "yellow", "pink", "purple", "black")
 _WOOD = ("brown", "black", "silver", "green")
 _SOFT = ("blue", "pink", "green", "brown", "purple")
-
 KINDS: dict[str, tuple[Kind, ...]] = {
     "tech": (
         Kind("laptop", "laptop", "Computers", 399, 1899, _NEUTRAL, STORAGE, "Storage"),

@@ -318,8 +318,6 @@ _DESIGNS: dict[str, tuple[Callable[[Site, float, float, Product], Node], int, fl
     "compact": (_compact, 1, 84),
 }
 """How a product is drawn, columns, and dp from one row to the next."""
-
-
 TITLES = {"address": "Delivery address", "delivery": "Delivery", "review": "Review your order"}
 FEES = {"standard": 0, "express": 990, "pickup": 0}
 """What a delivery costs in cents."""

@@ -15,7 +15,6 @@ from distrl.simulator.phone.ui import viewport
 
 Placed = tuple[list[Node], float, float]
 """The fixed tools of the results page, and the top and bottom of the list in dp."""
-
 SHEETS = {"sort": "Sort by", "brand": "Brand", "band": "Price", "filter": "Filter"}
 """Panels over the results, and their titles."""
 

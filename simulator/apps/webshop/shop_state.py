@@ -24,7 +24,6 @@ MAX_ITEMS = 12
 MAX_COUNT = 5
 """Most pieces of one thing."""
 DELIVERIES = {"standard": "Standard", "express": "Express", "pickup": "Pick up in store"}
-
 Item = dict[str, Any]
 """Something in a cart: "id" of the product, "color", "size" ("" if it has none) and "count"."""
 

@@ -51,7 +51,6 @@ COUNTS: dict[str, dict[str, int]] = {
 """Instances by template and split; the digit in a template's name is its level."""
 HELD_OUT_BRANDS = frozenset(brands[-1] for brands in BRANDS.values())
 """Brands that only `test` asks for."""
-
 Params = dict[str, Any]
 
 

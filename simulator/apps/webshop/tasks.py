@@ -27,8 +27,6 @@ from distrl.simulator.tasks.expert import BACK, COMPLETE, ENTER, IMPOSSIBLE, SWI
 
 UNSORTED = {"sort": "best", "brand": "", "band": ""}
 """Results as a shop first shows them."""
-
-
 _MARKS = {
     "count": ("more", "less"),
     "add": ("add_to_cart",),
@@ -247,8 +245,6 @@ def same(one: shop_state.Item, other: shop_state.Item) -> bool:
 
 
 Check = Callable[[State, Params], bool]
-
-
 Way = Callable[[Shopper, Params], "Action | None"]
 """What to do now, or None once there is nothing left to do."""
 
@@ -459,17 +455,9 @@ def _is_wanted(number: int, params: Params) -> bool:
 
 
 _CART = (May("browser.web.shops.{shop}.cart"),)
-
-
 _WISH = (May("browser.web.shops.{shop}.wish", where(_is_wanted)),)
-
-
 _TITLES = {"product": BY_TITLE}
-
-
 _COUNTS = range(1, shop_state.MAX_COUNT + 1)
-
-
 TEMPLATES: dict[str, Template] = {
     "webshop1_visit": _template(
         1, {}, lambda state, params: _page(state, params) == ["home"], lambda shopper, params: shopper.home()

@@ -47,7 +47,6 @@ COUNTS: dict[str, dict[str, int]] = {
 seeds (20 divides the counts of `open_app` and `toggle`, so that their 20 targets are alike); in `test` only
 those of `toggle` do, twice, with the other settings on or off at random. `drift` has about as many as `train`
 has on one layout."""
-
 APPS = {
     "settings": "Settings",
     "clock": "Clock",
@@ -73,7 +72,6 @@ NOUNS = (
 )
 HOURS = (6, 7, 8, 9, 10, 11)
 MINUTES = (0, 15, 30, 45)
-
 Params = dict[str, Any]
 Pools = dict[str, list[Params]]
 """The parameter combinations of each split, in the order in which instances take them."""

@@ -98,7 +98,6 @@ class Activities:
             self._launched(package, started)
 
     def _forget_removed(self) -> None:
-        """Ends the tasks and processes of apps that are no longer on the phone."""
         kept = {"launcher", *self._system.state["installed"]}
         for app in [app for app in self._order if app not in kept]:
             self._order.remove(app)

@@ -120,7 +120,6 @@ class AndroidSystem:
         return float(DAY_S + self.state["time"] * 60 + self.state["elapsed_s"])
 
     def _start(self) -> None:
-        """Begins to run: the rest of a boot."""
         self.booted_at = time.monotonic()
         # Tools tell one boot from another by this id.
         rng = random.Random(f"boot/{self.serial}/{self._boots}/{self.state['elapsed_s']}")
@@ -241,7 +240,6 @@ class AndroidSystem:
 
 
 def _restart(state: State) -> None:
-    """Closes every app and shows the home page."""
     state["front"] = "launcher"
     launcher.close(state)
     interruptions.leave(state)

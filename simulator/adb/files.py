@@ -189,7 +189,6 @@ class Files:
         return node
 
     def _change(self, parent: Node, real: str, path: str) -> None:
-        """Checks that entries of `parent` may be changed."""
         top = real.split("/")[1] if real.count("/") > 1 else ""
         if top in self.readonly:
             raise fail(errno.EROFS, path)

@@ -226,7 +226,6 @@ class SimHost:
         return self._file(kept, "log")
 
     def _is_ready(self, kept: _Kept) -> bool:
-        """Whether the process that runs now listens."""
         file = self._file(kept, "ready")
         if kept.child is None or not file.exists():
             return False
@@ -274,7 +273,6 @@ def _make_token(token_file: str) -> None:
 
 
 def _with_faults(phones: Sequence[PhoneSpec], faults: Mapping[str, str]) -> list[PhoneSpec]:
-    """The phones, each with the fault that it is to start with."""
     known = {phone.serial for phone in phones}
     for serial, text in faults.items():
         if serial not in known:

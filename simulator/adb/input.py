@@ -165,7 +165,6 @@ class Input:
             self._system.change(edit)
 
     def _level(self, name: str) -> None:
-        """Volume and brightness keys."""
         steps = {
             "VOLUME_UP": ("volume", 7),
             "VOLUME_DOWN": ("volume", -7),
@@ -313,7 +312,6 @@ class InputMethods:
 
 
 def _decoded(text: str) -> str | None:
-    """Base64 as text, None when it is none."""
     try:
         return base64.b64decode(text).decode("utf-8")
     except (binascii.Error, ValueError):

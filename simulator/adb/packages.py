@@ -117,7 +117,6 @@ def _own(name: str, label: str, uid: int, permissions: Iterable[str] = ()) -> Pa
 
 
 def _from_store(name: str, asks: str, uid: int) -> Package:
-    """The package of an app that the phone's store has installed."""
     package = SIMPHONE + name
     return Package(
         package,

@@ -47,7 +47,6 @@ def encode(image: Image.Image) -> bytes:
 
 
 def _with_pillow(image: Image.Image) -> bytes:
-    """The same by Pillow alone."""
     out = io.BytesIO()
     image.save(out, "PNG", compress_level=1)
     return out.getvalue()

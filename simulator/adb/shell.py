@@ -344,11 +344,9 @@ class Shell:
     # Builtins.
 
     async def _exit(self, call: Call) -> int:
-        """exit [STATUS]"""
         raise _Exit(call.integer(call.args[0]) if call.args else self.status)
 
     async def _exec(self, call: Call) -> int:
-        """exec COMMAND [ARG…]"""
         raise _Exit(await self._call(call.args) if call.args else 0)
 
     async def _export(self, call: Call) -> int:
@@ -379,11 +377,9 @@ class Shell:
         return await child.program(decode(self.system.files.read(call.path(call.args[0]))))
 
     async def _toybox(self, call: Call) -> int:
-        """toybox COMMAND [ARG…]"""
         return await self._call(call.args) if call.args else 0
 
     async def _which(self, call: Call) -> int:
-        """which NAME…"""
         names = [name for name in call.args if find(name)]
         await call.write("".join(f"/system/bin/{name}\n" for name in names))
         return int(len(names) < len(call.args))
@@ -406,7 +402,6 @@ def find(name: str) -> Command | None:
 
 
 def _matches(files: Files, pattern: str) -> list[str]:
-    """The files that a pattern names."""
     found = [""]
     for part in pattern.strip("/").split("/"):
         if glob.has_magic(part):

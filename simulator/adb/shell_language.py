@@ -107,7 +107,6 @@ def _tokens(text: str) -> list[str | Word]:
 
 
 def _word(text: str, at: int) -> tuple[Word, int]:
-    """The word that begins at `at`, and where it ends."""
     parts: list[Part] = []
     while at < len(text):
         match = _PIECE.match(text, at)
@@ -133,7 +132,6 @@ def _word(text: str, at: int) -> tuple[Word, int]:
 
 
 def _double_quoted(text: str) -> list[Part]:
-    """What stands between double quotes."""
     parts = [Part("", is_quoted=True)]
     for match in _DOUBLE.finditer(text):
         if match["bad"]:

@@ -269,7 +269,6 @@ class UiautomatorServer:
         self._replace_text("")
 
     def _replace_text(self, text: str) -> bool:
-        """Puts `text` into the focused field; False when none has the focus."""
         field = self._system.state["focus"]
         if not field:
             return False

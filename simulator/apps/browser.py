@@ -59,7 +59,6 @@ def _bar_shows(ui: Ui) -> bool:
 
 
 def _address(ui: Ui, address: str) -> list[Node]:
-    """The bar with back, address and start page."""
     top = ui.layout.browser_top
     if not _bar_shows(ui):
         return []
@@ -73,7 +72,6 @@ def _address(ui: Ui, address: str) -> list[Node]:
 
 
 def _shown(ui: Ui, y: float, address: str) -> Node:
-    """The address, to be read only."""
     theme = ui.theme
     lock = image(64 + 10, y + 8, 24, 48, "lock", 18, theme.muted)
     label = ui.text(64 + 38, y + 8, 170, 48, address, 16, theme.muted, rid="address")
@@ -81,7 +79,6 @@ def _shown(ui: Ui, y: float, address: str) -> Node:
 
 
 def _typed(ui: Ui, y: float, address: str) -> Node:
-    """The address in a field in which another can be typed."""
     icon = "search" if address == "Start page" else "lock"
     hint = "Search or address" if address == "Start page" else address
     if ui.state["focus"] == ADDRESS:
@@ -222,7 +219,6 @@ def submit(state: State, key: str) -> None:
 
 
 def _search(state: State, query: str) -> None:
-    """Shows what the search engine finds, in place of what it found before."""
     searches = state["apps"]["browser"]["searches"]
     searches.append(query)
     del searches[: -st.MAX_ITEMS]

@@ -295,7 +295,6 @@ def _start_form(state: State, calendar: State, index: int) -> None:
 
 
 def _fill(state: State, draft: State, verb: str, number: int) -> None:
-    """What is touched in the form besides its title."""
     if verb == "shift":
         day = datetime.date.fromisoformat(draft["day"]) + datetime.timedelta(days=number)
         draft["day"] = day.isoformat()
@@ -406,7 +405,6 @@ def _add_step(expert: Expert, params: Params) -> Action:
 
 
 def _shift(expert: Expert, day: str) -> Action | None:
-    """Moves the form's day by its arrows; None when it is right."""
     draft = expert.state["apps"]["calendar"]["draft"]["day"]
     if draft == day:
         return None
@@ -414,14 +412,12 @@ def _shift(expert: Expert, day: str) -> Action | None:
 
 
 def _turn(expert: Expert, month: int) -> Action | None:
-    """Turns to a month of the year; None when it is shown."""
     shown = expert.state["apps"]["calendar"]["month"]
     wanted = f"{TODAY.year}-{month:02d}"
     return None if shown == wanted else expert.tap("next" if shown < wanted else "previous")
 
 
 def _opened(expert: Expert, params: Params) -> Action | None:
-    """Finds and opens the event; None when it is open."""
     place = find(expert.state, params["title"])
     if place < 0:
         return IMPOSSIBLE
@@ -447,7 +443,6 @@ def _delete_step(expert: Expert, params: Params) -> Action:
 
 
 def _change_step(expert: Expert, params: Params) -> Action:
-    """Moves or lengthens the event in its form."""
     place = find(expert.state, params["title"])
     if place >= 0 and expert.page("calendar") == ["form", place]:
         draft = expert.state["apps"]["calendar"]["draft"]

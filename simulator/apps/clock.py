@@ -137,7 +137,6 @@ def act(state: State, verb: str, args: Args) -> None:
 
 
 def _pick(state: State, clock: State, index: int) -> None:
-    """Opens the picker for alarm `index`, or for a new one when it is negative."""
     clock["draft"] = clock["alarms"][index]["minutes"] if index >= 0 else st.now(state)
     clock["phase"] = "hour"
     st.push(state, "clock", "picker", *([index] if index >= 0 else []))
@@ -317,7 +316,6 @@ def label_form(ui: Ui, index: int) -> list[Node]:
 
 
 def _act_more(state: State, verb: str, index: int, argument: str | int) -> None:
-    """The world clock's events and those of one alarm's page."""
     clock = state["apps"]["clock"]
     if verb == "cities":
         state["fields"].pop("clock.search", None)
@@ -350,7 +348,6 @@ MINUTES = tuple(range(0, 60, 5))
 
 
 def _picker(ui: Ui) -> list[Node]:
-    """The picker's page for the time in the clock's `draft`."""
     clock = ui.state["apps"]["clock"]
     top = STATUS_H + widgets.BAR_H
     nodes = _header(ui, top, clock["draft"], clock["phase"])
@@ -521,7 +518,6 @@ def _controls(ui: Ui, y: float, name: str, running: bool) -> list[Node]:
 
 
 def _act_timers(state: State, verb: str, minutes: int) -> None:
-    """Sets, starts, stops and resets them."""
     clock = state["apps"]["clock"]
     timer, watch = clock["timer"], clock["watch"]
     if verb == "timer_set":

@@ -66,7 +66,6 @@ def _with_alarm(state: State, params: Params, rng: random.Random) -> None:
 
 
 def _tab(expert: Expert, number: int, rid: str) -> Action | None:
-    """Shows a tab of the clock; None when it is there."""
     if expert.page("clock")[0] != "root":
         return BACK
     return None if expert.state["apps"]["clock"]["tab"] == number else expert.tap(rid)
@@ -118,7 +117,6 @@ def _gone_check(state: State, params: Params) -> bool:
 
 
 def _on_page(expert: Expert, minutes: int) -> Action | None:
-    """Opens the page of the alarm at a time; None when it is there."""
     state = expert.state
     if not _alarm(state, minutes):
         return IMPOSSIBLE

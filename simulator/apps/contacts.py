@@ -425,7 +425,6 @@ def _person(state: State, params: Params) -> State:
 
 
 def _opened(expert: Expert, params: Params) -> Action | None:
-    """Opens the person's page; None when it is open."""
     place = person_at(expert.state, params["name"])
     if place < 0:
         return IMPOSSIBLE

@@ -279,7 +279,6 @@ def _order(params: Params) -> Mapping[str, object]:
 
 
 def _file_start(state: State, params: Params, rng: random.Random) -> None:
-    """The file in its folder, and others in every folder."""
     names = rng.sample([name for name in FILES if name != params["file"]], 8)
     entries = [file(name, rng.choice(FOLDERS), rng.randrange(3, 9000), 5) for name in names]
     folder = params.get("folder") or rng.choice(FOLDERS)
@@ -296,7 +295,6 @@ def _entry(state: State, name: str) -> State:
 
 
 def _opened(expert: Expert, params: Params) -> Action | None:
-    """Finds and opens the file; None when it is open."""
     place = find(expert.state, params["file"])
     if place < 0:
         return IMPOSSIBLE

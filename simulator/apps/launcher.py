@@ -31,7 +31,6 @@ def _place(ui: Ui, y: float) -> float:
 
 
 def _first_page(version: Layout) -> set[str]:
-    """The apps that are on the first page and in the dock."""
     return {name for row in (*version.grid, version.dock) for name in row}
 
 
@@ -110,7 +109,6 @@ def _second_page(ui: Ui, apps: Sequence[App], dock_y: float) -> list[Node]:
 
 
 def _dots(ui: Ui, y: float, ink: str) -> list[Node]:
-    """Which of the two pages is shown."""
     return [
         Node(
             WIDTH / 2 - 10 + 14 * place,
@@ -182,7 +180,6 @@ def _drawer(ui: Ui, apps: Sequence[App]) -> list[Node]:
 
 
 def _cells(ui: Ui, apps: Sequence[App], top: float) -> list[Node]:
-    """Icons in rows of four."""
     return [
         _icon(ui, app, place % 4 * CELL_W, top + place // 4 * _DRAWER_ROW, ui.theme.text, labelled=True)
         for place, app in enumerate(apps)
@@ -190,7 +187,6 @@ def _cells(ui: Ui, apps: Sequence[App], top: float) -> list[Node]:
 
 
 def _long_list(ui: Ui, apps: Sequence[App]) -> list[Node]:
-    """A search field, and below it what it finds; it scrolls if need be."""
     wanted = st.text(ui.state, st.DRAWER_SEARCH).strip().lower()
     found = [app for app in apps if wanted in app.label.lower()]
 

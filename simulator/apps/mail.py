@@ -241,7 +241,6 @@ _TEXTS = ("I agree", "Please call me", "Count me in", "Not this week", "Sounds g
 
 
 def _mail_start(state: State, params: Params, rng: random.Random) -> None:
-    """The mail among others in the inbox."""
     subjects = rng.sample([subject for subject in MAILS if subject != params["subject"]], 4)
     subjects.insert(rng.randrange(5), params["subject"])
     people = rng.sample(contacts.NAMES, 5)
@@ -252,7 +251,6 @@ def _mail_start(state: State, params: Params, rng: random.Random) -> None:
 
 
 def _mail_at(expert: Expert, params: Params) -> Action | None:
-    """Opens the mail; None when it is open."""
     place = find(expert.state, params["subject"])
     if place < 0:
         return IMPOSSIBLE

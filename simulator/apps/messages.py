@@ -113,7 +113,6 @@ def _threads(ui: Ui) -> list[Node]:
 
 
 def _mark(ui: Ui, y: float, entry: State) -> Node | None:
-    """What a thread's row has on its right: unread, pinned or muted."""
     if entry.get("unread"):
         return ui.disc(WIDTH - 52, y + 32, 14, "", ui.theme.primary)
     icon = "bookmark" if entry.get("pin") else "volume_off" if entry.get("mute") else ""
@@ -208,7 +207,6 @@ def act(state: State, verb: str, args: Args) -> None:
 
 
 def _order(state: State) -> None:
-    """Pinned threads come first."""
     state["apps"]["messages"]["threads"].sort(key=lambda entry: not entry.get("pin", False))
 
 
@@ -266,7 +264,6 @@ def _mark_words(params: Params) -> Mapping[str, object]:
 
 
 def _thread(state: State, params: Params, rng: random.Random) -> None:
-    """A chat with the person, neither pinned nor muted, among others."""
     add_person(state, params["name"])
     chats = state["apps"]["messages"]
     threads = [entry for entry in chats["threads"] if entry["name"] != params["name"]]
@@ -282,7 +279,6 @@ def _no_thread(state: State, params: Params, rng: random.Random) -> None:
 
 
 def _chat(expert: Expert, name: str) -> Action | None:
-    """Opens the chat with `name`; None when it is open."""
     state, at = expert.state, expert.page("messages")
     if at == ["thread", name]:
         return None
@@ -311,7 +307,6 @@ def _open_check(state: State, params: Params) -> bool:
 
 
 def _chat_menu(expert: Expert, name: str, item: str) -> Action:
-    """Chooses something in the chat's menu."""
     if thread(expert.state, name) is None:
         return IMPOSSIBLE
     if expert.page("messages") == ["menu", name]:

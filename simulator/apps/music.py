@@ -158,7 +158,6 @@ def _playlists(ui: Ui, y: float) -> tuple[Sequence[Node], float]:
 
 
 def _mini(ui: Ui, y: float) -> Node:
-    """What plays, with a button to pause it; a tap on it opens the player."""
     music, theme = ui.state["apps"]["music"], ui.theme
     title, album = SONGS[music["song"]]
     icon = "pause" if music["on"] else "play_arrow"

@@ -299,7 +299,6 @@ _CHANGED = ("Ask Vera first", "All done by Friday", "Moved to the attic", "See t
 
 
 def _add_note(state: State, note: State, rng: random.Random) -> None:
-    """Makes sure of one note with this title."""
     entries = state["apps"]["notes"]["notes"]
     if (place := find(state, note["title"])) >= 0:
         entries.pop(place)
@@ -334,7 +333,6 @@ def _entry(state: State, params: Params) -> State:
 
 
 def _opened(expert: Expert, params: Params) -> Action | None:
-    """Opens the note; None when it is open."""
     place = find(expert.state, params["title"])
     if place < 0:
         return IMPOSSIBLE

@@ -231,7 +231,6 @@ def _values(state: State) -> State:
 
 
 def _opened(expert: Expert, name: str) -> Action | None:
-    """Opens a section, by the one that links to it if need be; None when it is open."""
     at = expert.page("settings")
     if at == ["section", name]:
         return None

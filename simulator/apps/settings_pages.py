@@ -260,7 +260,6 @@ _Kind = TypeVar("_Kind", Toggle, Slider, Choice, Link)
 
 
 def _entries(kind: type[_Kind]) -> list[tuple[str, _Kind]]:
-    """The section's name and the entry, for every entry of a kind."""
     found = [(name, entry) for name, section in SECTIONS.items() for entry in section.entries]
     return [(name, entry) for name, entry in found if isinstance(entry, kind)]
 

@@ -145,7 +145,6 @@ def _categories(ui: Ui, top: float, bottom: float) -> Node:
 
 
 def _manage(ui: Ui, top: float, bottom: float) -> Node:
-    """Updates, then the apps of the store that are on the phone."""
     store, installed = ui.state["apps"]["store"], ui.state["installed"]
     updates = store["updates"]
     rest = [name for name in installed if name in ENTRIES and name not in updates]
@@ -226,7 +225,6 @@ _NEEDS = {
 
 
 def _app_page(ui: Ui, entry: Entry) -> list[Node]:
-    """The page; over it a sheet, while it asks whether the price or the permissions are accepted."""
     top = STATUS_H + widgets.BAR_H
     nodes = [
         viewport(ui, "store.app", top, ui.bottom, lambda y: _page(ui, entry, y)),
@@ -265,7 +263,6 @@ def _line(entry: Entry) -> str:
 
 
 def _facts(ui: Ui, entry: Entry, y: float) -> list[Node]:
-    """Rating, size and price in three columns."""
     theme, width, nodes = ui.theme, WIDTH / 3, []
     facts = (
         (f"{entry.rating / 10}", f"{entry.reviews}K reviews"),
@@ -316,7 +313,6 @@ def _download(ui: Ui, entry: Entry, y: float) -> list[Node]:
 
 
 def _shot(ui: Ui, entry: Entry, x: float, y: float, place: int) -> Node:
-    """A picture of the app: its colours and a few shapes."""
     rows = tuple(
         Node(x + 12, y + 78 + 24 * line, 76 - 18 * ((line + place) % 3), 10, fill="#ffffff66", radius=5)
         for line in range(4)
@@ -328,7 +324,6 @@ def _shot(ui: Ui, entry: Entry, x: float, y: float, place: int) -> Node:
 
 
 def _sheet(ui: Ui, entry: Entry) -> Node:
-    """What must be accepted before an app is downloaded."""
     theme, height = ui.theme, 250.0
     y = ui.bottom - height
     pay = f"{entry.price}, charged to your account" if entry.price_cents else "Free"
@@ -352,7 +347,6 @@ def needs_consent(entry: Entry) -> bool:
 
 
 def _act_on_app(state: State, verb: str, name: str) -> None:
-    """Gets, downloads, opens or removes the app `name`, or cancels its download."""
     entry = store_catalog.ENTRIES.get(name)
     assert entry is not None
     if verb == "get" and needs_consent(entry):

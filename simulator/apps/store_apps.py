@@ -275,7 +275,6 @@ def _account(state: State, name: str, is_in: bool) -> None:
 
 
 def _submit(entry: Entry, state: State, key: str) -> None:
-    """Enter: the next field, or what the page's button does."""
     items = state["apps"][entry.name].get("items")
     if key == user_field(entry.name):
         st.focus(state, password_field(entry.name))

@@ -77,7 +77,6 @@ def _find(expert: Expert, app: str) -> Action | None:
 
 
 def _manage(expert: Expert, app: str) -> Action | None:
-    """Opens the page of an installed app in the store; None when it is open."""
     if (step := expert.open("store")) is not None:
         return step
     state = expert.state
@@ -102,7 +101,6 @@ def _get(expert: Expert, app: str) -> Action | None:
 
 
 def _remove(expert: Expert, app: str) -> Action | None:
-    """Uninstalls an app, up to the confirmation; None when it is gone."""
     if app not in expert.state["installed"]:
         return None
     return _manage(expert, app) or expert.tap("uninstall")
@@ -417,7 +415,6 @@ def goal(template: str, params: Params, phrase: int) -> str:
 
 
 def _named(template: str, index: int, rng: random.Random) -> Params:
-    """What a task is about: apps, and what is to be written."""
     if template == "store_update_all":
         return {}
     if template == "store_lookalike":

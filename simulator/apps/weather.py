@@ -53,7 +53,6 @@ def view(ui: Ui) -> list[Node]:
 
 
 def _city(ui: Ui) -> list[Node]:
-    """Buttons for the cities, today's card and the days below it."""
     weather = ui.state["apps"]["weather"]
     city = weather["city"]
     icon, words, color, _ = forecast(city, 0)
@@ -97,7 +96,6 @@ def _days(ui: Ui, city: int, start: float) -> tuple[Sequence[Node], float]:
 
 
 def _day(ui: Ui, city: int, day: int) -> list[Node]:
-    """A day's facts."""
     icon, words, color, _ = forecast(city, day)
     color = ui.legible(color)
     warm, top, theme = degrees(ui.state, city, day), STATUS_H + widgets.BAR_H, ui.theme
@@ -121,7 +119,6 @@ def _day(ui: Ui, city: int, day: int) -> list[Node]:
 
 
 def _places(ui: Ui) -> list[Node]:
-    """Every city, with a tick on those shown, and the unit."""
     weather, top = ui.state["apps"]["weather"], STATUS_H + widgets.BAR_H
 
     def build(y: float) -> tuple[Sequence[Node], float]:
@@ -164,7 +161,6 @@ def act(state: State, verb: str, args: Args) -> None:
 
 
 def _show(state: State, weather: State, city: int) -> None:
-    """Adds a city to those shown, or takes it away; one stays."""
     shown = weather["shown"]
     if city not in shown:
         if len(shown) == MAX_SHOWN:

@@ -243,7 +243,6 @@ class Emulator:
         self._save()
 
     async def _listen(self) -> Listening:
-        """Starts all servers, at the given ports or the first free ones."""
         port, adb_port = self._options.port, self._options.adb_port
         if self._fault.name != "port_in_use":
             for candidate in [port] if port is not None else range(FIRST_PORT, LAST_PORT + 1, 2):
@@ -256,7 +255,6 @@ class Emulator:
         )
 
     async def _listen_at(self, port: int, adb_port: int) -> Listening | None:
-        """adbd and the console; none of them if a port is taken."""
         token = read_token(Path(self._environ.get("HOME", "~"), Path(TOKEN_FILE).name).expanduser())
         adbd, console = AdbdServer(self._system, self._faults), ConsoleServer(self._machine, token)
         try:
@@ -300,7 +298,6 @@ class Emulator:
         await Announcer(server, lambda: {f"emulator-{listening.serial_port}": listening.adb}).run()
 
     def _booted(self, is_booted: bool) -> None:
-        """What the system says of its boot."""
         self._system.properties["init.svc.bootanim"] = "stopped" if is_booted else "running"
         self._system.properties["sys.boot_completed"] = "1" if is_booted else ""
 
@@ -349,7 +346,6 @@ class Emulator:
             self._snapshots.save("default_boot", self._system.dump())
 
     def _advertise(self, listening: Listening) -> Path:
-        """Writes the file by which others find this emulator."""
         base = self._environ.get("XDG_RUNTIME_DIR") or self._environ.get("ANDROID_USER_HOME")
         root = Path(base) if base else Path(self._environ.get("HOME", "~")).expanduser() / ".android"
         path = root / "avd" / "running" / f"pid_{os.getpid()}.ini"

@@ -160,7 +160,6 @@ def _port(text: str) -> int:
 
 
 def _ports(text: str) -> tuple[int, int]:
-    """The ports of the console and of adb; any that are not the same."""
     console, comma, adb = text.partition(",")
     if comma and console.isdecimal() and adb.isdecimal():
         pair = int(console), int(adb)

@@ -84,7 +84,6 @@ def _write(lines: list[str], node: Node, clip: Box, scale: float, package: str, 
 
 
 def _has_mark(node: Node) -> bool:
-    """Whether a switch or the like in the node shows its state."""
     return any(child.cls in _CHECKABLE for child in node.children)
 
 

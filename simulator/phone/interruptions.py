@@ -256,7 +256,6 @@ def _bottom(ui: Ui) -> float:
 
 
 def _scrim(ui: Ui, *children: Node) -> list[Node]:
-    """Darkens everything and takes all touches that `children` do not."""
     return [Node(0, 0, WIDTH, ui.height, "view.View", "overlay", fill=_SCRIM, children=children)]
 
 
@@ -269,7 +268,6 @@ def _panel(
 
 
 def _radius(ui: Ui) -> float:
-    """Corners of dialogs, in the style of the layout's icons."""
     return max(8.0, ui.layout.icon_radius)
 
 
@@ -444,7 +442,6 @@ def _ad_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
 
 
 def _cross(ui: Ui, overlay: dict[str, Any], x: float, y: float, w: float, bottom: float) -> Node:
-    """The close button, or the seconds until it is one."""
     top = y + (38 if overlay["look"] != 1 else 8)
     left = x + w - 50
     if overlay["look"] == 2:

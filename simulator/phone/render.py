@@ -265,5 +265,4 @@ _PAINTERS: dict[str, Callable[[Painter, Node, Clip, Clip], None]] = {
 
 
 def _paint_art(painter: Painter, node: Node, box: Clip, clip: Clip) -> None:
-    """Runs the painter that `node.art` names."""
     _PAINTERS[str(node.art[0])](painter, node, box, clip)

@@ -24,7 +24,6 @@ _NONE, _SOME, _ALL = range(3)
 
 
 def _cut(mask: Image.Image) -> Shape:
-    """The shape that a mask covers."""
     found: list[tuple[Box, Image.Image | None]] = []
     pixels, above = np.asarray(mask), dict[tuple[int, int], int]()
     for top in range(0, mask.height, _BAND):
@@ -46,7 +45,6 @@ def _cut(mask: Image.Image) -> Shape:
 
 @lru_cache(maxsize=256)
 def _corner(radius: int, is_right: bool, is_lower: bool) -> Image.Image:
-    """One quarter of a disc: the upper left one, or another."""
     if is_lower:
         return _corner(radius, is_right, False).transpose(Image.Transpose.FLIP_TOP_BOTTOM)
     if is_right:

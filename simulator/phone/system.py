@@ -35,7 +35,6 @@ def status_bar(ui: Ui, color: str) -> Node:
 
 
 def _notices(ui: Ui, color: str) -> list[Node]:
-    """A dot of an icon for the newest notifications, beside the clock."""
     apps = list(dict.fromkeys(notice["app"] for notice in ui.state["notifications"]))[:3]
     return [
         image(70 + 20 * place, 0, 18, STATUS_H, APPS[app].icon, 15, color) for place, app in enumerate(apps)

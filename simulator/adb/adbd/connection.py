@@ -195,7 +195,6 @@ class Connection(asyncio.Protocol):
         self._greet()
 
     def _greet(self) -> None:
-        """Answers the handshake, as far as the faults let it."""
         assert self._hello is not None
         if self._faults.kind is Kind.OFFLINE:
             return

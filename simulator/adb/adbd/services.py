@@ -298,7 +298,6 @@ class Reverse:
         return b"OKAY" + (_text(str(port)) if wants_any else b"")
 
     async def _answer(self, pipe: Pipe, port: int) -> None:
-        """One connection to a forwarded port."""
         stream = self._open_stream(self._forwards[port])
         try:
             if await asyncio.wait_for(stream.opened(), _OPEN_S):

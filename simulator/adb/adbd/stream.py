@@ -266,7 +266,6 @@ class Stream:
             self._link.send(Packet(OKAY, self.local, self.remote))
 
     def _take(self) -> bytes:
-        """The next packet's payload."""
         limit = self._link.max_payload
         taken, size = [], 0
         while self._out and size < limit:

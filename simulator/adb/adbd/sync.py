@@ -139,7 +139,6 @@ class _Session:
         await self._take(path, mode)
 
     async def _take(self, path: str, mode: int) -> None:
-        """Receives a file and puts it in its place."""
         data, mtime = await self._drain()
         try:
             if data is None:

@@ -79,7 +79,6 @@ def _short(component: str) -> str:
 
 
 def _full(component: str) -> str:
-    """A component with the class written out."""
     package, _, name = component.partition("/")
     return f"{package}/{package}{name}" if name.startswith(".") else component
 

@@ -170,7 +170,6 @@ def _window(system: AndroidSystem, args: list[str]) -> str:
 
 
 def _input(system: AndroidSystem, args: list[str]) -> str:
-    """dumpsys input"""
     width, height = system.device.size
     turned = "SurfaceOrientation" if system.api_level < 33 else "InputDeviceOrientation"
     return (
@@ -186,7 +185,6 @@ def _input(system: AndroidSystem, args: list[str]) -> str:
 
 
 def _display(system: AndroidSystem, args: list[str]) -> str:
-    """dumpsys display"""
     width, height = system.device.size
     return (
         "DISPLAY MANAGER (dumpsys display)\n"
@@ -206,7 +204,6 @@ def _surface_flinger(system: AndroidSystem, args: list[str]) -> str:
 
 
 def _input_method(system: AndroidSystem, args: list[str]) -> str:
-    """dumpsys input_method"""
     methods, shown = system.ime, str(system.ime.shown).lower()
     names = "".join(f"  InputMethod #{place}:\n    mId={name}\n" for place, name in enumerate(methods.all()))
     front = system.activities.front.package.name
@@ -293,7 +290,6 @@ def _described(package: Package) -> str:
 
 
 def _stamp(milliseconds: int) -> str:
-    """A time as the package manager prints it."""
     return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
 
 

@@ -17,7 +17,6 @@ _FLOAT = re.compile(r"[-+]?(\d{1,9}(\.\d*)?|\.\d+)([eE][-+]?\d{1,2})?")
 
 
 def _exception(kind: str, message: str, verb: str) -> Failure:
-    """A failure as Android's shell commands report an exception."""
     return Failure(
         f"\nException occurred while executing '{verb}':\njava.lang.{kind}: {message}\n"
         "\tat com.android.server.input.InputShellCommand.onCommand(InputShellCommand.java)\n"

@@ -38,7 +38,6 @@ async def simphone(call: Call) -> int:
 
 
 def _apps(more: list[str]) -> list[str]:
-    """The apps of a phone from the box, and `more`."""
     unknown = [name for name in more if name not in APPS]
     if unknown:
         raise Failure(f"Error: the simulated phone has no app {', '.join(unknown)}", prefixed=False)
@@ -46,7 +45,6 @@ def _apps(more: list[str]) -> list[str]:
 
 
 def _load(call: Call, data: bytes) -> None:
-    """Replaces the phone's state, if `data` is one that can be shown."""
     try:
         state = json.loads(data)
     except ValueError as error:

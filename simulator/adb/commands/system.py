@@ -220,7 +220,6 @@ def _log_lines(entry: Entry, form: set[str]) -> str:
 
 
 def _levels(specs: list[str]) -> dict[str, str]:
-    """Filters `TAG:LEVEL` as levels by tag."""
     levels = {}
     for spec in specs:
         tag, _, level = spec.partition(":")

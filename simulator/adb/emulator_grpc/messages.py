@@ -38,7 +38,6 @@ _Field = descriptor_pb2.FieldDescriptorProto
 
 
 def _file() -> Any:
-    """The descriptor of all messages."""
     file = descriptor_pb2.FileDescriptorProto(
         name=f"distrl/{CONTROL}.proto", package=CONTROL, syntax="proto3"
     )

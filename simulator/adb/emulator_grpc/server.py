@@ -86,8 +86,6 @@ class ControlServer:
         return tuple(found)
 
     def _call(self, function: Method) -> Callable[[Any, Any], Awaitable[Any]]:
-        """A method with one answer, as gRPC calls it."""
-
         async def call(request: Any, context: Any) -> Any:
             await self._admit(context)
             started = time.monotonic()
@@ -107,7 +105,6 @@ class ControlServer:
         return call
 
     async def _admit(self, context: Any) -> None:
-        """Ends the call of a client without the token."""
         if not self._token:
             return
         given = dict(context.invocation_metadata() or ()).get("authorization", "")

@@ -195,7 +195,6 @@ def _failed(name: str, why: str) -> Any:
 
 
 def _tried(name: str, action: Callable[[str], None]) -> Any:
-    """The answer of one that may fail."""
     try:
         action(name)
     except SnapshotMissing:

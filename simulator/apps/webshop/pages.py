@@ -204,7 +204,6 @@ def _count(site: Site, y: float, count: int) -> Node:
 
 
 def _advert(site: Site, y: float, product: Product) -> Node:
-    """A sponsored product, marked as such."""
     label = text_box(24, y + 8, 76, 20, "Sponsored", 11, site.colors.text, site.colors.line, 4, bold=True)
     parts = (
         label,
@@ -233,7 +232,6 @@ def _card(site: Site, card: Node, product: Product) -> Node:
 
 
 def _price(site: Site, x: float, y: float, product: Product, size: float) -> list[Node]:
-    """The price, if the product is to be had."""
     if product.id in site.data["sold_out"]:
         return [site.text(x, y, 130, 28, "Sold out", size - 2, site.colors.muted, True)]
     return [site.text(x, y, 140, 28, dollars(product.price), size, bold=True)]
@@ -305,7 +303,6 @@ def _compact(site: Site, x: float, y: float, product: Product) -> Node:
 
 
 def _rated(site: Site, x: float, y: float, product: Product) -> list[Node]:
-    """One star and the rating."""
     mark = image(x, y, 18, 28, "star", 15, STAR)
     return [mark, site.text(x + 22, y, 40, 28, str(product.rating / 10), 13, site.colors.muted)]
 
@@ -410,7 +407,6 @@ def checkout(site: Site, area: Area, step: str) -> list[Node]:
 
 
 def _steps(site: Site, y: float, number: int) -> list[Node]:
-    """One bar for each page of the checkout; those reached are coloured."""
     count, colors = len(site.shop.checkout), site.colors
     width = (WIDTH - 32 - 8 * (count - 1)) / count
     return [

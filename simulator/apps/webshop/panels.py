@@ -257,7 +257,6 @@ def _surface(site: Site, y: float, h: float, rid: str, children: Sequence[Node],
 
 
 def _sheet(site: Site, title: str, name: str, choices: Sequence[Choice]) -> list[Node]:
-    """A list to choose from, at the bottom."""
     count = max(1, len(choices))
     step = min(ROW_H, (site.bottom - site.top - 90) / count)
     y = site.bottom - 64 - step * count
@@ -284,7 +283,6 @@ def _choice(
 
 
 def _options(site: Site, name: str) -> list[Node]:
-    """Colours, sizes or pieces of the product on the page."""
     item = PRODUCTS[int(page(site.ui.state, "browser")[3])]
     title = {"color": "Colour", "size": item.kind.ask, "count": "Quantity"}[name]
     return _sheet(site, title, name, offered(site, item, name))
@@ -305,7 +303,6 @@ def _filter(site: Site) -> list[Node]:
 
 
 def _menu(site: Site) -> list[Node]:
-    """The menu on the left: categories, wish list, cart."""
     colors, y = site.colors, site.top
     rows = [
         site.text(24, y + 8, 180, 56, site.shop.mark, 22, colors.on_head, True),

@@ -132,7 +132,6 @@ def _options(site: Site, item: Product, y: float, name: str, title: str) -> Plac
 
 
 def _discs(site: Site, item: Product, y: float, values: Sequence[Choice]) -> list[Node]:
-    """The colours themselves; a ring around the chosen one."""
     nodes = []
     for place, (key, label, tap, on) in enumerate(values):
         x = 16 + 60.0 * place
@@ -227,7 +226,6 @@ def _heart(site: Site, item: Product, x: float, y: float) -> Node:
 
 
 def _sticky(site: Site, item: Product, y: float) -> list[Node]:
-    """The bar at the bottom with heart and add button."""
     parts = (
         Node(0, y, WIDTH, 1, fill=site.colors.line),
         _heart(site, item, 10, y + 10),

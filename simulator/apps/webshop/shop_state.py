@@ -169,7 +169,6 @@ def _narrow(state: State, shop: State, what: str, value: str) -> None:
 
 
 def _choose(shop: State, key: str, product: Product, what: str, value: str | int) -> None:
-    """Sets an option of the product page."""
     item = dict(choice(shop, key, product))
     item[what] = min(MAX_COUNT, max(1, int(value))) if what == "count" else value
     shop["choice"], shop["panel"] = item, ""
@@ -208,7 +207,6 @@ def default(product: Product) -> Item:
 
 
 def _save(state: State, key: str, number: int) -> None:
-    """Puts a product on the wish list, or takes it off."""
     wish, name = data(state, key)["wish"], SHOPS[key].wish
     if number in wish:
         wish.remove(number)

@@ -239,7 +239,6 @@ def _bar(site: Site, h: float, children: list[Node], fill: str = "") -> Node:
 
 
 def _mark(site: Site, x: float, w: float, h: float, size: float, align: str = "l", icon: bool = True) -> Node:
-    """The shop's name, which leads to its front page."""
     y, color = site.top, site.colors.on_head
     parts, left = [], x
     if icon:

@@ -99,7 +99,6 @@ def _products(shop: str, split: str) -> list[Product]:
 
 
 def _item(rng: random.Random, product: Product, most: int = 3) -> Params:
-    """Some pieces of a product in some colour and size, as parameters have it."""
     return {
         "product": product.title,
         "color": rng.choice(product.colors),

@@ -276,7 +276,6 @@ def _start(state: State, params: Params, rng: random.Random) -> None:
 
 
 def _refuse_nonsense(params: Params) -> None:
-    """Raises TaskError if the shop has not what the parameters ask for."""
     shop = SHOPS[params["shop"]]
     wrong = ""
     if params.get("category", shop.categories[0]) not in shop.categories:
@@ -294,7 +293,6 @@ def _refuse_nonsense(params: Params) -> None:
 
 
 def _fault(shop: Shop, entry: dict[str, Any]) -> str:
-    """What is wrong with an entry of a cart, or with a product to buy."""
     product = BY_TITLE.get(entry.get("product", ""))
     if product is None or product.kind.category not in shop.categories:
         return f"no product {entry.get('product')!r}"
@@ -305,7 +303,6 @@ def _fault(shop: Shop, entry: dict[str, Any]) -> str:
 
 
 def _wanted(params: Params) -> set[Product]:
-    """The products that a task is about."""
     titles = [entry["product"] for entry in params.get("cart", ())]
     if "product" in params:
         titles.append(params["product"])

@@ -98,7 +98,6 @@ def _split(combos: list[Params], held: list[Params], val: int) -> Pools:
 
 
 def _one_each(combos: list[Params], keys: tuple[str, ...]) -> list[Params]:
-    """The first combination for each value of `keys`."""
     first: dict[tuple[Any, ...], Params] = {}
     for combo in combos:
         first.setdefault(tuple(combo[key] for key in keys), combo)
@@ -148,7 +147,6 @@ def _toggle(rng: random.Random) -> Pools:
 
 
 def _alarm(rng: random.Random) -> Pools:
-    """Times, each of them held out on at most one layout."""
     times = list(itertools.product(HOURS, MINUTES))
     rng.shuffle(times)
     combos: list[Params] = [

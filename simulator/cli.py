@@ -88,12 +88,7 @@ def sim_host(
 
 
 def run(host: SimHost, stop: threading.Event, json_lines: bool = False) -> None:
-    """Hosts phones until `stop` is set.
-
-    Raises:
-        PortInUse: If a port is taken.
-        DeviceError: If the phones do not start.
-    """
+    """Hosts phones until `stop` is set."""
     with host:
         devices = host.start(stop=stop)
         if not stop.is_set():

@@ -24,12 +24,7 @@ class SimDevice:
     """One simulated phone.
 
     Args:
-        width, height: Screen size in pixels; the screen is always 360 dp wide.
-        state: The state to start from; a phone fresh from the box when None.
         cache: Where rendered pictures are kept, by default shared by the whole process.
-
-    Raises:
-        ConfigError: If the screen size is out of range or of another shape than a phone.
     """
 
     settles_at_once = True
@@ -147,12 +142,7 @@ class SimDevice:
 
 
 class SimMember:
-    """A simulated phone in a pool: it cannot fail, and recovery replaces it by a new one.
-
-    Args:
-        name: Its id in the pool.
-        width, height: Its screen in pixels.
-    """
+    """A simulated phone in a pool: it cannot fail, and recovery replaces it by a new one."""
 
     kind = "sim"
     claim = ""

@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Task:
-    """A task, with its one activity.
-
-    Attributes:
-        id: The task's number.
-        package: What its activity belongs to.
-    """
+    """A task, with its one activity."""
 
     id: int
     package: Package
@@ -55,11 +50,7 @@ def token(kind: str, task: Task) -> str:
 
 
 class Activities:
-    """The activity manager of one phone.
-
-    Args:
-        system: The phone.
-    """
+    """The activity manager of one phone."""
 
     def __init__(self, system: AndroidSystem) -> None:
         self._system = system

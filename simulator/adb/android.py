@@ -42,24 +42,14 @@ class AndroidSystem:
     """A simulated phone with everything that adb can reach.
 
     Args:
-        serial: Its serial, e.g. "emulator-5554".
         width, height: Screen size in pixels.
         api_level: The Android API level it reports.
-        state: The phone's state; fresh from the box when None.
         cache: Where rendered pictures are kept; pictures are only read here.
 
     Attributes:
-        device: Screen, touch and the apps.
-        files, properties, settings, packages, log: The rest of the system.
-        activities, input, ime, installer, processes: Its system services, and what runs.
-        network: Its ports, where programs on the phone answer.
-        encode_png: Makes PNG bytes of a picture.
         screen_on: Whether the display is lit; a dark display shows black.
         blank: Whether the display shows black though it is on (a fault).
         uid: Who a shell is: `files.SHELL`, or `files.ROOT` after `adb root`.
-
-    Raises:
-        EnvError: If the screen size is not one of a phone.
     """
 
     def __init__(
@@ -196,11 +186,7 @@ class AndroidSystem:
         return packed
 
     def load(self, data: bytes) -> None:
-        """Replaces everything by what `dump` gave.
-
-        Raises:
-            EnvError: If `data` is not a snapshot of this format.
-        """
+        """Replaces everything by what `dump` gave. Raises EnvError for another format."""
         try:
             snapshot = msgpack.unpackb(data)
         except ValueError as error:

@@ -22,11 +22,7 @@ STATE_S = 10.0
 
 
 class AdbSimBackend:
-    """Tasks on one simulated phone behind adb.
-
-    Args:
-        device: The phone that the environment acts on.
-    """
+    """Tasks on one simulated phone behind adb."""
 
     def __init__(self, device: AdbDevice) -> None:
         self.device = device

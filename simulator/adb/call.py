@@ -28,13 +28,7 @@ class Stream:
 
 
 class Failure(Exception):
-    """A command ends.
-
-    Args:
-        message: What it prints on standard error; empty for nothing.
-        status: Its exit status.
-        prefixed: Whether the command's name and a colon come before the message.
-    """
+    """A command ends with `status`, and `message` (behind its name if `prefixed`) on standard error."""
 
     def __init__(self, message: str = "", status: int = 1, prefixed: bool = True) -> None:
         super().__init__(message)
@@ -55,14 +49,7 @@ def decode(data: bytes) -> str:
 
 @dataclass
 class Call:
-    """One call of a command.
-
-    Attributes:
-        system: The phone.
-        name: The command's name as it was called.
-        args: Its arguments.
-        stdin, stdout, stderr: Its streams.
-    """
+    """One call of a command."""
 
     system: AndroidSystem
     name: str
@@ -133,9 +120,6 @@ class Call:
 
         Returns:
             The options by letter, and the other arguments.
-
-        Raises:
-            Failure: At any other option, or one whose value is missing.
         """
         found: dict[str, str] = {}
         rest: list[str] = []

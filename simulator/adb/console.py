@@ -36,11 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 def read_token(file: Path) -> str:
-    """The token in `file`, which is made with a new one, readable by its owner only, if it is not there.
-
-    Raises:
-        OSError: If it can neither be read nor written.
-    """
+    """The token in `file`, which is made with a new one, readable by its owner only, if it is not there."""
     try:
         return file.read_text(encoding="ascii", errors="replace").strip()
     except FileNotFoundError:
@@ -51,13 +47,7 @@ def read_token(file: Path) -> str:
 
 
 class ConsoleServer:
-    """The console of one phone, on 127.0.0.1 only.
-
-    Args:
-        machine: What it controls.
-        token: What a client must send before most commands; "" for none.
-        token_file: Where the banner says that the token is.
-    """
+    """The console of one phone, on 127.0.0.1 only. Most commands need `token` first, "" for none."""
 
     def __init__(self, machine: Machine, token: str = "", token_file: str = TOKEN_FILE) -> None:
         self._machine = machine
@@ -67,11 +57,7 @@ class ConsoleServer:
         self._sessions: set[asyncio.Task[None]] = set()
 
     async def start(self, port: int = 0) -> int:
-        """Listens at `port`, 0 for a free one. Returns the port.
-
-        Raises:
-            PortInUse: If another process listens there.
-        """
+        """Listens at `port`, 0 for a free one. Returns the port. Raises PortInUse."""
         self._server = await listen(self._protocol, port, self._machine.system.serial)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
@@ -156,19 +142,9 @@ _LIST_HEAD = "{:<10}{:<20}{:>7}{:>20}{:>15}"
 
 
 def run_command(machine: Machine, line: str, is_known: bool = True) -> list[str]:
-    """Carries out one command.
+    """The lines that answer one command, without the final "OK"; only harmless ones exist before the token.
 
-    Args:
-        machine: On what.
-        line: The command.
-        is_known: Whether the client has sent the token; otherwise only harmless commands exist.
-
-    Returns:
-        The lines of the answer, without the final "OK".
-
-    Raises:
-        Refused: If it cannot be carried out.
-        DistrlError: If it fails.
+    Raises Refused, or another DistrlError, if it cannot be carried out.
     """
     words = line.split()
     if not is_known and " ".join(words) not in _BEFORE_AUTH:

@@ -45,7 +45,6 @@ class Fault:
     """One fault.
 
     Attributes:
-        kind: What is wrong.
         factor, added_s: For "slow": every answer takes `factor` times as long and `added_s` longer.
         seconds: How long it lasts; None until it is ended. For a crash: until the phone is back.
     """
@@ -57,11 +56,7 @@ class Fault:
 
 
 def parse(text: str) -> Fault:
-    """Reads `NAME [ARG] [SECONDS]`; only "slow" takes an ARG.
-
-    Raises:
-        ConfigError: At an unknown name or a number that is none.
-    """
+    """Reads `NAME [ARG] [SECONDS]`; only "slow" takes an ARG. Raises ConfigError at anything else."""
     words = text.split()
     names = [kind.value for kind in Kind]
     if not words or words[0] not in names:
@@ -94,11 +89,7 @@ def _number(word: str, text: str) -> float:
 
 
 class Faults:
-    """What is wrong with one phone now.
-
-    Attributes:
-        fault: The present fault.
-    """
+    """What is wrong with one phone now."""
 
     def __init__(self) -> None:
         self.fault = Fault()

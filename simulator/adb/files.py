@@ -18,14 +18,7 @@ ROOT, SYSTEM, SHELL = 0, 1000, 2000
 
 @dataclass(frozen=True)
 class Stat:
-    """What stat(2) says.
-
-    Attributes:
-        mode: Type and permission bits.
-        size: Bytes; of a link, the length of its target.
-        mtime: Seconds since 1970.
-        ino, nlink, uid, gid: As in stat(2).
-    """
+    """What stat(2) says; a link is as large as its target is long."""
 
     mode: int
     size: int
@@ -56,10 +49,7 @@ class Node:
     """One file, directory, link or device.
 
     Attributes:
-        mode, mtime, ino, uid, gid: As in `Stat`.
         data: A regular file's bytes; a bytearray once something was appended.
-        target: A link's target.
-        children: A directory's entries.
         source: Makes the contents at each read (files under /proc).
     """
 
@@ -110,9 +100,6 @@ def fail(number: int, path: str) -> OSError:
 
 class Files:
     """A file tree.
-
-    Args:
-        clock: Gives the phone's time in seconds since 1970.
 
     Attributes:
         uid: Who acts: `ROOT` may do everything, others what the modes allow.
@@ -245,11 +232,7 @@ class Files:
         """Creates or replaces a file (or appends to it); an existing file keeps its mode.
 
         Args:
-            path: Where; the directory must exist.
-            data: The bytes.
-            mode: Permission bits of a new file.
             mtime: Seconds since 1970; now when None.
-            append: Whether `data` is put after what the file has.
         """
         parent, name, node, real = self._walk(path, True)
         if node is None and path.endswith("/"):

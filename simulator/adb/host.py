@@ -48,15 +48,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class HostedDevice:
-    """One phone of a host.
-
-    Attributes:
-        serial: Its name in adb.
-        console_port, adb_port: Its ports on 127.0.0.1.
-        width, height: Screen size in pixels.
-        pid: The process that it is in.
-        grpc_port: Its gRPC services, on 127.0.0.1 too; None if it has none.
-    """
+    """One phone of a host."""
 
     serial: str
     console_port: int
@@ -80,8 +72,6 @@ class SimHost:
     """Simulated phones as processes.
 
     Args:
-        num: How many phones.
-        width, height: Their screens in pixels.
         base_port: The first phone's console port, even; adb is at the next, the second phone two further. The
             adb server looks for emulators by itself at 5554 to 5585.
         processes: How many processes share them; one per core, at most one per phone, when None.
@@ -90,14 +80,6 @@ class SimHost:
         snapshots: A folder for the phones' snapshots, one folder each in it; None keeps them in memory.
         faults: Faults to start with, by serial, as the console's `sim fault` takes them.
         grpc: Whether the emulator's gRPC services are served too, each phone's at its console port plus 3000.
-
-    Attributes:
-        phones: What they are to be.
-
-    Raises:
-        ConfigError: If the numbers or the faults make no sense.
-        MissingDependency: If gRPC is asked for and a package of it is not installed.
-        EnvError: If the screen is not one of a phone.
     """
 
     def __init__(
@@ -143,13 +125,9 @@ class SimHost:
         return self._scratch.path if self._scratch is not None else None
 
     def start(self, timeout_s: float = 60.0, stop: threading.Event | None = None) -> list[HostedDevice]:
-        """Starts all phones and waits until they listen, or until `stop` is set.
+        """Starts all phones and waits until they listen, or until `stop` is set; after an error nothing runs.
 
-        Raises:
-            PortInUse: If a port is taken; nothing runs any more then, as after the other errors.
-            EmulatorExited: If a process ended.
-            BootTimeout: If it takes longer than `timeout_s`.
-            ConfigError: If the token file can neither be read nor made.
+        Raises PortInUse, EmulatorExited, BootTimeout, or ConfigError for the token file.
         """
         _make_token(self._kept[0].spec.token_file)
         deadline = time.monotonic() + timeout_s

@@ -50,13 +50,7 @@ _DEVICES: tuple[tuple[str, Callable[[], bytes]], ...] = (
 
 
 def build_files(files: Files, generated: Generated, packages: Iterable[str]) -> None:
-    """Fills an empty tree, then makes the system's part of it read-only.
-
-    Args:
-        files: The tree; its user must be root. Afterwards it is the shell's user.
-        generated: Files whose bytes are made at each read, by path.
-        packages: Names of the packages that have a data directory.
-    """
+    """Fills an empty tree, then makes the system's part of it read-only and the shell its user."""
     for path, mode, uid, gid in _DIRECTORIES:
         _directory(files, path, mode, uid, gid)
     for name in ("", *_SHARED):
@@ -107,13 +101,7 @@ RELEASES = {28: "9", 29: "10", 30: "11", 31: "12", 32: "12", 33: "13", 34: "14",
 
 
 def properties(serial: str, api_level: int, density: int) -> dict[str, str]:
-    """The properties after a boot.
-
-    Args:
-        serial: The device's serial, e.g. "emulator-5554".
-        api_level: Android API level.
-        density: Dots per inch.
-    """
+    """The properties after a boot."""
     release = RELEASES.get(api_level, str(api_level - 20))
     build = f"SP{api_level}.250603.001"
     fingerprint = f"distrl/sdk_simphone_x86_64/simphone:{release}/{build}/9410603:userdebug/test-keys"

@@ -32,12 +32,7 @@ _NAMES = {code: name for name, code in KEYCODES.items()}
 
 
 class Input:
-    """The input system of one phone. A display that is off takes nothing but the keys that wake it.
-
-    Args:
-        system: The phone.
-        clock: Tells how long a finger stays down, in seconds.
-    """
+    """The input system of one phone. A display that is off takes nothing but the keys that wake it."""
 
     def __init__(self, system: AndroidSystem, clock: Callable[[], float] = time.monotonic) -> None:
         self._system = system
@@ -211,11 +206,7 @@ _DONE: Reply = (-1, "success")
 
 
 class InputMethods:
-    """The input methods of one phone.
-
-    Args:
-        system: The phone.
-    """
+    """The input methods of one phone."""
 
     def __init__(self, system: AndroidSystem) -> None:
         self._system = system
@@ -262,15 +253,7 @@ class InputMethods:
         return bool(self._system.state["focus"])
 
     def broadcast(self, action: str, extras: Mapping[str, str]) -> Reply:
-        """Hands a broadcast to the chosen input method.
-
-        Args:
-            action: The intent's action.
-            extras: Its extras as text.
-
-        Returns:
-            The result code and data; `(0, None)` when no input method listens.
-        """
+        """The chosen input method's result code and data for a broadcast; (0, None) if it does not listen."""
         package = self.current.partition("/")[0]
         if package == ADB_KEYBOARD and action.startswith("ADB_"):
             self._adb_keyboard(action, extras)

@@ -22,14 +22,7 @@ _HEAD = struct.Struct(">dd")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a list says about one.
-
-    Attributes:
-        name: Its name.
-        size: Bytes.
-        saved_at: Seconds since 1970.
-        clock_s: How long the phone had been running.
-    """
+    """What a list says about one: bytes, seconds since 1970, and how long the phone had been running."""
 
     name: str
     size: int
@@ -38,11 +31,7 @@ class Snapshot:
 
 
 class Snapshots:
-    """The snapshots of a phone.
-
-    Args:
-        folder: Where they are kept, one file each; in memory when None.
-    """
+    """The snapshots of a phone: one file each in `folder`, in memory when it is None."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -59,11 +48,7 @@ class Snapshots:
         return found
 
     def save(self, name: str, data: bytes, clock_s: float = 0.0) -> None:
-        """Keeps `data` under `name`, in place of an older one.
-
-        Raises:
-            SnapshotFailed: If the name is not valid, or the folder cannot be written.
-        """
+        """Keeps `data` under `name`, in place of an older one. Raises SnapshotFailed."""
         if not _NAME.fullmatch(name):
             raise SnapshotFailed(f"{name!r} is not a valid snapshot name.", "Use letters, digits and dashes.")
         whole = _HEAD.pack(time.time(), clock_s) + data
@@ -79,12 +64,7 @@ class Snapshots:
             raise SnapshotFailed(f"{self._folder} cannot be written: {error}.", "Choose another.") from error
 
     def load(self, name: str) -> bytes:
-        """What was saved as `name`.
-
-        Raises:
-            SnapshotMissing: If there is none.
-            SnapshotFailed: If it cannot be read.
-        """
+        """What was saved as `name`. Raises SnapshotMissing or SnapshotFailed."""
         data = self._read(name) if _NAME.fullmatch(name) else None
         if data is None:
             raise SnapshotMissing(f"the snapshot {name!r} does not exist.", "Save it first.")
@@ -93,11 +73,7 @@ class Snapshots:
         return data[_HEAD.size :]
 
     def delete(self, name: str) -> None:
-        """Forgets `name`.
-
-        Raises:
-            SnapshotMissing: If there is none.
-        """
+        """Forgets `name`. Raises SnapshotMissing."""
         if name not in self._names():
             raise SnapshotMissing(f"the snapshot {name!r} does not exist.", "Save it first.")
         if self._folder is None:
@@ -134,17 +110,11 @@ class Machine:
     """What a console or a gRPC client controls.
 
     Attributes:
-        system: The phone.
-        faults: What is wrong with it.
-        snapshots: Its snapshots.
         kill: Ends the emulator.
-        avd_name: The AVD's name.
-        avd_path: The AVD's folder, for those who ask.
         is_read_only: Whether snapshots are refused, as by an emulator with -read-only.
         booted_at: When the phone started, by the monotonic clock.
         is_stopped: Whether `avd stop` froze it.
         loaded: The snapshot that it was last brought to, "" for none.
-        version: The emulator's version.
     """
 
     system: AndroidSystem
@@ -172,34 +142,18 @@ class Machine:
             self.faults.clear()
 
     def save(self, name: str) -> None:
-        """Keeps the present state as the snapshot `name`, in place of an older one.
-
-        Raises:
-            Refused: If the emulator is read-only.
-            SnapshotFailed: If it cannot be kept.
-        """
+        """Keeps the present state as the snapshot `name`, in place of an older one."""
         self._check_writable()
         self.snapshots.save(name, self.system.dump(), time.monotonic() - self.booted_at)
 
     def load(self, name: str) -> None:
-        """Brings back the snapshot `name`.
-
-        Raises:
-            Refused: If the emulator is read-only.
-            SnapshotMissing: If there is none.
-            EnvError: If it does not load.
-        """
+        """Brings back the snapshot `name`."""
         self._check_writable()
         self.system.load(self.snapshots.load(name))
         self.loaded = name
 
     def delete(self, name: str) -> None:
-        """Forgets the snapshot `name`.
-
-        Raises:
-            Refused: If the emulator is read-only.
-            SnapshotMissing: If there is none.
-        """
+        """Forgets the snapshot `name`."""
         self._check_writable()
         self.snapshots.delete(name)
         if self.loaded == name:

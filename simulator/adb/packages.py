@@ -33,15 +33,9 @@ class Package:
     """One package.
 
     Attributes:
-        name, label: Its name, and what the launcher would call it.
-        path: Its APK on the phone.
-        uid: Its user id.
         activity: Its main activity, "" when it has none.
-        system: Whether it belongs to the system image.
-        version_name, version_code, target_sdk: From its manifest.
         installed_ms, updated_ms: Milliseconds since 1970.
         installer: Who installed it, "" for the system or adb.
-        requested, granted: Its permissions.
         home: Whether its main activity is a home screen.
         ime: The class of the input method that it brings, "" for none.
     """
@@ -131,11 +125,7 @@ def _from_store(name: str, asks: str, uid: int) -> Package:
 
 
 class Packages:
-    """What is installed.
-
-    Args:
-        apps: Gives the apps that are on the phone now.
-    """
+    """What is installed."""
 
     def __init__(self, apps: Callable[[], Sequence[str]] = lambda: BUILT_IN) -> None:
         self._apps = apps
@@ -224,26 +214,13 @@ class InstallFailure(Exception):
 
 
 class Installer:
-    """Installs packages on one phone.
-
-    Args:
-        system: The phone.
-    """
+    """Installs packages on one phone."""
 
     def __init__(self, system: AndroidSystem) -> None:
         self._system = system
 
     def install(self, data: bytes, grant: bool = False, downgrade: bool = False) -> Package:
-        """Installs an APK.
-
-        Args:
-            data: Its bytes.
-            grant: Whether it gets all permissions that it asks for.
-            downgrade: Whether an older version may replace a newer one.
-
-        Raises:
-            InstallFailure: As Android names it.
-        """
+        """Installs an APK; `grant` gives it all permissions that it asks for. Raises InstallFailure."""
         try:
             manifest = read_manifest(data)
         except NotAnApk as error:
@@ -359,11 +336,9 @@ class Manifest:
     """What a manifest says.
 
     Attributes:
-        package, version_name, version_code, target_sdk: As in the manifest.
         activity: The activity that the launcher starts, "" for none.
         ime: The service that is an input method, "" for none.
         label: The application's name if it is written out, "" for a resource.
-        permissions: Those it asks for.
     """
 
     package: str = ""
@@ -381,11 +356,7 @@ Attributes = dict[str, Value]
 
 
 def read_manifest(data: bytes) -> Manifest:
-    """The manifest of an APK.
-
-    Raises:
-        NotAnApk: If there is none that can be read.
-    """
+    """The manifest of an APK. Raises NotAnApk if none can be read."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             info = archive.getinfo("AndroidManifest.xml")

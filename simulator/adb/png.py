@@ -29,14 +29,7 @@ _COLOR_TYPES = {"RGB": 2, "RGBA": 6, "L": 0}
 
 
 def encode(image: Image.Image) -> bytes:
-    """A picture as PNG bytes.
-
-    Args:
-        image: RGB, RGBA or L; anything else is converted to RGB.
-
-    Returns:
-        A PNG file of the same pixels.
-    """
+    """A picture as PNG bytes; any mode but RGB, RGBA and L is converted to RGB."""
     if image.mode not in _COLOR_TYPES:
         image = image.convert("RGB")
     if isal_zlib is None:

@@ -46,12 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class Announcer:
-    """Keeps phones known to one adb server.
-
-    Args:
-        server_port: The adb server's port on 127.0.0.1.
-        phones: Gives the phones that are up: adb port by serial.
-    """
+    """Keeps phones known to one adb server: those that `phones` gives, adb port by serial."""
 
     def __init__(self, server_port: int, phones: Callable[[], Mapping[str, int]]) -> None:
         self._port = server_port
@@ -121,12 +116,7 @@ class Announcer:
 
 
 async def _read_list(reader: asyncio.StreamReader) -> set[str]:
-    """The serials of the next list.
-
-    Raises:
-        ValueError: If it is not a list.
-        asyncio.IncompleteReadError: If the server closes.
-    """
+    """The serials of the next list."""
     size = int(await reader.readexactly(4), 16)
     if size > _MAX_LIST:
         raise ValueError(f"a device list of {size} bytes")
@@ -170,8 +160,6 @@ class PhoneSpec:
     Attributes:
         console_port: Even by convention; the serial is emulator-CONSOLE_PORT.
         adb_port: By convention the console's plus 1.
-        width, height: Screen size in pixels.
-        api_level: The Android API level.
         snapshots: The folder of its snapshots; "" keeps them in memory.
         fault: A fault to start with, as `sim fault` takes it; "" for none.
         grpc_port: By convention the console's plus 3000; 0 for no gRPC.
@@ -196,9 +184,6 @@ class HostedPhone:
     """A phone and its servers.
 
     Args:
-        spec: What it is to be.
-        token: The console's token.
-        token_file: Where clients find it.
         is_alone: Whether the process has no other phone: then a crash ends the process.
 
     Attributes:
@@ -222,12 +207,7 @@ class HostedPhone:
         return bool(self._endpoints)
 
     async def start(self) -> None:
-        """Boots it.
-
-        Raises:
-            PortInUse: If one of its ports is taken.
-            MissingDependency: If it is to serve gRPC and lacks a package.
-        """
+        """Boots it. Raises PortInUse or MissingDependency."""
         spec = self.spec
         system = AndroidSystem(spec.serial, spec.width, spec.height, spec.api_level, cache=_PICTURES)
         faults = Faults()
@@ -304,9 +284,7 @@ class ProcessSpec:
     """What a process is to host.
 
     Attributes:
-        phones: Its phones.
         adb_server_port: The adb server to announce them to; 0 for none.
-        token_file: The console's token file; "" for none.
         ready_file: Written, with the process id as text, when all ports listen.
         is_own_process: Whether there is nothing else in the process: then the crash of an only phone ends it.
     """
@@ -329,17 +307,7 @@ class ProcessSpec:
 
 
 async def serve(spec: ProcessSpec, stop: asyncio.Event, ready: Callable[[], None]) -> None:
-    """Hosts the phones until `stop` is set.
-
-    Args:
-        spec: The phones.
-        stop: Ends it.
-        ready: Called when all ports listen.
-
-    Raises:
-        PortInUse: If a port is taken.
-        OSError: If the token file can neither be read nor made.
-    """
+    """Hosts the phones until `stop` is set; calls `ready` when all ports listen. Raises PortInUse."""
     token = read_token(Path(spec.token_file).expanduser()) if spec.token_file else ""
     is_alone = spec.is_own_process and len(spec.phones) == 1
     phones = [HostedPhone(phone, token, spec.token_file, is_alone) for phone in spec.phones]

@@ -28,9 +28,6 @@ class Entry:
     Attributes:
         serial: Its number since boot.
         time_ms: Milliseconds since 1970, by the phone's clock.
-        pid, tid, uid: Who wrote it.
-        priority: One of `PRIORITIES`.
-        tag, message: What it says.
         buffer: "main", "system", "crash" or "events".
     """
 
@@ -46,11 +43,7 @@ class Entry:
 
 
 class LogBuffer:
-    """The log. Used from the host's event loop only.
-
-    Args:
-        clock: Gives the phone's time in seconds since 1970.
-    """
+    """The log. Used from the host's event loop only."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -130,13 +123,7 @@ _SYSTEM = (
 
 @dataclass(frozen=True)
 class Process:
-    """One process.
-
-    Attributes:
-        pid, uid: Process and user id.
-        name: Its name as `ps` shows it.
-        parent: The process id of its parent.
-    """
+    """One process."""
 
     pid: int
     name: str
@@ -213,11 +200,7 @@ class Network:
         self._answers: dict[int, Answer] = {}
 
     def listen(self, port: int, answer: Answer) -> None:
-        """Lets `answer` handle the connections to `port` from now on.
-
-        Raises:
-            OSError: If the port is taken or no port number (EADDRINUSE, EINVAL).
-        """
+        """Lets `answer` handle the connections to `port` from now on. Raises OSError."""
         if not 0 < port < 65536:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         if port in self._answers:

@@ -55,7 +55,6 @@ class _Mirror:
     """A setting that lives in the phone's own settings.
 
     Attributes:
-        key: The phone's key.
         on, off: The values that stand for on and off.
         scale: For a slider, the value that stands for 100 percent; 0 for a switch.
     """

@@ -170,11 +170,8 @@ class Shell:
     """A shell process.
 
     Attributes:
-        system: The phone.
         fds: Standard input, output and error.
         interrupts: Set at each Ctrl-C; None where there is no terminal.
-        variables: Its variables.
-        status: The status of the last command.
         depth: How many shells called each other.
         jobs: Its commands in the background, by the numbers that $! gives.
     """
@@ -436,15 +433,11 @@ async def run(system: AndroidSystem, command: str, io: Io, *, interrupts: asynci
     """Runs a command line on the phone.
 
     Args:
-        system: The phone.
         command: What would stand after `sh -c`; empty for an interactive shell that reads standard input.
             Bytes that are not UTF-8 stand in it as surrogates ("surrogateescape").
         io: Its streams. The call may be cancelled at any await.
         interrupts: Set at each Ctrl-C; None where the streams are not a terminal. It ends `command`, or what
             an interactive shell runs in the foreground.
-
-    Returns:
-        The exit status, 0 to 255.
     """
     shell = Shell(system, (_In(io), _Out(io.out), _Out(io.err)), interrupts)
     try:

@@ -58,7 +58,6 @@ class Pipeline:
     """Commands joined by "|".
 
     Attributes:
-        commands: The commands.
         runs_if: "&&" or "||" when it depends on the status before it, else "".
         is_background: Whether it ends in "&".
     """
@@ -144,11 +143,7 @@ def _double_quoted(text: str) -> list[Part]:
 
 
 def parse(text: str) -> list[Pipeline]:
-    """The pipelines of a program, in order.
-
-    Raises:
-        ShellError: If it uses what this shell does not support, or is wrong.
-    """
+    """The pipelines of a program, in order. Raises ShellError at what this shell does not support."""
     found: list[Pipeline] = []
     joiner, current = "", Pipeline([Simple()])
     tokens: list[str | Word] = [*_tokens(text), "\n"]

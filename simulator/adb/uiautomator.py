@@ -69,11 +69,7 @@ async def app_process(call: Call) -> int:
 
 
 class UiautomatorServer:
-    """Answers HTTP requests. A method `rpc_NAME` is the JSON-RPC method NAME, with the client's parameters.
-
-    Args:
-        system: The phone.
-    """
+    """Answers HTTP requests. A method `rpc_NAME` is the JSON-RPC method NAME."""
 
     def __init__(self, system: AndroidSystem) -> None:
         self._system = system
@@ -332,22 +328,14 @@ Selector = Mapping[str, Any]
 
 
 class Screen:
-    """One screen's elements.
-
-    Args:
-        xml: The hierarchy as `uiautomator dump` writes it.
-    """
+    """One screen's elements, from the hierarchy as `uiautomator dump` writes it."""
 
     def __init__(self, xml: str) -> None:
         self._root = ElementTree.fromstring(xml.encode("utf-8"))
         self._parents = {child: parent for parent in self._root.iter() for child in parent}
 
     def all(self, selector: Selector) -> list[Element]:
-        """The elements that fit, in the order of the screen.
-
-        Raises:
-            ValueError: At an unknown field, or an invalid pattern.
-        """
+        """The elements that fit, in the order of the screen. Raises ValueError at an invalid selector."""
         found = _matching(self._nodes(self._root), selector)
         steps = zip(
             selector.get("childOrSibling", ()), selector.get("childOrSiblingSelector", ()), strict=False

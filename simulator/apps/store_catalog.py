@@ -26,15 +26,11 @@ class Entry:
     """One app of the store.
 
     Attributes:
-        name, label: Its key in the state, and what it is called.
-        developer, category: Who made it, and under what it is listed.
-        icon, color: Its icon's Material symbol and background colour.
         kind: What its first page is: "checklist", "reader", "counter", "player" or "game".
         lines: What that page has: tasks, articles, counters or stations.
         rating: Tenths of a star. reviews: How many, in thousands. size_mb: What is downloaded.
         price_cents: 0 for a free app.
         asks: What it wants to be allowed.
-        summary: One sentence about it.
         sponsored: Whether it pays for coming first.
     """
 

@@ -41,7 +41,6 @@ class AvdSnapshots(Snapshots):
     """The snapshots of one AVD.
 
     Args:
-        folder: The AVD's folder.
         hardware: The present hardware, as hardware-qemu.ini says it.
         screenshot: Gives the present screen as PNG bytes.
         is_corrupt: A fault: nothing loads.
@@ -71,11 +70,7 @@ class AvdSnapshots(Snapshots):
         return found
 
     def save(self, name: str, data: bytes, clock_s: float = 0.0) -> None:
-        """Keeps `data` under `name`, in place of an older one.
-
-        Raises:
-            SnapshotFailed: If another process holds snapshot.lock, or the folder cannot be written.
-        """
+        """Keeps `data` under `name`, in place of an older one. Raises SnapshotFailed."""
         if "/" in name or name.startswith("."):
             raise SnapshotFailed(f"{name!r} is not a valid snapshot name.", "Use letters, digits and dashes.")
         if not self._lock.acquire(_LOCK_S):
@@ -97,12 +92,7 @@ class AvdSnapshots(Snapshots):
             self._lock.release()
 
     def load(self, name: str) -> bytes:
-        """What was saved as `name`.
-
-        Raises:
-            SnapshotMissing: If there is none.
-            SnapshotFailed: If it is damaged, or was made with other hardware.
-        """
+        """What was saved as `name`. Raises SnapshotMissing, or SnapshotFailed at other hardware."""
         path = self.folder / name
         if not (path / "snapshot.pb").is_file():
             raise SnapshotMissing(f"the snapshot {name!r} does not exist.", "Save it first.")
@@ -121,11 +111,7 @@ class AvdSnapshots(Snapshots):
         return tuple(key for key in _COMPARED if made_with.get(key) != self._hardware.get(key))
 
     def delete(self, name: str) -> None:
-        """Forgets `name`.
-
-        Raises:
-            SnapshotMissing: If there is none.
-        """
+        """Forgets `name`. Raises SnapshotMissing."""
         if "/" in name or name.startswith(".") or not (self.folder / name).is_dir():
             raise SnapshotMissing(f"the snapshot {name!r} does not exist.", "Save it first.")
         shutil.rmtree(self.folder / name)
@@ -151,10 +137,8 @@ class Listening:
     """Where the stand-in listens.
 
     Attributes:
-        console, adb: Its ports.
         grpc: The port of its gRPC services; None if it has none.
         token: What a gRPC client must know; "" for nothing.
-        servers: What listens.
     """
 
     console: int
@@ -170,15 +154,7 @@ class Listening:
 
 
 class Emulator:
-    """One run of the stand-in.
-
-    Args:
-        avd: The virtual device; its locks are held.
-        options: The command line.
-        fault: What goes wrong.
-        say: Prints a line of the log, given its level and text.
-        environ: The environment.
-    """
+    """One run of the stand-in; the AVD's locks are held."""
 
     def __init__(
         self, avd: Avd, options: Options, fault: Fault, say: Say, environ: Mapping[str, str] = os.environ
@@ -212,11 +188,7 @@ class Emulator:
         )
 
     async def run(self) -> None:
-        """Runs until a signal or a client ends it.
-
-        Raises:
-            Refused: If its ports are taken.
-        """
+        """Runs until a signal or a client ends it. Raises Refused if its ports are taken."""
         started = time.monotonic()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -266,11 +238,7 @@ class Emulator:
         return Listening(port, adb_port, [adbd, console])
 
     async def _serve_grpc(self, listening: Listening) -> None:
-        """Starts gRPC if it is asked for.
-
-        Raises:
-            Refused: If its port is taken.
-        """
+        """Starts gRPC if it is asked for. Raises Refused if its port is taken."""
         asked = self._options.values.get("grpc")
         if asked is None:
             return

@@ -28,12 +28,7 @@ from distrl.workers.devices.avd import NAME, Avd, AvdStore, write_ini
 
 @dataclass(frozen=True)
 class SimSdk:
-    """What was made.
-
-    Attributes:
-        root: The SDK's directory, for ANDROID_HOME.
-        store: Its AVDs; their directory is for ANDROID_AVD_HOME.
-    """
+    """What was made: the SDK's directory, for ANDROID_HOME, and its AVDs, for ANDROID_AVD_HOME."""
 
     root: Path
     store: AvdStore
@@ -45,11 +40,7 @@ class SimSdk:
 
 
 def make_sdk(root: Path) -> SimSdk:
-    """Makes an SDK without AVDs; files of an earlier one are overwritten.
-
-    Raises:
-        ConfigError: If the directory holds something else, or cannot be written.
-    """
+    """Makes an SDK without AVDs; files of an earlier one are overwritten. Raises ConfigError."""
     root = root.expanduser().absolute()
     emulator = root / "emulator" / "emulator"
     if emulator.exists() and b"distrl" not in emulator.read_bytes()[:4096]:
@@ -87,19 +78,7 @@ def make_avd(
     image: str = SYSDIR,
     config: Mapping[str, str] | None = None,
 ) -> Avd:
-    """Makes an AVD.
-
-    Args:
-        store: Where.
-        name: Its name.
-        width, height: Its screen in pixels.
-        image: Its system image, as a path in the SDK.
-        config: Further keys of its config.ini, e.g. `{"sim.fault": "hang_boot"}`.
-
-    Raises:
-        ConfigError: If the name exists or is not valid.
-        EmulatorError: If it cannot be written.
-    """
+    """Makes an AVD."""
     if not NAME.fullmatch(name):
         raise ConfigError(f"{name!r} is not a valid AVD name.", "Use letters, digits, dots and hyphens.")
     if store.exists(name):

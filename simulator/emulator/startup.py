@@ -76,11 +76,8 @@ class Options:
     """What the command line says.
 
     Attributes:
-        avd: The AVD's name, "" if none is given.
         port: The console port; None takes the first free one.
         adb_port: The port of adb; None takes the one after the console's.
-        plain: The options without a value, without their dash.
-        values: The options with a value.
     """
 
     avd: str = ""
@@ -114,11 +111,7 @@ class Options:
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Reads the arguments.
-
-    Raises:
-        Refused: At an unknown option, or one whose value is missing or wrong.
-    """
+    """Reads the arguments. Raises Refused."""
     options, words = Options(), list(arguments)
     while words:
         word = words.pop(0)
@@ -186,23 +179,14 @@ NAMES = (
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong.
-
-    Attributes:
-        name: One of `NAMES`, "" for nothing.
-        seconds: For "crash": after so many.
-    """
+    """What goes wrong: one of `NAMES`, "" for nothing; "crash" after so many seconds."""
 
     name: str = ""
     seconds: float = 0.0
 
 
 def fault_of(config: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> Fault:
-    """The fault that is asked for; the variable counts more than the AVD.
-
-    Raises:
-        Refused: If it is not a fault.
-    """
+    """The fault that is asked for; the variable counts more than the AVD. Raises Refused."""
     try:
         return parse_fault(environ.get(VARIABLE) or config.get(KEY, ""))
     except ConfigError as error:
@@ -210,11 +194,7 @@ def fault_of(config: Mapping[str, str], environ: Mapping[str, str] = os.environ)
 
 
 def parse_fault(text: str) -> Fault:
-    """The fault that `text` names: one of `NAMES`, "crash" also with its seconds; "" is none.
-
-    Raises:
-        ConfigError: It is not a fault.
-    """
+    """The fault that `text` names: one of `NAMES`, "" is none. Raises ConfigError."""
     name, colon, seconds = text.partition(":")
     if name and name not in NAMES:
         raise ConfigError(f"{text!r} is not a valid fault.", f"Choose one of {', '.join(NAMES)}.")
@@ -235,11 +215,7 @@ _POLL_S = 0.05
 
 
 class PidLock:
-    """One lock file.
-
-    Args:
-        path: The file, which holds the holder's process id while it is held.
-    """
+    """One lock file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -283,11 +259,7 @@ class PidLock:
 
 
 class InstanceLock:
-    """multiinstance.lock: an flock on an empty file, shared by read-only emulators; the file stays.
-
-    Args:
-        path: The file.
-    """
+    """multiinstance.lock: an flock on an empty file, shared by read-only emulators; the file stays."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -336,11 +308,7 @@ class Locks:
 
 
 def find_avd(name: str, environ: Mapping[str, str] = os.environ) -> Avd:
-    """The AVD of this name.
-
-    Raises:
-        Refused: If there is none.
-    """
+    """The AVD of this name. Raises Refused."""
     if not name:
         raise Refused(
             _error("No AVD specified. Use '@foo' or '-avd foo' to launch a virtual device named 'foo'")
@@ -376,11 +344,7 @@ def hardware(avd: Avd, options: Options) -> dict[str, str]:
 
 
 def take_locks(avd: Avd, options: Options, fault: Fault) -> Locks:
-    """Passes all checks and holds the locks.
-
-    Raises:
-        Refused: With what the emulator prints when one of them fails.
-    """
+    """Passes all checks and holds the locks. Raises Refused with what the emulator prints."""
     if fault.name == "no_accel":
         raise Refused(
             _error("x86_64 emulation currently requires hardware acceleration!"),

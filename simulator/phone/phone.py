@@ -22,13 +22,7 @@ _EDGE = 20.0
 
 
 def new_state(layout_index: int = 0, time: int = 581, installed: Sequence[str] = BUILT_IN) -> State:
-    """A phone fresh from the box, on its home page.
-
-    Args:
-        layout_index: The UI version, see `distrl.simulator.phone.theme.LAYOUTS`.
-        time: Minutes after midnight.
-        installed: The apps that are on it; those of `BUILT_IN` at least.
-    """
+    """A phone fresh from the box, on its home page; `time` is in minutes after midnight."""
     version = layout(layout_index)
     apps = {name: APPS[name].data() for name in installed}
     apps["settings"]["dark"] = version.dark
@@ -60,12 +54,7 @@ def new_state(layout_index: int = 0, time: int = 581, installed: Sequence[str] =
 
 
 class Phone:
-    """A phone with `state`, on a screen of `height` dp (360 dp wide).
-
-    Args:
-        state: The state to start from; the phone owns it from now on.
-        height: Screen height in dp.
-    """
+    """A phone with `state`, on a screen of `height` dp (360 dp wide)."""
 
     def __init__(self, state: State, height: float = 800.0) -> None:
         self.state = state

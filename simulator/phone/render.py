@@ -29,11 +29,7 @@ def rgba(color: str) -> Rgba:
 
 
 class Painter:
-    """Draws one tree onto one picture.
-
-    Args:
-        width, height: Picture size in pixels.
-    """
+    """Draws one tree onto one picture."""
 
     def __init__(self, width: int, height: int) -> None:
         self.image = Image.new("RGB", (width, height))
@@ -136,12 +132,7 @@ def draw(tree: Node, width: int, height: int) -> Image.Image:
 
 
 class RenderCache:
-    """The most recently seen pictures, shared by all phones of a process.
-
-    Args:
-        capacity: Most pictures kept; fewer above 540x1200, where one takes 2.6 MB. The least recently used
-            goes first.
-    """
+    """The most recently seen pictures, shared by all phones of a process; fewer are kept above 540x1200."""
 
     def __init__(self, capacity: int = 64) -> None:
         self._capacity = capacity

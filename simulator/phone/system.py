@@ -66,9 +66,7 @@ def screen(
     """The whole screen: background, the app's content, keyboard, toast and system bars.
 
     Args:
-        content: The app's nodes.
         wallpaper: Whether the wallpaper is behind them.
-        package: The app's name.
         over: What the system draws over the app: the shade, a dialog, an advertisement, a notification.
         over_ink: The navigation bar's colour on that, if it takes all input away from the app; else "".
     """

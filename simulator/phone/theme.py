@@ -70,14 +70,11 @@ class Layout:
     """One UI version.
 
     Attributes:
-        light, dark_scheme: The colours in light and in dark mode; `dark` says which one it starts with.
         wallpaper: Top and bottom colour, then the colours of the hills.
         icon_radius: Corner radius of launcher icons in dp (28 is a circle).
         grid: Rows of app names on the home page ("" leaves a gap); dock: Apps in the dock.
-        label: Colour of the labels under the icons of the home page.
         grid_y, widget_y, search_y: Tops of the first row, the clock widget and the search pill in dp from the
             status bar; a negative one is from the navigation bar.
-        settings: Order of the rows of the settings app.
         fab: Where the round action button is: "right", "left" or "center".
         save: Where forms have their save button: "top" or "bottom".
         tabs: Where the tabs of the clock are: "bottom" or "top".

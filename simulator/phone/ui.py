@@ -16,14 +16,7 @@ STATUS_H = 32.0
 
 @dataclass(frozen=True)
 class Ui:
-    """The context of one screen.
-
-    Attributes:
-        state: The phone's state; views only read it.
-        layout, theme: The UI version and its colours.
-        height: Screen height in dp.
-        bottom: Where the app's area ends: the top of the keyboard or of the navigation bar, in dp.
-    """
+    """The context of one screen; `bottom` is where the app's area ends, above the keyboard."""
 
     state: State
     layout: Layout
@@ -126,8 +119,6 @@ def viewport(
     """A vertically scrolling area.
 
     Args:
-        key: The scroll offset's key in the state.
-        top, bottom: The area in dp.
         build: Given the y at which the content starts, its nodes and the y at which it ends.
         at_end: Whether it shows its end until it is scrolled.
     """

@@ -45,11 +45,7 @@ class May:
 
 
 def only(key: str, value: str, *fields: str) -> Rest:
-    """The entry whose field `key` is the parameter `value`; of it only `fields`, if any are named.
-
-    Args:
-        key: A field of the entries; "" for the entry itself.
-    """
+    """The entry whose field `key` ("" for the entry itself) is the parameter `value`; of it only `fields`."""
     return where(lambda entry, params: (entry[key] if key else entry) == params[value], *fields)
 
 
@@ -69,14 +65,10 @@ class Template:
     """One kind of task.
 
     Attributes:
-        needs: The parameters other than `layout`, and their types.
         start: Changes a fresh state into the task's start; given a seeded generator.
-        check: Whether the state fulfils the task.
-        expert: What to do now.
         choices: The values that a parameter may have; any of its type where it is not named.
         phone: The phone that it starts on, one of `play.PHONES`.
         app: The app that its tasks are done in, "" where the parameters name it.
-        may: What of the lasting parts of the state may differ at the end.
         removes: The parameter that names an app to be uninstalled, "" for none.
     """
 
@@ -103,9 +95,7 @@ def everyday(
     """A template whose task is done in `app` of a phone in daily use.
 
     Args:
-        start: Given a phone that is filled already, makes sure of what the task needs.
         step: What to do while `app` is in front and the check fails.
-        may: What lasting parts of the phone the task may change.
     """
 
     def act(expert: Expert, params: Params) -> Action:
@@ -138,7 +128,6 @@ class Family:
     """Tasks of one kind in a suite.
 
     Attributes:
-        name: Part of the tasks' ids.
         combos: The parameters other than `layout`, one entry for each combination.
         train, test: How the goal is worded, as format strings. Without `train` it is never trained on.
         words: What fills the wording, from the parameters.

@@ -25,10 +25,6 @@ class Expert:
 
     Methods that return None have nothing left to do. An expert's step is therefore often a chain:
     `expert.open("notes") or expert.write(...) or expert.tap("save")`.
-
-    Args:
-        state: The phone's state.
-        tree: The present screen.
     """
 
     def __init__(self, state: State, tree: Node) -> None:

@@ -41,11 +41,7 @@ _LEADS = {"messages": ("contacts",)}
 
 
 def template(name: str, params: Params) -> Template:
-    """The template `name`, after checking that `params` fit it.
-
-    Raises:
-        TaskError: If there is no such template, or a parameter is missing, unknown, or not allowed.
-    """
+    """The template `name`, after checking that `params` fit it. Raises TaskError."""
     if name not in TEMPLATES:
         near = difflib.get_close_matches(name, TEMPLATES, 1)
         hint = f"Did you mean {near[0]!r}? " if near else ""
@@ -165,11 +161,7 @@ def dismiss(helper: Expert, removing: str = "", trusted: Container[str] | None =
 
 
 class SimBackend:
-    """The simulated phone's side of a task, for `PhoneEnv`.
-
-    Args:
-        device: The phone that the environment acts on.
-    """
+    """The simulated phone's side of a task, for `PhoneEnv`."""
 
     def __init__(self, device: SimDevice) -> None:
         self.device = device

@@ -51,9 +51,6 @@ _log = logging.getLogger(__name__)
 class Connection(asyncio.Protocol):
     """A connection.
 
-    Args:
-        server: Whose connection it is.
-
     Attributes:
         max_payload: Most bytes in one packet, as both sides agreed.
         reverse: The ports that the phone forwards to the host.
@@ -264,15 +261,7 @@ class Connection(asyncio.Protocol):
 
 
 class AdbdServer:
-    """Speaks the adb device protocol for one phone, on 127.0.0.1 only.
-
-    Args:
-        system: The phone.
-        faults: What is wrong with it.
-
-    Attributes:
-        connections: The present ones; usually one, of one adb server.
-    """
+    """Speaks the adb device protocol for one phone, on 127.0.0.1 only."""
 
     def __init__(self, system: AndroidSystem, faults: Faults) -> None:
         self.system = system
@@ -283,17 +272,7 @@ class AdbdServer:
         system.on_load(self.drop)  # as with a real emulator: the loaded Android has none of them
 
     async def start(self, port: int = 0) -> int:
-        """Listens.
-
-        Args:
-            port: Where; 0 takes a free one.
-
-        Returns:
-            The port.
-
-        Raises:
-            PortInUse: If another process listens there.
-        """
+        """Listens at `port`, 0 for a free one. Returns the port. Raises PortInUse."""
         self._server = await listen(lambda: Connection(self), port, self.system.serial)
         self._fault_changed(self.faults.fault)
         bound: int = self._server.sockets[0].getsockname()[1]
@@ -326,16 +305,7 @@ class AdbdServer:
 
 
 async def listen(make: Callable[[], asyncio.Protocol], port: int, serial: str) -> asyncio.Server:
-    """A TCP server on 127.0.0.1.
-
-    Args:
-        make: Makes the protocol of a connection.
-        port: Where; 0 takes a free one.
-        serial: The phone, for the error.
-
-    Raises:
-        PortInUse: If another process listens there.
-    """
+    """A TCP server on 127.0.0.1; port 0 takes a free one. Raises PortInUse, which names the phone."""
     try:
         return await asyncio.get_running_loop().create_server(make, HOST, port)
     except OSError as error:

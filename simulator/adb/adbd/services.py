@@ -36,12 +36,7 @@ Handler = Callable[[Stream], Awaitable[None]]
 
 
 def find(service: str, connection: Connection) -> Handler | None:
-    """Who serves `service`, e.g. "shell:ls"; None when the phone has no such service.
-
-    Args:
-        service: The name that the client asked for.
-        connection: Over which it asked.
-    """
+    """Who serves `service`, e.g. "shell:ls"; None when the phone has no such service."""
     system = connection.server.system
     name, _, argument = service.partition(":")
     kind, *options = name.split(",")
@@ -173,14 +168,7 @@ class PacketIo:
 
 
 async def shell(system: AndroidSystem, options: Sequence[str], command: str, stream: Stream) -> None:
-    """`shell:COMMAND`, and `shell,v2,TERM=…,raw|pty:COMMAND`; without a command on a terminal.
-
-    Args:
-        system: The phone.
-        options: What follows "shell," in the service's name.
-        command: The command line; empty for an interactive shell.
-        stream: The client.
-    """
+    """`shell:COMMAND`, and `shell,v2,TERM=…,raw|pty:COMMAND`; without a command on a terminal."""
     stream.lingers = True
     is_tty = "raw" not in options if "pty" in options or not command else False
     if "v2" not in options:
@@ -240,7 +228,6 @@ class Reverse:
     """The forwards of one connection; they end with it.
 
     Args:
-        network: The phone's ports.
         open_stream: Opens a stream to a service of the adb server.
     """
 
@@ -352,9 +339,6 @@ class Terminal:
     One task types: it reads the client's keys and fills the line; the shell reads finished lines. Ctrl-C
     drops what was typed and interrupts the command in the foreground. Ctrl-D gives what was typed to the
     reader; at the start of a line that is nothing, which ends the reader's input.
-
-    Args:
-        keys: Where keys come from and where output goes.
 
     Attributes:
         interrupts: Set at each Ctrl-C; the shell clears it.

@@ -67,12 +67,7 @@ def checksum(payload: bytes) -> int:
 
 
 def encode(packet: Packet, checksums: bool) -> bytes:
-    """A packet as bytes.
-
-    Args:
-        packet: What to send.
-        checksums: Whether the peer looks at the checksum; else it is 0.
-    """
+    """A packet as bytes; its checksum is 0 for a peer that does not look at it."""
     crc = checksum(packet.payload) if checksums else 0
     magic = packet.command ^ 0xFFFFFFFF
     header = _HEADER.pack(packet.command, packet.arg0, packet.arg1, len(packet.payload), crc, magic)
@@ -91,11 +86,7 @@ class Reader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Packet]:
-        """Takes bytes in and gives the packets that are complete.
-
-        Raises:
-            PacketError: At a header or a checksum that cannot be right.
-        """
+        """Takes bytes in and gives the packets that are complete. Raises PacketError at anything else."""
         self._buffer += data
         while len(self._buffer) >= HEADER_BYTES:
             command, arg0, arg1, size, crc, magic = _HEADER.unpack_from(self._buffer)
@@ -125,8 +116,6 @@ class Stream:
     """A stream.
 
     Args:
-        link: Its connection.
-        local: Our id.
         remote: The peer's id; 0 while it has not accepted yet.
 
     Attributes:
@@ -159,11 +148,7 @@ class Stream:
         self._changed.set()
 
     def received(self, data: bytes) -> None:
-        """The peer's data.
-
-        Raises:
-            PacketError: If the peer sends though nothing was confirmed.
-        """
+        """The peer's data. Raises PacketError if nothing was confirmed before it."""
         if self._owes_okay:
             raise PacketError("data before the last was confirmed")
         self._in += data
@@ -220,11 +205,7 @@ class Stream:
         return data
 
     async def read_exactly(self, size: int) -> bytes:
-        """Exactly `size` bytes.
-
-        Raises:
-            ConnectionError: If the peer closes before.
-        """
+        """Exactly `size` bytes. Raises ConnectionError if the peer closes before."""
         while len(self._in) < size:
             if self._ended:
                 raise ConnectionResetError("the stream was closed")
@@ -234,11 +215,7 @@ class Stream:
         return await self.read(size) if size else b""
 
     async def write(self, data: bytes) -> None:
-        """Sends `data`; returns when there is room for more.
-
-        Raises:
-            ConnectionError: If the peer has closed.
-        """
+        """Sends `data`; returns when there is room for more. Raises ConnectionError after the end."""
         delay_s = self._link.delay_s(time.monotonic() - self._busy_since)
         if delay_s:
             await asyncio.sleep(delay_s)

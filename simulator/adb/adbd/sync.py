@@ -166,11 +166,7 @@ class _Session:
         self._files.utime(path, mtime)
 
     async def _drain(self) -> tuple[bytes | None, int]:
-        """All DATA of a file (None if it is more than the phone has room for), and the time of DONE.
-
-        Raises:
-            ConnectionError: If something else comes.
-        """
+        """All DATA of a file (None if it is more than the phone has room for), and the time of DONE."""
         chunks: list[bytes] = []
         room = MAX_BYTES - self._files.used()
         while True:

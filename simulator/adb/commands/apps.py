@@ -26,14 +26,7 @@ _AIRPLANE = "android.intent.action.AIRPLANE_MODE"
 
 @dataclass
 class Intent:
-    """An intent.
-
-    Attributes:
-        action, data, type, package, component: Its parts, "" for none.
-        categories, extras: Its categories; its extras as text.
-        flags: Its flags.
-        options: Options of the command itself that were given, e.g. "-W".
-    """
+    """An intent."""
 
     action: str = ""
     data: str = ""
@@ -84,11 +77,7 @@ def _full(component: str) -> str:
 
 
 def read_intent(args: list[str]) -> Intent:
-    """Reads an intent, and the options of the command.
-
-    Raises:
-        Failure: As `am` fails, at an unknown option or a missing value.
-    """
+    """Reads an intent, and the options of the command. Raises Failure as `am` fails."""
     intent, rest = Intent(), list(args)
     fields = {"-a": "action", "-d": "data", "-t": "type", "-p": "package", "-n": "component"}
 

@@ -26,11 +26,7 @@ _MATCH = "priority=0 preferredOrder=0 match=0x108000 specificIndex=-1 isDefault=
 
 
 def _split(args: list[str], allowed: str, valued: str = "") -> tuple[dict[str, str], list[str]]:
-    """Options with their values, and other arguments.
-
-    Raises:
-        Failure: At an option that is in neither list.
-    """
+    """Options with their values, and other arguments. Raises Failure at any other option."""
     options, rest, queue = dict[str, str](), [], list(args)
     while queue:
         arg = queue.pop(0)

@@ -23,11 +23,7 @@ _NEEDED = {"grpc": "grpcio", "google.protobuf": "protobuf"}
 
 
 def require() -> None:
-    """Makes sure that gRPC can be served.
-
-    Raises:
-        MissingDependency: If a package is not installed.
-    """
+    """Raises MissingDependency if a package that gRPC needs is not installed."""
     missing = [package for module, package in _NEEDED.items() if not _is_there(module)]
     if missing:
         raise MissingDependency(
@@ -37,15 +33,7 @@ def require() -> None:
 
 
 def serve(machine: Machine, token: str = "") -> ControlServer:
-    """The gRPC server of a phone, not started yet; see `ControlServer`.
-
-    Args:
-        machine: The phone.
-        token: What clients must send; "" for none.
-
-    Raises:
-        MissingDependency: If a package is not installed.
-    """
+    """The gRPC server of a phone, not started yet; see `ControlServer`. Raises as `require` does."""
     require()
     from distrl.simulator.adb.emulator_grpc.server import ControlServer
 

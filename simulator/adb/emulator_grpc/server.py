@@ -36,7 +36,6 @@ class ControlServer:
     """The gRPC services of one phone.
 
     Args:
-        machine: What they control.
         token: What a client must send as `authorization: Bearer TOKEN`; "" for none.
     """
 
@@ -46,11 +45,7 @@ class ControlServer:
         self._server: Any = None
 
     async def start(self, port: int = 0) -> int:
-        """Listens at `port`, 0 for a free one. Returns the port.
-
-        Raises:
-            PortInUse: If another process listens there.
-        """
+        """Listens at `port`, 0 for a free one. Returns the port. Raises PortInUse."""
         server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
         server.add_generic_rpc_handlers(self._handlers())
         credentials = grpc.local_server_credentials(grpc.LocalConnectionType.LOCAL_TCP)

@@ -27,12 +27,7 @@ _Key = messages.KeyboardEvent
 
 
 class Rejected(Exception):
-    """The call is refused.
-
-    Args:
-        code: The name of a gRPC status, e.g. "INVALID_ARGUMENT".
-        text: Why.
-    """
+    """The call is refused: the name of a gRPC status, e.g. "INVALID_ARGUMENT", and why."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -42,12 +37,7 @@ class Rejected(Exception):
 
 @dataclass(frozen=True)
 class Then:
-    """An answer, and what happens after the client has received it.
-
-    Attributes:
-        message: The answer.
-        action: What follows.
-    """
+    """An answer, and what happens after the client has received it."""
 
     message: Any
     action: Callable[[], None]
@@ -58,11 +48,7 @@ Method = Callable[[Any], Any]
 
 
 class Controller:
-    """EmulatorController: status, screen, touch, keys, and the end.
-
-    Args:
-        machine: The phone.
-    """
+    """EmulatorController: status, screen, touch, keys, and the end."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -156,11 +142,7 @@ class Controller:
 
 
 class SnapshotService:
-    """SnapshotService: the console's snapshots.
-
-    Args:
-        machine: The phone.
-    """
+    """SnapshotService: the console's snapshots."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

@@ -32,7 +32,6 @@ class Kind:
     Attributes:
         noun: What it is called; the last words of a product's title.
         icon: Its Material icon, or "#name" of an outline.
-        category: Where shops list it.
         low, high: Prices in dollars.
         colors: The colours it may come in; a product has two or three of them.
         sizes: What else a buyer may choose from; () for nothing. ask: What this is called.

@@ -39,11 +39,8 @@ class Shop:
     """One shop.
 
     Attributes:
-        key, name, host: Its key in the state, its name and its address.
         mark: How its name is written in its header.
         icon, slogan: Beside and under its name; hero: what its front page praises (a noun of `goods`).
-        light, dark: Its colours.
-        categories: What it sells, in the order in which it shows them.
         header: "band" (coloured, search below), "inline" (search between name and cart), "centred" (menu,
             name, cart; search below), "tabs" (tabs at the bottom) or "minimal" (icons; a search page).
         listing: Results as "rows", "grid", "photo" (one wide picture each), "tall" (a grid without cards) or
@@ -55,8 +52,6 @@ class Shop:
         options: Colours and sizes as "chips", "menu" or "discs"; quantity: "stepper", "chips" or "menu".
         asks: Whether a buyer must choose the options; else the first are chosen already.
         cart, add, wish: What it calls the cart, the button that adds to it, and the wish list.
-        checkout: Its pages after the cart.
-        radius: Corner radius in dp.
         consent: Where it asks about cookies: "bottom", "dialog" or "top".
         letter: The page on which its newsletter pops up.
     """

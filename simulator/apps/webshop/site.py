@@ -26,8 +26,6 @@ class Site:
     """What the pages of a shop are drawn with.
 
     Attributes:
-        ui: The screen.
-        shop, data: The shop and its present data.
         top, bottom: The area of its pages in dp.
     """
 

@@ -37,12 +37,7 @@ _MARKS = {
 
 
 class Shopper:
-    """The expert in shop `key`.
-
-    Args:
-        expert: The expert on the phone.
-        key: The shop.
-    """
+    """The expert in shop `key`."""
 
     def __init__(self, expert: Expert, key: str) -> None:
         self.expert, self.key, self.shop = expert, key, SHOPS[key]

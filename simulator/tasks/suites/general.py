@@ -40,7 +40,6 @@ class Split:
         total: Instances, spread evenly over the families.
         pool: Where its combinations come from: "train", "val", "test", which share none, or "all". All but
             "train" have the wordings that are held out.
-        layouts: The UI versions that its instances take turns in.
     """
 
     name: str

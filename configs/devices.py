@@ -111,25 +111,6 @@ class PhoneMembers(DisplayMembers):
 Members = Annotated[SimMembers | AdbMembers | AvdMembers | PhoneMembers, Field(discriminator="kind")]
 
 
-<<<<<<< HEAD
-=======
-class HealthConfig(Section):
-    """The checks of devices.
-
-    `probe_every_s` is the time from one probe of an idle device to the next, in seconds. `max_faults` is the
-    number of faults within ten minutes after which a device rests. `pause_s` is the length of the first rest,
-    in seconds, which doubles each time. `max_pause_s` is the longest rest, in seconds. `postmortems` is the
-    number of newest postmortems that are kept.
-    """
-
-    probe_every_s: Positive = 10.0
-    max_faults: Count = 3
-    pause_s: Positive = 10.0
-    max_pause_s: Positive = 300.0
-    postmortems: Count = 100
-
-
->>>>>>> 03c1704 (Pool: one state machine, no keeper beside the pool; four keys of devices.health are constants)
 class DevicesConfig(Section):
     """The pool of devices.
 

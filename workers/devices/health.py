@@ -41,6 +41,25 @@ FAULT_WINDOW_S = 600.0
 """The time within which faults open a circuit."""
 
 
+@dataclass(frozen=True)
+class Health:
+    """Timings in seconds, and limits; tests take others.
+
+    Attributes:
+        probe_every_s: From one probe of an idle device to the next.
+        max_faults: A device with so many faults within `FAULT_WINDOW_S` rests.
+        pause_s, max_pause_s: The first rest, which doubles each time, and the longest.
+    """
+
+    probe_every_s: float = 10.0
+    max_faults: int = 3
+    pause_s: float = 10.0
+    max_pause_s: float = 300.0
+
+
+HEALTH = Health()
+
+
 class SlotState(str, Enum):
     """Where a device of the pool stands."""
 
@@ -55,30 +74,6 @@ class SlotState(str, Enum):
 
 ALIVE = frozenset(SlotState) - {SlotState.ABSENT, SlotState.QUARANTINED}
 """States of a device that works, or may soon work again."""
-
-
-@dataclass(frozen=True)
-class Health:
-    """Timings in seconds, and limits; tests take others.
-
-    Attributes:
-        probe_every_s: From one probe of an idle device to the next.
-        probe_timeout_s: The longest time of a probe.
-        max_faults, fault_window_s: A device with so many faults within this time rests.
-        pause_s, max_pause_s: The first rest, which doubles each time, and the longest.
-        forget_after_s: A device that joined by a pattern and is away so long is forgotten.
-    """
-
-    probe_every_s: float = 10.0
-    probe_timeout_s: float = 5.0
-    max_faults: int = 3
-    fault_window_s: float = 600.0
-    pause_s: float = 10.0
-    max_pause_s: float = 300.0
-    forget_after_s: float = 600.0
-
-
-HEALTH = Health()
 
 
 @dataclass(frozen=True)

@@ -27,15 +27,9 @@ from distrl.workers.devices.adb import brief
 from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.device import Device
 from distrl.workers.devices.errors import DeviceTimeout, PoolExhausted
-<<<<<<< HEAD
-from distrl.workers.devices.health import HEALTH, Health, ManagedDevice, SlotState, StepOutcome, climb
-from distrl.workers.devices.postmortem import Bundle, Facts, Postmortems
-from distrl.workers.devices.table import Fault, Job, JobKind, PoolSlot, Slot, SlotTable
-=======
-from distrl.workers.devices.health import ManagedDevice, SlotState, climb
+from distrl.workers.devices.health import HEALTH, Health, ManagedDevice, SlotState, climb
 from distrl.workers.devices.postmortem import Bundle, Postmortems
 from distrl.workers.devices.table import Job, PoolSlot, Slot, SlotTable
->>>>>>> 03c1704 (Pool: one state machine, no keeper beside the pool; four keys of devices.health are constants)
 
 CLOSE_S = 5.0
 LOOK_S = 0.1

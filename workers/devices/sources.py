@@ -40,13 +40,8 @@ def make_pool(config: Config, limit: int, health: Health = HEALTH) -> DevicePool
         ConfigError: A recipe, a guard or the adb server's port is wrong, or there is no such AVD or snapshot.
         MissingDependency: A program is not installed.
     """
-<<<<<<< HEAD
     devices = config.devices
     postmortems = Postmortems(lambda: postmortem_folder(config))
-=======
-    devices, health = config.devices, config.devices.health
-    postmortems = Postmortems(lambda: postmortem_folder(config), health.postmortems)
->>>>>>> 03c1704 (Pool: one state machine, no keeper beside the pool; four keys of devices.health are constants)
     members: list[ManagedDevice] = []
     for number, part in enumerate(devices.pool):
         if isinstance(part, SimMembers):

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from pool_devices import STEPS, Clock, FakeMember
 
-from distrl.configs.devices import HealthConfig
 from distrl.core.errors import EnvError
 from distrl.simulator.device import SimDevice
 from distrl.workers.devices.claims import Claims
@@ -21,7 +20,7 @@ from distrl.workers.devices.errors import (
     SnapshotFailed,
     SnapshotMissing,
 )
-from distrl.workers.devices.health import Circuit, RecoveryStep, SlotState, climb
+from distrl.workers.devices.health import HEALTH, Circuit, RecoveryStep, SlotState, climb
 from distrl.workers.devices.table import CLAIM_S, FORGET_S, SERVER_S, Job, Slot, SlotTable
 
 FAULT = DeviceTimeout("it does not answer.")
@@ -32,7 +31,7 @@ class SlotWorld:
 
     def __init__(self, folder: Path, limit: int = 100, claim: str = "") -> None:
         self.clock, self.claim = Clock(), claim
-        self.table = SlotTable(HealthConfig(), limit, Claims(folder), self.clock)
+        self.table = SlotTable(HEALTH, limit, Claims(folder), self.clock)
 
     def add(self, name: str, tracked: bool = False, forget: bool = False) -> Slot:
         self.table.join(FakeMember(name, claim=self.claim), tracked, forget)

@@ -334,11 +334,6 @@ class Config(Section):
                 f"inference.engine 'vllm' serves only hub models, but policy.kind is {policy.kind!r}; "
                 "set policy.kind to 'hub' and policy.model, or inference.engine to 'hf'"
             )
-        if policy.slim_vocabulary and policy.lora is None:
-            raise ValueError(
-                "inference.engine 'vllm' needs the whole output layer, which policy.slim_vocabulary crops; "
-                "remove it, train with policy.lora, or set inference.engine to 'hf'"
-            )
         if policy.lora is not None and policy.lora.vision:
             raise ValueError(
                 "policy.lora.vision puts adapters into the vision tower, which vLLM does not serve; set it "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distrl.core.errors import PolicyError
 from distrl.core.importing import choose
@@ -17,7 +17,7 @@ from distrl.core.importing import choose
 if TYPE_CHECKING:
     import torch
 
-    from distrl.core.policies.base import Critic, Policy, PolicyOptions
+    from distrl.core.policies.base import Critic, Policy
 
 POLICIES = {
     "autoui": "distrl.core.policies.autoui:AutoUIPolicy",
@@ -26,7 +26,7 @@ POLICIES = {
 }
 
 
-def build_policy(config: PolicyOptions, words: Sequence[str], seed: int) -> Policy:
+def build_policy(config: Any, words: Sequence[str], seed: int) -> Policy:
     """The policy that `config` describes, on its device, ready to act.
 
     Args:

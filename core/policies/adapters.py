@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from distrl.core.errors import PolicyError
 from distrl.core.policies.base import LoraOptions
 
-CONFIG_KEY = "adapter_config"
 CONFIG_FILE = "adapter_config.json"
 ADAPTER_FILE = "adapter_model.safetensors"
 

@@ -17,15 +17,12 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from distrl.core.errors import CheckpointError, ContextFull, PolicyError
 from distrl.core.hub_files import located
 from distrl.core.policies import number_format, resolve_device, weights_io
 from distrl.core.policies.adapters import (
     ADAPTER_FILE,
-    CONFIG_KEY,
-    AdapterHandle,
     attach_adapter,
     checkpointed_layers,
     recomputed,
@@ -40,11 +37,18 @@ from distrl.core.policies.base import (
     PromptBatch,
     States,
     TokenScores,
+    pad_right,
 )
 from distrl.core.policies.chat_template import ControlTokens
 from distrl.core.policies.hub_images import ImageReader
 from distrl.core.policies.images import ConvStem, decode_image
-from distrl.core.policies.sampling import decode, sampling_temperature, token_log_probs, token_statistics
+from distrl.core.policies.sampling import (
+    decode,
+    sampling_temperature,
+    score_tokens,
+    token_log_probs,
+    writable_tokens,
+)
 from distrl.core.policies.t5_decoding import T5Decoding
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
 
@@ -236,14 +240,9 @@ ADDED_FILE = "fusion.safetensors"
 class AutoUIOptions(PretrainedOptions, Protocol):
     """A T5 with AutoUI's fusion of image features."""
 
-    @property
-    def image_features(self) -> str | None: ...
-
-    @property
-    def attended_images(self) -> int: ...
-
-    @property
-    def image_size(self) -> tuple[int, int]: ...
+    image_features: str | None
+    attended_images: int
+    image_size: tuple[int, int]
 
 
 class AutoUIPolicy(Policy):
@@ -268,43 +267,18 @@ class AutoUIPolicy(Policy):
         self.eyes = _build_eyes(config, seed)
         dtype = number_format(config.dtype, config.device)
         self.model = load_model(source, self.eyes.num_features, dtype, seed)
-        self._adapter: AdapterHandle | None = None
         if config.lora is not None:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
-                self._adapter = attach_adapter(self.model.t5, config.lora)
+                self.adapter = attach_adapter(self.model.t5, config.lora)
         self._checkpointed = checkpointed_layers(self.model.t5) if config.gradient_checkpointing else []
         self._start_id = int(self.model.t5.config.decoder_start_token_id or 0)
-        self._end_id = int(self.tokenizer.eos_token_id)
-        self.register_buffer("_allowed", self._writable(), persistent=False)
-
-    def _writable(self) -> Tensor:
-        """[V] bool: all of the tokenizer's tokens but special ones that end nothing."""
-        allowed = torch.zeros(self.num_tokens, dtype=torch.bool)
-        allowed[: min(self.num_tokens, len(self.tokenizer))] = True
-        allowed[[token for token in self.tokenizer.all_special_ids if token < self.num_tokens]] = False
-        allowed[self._end_id] = True
-        return allowed
-
-    @property
-    def device(self) -> torch.device:
-        """Where the parameters are."""
-        return self.model.gate_dense.weight.device
-
-    @property
-    def max_prompt_tokens(self) -> int | None:
-        """`policy.max_prompt_tokens`."""
-        return self.config.max_prompt_tokens
-
-    @property
-    def num_tokens(self) -> int:
-        """Size of the vocabulary, T5's spare rows included."""
-        return int(self.model.t5.config.vocab_size)
-
-    @property
-    def end_ids(self) -> list[int]:
-        """The tokenizer's end token."""
-        return [self._end_id]
+        self.end_ids = [int(self.tokenizer.eos_token_id)]
+        self.num_tokens = int(self.model.t5.config.vocab_size)  # T5's spare rows included
+        self.state_size = self.model.width
+        self.max_prompt_tokens = config.max_prompt_tokens
+        allowed = writable_tokens(self.tokenizer, self.num_tokens, self.end_ids)
+        self.register_buffer("_allowed", allowed, persistent=False)
 
     def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
         """Tokens of all text parts in order, then the end token; pictures are not among them.
@@ -343,7 +317,7 @@ class AutoUIPolicy(Policy):
                 f"{text!r:.200} cannot be written with the tokens of policy.model.",
                 "Use a notation without characters that T5 cannot write (agent.options.notation: autoui).",
             )
-        return [*ids, self._end_id]
+        return [*ids, *self.end_ids]
 
     def text(self, token_ids: Sequence[int]) -> str:
         """The decoded text without special tokens."""
@@ -373,10 +347,7 @@ class AutoUIPolicy(Policy):
             PolicyError: A prompt has no picture.
         """
         assert places is None, "AutoUI reads one prompt at a time"
-        rows = [torch.tensor(list(ids), dtype=torch.int64) for ids in prompts]
-        input_ids = pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_token_id)
-        lengths = torch.tensor([len(row) for row in rows])
-        mask = (torch.arange(input_ids.shape[1]) < lengths[:, None]).to(torch.int64)
+        input_ids, mask = pad_right(prompts, self.tokenizer.pad_token_id)
         for pictures in images:
             _require_pictures(pictures)
         seen = iter(self.eyes.look([picture for pictures in images for picture in pictures]))
@@ -422,7 +393,7 @@ class AutoUIPolicy(Policy):
             return token_log_probs(logits, self._allowed, temperature)  # type: ignore[arg-type]
 
         first = torch.full((len(sampling),), self._start_id, dtype=torch.int64, device=self.device)
-        return decode(next_log_probs, first, {self._end_id}, sampling, generator)
+        return decode(next_log_probs, first, self.end_ids, sampling, generator)
 
     def score(
         self, batch: PromptBatch, completions: Tensor, mask: Tensor, temperature: Tensor
@@ -434,65 +405,43 @@ class AutoUIPolicy(Policy):
             out = self.model.decode(
                 torch.cat([start, completions[:, :-1]], dim=1), states, batch.attention_mask
             )
-        steps, places = mask.nonzero(as_tuple=True)
-        chosen, entropy = token_statistics(
+        logprobs, entropy = score_tokens(
             self.model.logits,
-            out.last_hidden_state[steps, places],
-            completions[steps, places],
+            out.last_hidden_state[mask],
+            completions,
+            mask,
             self._allowed,  # type: ignore[arg-type]
-            torch.where(temperature > 0, temperature, torch.ones_like(temperature))[steps],
+            temperature,
         )
-        zero = chosen.new_zeros(mask.shape)
-        return TokenScores(
-            zero.index_put((steps, places), chosen), zero.index_put((steps, places), entropy), seen
-        )
-
-    @property
-    def state_size(self) -> int:
-        """Width of the T5."""
-        return self.model.width
+        return TokenScores(logprobs, entropy, seen)
 
     @torch.no_grad()
     def states(self, batch: PromptBatch) -> States:
         """The pictures' projected features, then the encoder's states as the decoder reads them."""
         return self._encode(batch)[1]
 
-    def published_kind(self) -> str:
-        """ "adapter" with LoRA, else "full"."""
-        return "full" if self._adapter is None else "adapter"
-
     def published_state(self) -> dict[str, Tensor]:
         """All weights that are trained: T5's or its adapter's, the fusion's, the small encoder's."""
-        if self._adapter is None:
-            return weights_io.trained_state(self)
-        return {**self._adapter.state(), **self._added_state()}
+        return {**super().published_state(), **({} if self.adapter is None else self._added_state())}
 
     def _added_state(self) -> dict[str, Tensor]:
         """What is trained beside an adapter."""
         trained = weights_io.trained_state(self)
         return {name: tensor for name, tensor in trained.items() if not name.startswith("model.t5.")}
 
-    def published_metadata(self) -> dict[str, str]:
-        """The adapter's configuration, if there is one."""
-        return {} if self._adapter is None else {CONFIG_KEY: self._adapter.config_json()}
-
-    def load_published(self, state: dict[str, Tensor]) -> None:
-        """Copies tensors in place; nothing changes unless all of them fit."""
-        weights_io.copy_into(self.published_state(), state)
-
     def save(self, directory: Path) -> None:
         """All that is trained: in one file, or a PEFT adapter directory with the rest in a file beside it."""
         directory.mkdir(parents=True, exist_ok=True)
         self.tokenizer.save_pretrained(str(directory))
-        if self._adapter is None:
+        if self.adapter is None:
             weights_io.write(directory / WEIGHTS_FILE, self.published_state())
         else:
-            self._adapter.save(directory)
+            self.adapter.save(directory)
             weights_io.write(directory / ADDED_FILE, self._added_state())
 
     def load(self, directory: Path) -> None:
         """Reads what `save` wrote."""
-        if self._adapter is None:
+        if self.adapter is None:
             weights_io.load_into(self.published_state(), directory / WEIGHTS_FILE)
             return
         state = {**weights_io.read(directory / ADAPTER_FILE), **weights_io.read(directory / ADDED_FILE)}
@@ -512,7 +461,7 @@ class AutoUIPolicy(Policy):
                 "A policy with the small encoder of pictures is not an AutoUI model.",
                 "Use its checkpoint as it is, or train with policy.image_features.",
             )
-        t5 = self.model.t5 if self._adapter is None else self._adapter.merge()
+        t5 = self.model.t5 if self.adapter is None else self.adapter.merge()
         write_model(self.model, t5, directory)
         self.tokenizer.save_pretrained(str(directory))
 

@@ -10,62 +10,48 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from distrl.core.errors import PolicyError
 from distrl.core.model_points import Resize
+from distrl.core.policies import weights_io
 from distrl.core.types import ChatMessage, Sampling
+
+if TYPE_CHECKING:
+    from distrl.core.policies.adapters import AdapterHandle
+
+CONFIG_KEY = "adapter_config"
+"""Where `Policy.published_metadata` has an adapter's PEFT configuration."""
 
 
 class LoraOptions(Protocol):
-    """Low-rank adapters; see `distrl.configs.schema.LoraConfig`."""
+    """Low-rank adapters; see `distrl.configs.policy.LoraConfig`."""
 
-    @property
-    def rank(self) -> int: ...
-
-    @property
-    def alpha(self) -> float: ...
-
-    @property
-    def dropout(self) -> float: ...
-
-    @property
-    def targets(self) -> list[str] | None: ...
-
-    @property
-    def vision(self) -> bool: ...
+    rank: int
+    alpha: float
+    dropout: float
+    targets: list[str] | None
+    vision: bool
 
 
 class PolicyOptions(Protocol):
-    """Common keys of all policies."""
+    """Common keys of all policies; see `distrl.configs.policy`."""
 
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def device(self) -> str: ...
-
-    @property
-    def max_prompt_tokens(self) -> int: ...
+    device: str
+    max_prompt_tokens: int
+    lora: Any  # LoraOptions or None
 
 
 class PretrainedOptions(PolicyOptions, Protocol):
-    """Models that are loaded with transformers."""
+    """Keys of models that are loaded with transformers."""
 
-    @property
-    def model(self) -> str: ...
-
-    @property
-    def dtype(self) -> str: ...
-
-    @property
-    def lora(self) -> LoraOptions | None: ...
-
-    @property
-    def gradient_checkpointing(self) -> bool: ...
+    model: str
+    dtype: Any  # a name of a number format
+    gradient_checkpointing: bool
 
 
 @dataclass
@@ -243,45 +229,44 @@ Place = tuple[int, int]
 """Where a token is: its sequence, and its position there."""
 
 
+def pad_right(prompts: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
+    """`input_ids` and `attention_mask` of a `PromptBatch` for encoders, [N, P] each."""
+    rows = [torch.tensor(list(ids), dtype=torch.int64) for ids in prompts]
+    input_ids = pad_sequence(rows, batch_first=True, padding_value=pad_id)
+    lengths = torch.tensor([len(row) for row in rows])
+    return input_ids, (torch.arange(input_ids.shape[1]) < lengths[:, None]).to(torch.int64)
+
+
 class Policy(nn.Module, ABC):
     """A vision-language policy. All tensors it takes and returns live on `self.device`.
 
     Attributes:
+        name: For logs and reports.
+        num_tokens: Size of the vocabulary: every token id is below it.
+        end_ids: The tokens that end a completion.
+        word_ids: The tokens of whole words, any of which may replace another; () where words have no tokens.
+        state_size: Size d of the hidden states.
+        max_prompt_tokens: How long a prompt that begins a sequence may be; None without a bound.
+        max_context_tokens: How long a sequence may become, answers included; None where only prompts are
+            bounded.
         reads_sequences: Whether it scores answers inside of sequences; see `PromptBatch`.
+        adapter: The LoRA adapter that is trained and published instead of all weights.
     """
 
     name: str
+    num_tokens: int
+    end_ids: Sequence[int]
+    word_ids: Sequence[int] = ()
+    state_size: int
+    max_prompt_tokens: int | None = None
+    max_context_tokens: int | None = None
     reads_sequences = False
+    adapter: AdapterHandle | None = None
 
     @property
-    @abstractmethod
     def device(self) -> torch.device:
         """Where the parameters are."""
-
-    @property
-    @abstractmethod
-    def num_tokens(self) -> int:
-        """Size of the vocabulary: every token id is below it."""
-
-    @property
-    @abstractmethod
-    def end_ids(self) -> Sequence[int]:
-        """The tokens that end a completion."""
-
-    @property
-    def word_ids(self) -> Sequence[int]:
-        """The tokens of whole words, of which any may stand in for another; () where words have no tokens."""
-        return ()
-
-    @property
-    def max_prompt_tokens(self) -> int | None:
-        """How long a prompt that begins a sequence may be; None where the policy does not bound it."""
-        return None
-
-    @property
-    def max_context_tokens(self) -> int | None:
-        """How long a sequence may become, answers included; None where only its prompts are bounded."""
-        return None
+        return next(self.parameters()).device
 
     def max_sequence_tokens(self, max_new_tokens: int) -> int | None:
         """How long a sequence may become with answers of `max_new_tokens`; None: without a bound."""
@@ -295,8 +280,8 @@ class Policy(nn.Module, ABC):
 
         Args:
             messages: The chat.
-            images: Its pictures in order of appearance, as `image` gives them. Policies whose prompts have as
-                many tokens whatever the picture do without.
+            images: Its pictures in order of appearance, as `image` gives them, for policies whose prompts
+                depend on their sizes.
 
         Raises:
             PolicyError: The chat is too long, or shows pictures that are not given.
@@ -305,14 +290,9 @@ class Policy(nn.Module, ABC):
     def continuation_ids(
         self, prefix: Sequence[int], messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()
     ) -> list[int]:
-        """The tokens that follow the sequence `prefix`, which ends with a completion, when `messages` come.
+        """The tokens of `messages` after the sequence `prefix`, which ends with a completion.
 
         The prefix is not tokenised again, nor the text of its completion.
-
-        Args:
-            prefix: The token ids so far.
-            messages: What comes next.
-            images: The pictures of `messages`, as in `prompt_ids`.
 
         Raises:
             PolicyError: The policy reads one prompt at a time.
@@ -361,15 +341,14 @@ class Policy(nn.Module, ABC):
     def check_points(self, coordinates: str, resize: Resize) -> None:
         """Refuses an agent that reads points as pixels of pictures of another size than the model sees.
 
-        One that reads what such models do not write as they were published is warned of.
+        Logs a warning for one that reads points in a notation that such models do not write as published.
 
         Args:
             coordinates: What the agent reads, "relative" or "absolute".
-            resize: How the agent takes pictures to be resized, for "absolute". Policies that learn from
-                nothing where points lie accept any.
+            resize: The size to which the agent assumes pictures are resized, for "absolute".
 
         Raises:
-            ConfigError: Saying what to set.
+            ConfigError: Names the setting to change.
         """
 
     def with_images(
@@ -415,37 +394,34 @@ class Policy(nn.Module, ABC):
             temperature: [B] sampling temperatures; 0 (greedy) counts as 1.
         """
 
-    @property
-    @abstractmethod
-    def state_size(self) -> int:
-        """Size d of the hidden states."""
-
     @abstractmethod
     def states(self, batch: PromptBatch) -> States:
         """The prompts' hidden states, as `score` gives them, without an action to score."""
 
-    @abstractmethod
     def published_kind(self) -> str:
         """ "full" or "adapter": what `published_state` holds."""
+        return "full" if self.adapter is None else "adapter"
 
-    @abstractmethod
     def published_state(self) -> dict[str, Tensor]:
         """The tensors that inference servers need: the adapter's, or all weights that training can change.
 
         A server has built the same policy from the same configuration, so what is frozen it has already.
         """
+        return weights_io.trained_state(self) if self.adapter is None else self.adapter.state()
 
     def published_metadata(self) -> dict[str, str]:
         """Texts that travel with `published_state`: an adapter's PEFT configuration."""
-        return {}
+        return {} if self.adapter is None else {CONFIG_KEY: self.adapter.config_json()}
 
-    @abstractmethod
     def load_published(self, state: dict[str, Tensor]) -> None:
         """Copies what `published_state` gave; the tensors of `state` may lie in memory that is read-only.
+
+        Nothing changes unless all of them fit.
 
         Raises:
             PolicyError: Naming the first tensor that does not fit.
         """
+        weights_io.copy_into(self.published_state(), state)
 
     @abstractmethod
     def save(self, directory: Path) -> None:

@@ -1,12 +1,6 @@
 """From logits to sampled tokens and their log-probabilities, with sampling parameters for each row.
 
-`RowSampler` does this inside transformers' `generate`. `OutputTokens` is vocabulary slimming (AcceRL §5.1):
-an output layer that has the tokens of actions only. Cropping it saves its memory, gradients and time, and no
-probability can leak to other tokens: π over the kept tokens is the full model's, renormalised,
-
-    log π_slim(a) = z_a − log Σ_{b kept} exp z_b = log π_full(a) − log Σ_{b kept} π_full(b)
-
-Token ids stay those of the tokenizer everywhere outside; only the logits' columns are fewer.
+`RowSampler` does this inside transformers' `generate`.
 """
 
 from __future__ import annotations
@@ -15,10 +9,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from distrl.core.errors import PolicyError
 from distrl.core.policies.base import Generated
 from distrl.core.types import Sampling
 
@@ -89,6 +82,39 @@ def token_statistics(
     else:
         parts = [piece(*one) for one in pieces]
     return torch.cat([chosen for chosen, _ in parts]), torch.cat([entropy for _, entropy in parts])
+
+
+def score_tokens(
+    output: Callable[[Tensor], Tensor],
+    hidden: Tensor,
+    completions: Tensor,
+    mask: Tensor,
+    allowed: Tensor,
+    temperature: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """`token_statistics` of padded completions: [B, L] log π and entropy, 0 where `mask` is False.
+
+    Args:
+        output: The output layer, [m, d] → [m, V].
+        hidden: [M, d] states of the M real tokens, row by row.
+        completions: [B, L] int64.
+        mask: [B, L] bool, True at real tokens.
+        allowed: [V] bool.
+        temperature: [B] sampling temperatures; 0 (greedy) counts as 1.
+    """
+    real = mask.nonzero(as_tuple=True)
+    effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
+    found = token_statistics(output, hidden, completions[real], allowed, effective[real[0]])
+    zero = found[0].new_zeros(mask.shape)
+    return zero.index_put(real, found[0]), zero.index_put(real, found[1])
+
+
+def writable_tokens(tokenizer: Any, size: int, end_ids: Sequence[int], others: Sequence[int] = ()) -> Tensor:
+    """[size] bool: all of the tokenizer's tokens but `others` and the special ones that end nothing."""
+    allowed = torch.arange(size) < len(tokenizer)
+    allowed[[token for token in (*tokenizer.all_special_ids, *others) if token < size]] = False
+    allowed[list(end_ids)] = True
+    return allowed
 
 
 def truncate(log_probs: Tensor, sampling: Sequence[Sampling]) -> Tensor:
@@ -179,88 +205,19 @@ def decode(
     return results
 
 
-class OutputTokens(nn.Module):
-    """Which token each column of the logits stands for.
-
-    Args:
-        kept: Ids of the kept tokens, ascending; None for all.
-        size: Number of tokens of the full vocabulary.
-    """
-
-    def __init__(self, kept: Sequence[int] | None, size: int) -> None:
-        super().__init__()
-        self.size, self.is_slim = size, kept is not None
-        ids = torch.arange(size) if kept is None else torch.tensor(list(kept))
-        places = torch.full((size,), -1, dtype=torch.int64)
-        places[ids] = torch.arange(len(ids))
-        self.register_buffer("_ids", ids, persistent=False)
-        self.register_buffer("_places", places, persistent=False)
-
-    def ids(self, columns: Tensor) -> Tensor:
-        """Token ids of columns."""
-        ids: Tensor = self._ids[columns]  # type: ignore[index]
-        return ids
-
-    def columns(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Columns of token ids; 0 where `mask` is False.
-
-        Raises:
-            PolicyError: A real token has none.
-        """
-        if not self.is_slim:
-            return ids
-        columns: Tensor = torch.where(mask, self._places[ids], 0)  # type: ignore[index]
-        if bool((columns < 0).any()):
-            token = int(ids[columns < 0][0])
-            raise PolicyError(
-                f"Token {token} of an action is not among those that policy.slim_vocabulary keeps.",
-                "Add a text that has it.",
-            )
-        return columns
-
-
-def kept_tokens(tokenizer: Any, texts: Sequence[str], end_ids: Sequence[int]) -> list[int]:
-    """The tokens of `texts` and those that end a turn, ascending."""
-    tokens = [token for text in texts for token in tokenizer(text, add_special_tokens=False)["input_ids"]]
-    return sorted({*tokens, *end_ids})
-
-
-def crop_output(model: Any, kept: Sequence[int]) -> None:
-    """Replaces the model's output layer by one that has the rows of `kept` only.
-
-    A layer that shared its weights with the input embedding has its own afterwards.
-    """
-    full = model.get_output_embeddings()
-    rows = torch.tensor(list(kept), device=full.weight.device)
-    slim = nn.Linear(full.weight.shape[1], len(rows), bias=getattr(full, "bias", None) is not None)
-    slim.to(device=full.weight.device, dtype=full.weight.dtype)
-    with torch.no_grad():
-        slim.weight.copy_(full.weight[rows])
-        if slim.bias is not None:
-            slim.bias.copy_(full.bias[rows])
-    model.set_output_embeddings(slim)
-    for config in (model.config, model.config.get_text_config()):
-        config.tie_word_embeddings = False
-
-
 class RowSampler:
     """A logits processor that draws each row's next token itself and leaves only that one.
 
     Args:
-        allowed: [V] bool, over the logits' columns.
-        output: Which tokens the columns are.
+        allowed: [V] bool.
         sampling: One per row.
         generator: Where randomness comes from.
     """
 
     def __init__(
-        self,
-        allowed: Tensor,
-        output: OutputTokens,
-        sampling: Sequence[Sampling],
-        generator: torch.Generator | None,
+        self, allowed: Tensor, sampling: Sequence[Sampling], generator: torch.Generator | None
     ) -> None:
-        self._allowed, self._output, self._sampling, self._generator = allowed, output, sampling, generator
+        self._allowed, self._sampling, self._generator = allowed, sampling, generator
         self._tokens: list[Tensor] = []
         self._logprobs: list[Tensor] = []
         self._top: list[list[tuple[tuple[int, float], ...]]] = []
@@ -269,14 +226,11 @@ class RowSampler:
         """Scores that leave one token per row, [B, all tokens]."""
         temperature = sampling_temperature(self._sampling, scores.device)
         log_probs = token_log_probs(scores, self._allowed, temperature)
-        columns, logprobs, top = choose(log_probs, self._sampling, self._generator)
-        tokens = self._output.ids(columns)
-        self._top.append([self._named(row) for row in top])
+        tokens, logprobs, top = choose(log_probs, self._sampling, self._generator)
         self._tokens.append(tokens)
         self._logprobs.append(logprobs)
-        # As wide as the full vocabulary: what generation takes the largest of is a token's id.
-        only = scores.new_full((len(scores), self._output.size), float("-inf"))
-        return only.scatter(1, tokens[:, None], 0.0)
+        self._top.append(top)
+        return torch.full_like(scores, float("-inf")).scatter(1, tokens[:, None], 0.0)
 
     def is_at_limit(self, input_ids: Tensor, scores: object) -> Tensor:
         """[B] bool, which rows have their own `max_new_tokens`; a stopping criterion of `generate`."""
@@ -287,26 +241,10 @@ class RowSampler:
         """What was drawn in each row, up to its end or its `max_new_tokens`."""
         tokens: list[list[int]] = torch.stack(self._tokens, dim=1).tolist()
         logprobs: list[list[float]] = torch.stack(self._logprobs, dim=1).tolist()
-        return [
-            _cut(row, values, top, end_ids, sampling.max_new_tokens)
-            for row, values, top, sampling in zip(
-                tokens, logprobs, zip(*self._top, strict=True), self._sampling, strict=True
-            )
-        ]
-
-    def _named(self, top: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-        """The most probable columns as tokens."""
-        ids = self._output.ids(torch.tensor([column for column, _ in top], dtype=torch.long)).tolist()
-        return tuple(zip(ids, (value for _, value in top), strict=True))
-
-
-def _cut(
-    tokens: list[int],
-    logprobs: list[float],
-    top: Sequence[tuple[tuple[int, float], ...]],
-    end_ids: Sequence[int],
-    limit: int,
-) -> Generated:
-    ends = [index + 1 for index, token in enumerate(tokens) if token in end_ids]
-    length = min([limit, len(tokens), *ends])
-    return Generated(tokens[:length], logprobs[:length], list(top[:length]))
+        found = []
+        rows = zip(tokens, logprobs, zip(*self._top, strict=True), self._sampling, strict=True)
+        for ids, values, top, sampling in rows:
+            ends = [index + 1 for index, token in enumerate(ids) if token in end_ids]
+            length = min([sampling.max_new_tokens, len(ids), *ends])
+            found.append(Generated(ids[:length], values[:length], list(top[:length])))
+        return found

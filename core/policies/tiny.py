@@ -13,14 +13,12 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
-from distrl.core.errors import PolicyError
+from distrl.core.errors import CheckpointError, PolicyError
 from distrl.core.policies import weights_io
-from distrl.core.policies.adapters import CONFIG_KEY, AdapterHandle, attach_adapter
+from distrl.core.policies.adapters import attach_adapter
 from distrl.core.policies.base import (
     Generated,
-    LoraOptions,
     Pictures,
     Place,
     Policy,
@@ -28,6 +26,7 @@ from distrl.core.policies.base import (
     PromptBatch,
     States,
     TokenScores,
+    pad_right,
 )
 from distrl.core.policies.images import ConvStem, decode_image
 from distrl.core.policies.sampling import decode, sampling_temperature, token_log_probs
@@ -45,32 +44,14 @@ STEM_STRIDES = (4, 2, 2)
 class TinyOptions(PolicyOptions, Protocol):
     """The embedded policy."""
 
-    @property
-    def image_size(self) -> tuple[int, int]: ...
-
-    @property
-    def grid(self) -> tuple[int, int]: ...
-
-    @property
-    def grammar(self) -> bool: ...
-
-    @property
-    def d_model(self) -> int: ...
-
-    @property
-    def num_layers(self) -> int: ...
-
-    @property
-    def num_decoder_layers(self) -> int | None: ...
-
-    @property
-    def num_heads(self) -> int: ...
-
-    @property
-    def d_ff(self) -> int: ...
-
-    @property
-    def lora(self) -> LoraOptions | None: ...
+    image_size: tuple[int, int]
+    grid: tuple[int, int]
+    grammar: bool
+    d_model: int
+    num_layers: int
+    num_decoder_layers: int | None
+    num_heads: int
+    d_ff: int
 
 
 class TinyPolicy(Policy):
@@ -101,42 +82,20 @@ class TinyPolicy(Policy):
             self.copy_query = nn.Linear(d, d, bias=False)
             self.copy_key = nn.Linear(d, d, bias=False)
             nn.init.zeros_(self.copy_query.weight)
-            self._adapter: AdapterHandle | None = None
             if config.lora is not None:
                 for module in (self.stem, self.copy_query, self.copy_key):
                     module.requires_grad_(False)
-                self._adapter = attach_adapter(self.t5, config.lora)
+                self.adapter = attach_adapter(self.t5, config.lora)
         vocabulary = self.tokenizer.vocabulary
+        self.num_tokens, self.state_size = len(vocabulary), config.d_model
+        self.max_prompt_tokens = config.max_prompt_tokens
+        self.end_ids = sorted(self.tokenizer.terminals)
+        self.word_ids = vocabulary.goal_words
         allowed = vocabulary.grammar()
         if not config.grammar:
             allowed = torch.ones_like(allowed)
             allowed[:, PAD_ID] = False
         self.register_buffer("_allowed", allowed, persistent=False)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the parameters are."""
-        return self.stem.row_embedding.device
-
-    @property
-    def max_prompt_tokens(self) -> int | None:
-        """`policy.max_prompt_tokens`."""
-        return self.config.max_prompt_tokens
-
-    @property
-    def num_tokens(self) -> int:
-        """Size of the vocabulary."""
-        return len(self.tokenizer.vocabulary)
-
-    @property
-    def end_ids(self) -> list[int]:
-        """`<end>`, and the last token of every action but a typed text."""
-        return sorted(self.tokenizer.terminals)
-
-    @property
-    def word_ids(self) -> Sequence[int]:
-        """The words of goals: neither numbers nor what prompts say around a goal."""
-        return self.tokenizer.vocabulary.goal_words
 
     def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
         """Tokens of all text parts in order; images are not among them.
@@ -180,10 +139,7 @@ class TinyPolicy(Policy):
     ) -> PromptBatch:
         """Pads prompts on the right; one image per prompt, and no sequences."""
         assert places is None, "the embedded policy reads one prompt at a time"
-        rows = [torch.tensor(list(ids), dtype=torch.int64) for ids in prompts]
-        input_ids = pad_sequence(rows, batch_first=True, padding_value=PAD_ID)
-        lengths = torch.tensor([len(row) for row in rows])
-        mask = (torch.arange(input_ids.shape[1]) < lengths[:, None]).to(torch.int64)
+        input_ids, mask = pad_right(prompts, PAD_ID)
         for tensors in images:
             if len(tensors) != 1:
                 raise PolicyError(
@@ -265,56 +221,33 @@ class TinyPolicy(Policy):
             States(states.detach(), encoder_mask),
         )
 
-    @property
-    def state_size(self) -> int:
-        """Width of the encoder."""
-        return self.config.d_model
-
     @torch.no_grad()
     def states(self, batch: PromptBatch) -> States:
         """The encoder's states: of the image cells, then of the prompt tokens."""
         return States(*self._encode(batch))
-
-    def published_kind(self) -> str:
-        """ "adapter" with LoRA, else "full"."""
-        return "full" if self._adapter is None else "adapter"
-
-    def published_state(self) -> dict[str, Tensor]:
-        """All weights, or the adapter's."""
-        if self._adapter is not None:
-            return self._adapter.state()
-        return weights_io.distinct(self.state_dict())
-
-    def published_metadata(self) -> dict[str, str]:
-        """The adapter's configuration, if there is one."""
-        return {} if self._adapter is None else {CONFIG_KEY: self._adapter.config_json()}
-
-    @torch.no_grad()
-    def load_published(self, state: dict[str, Tensor]) -> None:
-        """Copies tensors in place; nothing changes unless all of them fit."""
-        weights_io.copy_into(self.published_state(), state)
 
     def save(self, directory: Path) -> None:
         """Writes model.safetensors (all weights), tokenizer.json and, with LoRA, the PEFT adapter files."""
         directory.mkdir(parents=True, exist_ok=True)
         weights_io.write(directory / WEIGHTS_FILE, weights_io.distinct(self.state_dict()))
         self.tokenizer.save(directory)
-        if self._adapter is not None:
-            self._adapter.save(directory)
+        if self.adapter is not None:
+            self.adapter.save(directory)
 
-    @torch.no_grad()
     def load(self, directory: Path) -> None:
         """Reads what `save` wrote; the tokenizer there must be this policy's own."""
-        weights_io.require_same_tokenizer(
-            self.tokenizer.vocabulary.tokens, ActionTokenizer.load(directory).vocabulary.tokens, directory
-        )
+        if ActionTokenizer.load(directory).vocabulary != self.tokenizer.vocabulary:
+            raise CheckpointError(
+                f"The checkpoint {directory} has another vocabulary.",
+                "Use the tasks and policy configuration that it was made with.",
+            )
         weights_io.load_into(weights_io.distinct(self.state_dict()), directory / WEIGHTS_FILE)
 
 
-def _build_t5(config: TinyOptions, vocabulary_size: int) -> nn.Module:
+def _build_t5(config: TinyOptions, vocabulary_size: int) -> Any:
     from transformers import T5Config, T5ForConditionalGeneration
 
-    model: nn.Module = T5ForConditionalGeneration(
+    return T5ForConditionalGeneration(
         T5Config(
             vocab_size=vocabulary_size,
             d_model=config.d_model,
@@ -330,4 +263,3 @@ def _build_t5(config: TinyOptions, vocabulary_size: int) -> nn.Module:
             tie_word_embeddings=True,
         )
     )
-    return model

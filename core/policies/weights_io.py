@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -247,19 +247,3 @@ def load_into(own: Mapping[str, Tensor], path: Path) -> None:
         copy_into(own, read(path))
     except PolicyError as error:
         raise CheckpointError(f"Weights {path} cannot be loaded: {error}", "") from error
-
-
-def require_same_tokenizer(own: Sequence[str], other: Sequence[str], directory: Path) -> None:
-    """Refuses a checkpoint whose vocabulary differs.
-
-    Raises:
-        CheckpointError: Naming the first token that differs.
-    """
-    if list(own) == list(other):
-        return
-    pairs = zip([*own, *[None] * len(other)], [*other, *[None] * len(own)], strict=False)
-    index, (mine, theirs) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
-    raise CheckpointError(
-        f"The checkpoint {directory} has another vocabulary: token {index} is {theirs!r}, not {mine!r}.",
-        "Use the tasks and policy configuration that it was made with.",
-    )

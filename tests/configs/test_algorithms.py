@@ -108,7 +108,7 @@ def test_truncated_sampling_is_taken_where_they_do_not(name: str) -> None:
             ["learner.stale=drop", "learner.policy_lag=9", "learner.max_staleness=8"],
             "would drop every episode",
         ),
-        (["policy.slim_vocabulary=[tap]"], "`policy.slim_vocabulary` is a key of hub only"),
+        (["policy.attention=eager"], "`policy.attention` is a key of hub only"),
     ],
 )
 def test_what_cannot_work_is_refused_with_the_reason(overrides: list[str], message: str) -> None:

@@ -202,18 +202,18 @@ def within(limit: int, key: str, length: int, sampling: Sampling) -> Sampling:
     return sampling.model_copy(update={"max_new_tokens": min(sampling.max_new_tokens, limit - length)})
 
 
-def single_placeholders(ids: Sequence[int], placeholders: frozenset[int], counts: Sequence[int]) -> list[int]:
+def single_placeholders(ids: Sequence[int], placeholder: int, counts: Sequence[int]) -> list[int]:
     """`ids` with one placeholder for each picture, also where no token is between two.
 
     Args:
         ids: A sequence with as many placeholders as `counts` says, as `Policy.verify` makes sure.
-        placeholders: The tokens that stand for parts of pictures.
+        placeholder: The token that stands for a part of a picture.
         counts: How many each picture has, in order of appearance.
     """
     firsts = {sum(counts[:number]) for number in range(len(counts))}
     kept, place = [], 0
     for token in ids:
-        if token not in placeholders:
+        if token != placeholder:
             kept.append(token)
             continue
         if place in firsts:

@@ -36,8 +36,7 @@ from distrl.configs.schema import Config
 from distrl.core.errors import ContextFull, DistrlError, PolicyError
 from distrl.core.files import Scratch
 from distrl.core.policies import weights_io
-from distrl.core.policies.adapters import CONFIG_KEY
-from distrl.core.policies.base import Generated
+from distrl.core.policies.base import CONFIG_KEY, Generated
 from distrl.core.policies.hub import HubPolicy
 from distrl.core.types import NO_PREFIX, ChatMessage, Prefix, Sampling
 from distrl.workers.inference.adapter_slots import Adapter, AdapterSlots
@@ -353,7 +352,7 @@ class VLLMEngine(PolicyEngine):
         """vLLM wants one placeholder per picture, and puts in as many as it takes itself."""
         self.policy.verify(request.prompt_ids, request.images)
         counts = [self.policy.image_tokens(image) for image in request.images]
-        ids = single_placeholders(request.prompt_ids, self.policy.placeholder_ids, counts)
+        ids = single_placeholders(request.prompt_ids, self.policy.image_token, counts)
         prompt: dict[str, Any] = {"prompt_token_ids": ids}
         if request.images:
             prompt["multi_modal_data"] = {"image": [_picture(image) for image in request.images]}

@@ -14,9 +14,7 @@ pytest.importorskip("jinja2", reason="needs jinja2: not installed")
 from chatml import END, IMAGE, QWEN, START, THINKING, chatml_tokenizer
 
 from distrl.core.errors import PolicyError
-from distrl.core.policies.chat_template import ControlTokens, continuation_ids, continuation_text
-from distrl.core.policies.hub import LoadedModel
-from distrl.core.types import ChatMessage, TextPart
+from distrl.core.policies.chat_template import continuation_ids, continuation_text
 
 Message = dict[str, Any]
 TEMPLATES = {"qwen": QWEN, "thinking": THINKING}
@@ -133,10 +131,3 @@ def test_several_messages_may_come_between_two_answers(chat: Chat) -> None:
 def test_a_template_that_does_not_show_answers_once_is_refused(template: str) -> None:
     with pytest.raises(PolicyError, match=r"agent\.options\.mode to history"):
         continuation_text(Chat(template).render, [says("user", "?")])
-
-
-def test_a_chat_that_the_template_refuses_is_the_request_s_own_fault() -> None:
-    tokenizer = chatml_tokenizer("{{ raise_exception('roles must alternate') }}")
-    loaded = LoadedModel(None, tokenizer, None, tokenizer, 0, [1], 0, ControlTokens(tokenizer, set()))  # type: ignore[arg-type]
-    with pytest.raises(PolicyError, match="rejects the chat: roles must alternate"):
-        loaded.chat_ids([ChatMessage(role="user", parts=(TextPart(text="x"),))])

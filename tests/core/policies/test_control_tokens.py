@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import hub_models
@@ -71,14 +70,14 @@ def test_a_goal_that_spells_a_control_token_is_completed_as_any_other(policy: Hu
         return list(completion.prompt_token_ids)
 
     plain = controls(policy, answered("open it now"))
-    (image,) = policy.placeholder_ids
-    grid = policy._loaded.images.num_tokens(policy.image(data))
+    image = policy.image_token
+    grid = policy.images.num_tokens(policy.image(data))
     assert plain.count(image) == grid > 0
     for token in SPECIAL[family]:
         ids = answered(f"open {token}{token} now")
         assert controls(policy, ids) == plain
         broken = f"{token[0]} {token[1:]}"
-        assert f"open {broken}{broken} now" in policy._loaded.tokenizer.decode(ids)
+        assert f"open {broken}{broken} now" in policy.tokenizer.decode(ids)
 
 
 def test_neither_earlier_answers_nor_what_follows_them_nor_demonstrations_spell_any(
@@ -120,12 +119,12 @@ PROMPTS = [
 
 @pytest.mark.parametrize("text", PROMPTS)
 def test_other_prompts_have_the_very_tokens_that_the_template_gives(policy: HubPolicy, text: str) -> None:
-    tokenizer = policy._loaded.tokenizer
+    tokenizer = policy.tokenizer
     content = [{"type": "image"}, {"type": "text", "text": text}]
     asked = [{"role": "user", "content": content}]
     rendered = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
     expected = tokenizer(rendered, add_special_tokens=False)["input_ids"]
-    (image,) = policy.placeholder_ids
+    image = policy.image_token
     images = [policy.image(png(0))]
     found = policy.prompt_ids(chat(text), images)
     assert [token for token in found if token != image] == [token for token in expected if token != image]
@@ -214,12 +213,11 @@ def test_a_hub_policy_tells_the_bytes_of_parts_of_characters_where_it_can(tmp_pa
     assert isinstance(policy, HubPolicy)
     (letter,) = policy.completion_ids("t")[:-1]
     assert policy.token_bytes(letter) == b"t"
-    tokenizer = chatml_tokenizer()
-    policy._loaded = replace(policy._loaded, tokenizer=tokenizer)
+    policy.tokenizer = tokenizer = chatml_tokenizer()
     ids = [*tokenizer("设")["input_ids"], tokenizer.convert_tokens_to_ids(END)]
     assert [policy.token_bytes(token) for token in ids] == [b"\xe8", b"\xae", b"\xbe", b""]
     fallback = Tokenizer(models.BPE({"<0xE8>": 0, "<0xAE>": 1, "<0xBE>": 2}, [], byte_fallback=True))
     fallback.decoder = decoders.ByteFallback()
-    policy._loaded = replace(policy._loaded, tokenizer=PreTrainedTokenizerFast(tokenizer_object=fallback))
+    policy.tokenizer = PreTrainedTokenizerFast(tokenizer_object=fallback)
     assert policy.text([0]) == "\ufffd"
     assert policy.token_bytes(0) is None

@@ -17,7 +17,7 @@ from transformers import GenerationConfig
 from distrl.configs.policy import policy_config
 from distrl.core.errors import CheckpointError, ContextFull, PolicyError
 from distrl.core.policies import build_critic, build_policy, checkpoint_words, weights_io
-from distrl.core.policies.base import Generated, Policy, PromptBatch
+from distrl.core.policies.base import Policy, PromptBatch
 from distrl.core.types import Sampling
 
 GOALS = ["open settings", "red", "turn on the alarm at 7:20"]
@@ -75,7 +75,9 @@ def test_sampled_and_scored_log_probabilities_agree_also_after_a_swap(
 
 def test_a_batch_runs_no_longer_than_a_row_that_needs_it(make_policy: MakePolicy) -> None:
     """A row that has its own `max_new_tokens` does not run on because another may have more."""
-    policy = make_policy(slim_vocabulary=["tap"])  # so few tokens that the end is often drawn
+    policy = make_policy()
+    policy._allowed[:] = False  # type: ignore[index]
+    policy._allowed[policy.completion_ids("tap")] = True  # type: ignore[index] # the end is often drawn
     batch, generator = batch_of(policy), torch.Generator()
     limits = (5, 5, 40)
     for seed in range(30):
@@ -185,62 +187,9 @@ def test_texts_and_prompts(make_policy: MakePolicy) -> None:
         policy.prompt_ids(chat("red " * 100), picture)
     critic = build_critic(policy, 0)
     assert critic.values(policy.states(batch_of(policy)), torch.zeros(3, dtype=torch.int64)).shape == (3,)
-
-
-SLIM = ["tap", "0123456789", "<image>"]
-
-
-def test_a_slim_vocabulary_renormalises_the_full_one(make_policy: MakePolicy) -> None:
-    """Same weights, fewer columns: log-probabilities are the full ones less the log-mass of what is kept."""
-    full, slim = make_policy(), make_policy(slim_vocabulary=SLIM)
-    batch, texts = batch_of(full), ["tap 10", "tap 7", "pat"]
-    with pytest.raises(PolicyError, match=r"policy\.slim_vocabulary"):
-        slim.completion_ids("tap 10")  # a space is not kept
-    ids = [full.completion_ids(text.replace(" ", "")) for text in texts]
-    assert ids == [slim.completion_ids(text.replace(" ", "")) for text in texts]
-    tokens, mask, _ = padded([Generated(one, [0.0] * len(one)) for one in ids])
-    wide = full.score(batch, tokens, mask, torch.ones(3))
-    narrow = slim.score(batch, tokens, mask, torch.ones(3))
-    kept = sorted({*full.completion_ids("tap0123456789")})
-    for position in range(tokens.shape[1]):
-        mass = torch.zeros(3)
-        for token in kept:
-            other = tokens.clone()
-            other[:, position] = token
-            mass += full.score(batch, other, mask, torch.ones(3)).logprobs[:, position].exp()
-        real = mask[:, position]
-        expected = wide.logprobs[:, position] - mass.log()
-        torch.testing.assert_close(narrow.logprobs[real, position], expected[real], atol=1e-5, rtol=0)
-    torch.testing.assert_close(narrow.states.hidden, wide.states.hidden)
-    head = slim.get_submodule("model").get_output_embeddings()  # type: ignore[operator]
-    assert head.weight.shape == (len(kept), 32)
-    assert slim.num_tokens == full.num_tokens
-
-
-@pytest.mark.parametrize("lora", [None, {"rank": 2, "targets": ["q_proj"]}])
-def test_a_slim_policy_samples_scores_and_comes_back(
-    make_policy: MakePolicy, tmp_path: Path, lora: object
-) -> None:
-    policy = make_policy(slim_vocabulary=SLIM, lora=lora)
-    check_agreement(policy)
-    generated = policy.generate(batch_of(policy), [Sampling(max_new_tokens=30)] * 3)
-    assert {token for one in generated for token in one.token_ids} <= {
-        *policy.completion_ids("tap0123456789")
-    }
-    policy.save(tmp_path)
-    other = make_policy(slim_vocabulary=SLIM, lora=lora)
-    other.load(tmp_path)
-    greedy = [Sampling(temperature=0.0, max_new_tokens=8)] * 3
-    assert other.generate(batch_of(other), greedy) == policy.generate(batch_of(policy), greedy)
-    other.load_published(weights_io.from_bytes(weights_io.to_bytes(policy.published_state())))
-    if lora is None:
-        with pytest.raises(CheckpointError, match="cannot be loaded"):
-            make_policy().load(tmp_path)
-
-
-def test_a_slim_vocabulary_without_actions_is_refused(make_policy: MakePolicy) -> None:
-    with pytest.raises(PolicyError, match="no tokens of actions"):
-        make_policy(slim_vocabulary=[""])
+    policy.tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"  # type: ignore[union-attr]
+    with pytest.raises(PolicyError, match="rejects the chat: roles must alternate"):
+        policy.prompt_ids(chat("red"), picture)
 
 
 @pytest.mark.parametrize("files", [[], ["config.json"]])
@@ -286,8 +235,3 @@ def test_an_exported_model_acts_as_the_policy_did(
     other = make_policy(model=str(tmp_path))
     actual = other.score(batch_of(other), completion, mask, torch.ones(3)).logprobs
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
-
-
-def test_a_slim_model_is_not_exported(make_policy: MakePolicy, tmp_path: Path) -> None:
-    with pytest.raises(PolicyError, match="slim_vocabulary"):
-        make_policy(slim_vocabulary=SLIM).export(tmp_path)

@@ -18,7 +18,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from distrl.configs.policy import LoraConfig
 from distrl.core.errors import PolicyError
 from distrl.core.policies import weights_io
-from distrl.core.policies.adapters import ADAPTER_FILE, CONFIG_FILE, CONFIG_KEY, AdapterHandle, attach_adapter
+from distrl.core.policies.adapters import ADAPTER_FILE, CONFIG_FILE, AdapterHandle, attach_adapter
+from distrl.core.policies.base import CONFIG_KEY
 from distrl.workers.inference.adapter_slots import AdapterSlots
 
 STATE = {"w": torch.arange(3.0)}

@@ -22,4 +22,4 @@ PICTURE = 3
     ],
 )
 def test_each_picture_keeps_one_placeholder(ids: list[int], counts: list[int], expected: list[int]) -> None:
-    assert single_placeholders(ids, frozenset([PICTURE]), counts) == expected
+    assert single_placeholders(ids, PICTURE, counts) == expected

@@ -167,12 +167,9 @@ def test_options_cannot_change_what_is_relied_on(model: Path) -> None:
         arguments(config.model_copy(update={"policy": bounded}))
 
 
-def test_it_serves_hub_models_with_their_whole_output_layer(model: Path) -> None:
+def test_it_serves_hub_models_only() -> None:
     with pytest.raises(ValidationError, match="serves only hub models"):
         Config.model_validate({"inference": {"engine": "vllm"}})
-    policy = {"kind": "hub", "model": str(model), "slim_vocabulary": ["tap"]}
-    with pytest.raises(ValidationError, match="slim_vocabulary"):
-        Config.model_validate({"policy": policy, "inference": {"engine": "vllm"}})
 
 
 def test_without_vllm_the_extra_is_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

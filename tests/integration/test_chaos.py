@@ -1,4 +1,4 @@
-"""A minute of chaos on eight devices: faults of every kind, and nothing is lost, learnt from or left over."""
+"""Half a minute of chaos on eight devices: faults of every kind, and nothing is lost, learnt from or left over."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ LIMIT_S = 600.0
     adb_programs.bundled() is None, reason="needs an adb: adbutils brings none for this machine"
 )
 @pytest.mark.timeout(LIMIT_S + 30)
-def test_a_minute_of_chaos(tmp_path: Path) -> None:
+def test_chaos(tmp_path: Path) -> None:
     numbers = tmp_path / "chaos.json"
-    command = [sys.executable, "benchmarks/chaos.py", "--seconds", "60", "--json", str(numbers)]
+    command = [sys.executable, "benchmarks/chaos.py", "--seconds", "30", "--json", str(numbers)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     told = result.stdout + result.stderr
     assert numbers.exists(), told

@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 UNSUPPORTED = {
     "collect": ("Continuous control has no expert.", "Collect from a configuration of GUI tasks."),
     "doctor --estimate": ("Continuous control has no estimate.", "Its policies take some kB."),
+    "export --dataset": (
+        "Runs of continuous control store no trajectories.",
+        "Use its checkpoints, metrics.jsonl, and `distrl report RUN`.",
+    ),
+    "inspect": (
+        "Runs of continuous control store no trajectories.",
+        "Use `distrl report RUN` for returns, and metrics.jsonl for everything else.",
+    ),
     "export": ("A policy of continuous control is not a transformers model.", "Use its checkpoint as it is."),
     "serve-inference": (
         "Continuous control (learner.algorithm=appo) has no inference servers: workers act themselves.",
@@ -39,7 +47,6 @@ UNSUPPORTED = {
 class AppoRun:
     """Continuous control: workers train, and runs are measured by returns."""
 
-    packages: Mapping[str, str] = {"torch": "train", "gymnasium": "gym", "jinja2": "report"}
     needs: Sequence[str] = ("GYM", "TRAINING")
 
     def __init__(self, config: Config) -> None:

@@ -58,7 +58,7 @@ def collect(
     demonstrates recovery from mistakes. Start a run from DIR with --set learner.demonstrations.dataset=DIR,
     export it with `distrl export DIR --dataset OUT`, or view it with `distrl inspect DIR`.
     """
-    from distrl.cli.health.run import check_environment, check_installed
+    from distrl.cli.health.run import check_installed
     from distrl.cli.run_kind import run_kind
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
@@ -69,7 +69,6 @@ def collect(
     setup(role="collect", level="WARNING")
     spec = spec_of(loaded, split or loaded.tasks.train, episodes, noise)
     check_installed(loaded, is_worker=True)
-    check_environment(loaded)
     directory = output or Path(loaded.runs_dir).expanduser() / "collections" / f"{loaded.name}-{spec.split}"
     stop = install_signals(GRACE_S + loaded.devices.close_s)
     results = Collector(loaded, directory, spec, drawing(loaded, spec.split), resume, stop).run()

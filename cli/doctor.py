@@ -73,7 +73,7 @@ def doctor(
         failures += level == "fail"
         typer.echo(_as_json(finding, level) if as_json else _as_text(finding, level))
     if failures:
-        raise Unfit(f"{failures} of these must be put right first.", "See the lines that begin with fail.")
+        raise Unfit(f"{failures} of these must be fixed first.", "See the lines that begin with fail.")
 
 
 def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
@@ -107,12 +107,12 @@ def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
 
 
 def _look(config: Config | None, is_worker: bool, sdk_dir: Path | None) -> Iterator[Finding]:
-    from distrl.cli.health import android, machine, packages, run
+    from distrl.cli.health import android, machine, run
     from distrl.cli.health.machine import Need
     from distrl.configs.devices import DevicesConfig
     from distrl.workers.devices.avd import AvdStore
 
-    yield from packages.look(config.env.options if config and config.env.kind == "browser" else None)
+    yield from machine.packages(run.browser_of(config))
     if config is not None:
         yield from run.look(config, is_worker)
     yield machine.gpu()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -17,13 +16,7 @@ from distrl.cli.options import (
     load,
     seeds_of,
 )
-from distrl.core.errors import ConfigError, MissingDependency
-
-if TYPE_CHECKING:
-    import threading
-
-    from distrl.configs.schema import Config
-    from distrl.evaluator.measure import Measured
+from distrl.core.errors import ConfigError
 
 GRACE_S = 5.0  # from the first signal to the end of the process, besides the end of its devices
 
@@ -133,44 +126,9 @@ def evaluate(
     subject = who.subject(model_of(loaded, who))
     if baseline is not None:
         load_evaluation(baseline)  # a wrong directory fails now, not after the measurement
-    directory = output or default_output(loaded, subject.label)
+    home = Path(loaded.runs_dir).expanduser() / "evaluations"
+    directory = output or home / f"{loaded.name}-{subject.label}"
     check_folder(directory)
     check_installed(loaded, is_worker=True)
-    kind = run_kind(loaded)
-    kind.check_environment()
     stop = install_signals(GRACE_S + loaded.devices.close_s)
-    kind.evaluate(who, directory, stop, split, baseline, seeds_of(seeds), wait, resume)
-
-
-def evaluate_tasks(
-    config: Config,
-    who: Measured,
-    directory: Path,
-    stop: threading.Event,
-    split: Sequence[str] | None,
-    baseline: Path | None,
-    seeds: Sequence[int] | None,
-    wait_s: float | None,
-    resume: bool,
-) -> None:
-    """Measures success on the splits of `config`, prints it and writes the report."""
-    from distrl.evaluator.measure import measure
-    from distrl.evaluator.report.run import write_evaluation_report
-    from distrl.evaluator.report.text import check_measured, gain_lines, number_lines
-
-    evaluation = measure(config, who, directory, split, resume, stop, wait_s, seeds=seeds)
-    lines = number_lines(evaluation)
-    if baseline is not None:
-        lines += gain_lines(directory, baseline)
-    for line in [*lines, f"Results: {directory}"]:
-        typer.echo(line)
-    try:
-        typer.echo(f"Report: {write_evaluation_report(config, directory, evaluation, baseline)}")
-    except MissingDependency as error:
-        typer.echo(f"No report: {error}", err=True)
-    check_measured(evaluation)
-
-
-def default_output(config: Config, label: str) -> Path:
-    """The directory of results without --output."""
-    return Path(config.runs_dir).expanduser() / "evaluations" / f"{config.name}-{label}"
+    run_kind(loaded).evaluate(who, directory, stop, split, baseline, seeds_of(seeds), wait, resume)

@@ -128,6 +128,7 @@ def _write_merged(policy_dir: Path, config: str, directory: Path) -> Path:
 
 def _write_dataset(place: Path, directory: Path, purpose: str | None, outcome: str | None) -> str:
     """Writes the episodes at `place`, of all repetitions. Returns a summary."""
+    from distrl.cli.run_kind import require_episodes
     from distrl.core.types import Purpose
     from distrl.evaluator.datasets import write_dataset
     from distrl.evaluator.stores import ENDINGS, StoredEpisodes, ending
@@ -136,6 +137,7 @@ def _write_dataset(place: Path, directory: Path, purpose: str | None, outcome: s
     for option, value, known in (("--purpose", purpose, purposes), ("--outcome", outcome, ENDINGS)):
         if value is not None and value not in known:
             raise ConfigError(f"{option} {value!r} is unknown.", f"Use one of {', '.join(known)}.")
+    require_episodes(place, "export --dataset")
     store = StoredEpisodes(place)
     try:
         ids = [

@@ -73,6 +73,7 @@ def inspect(
     goals; filter with --split, --template and --task.
     """
     from distrl.cli.listing import is_suite, list_episodes, list_tasks, show_suite, suite_like
+    from distrl.cli.run_kind import require_episodes
     from distrl.core.errors import StoreError
     from distrl.evaluator.stores import Filters, open_stores
 
@@ -90,6 +91,7 @@ def inspect(
         _refuse(asked | {"--tasks": tasks}, "A suite has no episodes")
         show_suite(str(place), split, template, task)
         return
+    require_episodes(place, "inspect")
     if tasks:
         _refuse(asked | {"--split": split}, "--tasks lists training tasks")
         list_tasks(place, template, task)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -13,24 +14,25 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+
+class Role(str, Enum):
+    """As `distrl.core.security.ROLES`."""
+
+    WORKER = "worker"
+    INFERENCE = "inference"
+    EVALUATE = "evaluate"
+
+
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The keys directory.")]
 ClientName = Annotated[str, typer.Argument(metavar="NAME", help="The client, e.g. its machine's name.")]
 Roles = Annotated[
-    list[str],
-    typer.Option(
-        "--role",
-        metavar="ROLE",
-        help="What the client may be: worker, inference or evaluate. Repeat for several roles.",
-    ),
+    list[Role],
+    typer.Option("--role", help="What the client may be. Repeat for several roles."),
 ]
 Slots = Annotated[
     int | None,
-    typer.Option(
-        "--slots",
-        min=1,
-        metavar="N",
-        help="The most leases that its workers may hold together.",
-    ),
+    typer.Option("--slots", min=1, metavar="N", help="The most leases that its workers may hold together."),
 ]
 
 
@@ -48,7 +50,7 @@ def create(directory: Directory) -> None:
 
 
 @app.command()
-def add(directory: Directory, name: ClientName, role: Roles = ["worker"], slots: Slots = None) -> None:  # noqa: B006
+def add(directory: Directory, name: ClientName, role: Roles = [Role.WORKER], slots: Slots = None) -> None:  # noqa: B006
     """Make a client key and allow it in the given roles."""
     from distrl.core.security import add_client
     from distrl.core.sockets import new_keypair

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
+
+import typer
+
+from distrl.core.errors import ConfigError, MissingDependency, TaskError
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -15,22 +20,24 @@ if TYPE_CHECKING:
     from distrl.configs.schema import Config
     from distrl.core.rundir import RunDir
     from distrl.core.terminal import Console
+    from distrl.core.types import Task
     from distrl.evaluator.measure import Measured
+    from distrl.evaluator.report.compare import Arm
     from distrl.learner.learner import Learner
 
     Opener = Callable[[RunDir], AbstractContextManager[Learner | AppoLearner]]
+
+FLUSH_S = 1.0  # for a worker's last acks; what comes later stays in the spool
 
 
 class GuiRun:
     """Screens, chats and tasks: every algorithm but APPO. `distrl.appo.run.AppoRun` has the same methods.
 
     Attributes:
-        packages: That `distrl train` needs, and the extras that install them.
         needs: Names of `distrl.cli.health.machine.Need`, on every machine of the run.
         tasks: What `check_tasks` checks, in words.
     """
 
-    packages: Mapping[str, str] = {"torch": "train", "transformers": "train", "jinja2": "report"}
     needs: Sequence[str] = ()
 
     def __init__(self, config: Config) -> None:
@@ -46,37 +53,187 @@ class GuiRun:
         from distrl.workers.agents import AGENTS
         from distrl.workers.envs import ENVS
 
-        config = self._config
         for key, section, registry in (
-            ("env", config.env, ENVS),
-            ("agent", config.agent, AGENTS),
+            ("env", self._config.env, ENVS),
+            ("agent", self._config.agent, AGENTS),
         ):
             if section.import_path is None:
                 check_kind(registry, section.kind, f"{key}.kind")
 
     def check_environment(self) -> None:
-        """Checks environment and agent as far as possible without starting them, see there."""
-        from distrl.cli.health.run import check_environment
+        """Checks the environment and the agent as far as possible without starting the environment.
 
-        check_environment(self._config)
+        Raises:
+            ConfigError: One does not exist, or does not take its options.
+            MissingDependency: One needs a package that is not installed.
+        """
+        from distrl.core.importing import choose
+        from distrl.core.user_errors import check_options, read_fields
+        from distrl.workers.agents import build_agent
+        from distrl.workers.envs import ENVS
+
+        config, env = self._config, self._config.env
+        environment = choose(ENVS, env.kind, env.import_path)
+        if not config.devices.pool:
+            check_options(environment, env.options, "env")
+        if env.import_path is None and env.kind in ("phone", "browser", "two_screens"):
+            self._try_options()
+        build_agent(config.agent)
+        if env.import_path is None and env.kind == "android_world":
+            from distrl.workers.envs.android_world import AndroidWorldOptions, find_adb
+
+            find_adb(read_fields(AndroidWorldOptions, env.options, "env.options").adb_path)
+
+    def _try_options(self) -> None:
+        """Makes an environment whose constructor starts nothing, on a simulated phone if there is a pool."""
+        from distrl.configs.devices import SimMembers
+        from distrl.core.importing import import_object
+        from distrl.workers.envs import build_env
+        from distrl.workers.envs.phone import SIMULATED_DEVICE
+
+        pool, phone = self._config.devices.pool, import_object(SIMULATED_DEVICE)
+        for part in pool:
+            if isinstance(part, SimMembers):
+                phone(part.width, part.height).close()  # refuses impossible screens
+        options = self._config.env.options
+        try:
+            build_env(self._config.env, phone() if pool else None).close()
+        except TypeError as error:
+            raise ConfigError(f"env.options {options}: {error}.", "Correct the value.") from error
 
     def check_tasks(self) -> list[str]:
-        """Checks the tasks of every phase of the run, or raises DistrlError. Returns warnings."""
-        from distrl.cli.train import check_tasks
+        """Checks that the tasks of every phase exist, and that the environment supports and judges them.
 
-        return check_tasks(self._config)
+        Returns:
+            Warnings about tasks that are not trained on.
+
+        Raises:
+            TaskError: A suite or split does not exist, or the environment does not support a task.
+            ConfigError: The tasks cannot be demonstrated or judged.
+        """
+        from distrl.evaluator.suites.playable import check_expert, check_playable, check_truth
+        from distrl.learner.task_sampling import demonstration_sampler
+
+        config, tasks, found = self._config, self._config.tasks, self._tasks_by_split()
+        for among in found.values():
+            check_playable(config, among)
+        check_expert(config, found[tasks.train])
+        demonstration_sampler(config.learner, found[tasks.train], config.seed)  # refuses wrong weights
+        judged = [tasks.train, *([tasks.validation] if config.learner.eval_every else [])]
+        warnings = [check_truth(config, split, found[split]) for split in dict.fromkeys(judged)]
+        return [warning for warning in warnings if warning is not None]
+
+    def _tasks_by_split(self) -> dict[str, list[Task]]:
+        """The tasks of the splits that a run uses; an error says which key names the suite or the split."""
+        from distrl.evaluator.suites import load_suite
+
+        tasks, found = self._config.tasks, {}
+        key = "suite"
+        try:
+            load_suite(tasks.suite)
+            named = [("train", tasks.train), ("validation", tasks.validation)]
+            named += [("test", split) for split in tasks.test]
+            named += [("drift.split", tasks.drift.split)] if tasks.drift else []
+            for key, split in named:  # noqa: B007 - the error names it
+                found[split] = load_suite(tasks.suite, split)
+        except TaskError as error:
+            raise TaskError(f"tasks.{key}: {error.message}", error.remedy) from error
+        return found
 
     def learner(self, stop: threading.Event, command: Sequence[str]) -> Opener:
-        """Prepares a learner; the result opens it in a run directory. Arguments as for `gui_learner`."""
-        from distrl.cli.run_learner import gui_learner
+        """Prepares a learner; the result opens it in a run directory.
 
-        return gui_learner(self._config, stop, command)
+        Args:
+            stop: Ends it.
+            command: Of `distrl`, which makes another process a rank of this learner.
+        """
+        from distrl.evaluator.suites import load_suite, vocabulary
+        from distrl.learner.build import TaskSets, open_learner
+        from distrl.learner.ranks import other_ranks
+
+        config, named = self._config, self._config.tasks
+        tasks = TaskSets(
+            train=load_suite(named.suite, named.train),
+            validation=load_suite(named.suite, named.validation) if config.learner.eval_every else [],
+            words=vocabulary(named.suite),
+            drift=load_suite(named.suite, named.drift.split) if named.drift else (),
+        )
+
+        @contextlib.contextmanager
+        def opened(run: RunDir) -> Iterator[Learner]:
+            with (
+                other_ranks(config.learner, command, run.logs) as (place, watch),
+                open_learner(config, run, tasks, stop, place, watch) as learner,
+            ):
+                yield learner
+
+        return opened
 
     def work(self, name: str, folder: Path, stop: threading.Event, wait_s: float | None) -> None:
-        """Runs a worker. Arguments as for `distrl.cli.run_worker.work`; `name` is its own."""
-        from distrl.cli.run_worker import collect_here
+        """Runs a worker that collects trajectories until `stop` is set or the run is over.
 
-        collect_here(self._config, name, folder, stop, wait_s)
+        Args:
+            name: Its own name on this host.
+            folder: Where its spool is.
+            stop: Ends it.
+            wait_s: How long to wait for the learner; None for as long as it takes.
+        """
+        from distrl.core.security import load_security
+        from distrl.core.sockets import Wire
+        from distrl.workers.act_client import ActClient
+        from distrl.workers.client import LearnerLink, wait_for_learner
+        from distrl.workers.env_pool import open_env_pool
+        from distrl.workers.judging import MAX_WAITING, JudgingLink, load_judge
+        from distrl.workers.spool import Spool
+        from distrl.workers.worker import Worker
+
+        config, network, slots = self._config, self._config.network, self._config.worker.slots
+        settings = config.judge if config.worker.rewards.source == "judge" else None
+        with contextlib.ExitStack() as stack:
+            spool = Spool(folder / f"{name}.sqlite3")
+            stack.callback(spool.close)
+            wire = Wire(load_security(network.keys_path, network.key_name))
+            full_name = wire.full_name(name)
+            link = LearnerLink(
+                wire,
+                network.control,
+                network.broadcast,
+                "worker",
+                full_name,
+                slots=slots,
+                spool=spool,
+                max_unacked=config.worker.max_unacked,
+                max_unjudged=0 if settings is None else MAX_WAITING + slots,
+            )
+
+            def policy(slot: int) -> ActClient:
+                return ActClient(
+                    wire,
+                    lambda: link.status.act_endpoints if link.status else (),
+                    stop.is_set,
+                    f"{full_name}/{slot}",
+                    config.worker.act_timeout_s,
+                )
+
+            judging = None
+            if settings is not None:
+                judge = load_judge(settings)
+                # Closed by the end of the process: a judge may still wait for its endpoint then.
+                unjudged = Spool(folder / f"{name}.judge.sqlite3")
+                judging = JudgingLink(link, judge, settings, config.worker.rewards, unjudged)
+            envs = open_env_pool(config, slots)
+            stack.callback(envs.close)
+            worker = Worker(config, judging or link, policy, full_name, stop, envs)
+            # Slots that are left behind still use the sockets: then the end of the process closes them.
+            stack.callback(lambda: wire.close() if worker.is_clear else None)
+            link.start()
+            stack.callback(link.close)
+            if judging is not None:
+                judging.start()
+                stack.callback(judging.close)
+            if wait_for_learner(link, "network.control", wait_s, stop):
+                worker.run()
+                link.flush(FLUSH_S)
 
     def evaluate(
         self,
@@ -90,9 +247,22 @@ class GuiRun:
         resume: bool = False,
     ) -> None:
         """Measures a policy, prints the numbers and writes the report, as `distrl evaluate` describes it."""
-        from distrl.cli.evaluate import evaluate_tasks
+        from distrl.evaluator.measure import measure
+        from distrl.evaluator.report.run import write_evaluation_report
+        from distrl.evaluator.report.text import check_measured, gain_lines, number_lines
 
-        evaluate_tasks(self._config, who, directory, stop, split, baseline, seeds, wait_s, resume)
+        config = self._config
+        evaluation = measure(config, who, directory, split, resume, stop, wait_s, seeds=seeds)
+        lines = number_lines(evaluation)
+        if baseline is not None:
+            lines += gain_lines(directory, baseline)
+        for line in [*lines, f"Results: {directory}"]:
+            typer.echo(line)
+        try:
+            typer.echo(f"Report: {write_evaluation_report(config, directory, evaluation, baseline)}")
+        except MissingDependency as error:
+            typer.echo(f"No report: {error}", err=True)
+        check_measured(evaluation)
 
     def write_report(self, run: RunDir, results: Mapping[str, Path]) -> Path:
         """Writes a run's report and returns its page. `results`: evaluations by label, oldest first."""
@@ -101,10 +271,32 @@ class GuiRun:
         return write_run_report(run.path, results)
 
     def print_results(self, console: Console, results: Mapping[str, Path]) -> None:
-        """Prints a table of these evaluations."""
-        from distrl.cli.local.run import print_summary
+        """Prints a row per split. `results`: evaluations by label, oldest first."""
+        from rich.table import Table
 
-        print_summary(console, results)
+        from distrl.evaluator.report.compare import compare
+        from distrl.evaluator.results import load_evaluation
+
+        blocks = compare({label: load_evaluation(path) for label, path in results.items()})
+        gains = ["gain"] if len(results) > 1 else []
+        table = Table("split", *results, *gains, title="Success rate (95% interval)", title_justify="left")
+        for block in blocks:
+            arms = {arm.label: arm for arm in block.overall.arms}
+            gain, between = block.overall.gain, block.overall.gain_interval
+            gained = ""
+            if gain is not None and between is not None:
+                gained = f"{100 * gain:+.0f} ({100 * between.low:+.0f} to {100 * between.high:+.0f})"
+            rates = [_rate(arms.get(label)) for label in results]
+            table.add_row(block.overall.name, *rates, *([gained] if gains else []))
+        console.print(table)
+
+
+def _rate(arm: Arm | None) -> str:
+    if arm is None or not arm.summary.episodes:
+        return "not measured"
+    summary = arm.summary
+    low, high = 100 * summary.interval.low, 100 * summary.interval.high
+    return f"{100 * summary.success_rate:.0f}% ({low:.0f} to {high:.0f}), n = {summary.episodes}"
 
 
 def run_kind(config: Config) -> GuiRun | AppoRun:
@@ -114,3 +306,13 @@ def run_kind(config: Config) -> GuiRun | AppoRun:
 
         return AppoRun(config)
     return GuiRun(config)
+
+
+def require_episodes(place: Path, command: str) -> None:
+    """Raises ConfigError if `place` is a run of a kind that stores no episodes."""
+    from distrl.configs.load import load_config
+    from distrl.core.rundir import RunDir
+
+    run = RunDir(place)
+    if run.config.is_file() and not run.store.exists():
+        run_kind(load_config(run.config)).require(command)

@@ -20,12 +20,9 @@ from distrl.cli.options import (
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from distrl.cli.run_kind import Opener
     from distrl.configs.schema import Config
-    from distrl.core.rundir import RunDir
-    from distrl.learner.learner import Learner
 
 # From the first signal to the end of the process: an update of a large model may take minutes, and so may its
 # checkpoint with the optimiser's states. A second signal ends what hangs.
@@ -98,8 +95,8 @@ def learn(config: Config, resume: bool, stop: threading.Event, command: Sequence
     Raises:
         DistrlError: Anything that a user can mend.
     """
+    from distrl.cli.health.run import check_devices, check_models
     from distrl.cli.run_kind import run_kind
-    from distrl.cli.train import check_devices, check_models
     from distrl.core.logs import setup
     from distrl.core.rundir import RunDir
     from distrl.evaluator.run_state import check_trained, describe_complete, is_complete
@@ -142,28 +139,3 @@ def _follow(config: Config) -> bool:
     setup(role=f"learner-rank-{place.rank}")
     follow_learner(config, vocabulary(config.tasks.suite), place)
     return True
-
-
-def gui_learner(config: Config, stop: threading.Event, command: Sequence[str]) -> Opener:
-    """A learner of trajectories, and its tasks."""
-    from distrl.evaluator.suites import load_suite, vocabulary
-    from distrl.learner.build import TaskSets, open_learner
-    from distrl.learner.ranks import other_ranks
-
-    suite = config.tasks.suite
-    tasks = TaskSets(
-        train=load_suite(suite, config.tasks.train),
-        validation=load_suite(suite, config.tasks.validation) if config.learner.eval_every else [],
-        words=vocabulary(suite),
-        drift=load_suite(suite, config.tasks.drift.split) if config.tasks.drift else (),
-    )
-
-    @contextlib.contextmanager
-    def opened(run: RunDir) -> Iterator[Learner]:
-        with (
-            other_ranks(config.learner, command, run.logs) as (place, watch),
-            open_learner(config, run, tasks, stop, place, watch) as learner,
-        ):
-            yield learner
-
-    return opened

@@ -21,7 +21,6 @@ from distrl.cli.options import (
     check_name,
     load,
 )
-from distrl.core.errors import MissingDependency
 
 if TYPE_CHECKING:
     import threading
@@ -41,7 +40,10 @@ CheckpointOption = Annotated[
 HttpOption = Annotated[
     str | None,
     typer.Option(
-        "--http", metavar="[HOST:]PORT", help="Also serve chat completions over HTTP, on this machine only."
+        "--http",
+        metavar="[HOST:]PORT",
+        help="Also serve chat completions over HTTP, by default to this machine only; another HOST needs "
+        "DISTRL_API_KEY.",
     ),
 ]
 
@@ -62,7 +64,7 @@ def serve_inference(
     learner says that the run is over. With --checkpoint it needs no learner. With --http other agents and
     tools can ask the policy too, as they would ask OpenAI's models.
     """
-    from distrl.cli.train import check_devices, check_models
+    from distrl.cli.health.run import check_devices, check_models
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
 
@@ -110,12 +112,7 @@ def serve(
     policy_dir = find_checkpoint(checkpoint.expanduser()) / "policy" if checkpoint is not None else None
     words = vocabulary(config.tasks.suite)
     if http is not None:
-        try:
-            from distrl.workers.inference.http_server import check_address
-        except ModuleNotFoundError as error:
-            raise MissingDependency(
-                f"--http needs {error.name}.", "Install the extra: 'distrl[serve]'."
-            ) from error
+        from distrl.workers.inference.http_server import check_address
 
         check_address(http, _http_key())  # now, because a model may take minutes to load
     key_name = SERVER if policy_dir is not None else network.key_name

@@ -94,16 +94,15 @@ def sweep(
 
 def _run_all(loaded: Sweep, parallel: int, console: Console, known: ResultsFile, named: str) -> int:
     """Makes all runs; reports the failed ones with the last lines of their logs, and returns their number."""
+    from distrl.cli.health.run import check_installed
     from distrl.cli.local.sweep import Execution
     from distrl.cli.run_kind import run_kind
-    from distrl.cli.train import check_packages
     from distrl.core.process import install_signals
     from distrl.core.rundir import RunLock
 
-    configs = [run.config for run in loaded.runs]
-    for config in configs:
-        check_packages(run_kind(config).packages)
-    distinct = {config.model_dump_json(include=TASK_KEYS): config for config in configs}
+    distinct = {run.config.model_dump_json(include=TASK_KEYS): run.config for run in loaded.runs}
+    for config in distinct.values():
+        check_installed(config, is_worker=False)
     warnings = [line for config in distinct.values() for line in run_kind(config).check_tasks()]
     for warning in dict.fromkeys(warnings):
         typer.echo(f"warning: {warning}", err=True)

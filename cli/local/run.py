@@ -14,12 +14,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-
-from rich.table import Table
 
 from distrl.cli.local import gpus, programs
 from distrl.cli.local.progress import Progress, clock
@@ -35,8 +33,6 @@ from distrl.core.store import TrajectoryStore
 from distrl.core.supervisor import Program, ProgramFailed, Supervisor
 from distrl.core.terminal import Console
 from distrl.evaluator.progress import read_counts
-from distrl.evaluator.report.compare import Arm, compare
-from distrl.evaluator.results import load_evaluation
 from distrl.evaluator.run_state import arms, is_complete
 from distrl.workers.spool import Spool
 
@@ -277,33 +273,3 @@ def _num_spooled(run: RunDir) -> int:
         with contextlib.closing(Spool(file)) as spool:
             count += len(spool) + len(spool.refused())
     return count
-
-
-def print_summary(console: Console, results: Mapping[str, Path]) -> None:
-    """Prints one row per split.
-
-    Args:
-        console: Where to.
-        results: Evaluation directories by label, oldest first.
-    """
-    blocks = compare({label: load_evaluation(path) for label, path in results.items()})
-    is_compared = len(results) > 1
-    headings = ["split", *results, *(["gain"] if is_compared else [])]
-    table = Table(*headings, title="Success rate (95% interval)", title_justify="left")
-    for block in blocks:
-        arms = {arm.label: arm for arm in block.overall.arms}
-        gain, between = block.overall.gain, block.overall.gain_interval
-        gained = ""
-        if gain is not None and between is not None:
-            gained = f"{100 * gain:+.0f} ({100 * between.low:+.0f} to {100 * between.high:+.0f})"
-        rates = [_rate(arms.get(label)) for label in results]
-        table.add_row(block.overall.name, *rates, *([gained] if is_compared else []))
-    console.print(table)
-
-
-def _rate(arm: Arm | None) -> str:
-    if arm is None or not arm.summary.episodes:
-        return "not measured"
-    summary = arm.summary
-    low, high = 100 * summary.interval.low, 100 * summary.interval.high
-    return f"{100 * summary.success_rate:.0f}% ({low:.0f} to {high:.0f}), n = {summary.episodes}"

@@ -60,6 +60,15 @@ def test_commands_that_do_not_apply_are_refused(
     assert not (tmp_path / "runs" / "run").exists()
 
 
+@pytest.mark.parametrize("command", [["inspect"], ["inspect", "--tasks"], ["export", "--dataset", "out"]])
+def test_a_run_has_no_trajectories_to_show(tmp_path: Path, monkeypatch, command: list[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = RunDir.create(load_config(write(tmp_path)))
+    result = CliRunner().invoke(app, [*command, str(run.path)])
+    assert result.exit_code == ConfigError.exit_code, result.output
+    assert "store no trajectories" in result.stderr
+
+
 def test_train_makes_the_environment_before_anything_starts() -> None:
     data = config_data()
     run_kind(check_config(data, "test")).check_tasks()

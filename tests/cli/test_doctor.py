@@ -13,7 +13,7 @@ from adb_programs import bundled, debian, server
 from emulator_programs import program
 from typer.testing import CliRunner
 
-from distrl.cli.health import android, machine, packages
+from distrl.cli.health import android, machine
 from distrl.cli.health.machine import Need, bad, good
 from distrl.cli.main import app
 from distrl.simulator.emulator.sdk import make_avd, make_sdk
@@ -79,7 +79,7 @@ def test_a_configuration_with_emulators_needs_them(tmp_path: Path) -> None:
     text = "devices: {pool: [{kind: avd, avd: pixel, snapshot: base}]}\n"
     status, found, error = doctor("--worker", "--config", config(tmp_path, text))
     assert status == 1
-    assert "must be put right first" in error
+    assert "must be fixed first" in error
     for about in ("kvm", "sdk", "avd pixel"):
         assert found[about]["level"] == "fail"
         assert found[about]["remedy"]
@@ -110,27 +110,17 @@ def test_a_run_with_other_tasks_does_not_need_emulators(tmp_path: Path) -> None:
     assert "DISTRL_CHROMIUM" in found["chromium"]["remedy"]
 
 
-def test_a_worker_needs_no_training_packages(monkeypatch, tmp_path: Path) -> None:
-    groups = [(about, need, extra, ("no-such-package",)) for about, need, extra, _ in packages.GROUPS[1:2]]
-    monkeypatch.setattr(packages, "GROUPS", (*groups, packages.GROUPS[0]))
-    some = config(tmp_path, "env: {kind: phone}\n")
-    assert doctor("--worker", "--config", some)[1]["training"]["level"] == "warn"
-    status, found, _ = doctor("--config", some)
-    assert (status, found["training"]["level"]) == (1, "fail")
-    assert found["training"]["remedy"] == 'pip install "distrl[train]".'
-
-
 def without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """As if these packages were not installed."""
-    version, find_spec = packages.metadata.version, packages.find_spec
+    version, find_spec = machine.metadata.version, machine.find_spec
 
     def version_of(name: str) -> str:
         if name in names:
-            raise packages.metadata.PackageNotFoundError(name)
+            raise machine.metadata.PackageNotFoundError(name)
         return version(name)
 
-    monkeypatch.setattr(packages.metadata, "version", version_of)
-    monkeypatch.setattr(packages, "find_spec", lambda name: None if name in names else find_spec(name))
+    monkeypatch.setattr(machine.metadata, "version", version_of)
+    monkeypatch.setattr(machine, "find_spec", lambda name: None if name in names else find_spec(name))
 
 
 GYM = "env: {kind: gym, options: {id: Pendulum-v1}}\npolicy: {kind: gaussian}\nlearner: {algorithm: appo}\n"
@@ -147,13 +137,17 @@ HUB = "policy: {kind: hub, model: nobody/some-model}\n"
         ("vllm", "vllm", f"{PHONE}{HUB}inference: {{engine: vllm}}\n", False),
         ("deepspeed", "deepspeed", f"{PHONE}learner: {{engine: deepspeed}}\n", False),
         ("reports", "jinja2", PHONE, False),
+        ("training", "torch", PHONE, False),
     ],
 )
 def test_packages_are_needed_by_what_asks_for_them(
     tmp_path: Path, monkeypatch, about: str, package: str, text: str, is_for_workers: bool
 ) -> None:
     without(monkeypatch, package)
-    for given, level in ((text, "fail"), ("env: {kind: phone}\n", "fail" if about == "reports" else "warn")):
+    for given, level in (
+        (text, "fail"),
+        ("env: {kind: phone}\n", "fail" if about in ("reports", "training") else "warn"),
+    ):
         found = doctor("--config", config(tmp_path, given))[1][about]
         assert (found["level"], package in found["said"], found["remedy"] != "") == (level, True, True)
     level = doctor("--worker", "--config", config(tmp_path, text))[1][about]["level"]

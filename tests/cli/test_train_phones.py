@@ -11,7 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from distrl.cli.main import app
-from distrl.cli.train import check_tasks
+from distrl.cli.run_kind import GuiRun
 from distrl.configs.load import check_config, load_config
 from distrl.core.errors import ConfigError, TaskError
 
@@ -49,8 +49,8 @@ def holds(whole: object, part: object) -> bool:
 
 
 def test_imported_instructions_pass_with_the_preset_and_with_what_is_documented() -> None:
-    assert check_tasks(load_config("phones")) == []
-    assert check_tasks(check_config(excerpt(), "docs/evaluation.md")) == []
+    assert GuiRun(load_config("phones")).check_tasks() == []
+    assert GuiRun(check_config(excerpt(), "docs/evaluation.md")).check_tasks() == []
     assert holds(load_config("phones").model_dump(mode="json"), excerpt())
 
 
@@ -69,7 +69,7 @@ def test_imported_instructions_pass_with_the_preset_and_with_what_is_documented(
 )
 def test_each_step_that_is_missed_is_told(overrides: list[str], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        check_tasks(load_config("phones", overrides))
+        GuiRun(load_config("phones", overrides)).check_tasks()
 
 
 @pytest.mark.needs("torch", "transformers", "jinja2")

@@ -80,8 +80,7 @@ def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
     """Prints what `config` will cost."""
     from dataclasses import asdict
 
-    from distrl.cli.health import estimate, machine, subject
-    from distrl.cli.health.estimate import verdict
+    from distrl.cli.health import estimate, machine
     from distrl.cli.run_kind import run_kind
     from distrl.evaluator.suites import load_suite
 
@@ -94,14 +93,8 @@ def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
     name, memory = machine.first_gpu() if gpu is None else (None if gpu == "cpu" else gpu, None)
     limits = [task.max_steps for task in load_suite(config.tasks.suite)]
     where = estimate.hardware(name, config.learner.threads, memory)
-    mean, screen = sum(limits) / len(limits), subject.screen_of(config)
-
-    def lines_of(one: Config) -> list[estimate.Line]:
-        return estimate.estimate(one, where, mean, screen, max(limits))
-
-    lines = lines_of(config)
-    if where.is_gpu:
-        lines.append(verdict(config, where, lines_of))
+    mean, screen = sum(limits) / len(limits), estimate.screen_of(config)
+    lines = estimate.estimate(config, where, mean, screen, max(limits))
     for line in lines:
         typer.echo(json.dumps(asdict(line)) if as_json else estimate.as_text(line))
 

@@ -22,6 +22,10 @@ PlaceArgument = Annotated[
         metavar="RUN|STORE|SUITE", help="A run, an evaluation, a store.sqlite3, a suite or a task file."
     ),
 ]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", metavar="FILE", help=f"The HTML file. Default: trajectory-ID.html, {PAGE}."),
+]
 SeedOption = Annotated[
     int | None,
     typer.Option("--seed", metavar="N", help="Only this repetition of an evaluation with --seeds."),
@@ -35,10 +39,7 @@ def inspect(
         typer.Option("--trajectory", metavar="ID", help="Show this trajectory; a prefix is enough."),
     ] = None,
     html: Annotated[bool, typer.Option("--html", help="Write the episodes as an HTML page.")] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", metavar="FILE", help=f"The HTML file. Default: trajectory-ID.html, {PAGE}."),
-    ] = None,
+    output: OutputOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the HTML file.")] = False,
     template: Annotated[
         str | None, typer.Option("--template", metavar="TEMPLATE", help="Only this template.")

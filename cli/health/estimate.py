@@ -1,34 +1,27 @@
-"""What a configuration will cost, process by process: memory, disk, network, and about how fast it goes.
+"""What a configuration will cost, process by process: memory, disk, network, and about how fast it runs.
 
-Every number is an estimate but those of parameters, which are exact. docs/models.md has the formulas and
-where they are from; `how` of each line says what was put in.
+Every number but those of parameters is an estimate. docs/models.md has the formulas and their sources; `how`
+of each line says what was put in.
+
+mode history        a step is a sequence: prompt, completion
+mode incremental    an episode is one: prompt, completion, question with picture, completion, question, ...
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
-from distrl.cli.health.subject import (
-    SCREEN,
-    Subject,
-    activation_bytes,
-    cache_bytes,
-    logit_bytes,
-    prefill_flops,
-    subject,
-    training_flops,
-)
-from distrl.configs.policy import HubConfig, PretrainedConfig
+from distrl.configs.policy import AutoUIConfig, HubConfig, PretrainedConfig, TinyConfig
+from distrl.core.model_points import ImageShape, smart_resize
 
 if TYPE_CHECKING:
     from distrl.configs.learner import LearnerConfig
     from distrl.configs.schema import Config
+    from distrl.core.policies.model_shapes import ModelShape
 
 PEAKS: dict[str, tuple[float, float, float]] = {
     "B200": (2250e12, 8.0e12, 180e9),
@@ -54,11 +47,17 @@ PEAKS: dict[str, tuple[float, float, float]] = {
 """GPU → dense bfloat16 FLOP/s, bytes/s of memory and bytes of it, from the makers' data sheets."""
 CPU_THREAD = 3e10, 1e10  # float32 FLOP/s and bytes/s of a thread, of the order of what is measured
 UTILISATION, BANDWIDTH = 0.35, 0.6  # the share of the peaks that is reached
+SPARE = 0.1  # of a GPU's memory, which buffers and fragments may take; the estimate does not count them
 BYTES_PER_PIXEL = {"jpeg": 0.17, "png": 0.30}  # of screenshots of a phone
-KEPT_VERSIONS = 3  # `distrl.learner.server.KEPT_WEIGHTS`
-KEPT_PICTURES = 2**30, 2**27  # `MAX_BYTES` of `distrl.workers.inference`'s decoded_images and held_images
 CRITIC_WIDTH, CRITIC_HEADS = 64, 4  # `distrl.core.policies.critic`
 STEPS = 15  # of an episode, where the suite's tasks do not say it
+TRAINED_WHOLE = ("image_dense.", "mha_layer.", "gate_dense.", "stem.")
+"""What AutoUI trains beside adapters: the fusion and the small encoder."""
+SCREEN, DRAWN = (1080, 2400), {"phone": (540, 1200), "two_screens": (320, 640)}
+"""Screens of a phone, and of environments that draw theirs."""
+STEM_STRIDE = 16  # pixels of a side that become one token of the embedded policy
+MAX_LOGITS = 2**26  # at a time: `distrl.core.policies.sampling`; they take 20 bytes each
+QUESTION = 24  # tokens around the picture of a question in a sequence that goes on
 
 
 @dataclass(frozen=True)
@@ -67,9 +66,9 @@ class Line:
 
     Attributes:
         process: "policy", "learner", "inference", "disk", "network", "speed" or "verdict".
-        unit: "B", "B/s", "1/s", "s", "tokens", "FLOP", or "" for a count.
+        unit: "B", "1/s", "s", "tokens", "FLOP", or "" for a count.
         how: What was put in.
-        is_exact: It is no estimate.
+        is_exact: It is not an estimate.
     """
 
     process: str
@@ -110,6 +109,180 @@ def hardware(gpu: str | None, threads: int, memory: float | None = None) -> Hard
     return Hardware(flops, bandwidth, True, known or f"{gpu}, taken for an A100", memory or usual)
 
 
+class Subject:
+    """A policy as the formulas need it, for episodes of so many steps on such a screen.
+
+    Raises:
+        PolicyError: Its model's files are not on this machine.
+    """
+
+    def __init__(self, config: Config, is_gpu: bool, steps: float, screen: tuple[int, int]) -> None:
+        policy = config.chat_policy
+        hub = policy if isinstance(policy, HubConfig) else None
+        pretrained = policy if isinstance(policy, PretrainedConfig) else None
+        lora = getattr(policy, "lora", None)
+        dtype = "float32" if pretrained is None else pretrained.dtype
+        self.shape = _shape(config)
+        self.is_lora = lora is not None
+        self.is_small = pretrained is None  # makes all logits at once, and has no pictures in its prompts
+        self.recomputes = pretrained is not None and pretrained.gradient_checkpointing
+        trains_tower = hub is not None and hub.train_vision if lora is None else lora.vision
+        self.trains_vision = self.is_small or trains_tower
+        self.trained = _num_trained(config, self.shape, self.trains_vision)
+        # Bytes of a frozen parameter, and of one that is trained.
+        self.bytes_each = {"float32": 4, "bfloat16": 2}.get(dtype, 2 if is_gpu else 4)
+        self.trained_bytes = 4 if self.is_lora else self.bytes_each
+        self.max_pixels = hub.max_pixels if hub is not None else None
+        self.picture = _picture_tokens(hub, self.shape.image, screen)  # tokens of a screenshot
+        self.completion = config.learner.max_new_tokens
+        self.prompt = policy.max_prompt_tokens + (self.picture if self.is_small else 0)
+        if hub is not None:
+            self.prompt = min(self.prompt, max(1, hub.max_context_tokens - self.completion))
+        # Whether an episode is one sequence, to which each step adds `added` tokens besides its answer; the
+        # steps that a sequence has room for, the sequences of an episode, and the pictures of the first prompt.
+        self.goes_on = config.agent.options.get("mode") == "incremental"
+        self.added, self.steps, self.sequences_per_episode = 0, 1.0, steps
+        self.num_pictures = int(config.agent.options.get("images", 1))
+        if self.goes_on:
+            self.added, self.sequences_per_episode, self.num_pictures = self.picture + QUESTION, 1.0, 1
+            room = (hub.max_context_tokens - self.prompt if hub is not None else 0) - self.completion
+            self.steps = max(1.0, min(steps, 1.0 + room // (self.added + self.completion)))
+
+    @property
+    def sequence(self) -> int:
+        """Tokens of a sequence at most: prompts, pictures included, and answers."""
+        return math.ceil(self.asked_before(self.steps - 1.0)) + self.completion
+
+    @property
+    def episode_steps(self) -> float:
+        """Steps of an episode, as many as its sequence has room for."""
+        return self.steps * self.sequences_per_episode
+
+    @property
+    def published_bytes(self) -> int:
+        """A version of the weights on the wire, but for some kB of header."""
+        return self.trained * self.trained_bytes
+
+    def asked_before(self, step: float) -> float:
+        """Tokens before the answer of a step of the sequence, from 0."""
+        return self.prompt + step * (self.added + self.completion)
+
+    def activation_bytes(self, tokens: int) -> float:
+        """What a training pass keeps of so many tokens until their gradients are taken."""
+        text = self.shape.text
+        inner = 5 * text.hidden + 2 * (text.heads + text.kv_heads) * text.head_dim + 4 * text.intermediate
+        each = text.layers * text.hidden + inner if self.recomputes else text.layers * inner
+        return float(self.bytes_each * tokens * each)
+
+    def logit_bytes(self, completions: int) -> float:
+        """Logits, their log-probabilities, and the gradients of both, for the tokens of completions.
+
+        Policies of the hub make them in pieces.
+        """
+        each = self.shape.text.vocabulary * float(self.bytes_each * 2 + 8)
+        needed = completions * (self.completion + 1) * each
+        return needed if self.is_small else min(needed, 20.0 * MAX_LOGITS)
+
+    def cache_bytes(self, tokens: int) -> float:
+        """Keys and values of so many tokens."""
+        text = self.shape.text
+        return 2.0 * text.layers * text.kv_heads * text.head_dim * self.bytes_each * tokens
+
+    def forward_flops(self, tokens: float, pictures: float) -> tuple[float, float]:
+        """FLOP of a pass over a sequence of `tokens`, in the language model and for its pictures."""
+        shape, text = self.shape, self.shape.text
+        embedded = text.vocabulary * text.hidden  # looked up, not multiplied
+        dense = 2.0 * (shape.num_parameters - shape.num_vision - embedded) * tokens
+        attention = 2.0 * tokens**2 * text.heads * text.head_dim * text.layers
+        patches = self.picture * shape.image.merge**2
+        return dense + attention, 2.0 * shape.num_vision * patches * pictures
+
+    def training_flops(self) -> float:
+        """FLOP of one sequence's forward and backward pass."""
+        text, vision = self.forward_flops(self.sequence, self.num_pictures + self.steps - 1.0)
+        factor = 1.0 + (1.0 if self.is_lora else 2.0) + self.recomputes
+        return factor * text + (factor if self.trains_vision else 1.0) * vision
+
+    def prefill_flops(self, is_cached: bool) -> float:
+        """FLOP that it takes to read what a step's answer follows; the mean over the steps.
+
+        Args:
+            is_cached: Keys and values of earlier steps of the sequence are still there.
+        """
+        if is_cached and self.goes_on:
+            return sum(self.forward_flops(self.sequence, self.num_pictures + self.steps - 1.0)) / self.steps
+        steps = range(math.ceil(self.steps))
+        return sum(sum(self.forward_flops(self.asked_before(n), self.num_pictures + n)) for n in steps) / len(
+            steps
+        )
+
+
+def _shape(config: Config) -> ModelShape:
+    from distrl.core.policies import build_policy
+    from distrl.core.policies.model_shapes import (
+        ModelShape,
+        TextShape,
+        parameter_shapes,
+        read_autoui,
+        read_model,
+    )
+    from distrl.evaluator.suites import vocabulary
+
+    policy = config.chat_policy
+    if isinstance(policy, HubConfig):
+        return read_model(policy.model)
+    if isinstance(policy, AutoUIConfig):
+        return read_autoui(policy.model, policy.image_features, policy.image_size)
+    # A policy that needs no files is small: it is built and counted.
+    plain = policy.model_copy(update={"lora": None} if hasattr(policy, "lora") else {})
+    built = build_policy(plain, vocabulary(config.tasks.suite), config.seed)
+    sizes = plain if isinstance(plain, TinyConfig) else TinyConfig()
+    text = TextShape(
+        hidden=sizes.d_model,
+        layers=sizes.num_layers + (sizes.num_decoder_layers or sizes.num_layers),
+        heads=sizes.num_heads,
+        kv_heads=sizes.num_heads,
+        head_dim=sizes.d_model // sizes.num_heads,
+        intermediate=sizes.d_ff,
+        vocabulary=built.num_tokens,
+    )
+    width, height = (-(-side // STEM_STRIDE) for side in sizes.image_size)
+    image = ImageShape(STEM_STRIDE, 1, width * height * STEM_STRIDE**2, is_fixed=True)
+    return ModelShape(parameter_shapes(built), text, image)
+
+
+def _num_trained(config: Config, shape: ModelShape, trains_vision: bool) -> int:
+    from distrl.core.policies.model_shapes import count
+
+    lora = getattr(config.policy, "lora", None)
+    if lora is None:
+        return shape.num_parameters - (0 if trains_vision else shape.num_vision)
+    trained: int = shape.num_lora(lora.rank, lora.targets, trains_vision)
+    if isinstance(config.policy, AutoUIConfig):
+        trained += count({n: x for n, x in shape.shapes.items() if n.startswith(TRAINED_WHOLE)})
+    return trained
+
+
+def _picture_tokens(hub: HubConfig | None, image: ImageShape, screen: tuple[int, int]) -> int:
+    """Tokens of a screenshot of that size."""
+    if image.is_fixed:
+        return image.num_tokens()
+    factor = image.patch * image.merge
+    most = (hub and hub.max_pixels) or image.max_pixels
+    least = min(most, (hub and hub.min_pixels) or image.min_pixels)
+    width, height = smart_resize(*screen, factor, least, most)
+    return (width // factor) * (height // factor)
+
+
+def screen_of(config: Config) -> tuple[int, int]:
+    """Width and height of a screenshot, as far as the configuration says it."""
+    env = config.env
+    if env.kind not in DRAWN or env.import_path is not None or config.devices.pool:
+        return SCREEN
+    width, height = DRAWN[env.kind]
+    return int(env.options.get("width", width)), int(env.options.get("height", height))
+
+
 def estimate(
     config: Config,
     where: Hardware,
@@ -121,22 +294,23 @@ def estimate(
 
     Args:
         where: What the learner and the inference servers compute on.
-        steps: Of an episode; speed and disk are told for these.
+        steps: Of an episode; speed and disk are for these.
         screen: Width and height of a screenshot in pixels.
         longest: Steps of the longest episode, which memory must have room for; None: `steps`.
 
     Raises:
         PolicyError: The model's files are not on this machine.
     """
-    usual = subject(config, where.is_gpu, steps, screen)
-    largest = subject(config, where.is_gpu, longest or steps, screen)
-    return [
+    usual = Subject(config, where.is_gpu, steps, screen)
+    largest = Subject(config, where.is_gpu, longest or steps, screen)
+    lines = [
         *_policy(largest, usual),
         *_learner(config, largest),
         *_inference(config, largest),
         *_disk(config, usual, screen),
         *_speed(config, usual, where),
     ]
+    return [*lines, verdict(config, where, lines)] if where.is_gpu else lines
 
 
 def _policy(largest: Subject, usual: Subject) -> Iterator[Line]:
@@ -152,47 +326,40 @@ def _policy(largest: Subject, usual: Subject) -> Iterator[Line]:
         yield Line("policy", "tokens of an episode, at most", largest.sequence, "tokens", how)
         how = f"its share of an episode of {usual.sequence} tokens"
     else:
-        how = "prompt and completion"
-        yield Line("policy", "tokens of a step, at most", largest.sequence, "tokens", how)
+        yield Line("policy", "tokens of a step, at most", largest.sequence, "tokens", "prompt and completion")
         how = "at that length"
-    yield Line("policy", "computation of a training step", training_flops(usual) / usual.steps, "FLOP", how)
+    flops = usual.training_flops() / usual.steps
+    yield Line("policy", "computation of a training step", flops, "FLOP", how)
 
 
 def _learner(config: Config, one: Subject) -> Iterator[Line]:
     learner = config.learner
     frozen = one.shape.num_parameters - (0 if one.is_lora else one.trained)
-    weights = frozen * one.bytes_each + one.trained * one.trained_bytes
-    gradients = float(one.trained * one.trained_bytes)
+    weights = frozen * one.bytes_each + one.published_bytes
     text = one.shape.text
     critic = text.vocabulary * CRITIC_WIDTH + text.hidden * (CRITIC_WIDTH + CRITIC_HEADS)
     share = math.ceil(learner.batch_trajectories / learner.num_processes)
     whole = math.ceil(share * one.sequences_per_episode * one.sequence)
     tokens = max(one.sequence, min(whole, learner.micro_batch_tokens or whole))
     completions = math.ceil(tokens / one.sequence * one.steps)
-    stage, zero = learner.zero_stage, learner.ds_config.get("zero_optimization", {})
-    moments = (12.0 * one.trained, "float32: AdamW's two moments, a copy of what is trained")
-    if not stage:
-        moments = (2.0 * gradients, "AdamW: two moments")
+    zero = learner.ds_config.get("zero_optimization", {})
+    moments = (2.0 * one.published_bytes, "AdamW: two moments")
+    if learner.zero_stage:
+        moments = (12.0 * one.trained, "float32: AdamW's two moments, a copy of what is trained")
+    recomputed = ", recomputed" if one.recomputes else ""
     parts = {
         "weights": _sharded(weights, f"{one.bytes_each} B each", learner, 3, zero.get("offload_param")),
-        "gradients": _sharded(gradients, f"{one.trained_bytes} B each", learner, 2),
+        "gradients": _sharded(float(one.published_bytes), f"{one.trained_bytes} B each", learner, 2),
         "optimizer": _sharded(*moments, learner, 1, zero.get("offload_optimizer")),
         "critic": (16.0 * critic, "float32 with gradients and moments"),
-        "activations": (
-            activation_bytes(one, tokens),
-            f"{tokens} tokens in a pass{', recomputed' if one.recomputes else ''}",
-        ),
-        "logits": (logit_bytes(one, completions), f"{completions} completions in a pass"),
+        "activations": (one.activation_bytes(tokens), f"{tokens} tokens in a pass{recomputed}"),
+        "logits": (one.logit_bytes(completions), f"{completions} completions in a pass"),
     }
     for what, (value, how) in parts.items():
         yield Line("learner", what, value, "B", how)
     ranks = f", on each of {learner.num_processes} ranks" if learner.num_processes > 1 else ""
     memory = sum(value for value, _ in parts.values())
     yield Line("learner", "device memory", memory, "B", f"the sum{ranks}")
-    published = (KEPT_VERSIONS + 1) * one.published_bytes
-    yield Line(
-        "learner", "memory for published weights", published, "B", f"{KEPT_VERSIONS} versions, and the next"
-    )
 
 
 def _sharded(
@@ -212,19 +379,13 @@ def _sharded(
 
 
 def _inference(config: Config, one: Subject) -> Iterator[Line]:
-    slots = config.inference.max_batch
-    weights = one.shape.num_parameters * one.bytes_each + (
-        one.trained * one.trained_bytes if one.is_lora else 0
-    )
-    cache = cache_bytes(one, one.sequence)
+    slots, cache = config.inference.max_batch, one.cache_bytes(one.sequence)
+    weights = one.shape.num_parameters * one.bytes_each + (one.published_bytes if one.is_lora else 0)
     yield Line("inference", "weights", weights, "B", f"{one.bytes_each} B each")
     yield Line("inference", "KV cache of a slot", cache, "B", f"{one.sequence} tokens")
     yield Line("inference", "KV cache", slots * cache, "B", f"inference.max_batch {slots} slots")
-    yield Line(
-        "inference", "device memory", weights + slots * cache, "B", "the sum, without temporary buffers"
-    )
-    yield Line("inference", "memory for arriving weights", one.published_bytes, "B", "one version")
-    yield Line("inference", "memory for pictures, at most", sum(KEPT_PICTURES), "B", "decoded, and encoded")
+    how = "the sum, without temporary buffers"
+    yield Line("inference", "device memory", weights + slots * cache, "B", how)
 
 
 def _disk(config: Config, one: Subject, screen: tuple[int, int]) -> Iterator[Line]:
@@ -232,9 +393,8 @@ def _disk(config: Config, one: Subject, screen: tuple[int, int]) -> Iterator[Lin
     picture = width * height * BYTES_PER_PIXEL[kind]
     asked = one.sequence / one.steps - one.completion  # a sequence's ids are stored once
     text = 24.0 * one.completion + 4.0 * asked  # ids and log-probabilities
-    per_episode = one.episode_steps * (picture + text)
     how = f"{one.episode_steps:.0f} steps, {kind} of {width}x{height}; never more than store.max_bytes"
-    growth = min(1000 * per_episode, float(config.store.max_bytes))
+    growth = min(1000 * one.episode_steps * (picture + text), float(config.store.max_bytes))
     yield Line("disk", "store, per 1000 episodes", growth, "B", how)
     kept = config.learner.keep_checkpoints + 2
     size = 3.0 * one.published_bytes
@@ -243,18 +403,17 @@ def _disk(config: Config, one: Subject, screen: tuple[int, int]) -> Iterator[Lin
 
 def _speed(config: Config, one: Subject, where: Hardware) -> Iterator[Line]:
     learner, slots = config.learner, config.inference.max_batch
-    flops = where.flops * UTILISATION
-    ranks = learner.num_processes
-    samples = ranks * flops / training_flops(one) * one.steps
+    flops, ranks = where.flops * UTILISATION, learner.num_processes
+    samples = ranks * flops / one.training_flops() * one.steps
     who = f"{ranks} x {where.name}" if ranks > 1 else where.name
     yield Line("speed", "steps trained", samples, "1/s", f"{who} at {UTILISATION:.0%} of its peak")
     update = learner.batch_trajectories * one.episode_steps / samples
     yield Line("speed", "an update", update, "s", f"{learner.batch_trajectories} trajectories")
     weights = one.shape.num_parameters * one.bytes_each
     is_cached = config.inference.engine.kind == "vllm" and config.inference.vllm.prefix_caching
-    prefill = prefill_flops(one, is_cached) / flops
-    context = one.mean_context + one.completion
-    moved = (weights + slots * cache_bytes(one, context)) / (where.bandwidth * BANDWIDTH)
+    prefill = one.prefill_flops(is_cached) / flops
+    context = math.ceil(one.asked_before((one.steps - 1.0) / 2.0)) + one.completion
+    moved = (weights + slots * one.cache_bytes(context)) / (where.bandwidth * BANDWIDTH)
     computed = 2.0 * slots * (one.shape.num_parameters - one.shape.num_vision) / flops
     token = max(moved, computed)
     length = "the mean length" if one.goes_on else "the full length"
@@ -263,64 +422,37 @@ def _speed(config: Config, one: Subject, where: Hardware) -> Iterator[Line]:
     cached = "of prompts what is new" if one.goes_on and is_cached else "nothing cached"
     yield Line("speed", "actions", acting, "1/s", f"one server, {one.completion} tokens each, {cached}")
     yield Line("network", "a version", one.published_bytes, "B", "to each server")
-    seconds = update * learner.publish_every
-    rate = one.published_bytes / seconds
-    yield Line("network", "weights to a server", rate, "B/s", f"a version every {seconds:.3g} s")
 
 
-def as_text(line: Line) -> str:
-    """The line for people."""
-    label = "" if line.is_exact else "  (estimate)"
-    how = f"  {line.how}" if line.how else ""
-    return f"{line.process:<10} {line.what:<32} {shown(line.value, line.unit):>12}{how}{label}"
-
-
-def shown(value: float, unit: str) -> str:
-    """The number with its unit, to three digits."""
-    if not unit or unit == "tokens":
-        return f"{value:,.0f}"
-    if unit == "s":
-        return f"{value:.3g} s"
-    power = min(5, max(0, int(math.log10(value) // 3))) if value >= 1 else 0
-    return f"{value / 1000**power:.3g} {' kMGTP'[power].strip()}{unit}" if unit != "1/s" else f"{value:.3g}/s"
-
-
-Estimate = Callable[["Config"], list[Line]]
-SPARE = 0.1  # of a GPU's memory, which buffers and fragments may take; the estimate does not count them
-MIN_SAVING = 0.01  # of the sum: what saves less is not named
-MOST_NAMED = 4
-
-
-def verdict(config: Config, where: Hardware, estimate: Estimate) -> Line:
+def verdict(config: Config, where: Hardware, lines: list[Line]) -> Line:
     """Whether learner and inference servers have room on one GPU.
 
     Args:
         where: The GPU.
-        estimate: All lines for a configuration.
+        lines: All others.
     """
-    parts = device_bytes(config, estimate(config), where.memory)
+    parts = device_bytes(config, lines, where.memory)
     total = sum(parts.values())
-    said = [" + ".join(f"{name} {shown(value, 'B')}" for name, value in parts.items())]
+    said = " + ".join(f"{name} {shown(value, 'B')}" for name, value in parts.items())
     if total <= where.memory * (1 - SPARE):
-        said[0] += ": fits"
-    elif total <= where.memory:
-        said[0] += ": fits barely, as buffers and fragments are not counted"
+        said += ": fits"
     else:
-        said[0] += ": does not fit"
-    if total > where.memory * (1 - SPARE):
+        barely = "fits barely, as buffers and fragments are not counted"
+        said += f": {barely if total <= where.memory else 'does not fit'}"
         if len(parts) > 1:
-            said.append(f"on a GPU of its own {', '.join(_alone(config, parts, where.memory))}")
-        said.append(_advice(config, total, where, estimate))
-    what = f"one {where.name} of {shown(where.memory, 'B')}"
-    return Line("verdict", what, total, "B", "; ".join(said))
-
-
-def _alone(config: Config, parts: dict[str, float], memory: float) -> Iterator[str]:
-    """Whether each process has room on a GPU that no other uses."""
-    for name, value in parts.items():
-        servers = 1 if name == "learner" else config.local.inference_servers
-        who = "each server" if servers > 1 else name
-        yield f"{who} {'fits' if value / servers <= memory else 'does not fit'}"
+            servers = config.local.inference_servers
+            each = {"learner": parts["learner"], "each server": sum(parts.values()) - parts["learner"]}
+            each["each server"] /= servers
+            alone = [
+                f"{name} {'fits' if value <= where.memory else 'does not fit'}"
+                for name, value in each.items()
+            ]
+            said += f"; on a GPU of its own {', '.join(alone)}"
+        said += (
+            "; lower learner.micro_batch_tokens, policy.max_prompt_tokens or inference.max_batch, or set "
+            "policy.gradient_checkpointing or policy.lora"
+        )
+    return Line("verdict", f"one {where.name} of {shown(where.memory, 'B')}", total, "B", said)
 
 
 def device_bytes(config: Config, lines: list[Line], memory: float) -> dict[str, float]:
@@ -348,67 +480,20 @@ def _server_bytes(config: Config, found: dict[tuple[str, str], float], memory: f
     return max(least, bound)
 
 
-def _advice(config: Config, total: float, where: Hardware, estimate: Estimate) -> str:
-    """Which keys help, the most first, and what is left with all of them."""
-
-    def bytes_of(one: Config) -> float:
-        return sum(device_bytes(one, estimate(one), where.memory).values())
-
-    saved: list[tuple[float, str, Any]] = []
-    for key, value in _smaller(config, estimate(config)):
-        changed = _with(config, key, value)
-        if changed is not None and (now := bytes_of(changed)) < total * (1 - MIN_SAVING):
-            saved.append((now, key, value))
-    saved.sort(key=lambda one: one[0])
-    named, whole = saved[:MOST_NAMED], config
-    for _, key, value in named:
-        whole = _with(whole, key, value) or whole
-    if not named:
-        return "take a larger GPU or a smaller model"
-    advice = ", ".join(f"{key} {_written(value)} ({shown(now, 'B')})" for now, key, value in named)
-    left = bytes_of(whole)
-    then = "" if left <= where.memory else ": take a larger GPU or a smaller model"
-    return f"lower it with {advice}" + (
-        f"; with all of these {shown(left, 'B')}{then}" if named[1:] else then
-    )
+def as_text(line: Line) -> str:
+    """The line for people."""
+    label = "" if line.is_exact else "  (estimate)"
+    how = f"  {line.how}" if line.how else ""
+    return f"{line.process:<10} {line.what:<32} {shown(line.value, line.unit):>12}{how}{label}"
 
 
-def _smaller(config: Config, lines: list[Line]) -> Iterator[tuple[str, Any]]:
-    """Keys that may save memory, with a value that would."""
-    found = {line.what: line.value for line in lines if line.process == "policy"}
-    sequence = found.get("tokens of an episode, at most") or found["tokens of a step, at most"]
-    policy, learner, inference = config.chat_policy, config.learner, config.inference
-    yield "learner.micro_batch_tokens", int(sequence)
-    yield "learner.max_new_tokens", max(1, learner.max_new_tokens // 2)
-    yield "policy.max_prompt_tokens", max(1, policy.max_prompt_tokens // 2)
-    if isinstance(policy, PretrainedConfig) and policy.lora is None:
-        yield "policy.lora", {"rank": 16}
-    if isinstance(policy, HubConfig) and policy.max_pixels is not None:
-        yield "policy.max_pixels", policy.max_pixels // 2
-    if isinstance(policy, PretrainedConfig):
-        yield "policy.gradient_checkpointing", True
-        yield "policy.dtype", "bfloat16"
-    yield "inference.max_batch", max(1, inference.max_batch // 2)
-    if inference.engine.kind == "vllm":
-        yield "inference.engine.gpu_memory_utilization", round(inference.engine.gpu_memory_utilization / 2, 2)
-
-
-def _with(config: Config, key: str, value: Any) -> Config | None:
-    """The configuration with another value of `key`; None if it would be refused."""
-    fields = config.model_dump()
-    *sections, name = key.split(".")
-    section = fields
-    for part in sections:
-        section = section[part]
-    section[name] = value
-    try:
-        return type(config).model_validate(fields)
-    except ValidationError:
-        return None
-
-
-def _written(value: Any) -> str:
-    """As YAML writes it in a line."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{name}: {_written(one)}" for name, one in value.items()) + "}"
-    return str(value).lower()
+def shown(value: float, unit: str) -> str:
+    """The number with its unit, to three digits."""
+    if not unit or unit == "tokens":
+        return f"{value:,.0f}"
+    if unit == "s":
+        return f"{value:.3g} s"
+    if unit == "1/s":
+        return f"{value:.3g}/s"
+    power = min(5, max(0, int(math.log10(value) // 3))) if value >= 1 else 0
+    return f"{value / 1000**power:.3g} {' kMGTP'[power].strip()}{unit}"

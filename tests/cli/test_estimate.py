@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -12,29 +11,27 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 pytest.importorskip("transformers", reason="needs transformers: not installed")
 
 import torch
-import yaml
 from autoui_models import save_autoui, save_blip2
 from hub_models import save_qwen
 from typer.testing import CliRunner
 
 from distrl.cli.health.estimate import (
-    KEPT_PICTURES,
+    MAX_LOGITS,
     PEAKS,
+    QUESTION,
     STEPS,
     Hardware,
     Line,
     device_bytes,
     estimate,
     hardware,
-    verdict,
+    screen_of,
 )
-from distrl.cli.health.subject import MAX_LOGITS, QUESTION, screen_of
 from distrl.cli.main import app
 from distrl.configs.schema import Config
 from distrl.core.policies import build_policy, sampling
 from distrl.evaluator.suites import load_suite, vocabulary
 from distrl.workers.envs.two_screens import TwoScreensEnv
-from distrl.workers.inference import engine_hf, server
 
 CPU = hardware(None, 2)
 FUSION = [
@@ -103,11 +100,6 @@ def test_autoui_is_counted_from_its_config_json(tmp_path: Path, lora: object, ha
     assert found["policy", "of these for pictures"] == tower
     assert found["policy", "trained parameters"] == trained
     assert found["network", "a version"] == sum(one.nbytes for one in policy.published_state().values())
-
-
-def test_a_server_s_pictures_are_counted_with_the_bounds_that_it_has() -> None:
-    assert KEPT_PICTURES == (engine_hf.MAX_BYTES, server.MAX_HELD_BYTES)
-    assert values({})["inference", "memory for pictures, at most"] == sum(KEPT_PICTURES)
 
 
 def test_logits_are_made_in_pieces_of_which_only_one_is_there(model: str) -> None:
@@ -273,52 +265,22 @@ def gpu_of(size: float) -> Hardware:
     return Hardware(1e12, 1e12, True, "some GPU", size)
 
 
-def judged(fields: dict[str, object], size: float) -> tuple[Line, float]:
-    """The verdict on a GPU of so many bytes, and what learner and servers need by the lines above it."""
-    config, where = Config.model_validate(fields), gpu_of(size)
-    lines = {(line.process, line.what): line.value for line in estimate(config, where)}
-    servers = config.local.inference_servers * lines["inference", "device memory"]
-    return verdict(config, where, lambda one: estimate(one, where)), (
-        lines["learner", "device memory"] + servers
-    )
-
-
 def test_the_verdict_is_on_learner_and_servers_together(model: str) -> None:
-    fields = {"policy": {"kind": "hub", "model": model}, "local": {"inference_servers": 2}}
-    _, need = judged(fields, 1.0)
-    for size, said in ((2 * need, ": fits"), (1.02 * need, "fits barely"), (0.98 * need, "does not fit")):
-        line, now = judged(fields, size)
-        assert line.value == now == need
-        assert said in line.how
-    assert judged(fields, 2 * need)[0].how.endswith(": fits")
-    alone = Config.model_validate({**fields, "learner": {"device": "cpu"}})
-    parts = device_bytes(alone, estimate(alone, gpu_of(1.0)), 1.0)
-    assert list(parts) == ["2 inference servers"]
-
-
-def test_each_server_may_have_a_gpu_of_its_own(model: str) -> None:
     fields = {"policy": {"kind": "hub", "model": model}, "local": {"inference_servers": 7}}
-    _, need = judged(fields, 1.0)
-    line, _ = judged(fields, 0.98 * need)
-    assert "on a GPU of its own learner fits, each server fits; " in line.how
-    one = judged({"policy": fields["policy"]}, 1.0)[0]
-    assert "on a GPU of its own learner does not fit, inference does not fit; " in one.how
-
-
-def test_keys_that_the_verdict_names_save_what_it_says(model: str) -> None:
-    policy = {"kind": "hub", "model": model, "max_prompt_tokens": 512, "lora": {"rank": 2}}
-    fields = {"policy": policy, "inference": {"max_batch": 64}}
-    line, need = judged(fields, 1e6)
-    named = re.findall(r"([a-z_.]+) (\S+) \(([\d.]+) (k|M|G)?B\)", line.how)
-    assert {"policy.gradient_checkpointing", "learner.micro_batch_tokens"} <= {key for key, *_ in named}
-    assert "policy.lora" not in line.how, "it has one"
-    assert "max_pixels" not in line.how, "a prompt is bounded whatever its pictures take"
-    for key, value, number, power in named:
-        section, name = key.split(".")
-        changed = {**fields, section: {**fields.get(section, {}), name: yaml.safe_load(value)}}
-        now = judged(changed, 1e6)[1]
-        assert now < need
-        assert now == pytest.approx(float(number) * {"k": 1e3, "M": 1e6, "G": 1e9}[power], rel=0.01)
+    config = Config.model_validate(fields)
+    need = sum(device_bytes(config, estimate(config, gpu_of(1.0)), 1.0).values())
+    for size, said in (
+        (2 * need, ": fits"),
+        (1.02 * need, ": fits barely, as buffers"),
+        (0.98 * need, ": does not fit; on a GPU of its own learner fits, each server fits; lower learner."),
+        (1e3, "on a GPU of its own learner does not fit, each server does not fit; "),
+    ):
+        line = estimate(config, gpu_of(size))[-1]
+        assert (line.process, line.value) == ("verdict", need)
+        assert said in line.how
+    assert estimate(config, gpu_of(2 * need))[-1].how.endswith(": fits")
+    alone = Config.model_validate({**fields, "learner": {"device": "cpu"}})
+    assert list(device_bytes(alone, estimate(alone, gpu_of(1.0)), 1.0)) == ["7 inference servers"]
 
 
 def test_vllm_takes_its_share_of_the_gpu(model: str) -> None:

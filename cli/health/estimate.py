@@ -138,8 +138,8 @@ class Subject:
         self.prompt = policy.max_prompt_tokens + (self.picture if self.is_small else 0)
         if hub is not None:
             self.prompt = min(self.prompt, max(1, hub.max_context_tokens - self.completion))
-        # Whether an episode is one sequence, to which each step adds `added` tokens besides its answer; the
-        # steps that a sequence has room for, the sequences of an episode, and the pictures of the first prompt.
+        # Whether an episode is one sequence, to which each step adds `added` tokens besides its answer;
+        # steps that a sequence has room for, sequences of an episode, and pictures of the first prompt.
         self.goes_on = config.agent.options.get("mode") == "incremental"
         self.added, self.steps, self.sequences_per_episode = 0, 1.0, steps
         self.num_pictures = int(config.agent.options.get("images", 1))

@@ -160,7 +160,7 @@ def test_without_workers_here_no_environment_is_needed_here(tmp_path: Path) -> N
     assert "env" not in found
     assert found["android_world"]["level"] == "warn"
     there = doctor("--worker", "--config", far)[1]
-    assert there["env"]["level"] == there["android_world"]["level"] == "fail"
+    assert (there["env"]["level"], there["android_world"]["level"]) == ("ok", "fail")
 
 
 def test_tasks_are_checked_as_the_run_checks_them(tmp_path: Path) -> None:
@@ -204,7 +204,8 @@ def test_an_environment_that_is_not_known_is_told(tmp_path: Path) -> None:
     status, _, error = doctor("--worker", "--config", config(tmp_path, "env: {kind: phones}\n"))
     assert status == 2
     assert "`env.kind` is 'phones', which does not exist. Did you mean 'phone'?" in error
-    _, found, _ = doctor("--worker", "--config", config(tmp_path, "env: {kind: android_world}\n"))
+    text = "env: {kind: android_world, options: {adb_path: nowhere/adb}}\n"
+    _, found, _ = doctor("--worker", "--config", config(tmp_path, text))
     assert "no adb program" in found["env"]["said"]
 
 

@@ -12,31 +12,22 @@ from distrl.appo.measure import Returns, load_returns
 from distrl.configs.load import dump_config
 from distrl.configs.schema import Config
 from distrl.core.metrics import VERSIONS
-from distrl.evaluator.report.chart import (
-    Point,
-    dots_path,
-    line_path,
-    make_axis,
-    short_number,
-    thin,
-)
-from distrl.evaluator.report.drawing import LINE, finish, new_figure
-from distrl.evaluator.report.metrics import ELAPSED, RunMetrics
+from distrl.evaluator.report.chart import Chart, Curve, Signal, curve_charts, short_number
+from distrl.evaluator.report.metrics import ELAPSED, Point, RunMetrics
 from distrl.evaluator.report.page import duration, write_files
 from distrl.evaluator.report.run import Fact
-from distrl.evaluator.report.training import Chart, LegendItem, Signal, signal_charts
-from distrl.evaluator.report.training import Path as Line
+from distrl.evaluator.report.training import SignalSpec, signal_charts
 
 ENV_STEPS = "env_steps"
 TRAIN, VALIDATION = "train/return", "eval/return"
-SIGNALS = (
-    ("loss/value", "Critic's loss", "Mean squared error, in units of scaled rewards"),
-    ("value/explained_variance", "Explained variance", "Of the returns, by the critic"),
-    ("off_policy/kl", "KL", "Between the policy that acted and the one in training, nats"),
-    ("off_policy/silenced_fraction", "Clipped", "Share of transitions without gradient"),
-    ("train/log_std", "Log of the standard deviation", "Of actions: the amount of exploration"),
-    ("off_policy/staleness_mean", "Staleness", "Versions behind, mean over accepted gradients"),
-    ("throughput/env_steps_per_s", "Speed", "Environment steps a second, all workers"),
+SIGNALS: tuple[SignalSpec, ...] = (
+    ("Critic's loss", "Mean squared error, in units of scaled rewards", (("loss/value", ""),)),
+    ("Explained variance", "Of the returns, by the critic", (("value/explained_variance", ""),)),
+    ("KL", "Between the policy that acted and the one in training, nats", (("off_policy/kl", ""),)),
+    ("Clipped", "Share of transitions without gradient", (("off_policy/silenced_fraction", ""),)),
+    ("Log of the standard deviation", "Of actions: the amount of exploration", (("train/log_std", ""),)),
+    ("Staleness", "Versions behind, mean over accepted gradients", (("off_policy/staleness_mean", ""),)),
+    ("Speed", "Environment steps a second, all workers", (("throughput/env_steps_per_s", ""),)),
 )
 
 
@@ -72,7 +63,6 @@ class Report:
     results: list[tuple[str, Returns]]
     facts: list[Fact]
     curves: list[Chart]
-    legend: list[LegendItem]
     staleness: list[dict[str, Any]]
     signals: list[Signal]
     methods: list[tuple[str, str]]
@@ -86,7 +76,7 @@ def write_report(
     metrics: RunMetrics | None = None,
     config: Config | None = None,
 ) -> Path:
-    """Writes report.html, report.json and, when matplotlib is there, report.png into `directory`.
+    """Writes report.html and report.json into `directory`.
 
     Args:
         directory: Where to.
@@ -110,17 +100,12 @@ def write_report(
         results=loaded,
         facts=_facts(metrics),
         curves=_curves(metrics, target),
-        legend=_legend(metrics, target),
         staleness=staleness_rows(metrics),
         signals=signal_charts(metrics, SIGNALS),
         methods=_methods(loaded, config),
         config=dump_config(config) if config is not None else "",
     )
-
-    def draw_into(file: Path) -> None:
-        _draw(file, report, metrics, target)
-
-    return write_files(directory, "appo.html", name, report, _data(report, metrics), draw_into)
+    return write_files(directory, "appo.html", name, report, _data(report, metrics))
 
 
 def _data(report: Report, metrics: RunMetrics) -> dict[str, object]:
@@ -174,50 +159,22 @@ def _facts(metrics: RunMetrics) -> list[Fact]:
 
 def _curves(metrics: RunMetrics, target: float | None) -> list[Chart]:
     """Return over environment steps and over minutes; none without data."""
-    charts = []
-    for column, short, label, scale in (
-        (ENV_STEPS, "Steps", "environment steps", 1.0),
-        (ELAPSED, "Time", "minutes since the start", 1 / 60),
-    ):
-        train, validation = (
-            [(x * scale, y) for x, y in points]
-            for points in (metrics.series(TRAIN, column), _validation(metrics, column))
-        )
-        if len(train) + len(validation) > 1:
-            charts.append(_chart(train, validation, short, label, target))
-    return charts
+    columns = (ENV_STEPS, "Steps", "environment steps"), (ELAPSED, "Time", "minutes since the start")
+    labels = (
+        "validation, greedy",
+        "training, mean of the last 100 episodes",
+        "learner.algorithm.stop_at_return",
+    )
+
+    def curve(column: str) -> Curve:
+        return Curve(metrics.series(TRAIN, column), _validation(metrics, column), [])
+
+    return curve_charts("Return", columns, curve, labels, target)
 
 
 def _validation(metrics: RunMetrics, column: str) -> list[Point]:
     """Mean returns at the time when the measured weights were published, not when the measurement ended."""
     return [(row[f"eval/{column}"], row[VALIDATION]) for row in metrics.rows if VALIDATION in row]
-
-
-def _chart(
-    train: list[Point], validation: list[Point], short: str, label: str, target: float | None
-) -> Chart:
-    points = [*train, *validation]
-    heights = [y for _, y in points] + ([target] if target is not None else [])
-    x = make_axis(0.0, max(x for x, _ in points), 6)
-    y = make_axis(min(heights), max(heights), 4, short_number, round_out=True)
-    lines = [Line(line_path(thin(train), x, y), "thin", "c-train")]
-    if target is not None:
-        lines.append(Line(line_path([(x.low, target), (x.high, target)], x, y), "dash", "c-before"))
-    lines.append(Line(line_path(validation, x, y), "line", "c-after"))
-    lines.append(Line(dots_path(validation, x, y), "dots", "c-after"))
-    shown = tuple(line for line in lines if line.data)
-    return Chart(f"Return over {label}", short, shown, x.ticks, y.ticks, label)
-
-
-def _legend(metrics: RunMetrics, target: float | None) -> list[LegendItem]:
-    items = []
-    if metrics.last(VALIDATION) is not None:
-        items.append(LegendItem("validation, greedy", "dot", "c-after"))
-    if metrics.last(TRAIN) is not None:
-        items.append(LegendItem("training, mean of the last 100 episodes", "line", "c-train"))
-    if target is not None:
-        items.append(LegendItem("learner.algorithm.stop_at_return", "dash", "c-before"))
-    return items
 
 
 def _methods(loaded: Sequence[tuple[str, Returns]], config: Config | None) -> list[tuple[str, str]]:
@@ -239,20 +196,3 @@ def _methods(loaded: Sequence[tuple[str, Returns]], config: Config | None) -> li
         text = "APPO: workers train by PPO on what they collect, and the learner adds up their changes."
         methods.insert(1, ("Training", text))
     return methods
-
-
-def _draw(file: Path, report: Report, metrics: RunMetrics, target: float | None) -> None:
-    """report.png: the learning curve."""
-    figure = new_figure(8, 4.2)
-    axis = figure.subplots()
-    train, validation = metrics.series(TRAIN, ENV_STEPS), _validation(metrics, ENV_STEPS)
-    for points, style, label in ((train, "-", "training"), (validation, "o-", "validation")):
-        if points:
-            axis.plot(*zip(*points, strict=True), style, lw=1.6, ms=4, label=label)
-    if target is not None:
-        axis.axhline(target, ls="--", lw=1.2, color="#878e96")
-    axis.set(xlabel="environment steps", ylabel="return")
-    axis.grid(axis="y", color=LINE, lw=0.8)
-    if train or validation:  # matplotlib warns of a legend without entries
-        axis.legend(frameon=False, fontsize=9)
-    finish(figure, file, report.name)

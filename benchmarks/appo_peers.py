@@ -48,8 +48,16 @@ from distrl.core.errors import DistrlError, MissingDependency, RunDirectoryError
 from distrl.core.files import write_atomically
 from distrl.core.process import Child, install_signals, stop_all
 from distrl.core.rundir import RunDir
-from distrl.evaluator.experiment_results import COLOURS, Mean, draw_mean, mean_curve, median_time
-from distrl.evaluator.report.drawing import LINE, finish, new_figure
+from distrl.evaluator.experiment_results import (
+    COLOURS,
+    LINE,
+    Mean,
+    draw_mean,
+    finish,
+    mean_curve,
+    median_time,
+    new_figure,
+)
 from distrl.evaluator.report.metrics import LEARNER_CLOCK, RunMetrics
 from distrl.evaluator.results import RESULTS_FILE
 

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from distrl.evaluator.report import write_report
+from distrl.evaluator.report.run import write_report
 from distrl.workers.envs.chromium import Chromium
 
 FACTORIES = Path(__file__).resolve().parents[1] / "tests" / "evaluator"
@@ -51,7 +51,7 @@ def main() -> None:
 def measure(folder: Path, episodes: int) -> None:
     """Makes the report in `folder` and prints what it costs."""
     sys.path.insert(0, str(FACTORIES))
-    from many_episodes import write_evaluation
+    from episode_factory import write_evaluation
 
     results = {
         name: write_evaluation(folder / name, episodes, solved, seed)

@@ -19,8 +19,7 @@ from pathlib import Path
 
 import sweeping
 
-from distrl.evaluator.experiment_results import COLOURS, ArmSummary, percent
-from distrl.evaluator.report.drawing import LINE, finish, new_figure
+from distrl.evaluator.experiment_results import COLOURS, LINE, ArmSummary, finish, new_figure, percent
 from distrl.evaluator.statistics import Interval
 
 KEY = ",policy_lag="

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's directory.")],
 ) -> None:
-    """Write RUN/report.html, .json and .png again from the run's metrics and evaluations.
+    """Write RUN/report.html and .json again from the run's metrics and evaluations.
 
     It works at any time, during the run too, with what there is. All complete evaluations in RUN/evaluations
     are compared, those of earlier checkpoints first.

@@ -266,7 +266,7 @@ class GuiRun:
 
     def write_report(self, run: RunDir, results: Mapping[str, Path]) -> Path:
         """Writes a run's report and returns its page. `results`: evaluations by label, oldest first."""
-        from distrl.evaluator.report import write_run_report
+        from distrl.evaluator.report.run import write_run_report
 
         return write_run_report(run.path, results)
 

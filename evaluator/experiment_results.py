@@ -34,9 +34,8 @@ from distrl.core.rundir import RunDir
 from distrl.core.terminal import Console
 from distrl.core.types import Record
 from distrl.evaluator.experiments import PlannedRun, Sweep, difference
-from distrl.evaluator.report.chart import Point, rolling_mean, short_number
-from distrl.evaluator.report.drawing import LINE, finish, new_figure
-from distrl.evaluator.report.metrics import ELAPSED, UPDATES, RunMetrics
+from distrl.evaluator.report.chart import rolling_mean, short_number
+from distrl.evaluator.report.metrics import ELAPSED, UPDATES, Point, RunMetrics
 from distrl.evaluator.report.training import learning_curve
 from distrl.evaluator.results import RESULTS_FILE
 from distrl.evaluator.run_state import FINAL, WARM_START, is_untrained
@@ -53,6 +52,7 @@ GRID = 60
 MOST = 10
 """Arms in a picture; of more, the best."""
 
+INK, LINE = "#17191c", "#e4e5e2"
 # Distinguishable with colour blindness (Okabe & Ito 2008), then by dashes.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b5b5b")
 FIELDS = {
@@ -580,3 +580,31 @@ def draw_mean(
     if bounds:
         xs, low, high = zip(*bounds, strict=True)
         axis.fill_between(xs, low, high, color=colour, alpha=0.12, lw=0)
+
+
+def new_figure(width: float, height: float) -> Any:
+    """An empty figure of that many inches.
+
+    Raises:
+        MissingDependency: If matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingDependency(
+            "Pictures need the package matplotlib.", "Install the extra: pip install 'distrl[report]'."
+        ) from error
+    return Figure(figsize=(width, height), dpi=160, layout="constrained")
+
+
+def finish(figure: Any, file: Path, title: str) -> None:
+    """Gives the figure and its axes their looks, and writes it as a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    for axis in figure.axes:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(length=0, labelsize=9)
+        axis.set_axisbelow(True)
+    figure.suptitle(title, fontsize=13, fontweight="bold", color=INK, x=0.01, ha="left")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    FigureCanvasAgg(figure).print_png(str(file))

@@ -1,4 +1,4 @@
-"""Chart geometry: values become path data and tick positions; HTML and CSS do the drawing.
+"""Charts: values become path data and tick positions; HTML and CSS do the drawing.
 
 A plot is an SVG with `viewBox="0 0 1000 1000"` that is stretched to its box; strokes keep their width
 (`vector-effect`) and labels are HTML placed in percent, so text stays crisp and readable at every width.
@@ -7,11 +7,12 @@ A plot is an SVG with `viewBox="0 0 1000 1000"` that is stretched to its box; st
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from distrl.evaluator.report.metrics import ELAPSED, Point
 
 SIZE = 1000.0
-Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,66 @@ class Axis:
         return min(1.0, max(0.0, (value - self.low) / (self.high - self.low)))
 
 
+@dataclass(frozen=True)
+class Line:
+    """Points in the units of the axes, with the CSS classes of their drawing style and colour.
+
+    The style is "line", "thin", "dash", "dots" or "band", the filled area within the points. With a label, it
+    is in the legend.
+    """
+
+    points: Sequence[Point]
+    style: str
+    colour: str
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart, ready to draw.
+
+    Attributes:
+        paths: SVG path data with the CSS classes of its style and colour.
+        legend: The lines that have a label.
+        short: Its name where several charts share a place.
+        end: A label at the right edge, at a height in percent.
+    """
+
+    title: str
+    paths: tuple[tuple[str, str, str], ...]
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    legend: tuple[Line, ...] = ()
+    short: str = ""
+    x_label: str = ""
+    end: Tick | None = None
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A small chart with its newest value."""
+
+    title: str
+    note: str
+    newest: str
+    chart: Chart
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A learning curve over one x axis.
+
+    Attributes:
+        train: (x, mean over the latest training episodes).
+        validation: (x, mean of a validation round).
+        counts: Episodes behind each point of `validation`.
+    """
+
+    train: list[Point]
+    validation: list[Point]
+    counts: list[int]
+
+
 def nice_step(span: float, count: int) -> float:
     """The smallest of 1, 2, 2.5, 5 × 10^k that covers `span` in at most `count` steps."""
     if span <= 0 or count < 1:
@@ -48,11 +109,25 @@ def nice_step(span: float, count: int) -> float:
     return power * 10.0
 
 
+def short_number(value: float) -> str:
+    """A number for a tick or a tile: 1,250, 0.25, 12k, 1.2e-05."""
+    size = abs(value)
+    if size < 1e-15:  # what rounding leaves of sums that are 0
+        return "0"
+    if size >= 1e6:
+        return f"{value / 1e6:.3g}M"
+    if size >= 1e4:
+        return f"{value / 1e3:.3g}k"
+    if size >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if size >= 1e-3 else f"{value:.1e}"
+
+
 def make_axis(
     low: float,
     high: float,
     count: int = 5,
-    label: Callable[[float], str] | None = None,
+    label: Callable[[float], str] = short_number,
     round_out: bool = False,
 ) -> Axis:
     """An axis with about `count` ticks at round values; `round_out` extends it to whole ticks."""
@@ -63,44 +138,84 @@ def make_axis(
         low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
     plain = Axis(low, high)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    say = label or short_number
-    ticks = [Tick(100 * plain.fraction(k * step), say(k * step)) for k in range(first, last + 1)]
+    ticks = [Tick(100 * plain.fraction(k * step), label(k * step)) for k in range(first, last + 1)]
     return Axis(low, high, tuple(ticks))
 
 
-def line_path(points: Sequence[Point], x: Axis, y: Axis) -> str:
-    """SVG path data of a polyline."""
-    return "M" + "L".join(_place(point, x, y) for point in points) if points else ""
+def draw(title: str, lines: Iterable[Line], x: Axis, y: Axis) -> Chart:
+    """A chart of lines."""
+    shown = [line for line in lines if line.points]
+    paths = tuple((line.style, line.colour, _path(line, x, y)) for line in shown)
+    return Chart(title, paths, x.ticks, y.ticks, tuple(line for line in shown if line.label))
 
 
-def dots_path(points: Sequence[Point], x: Axis, y: Axis) -> str:
-    """SVG path data of dots: segments of no length, which round line caps turn into discs at any stretch."""
-    return "".join(f"M{_place(point, x, y)}h0" for point in points)
+def _path(line: Line, x: Axis, y: Axis) -> str:
+    """SVG path data; dots are segments of no length, which round line caps turn into discs at any stretch."""
+    places = [f"{SIZE * x.fraction(px):.1f} {SIZE * (1 - y.fraction(py)):.1f}" for px, py in line.points]
+    return "".join(f"M{place}h0" for place in places) if line.style == "dots" else "M" + "L".join(places)
 
 
-def band_path(lower: Sequence[Point], upper: Sequence[Point], x: Axis, y: Axis) -> str:
-    """SVG path data of the area between two polylines."""
-    if not lower or not upper:
-        return ""
-    there = "L".join(_place(point, x, y) for point in upper)
-    back = "L".join(_place(point, x, y) for point in reversed(lower))
-    return f"M{there}L{back}Z"
-
-
-def bars_path(heights: Sequence[float], offset: float, width: float, y: Axis) -> str:
-    """SVG path data of bars on the plot's floor, one for each of equally wide places.
+def signal_chart(title: str, note: str, lines: Iterable[Line], newest: str = "") -> Signal | None:
+    """A small chart of the lines that have more than one point; None without any.
 
     Args:
-        heights: In units of `y`.
-        offset, width: Where in its place a bar begins and how wide it is, as shares of the place.
+        newest: Beside the title; by default the last value of the first line.
     """
-    x = Axis(0.0, float(len(heights)))
-    bars = []
-    for i, height in enumerate(heights):
-        left, right = i + offset, i + offset + width
-        corners = ((left, y.low), (left, height), (right, height), (right, y.low))
-        bars.append(line_path(corners, x, y) + "Z")
-    return "".join(bars)
+    shown = [line for line in lines if len(line.points) > 1]
+    if not shown:
+        return None
+    xs, ys = zip(*(point for line in shown for point in line.points), strict=True)
+    x, y = make_axis(min(xs), max(xs), 3), make_axis(min(ys), max(ys), 2, round_out=True)
+    return Signal(title, note, newest or short_number(shown[0].points[-1][1]), draw(title, shown, x, y))
+
+
+def curve_charts(
+    what: str,
+    columns: Iterable[tuple[str, str, str]],
+    curve_of: Callable[[str], Curve],
+    labels: tuple[str, str, str],
+    level: float | None = None,
+    bounds: Callable[[float, int], tuple[float, float]] | None = None,
+    y: Axis | None = None,
+    say: Callable[[float], str] = short_number,
+) -> list[Chart]:
+    """The learning curve over each column that has data.
+
+    Args:
+        what: What is learnt, for the titles.
+        columns: x axes: the column in metrics, the chart's short name, and the axis' label.
+        curve_of: The curve over a column; seconds are drawn as minutes.
+        labels: Of the validation, the training episodes and the level in the legend.
+        level: A value to compare with, drawn as a dashed line.
+        bounds: The interval of a validation point, from its value and its count.
+        y: The y axis; by default it fits the curve.
+        say: Formats values.
+    """
+    charts = []
+    for column, short, x_label in columns:
+        curve, scale = curve_of(column), 1 / 60 if column == ELAPSED else 1.0
+        train, validation = ([(px * scale, py) for px, py in of] for of in (curve.train, curve.validation))
+        points = [*train, *validation]
+        if len(points) < 2:
+            continue
+        heights = [py for _, py in points] + ([] if level is None else [level])
+        x = make_axis(0.0, max(px for px, _ in points), 6)
+        own_y = y or make_axis(min(heights), max(heights), 4, say, round_out=True)
+        counted = zip(validation, curve.counts, strict=False) if bounds is not None else ()
+        around = [(px, *bounds(py, n)) for (px, py), n in counted if bounds is not None and n]
+        band = [(px, high) for px, _, high in around] + [(px, low) for px, low, _ in reversed(around)]
+        lines = [
+            Line(validation, "line", "c-after"),
+            Line(validation, "dots", "c-after", labels[0]),
+            Line(thin(train), "thin", "c-train", labels[1]),
+            Line([] if level is None else [(x.low, level), (x.high, level)], "dash", "c-before", labels[2]),
+            Line(band, "band", "c-after"),
+        ]
+        chart = draw(f"{what} over {x_label}", lines, x, own_y)
+        last = validation[-1][1] if validation else None
+        end = None if last is None else Tick(100 * own_y.fraction(last), say(last))
+        charts.append(replace(chart, short=short, x_label=x_label, end=end))
+    return charts
 
 
 def rolling_mean(points: Sequence[Point], window: int) -> list[Point]:
@@ -120,23 +235,3 @@ def thin(points: Sequence[Point], limit: int = 400) -> list[Point]:
         return list(points)
     stride = (len(points) - 1) / (limit - 1)
     return [points[round(i * stride)] for i in range(limit)]
-
-
-def short_number(value: float) -> str:
-    """A number for a tick or a tile: 1,250, 0.25, 12k, 1.2e-05."""
-    if abs(value) < 1e-15:  # what rounding leaves of sums that are 0
-        return "0"
-    size = abs(value)
-    if size >= 1e6:
-        return f"{value / 1e6:.3g}M"
-    if size >= 1e4:
-        return f"{value / 1e3:.3g}k"
-    if size >= 100:
-        return f"{value:,.0f}"
-    if size >= 1e-3:
-        return f"{value:.3g}"
-    return f"{value:.1e}"
-
-
-def _place(point: Point, x: Axis, y: Axis) -> str:
-    return f"{SIZE * x.fraction(point[0]):.1f} {SIZE * (1 - y.fraction(point[1])):.1f}"

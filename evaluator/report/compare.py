@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
-from distrl.evaluator.failure_modes import MODE_NOTES, MODE_WORDS, FailureMode
+from distrl.evaluator.failure_modes import FailureMode
 from distrl.evaluator.paired import Paired, compare_pairs, instance_of, is_same
 from distrl.evaluator.results import LoadedEvaluation
 from distrl.evaluator.statistics import EpisodeResult, Interval, Repeats, Summary, newcombe
@@ -160,7 +161,6 @@ PER_MODE = 1
 class ModeCell:
     """A mode in an evaluation: the number of episodes, their share, and anchors of some on the page."""
 
-    label: str
     mode: FailureMode
     count: int
     share: float
@@ -168,18 +168,8 @@ class ModeCell:
 
 
 @dataclass(frozen=True)
-class ModeRow:
-    """A mode over all evaluations."""
-
-    mode: FailureMode
-    title: str
-    note: str
-    cells: tuple[ModeCell, ...]
-
-
-@dataclass(frozen=True)
 class ModeBar:
-    """An evaluation's failures."""
+    """An evaluation's failures, with a cell for every mode."""
 
     label: str
     episodes: int
@@ -187,48 +177,39 @@ class ModeBar:
     cells: tuple[ModeCell, ...]
 
 
-@dataclass(frozen=True)
-class ModeTable:
-    """The failures of a split."""
-
-    split: str
-    rows: tuple[ModeRow, ...]
-    bars: tuple[ModeBar, ...]
-
-
-def failure_tables(loaded: Mapping[str, LoadedEvaluation], anchors: Mapping[str, str]) -> list[ModeTable]:
-    """A table for each split with failures.
+def failure_tables(
+    loaded: Mapping[str, LoadedEvaluation], anchors: Mapping[str, str]
+) -> dict[str, list[ModeBar]]:
+    """The failures of each split that has any, by evaluation.
 
     Args:
         loaded: Evaluations by label, oldest first.
         anchors: The anchors of trajectories on the page, by id.
     """
-    splits = dict.fromkeys(split for one in loaded.values() for split in one.evaluation.splits)
-    tables = []
-    for split in splits:
-        counted = {
-            label: [e for e in one.episodes if e.split == split and e.counts]
+    tables = {}
+    for split in dict.fromkeys(split for one in loaded.values() for split in one.evaluation.splits):
+        bars = [
+            _bar(label, [e for e in one.episodes if e.split == split and e.counts], anchors)
             for label, one in loaded.items()
             if split in one.evaluation.splits
-        }
-        bars = tuple(_bar(label, episodes, anchors) for label, episodes in counted.items())
+        ]
         if any(bar.failures for bar in bars):
-            tables.append(ModeTable(split, _rows(bars), bars))
+            tables[split] = bars
     return tables
 
 
-def failure_data(tables: Sequence[ModeTable]) -> dict[str, Any]:
+def failure_data(tables: Mapping[str, Sequence[ModeBar]]) -> dict[str, Any]:
     """The same as plain data, by split and evaluation."""
     return {
-        table.split: {
+        split: {
             bar.label: {
                 "episodes": bar.episodes,
                 "failures": bar.failures,
                 "modes": {cell.mode.value: cell.count for cell in bar.cells},
             }
-            for bar in table.bars
+            for bar in bars
         }
-        for table in tables
+        for split, bars in tables.items()
     }
 
 
@@ -238,16 +219,8 @@ def _bar(label: str, episodes: Sequence[EpisodeResult], anchors: Mapping[str, st
     for mode in FailureMode:
         found = [episode.trajectory_id for episode in failed if episode.mode is mode]
         links = tuple(anchors[one] for one in found if one in anchors)[:MAX_LINKS]
-        share = len(found) / len(episodes) if episodes else 0.0
-        cells.append(ModeCell(label, mode, len(found), share, links))
+        cells.append(ModeCell(mode, len(found), len(found) / max(1, len(episodes)), links))
     return ModeBar(label, len(episodes), len(failed), tuple(cells))
-
-
-def _rows(bars: Sequence[ModeBar]) -> tuple[ModeRow, ...]:
-    return tuple(
-        ModeRow(mode, MODE_WORDS[mode], MODE_NOTES[mode], tuple(bar.cells[place] for bar in bars))
-        for place, mode in enumerate(FailureMode)
-    )
 
 
 KINDS = ("learned", "still failing", "lost", "solved all along", "solved", "failed")
@@ -269,16 +242,14 @@ def choose_examples(evaluations: Mapping[str, Sequence[EpisodeResult]], limit: i
         evaluations: Episodes by label, oldest evaluation first. Tasks of the last one are shown.
         limit: How many tasks.
     """
-    if not evaluations:
-        return []
-    labels = list(evaluations)
-    choices = _by_instance(evaluations)
-    pools: dict[str, list[Choice]] = {kind: [] for kind in KINDS}
-    for choice in choices.values():
-        if choice.episodes[-1][0] == labels[-1]:
-            pools[choice.kind].append(choice)
-    ordered = [_over_templates(pools[kind]) for kind in KINDS if pools[kind]]
-    return _share(ordered, limit)
+    newest = list(evaluations)[-1:]
+    shown = [choice for choice in _by_instance(evaluations).values() if choice.episodes[-1][0] in newest]
+    pools = [_over_templates([one for one in shown if one.kind == kind]) for kind in KINDS]
+    first, *others = [pool for pool in pools if pool] or [[]]
+    most = (2 * limit + 2) // 3 if others else limit
+    rest = [choice for turn in zip_longest(*others) for choice in turn if choice is not None]
+    chosen = [*first[:most], *rest, *first[most:]][:limit]
+    return sorted(chosen, key=lambda choice: KINDS.index(choice.kind))
 
 
 def choose_failures(
@@ -314,21 +285,20 @@ def _by_instance(evaluations: Mapping[str, Sequence[EpisodeResult]]) -> dict[tup
     found: dict[tuple[str, int], dict[str, EpisodeResult]] = {}
     for label in reversed(list(evaluations)):
         for episode in evaluations[label]:
-            if episode.counts:
-                by_label = found.setdefault(instance_of(episode), {})
-                if all(is_same(episode, newer) for newer in by_label.values()):
-                    by_label[label] = episode
+            by_label = found.setdefault(instance_of(episode), {}) if episode.counts else {}
+            if episode.counts and all(is_same(episode, newer) for newer in by_label.values()):
+                by_label[label] = episode
     choices = {}
     for key, by_label in found.items():
-        episodes = tuple((label, by_label[label]) for label in evaluations if label in by_label)
+        episodes = tuple(reversed(by_label.items()))
         choices[key] = Choice(_kind([episode for _, episode in episodes]), episodes)
     return choices
 
 
 def _kind(episodes: Sequence[EpisodeResult]) -> str:
-    if len(episodes) == 1:
-        return "solved" if episodes[0].success else "failed"
     before, after = episodes[0].success, episodes[-1].success
+    if len(episodes) == 1:
+        return "solved" if after else "failed"
     if after:
         return "solved all along" if before else "learned"
     return "lost" if before else "still failing"
@@ -340,24 +310,4 @@ def _over_templates(choices: Sequence[Choice]) -> list[Choice]:
     for choice in choices:
         episode = choice.episodes[-1][1]
         groups.setdefault((episode.split, episode.template), []).append(choice)
-    turns = [
-        (turn, place, choice)
-        for place, group in enumerate(groups.values())
-        for turn, choice in enumerate(group)
-    ]
-    return [choice for _, _, choice in sorted(turns, key=lambda item: item[:2])]
-
-
-def _share(pools: Sequence[list[Choice]], limit: int) -> list[Choice]:
-    """Two thirds from the first pool, then one of each other pool in turn, then whatever is left."""
-    if not pools or limit < 1:
-        return []
-    first = max(1, (2 * limit + 2) // 3) if len(pools) > 1 else limit
-    counts = [min(first, len(pools[0]))] + [0] * (len(pools) - 1)
-    while sum(counts) < limit:
-        open_pools = [i for i in range(len(pools)) if counts[i] < len(pools[i])]
-        if not open_pools:
-            break
-        others = [i for i in open_pools if i > 0] or open_pools
-        counts[min(others, key=lambda i: counts[i])] += 1
-    return [choice for pool, count in zip(pools, counts, strict=True) for choice in pool[:count]]
+    return [choice for turn in zip_longest(*groups.values()) for choice in turn if choice is not None]

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from distrl.core.metrics import RESUMED, read_metrics
-from distrl.evaluator.report.chart import Point
+
+Point = tuple[float, float]
 
 UPDATES, EPISODES, ELAPSED = "step", "episodes", "elapsed_s"
 """Columns for the x axis: policy updates, training episodes, seconds of training."""

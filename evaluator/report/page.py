@@ -8,10 +8,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 SCRIPT = "explorer.js"
-_log = logging.getLogger(__name__)
 
 
 def render(template: str, title: str, kind: str, **values: object) -> str:
@@ -59,20 +57,14 @@ def render(template: str, title: str, kind: str, **values: object) -> str:
 
 
 def write_files(
-    directory: Path,
-    template: str,
-    name: str,
-    report: object,
-    data: Mapping[str, object],
-    draw: Callable[[Path], None],
+    directory: Path, template: str, name: str, report: object, data: Mapping[str, object]
 ) -> Path:
-    """Writes report.json, report.html and, if matplotlib is installed, report.png into `directory`.
+    """Writes report.json and report.html into `directory`.
 
     Args:
         template: A file of the templates folder, in which `r` is the report.
         name: The heading.
         data: For report.json.
-        draw: Draws the picture into a file.
 
     Returns:
         The path of report.html.
@@ -83,10 +75,6 @@ def write_files(
     write_atomically(directory / "report.json", json.dumps(data, indent=2))
     page = directory / "report.html"
     write_atomically(page, render(template, f"{name} · distrl", "report", r=report))
-    try:
-        draw(directory / "report.png")
-    except MissingDependency as error:
-        _log.info("No report.png: %s", error)
     return page
 
 
@@ -112,6 +100,7 @@ def _environment() -> jinja2.Environment:
         signed=signed,
         probability=probability,
         decimal=lambda value: f"{value:.2f}".replace("-", "−"),
+        power=lambda value: f"{value:.2g}".replace("-", "−"),
         duration=duration,
         outcome=lambda name: OUTCOME_WORDS[Outcome(name)],
     )

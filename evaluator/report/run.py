@@ -1,25 +1,23 @@
-"""Assembles a report: from evaluations, metrics and configuration to report.html, .json and .png."""
+"""Assembles a report: from evaluations, metrics and configuration to report.html and report.json."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from distrl.configs.algorithms import ArideConfig
-from distrl.configs.learner import LearnerConfig
+from distrl.configs.load import dump_config, load_config
 from distrl.configs.schema import Config
+from distrl.core.rundir import RunDir
 from distrl.core.types import Spent
+from distrl.evaluator.failure_modes import MODE_NOTES, MODE_WORDS
 from distrl.evaluator.report import training
 from distrl.evaluator.report.chart import short_number
 from distrl.evaluator.report.compare import (
     EXAMPLES,
     PER_MODE,
-    Arm,
-    ModeTable,
-    Row,
     SplitBlock,
     choose_examples,
     choose_failures,
@@ -30,102 +28,29 @@ from distrl.evaluator.report.compare import (
 )
 from distrl.evaluator.report.metrics import ELAPSED, EPISODES, UPDATES, RunMetrics
 from distrl.evaluator.report.page import duration, write_files
-from distrl.evaluator.report.training import (
-    Freshness,
-    Mismatch,
-    freshness,
-    freshness_data,
-    mismatch,
-    mismatch_data,
-    reward_data,
-    reward_signals,
-)
-from distrl.evaluator.report.viewer import Explorer, Viewer, build_viewer, explore
+from distrl.evaluator.report.viewer import build_viewer, explore
 from distrl.evaluator.results import Evaluation, LoadedEvaluation, Subject, load_evaluation
-from distrl.evaluator.statistics import EpisodeResult
+from distrl.evaluator.run_state import describe
 
 
-@dataclass(frozen=True)
-class Report:
-    """The contents of report.html."""
-
-    name: str
-    subtitle: str
-    tones: dict[str, str]
-    arm_words: str
-    headline: SplitBlock | None
-    blocks: list[SplitBlock]
-    facts: list[Fact]
-    curves: list[training.Chart]
-    legend: list[training.LegendItem]
-    freshness: Freshness | None
-    mismatch: Mismatch | None
-    rewards: list[training.Signal]
-    signals: list[training.Signal]
-    viewer: Viewer
-    failures: list[ModeTable]
-    explorer: Explorer
-    faulted: list[tuple[str, EpisodeResult]]
-    methods: list[tuple[str, str]]
-    config: str
-
-    @property
-    def paired(self) -> list[Row]:
-        """Splits that were measured twice on the same instances."""
-        return [block.overall for block in self.blocks if block.overall.paired is not None]
-
-    @property
-    def has_cost(self) -> bool:
-        """Whether a model with a price acted."""
-        return any(arm.summary.mean_cost for block in self.blocks for arm in block.overall.arms)
-
-    @property
-    def repeated(self) -> list[tuple[str, Arm]]:
-        """Arms that were measured with several seeds, by split."""
-        rows = [block.overall for block in self.blocks]
-        return [(row.name, arm) for row in rows for arm in row.arms if arm.repeats is not None]
-
-
-def write_report(
-    directory: Path,
-    name: str,
-    results: Mapping[str, Path],
-    metrics: RunMetrics | None = None,
-    config: Config | None = None,
-    num_examples: int = EXAMPLES,
-    notice: str = "",
-) -> Path:
-    """Writes report.html, report.json and, when matplotlib is there, report.png into `directory`.
+def write_run_report(run_dir: Path, results: Mapping[str, Path]) -> Path:
+    """Writes report.html and report.json of a training run into its directory.
 
     Args:
-        directory: Where the files are written.
-        name: The heading.
-        results: Evaluation directories by label ("before", "after"), oldest first.
-        metrics: The training run's, if there was one.
-        config: The run's, if there was one.
-        num_examples: How many tasks are shown step by step.
-        notice: A remark about the state of the run, shown below the heading.
+        run_dir: The run's directory, with config.yaml and metrics.jsonl.
+        results: Evaluation directories by label, oldest first, e.g. {"warm start": …, "after training": …}.
 
     Returns:
         The path of report.html.
 
     Raises:
-        RunDirectoryError: A directory contains no complete evaluation.
+        RunDirectoryError: `run_dir` is not a run, or a directory contains no complete evaluation.
         MissingDependency: jinja2 is not installed.
     """
-    loaded = {label: load_evaluation(path) for label, path in results.items()}
-    metrics = metrics or RunMetrics([])
-    report = build_report(name, loaded, metrics, config, num_examples)
-    if notice:
-        report = replace(report, subtitle=" · ".join(filter(None, (report.subtitle, notice))))
-
-    def draw_into(file: Path) -> None:
-        from distrl.evaluator.report.drawing import draw
-
-        draw(file, report, metrics)
-
-    data = report_data(report, loaded, metrics)
-    return write_files(directory, "report.html", name, report, data, draw_into)
+    run = RunDir.open(run_dir)
+    config, metrics = load_config(run.config), RunMetrics.read(run.metrics)
+    notice = describe(run, config, metrics.last(EPISODES) or 0.0)
+    return write_report(run.path, config.name, results, metrics, config, notice)
 
 
 def write_evaluation_report(
@@ -142,80 +67,103 @@ def write_evaluation_report(
         name = load_evaluation(baseline).evaluation.spec.subject.label
         results[name if name != label else f"{name} (baseline)"] = baseline
     results[label] = directory
-    return write_report(directory, config.name, results, None, config, EXAMPLES)
+    return write_report(directory, config.name, results, None, config)
 
 
-def build_report(
+def write_report(
+    directory: Path,
     name: str,
-    loaded: Mapping[str, LoadedEvaluation],
-    metrics: RunMetrics,
-    config: Config | None,
-    num_examples: int,
-) -> Report:
-    """The contents of the page."""
-    blocks = compare(loaded)
+    results: Mapping[str, Path],
+    metrics: RunMetrics | None = None,
+    config: Config | None = None,
+    notice: str = "",
+) -> Path:
+    """Writes report.html and report.json into `directory`.
+
+    Args:
+        directory: Where the files are written.
+        name: The heading.
+        results: Evaluation directories by label ("before", "after"), oldest first.
+        metrics, config: The training run's, if there was one.
+        notice: A remark about the state of the run, shown below the heading.
+
+    Returns:
+        The path of report.html.
+
+    Raises:
+        RunDirectoryError: A directory contains no complete evaluation.
+        MissingDependency: jinja2 is not installed.
+    """
+    loaded = {label: load_evaluation(path) for label, path in results.items()}
+    metrics, blocks, labels = metrics or RunMetrics([]), compare(loaded), list(loaded)
     episodes = {label: one.episodes for label, one in loaded.items()}
-    choices = choose_examples(episodes, num_examples)
-    choices += choose_failures(episodes, choices, PER_MODE if num_examples else 0)
-    viewer = build_viewer(loaded, choices)
-    top = headline(blocks)
-    labels = list(loaded)
-    baseline = None
-    if top is not None and len(top.overall.arms) > 1:
-        baseline = top.overall.arms[0].summary.success_rate
-    return Report(
-        name=name,
-        subtitle=_subtitle(loaded, config),
-        tones={label: "after" if label == labels[-1] else "before" for label in labels},
-        arm_words=", then ".join(labels) if len(labels) > 1 else "",
-        headline=top,
-        blocks=blocks,
-        facts=run_facts(loaded, metrics),
-        curves=training.curve_charts(metrics, baseline),
-        legend=training.legend(metrics, baseline, labels[0] if labels else ""),
-        freshness=freshness(metrics),
-        mismatch=mismatch(metrics),
-        rewards=reward_signals(metrics),
-        signals=training.signal_charts(metrics),
-        viewer=viewer,
-        failures=failure_tables(loaded, viewer.anchors),
-        explorer=explore(loaded, viewer.anchors),
-        faulted=[
+    choices = choose_examples(episodes, EXAMPLES)
+    choices += choose_failures(episodes, choices, PER_MODE)
+    viewer, top = build_viewer(loaded, choices), headline(blocks)
+    failures, facts = failure_tables(loaded, viewer.anchors), run_facts(loaded, metrics)
+    is_compared = top is not None and len(top.overall.arms) > 1
+    baseline = top.overall.arms[0].summary.success_rate if top is not None and is_compared else None
+    staleness, mismatch = training.staleness_rows(metrics), training.mismatch_numbers(metrics)
+    shares = {name for row in staleness for name in row["shares"]}
+    page = {
+        "name": name,
+        "subtitle": " · ".join(filter(None, (_subtitle(loaded, config), notice))),
+        "tones": {label: "after" if label == labels[-1] else "before" for label in labels},
+        "headline": top,
+        "blocks": blocks,
+        "repeated": [
+            (b.overall.name, arm) for b in blocks for arm in b.overall.arms if arm.repeats is not None
+        ],
+        "has_cost": any(arm.summary.mean_cost for block in blocks for arm in block.overall.arms),
+        "facts": facts,
+        "curves": training.success_charts(metrics, baseline, labels[0] if labels else ""),
+        "staleness": staleness,
+        "shares": {name: heading for name, heading in training.SHARES.items() if name in shares},
+        "freshness": training.signal_charts(metrics, training.FRESHNESS_SIGNALS),
+        "mismatch": mismatch,
+        "mismatch_signals": training.mismatch_signals(metrics),
+        "rewards": training.reward_signals(metrics),
+        "signals": training.signal_charts(metrics),
+        "viewer": viewer,
+        "failures": failures,
+        "modes": MODE_WORDS,
+        "mode_notes": MODE_NOTES,
+        "explorer": explore(loaded, viewer.anchors),
+        "faulted": [
             (label, episode)
             for label, one in loaded.items()
             for split in one.evaluation.splits.values()
             for episode in split.faulted
         ],
-        methods=methods(loaded, config),
-        config=_config_text(config),
-    )
+        "methods": methods(loaded, config),
+        "config": "" if config is None else dump_config(config),
+    }
+    data = {
+        "name": name,
+        "evaluations": {label: one.evaluation.model_dump(mode="json") for label, one in loaded.items()},
+        "gains": _gains(blocks),
+        "failure_modes": failure_data(failures),
+        "facts": {fact.key: fact.number for fact in facts},
+        "learning_curve": {
+            column: asdict(training.learning_curve(metrics, column)) for column in (EPISODES, ELAPSED)
+        },
+        "staleness": {"by_versions": staleness},
+        "mismatch": mismatch,
+        "rewards": training.reward_series(metrics),
+    }
+    return write_files(directory, "report.html", name, page, data)
 
 
-def report_data(
-    report: Report, loaded: Mapping[str, LoadedEvaluation], metrics: RunMetrics
-) -> dict[str, Any]:
-    """The numbers of a report as plain data, for `report.json`."""
-    curves = {column: asdict(training.learning_curve(metrics, column)) for column in (EPISODES, ELAPSED)}
-    gains = {
+def _gains(blocks: Sequence[SplitBlock]) -> dict[str, Any]:
+    """The gains as plain data, by split."""
+    return {
         row.name: {
             "gain": row.gain,
-            "low": row.gain_interval.low,
-            "high": row.gain_interval.high,
+            **row.gain_interval.model_dump(),
             "paired": row.paired.model_dump(mode="json") if row.paired is not None else None,
         }
-        for row in (block.overall for block in report.blocks)
+        for row in (block.overall for block in blocks)
         if row.gain_interval is not None
-    }
-    return {
-        "name": report.name,
-        "evaluations": {label: one.evaluation.model_dump(mode="json") for label, one in loaded.items()},
-        "gains": gains,
-        "failure_modes": failure_data(report.failures),
-        "facts": {fact.key: fact.number for fact in report.facts},
-        "learning_curve": curves,
-        "staleness": freshness_data(metrics),
-        "mismatch": mismatch_data(metrics),
-        "rewards": reward_data(metrics),
     }
 
 
@@ -226,15 +174,11 @@ def _subtitle(loaded: Mapping[str, LoadedEvaluation], config: Config | None) -> 
     """
     newest = [one.evaluation for one in loaded.values()][-1:]
     parts = [f"Suite {one.spec.suite}" for one in newest]
-    untrained = [who for one in newest if (who := _untrained(one.spec.subject))]
-    if untrained:
-        parts += untrained
-    elif config is not None:
-        parts += [
-            f"algorithm {config.learner.algorithm.kind}",
-            f"policy {config.policy.title}",
-            f"seed {config.seed}",
-        ]
+    untrained = [_words(one.spec.subject) for one in newest if not _is_trained(one.spec.subject)]
+    parts += untrained
+    if config is not None and not untrained:
+        kind, policy = config.learner.algorithm.kind, config.policy.title
+        parts += [f"algorithm {kind}", f"policy {policy}", f"seed {config.seed}"]
     for one in newest:
         if one.seeds:
             parts.append(f"measured with seeds {', '.join(map(str, one.seeds))}")
@@ -243,21 +187,19 @@ def _subtitle(loaded: Mapping[str, LoadedEvaluation], config: Config | None) -> 
     return " · ".join(parts)
 
 
-def _untrained(subject: Subject) -> str:
-    """The actor, if it is not a trained policy; else ""."""
-    if subject.kind == "prompted":
-        return f"prompted model {subject.name}"
-    if subject.kind == "model":
-        return f"model {subject.name}, untrained"
-    return f"agent {subject.kind}" if subject.kind in ("expert", "random") else ""
+def _is_trained(subject: Subject) -> bool:
+    return subject.kind in ("checkpoint", "served")
 
 
-def _config_text(config: Config | None) -> str:
-    if config is None:
-        return ""
-    from distrl.configs.load import dump_config
-
-    return dump_config(config)
+def _words(subject: Subject) -> str:
+    """The actor in a few words."""
+    return {
+        "expert": "the scripted expert",
+        "random": "random actions",
+        "served": "a served policy",
+        "prompted": f"the prompted model {subject.name}",
+        "model": f"{subject.name}, untrained",
+    }.get(subject.kind, f"checkpoint {subject.name}")
 
 
 WEIGHT_VERSION, JUDGE = "versions", "judge"
@@ -292,7 +234,9 @@ def run_facts(loaded: Mapping[str, LoadedEvaluation], metrics: RunMetrics) -> li
             note = f"{asked.describe()}, faulted tries included"
             facts.append(Fact("model_cost", asked.cost, "Prompted model", _price(asked), note))
         if newest.spec.subject.kind == "served" and newest.weight_versions[1] >= 0:
-            facts.append(_version_fact(newest.weight_versions))
+            low, high = newest.weight_versions
+            text = f"v{high}" if low == high else f"v{low}–v{high}"
+            facts.append(Fact("evaluated_version", high, "Weights measured", text))
     return facts
 
 
@@ -358,22 +302,17 @@ def _training_mean(metrics: RunMetrics, name: str) -> float | None:
     return total / duration_s if duration_s > 0.0 else None
 
 
-def _version_fact(versions: tuple[int, int]) -> Fact:
-    low, high = versions
-    text = f"v{high}" if low == high else f"v{low}–v{high}"
-    return Fact("evaluated_version", high, "Weights measured", text)
-
-
 def methods(loaded: Mapping[str, LoadedEvaluation], config: Config | None = None) -> list[tuple[str, str]]:
     """How the numbers were measured, as (heading, text)."""
     evaluations = [one.evaluation for one in loaded.values()]
-    subjects = "; ".join(f"{label}: {_subject(one)}" for label, one in loaded.items())
-    kinds = {one.spec.subject.kind for one in evaluations}
-    is_trained = not kinds or bool(kinds & {"checkpoint", "served"})
-    trained = [] if config is None or not is_trained else [("Training", _objective(config.learner))]
+    subjects = "; ".join(f"{label}: {_words(one.evaluation.spec.subject)}" for label, one in loaded.items())
+    found = [("Subjects", f"{subjects}.")]
+    if config is not None and (not loaded or any(_is_trained(one.spec.subject) for one in evaluations)):
+        kind = config.learner.algorithm.kind
+        text = f"Behaviour cloning of an expert, then {kind} on the agent's own episodes."
+        found.append(("Training", text))
     return [
-        ("Subjects", f"{subjects}."),
-        *trained,
+        *found,
         ("Episodes", f"{_episodes(evaluations)} {_sampling(evaluations)}".strip()),
         (
             "Success",
@@ -414,30 +353,3 @@ def _sampling(evaluations: Sequence[Evaluation]) -> str:
     if temperatures <= {0.0}:
         return "A policy takes the most probable action at every step."
     return f"Actions are sampled at temperature {', '.join(str(t) for t in sorted(temperatures))}."
-
-
-def _objective(learner: LearnerConfig) -> str:
-    """The objective and, for A-RIDE, its additions to the paper's."""
-    aride = learner.algorithm
-    if not isinstance(aride, ArideConfig):
-        return f"Behaviour cloning of an expert, then {aride.kind} on the agent's own episodes."
-    beyond = []
-    if aride.policy_clip is not None:
-        high = aride.policy_clip_high or aride.policy_clip
-        beyond.append(f"PPO's clip ({aride.policy_clip:g} below, {high:g} above)")
-    if aride.negative_weight < 1.0:
-        beyond.append(f"negative advantages weighted by {aride.negative_weight:g}")
-    if aride.entropy_by_failure:
-        beyond.append("an entropy bonus where the critic expects failure")
-    ends = f", with additions to the paper: {', '.join(beyond)}" if beyond else ""
-    return f"Behaviour cloning of an expert, then A-RIDE on the agent's own episodes{ends}."
-
-
-def _subject(one: LoadedEvaluation) -> str:
-    subject = one.evaluation.spec.subject
-    words = {"served": "a served policy", "expert": "the scripted expert", "random": "random actions"}
-    if subject.kind == "prompted":
-        return f"the prompted model {subject.name}"
-    if subject.kind == "model":
-        return f"{subject.name}, untrained"
-    return words.get(subject.kind, f"checkpoint {subject.name}")

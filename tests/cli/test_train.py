@@ -195,7 +195,7 @@ def test_a_refused_resume_leaves_the_configuration_unless_the_run_went_on(
     assert load_config(run.config).seed == seed
 
 
-@pytest.mark.needs("torch", "transformers", "jinja2", "matplotlib")
+@pytest.mark.needs("torch", "transformers", "jinja2")
 @pytest.mark.filterwarnings("error")
 def test_without_workers_here_the_run_is_not_measured_here(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(LocalRun, "train", lambda self: True)

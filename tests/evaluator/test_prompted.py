@@ -19,7 +19,7 @@ from distrl.core.errors import ConfigError, InferenceUnavailable
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
 from distrl.evaluator.measure import Measured, measure
 from distrl.evaluator.prompted import PromptedPolicy, as_prompted
-from distrl.evaluator.report import write_report
+from distrl.evaluator.report.run import write_report
 from distrl.evaluator.report.text import number_lines
 from distrl.evaluator.stores import open_store
 

@@ -64,4 +64,4 @@ def test_a_killed_learner_goes_on_with_everything(tmp_path: Path) -> None:
     assert rows[-1]["step"] == state["progress"]["updates"]
     assert [row["step"] for row in rows if "resumed" in row] == [resumed_after]
     tables = staleness_rows(RunMetrics(rows))
-    assert sum(table.trajectories for table in tables) == 2 * state["progress"]["updates"]
+    assert sum(table["trajectories"] for table in tables) == 2 * state["progress"]["updates"]

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrl.evaluator.report.chart import (
-    band_path,
-    dots_path,
-    line_path,
+    Line,
+    draw,
     make_axis,
     nice_step,
     rolling_mean,
@@ -42,10 +41,17 @@ def test_a_constant_series_has_an_axis_too() -> None:
 
 def test_paths_put_points_where_they_belong() -> None:
     x, y = make_axis(0.0, 10.0), make_axis(0.0, 1.0)
-    assert line_path([(0.0, 0.0), (5.0, 0.5), (10.0, 1.0)], x, y) == "M0.0 1000.0L500.0 500.0L1000.0 0.0"
-    assert dots_path([(10.0, 0.0)], x, y) == "M1000.0 1000.0h0"
-    assert band_path([(0.0, 0.0)], [(0.0, 1.0)], x, y) == "M0.0 0.0L0.0 1000.0Z"
-    assert line_path([], x, y) == band_path([], [], x, y) == dots_path([], x, y) == ""
+    lines = [
+        Line([(0.0, 0.0), (5.0, 0.5), (10.0, 1.0)], "line", "a", "success"),
+        Line([(10.0, 0.0)], "dots", "b"),
+        Line([], "band", "c", "nothing"),
+    ]
+    chart = draw("title", lines, x, y)
+    assert chart.paths == (
+        ("line", "a", "M0.0 1000.0L500.0 500.0L1000.0 0.0"),
+        ("dots", "b", "M1000.0 1000.0h0"),
+    )
+    assert [line.label for line in chart.legend] == ["success"]
 
 
 def test_rolling_mean_by_hand() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distrl.evaluator.report.metrics import ELAPSED, EPISODES, RunMetrics
-from distrl.evaluator.report.training import curve_charts, learning_curve, legend, signal_charts
+from distrl.evaluator.report.training import learning_curve, signal_charts, success_charts
 
 ROWS = [
     {"step": 1, "time": 100.0, "episodes": 10, "train/success": 0.3, "policy/entropy": 2.0},
@@ -45,18 +45,23 @@ def test_a_torn_line_and_a_missing_file_are_no_problem(tmp_path: Path) -> None:
 
 def test_charts_are_drawn_over_episodes_and_minutes() -> None:
     metrics = RunMetrics(ROWS)
-    episodes, minutes = curve_charts(metrics, baseline=0.2)
+    episodes, minutes = success_charts(metrics, 0.2, "before")
     assert (episodes.short, minutes.short) == ("Episodes", "Time")
-    assert episodes.ends[0].label == "75%"
-    assert {path.style for path in episodes.paths} >= {"line", "dots", "band", "dash", "thin"}
-    assert len(legend(metrics, 0.2, "before")) == 3
+    assert episodes.end is not None
+    assert episodes.end.label == "75%"
+    assert [style for style, _, _ in episodes.paths] == ["line", "dots", "thin", "dash", "band"]
+    assert [line.label for line in episodes.legend] == [
+        "validation, with 95% interval",
+        "training episodes",
+        "before on the test split",
+    ]
     (entropy,) = signal_charts(metrics)
     assert entropy.title == "Entropy"
 
 
 @pytest.mark.parametrize("rows", [[], [{"step": 1, "time": 1.0}], [ROWS[2]]])
 def test_without_data_there_is_no_curve(rows: list[dict[str, float]]) -> None:
-    assert curve_charts(RunMetrics(rows), None) == []
+    assert success_charts(RunMetrics(rows), None) == []
     assert signal_charts(RunMetrics(rows)) == []
 
 

@@ -7,25 +7,22 @@ import builtins
 import hashlib
 import json
 import re
-import shutil
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
-from episode_factory import make_episode, make_task, write_evaluation
+from episode_factory import make_episode, make_task
 
 from distrl.configs.schema import Config
 from distrl.core.errors import MissingDependency, RunDirectoryError
 from distrl.core.rundir import RunDir
-from distrl.core.types import Fault, Verdict
-from distrl.evaluator.agreement import Judged, compare
+from distrl.core.types import Fault
 from distrl.evaluator.judges.ground_truth import GroundTruthJudge
-from distrl.evaluator.report import write_report, write_run_report, write_trajectory_page
 from distrl.evaluator.report.metrics import RunMetrics
-from distrl.evaluator.report.run import run_facts
-from distrl.evaluator.report.viewer import write_agreement_page
+from distrl.evaluator.report.run import run_facts, write_report, write_run_report
+from distrl.evaluator.report.viewer import write_trajectory_page
 from distrl.evaluator.results import (
     Evaluation,
     EvaluationDirectory,
@@ -34,7 +31,6 @@ from distrl.evaluator.results import (
     episode_result,
     split_result,
 )
-from distrl.workers.envs.chromium import BROWSER_NAMES, DRIVER_NAMES, Chromium
 
 EVIL = '<script>alert("x")</script><img src=http://example.org/x>'
 
@@ -60,12 +56,6 @@ class Page(HTMLParser):
 
 def words(page: Page) -> str:
     return " ".join(page.text.split())
-
-
-@pytest.fixture(autouse=True)
-def no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages do not depend on report.png, which matplotlib takes seconds to draw."""
-    monkeypatch.setattr("distrl.evaluator.report.drawing.draw", lambda *given: None)
 
 
 @pytest.fixture
@@ -105,10 +95,9 @@ def evaluate(tmp_path: Path) -> Callable[..., Path]:
 @pytest.mark.parametrize(
     ("subject", "who"),
     [
-        (Subject(kind="expert"), "agent expert"),
-        (Subject(kind="random"), "agent random"),
-        (Subject(kind="prompted", name="gpt-x"), "prompted model gpt-x"),
-        (Subject(kind="model", name="Auto-UI-Base"), "model Auto-UI-Base, untrained"),
+        (Subject(kind="random"), "random actions"),
+        (Subject(kind="prompted", name="gpt-x"), "the prompted model gpt-x"),
+        (Subject(kind="model", name="Auto-UI-Base"), "Auto-UI-Base, untrained"),
     ],
 )
 def test_the_header_says_who_acted(
@@ -142,10 +131,7 @@ def test_the_header_of_a_policy_says_what_trained_it(tmp_path: Path, evaluate: C
 
 
 @pytest.mark.needs("jinja2")
-def test_a_run_report_shows_before_and_after(
-    tmp_path: Path, evaluate: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.undo()  # draws report.png
+def test_a_run_report_shows_before_and_after(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
     run = RunDir.create(Config(name="demo", runs_dir=str(tmp_path / "runs")))
     rows = [{"step": i, "time": 10.0 * i, "episodes": 8 * i, "train/success": 0.1 * i} for i in range(9)]
     run.metrics.write_text("\n".join(json.dumps(row) for row in rows))
@@ -172,7 +158,6 @@ def test_a_run_report_shows_before_and_after(
     assert data["gains"]["test"]["gain"] == pytest.approx(0.625)
     assert data["facts"]["episodes"] == 64
     assert data["learning_curve"]["episodes"]["train"][-1] == [64, pytest.approx(0.8)]
-    assert (run.path / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
 def row(step: int, **values: float) -> dict[str, float]:
@@ -182,14 +167,16 @@ def row(step: int, **values: float) -> dict[str, float]:
 UPDATES = [row(i, off_policy__ess=0.5, reward__outcome=0.1 * i, reward__shaping=0.0) for i in range(1, 5)]
 ROUNDS = [row(3, eval__val__updates=2, eval__val__reward__outcome=0.25)]
 TABLE = {"trajectories": 4, "steps": 8, "success": 0.75, "ratio_mean": 2.0, "log_ratio_abs": 0.6}
+MISMATCH = {"kl": 1e-9, "kl_max": 0.5, "outside": 0.1, "tokens": 100, "kl_limit": 0.05, "alarm": 1.0}
 TABLES = [
-    row(25, replay_age__versions__1=8) | {f"staleness/4-7/{k}": v for k, v in {**TABLE, "ess": 0.8}.items()}
+    row(25) | {f"staleness/4-7/{k}": v for k, v in {**TABLE, "ess": 0.8}.items()},
+    row(25) | {f"mismatch/{k}": v for k, v in MISMATCH.items()},
 ]
 
 
 @pytest.mark.needs("jinja2")
 @pytest.mark.parametrize("with_tables", [True, False])
-def test_staleness_ages_and_rewards_have_sections_if_they_were_measured(
+def test_staleness_mismatch_and_rewards_have_sections_if_they_were_measured(
     tmp_path: Path, evaluate: Callable[..., Path], with_tables: bool
 ) -> None:
     run = RunDir.create(Config(name="demo", runs_dir=str(tmp_path / "runs")))
@@ -200,18 +187,19 @@ def test_staleness_ages_and_rewards_have_sections_if_they_were_measured(
     assert "Rewards by part" in text
     assert "Effective sample" in text
     assert ("4–7 4 8 75% 2.00 ± 1.00 0.60 80%" in text) is with_tables
-    assert ("Replay age" in text) is with_tables
+    assert ("alarm from update 25 to the end" in text) is with_tables
+    assert ("median 1e−09, at most 0.5" in text) is with_tables
     data = json.loads(run.report_json.read_text())
     assert [one["label"] for one in data["staleness"]["by_versions"]] == (["4-7"] if with_tables else [])
     assert data["rewards"]["outcome"]["validation"] == [[2, 0.25]]
     assert list(data["rewards"]) == ["outcome"]
-    assert data["staleness"]["ages"].get("versions", {}).get("replay", {}).get("1") == (
-        8 if with_tables else None
-    )
+    assert (data["mismatch"] is not None) is with_tables
 
 
 @pytest.mark.needs("jinja2")
-def test_an_older_runs_page_has_no_such_sections(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
+def test_a_page_without_these_measurements_has_no_such_sections(
+    tmp_path: Path, evaluate: Callable[..., Path]
+) -> None:
     run = RunDir.create(Config(name="demo", runs_dir=str(tmp_path / "runs")))
     run.metrics.write_text(json.dumps(row(1, train__success=0.5)))
     html = write_run_report(run.path, {"only": evaluate("only", 2)}).read_text(encoding="utf-8")
@@ -376,56 +364,3 @@ def test_what_a_judge_took_is_a_tile() -> None:
     nobody = dict.fromkeys(row, 0.0)
     assert run_facts({}, RunMetrics([nobody]))[0].key == "duration_s"
     assert not any(fact.key.startswith("judge") for fact in run_facts({}, RunMetrics([nobody])))
-
-
-HAVE_BROWSER = any(map(shutil.which, BROWSER_NAMES)) and any(map(shutil.which, DRIVER_NAMES))
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.needs("jinja2"),
-    pytest.mark.skipif(not HAVE_BROWSER, reason="needs Chromium and chromedriver"),
-]
-
-
-def cut(page: Path, size: tuple[int, int], selector: str) -> list[int]:
-    """By how many pixels each table that is selected is wider than what shows it."""
-    browser = Chromium(size)
-    try:
-        browser.open(page.as_uri())
-        script = """
-            const boxes = [...document.querySelectorAll(arguments[0])];
-            return boxes.map(box => box.scrollWidth - box.clientWidth);
-        """
-        assert browser.run("return window.innerWidth") == size[0]
-        found: list[int] = browser.run(script, selector)
-    finally:
-        browser.close()
-    assert found, f"{page} has no {selector}"
-    return found
-
-
-def test_failure_modes_fit_a_narrow_window(tmp_path: Path) -> None:
-    results = {
-        "step_400 (baseline)": write_evaluation(tmp_path / "before", 60, 0.3),
-        "after training": write_evaluation(tmp_path / "after", 60, 0.5, seed=1),
-    }
-    page = write_report(tmp_path, "narrow", results)
-    assert cut(page, (420, 900), ".modes .scroll") == [0]
-
-
-def test_a_judge_that_says_one_thing_fits_the_page(tmp_path: Path) -> None:
-    said = [
-        Judged(
-            trajectory_id=f"{number}",
-            task_id=f"{number}",
-            template="webshop3_checkout",
-            split="test",
-            goal="Go",
-            truth=True,
-            verdict=Verdict(success=True, score=1.0, reason="It says.", judge="j"),
-        )
-        for number in range(4)
-    ]
-    page = tmp_path / "page.html"
-    write_agreement_page(page, compare(said, "j", "here", []), said, iter(()))
-    assert "and the judge calls every episode" in page.read_text()
-    assert cut(page, (1200, 900), ".scroll") == [0, 0]

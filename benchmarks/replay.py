@@ -11,7 +11,7 @@ Every arm holds the same number of entries with the same priorities and is asked
     cpprb    PrioritizedReplayBuffer, sample and update_priorities: trees in C++. Its sample fetches what is
              stored too, here one number per entry
     replay   our whole class, as the learner uses it: entries that may have left meanwhile, three components
-             per priority, running maxima, importance weights as a list; float64
+             per priority, running maxima; no importance weights, which training does not use; float64
 
 tree, replay and cpprb write priorities in an update and leave the sums to the next draw; torchrl sums at
 once. So an update alone says little: `draw+update` holds all the work, and "tree, summed" is an update whose
@@ -107,14 +107,9 @@ def replay_arm(work: Work) -> Arm:
     capacity = len(work.priorities)
     replay = filled(capacity)
 
-    def draw() -> Any:
-        found = replay.sample(work.size)
-        replay.importance_weights(found, BETA)
-        return found.entries
-
     components = [np.stack([p, p, p], axis=1) for _, p in work.batches]
     entries = [indices for indices, _ in work.batches]  # the first trajectory has entry 0
-    return Arm(draw, replay.update, list(zip(entries, components, strict=True)))
+    return Arm(lambda: replay.sample(work.size), replay.update, list(zip(entries, components, strict=True)))
 
 
 def filled(capacity: int) -> Replay:
@@ -122,7 +117,7 @@ def filled(capacity: int) -> Replay:
     replay = Replay(ReplayConfig(capacity=capacity, alpha=ALPHA), seed=1)
     for number in range(capacity):
         replay.add(f"trajectory-{number}")
-    replay.update(replay.sample(capacity).entries, np.random.default_rng(2).random((capacity, 3)))
+    replay.update(replay.sample(capacity), np.random.default_rng(2).random((capacity, 3)))
     return replay
 
 
@@ -204,7 +199,7 @@ def report_rebuild(entries: int, size: int, rounds: int) -> None:
     largest = 1.0
     for number in range(2 * rounds):
         is_moved = number % 2 == 1
-        entries, raw = replay.sample(size).entries, rng.random((size, 3))
+        entries, raw = replay.sample(size), rng.random((size, 3))
         largest *= 1.2 if is_moved else 1.0
         raw[0] = largest
         started = time.thread_time()

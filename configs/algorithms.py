@@ -37,24 +37,21 @@ class CriticConfig(ObjectiveConfig):
     """Common keys of objectives with a critic.
 
     `gamma` is the discount γ of returns. `lam` is the λ of returns. `entropy_by_failure` multiplies the
-    entropy term by (1 − V(s_t)). `trajectory_loss` is the weight of the loss of V_traj.
+    entropy term by (1 − V(s_t)).
     """
 
     gamma: Fraction = 0.95
     lam: Fraction = 0.95
     entropy_by_failure: bool = False
-    trajectory_loss: NonNegative = 0.5
 
 
 class ActorCriticConfig(CriticConfig, RatioConfig):
     """Common keys of objectives that weigh by ratios and normalised advantages.
 
-    `advantage_centre` subtracts the mean of the batch from advantages. `advantage_std_floor` is the least
-    standard deviation that advantages are divided by. `negative_weight` multiplies normalised advantages
-    below 0.
+    `advantage_std_floor` is the least standard deviation that advantages are divided by. `negative_weight`
+    multiplies normalised advantages below 0.
     """
 
-    advantage_centre: bool = True
     advantage_std_floor: NonNegative = 0.1
     negative_weight: Fraction = 1.0
 
@@ -67,10 +64,8 @@ class ArideConfig(ActorCriticConfig):
     as in PPO, and null means the paper's objective. `policy_clip_high` is a larger ε for the upper end; null
     means the ε of the lower end.
 
-    `critic` selects what is learned, V(s) (`v`) or Q(s, a) (`q`). `q_samples` is the number of actions drawn
-    from the policy to estimate an expectation over actions, with critic `q`. `q_next` selects the value of
-    the next state with critic `q`: "expected" is the expectation under the policy, and "sampled" is the
-    paper's equation to the letter, which is biased towards the behaviour policy.
+    `critic` selects what is learned, V(s) (`v`) or Q(s, a) (`q`), whose expectations under the policy are
+    estimated from four drawn actions.
     """
 
     kind: Literal["aride"] = "aride"
@@ -78,8 +73,6 @@ class ArideConfig(ActorCriticConfig):
     policy_clip: Positive | None = None
     policy_clip_high: Positive | None = None
     critic: Literal["v", "q"] = "v"
-    q_samples: Count = 4
-    q_next: Literal["expected", "sampled"] = "expected"
 
     @model_validator(mode="after")
     def _upper_end_needs_a_clip(self) -> ArideConfig:
@@ -167,8 +160,7 @@ class GrpoConfig(ObjectiveConfig, RatioConfig, ClipConfig):
 
     `group_size` is the number K of episodes of one task that are leased as a group and enter replay together.
     `group_wait_s` is the longest time that a group waits for its members after the first of them arrived, in
-    seconds. `per` selects what a sample is, a step or a whole trajectory. A group with equal returns gives no
-    gradient.
+    seconds. `per` selects what a sample is, a step or a whole trajectory.
     """
 
     kind: Literal["grpo"] = "grpo"

@@ -53,15 +53,13 @@ class ReplayConfig(Section):
 
     `capacity` is the number of trajectories that replay holds. `priority` selects how trajectories are drawn:
     by the priorities of DPER, or uniformly. `alpha` is the exponent of the priorities, P(τ) ∝ p(τ)^α.
-    `weights` are DPER's w1 (TD error), w2 (ratio) and w3 (entropy). `importance` multiplies losses by
-    (N·P)^(−b), where b rises from 0.4 to 1 over the run.
+    `weights` are DPER's w1 (TD error), w2 (ratio) and w3 (entropy).
     """
 
     capacity: Count = 128
     priority: Literal["dper", "uniform"] = "dper"
     alpha: NonNegative = 0.5
     weights: tuple[NonNegative, NonNegative, NonNegative] = (1.0, 0.3, 0.1)
-    importance: bool = False
 
 
 class OptimConfig(Section):
@@ -197,8 +195,8 @@ class LearnerConfig(RanksConfig):
     endlessly would contribute that many tokens to the gradient.
 
     `task_sampling` selects how training tasks are drawn: "uniform" draws all equally often, "weighted"
-    prefers tasks that fail, P ∝ 1 − success + floor, and "learnable" prefers tasks that sometimes fail, P ∝ 4
-    success (1 − success) + floor, with a floor of 0.15.
+    prefers tasks that fail, P ∝ 1.15 − success, and "learnable" prefers tasks that sometimes fail, P ∝ 4
+    success (1 − success) + 0.15.
 
     `publish_every` is the number of updates from one version of the weights to the next. `max_staleness` is
     the largest age of a trajectory, in versions, that the learner plans for when it leases an episode; it

@@ -70,7 +70,7 @@ class Whole:
         num_steps, num_trajectories: What losses are divided by.
         places: [b] int64, where the share's trajectories stand in it.
         is_idle: Whether the share is but a stand-in: a rank for which there is none keeps in step with the
-            others on a trajectory that weighs 0.
+            others on a trajectory whose losses count as 0.
     """
 
     num_steps: int
@@ -95,7 +95,6 @@ class TrajectoryBatch:
         success: [B] outcomes in [0, 1].
         final_prompts: The F states after a truncated episode's last action, or None.
         final_row, final_step: [F] int64, their trajectories, and the step index given to the critic.
-        weights: [B] importance-sampling weights of the replay draw, 1 without.
         oldest_version: [B] int64.
         group_mean, group_std: [B] of the total rewards of each trajectory's group, see `GroupStats`.
         group_count: [B] int64, the members of that group; 1 for a trajectory without one.
@@ -120,7 +119,6 @@ class TrajectoryBatch:
     final_prompts: PromptBatch | None
     final_row: Tensor
     final_step: Tensor
-    weights: Tensor
     oldest_version: Tensor
     group_mean: Tensor
     group_std: Tensor
@@ -143,8 +141,12 @@ class TrajectoryBatch:
     @property
     def counted(self) -> Tensor:
         """[B, T] bool: what statistics over a batch are of; `mask`, or nothing in a stand-in."""
-        is_idle = self.whole is not None and self.whole.is_idle
-        return torch.zeros_like(self.mask) if is_idle else self.mask
+        return torch.zeros_like(self.mask) if self.is_idle else self.mask
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is a stand-in, see `Whole`."""
+        return self.whole is not None and self.whole.is_idle
 
     def grid(self, flat: Tensor) -> Tensor:
         """[N] → [B, T], 0 at padding."""
@@ -177,7 +179,7 @@ class TrajectoryBatch:
         place[rows] = torch.arange(len(rows), device=rows.device)
         cut = torch.nonzero(place[self.final_row] >= 0).squeeze(1)
         cut = cut[place[self.final_row[cut]].argsort()]
-        by_row = ["mask", "outcome", "penalty", "terminated", "success", "weights", "oldest_version"]
+        by_row = ["mask", "outcome", "penalty", "terminated", "success", "oldest_version"]
         by_row += ["group_mean", "group_std", "group_count"]
         final = self.final_prompts
         return replace(
@@ -205,10 +207,8 @@ class TrajectoryBatch:
         """
         is_idle = len(rows) == 0
         rows = rows.new_zeros(1) if is_idle else rows
-        part = self.part(rows.to(self.mask.device))
-        if is_idle:
-            part.weights = torch.zeros_like(part.weights)
-        return replace(part, whole=Whole(self.num_steps, self.num_trajectories, rows, is_idle))
+        whole = Whole(self.num_steps, self.num_trajectories, rows, is_idle)
+        return replace(self.part(rows.to(self.mask.device)), whole=whole)
 
 
 def to_device(batch: StepBatch | TrajectoryBatch, device: torch.device) -> None:
@@ -433,9 +433,7 @@ class Batcher:
             places,
         )
 
-    def trajectories(
-        self, episodes: Sequence[Episode], weights: Sequence[float] | None = None
-    ) -> TrajectoryBatch:
+    def trajectories(self, episodes: Sequence[Episode]) -> TrajectoryBatch:
         """A batch of whole trajectories; see `TrajectoryBatch`."""
         flat = [step for episode in episodes for step in episode.steps]
         lengths = torch.tensor([len(episode.steps) for episode in episodes])
@@ -466,7 +464,6 @@ class Batcher:
             final_prompts=self._final_prompts([episodes[i] for i in cut]) if cut else None,
             final_row=torch.tensor(cut, dtype=torch.int64),
             final_step=lengths[torch.tensor(cut, dtype=torch.int64)] - 1,
-            weights=torch.ones(len(episodes)) if weights is None else torch.tensor(list(weights)).float(),
             oldest_version=torch.tensor([episode.oldest_version for episode in episodes]),
             group_mean=torch.tensor([episode.group.mean for episode in episodes], dtype=torch.float32),
             group_std=torch.tensor([episode.group.std for episode in episodes], dtype=torch.float32),

@@ -9,34 +9,31 @@
     ping                                                            keeps the others from timing out
     stop
 
-Messages between ranks are a JSON tree whose tensors follow as safetensors (no pickle):
-
-    8 bytes: length of the tree · the tree · safetensors of its tensors by number
+Messages between ranks are written by `torch.save` and read with `weights_only`: a message makes tensors and
+the records of `KINDS`, and runs no code.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import io
 import logging
-import math
 import os
+import pickle
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, distributed
 
 from distrl.configs.schema import Config
 from distrl.core.errors import PolicyError, RankError
 from distrl.core.model_points import check_agent_points
-from distrl.core.policies import build_critic, build_policy, resolve_device, weights_io
+from distrl.core.policies import build_critic, build_policy, resolve_device
 from distrl.core.policies.base import Pictures, PromptBatch
-from distrl.learner import off_policy
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.algorithms.actor_critic import Values
 from distrl.learner.algorithms.base import Loss
@@ -44,81 +41,49 @@ from distrl.learner.batching import StepBatch, TrajectoryBatch, Whole
 from distrl.learner.losses import Moments
 from distrl.learner.off_policy import StepStats
 from distrl.learner.ranks import RANK_TIMEOUT_S, Place, Watch, open_job, translated, unwatched
-from distrl.learner.train_step import TrainStep, means
+from distrl.learner.train_step import TrainStep, merge
 from distrl.learner.zero import ZeroPolicy
 
 _log = logging.getLogger(__name__)
 
 # ---- messages ----
 
-KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (Loss, Moments, Pictures, PromptBatch, StepBatch, StepStats, TrajectoryBatch, Values, Whole)
-}
+KINDS: list[Any] = [
+    Loss,
+    Moments,
+    Pictures,
+    PromptBatch,
+    StepBatch,
+    StepStats,
+    TrajectoryBatch,
+    Values,
+    Whole,
+]
 """The records that are made from bytes; others are refused."""
 
 
-def to_bytes(value: Any) -> bytearray:
-    """`value`: numbers, texts, None, lists, tuples, maps, tensors, arrays and records of `KINDS`.
+def to_bytes(value: Any) -> bytes:
+    """`value`: numbers, texts, None, lists, tuples, maps, tensors and records of `KINDS`.
 
     A tensor that occurs several times, such as a picture that several steps show, is sent once and is one
     tensor on the other side too.
+    """
+    data = io.BytesIO()
+    torch.save(value, data)
+    return data.getvalue()
+
+
+def from_bytes(data: bytes | bytearray) -> Any:
+    """What `to_bytes` was given, on the CPU.
 
     Raises:
-        TypeError: There is something else in it.
+        PolicyError: It is damaged, or has something else in it.
     """
-    tensors: dict[int, tuple[str, Tensor]] = {}
-    tree = json.dumps(_tree(value, tensors), separators=(",", ":")).encode()
-    tree += b" " * (-len(tree) % 8)
-    return bytearray(len(tree).to_bytes(8, "little")) + tree + weights_io.to_bytes(dict(tensors.values()))
-
-
-def from_bytes(data: bytearray) -> Any:
-    """What `to_bytes` was given; its tensors share the memory of `data`.
-
-    Raises:
-        PolicyError: It is damaged.
-    """
-    length = int.from_bytes(data[:8], "little")
-    if length > len(data) - 8:
-        raise PolicyError("A message between ranks is cut off.")
-    return _value(json.loads(data[8 : 8 + length]), weights_io.from_bytes(memoryview(data)[8 + length :]))
-
-
-def _tree(value: Any, tensors: dict[int, tuple[str, Tensor]]) -> Any:
-    """`value` with names in place of tensors and arrays, which `tensors` gains by their identity."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Tensor | np.ndarray):
-        form = "tensor" if isinstance(value, Tensor) else "array"
-        tensor = value if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
-        name, _ = tensors.setdefault(id(value), (f"{len(tensors):06d}", tensor.detach()))
-        return {form: name}
-    kind = type(value).__name__
-    if KINDS.get(kind) is type(value):
-        names = [f.name for f in fields(value)] if is_dataclass(value) else list(value._fields)
-        return {"kind": kind, "is": {name: _tree(getattr(value, name), tensors) for name in names}}
-    if isinstance(value, list | tuple):
-        return {"list" if isinstance(value, list) else "tuple": [_tree(item, tensors) for item in value]}
-    if isinstance(value, dict):
-        return {"map": [[_tree(k, tensors), _tree(v, tensors)] for k, v in value.items()]}
-    raise TypeError(f"{kind} cannot be sent to another rank")
-
-
-def _value(tree: Any, tensors: dict[str, Tensor]) -> Any:
-    if not isinstance(tree, dict):
-        return tree
-    if "kind" in tree:
-        return KINDS[tree["kind"]](**{name: _value(item, tensors) for name, item in tree["is"].items()})
-    ((form, content),) = tree.items()
-    if form == "tensor":
-        return tensors[content]
-    if form == "array":
-        return tensors[content].numpy()
-    if form == "map":
-        return {_value(key, tensors): _value(item, tensors) for key, item in content}
-    items = [_value(item, tensors) for item in content]
-    return items if form == "list" else tuple(items)
+    try:
+        with torch.serialization.safe_globals(KINDS):
+            return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise PolicyError(f"A message between ranks cannot be read: {error}.") from error
 
 
 def send(value: Any, rank: int) -> None:
@@ -127,7 +92,7 @@ def send(value: Any, rank: int) -> None:
     Raises:
         RankError: The rank is gone, or took longer than the job's timeout.
     """
-    data = torch.frombuffer(to_bytes(value), dtype=torch.uint8)
+    data = torch.frombuffer(bytearray(to_bytes(value)), dtype=torch.uint8)
     with translated(f"rank {rank}"):
         distributed.send(torch.tensor([len(data)]), rank)
         distributed.send(data, rank)
@@ -176,45 +141,6 @@ def split(lengths: Sequence[int], num_ranks: int) -> list[Tensor]:
     return [torch.tensor(sorted(some), dtype=torch.int64) for some in places]
 
 
-def join(shares: Sequence[tuple[Tensor, Loss]], size: int) -> Loss:
-    """The result of the whole batch: losses add up, the rest is as if one process had seen all of it.
-
-    Args:
-        shares: The places of each share's trajectories, and its result.
-        size: Number of trajectories.
-    """
-    results = [result for _, result in shares]
-    first = results[0]
-    priorities = first.priorities.new_zeros(size, first.priorities.shape[1])
-    for places, result in shares:
-        priorities[places] = result.priorities.to(priorities.device)
-    steps = StepStats.join([(places, result.steps) for places, result in shares])
-    metrics = {
-        **means(results, [len(result.priorities) for result in results]),
-        **{
-            name: sum(result.metrics[name] for result in results)
-            for name in first.metrics
-            if name.startswith("loss/")
-        },
-        **_spread(results),
-        **off_policy.metrics(steps),
-        "batch/steps": float(len(steps)),
-    }
-    policy_loss = torch.stack([result.policy_loss.detach().cpu() for result in results]).sum()
-    critic = [result.critic_loss.detach().cpu() for result in results if result.critic_loss is not None]
-    critic_loss = torch.stack(critic).sum() if critic else None
-    return Loss(policy_loss, critic_loss, priorities, metrics, steps)
-
-
-def _spread(results: Sequence[Loss]) -> dict[str, float]:
-    """The deviation of all advantages, from those of the shares and their means."""
-    counts = [len(result.steps) for result in results]
-    pairs = [(result.metrics["advantage/mean"], result.metrics["advantage/std"]) for result in results]
-    mean = sum(n * m for n, (m, _) in zip(counts, pairs, strict=True)) / sum(counts)
-    square = sum(n * (s * s + m * m) for n, (m, s) in zip(counts, pairs, strict=True)) / sum(counts)
-    return {"advantage/std": math.sqrt(max(0.0, square - mean * mean))}
-
-
 # ---- rank 0 ----
 
 
@@ -246,11 +172,13 @@ class RankGroup(TrainStep):
     def step(self, batch: TrajectoryBatch, lr: float) -> Loss | None:
         """See `TrainStep.step`."""
         found = self._on_shares("step", batch, lr=lr)
-        return None if found[0][1] is None else join(found, len(batch.ids))  # None on all ranks alike
+        return (
+            None if found[0][1] is None else merge(found, len(batch.ids), are_shares=True)
+        )  # None on all ranks alike
 
     def measure(self, batch: TrajectoryBatch) -> Loss:
         """See `TrainStep.measure`."""
-        return join(self._on_shares("measure", batch), len(batch.ids))
+        return merge(self._on_shares("measure", batch), len(batch.ids), are_shares=True)
 
     def values(self, batch: TrajectoryBatch) -> Values:
         """See `TrainStep.values`."""
@@ -420,29 +348,8 @@ def load_everywhere(train_step: TrainStep, states: Mapping[str, Any] | None) -> 
         for module in (train_step.policy, train_step.critic):
             for tensor in (*module.parameters(), *module.buffers()):
                 tensor.copy_(_broadcast(tensor))
-    if spread(states is not None):
-        loaded = {name: spread_adam(states[name] if states else None) for name in ("actor", "value")}
+    if loaded := spread({name: states[name] for name in ("actor", "value")} if states else {}):
         TrainStep.load_optimisers(train_step, loaded)
-
-
-def spread_adam(state: dict[str, Any] | None) -> dict[str, Any]:
-    """Rank 0's state of an AdamW, as `state_dict` gives it, on all ranks; the others pass None."""
-    tree = spread(None if state is None else _without_tensors(state))
-    for index, entry in tree["state"].items():
-        for name, (shape, dtype) in entry.items():
-            mine = None if state is None else state["state"][index][name]
-            empty = torch.zeros(tuple(shape), dtype=getattr(torch, dtype))
-            entry[name] = _broadcast(empty if mine is None else mine.cpu())
-    found: dict[str, Any] = tree
-    return found
-
-
-def _without_tensors(state: dict[str, Any]) -> dict[str, Any]:
-    entries = {
-        index: {name: (tuple(x.shape), str(x.dtype).partition(".")[2]) for name, x in entry.items()}
-        for index, entry in state["state"].items()
-    }
-    return {"state": entries, "param_groups": state["param_groups"]}
 
 
 def _broadcast(tensor: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ Updates that a resumed run makes again are recognised by their row's step.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from distrl.core.metrics import MINUTES, VERSIONS, Histogram
-from distrl.learner.losses import RatioLevel, Ratios
+from distrl.learner.losses import RatioLevel, Ratios, per_step
 
 if TYPE_CHECKING:
     from distrl.learner.episodes import Episode
@@ -35,33 +35,19 @@ class StepStats:
 
     Attributes:
         row: [N] int64, the place of each step's trajectory in the batch.
-        ratio: [N] ρ of the whole action.
-        log_ratio: [N] |log ρ|, clamped as ρ is.
-        token_log_ratio: [N] Σ over the action's tokens of |log π − log μ|.
-        tokens: [N] how many tokens it has.
-        units: [N] how many units it has.
-        unit_ratio, unit_square: [N] Σ of the units' ratios, and of their squares.
-        sums: Of further numbers, by the metric's name: [N] each, summed over the units of each step.
+        columns: [N] float64 each: `ratio` ρ of the whole action, `log_ratio` |log ρ|, `token_log_ratio` Σ
+            over the action's `tokens` of |log π − log μ|, how many `units` it has, Σ of their ratios
+            (`unit_ratio`) and of the squares of these (`unit_square`).
+        sums: Of further numbers, by the metric's name: [N] float64 each, summed over the units of each step.
     """
 
-    row: NDArray[np.int64]
-    ratio: Floats
-    log_ratio: Floats
-    token_log_ratio: Floats
-    tokens: Floats
-    units: Floats
-    unit_ratio: Floats
-    unit_square: Floats
-    sums: Mapping[str, Floats]
+    row: Tensor
+    columns: Mapping[str, Tensor]
+    sums: Mapping[str, Tensor]
 
     @classmethod
     def of(
-        cls,
-        row: Tensor,
-        ratios: Ratios,
-        token_mask: Tensor,
-        level: RatioLevel,
-        weighed: Mapping[str, Tensor],
+        cls, row: Tensor, ratios: Ratios, token_mask: Tensor, level: RatioLevel, weighed: Mapping[str, Tensor]
     ) -> StepStats:
         """The statistics of one pass; fetched from the device at once.
 
@@ -72,25 +58,19 @@ class StepStats:
             weighed: By name, one number or truth value per unit: [N], or [N, L] at level "token".
         """
         at = ratios.at(level)
-        given = {"log_ratio_clamped": ratios.clamped_at(level), **weighed}
-        mask = token_mask if level == "token" else torch.ones_like(at, dtype=torch.bool)
         columns = {
             "ratio": ratios.action,
             "log_ratio": ratios.action.log().abs(),
-            "token_log_ratio": torch.where(token_mask, ratios.token.log().abs(), 0.0).sum(dim=1),
+            "token_log_ratio": per_step(ratios.token.log().abs(), token_mask),
             "tokens": token_mask.sum(dim=1),
-            "units": _per_step(mask, mask),
-            "unit_ratio": _per_step(at, mask),
-            "unit_square": _per_step(at.square(), mask),
+            "units": per_step(torch.ones_like(at), token_mask),
+            "unit_ratio": per_step(at, token_mask),
+            "unit_square": per_step(at.square(), token_mask),
         }
-        all_ = [*columns.values(), *(_per_step(x, mask) for x in given.values())]
-        values = torch.stack([x.detach().to(at.dtype) for x in all_]).cpu().double().numpy()
-        own, sums = values[: len(columns)], values[len(columns) :]
-        return cls(
-            row=row.cpu().numpy(),
-            **dict(zip(columns, own, strict=True)),
-            sums=dict(zip(given, sums, strict=True)),
-        )
+        sums = {name: per_step(values.to(at.dtype), token_mask) for name, values in weighed.items()}
+        every = [x.detach().to(at.dtype) for x in (*columns.values(), *sums.values())]
+        values = iter(torch.stack(every).double().cpu())
+        return cls(row.cpu(), {name: next(values) for name in columns}, {name: next(values) for name in sums})
 
     @classmethod
     def join(cls, parts: Sequence[tuple[Tensor | None, StepStats]]) -> StepStats:
@@ -99,23 +79,16 @@ class StepStats:
         Args:
             parts: The rows of the batch that a pass saw, None for all of them, and its steps.
         """
-        rows = [stats.row if at is None else at.cpu().numpy()[stats.row] for at, stats in parts]
+        rows = [stats.row if at is None else at.cpu()[stats.row] for at, stats in parts]
         every = [stats for _, stats in parts]
-        names = [item.name for item in fields(cls) if item.name not in ("row", "sums")]
         return cls(
-            row=np.concatenate(rows),
-            **{name: np.concatenate([getattr(stats, name) for stats in every]) for name in names},
-            sums={name: np.concatenate([stats.sums[name] for stats in every]) for name in every[0].sums},
+            torch.cat(rows),
+            {name: torch.cat([one.columns[name] for one in every]) for name in every[0].columns},
+            {name: torch.cat([one.sums[name] for one in every]) for name in every[0].sums},
         )
 
     def __len__(self) -> int:
         return len(self.row)
-
-
-def _per_step(values: Tensor, mask: Tensor) -> Tensor:
-    """[N] the sums over the real units of each step."""
-    values = values.float() if values.dtype is torch.bool else values
-    return torch.where(mask, values, 0.0).sum(dim=1) if values.dim() == 2 else values
 
 
 def effective_share(total: float, square: float, count: float) -> float:
@@ -125,17 +98,17 @@ def effective_share(total: float, square: float, count: float) -> float:
 
 def metrics(stats: StepStats) -> dict[str, float]:
     """The `off_policy/*` metrics of an update: per action, and per unit where the objective weighs units."""
-    units = float(stats.units.sum())
+    columns, ratio, size = stats.columns, stats.columns["ratio"], len(stats)
+    total = {name: float(values.sum()) for name, values in columns.items()}
     found = {
-        "ratio_mean": float(stats.ratio.mean()),
-        "ratio_max": float(stats.ratio.max()),
-        "ess": effective_share(float(stats.ratio.sum()), float((stats.ratio**2).sum()), len(stats)),
-        "token_log_ratio_abs": float(stats.token_log_ratio.sum() / max(stats.tokens.sum(), 1.0)),
-        **{name: float(sums.sum()) / units for name, sums in stats.sums.items()},
+        "ratio_mean": total["ratio"] / size,
+        "ratio_max": float(ratio.max()),
+        "ess": effective_share(total["ratio"], float((ratio**2).sum()), size),
+        "token_log_ratio_abs": total["token_log_ratio"] / max(total["tokens"], 1.0),
+        **{name: float(sums.sum()) / total["units"] for name, sums in stats.sums.items()},
     }
-    if units != len(stats):
-        total, square = float(stats.unit_ratio.sum()), float(stats.unit_square.sum())
-        found["token_ess"] = effective_share(total, square, units)
+    if total["units"] != size:
+        found["token_ess"] = effective_share(total["unit_ratio"], total["unit_square"], total["units"])
     return {f"off_policy/{name}": value for name, value in found.items()}
 
 
@@ -175,14 +148,13 @@ class Freshness:
         bucket = VERSIONS.index(staleness)
         self._add("trajectories", bucket, np.ones(len(bucket)))
         self._add("success", bucket, success)
-        of_step = bucket[steps.row]
+        of_step, columns = bucket[steps.row.numpy()], steps.columns
         self._add("steps", of_step, np.ones(len(of_step)))
-        self._add("ratio", of_step, steps.ratio)
-        self._add("square", of_step, steps.ratio**2)
-        self._add("log_ratio", of_step, steps.log_ratio)
-        self._add("units", of_step, steps.units)
+        self._add("square", of_step, columns["ratio"].numpy() ** 2)
+        for name in ("ratio", "log_ratio", "units"):
+            self._add(name, of_step, columns[name].numpy())
         for name, values in steps.sums.items():
-            self._add(f"unit/{name}", of_step, values)
+            self._add(f"unit/{name}", of_step, values.numpy())
 
     def _add(self, name: str, bucket: NDArray[np.int64], values: Floats) -> None:
         sums = np.bincount(bucket, weights=values, minlength=len(VERSIONS))

@@ -24,7 +24,6 @@ from __future__ import annotations
 import base64
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,13 +39,7 @@ _FLOOR = 1e-6
 _RAW = np.dtype((np.void, 24))  # the three components, float64: as one item they are read and written at once
 
 
-@dataclass(frozen=True)
-class Draw:
-    """Sampled trajectories: their entries, probabilities P(τ), and how many (the first) were unseen."""
-
-    entries: Indices
-    probabilities: NDArray[np.float64]
-    num_unseen: int
+REFRESH_SIZE = 16  # trajectories whose priorities are renewed at a time
 
 
 class Replay:
@@ -118,34 +111,30 @@ class Replay:
         self._tree.set(places, np.zeros(len(places)))
         self._seen.set(places, np.zeros(len(places)))
 
-    def sample(self, count: int) -> Draw:
+    def sample(self, count: int) -> Indices:
         """Draws `count` trajectories: unseen ones first, as they came, the rest from P with replacement.
 
         What is drawn for the first time cannot be drawn again before `update` has given it a priority, unless
         nothing else is there.
+
+        Returns:
+            [count] their entries.
         """
         assert self._places, "replay is empty"
         new = [self._unseen.popitem(last=False)[0] for _ in range(min(count, len(self._unseen)))]
-        if not new:
-            return self._seen_draw(count)
         entries = np.array(new, dtype=np.int64)
         self._seen.set(entries % self.config.capacity, np.ones(len(new)))
-        first = Draw(entries, np.full(len(new), 1.0 / len(self)), len(new))
         if count == len(new):
-            return first
-        rest = self._seen_draw(count - len(new))
-        entries = np.concatenate([first.entries, rest.entries])
-        return Draw(entries, np.concatenate([first.probabilities, rest.probabilities]), len(new))
+            return entries
+        return np.concatenate([entries, self._seen_draw(count - len(new))])
 
-    def _seen_draw(self, count: int) -> Draw:
+    def _seen_draw(self, count: int) -> Indices:
         """Draws from P; evenly if all have been seen and none has a priority."""
         if self._tree.total > 0:
             places = self._tree.sample(count, self._rng)
-            probabilities = self._tree.at(places) / self._tree.total
         else:
             places = self._seen.find(self._rng.integers(len(self), size=count).astype(np.float64))
-            probabilities = np.full(count, 1.0 / len(self))
-        return Draw(self._entries(places), probabilities, 0)
+        return self._entries(places)
 
     def _entries(self, places: Indices) -> Indices:
         """The entries at `places`: of each the newest number that has its place."""
@@ -174,12 +163,6 @@ class Replay:
         entries = np.sort(self._entries(np.flatnonzero(is_waiting)))
         self._unseen = OrderedDict.fromkeys([*entries.tolist(), *self._unseen])
         self._seen.set(entries % self.config.capacity, np.zeros(len(entries)))
-
-    def importance_weights(self, draw: Draw, beta: float) -> list[float]:
-        """(N·P)^(−β), divided by the largest so that no step grows. Unseen ones count as P = 1/N."""
-        weights = (len(self) * draw.probabilities) ** -beta
-        result: list[float] = (weights / weights.max()).tolist()
-        return result
 
     def update(self, entries: Indices, components: NDArray[np.float64]) -> None:
         """Stores new |δ|̄, ρ̄ and H̄; entries that have left meanwhile are ignored.

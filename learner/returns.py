@@ -49,16 +49,15 @@ class Returns:
     td_errors: Tensor
 
 
-def td_errors(rollout: Rollout, gamma: float) -> Tensor:
-    """δ_t = r_t + γ (1 − terminated_t) V(s_{t+1}) − V(s_t), [B, T]; a cut last step uses `bootstrap`."""
-    return _td_errors(rollout, rollout.values, gamma)
+def td_errors(rollout: Rollout, gamma: float, next_values: Tensor | None = None) -> Tensor:
+    """δ_t = r_t + γ (1 − terminated_t) u_{t+1} − V(s_t), [B, T]; a cut last step uses `bootstrap`.
 
-
-def _td_errors(rollout: Rollout, next_values: Tensor, gamma: float) -> Tensor:
-    """r_t + γ (1 − terminated_t) u_{t+1} − `values`_t, where u_t is `next_values` at t, [B, T]."""
+    Args:
+        next_values: [B, T] u; None: V itself.
+    """
     mask = rollout.mask
     v_t = torch.where(mask, rollout.values, 0.0)
-    u_t = torch.where(mask, next_values, 0.0)
+    u_t = v_t if next_values is None else torch.where(mask, next_values, 0.0)
     after_last = torch.where(rollout.terminated, 0.0, rollout.bootstrap)[:, None]
     next_is_real = torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], dim=1)
     u_tp1 = torch.where(next_is_real, _shift(u_t), after_last)
@@ -109,9 +108,7 @@ def retrace(rollout: Rollout, ratios: Tensor, gamma: float, lam: float) -> Retur
     return Returns(advantages, targets, delta)
 
 
-def retrace_q(
-    rollout: Rollout, expected: Tensor, ratios: Tensor, gamma: float, lam: float, sampled: bool = False
-) -> Returns:
+def retrace_q(rollout: Rollout, expected: Tensor, ratios: Tensor, gamma: float, lam: float) -> Returns:
     """Retrace(λ) with an action-value critic (Munos et al. 2016, eq. 3–4).
 
         δ_t = r_t + γ E_{a~π} Q(s_{t+1}, a) − Q(s_t, a_t)
@@ -119,16 +116,15 @@ def retrace_q(
         A_t = Q^ret_t − E_{a~π} Q(s_t, a)
         critic target = Q^ret_t
 
-    DistRL's eq. 1 has Q(s_{t+1}, a_{t+1}), the action that was taken, in place of the expectation: `sampled`.
-    That is unbiased only while π = μ: with c = 0 its fixed point is the value of μ, whatever π is, so it is
-    an option and not the reading taken.
+    DistRL's eq. 1 has Q(s_{t+1}, a_{t+1}), the action that was taken, in place of the expectation. That is
+    unbiased only while π = μ: with c = 0 its fixed point is the value of μ, whatever π is.
 
     Args:
         rollout: `values` are Q(s_t, a_t); `bootstrap` is E_{a~π} Q of the state after a cut.
         expected: [B, T] E_{a~π} Q(s_t, a).
         ratios: [B, T] ρ_t of whole actions.
     """
-    delta = _td_errors(rollout, rollout.values if sampled else expected, gamma)
+    delta = td_errors(rollout, gamma, expected)
     c = lam * ratios.clamp(max=1.0)
     correction = discounted_sum(delta, gamma * _shift(c), rollout.mask)
     targets = torch.where(rollout.mask, rollout.values + correction, 0.0)

@@ -24,10 +24,11 @@ from distrl.core.types import Fault, Outcome, Task, Trajectory
 
 Kind = Literal["uniform", "weighted", "learnable"]
 RECENT = 8
-FLOOR = 0.15  # added to each task's weight, so that every task is drawn
 PRIOR = 2.0
 """So many episodes at its template's mean success are added to a task's own."""
 REDRAW_EVERY = 16
+FLOOR = 0.15
+"""ε, by which a mastered task keeps being tried."""
 
 
 class TaskSampler:
@@ -47,13 +48,12 @@ class TaskSampler:
     Args:
         tasks: The training tasks.
         kind: As above.
-        floor: ε > 0, so that a mastered task keeps being tried.
         rng: Its state belongs to the sampler's.
     """
 
-    def __init__(self, tasks: Sequence[Task], kind: Kind, floor: float, rng: random.Random) -> None:
+    def __init__(self, tasks: Sequence[Task], kind: Kind, rng: random.Random) -> None:
         assert tasks, "no training tasks"
-        self._tasks, self._kind, self._floor, self._rng = list(tasks), kind, floor, rng
+        self._tasks, self._kind, self._rng = list(tasks), kind, rng
         self._bag: list[int] = []
         self._recent: dict[str, list[float]] = {}
         self._weights: list[float] = []
@@ -91,7 +91,7 @@ class TaskSampler:
             prior = sums[task.template] / max(1, counts[task.template])
             mean = (sum(scores) + PRIOR * prior) / (len(scores) + PRIOR)
             worth = 4.0 * mean * (1.0 - mean) if self._kind == "learnable" else 1.0 - mean
-            weights.append(max(0.0, worth) + self._floor)  # no score may stop the draws
+            weights.append(max(0.0, worth) + FLOOR)  # no score may stop the draws
         return weights
 
     @property
@@ -170,7 +170,7 @@ def demonstration_sampler(
     if weights:
         return TemplateSampler(tasks, weights, random.Random(seed))
     # Of another seed than training, which would else begin with the same tasks.
-    return TaskSampler(tasks, "uniform", FLOOR, random.Random(seed + 1))
+    return TaskSampler(tasks, "uniform", random.Random(seed + 1))
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class TaskSource:
 
 
 def _sampler(config: LearnerConfig, tasks: Sequence[Task], rng: random.Random) -> TaskSampler:
-    return TaskSampler(tasks, config.task_sampling, FLOOR, rng)
+    return TaskSampler(tasks, config.task_sampling, rng)
 
 
 @dataclass

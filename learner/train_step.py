@@ -24,6 +24,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -156,7 +157,7 @@ class TrainStep:
         result = self.algorithm.loss(batch, forward.outputs)
         if not _are_finite(result.policy_loss, result.critic_loss):
             return None
-        self._backward(forward, result.policy_loss, result.critic_loss)
+        self._backward(batch, forward, result.policy_loss, result.critic_loss)
         has_critic = result.critic_loss is not None
         norms = _step([self._policy_optimiser, *([self._critic_optimiser] if has_critic else [])])
         if norms is None:
@@ -174,28 +175,26 @@ class TrainStep:
             with torch.no_grad():
                 found = [(at, self.algorithm.forward(self._view, self.critic, inputs[at])) for at in parts]
             outputs = NetworkOutputs.join(found, len(batch.steps), batch.steps.completions.shape[1])
-            if torch.is_grad_enabled():
-                outputs = outputs.leaves()
         final = self._final_values(batch, is_fitting=not with_logprobs)
         return Forward(inputs, parts, num_real, replace(outputs, final=final))
 
-    def _backward(self, forward: Forward, policy_loss: Tensor | None, critic_loss: Tensor | None) -> None:
+    def _backward(
+        self, batch: TrajectoryBatch, forward: Forward, policy_loss: Tensor | None, critic_loss: Tensor | None
+    ) -> None:
         """Adds the gradients of the losses to both networks."""
-        outputs = forward.outputs
-        sides = [(self._policy_optimiser, policy_loss), (self._critic_optimiser, critic_loss)]
+        optimisers = (self._policy_optimiser, self._critic_optimiser)
+        losses = [loss if loss is None else loss * (not batch.is_idle) for loss in (policy_loss, critic_loss)]
         if len(forward.parts) == 1:
-            for optimiser, loss in sides:
+            for optimiser, loss in zip(optimisers, losses, strict=True):
                 if loss is not None:
                     optimiser.backward(loss)
             return
-        slopes = [_slopes(policy_loss, outputs.of_policy), _slopes(critic_loss, outputs.of_critic)]
+        slopes = [_slopes(*pair) for pair in zip(losses, _sides(forward.outputs), strict=True)]
         for number, at in enumerate(forward.parts):
             inputs = replace(forward.inputs[at], with_expected=False)
             part = self.algorithm.forward(self._view, self.critic, inputs)
             scale, is_last = float(number < forward.num_real), number == len(forward.parts) - 1
-            for (optimiser, _), own, slope in zip(
-                sides, (part.of_policy, part.of_critic), slopes, strict=True
-            ):
+            for optimiser, own, slope in zip(optimisers, _sides(part), slopes, strict=True):
                 loss = _chain(own, slope, at, scale)
                 if loss is not None:
                     optimiser.backward(loss, is_last)
@@ -236,7 +235,7 @@ class TrainStep:
         forward = self._forward(batch, with_logprobs=False)
         loss = self.algorithm.critic_loss(batch, forward.outputs)
         if _are_finite(loss):
-            self._backward(forward, None, loss)
+            self._backward(batch, forward, None, loss)
             if _step([self._critic_optimiser]) is None:
                 return math.nan
         return float(loss.detach())
@@ -394,6 +393,11 @@ def _step(optimisers: Sequence[Optimiser]) -> list[float] | None:
     return found
 
 
+def _sides(outputs: NetworkOutputs) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    """The tensors with the policy's gradients, and those with the critic's."""
+    return [outputs.logprobs, outputs.entropy], [outputs.values, outputs.trajectory]
+
+
 def _slopes(loss: Tensor | None, outputs: Sequence[Tensor | None]) -> list[Tensor | None]:
     """∂ loss / ∂ each of `outputs`; None where there is none."""
     given = [output for output in outputs if output is not None]
@@ -436,34 +440,51 @@ def minibatches(
             yield rows, batch.part(rows)
 
 
-def merge(steps: Sequence[tuple[Tensor | None, Loss]], size: int) -> Loss:
+def merge(parts: Sequence[tuple[Tensor | None, Loss]], size: int, are_shares: bool = False) -> Loss:
     """One result for the whole batch: its metrics, each trajectory's last priorities, the last losses.
 
     Metrics are means weighed by what they are means of: steps, trajectories (`PER_TRAJECTORY`) or gradient
     steps (`PER_UPDATE`). Those of ratios are computed from all steps; a maximum is their maximum.
 
     Args:
-        steps: The rows of each minibatch, as `minibatches` gives them, and its result.
+        parts: The rows of each minibatch, as `minibatches` gives them, and its result.
         size: Number of trajectories.
+        are_shares: Whether these are the shares of several ranks in one gradient step: their losses add up.
     """
-    last = steps[-1][1]
-    if len(steps) == 1 and steps[0][0] is None:
-        return last
+    results = [result for _, result in parts]
+    if len(parts) == 1 and parts[0][0] is None:
+        return results[0]
+    last = results[-1]
     priorities = last.priorities.new_zeros(size, last.priorities.shape[1])
-    for rows, result in steps:
-        priorities[slice(None) if rows is None else rows] = result.priorities
-    results = [result for _, result in steps]
-    stats = StepStats.join([(rows, result.steps) for rows, result in steps])
+    for rows, result in parts:
+        priorities[slice(None) if rows is None else rows] = result.priorities.to(priorities.device)
+    stats = StepStats.join([(rows, result.steps) for rows, result in parts])
     num_trajectories = [len(result.priorities) for result in results]
     metrics = {
-        **means(results, num_trajectories),
+        **_means(results, num_trajectories),
         **off_policy.metrics(stats),
         "batch/steps": len(stats) * size / sum(num_trajectories),
     }
-    return Loss(last.policy_loss, last.critic_loss, priorities, metrics, stats)
+    if not are_shares:
+        return Loss(last.policy_loss, last.critic_loss, priorities, metrics, stats)
+    for name in last.metrics:
+        if name.startswith("loss/"):
+            metrics[name] = sum(result.metrics[name] for result in results)
+    metrics["advantage/std"] = _deviation(results)
+    policy_loss = torch.stack([result.policy_loss.cpu() for result in results]).sum()
+    critic = [result.critic_loss.cpu() for result in results if result.critic_loss is not None]
+    return Loss(policy_loss, torch.stack(critic).sum() if critic else None, priorities, metrics, stats)
 
 
-def means(results: Sequence[Loss], num_trajectories: Sequence[int]) -> dict[str, float]:
+def _deviation(results: Sequence[Loss]) -> float:
+    """Of all advantages, from the deviations and the means of those of each of `results`."""
+    pairs = [(r.metrics["advantage/mean"], r.metrics["advantage/std"]) for r in results]
+    counts = [len(result.steps) for result in results]
+    mean, square = np.average([(m, s * s + m * m) for m, s in pairs], axis=0, weights=counts)
+    return math.sqrt(max(0.0, square - mean * mean))
+
+
+def _means(results: Sequence[Loss], num_trajectories: Sequence[int]) -> dict[str, float]:
     """The metrics that all `results` have, each weighed by what it is a mean of; see `merge`."""
     num_steps = [len(result.steps) for result in results]
     found = {}

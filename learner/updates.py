@@ -7,10 +7,10 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,8 @@ from distrl.learner.prefetch import Prefetcher
 from distrl.learner.ranks import num_ranks
 from distrl.learner.sum_tree import Indices
 
-REFRESH_EVERY = 20  # updates from one refresh of priorities by the newest policy to the next
-FIRST_EXPONENT = 0.4  # of importance weights, (N·P)^(−b); b rises to 1 over the run
 MAX_SKIPPED = 10  # batches in a row
+REFRESH_EVERY = 20  # updates
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -72,13 +71,11 @@ class Skipped:
             )
 
 
-@dataclass(frozen=True)
-class Request:
-    """Episodes to make a batch of, their entries in replay, and the weights of their draw."""
+class Request(NamedTuple):
+    """Episodes to make a batch of, and their entries in replay."""
 
     episodes: list[Episode]
     entries: Indices
-    weights: list[float] | None = None
 
 
 class Updates:
@@ -91,7 +88,7 @@ class Updates:
         self._quarantine = context.ingest.quarantine
         self.skipped = Skipped()
         self._prefetcher: Prefetcher[Request, TrajectoryBatch] = Prefetcher(
-            lambda request: self._build(request.episodes, request.weights)
+            lambda request: self._build(request.episodes)
         )
         self._requests: deque[Request] = deque()  # those whose batches were not fetched yet
         # Of each update, seconds: since the end of the one before; of these without episodes, and a batch.
@@ -213,10 +210,10 @@ class Updates:
             kept = (*flat[first : last + 1], after)
             self._context.ingest.episodes[episode.id] = replace(episode, values=kept)
 
-    def _build(self, episodes: Sequence[Episode], weights: list[float] | None = None) -> TrajectoryBatch:
+    def _build(self, episodes: Sequence[Episode]) -> TrajectoryBatch:
         with self._quarantine.working("batching", [episode.id for episode in episodes]):
             try:
-                return self._context.batcher.trajectories(episodes, weights)
+                return self._context.batcher.trajectories(episodes)
             except DistrlError:
                 raise
             except Exception as error:
@@ -289,19 +286,11 @@ class Updates:
             return batch, request
 
     def _submit(self) -> None:
-        self._requests.append(self._draw())
-        self._prefetcher.submit(self._requests[-1])
-
-    def _draw(self) -> Request:
-        replay, config = self._context.replay, self._config
-        draw = replay.sample(config.batch_trajectories)
-        episodes = self._episodes(replay.names(draw.entries))
-        self._freshness.drawn(episodes, self._unix_time())
-        weights = None
-        if config.replay.importance:
-            exponent = FIRST_EXPONENT + (1.0 - FIRST_EXPONENT) * self._progress()
-            weights = replay.importance_weights(draw, exponent)
-        return Request(episodes, draw.entries, weights)
+        entries = self._context.replay.sample(self._config.batch_trajectories)
+        request = Request(self._episodes(self._context.replay.names(entries)), entries)
+        self._freshness.drawn(request.episodes, self._unix_time())
+        self._requests.append(request)
+        self._prefetcher.submit(request)
 
     def _episodes(self, ids: Sequence[str]) -> list[Episode]:
         return [self._context.ingest.episodes[name] for name in ids]

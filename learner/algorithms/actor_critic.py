@@ -45,6 +45,8 @@ Estimator = Callable[[Rollout, Tensor, Tensor], Returns]
 TRACES = ("retrace", "vtrace")
 """The returns of `RETURNS` whose traces ratios cut."""
 
+TRAJECTORY_LOSS = 0.5  # the weight of V_traj's loss
+
 
 @dataclass(frozen=True)
 class Values:
@@ -68,7 +70,6 @@ class Estimates:
     """What the critic and the returns say of a batch.
 
     Attributes:
-        values: Of the N steps.
         trajectory: [B] logits of V_traj, with gradients.
         returns: The outcome's.
         advantages: [B, T] A_t of outcome and penalties together, not normalised.
@@ -81,7 +82,7 @@ class Estimates:
 
 
 class ActorCritic(Algorithm[C]):
-    """L_π = policy term − β·entropy + λ_inv·validity; L_V = BCE(V) + c·BCE(V_traj).
+    """L_π = policy term − β·entropy + λ_inv·validity; L_V = BCE(V) + ½ BCE(V_traj).
 
     A subclass has `policy_term`, and `estimator` if its options have no `returns`.
     """
@@ -107,7 +108,6 @@ class ActorCritic(Algorithm[C]):
         return RETURNS[self.returns](rollout, ratios, self.config.gamma, self.config.lam)
 
     def forward(self, policy: Policy, critic: Critic, inputs: Inputs) -> NetworkOutputs:
-        """See `Algorithm.forward`: log-probabilities, entropies and values."""
         scores = score(policy, inputs.steps) if inputs.with_logprobs else None
         states = policy.states(inputs.steps.prompts) if scores is None else scores.states
         values = self.step_values(critic, states, inputs)
@@ -143,11 +143,9 @@ class ActorCritic(Algorithm[C]):
 
     @torch.no_grad()
     def final_values(self, policy: Policy, critic: Critic, inputs: Inputs) -> Tensor:
-        """See `Algorithm.final_values`: by the newest critic."""
         return critic.values(policy.states(inputs.steps.prompts), inputs.times).sigmoid()
 
     def needs_final_values(self, batch: TrajectoryBatch, is_fitting: bool = False) -> bool:
-        """See `Algorithm.needs_final_values`: unless kept values are used."""
         return self._recompute or is_fitting or batch.old_bootstrap is None
 
     @abstractmethod
@@ -155,16 +153,15 @@ class ActorCritic(Algorithm[C]):
         """The objective's own term."""
 
     def loss(self, batch: TrajectoryBatch, outputs: NetworkOutputs) -> Loss:
-        """See `Algorithm.loss`."""
         c = self.config
-        scored = Scored.of(c, batch, outputs)
+        scored = Scored.of(batch.steps, outputs)
         estimates = self.estimate(batch, outputs, scored.ratios.action)
         term = self.policy_term(batch, scored, estimates)
         failure = 1.0 - estimates.values.baseline if c.entropy_by_failure else 1.0
         surprise, advantages = estimates.returns.td_errors.abs(), batch.flat(estimates.advantages)
         result = complete_loss(c, batch, scored, term, surprise, advantages, failure)
         value, trajectory = _critic_terms(batch, estimates)
-        result.critic_loss = value + c.trajectory_loss * trajectory
+        result.critic_loss = value + TRAJECTORY_LOSS * trajectory
         right = (estimates.trajectory.detach() > 0) == (batch.success > 0.5)
         result.metrics |= {
             "loss/value": float(value.detach()),
@@ -178,10 +175,9 @@ class ActorCritic(Algorithm[C]):
         return result
 
     def critic_loss(self, batch: TrajectoryBatch, outputs: NetworkOutputs) -> Tensor:
-        """See `Algorithm.critic_loss`. Values are those of the critic that is fitted."""
         ones = torch.ones(len(batch.steps), device=batch.mask.device)
         value, trajectory = _critic_terms(batch, self.estimate(batch, outputs, ones, recompute=True))
-        return value + self.config.trajectory_loss * trajectory
+        return value + TRAJECTORY_LOSS * trajectory
 
     def values(self, batch: TrajectoryBatch, outputs: NetworkOutputs, recompute: bool) -> Values:
         """The values that advantages are taken from: V(s_t) by the newest critic.
@@ -226,8 +222,9 @@ class ActorCritic(Algorithm[C]):
         c = self.config
         assert isinstance(c, ActorCriticConfig)
         moments = batch.advantage_moments or losses.moments(advantages, batch.counted)
-        normal = losses.normalise(advantages, batch.mask, c.advantage_std_floor, c.advantage_centre, moments)
-        return batch.flat(losses.weigh_negative(normal, c.negative_weight))
+        normal = losses.normalise(advantages, batch.mask, c.advantage_std_floor, moments)
+        # Arnal et al. 2025 lower the baseline to the same end.
+        return batch.flat(torch.where(normal < 0, c.negative_weight * normal, normal))
 
 
 def bootstrap(batch: TrajectoryBatch, outputs: NetworkOutputs) -> Tensor:
@@ -241,8 +238,8 @@ def bootstrap(batch: TrajectoryBatch, outputs: NetworkOutputs) -> Tensor:
 
 def _critic_terms(batch: TrajectoryBatch, estimates: Estimates) -> tuple[Tensor, Tensor]:
     """The losses of V (or Q), and of V_traj."""
-    weights, targets = batch.weights, batch.flat(estimates.returns.targets)
+    targets = batch.flat(estimates.returns.targets)
     return (
-        losses.critic_bce(estimates.values.logits, targets, weights[batch.row], batch.num_steps),
-        losses.critic_bce(estimates.trajectory, batch.success, weights, batch.num_trajectories),
+        losses.critic_bce(estimates.values.logits, targets, batch.num_steps),
+        losses.critic_bce(estimates.trajectory, batch.success, batch.num_trajectories),
     )

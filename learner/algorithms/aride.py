@@ -4,9 +4,9 @@
 
 Readings taken. Eq. 2 leaves ρ_t unclipped and A_t as it is: clipped and normalised here. Eq. 1 has
 Q(s_{k+1}, a_{k+1}), which is biased towards μ; `critic: v` takes Retrace of state values, `critic: q` the
-expectation under π of Munos et al. (`retrace_q`), and `q_next: sampled` the letter. H_t is the exact entropy,
+expectation under π of Munos et al. (`retrace_q`). H_t is the exact entropy,
 not −log π(a_t|s_t), which the paper calls by that name and whose gradient is 0 in expectation. P_invalid is
-not differentiable: it enters by its score function (`losses.validity`).
+not differentiable: it enters by its score function (`complete_loss`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from distrl.learner.algorithms.base import Inputs, NetworkOutputs, PolicyTerm, S
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.returns import Returns, Rollout, retrace_q
 
+Q_SAMPLES = 4  # actions per expectation under π
+
 
 class Aride(ActorCritic[ArideConfig]):
     """The policy gradient, weighed by ratios and Retrace's advantages."""
@@ -40,7 +42,7 @@ class Aride(ActorCritic[ArideConfig]):
         c = self.config
         if not self._has_q:
             return super().estimator(rollout, baseline, ratios)
-        return retrace_q(rollout, baseline, ratios, c.gamma, c.lam, c.q_next == "sampled")
+        return retrace_q(rollout, baseline, ratios, c.gamma, c.lam)
 
     def step_values(self, critic: Critic, states: States, inputs: Inputs) -> Tensor:
         """Of states, or of actions with `critic: q`."""
@@ -52,13 +54,13 @@ class Aride(ActorCritic[ArideConfig]):
     def expected_values(
         self, policy: Policy, critic: Critic, states: States, inputs: Inputs
     ) -> Tensor | None:
-        """With `critic: q` E_{a~π} Q(s_t, a), as the mean over `q_samples` actions of the policy."""
+        """With `critic: q` E_{a~π} Q(s_t, a), as the mean over `Q_SAMPLES` actions of the policy."""
         if not self._has_q:
             return None
         temperatures = inputs.steps.temperature.tolist()
         sampling = [Sampling(temperature=t or 1.0, max_new_tokens=self._max_tokens) for t in temperatures]
         draws = []
-        for _ in range(self.config.q_samples):
+        for _ in range(Q_SAMPLES):
             generated = policy.generate(inputs.steps.prompts, sampling)
             completions, mask = _padded(generated, inputs.times.device)
             draws.append(critic.action_values(states, inputs.times, completions, mask).sigmoid())
@@ -83,24 +85,15 @@ class Aride(ActorCritic[ArideConfig]):
         """−E[ sg(min(ρ, ρ_max)) A log π ], with PPO's clip if asked for."""
         c = self.config
         advantages = self.normalised(batch, estimates.advantages)
-        loss = losses.policy_gradient(
-            scored.logprobs,
-            batch.steps.token_mask,
-            advantages,
-            scored.ratios,
-            scored.weights,
-            c.rho_max,
-            c.ratio_level,
-            c.policy_clip,
-            c.policy_clip_high,
-            batch.num_steps,
-        )
-        rho = scored.ratios.at(c.ratio_level)
+        rho, mask, clip = scored.ratios.at(c.ratio_level), batch.steps.token_mask, c.policy_clip
         weighed = {"clipped_fraction": rho > c.rho_max}
-        if c.policy_clip is not None:
+        if clip is not None:
             a = losses.per_action(advantages, rho)
-            weighed["silenced_fraction"] = losses.is_beyond(rho, a, c.policy_clip, c.policy_clip_high)
-        return PolicyTerm(loss, c.ratio_level, weighed)
+            weighed["silenced_fraction"] = losses.is_beyond(rho, a, clip, c.policy_clip_high)
+        terms = losses.policy_gradient(
+            scored.logprobs, mask, advantages, rho, c.rho_max, clip, c.policy_clip_high
+        )
+        return PolicyTerm(terms, c.ratio_level, weighed)
 
 
 def _padded(generated: list[Generated], device: torch.device) -> tuple[Tensor, Tensor]:

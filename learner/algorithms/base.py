@@ -24,6 +24,7 @@ from distrl.configs.learner import LearnerConfig
 from distrl.core.policies.base import Critic, Policy, TokenScores
 from distrl.learner import losses, off_policy
 from distrl.learner.batching import StepBatch, TrajectoryBatch, trimmed
+from distrl.learner.losses import RatioLevel
 from distrl.learner.off_policy import StepStats
 
 C = TypeVar("C", bound=ObjectiveConfig)
@@ -37,8 +38,8 @@ class Inputs:
         steps: The steps. The states after a cut are steps whose actions have no tokens.
         times: [N] int64, the step index t of each.
         at_trajectory_value: [N] bool, the steps at which V_traj is read.
-        with_logprobs: Whether the policy scores the actions. The critic's warm-up needs no scores.
-        with_expected: Whether expectations over the policy's actions are computed. They have no gradients.
+        with_logprobs: Whether the policy scores the actions.
+        with_expected: Whether expectations over the policy's actions are computed.
     """
 
     steps: StepBatch
@@ -96,27 +97,11 @@ class NetworkOutputs:
     expected: Tensor | None = None
     final: Tensor | None = None
 
-    @property
-    def of_policy(self) -> list[Tensor | None]:
-        """The tensors with the policy's gradients."""
-        return [self.logprobs, self.entropy]
-
-    @property
-    def of_critic(self) -> list[Tensor | None]:
-        """The tensors with the critic's gradients."""
-        return [self.values, self.trajectory]
-
-    def leaves(self) -> NetworkOutputs:
-        """The same numbers as leaves of a new graph."""
-        names = ("logprobs", "entropy", "values", "trajectory")
-        given = {name: getattr(self, name) for name in names}
-        return replace(self, **{n: x.detach().requires_grad_() for n, x in given.items() if x is not None})
-
     @classmethod
     def join(
         cls, parts: Sequence[tuple[Tensor, NetworkOutputs]], num_steps: int, num_tokens: int
     ) -> NetworkOutputs:
-        """The outputs of all parts in their places; without `final`.
+        """The outputs of all parts in their places, as leaves of a new graph; without `final`.
 
         Args:
             parts: Which steps, [n] int64, and what the networks say of them.
@@ -130,11 +115,9 @@ class NetworkOutputs:
                 continue
             whole = first.new_zeros((num_steps, num_tokens) if first.dim() == 2 else (num_steps,))
             for rows, piece in pieces:
-                if piece.dim() == 2:
-                    whole[rows, : piece.shape[1]] = piece
-                else:
-                    whole[rows] = piece
-            joined[item.name] = whole
+                at = (rows, slice(piece.shape[1])) if piece.dim() == 2 else rows
+                whole[at] = piece
+            joined[item.name] = whole.requires_grad_(torch.is_grad_enabled() and item.name != "expected")
         return cls(**joined)
 
 
@@ -229,27 +212,27 @@ class Scored:
 
     Attributes:
         logprobs: [N, L] of tokens, with gradients.
+        log_pi: [N] log π(a_t|s_t), the sum over an action's tokens, with gradients.
         ratios: π / μ, without gradients.
         entropy: [N] H_t, with gradients.
-        weights: [N] importance weights of the replay draw.
     """
 
     logprobs: Tensor
+    log_pi: Tensor
     ratios: losses.Ratios
     entropy: Tensor
-    weights: Tensor
 
     @classmethod
-    def of(cls, config: ObjectiveConfig, batch: TrajectoryBatch, outputs: NetworkOutputs) -> Scored:
-        """From what the networks say of `batch`."""
-        steps, logprobs, entropy = batch.steps, outputs.logprobs, outputs.entropy
+    def of(cls, steps: StepBatch, outputs: NetworkOutputs) -> Scored:
+        """From what the networks say of `steps`."""
+        logprobs, entropy, mask = outputs.logprobs, outputs.entropy, steps.token_mask
         assert logprobs is not None
         assert entropy is not None
-        ratios = losses.importance_ratios(
-            logprobs, steps.behaviour_logprobs, steps.token_mask, losses.LOG_RATIO_CLAMP
-        )
         return cls(
-            logprobs, ratios, losses.action_entropy(entropy, steps.token_mask), batch.weights[batch.row]
+            logprobs,
+            losses.per_step(logprobs, mask),
+            losses.importance_ratios(logprobs, steps.behaviour_logprobs, mask),
+            losses.action_entropy(entropy, mask),
         )
 
 
@@ -258,15 +241,15 @@ class PolicyTerm:
     """An objective's own term.
 
     Attributes:
-        loss: A scalar to be minimised.
+        losses: [N] of each step, to be minimised in the mean.
         level: What one ratio weighs: an action, or a token.
         weighed: What became of each ratio, by metric name below `off_policy/`: numbers or truth values, [N]
             or [N, L] as `level` says. Empty if the term has no ratio.
         metrics: Further numbers by metric name.
     """
 
-    loss: Tensor
-    level: losses.RatioLevel = "action"
+    losses: Tensor
+    level: RatioLevel = "action"
     weighed: Mapping[str, Tensor] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
 
@@ -287,38 +270,33 @@ def complete_loss(
 ) -> Loss:
     """L = policy term − β E[H] + λ_inv E[P_invalid], with metrics and priorities; no critic's loss yet.
 
+    The last term is the score-function form, mean_t invalid_t · sg(min(ρ_t, ρ_max)) · log π(a_t|s_t): its
+    gradient is that of the probability of the invalid actions that were tried.
+
     Args:
-        term: The objective's own.
         surprise: [B, T] what stands for |δ| in priorities.
         advantages: [N] of each step.
         entropy_weights: [N] or one number.
     """
-    num_steps = batch.num_steps
+    rho, mask = scored.ratios.action, batch.steps.token_mask
     terms = {
-        "policy": term.loss,
-        "entropy": -losses.mean(scored.entropy * scored.weights * entropy_weights, num_steps),
-        "validity": losses.validity(
-            scored.logprobs,
-            batch.steps.token_mask,
-            batch.invalid,
-            scored.ratios,
-            scored.weights,
-            config.rho_max,
-            num_steps,
-        ),
+        "policy": term.losses,
+        "entropy": -scored.entropy * entropy_weights,
+        "validity": batch.invalid * rho.clamp(max=config.rho_max) * scored.log_pi,
     }
-    stats = StepStats.of(batch.row, scored.ratios, batch.steps.token_mask, term.level, term.weighed)
+    policy, entropy, validity = means = [losses.sum() / batch.num_steps for losses in terms.values()]
+    stats = StepStats.of(batch.row, scored.ratios, mask, term.level, term.weighed)
     with torch.no_grad():
-        components = [batch.flat(surprise), scored.ratios.action.clamp(max=1.0), scored.entropy]
+        components = [batch.flat(surprise), rho.clamp(max=1.0), scored.entropy]
         priorities = torch.stack([batch.row_mean(component) for component in components], dim=1)
     return Loss(
-        policy_loss=terms["policy"] + config.entropy * terms["entropy"] + config.invalid * terms["validity"],
+        policy_loss=policy + config.entropy * entropy + config.invalid * validity,
         critic_loss=None,
         priorities=priorities,
         metrics={
-            **{f"loss/{name}": float(loss.detach()) for name, loss in terms.items()},
+            **{f"loss/{name}": float(loss.detach()) for name, loss in zip(terms, means, strict=True)},
             **off_policy.metrics(stats),
-            "policy/entropy": float((scored.entropy.detach() * scored.weights).mean()),
+            "policy/entropy": float(scored.entropy.detach().mean()),
             "batch/success": float(batch.success.mean()),
             "batch/steps": float(len(stats)),
             "advantage/mean": float(advantages.mean()),
@@ -333,7 +311,6 @@ class CriticFree(Algorithm[C]):
     """Objectives without a critic. A subclass has `advantages` and `policy_term`."""
 
     def forward(self, policy: Policy, critic: Critic, inputs: Inputs) -> NetworkOutputs:
-        """See `Algorithm.forward`: log-probabilities and entropies."""
         scores = score(policy, inputs.steps)
         return NetworkOutputs(scores.logprobs, scores.entropy)
 
@@ -346,9 +323,7 @@ class CriticFree(Algorithm[C]):
         """The objective's own term; `advantages`: [B]."""
 
     def loss(self, batch: TrajectoryBatch, outputs: NetworkOutputs) -> Loss:
-        """See `Algorithm.loss`."""
-        scored = Scored.of(self.config, batch, outputs)
-        advantages = self.advantages(batch)
+        scored, advantages = Scored.of(batch.steps, outputs), self.advantages(batch)
         term = self.policy_term(batch, scored, advantages)
         surprise = advantages.abs()[:, None] * batch.mask
         return complete_loss(self.config, batch, scored, term, surprise, advantages[batch.row])

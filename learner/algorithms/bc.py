@@ -27,7 +27,9 @@ def cloning_loss(policy: Policy, batch: StepBatch, count: int | None = None) -> 
     """
     ones = batch.temperature.new_ones(len(batch))
     scores = policy.score(batch.prompts, batch.completions, batch.token_mask, ones)
-    return losses.cloning(scores.logprobs, batch.token_mask, count)
+    return -losses.per_step(scores.logprobs, batch.token_mask).sum() / (
+        len(batch) if count is None else count
+    )
 
 
 class Cloning(CriticFree[BcConfig]):
@@ -41,9 +43,7 @@ class Cloning(CriticFree[BcConfig]):
 
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, advantages: Tensor) -> PolicyTerm:
         """−E[ w log π ]."""
-        weights = advantages[batch.row] * scored.weights
-        tokens = batch.steps.token_mask
-        return PolicyTerm(losses.weighted_cloning(scored.logprobs, tokens, weights, batch.num_steps))
+        return PolicyTerm(-advantages[batch.row] * scored.log_pi)
 
 
 class FilteredCloning(Cloning):

@@ -28,7 +28,6 @@ from torch import Tensor
 
 from distrl.configs.algorithms import DigirlConfig
 from distrl.core.policies.base import Critic, States
-from distrl.learner import losses
 from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates, Values
 from distrl.learner.algorithms.base import Inputs, NetworkOutputs, PolicyTerm, Scored
 from distrl.learner.batching import TrajectoryBatch
@@ -42,7 +41,7 @@ def top_of_batch(scores: Tensor, fraction: float, batch: TrajectoryBatch) -> Ten
         return top_trajectories(scores, fraction)
     places = batch.whole.places.to(scores.device)
     everyones = scores.new_zeros(batch.whole.num_trajectories)
-    if not batch.whole.is_idle:
+    if not batch.is_idle:
         everyones[places] = scores
     return top_trajectories(sum_over_ranks(everyones), fraction)[places]
 
@@ -114,7 +113,5 @@ class Digirl(ActorCritic[DigirlConfig]):
         mc = estimates.returns.targets + penalties
         delta = estimates.returns.td_errors + batch.penalty
         advantages = doubly_robust(mc, delta, v, batch.mask, c.lam, c.baseline)
-        chosen = batch.flat((advantages > c.step_threshold) & kept[:, None]).to(scored.weights.dtype)
-        tokens, weights = batch.steps.token_mask, chosen * scored.weights
-        loss = losses.weighted_cloning(scored.logprobs, tokens, weights, batch.num_steps)
-        return PolicyTerm(loss, metrics={"batch/kept_fraction": float(chosen.mean())})
+        chosen = batch.flat((advantages > c.step_threshold) & kept[:, None]).to(scored.log_pi.dtype)
+        return PolicyTerm(-chosen * scored.log_pi, metrics={"batch/kept_fraction": float(chosen.mean())})

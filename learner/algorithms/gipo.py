@@ -38,14 +38,12 @@ class Gipo(ActorCritic[GipoConfig]):
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
         """−E[ w ρ A ]."""
         c, steps = self.config, batch.steps
-        ratios = losses.surrogate_ratios(
-            scored.logprobs, steps.behaviour_logprobs, steps.token_mask, losses.LOG_RATIO_CLAMP, c.ratio_level
-        )
+        ratios = losses.ratio(scored.logprobs, steps.behaviour_logprobs, steps.token_mask, c.ratio_level)
         advantages = losses.per_action(self.normalised(batch, estimates.advantages), ratios)
         objective = gaussian_surrogate(ratios, advantages, c.sigma)
         weight = trust(ratios, c.sigma)
         return PolicyTerm(
-            -losses.mean_over_steps(objective, steps.token_mask, scored.weights, batch.num_steps),
+            -losses.per_step(objective, steps.token_mask),
             c.ratio_level,
             {"trust": weight, "damped_fraction": weight < 0.5},
         )

@@ -22,25 +22,21 @@ from distrl.learner.algorithms.base import CriticFree, NetworkOutputs, PolicyTer
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.returns import group_relative, has_spread
 
+STD_EPSILON = 1e-6
 
-def sample_weights(batch: TrajectoryBatch, level: losses.RatioLevel, per: str, weights: Tensor) -> Tensor:
-    """How much each action, [N], or token, [N, L], counts: Σ over a sample is its draw's weight / #samples.
+
+def sample_weights(batch: TrajectoryBatch, level: losses.RatioLevel, per: str) -> Tensor:
+    """How much each action, [N], or token, [N, L], counts: in the mean over steps every sample counts alike.
 
     Args:
-        level: "action" or "token".
         per: "step" or "trajectory", what a sample is.
-        weights: [N] importance weights of the replay draw.
     """
-    size = batch.steps.token_mask.to(weights.dtype) if level == "token" else torch.ones_like(weights)
-    counts = size.sum(dim=1) if size.dim() == 2 else size
+    mask, dtype = batch.steps.token_mask, batch.outcome.dtype
+    size = mask.to(dtype) if level == "token" else torch.ones_like(batch.row, dtype=dtype)
+    counts = losses.per_step(size, mask)
     if per == "trajectory":
-        counts = batch.grid(counts).sum(dim=1)[batch.row]
-    num_samples = batch.num_trajectories if per == "trajectory" else batch.num_steps
-    return size * losses.per_action(weights / counts / num_samples, size)
-
-
-EPSILON = 1e-6
-"""Added to the standard deviation of a group; a group with no larger one gives no gradient."""
+        counts = batch.grid(counts).sum(dim=1)[batch.row] * batch.num_trajectories / batch.num_steps
+    return size / losses.per_action(counts, size)
 
 
 class Grpo(CriticFree[GrpoConfig]):
@@ -64,17 +60,17 @@ class Grpo(CriticFree[GrpoConfig]):
     def advantages(self, batch: TrajectoryBatch) -> Tensor:
         """[B] A_τ; R counts outcome and penalties."""
         total = torch.where(batch.mask, batch.outcome + batch.penalty, 0.0).sum(dim=1)
-        return group_relative(total, batch.group_mean, batch.group_std, batch.group_count, EPSILON)
+        return group_relative(total, batch.group_mean, batch.group_std, batch.group_count, STD_EPSILON)
 
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, advantages: Tensor) -> PolicyTerm:
         """−E[ min(r A, clip(r) A) ]."""
-        c = self.config
-        result = losses.surrogate(c, scored.logprobs, batch.steps, advantages[batch.row])
-        counts = sample_weights(batch, c.ratio_level, c.per, scored.weights)
-        useless = ~has_spread(batch.group_std, batch.group_count, EPSILON)
+        c, steps = self.config, batch.steps
+        objective, weighed = losses.surrogate(c, scored.logprobs, steps, advantages[batch.row])
+        weights = sample_weights(batch, c.ratio_level, c.per)
+        useless = ~has_spread(batch.group_std, batch.group_count, STD_EPSILON)
         return PolicyTerm(
-            -(result.objective * counts).sum(),
+            -losses.per_step(objective * weights, steps.token_mask),
             c.ratio_level,
-            result.weighed,
+            weighed,
             {"batch/without_spread": float(useless.float().mean())},
         )

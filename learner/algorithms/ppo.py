@@ -36,7 +36,7 @@ class Ppo(ActorCritic[PpoConfig]):
 
     def before_update(self, batch: TrajectoryBatch, outputs: NetworkOutputs) -> None:
         """Stores the advantages' moments over all ranks, and the proximal policy's log-probabilities."""
-        scored = Scored.of(self.config, batch, outputs)
+        scored = Scored.of(batch.steps, outputs)
         estimates = self.estimate(batch, outputs, scored.ratios.action)
         batch.advantage_moments = losses.moments(estimates.advantages, batch.counted)
         if self.config.decoupled:
@@ -44,8 +44,7 @@ class Ppo(ActorCritic[PpoConfig]):
 
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
         """−E[ min(r A, clip(r) A) ]."""
-        c, tokens = self.config, batch.steps.token_mask
+        c, steps = self.config, batch.steps
         advantages = self.normalised(batch, estimates.advantages)
-        result = losses.surrogate(c, scored.logprobs, batch.steps, advantages)
-        loss = -losses.mean_over_steps(result.objective, tokens, scored.weights, batch.num_steps)
-        return PolicyTerm(loss, c.ratio_level, result.weighed)
+        objective, weighed = losses.surrogate(c, scored.logprobs, steps, advantages)
+        return PolicyTerm(-losses.per_step(objective, steps.token_mask), c.ratio_level, weighed)

@@ -33,21 +33,11 @@ class Vtrace(ActorCritic[VtraceConfig]):
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
         """−E[ sg(min(ρ̄, ρ)) A log π ]."""
         c = self.config
-        advantages = self.normalised(batch, estimates.advantages)
-        loss = losses.policy_gradient(
-            scored.logprobs,
-            batch.steps.token_mask,
-            advantages,
-            scored.ratios,
-            scored.weights,
-            c.rho_bar,
-            c.ratio_level,
-            count=batch.num_steps,
-        )
+        advantages, rho = self.normalised(batch, estimates.advantages), scored.ratios.at(c.ratio_level)
         held = scored.ratios.action > c.c_bar
         return PolicyTerm(
-            loss,
+            losses.policy_gradient(scored.logprobs, batch.steps.token_mask, advantages, rho, c.rho_bar),
             c.ratio_level,
-            {"clipped_fraction": scored.ratios.at(c.ratio_level) > c.rho_bar},
+            {"clipped_fraction": rho > c.rho_bar},
             {"off_policy/trace_clipped_fraction": float(held.float().mean())},
         )

@@ -119,15 +119,13 @@ def test_what_cannot_work_is_refused_with_the_reason(overrides: list[str], messa
 
 
 def test_a_q_critic_is_reached_by_configuration() -> None:
-    chosen = "learner.algorithm={critic: q, q_next: sampled, q_samples: 8}"
-    aride = load_config("quickstart", [chosen]).learner.algorithm
-    assert (aride.critic, aride.q_next, aride.q_samples) == ("q", "sampled", 8)
+    assert load_config("quickstart", ["learner.algorithm={critic: q}"]).learner.algorithm.critic == "q"
 
 
 def test_a_saved_configuration_is_read_although_it_names_keys_that_do_nothing(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(dump_config(load_config("quickstart")))
-    assert "q_samples: 4" in file.read_text()
+    assert "critic: v" in file.read_text()
     assert load_config(str(file)).learner == load_config("quickstart").learner
 
 

@@ -100,7 +100,6 @@ def make_batch(lengths: tuple[int, ...] = LENGTHS, seed: int = 0) -> TrajectoryB
         final_prompts=prompts(len(cut), g) if cut else None,
         final_row=torch.tensor(cut, dtype=torch.int64),
         final_step=steps[torch.tensor(cut, dtype=torch.int64)] - 1,
-        weights=0.5 + torch.rand(size, generator=g, dtype=torch.float64),
         oldest_version=torch.zeros(size, dtype=torch.int64),
         group_mean=torch.full((size,), 0.4, dtype=torch.float64),
         group_std=torch.full((size,), 0.5, dtype=torch.float64),

@@ -62,7 +62,7 @@ def batch_of(seed: int) -> TrajectoryBatch:
 
     changes = {
         name: getattr(batch, name).float()
-        for name in ("outcome", "penalty", "invalid", "success", "weights", "group_mean", "group_std")
+        for name in ("outcome", "penalty", "invalid", "success", "group_mean", "group_std")
     }
     steps = replace(
         batch.steps,

@@ -34,7 +34,6 @@ class Frozen:
     after: list[float]
     success: list[float]
     v_traj: list[float]
-    weight: list[float]
     group: list[tuple[float, float, int]]
     moments: tuple[float, float] | None = None
 
@@ -80,7 +79,7 @@ def moments(a: list[float]) -> tuple[float, float]:
 def normalised(a: list[float], config: Any, over: tuple[float, float] | None = None) -> list[float]:
     mean, spread = over or moments(a)
     std = max(spread, config.advantage_std_floor)
-    out = [((x - mean) if config.advantage_centre else x) / std for x in a]
+    out = [(x - mean) / std for x in a]
     return [config.negative_weight * x if x < 0 else x for x in out]
 
 
@@ -89,34 +88,31 @@ def entropy_and_validity(f: Frozen, config: Any, logp: Rows, entropy: Rows) -> f
     for n in range(f.num_steps):
         h = sum(entropy[n]) / len(entropy[n])
         failure = 1.0 - f.value[n] if getattr(config, "entropy_by_failure", False) else 1.0
-        total -= config.entropy * f.weight[f.row[n]] * failure * h
-        total += (
-            config.invalid * f.weight[f.row[n]] * f.invalid[n] * min(f.rho(n), config.rho_max) * sum(logp[n])
-        )
+        total -= config.entropy * failure * h
+        total += config.invalid * f.invalid[n] * min(f.rho(n), config.rho_max) * sum(logp[n])
     return total / f.num_steps
 
 
-def weighted_policy_gradient(f: Frozen, config: Any, logp: Rows, a: list[float], cap: float) -> float:
+def policy_gradient(f: Frozen, config: Any, logp: Rows, a: list[float], cap: float) -> float:
     total = 0.0
     for n in range(f.num_steps):
-        w = f.weight[f.row[n]]
         if config.ratio_level == "action":
-            total -= w * min(f.rho(n), cap) * a[n] * sum(logp[n])
+            total -= min(f.rho(n), cap) * a[n] * sum(logp[n])
         else:
             for j in range(len(logp[n])):
-                total -= w * min(f.token_rho(n, j), cap) * a[n] * logp[n][j]
+                total -= min(f.token_rho(n, j), cap) * a[n] * logp[n][j]
     return total / f.num_steps
 
 
 def aride(f: Frozen, config: Any, logp: Rows, entropy: Rows) -> float:
     a = normalised(advantages(f, config, config.returns)[0], config)
-    loss = weighted_policy_gradient(f, config, logp, a, config.rho_max)
+    loss = policy_gradient(f, config, logp, a, config.rho_max)
     return loss + entropy_and_validity(f, config, logp, entropy)
 
 
 def vtrace(f: Frozen, config: Any, logp: Rows, entropy: Rows) -> float:
     a = normalised(advantages(f, config, "vtrace")[0], config)
-    loss = weighted_policy_gradient(f, config, logp, a, config.rho_bar)
+    loss = policy_gradient(f, config, logp, a, config.rho_bar)
     return loss + entropy_and_validity(f, config, logp, entropy)
 
 
@@ -150,7 +146,7 @@ def surrogates(f: Frozen, config: Any, logp: Rows, a: list[float]) -> Rows:
 def ppo(f: Frozen, config: Any, logp: Rows, entropy: Rows) -> float:
     a = normalised(advantages(f, config, config.returns)[0], config, f.moments)
     objective = surrogates(f, config, logp, a)
-    loss = -sum(f.weight[f.row[n]] * sum(objective[n]) for n in range(f.num_steps)) / f.num_steps
+    loss = -sum(sum(objective[n]) for n in range(f.num_steps)) / f.num_steps
     return loss + entropy_and_validity(f, config, logp, entropy)
 
 
@@ -158,14 +154,13 @@ def gipo(f: Frozen, config: Any, logp: Rows, entropy: Rows) -> float:
     a = normalised(advantages(f, config, config.returns)[0], config)
     total = 0.0
     for n in range(f.num_steps):
-        w = f.weight[f.row[n]]
         if config.ratio_level == "action":
             trust = exp(-0.5 * (log(f.rho(n)) / config.sigma) ** 2)
-            total -= w * trust * exp(sum(logp[n]) - sum(f.mu[n])) * a[n]
+            total -= trust * exp(sum(logp[n]) - sum(f.mu[n])) * a[n]
         else:
             for j in range(len(logp[n])):
                 trust = exp(-0.5 * (log(f.token_rho(n, j)) / config.sigma) ** 2)
-                total -= w * trust * exp(logp[n][j] - f.mu[n][j]) * a[n]
+                total -= trust * exp(logp[n][j] - f.mu[n][j]) * a[n]
     return total / f.num_steps + entropy_and_validity(f, config, logp, entropy)
 
 
@@ -183,7 +178,7 @@ def grpo(f: Frozen, config: Any, logp: Rows, entropy: Rows) -> float:
     loss = 0.0
     for sample in samples:
         tokens = [x for n in sample for x in objective[n]]
-        loss -= f.weight[f.row[sample[0]]] * sum(tokens) / len(tokens) / len(samples)
+        loss -= sum(tokens) / len(tokens) / len(samples)
     return loss + entropy_and_validity(f, config, logp, entropy)
 
 
@@ -206,12 +201,12 @@ def digirl(f: Frozen, config: Any, logp: Rows, entropy: Rows) -> float:
             td = f.outcome[n] + f.penalty[n] + config.gamma * after - f.value[n]
             mc = g - f.value[n] if config.baseline else g
             if config.lam**left * mc + (1.0 - config.lam**left) * td > config.step_threshold:
-                loss -= f.weight[b] * sum(logp[n]) / f.num_steps
+                loss -= sum(logp[n]) / f.num_steps
     return loss + entropy_and_validity(f, config, logp, entropy)
 
 
 def bc(f: Frozen, config: Any, logp: Rows, entropy: Rows) -> float:
-    loss = -sum(f.weight[f.row[n]] * sum(logp[n]) for n in range(f.num_steps)) / f.num_steps
+    loss = -sum(sum(logp[n]) for n in range(f.num_steps)) / f.num_steps
     return loss + entropy_and_validity(f, config, logp, entropy)
 
 
@@ -219,7 +214,7 @@ def filtered_bc(f: Frozen, config: Any, logp: Rows, entropy: Rows) -> float:
     loss = 0.0
     for n in range(f.num_steps):
         if f.success[f.row[n]] > 0:
-            loss -= f.weight[f.row[n]] * sum(logp[n]) / f.num_steps
+            loss -= sum(logp[n]) / f.num_steps
     return loss + entropy_and_validity(f, config, logp, entropy)
 
 
@@ -243,6 +238,6 @@ def cross_entropy(p: float, y: float) -> float:
 def critic(f: Frozen, config: Any, targets: list[float], p: list[float], p_traj: list[float]) -> float:
     """BCE of the steps' values `p` to frozen targets, and of V_traj to the outcome."""
     size, rows = f.num_steps, len(f.success)
-    loss = sum(f.weight[f.row[n]] * cross_entropy(p[n], targets[n]) for n in range(size)) / size
-    ends = sum(f.weight[b] * cross_entropy(p_traj[b], f.success[b]) for b in range(rows)) / rows
-    return loss + config.trajectory_loss * ends
+    loss = sum(cross_entropy(p[n], targets[n]) for n in range(size)) / size
+    ends = sum(cross_entropy(p_traj[b], f.success[b]) for b in range(rows)) / rows
+    return loss + 0.5 * ends

@@ -57,10 +57,9 @@ def retrace_q(
     rho: Floats,
     gamma: float,
     lam: float,
-    sampled: bool = False,
 ) -> tuple[list[float], list[float]]:
     """δ_t = r_t + γ E_π Q(s_{t+1}, ·) − Q(s_t, a_t); Q^ret = Q + Δ; A = Q^ret − E_π Q(s_t, ·)."""
-    d = deltas(r, q, [*(q if sampled else expected), after], gamma)
+    d = deltas(r, q, [*expected, after], gamma)
     c = [lam * min(1.0, x) for x in rho]
     target = [
         q[t] + sum(gamma ** (k - t) * product(c[t + 1 : k + 1]) * d[k] for k in range(t, len(d)))

@@ -108,7 +108,7 @@ def test_terminal_steps_and_one_step_episodes_are_drawn_like_all_others(
     replay.sample(len(episodes))
     num_batches, size = 100, 30
     for _ in range(num_batches):
-        entries = replay.sample(size).entries
+        entries = replay.sample(size)
         ids = replay.names(entries)
         batch = batcher.trajectories([episodes[name] for name in ids])
         steps = list(zip(batch.row.tolist(), batch.col.tolist(), strict=True))

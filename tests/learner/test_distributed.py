@@ -8,11 +8,11 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from rank_world import make_batch, run_ranks
 
+from distrl.configs.learner import LearnerConfig
 from distrl.core.errors import PolicyError
 from distrl.core.policies.base import Pictures, PromptBatch
 from distrl.learner.batching import TrajectoryBatch
@@ -44,17 +44,9 @@ def test_a_share_of_a_batch_comes_through_whole() -> None:
     assert torch.equal(got.steps.prompts.images, share.steps.prompts.images)
 
 
-def test_trees_of_plain_values_come_through() -> None:
+def test_plain_values_come_through() -> None:
     value = {"lr": 1e-4, "flags": [True, None, "ü"], 3: (1, 2), "inf": -math.inf, "none": {}}
     assert from_bytes(to_bytes(value)) == value
-    array = from_bytes(to_bytes(np.arange(4.0)))
-    assert isinstance(array, np.ndarray)
-    assert array.tolist() == [0.0, 1.0, 2.0, 3.0]
-
-
-def test_views_and_gradients_do_not_matter() -> None:
-    tensor = torch.arange(12.0, requires_grad=True).view(3, 4)[:, 1:3]
-    assert torch.equal(from_bytes(to_bytes({"x": tensor}))["x"], tensor)
 
 
 def test_prompts_of_a_hub_model_come_through() -> None:
@@ -74,12 +66,9 @@ def test_prompts_of_a_hub_model_come_through() -> None:
 
 
 def test_anything_else_is_refused() -> None:
-    with pytest.raises(TypeError, match="set"):
-        to_bytes({"x": {1, 2}})
-    with pytest.raises(PolicyError, match="cut off"):
-        from_bytes(to_bytes({"x": 1.0})[:10])
-    with pytest.raises(KeyError):
-        from_bytes(to_bytes(make_batch().steps).replace(b'"StepBatch"', b'"SomeClass"'))
+    for data in (to_bytes({"x": 1.0})[:10], to_bytes({"x": LearnerConfig}), b""):
+        with pytest.raises(PolicyError, match="message between ranks cannot be read"):
+            from_bytes(data)
 
 
 def test_every_trajectory_has_one_rank_and_ranks_have_equal_work() -> None:

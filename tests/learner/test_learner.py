@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="needs torch: not installed")
@@ -258,7 +257,7 @@ def test_weights_never_share_a_version(toy, tmp_path) -> None:
 
 @pytest.mark.parametrize("priority", ["dper", "uniform"])
 def test_replay_ratio_is_kept(toy, tmp_path, priority) -> None:
-    replay = {"capacity": 32, "priority": priority, "importance": True}
+    replay = {"capacity": 32, "priority": priority}
     learner, world = build(toy, tmp_path, episodes=64, replay=replay, updates_per_episode=0.25)
     learner.run()
     assert learner.progress.updates == 16
@@ -268,38 +267,12 @@ def test_replay_ratio_is_kept(toy, tmp_path, priority) -> None:
 @pytest.mark.parametrize(("priority", "is_renewed"), [("dper", True), ("uniform", False)])
 def test_only_priorities_are_renewed(toy, tmp_path, monkeypatch, priority, is_renewed) -> None:
     monkeypatch.setattr(updates, "REFRESH_EVERY", 4)
-    replay = {"capacity": 32, "priority": priority}
-    learner, _ = build(toy, tmp_path, episodes=32, replay=replay)
+    learner, _ = build(toy, tmp_path, episodes=32, replay={"capacity": 32, "priority": priority})
     measured, measure = [], learner.context.train_step.measure
     learner.context.train_step.measure = lambda batch: measured.append(batch) or measure(batch)
     learner.run()
     assert learner.progress.updates == 16
     assert len(measured) == (4 if is_renewed else 0)
-
-
-def test_losses_are_weighed_against_the_draw_ever_more_as_the_run_goes_on(toy, tmp_path) -> None:
-    replay = {"capacity": 32, "importance": True}
-    learner, _ = build(toy, tmp_path, episodes=64, max_minutes=600, replay=replay)
-    context, shares, expected, used = learner.context, [], [], []
-    sample, update = context.replay.sample, context.train_step.update
-
-    def note_draw(count):
-        draw = sample(count)
-        shares.append(context.scheduler.accounted(Purpose.TRAIN) / 64)
-        weights = (len(context.replay) * draw.probabilities) ** -(0.4 + 0.6 * shares[-1])
-        expected.append(weights / weights.max())
-        return draw
-
-    context.replay.sample = note_draw
-    context.train_step.update = lambda batch, share: (
-        used.append(batch.weights.numpy()) or update(batch, share)
-    )
-    learner.run()
-    assert shares[0] <= 0.5
-    assert shares[-1] == 1.0
-    assert len(used) == len(expected) == learner.progress.updates
-    np.testing.assert_allclose(used, expected, rtol=1e-6)
-    assert min(weights.min() for weights in used) < 0.9
 
 
 def test_the_learning_rate_falls_as_the_runs_episodes_come_in(toy, tmp_path) -> None:

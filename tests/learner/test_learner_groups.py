@@ -151,7 +151,7 @@ def test_what_is_too_old_is_dropped_only_if_that_is_asked_for(toy, tmp_path, sta
     assert sorted(learner.context.replay.ids) == sorted(ingest.episodes) == left
     assert ingest.metrics().get("replay/stale_dropped", 0.0) == 3 - len(left)
     replay = learner.context.replay
-    assert set(replay.names(replay.sample(8).entries)) == set(left)
+    assert set(replay.names(replay.sample(8))) == set(left)
     learner.updates.close()
 
 

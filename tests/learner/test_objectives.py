@@ -22,7 +22,7 @@ from distrl.learner.episodes import compile_episode
 CASES = [
     ("aride", {"entropy": 0.2, "invalid": 0.3, "rho_max": 1.1}),
     ("aride", {"ratio_level": "token", "returns": "gae", "entropy_by_failure": True}),
-    ("aride", {"returns": "mc", "advantage_centre": False, "negative_weight": 0.3}),
+    ("aride", {"returns": "mc", "negative_weight": 0.3}),
     ("ppo", {}),
     ("ppo", {"ratio_level": "token", "clip": 0.1, "clip_high": 0.3}),
     ("ppo", {"clip": 0.05, "dual_clip": 1.2, "lam": 0.5, "entropy": 0.2, "invalid": 0.4}),
@@ -74,7 +74,7 @@ def batch(toy, policy, critic, load_images):
     ]
     episodes = [compile_episode(t, policy) for t in trajectories]
     batcher = Batcher(policy, ImageCache(policy.image, load_images))
-    batch = batcher.trajectories(episodes, [1.0, 0.5, 0.75, 0.9])
+    batch = batcher.trajectories(episodes)
     batch.group_mean = torch.tensor([0.4, 0.4, 0.4, 1.0])
     batch.group_std = torch.tensor([0.5, 0.5, 0.3, 0.0])
     batch.group_count = torch.tensor([2, 2, 5, 3])
@@ -116,7 +116,6 @@ def freeze(name, policy, critic, batch) -> Frozen:
         after=after.tolist(),
         success=batch.success.tolist(),
         v_traj=p_traj.tolist(),
-        weight=batch.weights.tolist(),
         group=list(
             zip(batch.group_mean.tolist(), batch.group_std.tolist(), batch.group_count.tolist(), strict=True)
         ),

@@ -32,12 +32,12 @@ RATIOS = [(2.0, 0.5), (3.0,), (0.25, 0.5)]
 """Of the tokens; those of the actions are 1, 3 and 1/8."""
 
 
-def stats(level: losses.RatioLevel, clamp: float = 20.0) -> StepStats:
+def stats(level: losses.RatioLevel) -> StepStats:
     logs = torch.zeros(3, 2)
     for n, row in enumerate(RATIOS):
         logs[n, : len(row)] = torch.tensor(row).log()
     logs[1, 1] = 50.0  # padding
-    ratios = losses.importance_ratios(logs, torch.zeros(3, 2), MASK, clamp)
+    ratios = losses.importance_ratios(logs, torch.zeros(3, 2), MASK)
     weighed = {"clipped_fraction": ratios.at(level) > 1.5}
     return StepStats.of(torch.tensor([0, 0, 1]), ratios, MASK, level, weighed)
 
@@ -50,7 +50,6 @@ def test_numbers_of_whole_actions() -> None:
             "off_policy/ratio_max": 3.0,
             "off_policy/ess": 4.125**2 / (3 * (1 + 9 + 1 / 64)),
             "off_policy/token_log_ratio_abs": (2 * math.log(2) + math.log(3) + math.log(8)) / 5,
-            "off_policy/log_ratio_clamped": 0.0,
             "off_policy/clipped_fraction": 1 / 3,
         }
     )
@@ -63,12 +62,6 @@ def test_numbers_of_tokens() -> None:
     assert found["off_policy/ess"] == pytest.approx(4.125**2 / (3 * (1 + 9 + 1 / 64))), (
         "per action all the same"
     )
-
-
-def test_the_clamp_counts_at_the_level_in_use() -> None:
-    """At ±1: the actions' logs are 0, 1.10 and −2.08; of the tokens' only log 3 and log 1/4 go beyond."""
-    assert off_policy.metrics(stats("action", 1.0))["off_policy/log_ratio_clamped"] == pytest.approx(2 / 3)
-    assert off_policy.metrics(stats("token", 1.0))["off_policy/log_ratio_clamped"] == pytest.approx(2 / 5)
 
 
 def test_equal_ratios_are_a_full_sample_and_one_that_outweighs_all_is_one_in_n() -> None:
@@ -143,19 +136,13 @@ def test_each_objective_counts_what_it_does_to_ratios(measure, name, options, ex
 
 def steps(row, ratio, units=None, **sums) -> StepStats:
     """Steps with these ratios; their units and sums as given, one unit each by default."""
-    ratio = np.array(ratio, dtype=float)
-    ones = np.ones(len(ratio))
-    return StepStats(
-        row=np.array(row),
-        ratio=ratio,
-        log_ratio=np.abs(np.log(ratio)),
-        token_log_ratio=np.abs(np.log(ratio)),
-        tokens=ones,
-        units=ones if units is None else np.array(units, dtype=float),
-        unit_ratio=ratio,
-        unit_square=ratio**2,
-        sums={name: np.array(values, dtype=float) for name, values in sums.items()},
-    )
+    rho, ones = torch.tensor(ratio).double(), torch.ones(len(ratio)).double()
+    columns = {
+        "ratio": rho,
+        "log_ratio": rho.log().abs(),
+        "units": ones if units is None else torch.tensor(units).double(),
+    }
+    return StepStats(torch.tensor(row), columns, {name: torch.tensor(x).double() for name, x in sums.items()})
 
 
 def episode(name: str, version: int, ended_at: float) -> Episode:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections import Counter
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrl.configs.learner import ReplayConfig
-from distrl.learner import replay as replay_module
 from distrl.learner import sum_tree
-from distrl.learner.replay import Replay
+from distrl.learner.replay import REFRESH_SIZE, Replay
 
 
 def filled(priority="dper", capacity=4, count=4, **changes) -> Replay:
@@ -26,7 +24,7 @@ def filled(priority="dper", capacity=4, count=4, **changes) -> Replay:
 
 
 def drawn(replay: Replay, count: int) -> list[str]:
-    return replay.names(replay.sample(count).entries)
+    return replay.names(replay.sample(count))
 
 
 def entries(*numbers: int) -> np.ndarray:
@@ -40,8 +38,7 @@ RAW = np.array([[0.1, 0.5, 1.0], [0.4, 1.0, 2.0], [0.2, 0.8, 0.0], [0.0, 0.0, 0.
 def test_unseen_come_first_in_order_of_arrival_then_the_formula() -> None:
     replay = filled(alpha=0.5, weights=(1.0, 0.3, 0.1))
     assert drawn(replay, 3) == ["t0", "t1", "t2"]
-    draw = replay.sample(1)
-    assert (replay.names(draw.entries), draw.num_unseen) == (["t3"], 1)
+    assert drawn(replay, 1) == ["t3"]
     replay.update(entries(0, 1, 2, 3), RAW)
     p = 1.0 * RAW[:, 0] / 0.4 + 0.3 * RAW[:, 1] + 0.1 * RAW[:, 2] / 2.0
     expected = p**0.5 / (p**0.5).sum()
@@ -50,13 +47,11 @@ def test_unseen_come_first_in_order_of_arrival_then_the_formula() -> None:
 
 def test_draws_follow_the_probabilities() -> None:
     replay = filled()
-    replay.update(replay.sample(4).entries, RAW)
-    draw = replay.sample(20_000)
-    names = replay.names(draw.entries)
+    replay.update(replay.sample(4), RAW)
+    names = drawn(replay, 20_000)
     counts = Counter(names)
     for name in names[:50]:
         assert counts[name] / 20_000 == pytest.approx(replay.probability(name), abs=0.02)
-    assert draw.probabilities[0] == replay.probability(names[0])
 
 
 def test_a_drawn_trajectory_without_a_priority_yet_is_still_there_when_nothing_else_is() -> None:
@@ -64,22 +59,11 @@ def test_a_drawn_trajectory_without_a_priority_yet_is_still_there_when_nothing_e
     assert drawn(replay, 3) == ["t0", "t0", "t0"]
 
 
-def test_importance_weights_undo_the_bias() -> None:
-    replay = filled()
-    replay.update(replay.sample(4).entries, RAW)
-    draw = replay.sample(8)
-    weights = np.array(replay.importance_weights(draw, 1.0))
-    scaled = weights * np.array(draw.probabilities)
-    np.testing.assert_allclose(scaled, scaled[0])
-    assert weights.max() == 1.0
-    assert replay.importance_weights(draw, 0.0) == [1.0] * 8
-
-
 @pytest.mark.parametrize("capacity", [5, 5000])
 def test_state_comes_back_bit_for_bit(capacity) -> None:
     replay = filled(capacity=capacity, count=capacity + 2)
     rng = np.random.default_rng(3)
-    first = replay.sample(capacity - 1).entries
+    first = replay.sample(capacity - 1)
     replay.update(first, rng.random((len(first), 3)))
     replay.sample(2)
     replay.refresh_slice()
@@ -90,11 +74,10 @@ def test_state_comes_back_bit_for_bit(capacity) -> None:
     assert again.state_dict() == replay.state_dict() == state
     for number in range(25):  # the scale moves on the way
         draws = replay.sample(3), again.sample(3)
-        assert replay.names(draws[0].entries) == again.names(draws[1].entries)
-        assert draws[0].probabilities.tolist() == draws[1].probabilities.tolist()
+        assert replay.names(draws[0]) == again.names(draws[1])
         raw = rng.random((3, 3)) * (1.0 + number / 10.0)
         for each, draw in zip((replay, again), draws, strict=True):
-            each.update(draw.entries, raw)
+            each.update(draw, raw)
         assert again.names(again.refresh_slice()) == replay.names(replay.refresh_slice())
         assert again.add(f"n{number}") == replay.add(f"n{number}")
         assert again.metrics() == replay.metrics()
@@ -112,21 +95,21 @@ def test_a_state_of_another_form_is_refused(change) -> None:
 
 def test_a_draw_that_a_stop_has_lost_is_made_again() -> None:
     replay = filled(capacity=5, count=5)
-    replay.update(replay.sample(2).entries, RAW[:2])
+    replay.update(replay.sample(2), RAW[:2])
     replay.add("t5")  # in the place of t0
     assert drawn(replay, 3) == ["t2", "t3", "t4"]
     replay.update(entries(3), RAW[:1])
     replay.forget_draws()
-    draw = replay.sample(5)
-    names = replay.names(draw.entries)
-    assert (names[:3], draw.num_unseen) == (["t2", "t4", "t5"], 3)
+    assert replay.num_unseen == 3
+    names = drawn(replay, 5)
+    assert names[:3] == ["t2", "t4", "t5"]
     assert set(names[3:]) <= {"t1", "t3"}
 
 
 @pytest.mark.parametrize("capacity", [2, 9])
 def test_another_capacity_keeps_the_newest_with_their_priorities(capacity) -> None:
     replay = filled(capacity=4, count=6)
-    replay.update(replay.sample(4).entries[1:], RAW[1:])
+    replay.update(replay.sample(4)[1:], RAW[1:])
     other = Replay(ReplayConfig(capacity=capacity), seed=0)
     other.load_state_dict(json.loads(json.dumps(replay.state_dict())))
     other.forget_draws()
@@ -147,7 +130,7 @@ def test_another_capacity_keeps_the_newest_with_their_priorities(capacity) -> No
 def test_a_run_that_is_resumed_with_other_priorities_draws_by_these(before, after) -> None:
     replay, other = filled(count=5, **before), filled(count=5, **after)
     for each in (replay, other):
-        each.update(each.sample(3).entries, RAW[1:])  # "t4" has none yet
+        each.update(each.sample(3), RAW[1:])  # "t4" has none yet
     resumed = Replay(other.config, seed=0)
     resumed.load_state_dict(json.loads(json.dumps(replay.state_dict())))
     for name in other.ids:
@@ -158,7 +141,7 @@ def test_training_makes_nothing_that_is_as_long_as_the_buffer(monkeypatch) -> No
     """Unless a maximum moves: then masses are made anew, which the last lines see."""
     capacity, rng = 200_000, np.random.default_rng(0)
     replay = filled(capacity=capacity, count=capacity)
-    first = replay.sample(capacity - 100).entries
+    first = replay.sample(capacity - 100)
     replay.update(first, np.concatenate([np.ones((1, 3)), rng.random((len(first) - 1, 3))]))
     assert replay.metrics()["replay/effective_share"] > 0.5
     assert len(replay.refresh_slice()) == 16
@@ -167,7 +150,7 @@ def test_training_makes_nothing_that_is_as_long_as_the_buffer(monkeypatch) -> No
 
     def peak_bytes(largest: float) -> int:
         tracemalloc.start()
-        chosen = replay.sample(32).entries
+        chosen = replay.sample(32)
         raw = rng.random((32, 3))
         raw[0] = largest
         replay.update(chosen, raw)
@@ -246,7 +229,7 @@ class Model:
     def refresh_slice(self) -> list[str]:
         round_ = [*range(self.cursor, len(self.slots)), *range(self.cursor)]
         seen = [i for i in round_ if self.slots[i] is not None and self.slots[i] not in self.unseen]
-        chosen = seen[: replay_module.REFRESH_SIZE]
+        chosen = seen[:REFRESH_SIZE]
         if chosen:
             self.cursor = (chosen[-1] + 1) % len(self.slots)
         return [str(self.slots[i]) for i in chosen]
@@ -265,17 +248,12 @@ OPERATIONS = st.one_of(
 
 
 def sampled(replay: Replay, model: Model, count: int) -> None:
-    """Draws, and compares whom and with which probabilities."""
+    """Draws, and compares whom."""
     expected, unseen = model.probabilities(), model.unseen[:count]
-    draw = replay.sample(count)
-    names = replay.names(draw.entries)
-    assert draw.num_unseen == len(unseen)
+    names = drawn(replay, count)
     assert names[: len(unseen)] == unseen
     del model.unseen[:count]
-    even = 1.0 / len(model.ids)
-    assert draw.probabilities[: len(unseen)].tolist() == [even] * len(unseen)
-    for name, p in zip(names[len(unseen) :], draw.probabilities[len(unseen) :], strict=True):
-        assert p == pytest.approx(expected[name] if any(expected.values()) else even, rel=1e-9)
+    assert all(expected[name] > 0 for name in names[len(unseen) :]) or not any(expected.values())
     assert len(names) == count
 
 
@@ -286,7 +264,6 @@ def sampled(replay: Replay, model: Model, count: int) -> None:
     alpha=st.sampled_from([0.0, 0.5, 1.0]),
     operations=st.lists(OPERATIONS, max_size=40),
 )
-@mock.patch.object(replay_module, "REFRESH_SIZE", 3)
 def test_replay_is_its_model(capacity, priority, alpha, operations) -> None:
     config = ReplayConfig(capacity=capacity, priority=priority, alpha=alpha)
     replay, model, num_added = Replay(config, seed=0), Model(config), 0

@@ -227,16 +227,16 @@ def test_vtraces_thresholds(case, rho_bar, c_bar) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(CASES, st.booleans())
-def test_retrace_of_action_values_follows_its_sum(case, sampled) -> None:
+@given(CASES)
+def test_retrace_of_action_values_follows_its_sum(case) -> None:
     seed, sizes, gamma, lam = case
     rollout, ratios = make_rollout(seed, [r[0] for r in sizes], [r[1] for r in sizes])
     expected = torch.tensor(np.random.default_rng(seed + 1).normal(size=tuple(ratios.shape)))
-    found = returns.retrace_q(rollout, expected, ratios, gamma, lam, sampled)
+    found = returns.retrace_q(rollout, expected, ratios, gamma, lam)
     for row, length, after, (r, q, e, rho) in rows(
         rollout, rollout.rewards, rollout.values, expected, ratios
     ):
-        a, target = slow_returns.retrace_q(r, q, e, after, rho, gamma, lam, sampled)
+        a, target = slow_returns.retrace_q(r, q, e, after, rho, gamma, lam)
         np.testing.assert_allclose(found.advantages[row, :length], a, atol=1e-9)
         np.testing.assert_allclose(found.targets[row, :length], target, atol=1e-9)
     assert not found.advantages[~rollout.mask].any()
@@ -255,32 +255,22 @@ def test_without_actions_to_tell_apart_action_values_are_state_values(case) -> N
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.7, 1.0])
-def test_only_the_expectation_leaves_the_true_action_values_alone(lam: float) -> None:
-    """Two steps, the second pays its action: Q of π is a fixed point in the mean over μ, for every λ.
-
-    With Q(s_{t+1}, a_{t+1}) of the action taken (the paper's eq. 1) it is none.
-    """
+def test_the_true_action_values_are_a_fixed_point(lam: float) -> None:
+    """Two steps, the second pays its action: Q of π stays as it is in the mean over μ, for every λ."""
     pi, mu, gamma = {0: 0.2, 1: 0.8}, {0: 0.5, 1: 0.5}, 0.9
-    v_1 = pi[1]
-    corrections = {}
-    for sampled in (False, True):
-        mean = 0.0
-        for action, probability in mu.items():
-            rollout = Rollout(
-                rewards=torch.tensor([[0.0, float(action)]]),
-                values=torch.tensor([[gamma * v_1, float(action)]]),
-                bootstrap=torch.zeros(1),
-                terminated=torch.tensor([True]),
-                mask=torch.ones(1, 2, dtype=torch.bool),
-            )
-            ratios = torch.tensor([[1.0, pi[action] / mu[action]]])
-            result = returns.retrace_q(
-                rollout, torch.tensor([[gamma * v_1, v_1]]), ratios, gamma, lam, sampled
-            )
-            mean += probability * float(result.targets[0, 0] - rollout.values[0, 0])
-        corrections[sampled] = mean
-    assert corrections[False] == pytest.approx(0.0, abs=1e-7)
-    assert corrections[True] == pytest.approx(gamma * (mu[1] - pi[1]), abs=1e-6)
+    mean, v_1 = 0.0, pi[1]
+    for action, probability in mu.items():
+        rollout = Rollout(
+            rewards=torch.tensor([[0.0, float(action)]]),
+            values=torch.tensor([[gamma * v_1, float(action)]]),
+            bootstrap=torch.zeros(1),
+            terminated=torch.tensor([True]),
+            mask=torch.ones(1, 2, dtype=torch.bool),
+        )
+        ratios = torch.tensor([[1.0, pi[action] / mu[action]]])
+        result = returns.retrace_q(rollout, torch.tensor([[gamma * v_1, v_1]]), ratios, gamma, lam)
+        mean += probability * float(result.targets[0, 0] - rollout.values[0, 0])
+    assert mean == pytest.approx(0.0, abs=1e-7)
 
 
 def test_group_relative_advantages() -> None:

@@ -56,7 +56,6 @@ def test_a_part_is_the_batch_of_its_trajectories(make, rows) -> None:
         "success",
         "final_row",
         "final_step",
-        "weights",
     ):
         assert torch.equal(getattr(part, name), getattr(alone, name)), name
     for name in ("mask", "outcome", "penalty"):
@@ -100,7 +99,7 @@ def said(rows, lengths, ratio, level="action", **metrics: float) -> tuple[torch.
     """A pass over trajectories `rows` of these lengths, one token a step, of one ratio, capped at 2."""
     row = torch.repeat_interleave(torch.arange(len(rows)), torch.tensor(lengths))
     mask = torch.ones(len(row), 1, dtype=torch.bool)
-    ratios = losses.importance_ratios(torch.full((len(row), 1), math.log(ratio)), 0.0 * mask, mask, 20.0)
+    ratios = losses.importance_ratios(torch.full((len(row), 1), math.log(ratio)), 0.0 * mask, mask)
     steps = StepStats.of(row, ratios, mask, level, {"clipped_fraction": ratios.at(level) > 2.0})
     priorities = torch.full((len(rows), 3), ratio)
     metrics = {**metrics, **off_policy.metrics(steps)}
@@ -196,7 +195,7 @@ def weights(engine):
     return [p.detach().clone() for net in (engine.policy, engine.critic) for p in net.parameters()]
 
 
-Q = ("aride", {"critic": "q", "q_samples": 2})
+Q = ("aride", {"critic": "q"})
 
 
 @pytest.mark.parametrize(("name", "options"), [*CASES, Q], ids=str)

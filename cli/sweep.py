@@ -110,9 +110,8 @@ def _run_all(loaded: Sweep, parallel: int, console: Console, known: ResultsFile,
     with RunLock(loaded.directory / ".sweep.lock", "sweep"):
         execution = Execution(loaded, parallel, install_signals(), console, known)
         is_complete = execution.run()
-    for failure in execution.failures:
-        console.print(f"\n{failure.title}", soft_wrap=True)
-        console.print(failure.tail, soft_wrap=True)
+    for title, tail in execution.failures:
+        console.print(f"\n{title}\n{tail}", soft_wrap=True)
     if not is_complete:
         console.print(f"Stopped. Continue with: distrl sweep {named}", soft_wrap=True)
         raise typer.Exit(STOPPED)

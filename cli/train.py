@@ -48,14 +48,15 @@ def train(
     check_installed(loaded, is_worker=False)
     check_devices(loaded)
     check_models(loaded)
-    for warning in run_kind(loaded).check_tasks():
-        typer.echo(f"warning: {warning}", err=True)
     if not resume:  # later it has its own copy of them
         check_demonstrations(loaded)
+    warnings = [*run_kind(loaded).check_tasks(), *doubtful_points(loaded)]
     network = free_addresses(loaded.network)
-    check_addresses(network, loaded.num_servers)
     if loaded.num_servers and (unreachable := unreachable_servers(network)):
-        typer.echo(f"warning: {unreachable}", err=True)
+        warnings.append(unreachable)
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    check_addresses(network, loaded.num_servers)
     console = Console()
     run = RunDir.create_or_open(loaded, resume)
     with run.lock("train"):
@@ -75,6 +76,16 @@ def train(
             console.print(describe_stopped(run, f"distrl train {run.path} --resume"), soft_wrap=True)
             raise typer.Exit(STOPPED)
         report(run, results, local, console)
+
+
+def doubtful_points(config: Config) -> list[str]:
+    """A warning if the model is known to write points otherwise than the agent reads them."""
+    from distrl.configs.policy import HubConfig
+    from distrl.core.model_points import doubt_of_files
+
+    policy = config.policy
+    doubt = doubt_of_files(config.agent, policy) if isinstance(policy, HubConfig) else None
+    return [] if doubt is None else [doubt]
 
 
 def say_complete(config: Config) -> bool:

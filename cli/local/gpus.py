@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
-LEARNER_SHARE = 0.2
-"""Of a GPU that a learner shares; less would not do for models that vLLM serves."""
-
 Places = dict[str, tuple[str, ...]]
 """By a program's name its GPUs, as `VISIBLE` names them."""
 
@@ -54,12 +51,6 @@ def for_training(config: Config, gpus: Sequence[str]) -> Places:
     return places
 
 
-def for_evaluations(config: Config, names: Sequence[str], gpus: Sequence[str]) -> Places:
-    """The GPUs of evaluations at the same time; nothing where there are too few for that."""
-    blocks = _blocks(gpus, _per_server(config)) if may_choose(config) else []
-    return dict(zip(names, blocks, strict=False)) if len(blocks) >= len(names) else {}
-
-
 def for_runs(gpus: Sequence[str], num_runs: int) -> list[tuple[str, ...]]:
     """Equal shares for runs at the same time; of fewer GPUs than runs one each, in turn."""
     if len(gpus) < 2 or num_runs < 2:
@@ -77,32 +68,13 @@ def variables(mine: Sequence[str], environ: Mapping[str, str] = os.environ) -> d
     return {VISIBLE: ",".join(mine), **order}
 
 
-def told(places: Places, gpus: Sequence[str]) -> str:
-    """One line: who has which, and how to use the others."""
+def described(places: Places, gpus: Sequence[str]) -> str:
+    """One line: which process has which, and how to use the others."""
     said = ", ".join(f"{name} {'+'.join(mine)}" for name, mine in places.items())
     used = {gpu for mine in places.values() for gpu in mine}
     unused = [gpu for gpu in gpus if gpu not in used]
-    if not unused:
-        return f"GPUs: {said}."
-    return f"GPUs: {said}; unused: {', '.join(unused)} (local.inference_servers, learner.num_processes)."
-
-
-def crowded(config: Config, places: Places, gpus: Sequence[str]) -> str | None:
-    """A warning if vLLM, which takes its share of a GPU whatever others need, would not find so much free."""
-    devices = {config.learner.device, config.policy.device}
-    if config.inference.engine.kind != "vllm" or not gpus or not devices <= {"auto", "cuda"}:
-        return None
-    names = ["learner", *(f"inference-{i}" for i in range(config.local.inference_servers))]
-    share = config.inference.vllm.gpu_memory_utilization
-    for gpu in gpus:
-        there = [name for name in names if gpu in places.get(name, gpus[:1])]
-        taken = sum(LEARNER_SHARE if name == "learner" else share for name in there)
-        if len(there) > 1 and taken > 1.0:
-            return (
-                f"GPU {gpu} is for {', '.join(there)}, and each vLLM wants {share:g} of it: lower "
-                "inference.engine.gpu_memory_utilization or local.inference_servers."
-            )
-    return None
+    keys = f"; unused: {', '.join(unused)} (local.inference_servers, learner.num_processes)" if unused else ""
+    return f"GPUs: {said}{keys}."
 
 
 def may_choose(config: Config) -> bool:

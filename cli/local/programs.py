@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from distrl.cli.run_learner import GRACE_S
 from distrl.configs.schema import Config, NetworkConfig
 from distrl.core.errors import ConfigError, NoUpdates
-from distrl.core.process import num_cpus
 from distrl.core.rundir import RunDir
 from distrl.core.security import load_security
 from distrl.core.sockets import Wire, is_local
@@ -69,12 +68,12 @@ def check_addresses(network: NetworkConfig, inference_servers: int = 1) -> None:
 
 def unreachable_servers(network: NetworkConfig) -> str | None:
     """A warning if workers on other machines would get addresses that only this machine can reach."""
-    told = network.advertise or network.act
-    if is_local(network.control) or not is_local(told):
+    act = network.advertise or network.act
+    if is_local(network.control) or not is_local(act):
         return None
     return (
         f"network.control {network.control} can be reached from other machines, but their workers would get "
-        f"{told} as the address of inference servers. Set network.act=tcp://0.0.0.0:* and network.advertise=tcp://HOST:*."
+        f"{act} as the address of inference servers. Set network.act=tcp://0.0.0.0:* and network.advertise=tcp://HOST:*."
     )
 
 
@@ -137,11 +136,3 @@ def environment(inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
     """
     wanted = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     return {name: value for name, value in wanted.items() if name not in inherited}
-
-
-def too_few_cpus(programs: Sequence[Program]) -> str | None:
-    """A warning if the machine has fewer CPUs than it should for that many processes."""
-    cpus = num_cpus()
-    if cpus * 4 < len(programs) or cpus < 2:
-        return f"{len(programs)} processes share {cpus} CPU{'s' if cpus > 1 else ''}: expect a slow run."
-    return None

@@ -15,12 +15,10 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from distrl.configs.policy import HubConfig
 from distrl.configs.schema import Config
 from distrl.core.logs import printable
 from distrl.core.messages import Status
 from distrl.core.metrics import PHASE_DONE, PHASE_TOTAL
-from distrl.core.model_points import doubt_of_files
 from distrl.core.terminal import Console
 
 LINE_EVERY_S = 15.0
@@ -61,7 +59,7 @@ class Progress:
         self._seen: dict[str, deque[tuple[float, float]]] = {}  # by unit, when it changed, and to what
         self._next_line = 0.0
         self._spinner = Spinner("dots")
-        self._is_alarmed = self._has_weights = False
+        self._is_alarmed = False
         self._live: Live | None = None
 
     def __enter__(self) -> Progress:
@@ -85,18 +83,19 @@ class Progress:
         """Shows the newest state; call it often.
 
         Args:
-            status: What the learner said last; None before it said anything.
-            processes, restarts: How many children run; how many replaced another.
+            status: The learner's newest, None before the first.
+            processes, restarts: Children that run, and that replaced another.
         """
         around = [("processes", str(processes)), *([("restarts", str(restarts))] if restarts else [])]
         if status is None:
             self._draw("starting", "", 0.0, 0.0, around)
             return
         self._warn(status.metrics)
-        self._warn_of_points(status)
-        unit, done, total = self._count(status)
-        fields = self._fields(status) + around
-        self._draw(status.phase, unit, done, total, fields, status)
+        unit = UNITS.get(status.phase, status.phase)
+        if status.phase in ("training", "done"):
+            unit = self._goal.unit.split()[-1]  # "episodes" or "steps"
+        done, total = (status.metrics.get(name, 0.0) for name in (PHASE_DONE, PHASE_TOTAL))
+        self._draw(status.phase, unit, done, total, self._fields(status) + around, status)
 
     def show_evaluations(self, counts: Mapping[str, tuple[int, int]], num: int) -> None:
         """Shows how far the evaluations are; call it often.
@@ -119,8 +118,9 @@ class Progress:
         fields: list[tuple[str, str]],
         status: Status | None = None,
     ) -> None:
-        """Draws the display on a terminal; prints a line in a log when it is time, or when the phase or its
-        total is new.
+        """Draws on a terminal; in a log prints a line now and then, and when a phase or its total is new.
+
+        A total of 0 is unknown.
         """
         now = self._now()
         is_new = (phase, total > 0) != (self._phase, self._is_counted)
@@ -140,14 +140,6 @@ class Progress:
             self._next_line = now + LINE_EVERY_S
             line = " · ".join(f"{name} {value}" if name else value for name, value in fields)
             self._console.print(f"[{phase}] {line}", soft_wrap=True)
-
-    def _count(self, status: Status) -> tuple[str, float, float]:
-        """What the phase counts, how many of it are done, and of how many; a total of 0 is unknown."""
-        metrics = status.metrics
-        unit = UNITS.get(status.phase, status.phase)
-        if status.phase in ("training", "done"):
-            unit = self._goal.unit.split()[-1]  # "episodes" or "steps"
-        return unit, metrics.get(PHASE_DONE, 0.0), metrics.get(PHASE_TOTAL, 0.0)
 
     def _rest_s(self, unit: str, done: float, total: float) -> float:
         """How long the rest takes at the recent rate; infinite while that is unknown."""
@@ -175,50 +167,35 @@ class Progress:
         return min(left_s, max(0.0, 60.0 * learner.max_minutes - spent_s))
 
     def _warn(self, metrics: Mapping[str, float]) -> None:
-        """Says once when the learner's alarm begins, and when it is over."""
+        """Reports once when the learner's alarm begins, and when it is over."""
         is_alarmed = bool(metrics.get("mismatch/alarm"))
         if is_alarmed and not self._is_alarmed:
             kl, limit = (metrics.get(f"mismatch/{name}", 0.0) for name in ("kl_recent", "kl_limit"))
             self.note(
                 f"ALARM, train-inference mismatch: KL {kl:.3g} of a token (limit {limit:.3g}): an inference "
-                "server acts with other weights than it names, or computes otherwise. logs/learner.log says "
-                "more."
+                "server uses other weights than it names, or computes differently. See logs/learner.log."
             )
         elif self._is_alarmed and not is_alarmed:
             self.note("The alarm of train-inference mismatch is over.")
         self._is_alarmed = is_alarmed
 
-    def _warn_of_points(self, status: Status) -> None:
-        """Says once, when the model's files are here, what the learner's log says of the agent's points."""
-        policy = self._config.policy
-        if self._has_weights or status.weights is None or not isinstance(policy, HubConfig):
-            return
-        self._has_weights = True
-        warning = doubt_of_files(self._config.agent, policy)
-        if warning is not None:
-            self.note(f"warning: {warning}")
-
     def _fields(self, status: Status) -> list[tuple[str, str]]:
-        metrics = status.metrics
-        numbers = self._numbers
+        metrics, numbers = status.metrics, self._numbers
         fields = [(label, form.format(metrics[name])) for label, name, form in numbers if name in metrics]
         if metrics.get("updates"):
             fields.append(("updates", f"{metrics['updates']:.0f}"))
         if "workers/actions_per_s" in metrics and STEPS_PER_S not in metrics:
             fields.append(("actions/s", f"{metrics['workers/actions_per_s']:.1f}"))
-        if lacking := self._devices(metrics):
-            fields.append(("devices", lacking))
+        # Devices of the pool that work, where they are fewer than the configuration names.
+        states = [metrics.get(f"workers/devices_{state}") for state in ("ready", "busy")]
+        found = [number for number in states if number is not None]
+        slots = self._config.worker.slots * self._config.local.workers
+        wanted = min(self._config.devices.num_named, slots)
+        if found and sum(found) < wanted:
+            fields.append(("devices", f"{sum(found):.0f}/{wanted}"))
         if status.weights is not None:
             fields.append(("version", str(status.weights.version)))
         return fields
-
-    def _devices(self, metrics: Mapping[str, float]) -> str:
-        """How many devices of the pool work, where they are fewer than the configuration names; else ""."""
-        numbers = [metrics.get(f"workers/devices_{state}") for state in ("ready", "busy")]
-        found = [number for number in numbers if number is not None]
-        wanted = self._config.devices.num_named
-        slots = self._config.worker.slots * self._config.local.workers
-        return f"{sum(found):.0f}/{min(wanted, slots)}" if found and sum(found) < min(wanted, slots) else ""
 
     def _render(self, phase: str, fields: list[tuple[str, str]], share: float) -> Group:
         top = Table.grid(padding=(0, 1))

@@ -2,8 +2,8 @@
 
     main thread ── Supervisor.check ──► learner, inference servers, workers (processes)
         │    └──── LearnerWatch.poll ◄── broadcast
-        └── then ──► evaluate before, evaluate after (processes, at the same time unless they would have to
-                     share a pool of devices or a GPU) ──► report
+        └── then ──► evaluate before, evaluate after (processes, at the same time unless they need a pool of
+                     devices, or a GPU) ──► report
 
 One thread. It waits in `LearnerWatch.poll` for at most `TICK_S`; a signal ends all within that plus the
 learner's patience, `programs.CHECKPOINT_S`. A second signal ends this process at once, and that its children.
@@ -109,16 +109,11 @@ class LocalRun:
             ProgramFailed: A process cannot be kept alive.
         """
         others = programs.servers_and_workers(self.config, self._run, self._network)
-        warning = programs.too_few_cpus(others)
-        if warning:
-            self._progress.note(f"warning: {warning}")
         is_on_cpu = self.config.learner.device == "cpu" or not self._gpus
         learner = programs.learner(self._run, self._network, is_on_cpu)
         places = gpus.for_training(self.config, self._gpus)
         if places:
-            self._progress.note(gpus.told(places, self._gpus))
-        if crowded := gpus.crowded(self.config, places, self._gpus):
-            self._progress.note(f"warning: {crowded}")
+            self._progress.note(gpus.described(places, self._gpus))
         try:
             with self._progress, LearnerWatch(self._network) as watch:
                 for program in (learner, *others):
@@ -174,34 +169,27 @@ class LocalRun:
             CheckpointError: The run has no result, or a checkpoint is damaged.
             ProgramFailed: An evaluation failed.
         """
-        wanted, results = self._evaluations()
-        places = gpus.for_evaluations(self.config, list(wanted), self._gpus)
-        # On the same devices or in a GPU's memory they would be in each other's way.
-        is_large = isinstance(self.config.policy, PretrainedConfig)
-        take_turns = bool(self.config.devices.pool) or (is_large and not places)
-        started: list[str] = []
-        self._supervisor.closing = False
-        try:
-            with self._progress:
-                for name, (program, said) in wanted.items():
-                    if take_turns and not self._wait_for(started, len(wanted)):
-                        return None
-                    self._progress.note(f"evaluating {said}")
-                    self._supervisor.start(replace(program, env=gpus.variables(places.get(name, ()))))
-                    started.append(name)
-                return results if self._wait_for(started, len(wanted)) else None
-        finally:
-            self._supervisor.stop()
-
-    def _evaluations(self) -> tuple[dict[str, tuple[Program, str]], dict[str, Path]]:
-        """By program the evaluations to make and what is said of them, and by label their directories."""
-        wanted: dict[str, tuple[Program, str]] = {}
+        wanted: list[tuple[Program, str]] = []
         results: dict[str, Path] = {}
         for label, checkpoint in arms(self._run, self.config).items():
             path = resolve(self._run.checkpoints, checkpoint)
             program, results[label] = programs.evaluation(self.config, self._run, path)
-            wanted[program.name] = program, f"{path.name} ({label})"
-        return wanted, results
+            wanted.append((program, f"{path.name} ({label})"))
+        # On the same devices or in a GPU's memory they would be in each other's way.
+        take_turns = bool(self.config.devices.pool) or isinstance(self.config.policy, PretrainedConfig)
+        started: list[str] = []
+        self._supervisor.closing = False
+        try:
+            with self._progress:
+                for program, said in wanted:
+                    if take_turns and not self._wait_for(started, len(wanted)):
+                        return None
+                    self._progress.note(f"evaluating {said}")
+                    self._supervisor.start(program)
+                    started.append(program.name)
+                return results if self._wait_for(started, len(wanted)) else None
+        finally:
+            self._supervisor.stop()
 
     def _wait_for(self, names: Sequence[str], num: int) -> bool:
         """Waits until these of `num` evaluations are done. False if the run was stopped before."""
@@ -220,15 +208,10 @@ class LocalRun:
 
     def _check(self) -> None:
         for death in self._supervisor.check():
-            if self._supervisor.closing:
-                continue
-            self._progress.note(
-                f"{death.name} died ({_cause(death.exit_code)}), replaced in {death.restart_in_s:g} s"
-            )
-
-
-def _cause(exit_code: int) -> str:
-    return f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+            if not self._supervisor.closing:
+                code = death.exit_code
+                cause = f"signal {-code}" if code < 0 else f"exit code {code}"
+                self._progress.note(f"{death.name} died ({cause}), replaced in {death.restart_in_s:g} s")
 
 
 def unmake(run: RunDir, error: DistrlError) -> None:
@@ -255,21 +238,14 @@ def has_begun(run: RunDir) -> bool:
     if any(any(folder.glob("*")) for folder in (run.checkpoints, run.evaluations)):
         return True
     try:
-        return _num_stored(run) > 0 or _num_spooled(run) > 0
+        if run.store.exists():
+            with contextlib.closing(TrajectoryStore(run.store)) as store:
+                if store.count():
+                    return True
+        for file in run.spool.glob("*.sqlite3"):
+            with contextlib.closing(Spool(file)) as spool:
+                if len(spool) or spool.refused():
+                    return True
     except StoreError:
         return True  # unreadable is not empty
-
-
-def _num_stored(run: RunDir) -> int:
-    if not run.store.exists():
-        return 0
-    with contextlib.closing(TrajectoryStore(run.store)) as store:
-        return store.count()
-
-
-def _num_spooled(run: RunDir) -> int:
-    count = 0
-    for file in run.spool.glob("*.sqlite3"):
-        with contextlib.closing(Spool(file)) as spool:
-            count += len(spool) + len(spool.refused())
-    return count
+    return False

@@ -34,18 +34,7 @@ PATIENCE_S = CHECKPOINT_S + 10.0
 """How long `distrl train` may take to stop, besides its devices: it waits for its learner's checkpoint."""
 
 LINE_EVERY_S = 300.0
-AROUND_S = 90.0
-"""A run's time besides its time limit, before one has been measured: warm start and evaluations."""
-
 TAIL_LINES, TAIL_BYTES = 8, 8192
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A run that ended with an error, and the last lines of its log."""
-
-    title: str
-    tail: str
 
 
 @dataclass(frozen=True)
@@ -66,7 +55,7 @@ class Execution:
         known: The finished runs; it is updated after each.
 
     Attributes:
-        failures: Runs that ended with an error. They do not stop the others.
+        failures: Of each run that ended with an error a title, and the last lines of its log.
     """
 
     def __init__(
@@ -83,11 +72,11 @@ class Execution:
         self._running: list[_Running] = []
         self._shares = gpus.for_runs(gpus.visible(), min(parallel, len(self._waiting)))
         self._left = len(self._waiting)
-        self._around: list[float] = []  # seconds besides the time limit, of finished runs
+        self._took: list[float] = []  # seconds of finished runs
         self._next_line = time.monotonic() + LINE_EVERY_S
         self._status: Status | None = Status("", console=console) if console.is_terminal else None
         self._has_warned = False
-        self.failures: list[Failure] = []
+        self.failures: list[tuple[str, str]] = []
 
     def run(self) -> bool:
         """Runs until no run is left. Returns False if it was stopped before."""
@@ -129,7 +118,8 @@ class Execution:
         config.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(config, dump_config(planned.config))
         is_begun = run.config.is_file()
-        if not is_begun and run.path.is_dir() and not any(map(_is_kept, run.path.rglob("*"))):
+        kept = (file for file in run.path.rglob("*") if file.is_file() and file.name[:7] != ".config")
+        if not is_begun and run.path.is_dir() and not any(kept):
             shutil.rmtree(run.path)  # killed before it had a configuration
         command = distrl("train", str(config), *(["--resume"] if is_begun else []))
         number = len(self._sweep.runs) - self._left + len(self._running) + 1
@@ -150,7 +140,7 @@ class Execution:
         is_well = exit_code == 0 and is_finished(planned.directory)
         self._left -= 1
         if is_well:
-            self._around.append(seconds - 60.0 * (planned.config.learner.max_minutes or 0.0))
+            self._took.append(seconds)
         self._say(
             f"{_name(planned)} {'finished' if is_well else 'failed'} after {clock(seconds)}; {self._rest()}"
         )
@@ -161,7 +151,7 @@ class Execution:
             how = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
             log = log_of(planned)
             title = f"{planned.arm}, seed {planned.seed} failed ({how}). The end of {log}:"
-            self.failures.append(Failure(title, tail(log)))
+            self.failures.append((title, tail(log)))
         return True
 
     def _check_measured(self, finished: PlannedRun) -> None:
@@ -187,14 +177,12 @@ class Execution:
             self._say(line)
 
     def _rest(self) -> str:
-        """The time left if runs take their time limit, and as much besides as those before."""
-        limits = [run.config.learner.max_minutes or 0.0 for run in self._sweep.runs]
-        if not self._around and not all(limits):
-            return "time left unknown until a run has finished"  # only episodes end them
-        around_s = sum(self._around) / len(self._around) if self._around else AROUND_S
-        mean_s = 60.0 * sum(limits) / max(1, len(limits))
+        """The time left if the other runs take as long as those before."""
+        if not self._took:
+            return "time left unknown until a run has finished"
+        mean_s = sum(self._took) / len(self._took)
         spent_s = sum(time.monotonic() - running.child.started_at for running in self._running)
-        rest_s = max(0.0, self._left * (mean_s + around_s) - spent_s) / self._parallel
+        rest_s = max(0.0, self._left * mean_s - spent_s) / self._parallel
         return f"about {clock(60 * math.ceil(rest_s / 60))} left" if rest_s else "no time left"
 
     def _say(self, text: str) -> None:
@@ -203,11 +191,6 @@ class Execution:
 
 def _name(planned: PlannedRun) -> str:
     return f"{planned.arm} seed {planned.seed}"
-
-
-def _is_kept(path: Path) -> bool:
-    """Whether a run's directory holds more than folders and an unfinished configuration."""
-    return path.is_file() and not path.name.startswith(".config.yaml.")
 
 
 def log_of(planned: PlannedRun) -> Path:

@@ -24,64 +24,33 @@ def places(*settings: str, visible: list[str] = FOUR, preset: str = "qwen-vl") -
     return gpus.for_training(load_config(preset, list(settings)), visible)
 
 
-def test_each_process_gets_its_own() -> None:
-    assert places() == {"learner": ("0",), "inference-0": ("1",)}
-    assert places("local.inference_servers=3") == {
-        "learner": ("0",), "inference-0": ("1",), "inference-1": ("2",), "inference-2": ("3",),
-    }  # fmt: skip
-    many = places("learner.num_processes=2", VLLM, "inference.engine.tensor_parallel_size=2")
-    assert many == {"learner": ("0", "1"), "inference-0": ("2", "3")}
-
-
-def test_servers_share_what_is_left() -> None:
-    shared = places("local.inference_servers=3", visible=["5", "7"])
-    assert shared == {"learner": ("5",), **{f"inference-{i}": ("7",) for i in range(3)}}
-
-
-def test_servers_go_where_the_learner_is_if_nothing_is_left() -> None:
-    all_ranks = places("learner.num_processes=4", "local.inference_servers=2")
-    assert all_ranks == {"learner": tuple(FOUR), "inference-0": ("0",), "inference-1": ("1",)}
-    wide = places(VLLM, "inference.engine.tensor_parallel_size=4")
-    assert wide == {"learner": ("0",), "inference-0": tuple(FOUR)}
+RANKS = "learner.num_processes"
+WIDTH = "inference.engine.tensor_parallel_size"
+SERVERS = "local.inference_servers"
 
 
 @pytest.mark.parametrize(
-    ("settings", "visible", "who"),
+    ("settings", "visible", "learner", "servers"),
     [
-        ([], FOUR, None),
-        (["local.inference_servers=3"], FOUR, None),
-        (["local.inference_servers=4"], FOUR, "GPU 1 is for inference-0, inference-3,"),
-        (["local.inference_servers=4", "inference.engine.gpu_memory_utilization=0.4"], FOUR, None),
-        (["learner.num_processes=4"], FOUR, "GPU 0 is for learner, inference-0,"),
-        ([], ["0"], "GPU 0 is for learner, inference-0,"),
-        (["inference.engine.gpu_memory_utilization=0.4"], ["0"], None),
-        ([], [], None),
-        (["local.gpus=shared"], FOUR, "GPU 0 is for learner, inference-0,"),
-        (["learner.device=cuda:1"], FOUR, None),
+        ([], FOUR, "0", ["1"]),
+        ([f"{SERVERS}=3"], FOUR, "0", ["1", "2", "3"]),
+        ([f"{RANKS}=2", VLLM, f"{WIDTH}=2"], FOUR, "01", ["23"]),
+        ([f"{SERVERS}=3"], ["5", "7"], "5", ["7", "7", "7"]),  # they share what is left
+        ([f"{RANKS}=4", f"{SERVERS}=2"], FOUR, "0123", ["0", "1"]),  # nothing is left
+        ([VLLM, f"{WIDTH}=4"], FOUR, "0", ["0123"]),
+        (["learner.device=cpu"], FOUR, "", ["0"]),
+        (["policy.device=cpu"], FOUR, "0", []),
+        (["local.gpus=shared"], FOUR, "", []),
+        (["learner.device=cuda:1"], FOUR, "", []),
+        (["policy.device=cuda:0"], FOUR, "", []),
+        ([], ["0"], "", []),
+        ([], [], "", []),
     ],
 )
-def test_a_gpu_with_too_little_room_for_vllm_is_told(settings, visible, who) -> None:
-    config = load_config("qwen-vl", [VLLM, *settings])
-    said = gpus.crowded(config, gpus.for_training(config, visible), visible)
-    assert (said is None) if who is None else said.startswith(who)
-    without = [setting for setting in settings if not setting.startswith("inference.engine")]
-    assert gpus.crowded(load_config("qwen-vl", without), {}, visible) is None
-
-
-def test_who_is_on_the_cpu_takes_none() -> None:
-    assert places("learner.device=cpu") == {"inference-0": ("0",)}
-    assert places("policy.device=cpu") == {"learner": ("0",)}
-
-
-@pytest.mark.parametrize("setting", ["local.gpus=shared", "learner.device=cuda:1", "policy.device=cuda:0"])
-def test_who_chooses_devices_is_left_alone(setting) -> None:
-    assert places(setting) == {}
-    assert gpus.for_evaluations(load_config("qwen-vl", [setting]), ["a", "b"], FOUR) == {}
-
-
-def test_one_gpu_is_shared_by_all() -> None:
-    assert places(visible=["0"]) == {}
-    assert places(visible=[]) == {}
+def test_each_process_gets_its_own_as_far_as_they_go(settings, visible, learner, servers) -> None:
+    expected = {"learner": tuple(learner)} if learner else {}
+    expected |= {f"inference-{i}": tuple(mine) for i, mine in enumerate(servers)}
+    assert places(*settings, visible=visible) == expected
 
 
 def test_continuous_control_needs_none() -> None:
@@ -132,12 +101,11 @@ def test_a_run_starts_its_processes_so(tmp_path: Path, monkeypatch) -> None:
     assert "GPUs: learner 4, inference-0 6; unused: 7 (local.inference_servers" in out.getvalue()
 
 
-@pytest.mark.parametrize(("settings", "expected"), [((), ["4", "6"]), (("local.gpus=shared",), [None])])
-def test_evaluations_run_at_once_if_each_has_a_gpu(tmp_path: Path, monkeypatch, settings, expected) -> None:
-    run, started, _ = local_run(tmp_path, monkeypatch, *settings)
+def test_evaluations_of_large_models_take_turns(tmp_path: Path, monkeypatch) -> None:
+    run, started, _ = local_run(tmp_path, monkeypatch)
     names = {"warm start": "step_0", "after training": "step_4"}
     monkeypatch.setattr("distrl.cli.local.run.arms", lambda run, config: names)
     monkeypatch.setattr("distrl.cli.local.run.resolve", lambda directory, name: directory / name)
     monkeypatch.setattr(Supervisor, "is_done", lambda self, name: False)
     assert run.evaluate() is None
-    assert [program.env.get(gpus.VISIBLE) for program in started] == expected
+    assert [program.name for program in started] == ["evaluate-step_0"]

@@ -157,10 +157,10 @@ def test_a_failed_run_is_reported_and_does_not_stop_the_others(file: Path, monke
     made, out = execution(load_sweep(file))
     assert made.run()
     assert runs.started == ["a/seed-0", "b/seed-0", "a/seed-1", "b/seed-1"]
-    assert [failure.title for failure in made.failures] == [
+    assert [title for title, _ in made.failures] == [
         f"a, seed {seed} failed (exit code 2). The end of runs/try/a/seed-{seed}.log:" for seed in (0, 1)
     ]
-    assert made.failures[0].tail.splitlines()[-1].strip() == "error: a is broken."
+    assert made.failures[0][1].splitlines()[-1].strip() == "error: a is broken."
     assert "[2/4] b seed 0 starts" in out.getvalue()
     assert "a seed 0 failed after" in out.getvalue()
 

@@ -15,9 +15,10 @@ from distrl.cli.local import programs
 from distrl.cli.local.progress import Progress, clock
 from distrl.cli.local.run import LocalRun
 from distrl.cli.main import app
+from distrl.cli.train import doubtful_points
 from distrl.configs.load import load_config
 from distrl.configs.schema import Config, NetworkConfig
-from distrl.core.errors import CheckpointError, NetworkError, SecurityError
+from distrl.core.errors import CheckpointError, NetworkError
 from distrl.core.messages import Status, WeightInfo
 from distrl.core.rundir import RunDir
 from distrl.core.terminal import Console
@@ -206,11 +207,6 @@ def test_without_workers_here_the_run_is_not_measured_here(tmp_path: Path, monke
     assert (tmp_path / "far" / "report.html").is_file()
 
 
-def test_a_public_address_needs_keys() -> None:
-    with pytest.raises(SecurityError):
-        programs.check_addresses(programs.free_addresses(NetworkConfig(control="tcp://0.0.0.0:0")))
-
-
 @pytest.mark.parametrize(
     ("addresses", "is_warned_of"),
     [
@@ -238,11 +234,6 @@ def test_the_programs_share_config_and_addresses(tmp_path: Path) -> None:
         assert f"--set=network.control={network.control}" in program.command
 
 
-def test_the_environment_yields_to_the_users() -> None:
-    assert programs.environment({})["OMP_NUM_THREADS"] == "1"
-    assert "OMP_NUM_THREADS" not in programs.environment({"OMP_NUM_THREADS": "4"})
-
-
 def test_only_a_learner_on_a_cpu_keeps_its_buffers_and_the_users_settings_win(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +245,8 @@ def test_only_a_learner_on_a_cpu_keeps_its_buffers_and_the_users_settings_win(
     assert not any(program.env for program in programs.servers_and_workers(config, run, config.network))
     monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
     assert not programs.learner(run, config.network, is_on_cpu=True).env
+    assert programs.environment({})["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in programs.environment({"OMP_NUM_THREADS": "4"})
 
 
 def status(phase: str, **metrics: float) -> Status:
@@ -321,17 +314,13 @@ def test_devices_that_are_lacking_are_shown(
     assert text in line if text else "devices" not in line
 
 
-def test_a_model_that_writes_other_points_is_told_once_it_is_there(tmp_path: Path) -> None:
+def test_a_model_that_writes_other_points_is_warned_of(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "qwen2_5_vl", "vision_config": {"patch_size": 14}}')
     (tmp_path / "preprocessor_config.json").write_text('{"patch_size": 14, "merge_size": 2}')
-    config = load_config("qwen-vl", [f"policy.model={tmp_path}"])
-    early = Status(run_id="r", phase="starting")
-    assert "warning" not in shown(early, terminal=False, config=config)
-    running = status("training")
-    text = " ".join(shown(early, running, running, terminal=False, config=config).split())
-    assert text.count("taps would land elsewhere") == 1
+    (warning,) = doubtful_points(load_config("qwen-vl", [f"policy.model={tmp_path}"]))
     resize = "{patch_size: 14, merge_size: 2, min_pixels: 3136, max_pixels: 330000}"
-    assert f"Set agent.options.coordinates to absolute and agent.options.resize to {resize}" in text
+    assert f"Set agent.options.coordinates to absolute and agent.options.resize to {resize}" in warning
+    assert doubtful_points(load_config("quickstart")) == []
 
 
 def test_continuous_control_shows_returns() -> None:

@@ -30,6 +30,7 @@ class ShellPhone:
     properties: dict[str, str] = field(default_factory=lambda: {"persist.sys.timezone": "UTC"})
     config: str = "config: en-rUS-ldltr-sw411dp-port-notnight-420dpi-v34"
     date: str = "1700000000"
+    lock_form: str = ""
     cleared: list[str] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     refuse: set[str] = field(default_factory=set)
@@ -42,9 +43,14 @@ class ShellPhone:
         """Runs a line; `;` separates commands, and `| grep` filters nothing away that is asked for."""
         assert timeout_s > 0
         self.log.append(command)
-        said = [self._run(part.split("|")[0].strip()) for part in command.split(";")]
+        said = [self._run_either(part.strip()) for part in command.split(";")]
         outputs = [b"".join(getattr(one, name) for one in said) for name in ("out", "err")]
         return ShellResult(*outputs, said[-1].status)
+
+    def _run_either(self, command: str) -> ShellResult:
+        first, _, second = command.partition(" || ")
+        result = self._run(first.split(" | ")[0])
+        return self._run(second) if second and result.status else result
 
     def _run(self, command: str) -> ShellResult:
         if command in self.refuse:
@@ -113,13 +119,15 @@ class ShellPhone:
         return f"  mWakefulness={'Awake' if self.awake else 'Asleep'}"
 
     def _dumpsys_window(self) -> str:
+        if self.lock_form == "silent":
+            return ""
         return f"  mDreamingLockscreen={str(self.locked).lower()} mDreamingSleepToken=null"
 
     def _dumpsys_activity(self, what: str) -> str:
         shown = self.sticky or self.front
         return (
             f"  topResumedActivity=ActivityRecord{{2f4e1c3 u0 {shown} t12}}\n"
-            f"  KeyguardController:\n    KeyguardShowing={str(self.locked).lower()} AodShowing=false"
+            f"  KeyguardController:\n    KeyguardShowing={'' if self.lock_form else str(self.locked).lower()}"
         )
 
     def _dumpsys_telephony_registry(self) -> str:

@@ -19,7 +19,7 @@ from PIL import Image
 
 from distrl.workers.devices import apps, typing_text
 from distrl.workers.devices.adb import RETRY_AFTER_S, AdbClient, Answer, Deadline, brief
-from distrl.workers.devices.apps import ACTIVITY, FLAGS, WINDOW, is_secure, package_in_front
+from distrl.workers.devices.apps import FLAGS, in_front, is_secure
 from distrl.workers.devices.console import LOAD_S, SAVE_S, Console
 from distrl.workers.devices.device import Key, Screen
 from distrl.workers.devices.errors import BlankFrame, DeviceError, OutputInvalid, ServiceRejected
@@ -268,10 +268,8 @@ class AdbDevice:
 
     def foreground(self) -> str:
         """The package in front, "" if nothing is; an app of the simulated phone goes by its short name."""
-        package = ""
-        for command in (WINDOW, ACTIVITY):
-            package = package or package_in_front(self.client.shell(command, ASK_S, reads=True).text)
-        return package.removeprefix(apps.SIMPHONE)
+        front = in_front(self.client, ASK_S)
+        return front[0].package.removeprefix(apps.SIMPHONE) if front else ""
 
     def save_state(self, name: str) -> None:
         """Always raises: only emulators have snapshots."""

@@ -4,7 +4,7 @@ adb lists packages, not labels. A name is matched with the package's: as it is (
 well-known app's name ("Chrome"), by the package's last part ("Clock" for org.simphone.clock), by any part
 ("calendar" for a.calendar.pro), and by its words ("Simple Calendar Pro" for
 com.simplemobiletools.calendar.pro). The first rule that fits anything decides, if it fits one package alone.
-What is in front is read from the window and the activity manager of Android 8 to 15.
+What is in front is read from the activity manager of Android 8 to 15.
 """
 
 from __future__ import annotations
@@ -98,30 +98,9 @@ def _has(parts: Sequence[str], words: Iterable[str]) -> bool:
     return all(any(word in part for part in parts) for word in words)
 
 
-WINDOW = "dumpsys window | grep -E 'mCurrentFocus|mFocusedApp'"
-"""Asks the window manager: fast, but between two screens no window may have the focus."""
-ACTIVITY = "dumpsys activity activities | grep -E 'ResumedActivity|mFocusedActivity'"
-"""Asks the activity manager, for when the window manager names none."""
 FLAGS = "dumpsys window | grep -E 'mAwake=|mCurrentFocus=|Window #| fl='"
 """Asks the window manager for each window's flags, which one has the focus, and whether the display is on."""
 _FLAG_SECURE = 0x2000
-_FORMS = (
-    # mCurrentFocus=Window{8a1 u0 com.android.settings/com.android.settings.Settings}; a dialog, the shade or
-    # an error window has another title, and the app below it counts.
-    re.compile(r"mCurrentFocus=Window\{\S+ u\d+ ([\w.]+)/[\w.$]+"),
-    # mFocusedApp=ActivityRecord{5d u0 com.a/.Main t12}; to Android 9 within AppWindowToken{… token=Token{…}}
-    re.compile(r"mFocusedApp=[^\n]*?ActivityRecord\{\S+ u\d+ ([\w.]+)/"),
-    # mResumedActivity: ActivityRecord{…}, from Android 10 topResumedActivity=ActivityRecord{…}
-    re.compile(r"(?:[rR]esumedActivity|mFocusedActivity)[:=]\s*ActivityRecord\{\S+ u\d+ ([\w.]+)/"),
-)
-
-
-def package_in_front(text: str) -> str:
-    """The package that `text`, an answer to `WINDOW` or `ACTIVITY`, names; "" if none."""
-    for form in _FORMS:
-        if (found := form.search(text)) is not None:
-            return found[1]
-    return ""
 
 
 def is_secure(text: str) -> bool:

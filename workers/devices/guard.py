@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
@@ -37,7 +36,7 @@ class GuardPolicy(BaseModel):
     Attributes:
         allow: The only packages that may be in front; the home screen and the system's own are always
             allowed. Empty: every package that nothing else forbids.
-        calls, sms, purchases: Whether `guard_rules.CALLS`, `SMS` and `PURCHASES` are forbidden.
+        calls, sms, purchases: Whether `CALLS`, `SMS` and `PURCHASES` are forbidden.
         block: More patterns that are.
         except_: Patterns that the rules for calls, SMS and purchases do not hold for.
     """
@@ -53,11 +52,7 @@ class GuardPolicy(BaseModel):
 
     @classmethod
     def of(cls, fields: Mapping[str, object] | GuardPolicy | None) -> GuardPolicy:
-        """The policy in a configuration's `guard`; the defaults for None.
-
-        Raises:
-            ConfigError: A field is unknown or wrong.
-        """
+        """The policy in a configuration's `guard`; the defaults for None. Raises ConfigError if wrong."""
         return read_fields(cls, fields, "guard")
 
     def reason(self, component: Component, home: str) -> str:
@@ -84,9 +79,6 @@ class Guard:
         shell: The phone's shell.
         policy: What is forbidden.
         clock, sleep: Monotonic seconds, and a pause.
-
-    Attributes:
-        counts: How often something was left, by reason.
     """
 
     def __init__(
@@ -100,7 +92,6 @@ class Guard:
         self._policy = policy
         self._clock, self._sleep = clock, sleep
         self._home: str | None = None
-        self.counts: Counter[str] = Counter()
 
     def check(self) -> str:
         """Looks at what is in front, and leaves it if it is forbidden.
@@ -116,7 +107,6 @@ class Guard:
         if found is None:
             return ""
         reason, component = found
-        self.counts[reason] += 1
         for command in _ways_out(component):
             # Without a call this key would switch the screen off.
             if reason == CALL and self._is_calling():

@@ -144,9 +144,14 @@ class PhoneMember(AdbMember):
 
     def ladder(self) -> Sequence[RecoveryStep]:
         """Wait for it, reconnect, reset it by its recipe, and restart it if it may be."""
-        reset = RecoveryStep("reset", Cook(self._client, self._recipe).apply, RESET_LIMIT_S)
+        reset = RecoveryStep("reset", self._reset, RESET_LIMIT_S)
         reboot = RecoveryStep("reboot", self._reboot, DOWN_S + REBOOT_S + 4 * WAIT_S, True)
         return [*mild_steps(self._client, self._server), reset, *([reboot] if self._may_reboot else [])]
+
+    def _reset(self) -> None:
+        cook = Cook(self._client, self._recipe)
+        cook.apply()
+        cook.verify()
 
     def _reboot(self) -> None:
         before = self._boot()

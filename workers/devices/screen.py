@@ -3,7 +3,7 @@
 `Frames` accepts only a whole picture of more than one colour. `Settler` looks again until two frames are the
 same or time is up; the status bar with its clock and differences as small as a blinking caret do not count. A
 device with the attribute `settles_at_once`, such as a simulated phone, needs one look and no pause.
-`ScreenMark` is a snapshot's screen: a checksum, and because clocks advance, a coarse picture to compare.
+`ScreenMark` is a snapshot's screen: a coarse picture, because clocks advance.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 import hashlib
 import io
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageChops, UnidentifiedImageError
+from PIL import Image, ImageChops
 from pydantic import BaseModel, ConfigDict, Field
 
 from distrl.core.user_errors import read_fields
@@ -29,7 +29,6 @@ _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _END = b"IEND\xaeB`\x82"
 _MAX_TALK = 4096
 _BLACK = (0, 0, 0)
-_REMEMBERED = 256
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Frame:
 
 
 class Frames:
-    """Checks one device's screenshots. Bytes that were valid before are not decoded again.
+    """Checks one device's screenshots. Bytes that are those of the last valid one are not decoded again.
 
     Args:
         serial: The device, for the errors.
@@ -64,7 +63,7 @@ class Frames:
 
     def __init__(self, serial: str = "") -> None:
         self._serial = serial
-        self._passed: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
+        self._last: Frame | None = None
 
     def judge(self, data: bytes, is_secure: Callable[[], bool] = lambda: False) -> Frame:
         """What `screencap -p` printed, as a frame. A warning may stand before the picture.
@@ -85,33 +84,23 @@ class Frames:
         if not png.endswith(_END):
             raise self._truncated(f"ends after {len(png)} bytes, in the middle", repr(png[-16:]))
         digest = hashlib.blake2b(png, digest_size=16).digest()
-        if digest in self._passed:
-            self._passed.move_to_end(digest)
-        else:
-            picture = self._picture(png)
-            colours = picture.getcolors(1)
-            if colours is not None:
-                if colours[0][1] == _BLACK and is_secure():
-                    return Frame(png, digest, picture.size)  # valid once: a dark display looks alike
-                raise self._blank(colours[0][1])
-            self._passed[digest] = picture.size
-            if len(self._passed) > _REMEMBERED:
-                self._passed.popitem(last=False)
-        return Frame(png, digest, self._passed[digest])
-
-    def _picture(self, png: bytes) -> Image.Image:
+        if self._last is not None and self._last.digest == digest:
+            return self._last
         try:
-            return _decode(png)
+            picture = _decode(png)
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             what = f"of {len(png)} bytes cannot be decoded ({error})"
             raise self._truncated(what, repr(png[:64])) from error
-
-    def _blank(self, colour: object) -> BlankFrame:
-        return BlankFrame(
-            f"its screenshot is of one colour, {colour}.",
-            "Wake the screen; an emulator that stays blank needs a restart.",
-            serial=self._serial,
-        )
+        frame, colours = Frame(png, digest, picture.size), picture.getcolors(1)
+        if colours is None:
+            self._last = frame
+        elif colours[0][1] != _BLACK or not is_secure():  # a dark display looks like a secure window
+            raise BlankFrame(
+                f"its screenshot is of one colour, {colours[0][1]}.",
+                "Wake the screen; an emulator that stays blank needs a restart.",
+                serial=self._serial,
+            )
+        return frame
 
     def _truncated(self, what: str, evidence: str) -> FrameTruncated:
         return FrameTruncated(
@@ -162,29 +151,16 @@ class Settle(BaseModel):
 
     @classmethod
     def of(cls, fields: Mapping[str, object] | Settle | None) -> Settle:
-        """The options in a configuration's `settle`; the defaults for None.
-
-        Raises:
-            ConfigError: A field is unknown or wrong.
-        """
+        """The options in a configuration's `settle`; the defaults for None. Raises ConfigError if wrong."""
         return read_fields(cls, fields, "settle")
 
 
 @dataclass(frozen=True)
 class Settled:
-    """What a wait ended with.
-
-    Attributes:
-        screen: The last frame.
-        seconds: How long it took, screenshots included.
-        is_still: Whether two frames were the same; False when time was up first.
-        num_frames: How many frames were looked at.
-    """
+    """What a wait ended with: the last frame, and how long it took, screenshots included."""
 
     screen: Screen
     seconds: float = 0.0
-    is_still: bool = True
-    num_frames: int = 1
 
 
 class Settler:
@@ -220,23 +196,18 @@ class Settler:
             return Settled(device.screen())
         started = self._clock()
         seen: _Look | None = None
-        frames = 0
         pause_s = options.first_s
         while True:
             self._sleep(pause_s)
             looked = self._clock()
             look = _Look(device.screen())
-            frames += 1
             is_same = seen is not None and seen.shows_as(look, options)
-            now = self._clock()
-            if is_same or now - started >= options.max_s:
-                return Settled(look.screen, now - started, is_same, frames)
+            if is_same or self._clock() - started >= options.max_s:
+                return Settled(look.screen, self._clock() - started)
             seen = look
             meanwhile()
             now = self._clock()
-            pause_s = min(
-                max(0.0, options.poll_s - (now - looked)), max(0.0, options.max_s - (now - started))
-            )
+            pause_s = max(0.0, min(looked + options.poll_s, started + options.max_s) - now)
 
 
 class _Look:
@@ -244,13 +215,10 @@ class _Look:
 
     def __init__(self, screen: Screen) -> None:
         self.screen = screen
-        self._picture: Image.Image | None = None
 
-    @property
+    @cached_property
     def picture(self) -> Image.Image:
-        if self._picture is None:
-            self._picture = self.screen.picture()
-        return self._picture
+        return self.screen.picture()
 
     def shows_as(self, other: _Look, options: Settle) -> bool:
         if self.screen.key is not None and self.screen.key == other.screen.key:
@@ -288,21 +256,17 @@ class ScreenMark:
 
     Attributes:
         width, height: Its size in pixels.
-        sha256: Of its RGB bytes without the status bar.
-        cells: Its mean colour in ROWS x COLUMNS cells, row by row, as hexadecimal RGB bytes.
+        cells: Its mean colour in ROWS x COLUMNS cells below the status bar, row by row, as hexadecimal RGB.
     """
 
     width: int
     height: int
-    sha256: str
     cells: str
 
     def changed(self, other: ScreenMark) -> float:
         """The share of cells that differ, 0 for the same screen; 1 for screens of another size."""
         if (self.width, self.height) != (other.width, other.height):
             return 1.0
-        if self.sha256 == other.sha256:
-            return 0.0
         mine, theirs = self._cells(), other._cells()
         if mine.shape != theirs.shape:
             return 1.0
@@ -313,16 +277,9 @@ class ScreenMark:
         return np.frombuffer(bytes.fromhex(self.cells), np.uint8).astype(np.int16).reshape(-1, 3)
 
 
-def mark_of(png: bytes, serial: str = "") -> ScreenMark:
-    """The mark of a screenshot in PNG bytes. Raises FrameTruncated if they are not a picture."""
-    try:
-        with Image.open(io.BytesIO(png)) as opened:
-            image = opened.convert("RGB")
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-        raise FrameTruncated(
-            f"the screenshot of {len(png)} bytes is not a picture: {error}.", "Look again.", serial=serial
-        ) from error
+def mark_of(image: Image.Image) -> ScreenMark:
+    """The mark of an RGB screenshot."""
     width, height = image.size
     body = image.crop((0, round(STATUS_BAR[3] * height), width, height))
     cells = body.resize((COLUMNS, ROWS), Image.Resampling.BOX)
-    return ScreenMark(width, height, hashlib.sha256(body.tobytes()).hexdigest(), cells.tobytes().hex())
+    return ScreenMark(width, height, cells.tobytes().hex())

@@ -26,7 +26,7 @@ from distrl.workers.devices.errors import (
     SnapshotMismatch,
     SnapshotMissing,
 )
-from distrl.workers.devices.screen import MAX_CHANGED, ScreenMark, mark_of, picture_in
+from distrl.workers.devices.screen import MAX_CHANGED, Frames, ScreenMark, mark_of
 
 FILE = "distrl-manifest.json"
 FORMAT = 1
@@ -371,7 +371,7 @@ class Snapshotter:
             raise OutputInvalid(message, "Is it Android?", serial=client.serial)
         listed = self._read("pm list packages -3 --show-versioncode", _PACKAGES_S)
         density = _DENSITY.search(self._read("wm density"))
-        png = picture_in(client.exec_out("screencap -p", 10.0, reads=True))
+        frame = Frames(client.serial).judge(client.exec_out("screencap -p", 10.0, reads=True))
         manifest = Manifest(
             snapshot=name,
             avd=self.avd.name,
@@ -382,10 +382,10 @@ class Snapshotter:
             emulator=self._emulator,
             apps={package: int(version) for package, version in _PACKAGE.findall(listed)},
             density=int(density[1]) if density else 0,
-            screen=mark_of(png, client.serial),
+            screen=mark_of(frame.picture()),
             hardware=Hardware.of(self.avd.config(), self._options),
         )
-        return manifest, png
+        return manifest, frame.png
 
     def _read(self, command: str, timeout_s: float = _CALL_S) -> str:
         return self._client.shell(command, timeout_s, reads=True).text.strip()

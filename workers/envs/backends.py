@@ -27,7 +27,7 @@ from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.adb_device import AdbDevice
 from distrl.workers.devices.device import Device
 from distrl.workers.devices.guard import Guard, GuardPolicy
-from distrl.workers.devices.recipes import Cook, Readiness, Recipe
+from distrl.workers.devices.recipes import Cook, Recipe
 from distrl.workers.envs.phone import SIMULATED, TaskBackend
 
 LINE_S = 60.0
@@ -115,9 +115,7 @@ class RecipeBackend:
     ) -> None:
         self.device = device
         self._shell = shell
-        self._recipe = Recipe.of(recipe)
-        self._cook = Cook(shell, self._recipe)
-        self._readiness = Readiness(shell, self._recipe)
+        self._cook = Cook(shell, Recipe.of(recipe))
         self._snapshot = snapshot
         self.guard = None if guard is None else Guard(shell, GuardPolicy.of(guard))
 
@@ -134,7 +132,7 @@ class RecipeBackend:
             self._cook.season()
         else:
             self._cook.apply(task)
-        self._readiness.verify()
+        self._cook.verify()
         for line in script.setup:
             result = self._shell.shell(line, script.shell_timeout_s)
             if result.status != 0:

@@ -372,22 +372,19 @@ def test_a_screen_that_never_stands_still_is_told_and_no_timeout(monkeypatch: py
     assert len(script.commands) == 1
 
 
-def test_the_foreground_is_asked_twice_if_it_must_be() -> None:
-    script = Script(
-        dumpsys_window="  mCurrentFocus=null\n  mFocusedApp=null\n",
-        dumpsys_activity="  topResumedActivity=ActivityRecord{9b1 u0 com.a.b/.Main t12}\n",
-    )
-    with device_with(script) as device:
-        assert device.foreground() == "com.a.b"
-    assert len(script.commands) == 2
-    script = Script(
-        dumpsys_window="  mCurrentFocus=Window{1 u0 org.simphone.clock/org.simphone.clock.Main}\n"
-    )
-    with device_with(script) as device:
-        assert device.foreground() == "clock"
-    assert len(script.commands) == 1
-    with device_with(Script(dumpsys=(b"", b"", 1))) as device:
-        assert device.foreground() == ""
+@pytest.mark.parametrize(
+    ("said", "app"),
+    [
+        ("    mResumedActivity: ActivityRecord{9b1 u0 com.a.b/.Main t12}\n", "com.a.b"),
+        ("  topResumedActivity=ActivityRecord{9b1 u10 com.a.b/.Main$Inner t12}\n", "com.a.b"),
+        ("  ResumedActivity: ActivityRecord{9b1 u0 org.simphone.clock/.Main t12}\n", "clock"),
+        ("  ResumedActivity: null\n", ""),
+        ((b"", b"", 1), ""),
+    ],
+)
+def test_the_app_in_front(said: Any, app: str) -> None:
+    with device_with(Script(dumpsys_activity=said)) as device:
+        assert device.foreground() == app
 
 
 def test_snapshots_are_for_emulators() -> None:

@@ -7,7 +7,7 @@ import io
 import pytest
 from PIL import Image
 
-from distrl.workers.devices.apps import components, find, package_in_front
+from distrl.workers.devices.apps import components, find
 from distrl.workers.devices.errors import BlankFrame, FrameTruncated
 from distrl.workers.devices.screen import Frames
 
@@ -133,34 +133,3 @@ def test_a_picture_of_one_colour_does_not_pass(colour: tuple[int, int, int]) -> 
     almost = Image.new("RGB", (90, 200), colour)
     almost.putpixel((89, 199), (1, 1, 1))
     assert frames.judge(png(almost)).size == (90, 200)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        # Android 8 and 9
-        "  mCurrentFocus=Window{3f2a u0 com.a.b/com.a.b.Main}\n"
-        "  mFocusedApp=AppWindowToken{5d3 token=Token{a7 ActivityRecord{8c u0 com.x/.Y t23}}}\n",
-        "  mCurrentFocus=null\n"
-        "  mFocusedApp=AppWindowToken{5d3 token=Token{a7 ActivityRecord{8c u0 com.a.b/.Y t2}}}\n",
-        "    mResumedActivity: ActivityRecord{9b1 u0 com.a.b/.Main t12}\n",
-        "  mFocusedActivity: ActivityRecord{9b1 u0 com.a.b/.Main t12}\n",
-        # Android 10 to 15: one display without focus, dialogs, the shade, an app that does not answer
-        "  mCurrentFocus=null\n  mFocusedApp=null\n"
-        "  mCurrentFocus=Window{3f2a u10 com.a.b/com.a.b.Main$Inner}\n",
-        "  mCurrentFocus=Window{4a u0 NotificationShade}\n"
-        "  mFocusedApp=ActivityRecord{1f u0 com.a.b/.M t7}\n",
-        "  mCurrentFocus=Window{4a u0 PopupWindow:8e3}\n  mFocusedApp=ActivityRecord{1f u0 com.a.b/.M t7}}\n",
-        "  mCurrentFocus=Window{4a u0 Application Not Responding: com.x}\n"
-        "  mFocusedApp=ActivityRecord{1f u0 com.a.b/.M t7}\n",
-        "  topResumedActivity=ActivityRecord{9b1 u0 com.a.b/.Main t12}\n",
-        "  ResumedActivity: ActivityRecord{9b1 u0 com.a.b/.Main t12}\n",
-    ],
-)
-def test_every_form_names_the_package(text: str) -> None:
-    assert package_in_front(text) == "com.a.b"
-
-
-@pytest.mark.parametrize("text", ["", "  mCurrentFocus=null\n  mFocusedApp=null\n", "nonsense u0 com.a/b"])
-def test_nobody_in_front_is_nobody(text: str) -> None:
-    assert package_in_front(text) == ""

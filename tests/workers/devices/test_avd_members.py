@@ -268,7 +268,7 @@ def test_emulators_take_the_gpu_mode_of_their_snapshot(world: World) -> None:
     hardware = (saved / "hardware.ini").read_text()
     assert GPU in hardware
     (saved / "hardware.ini").write_text(hardware.replace(GPU, "host"))
-    screen = ScreenMark(540, 1200, "", "")
+    screen = ScreenMark(540, 1200, "")
     snapshots.write_manifest(Manifest("clean", "pixel", 0.0, 34, "image", "host", "", {}, 440, screen), saved)
     with world.pool(snapshot="clean").acquire(DEADLINE_S) as lease:
         lease.device.load_state("clean")

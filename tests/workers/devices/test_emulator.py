@@ -213,7 +213,7 @@ def test_a_crash_is_told_with_its_signal(make: Make) -> None:
 
 
 def test_a_snapshot_of_other_hardware_is_not_started_from(make: Make, avd: Avd) -> None:
-    screen = ScreenMark(1, 1, "", "")
+    screen = ScreenMark(1, 1, "")
     manifest = Manifest("base", "pixel", 0.0, 34, "", "host", "", {}, 420, screen, Hardware(cores=64))
     write_manifest(manifest, avd.snapshots / "base")
     process = make(LIVES, snapshot="base", extra=("-cores", "2"))

@@ -16,7 +16,6 @@ from shell_phone import HOME, ShellPhone
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError, TaskError
 from distrl.core.types import Task
-from distrl.workers.devices import recipes
 from distrl.workers.devices.device import Device, Key
 from distrl.workers.devices.errors import NotReady, ResetFailed
 from distrl.workers.envs.backends import Check, RecipeBackend
@@ -275,7 +274,7 @@ def test_the_guard_leaves_a_forbidden_app(world: AdbWorld) -> None:
 
 def test_animations_off_and_a_package_that_is_not_there(world: AdbWorld) -> None:
     world.client.check("settings put global window_animation_scale 1.0", 10.0)
-    recipes.turn_off_animations(world.client)
+    adb_env(world).reset(task())
     assert world.client.check("settings get global window_animation_scale", 10.0).text.strip() == "0"
     with pytest.raises(ResetFailed, match=r"data of com\.missing cannot be cleared"):
         adb_env(world, recipe={"clear": ["com.missing"]}).reset(task())

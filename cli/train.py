@@ -50,13 +50,12 @@ def train(
     check_models(loaded)
     if not resume:  # later it has its own copy of them
         check_demonstrations(loaded)
-    warnings = [*run_kind(loaded).check_tasks(), *doubtful_points(loaded)]
-    network = free_addresses(loaded.network)
-    if loaded.num_servers and (unreachable := unreachable_servers(network)):
-        warnings.append(unreachable)
-    for warning in warnings:
+    for warning in [*run_kind(loaded).check_tasks(), *doubtful_points(loaded)]:
         typer.echo(f"warning: {warning}", err=True)
+    network = free_addresses(loaded.network)
     check_addresses(network, loaded.num_servers)
+    if loaded.num_servers and (unreachable := unreachable_servers(network)):
+        typer.echo(f"warning: {unreachable}", err=True)
     console = Console()
     run = RunDir.create_or_open(loaded, resume)
     with run.lock("train"):

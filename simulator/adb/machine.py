@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
-import struct
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from distrl import __version__
 from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.faults import Fault, Faults, Kind
-from distrl.workers.devices.errors import SnapshotFailed, SnapshotMissing
+from distrl.simulator.emulator.startup import PidLock
+from distrl.workers.devices.avd import read_ini, write_ini
+from distrl.workers.devices.errors import EmulatorError, SnapshotFailed, SnapshotMissing
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-_SUFFIX = ".snapshot"
-_HEAD = struct.Struct(">dd")
 
 
 @dataclass(frozen=True)
@@ -30,75 +32,130 @@ class Snapshot:
     clock_s: float
 
 
-class Snapshots:
-    """The snapshots of a phone: one file each in `folder`, in memory when it is None."""
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise SnapshotFailed(f"{name!r} is not a valid snapshot name.", "Use letters, digits and dashes.")
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder
-        self._memory: dict[str, bytes] = {}
+
+def _missing(name: str) -> SnapshotMissing:
+    return SnapshotMissing(f"the snapshot {name!r} does not exist.", "Save it first.")
+
+
+class Snapshots:
+    """The snapshots of a phone, in memory."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[Snapshot, bytes]] = {}
+
+    def list(self) -> list[Snapshot]:
+        """All, by name."""
+        return [self._kept[name][0] for name in sorted(self._kept)]
+
+    def save(self, name: str, data: bytes, clock_s: float = 0.0) -> None:
+        """Keeps `data` under `name`, in place of an older one. Raises SnapshotFailed."""
+        _check_name(name)
+        self._kept[name] = (Snapshot(name, len(data), time.time(), clock_s), data)
+
+    def load(self, name: str) -> bytes:
+        """What was saved as `name`. Raises SnapshotMissing or SnapshotFailed."""
+        if name not in self._kept:
+            raise _missing(name)
+        return self._kept[name][1]
+
+    def delete(self, name: str) -> None:
+        """Forgets `name`. Raises SnapshotMissing."""
+        if self._kept.pop(name, None) is None:
+            raise _missing(name)
+
+
+_LOCK_S = 10.0
+_COMPARED = ("hw.cpu.ncore", "hw.ramSize", "hw.gpu.mode", "hw.lcd.width", "hw.lcd.height", "image.sysdir.1")
+"""Hardware that must be the same for a snapshot to load."""
+
+
+class AvdSnapshots(Snapshots):
+    """Snapshots in `folder`/snapshots, with the files that those of an emulator's AVD have.
+
+    ram.bin (the phone), snapshot.pb (checksum and times, as JSON), hardware.ini, screenshot.png.
+
+    Args:
+        hardware: The present hardware, as hardware-qemu.ini says it.
+        screenshot: Gives the present screen as PNG bytes.
+        is_corrupt: A fault: nothing loads.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        hardware: Mapping[str, str] | None = None,
+        screenshot: Callable[[], bytes] = lambda: b"",
+        is_corrupt: bool = False,
+    ) -> None:
+        super().__init__()
+        self.folder = folder / "snapshots"
+        self.screenshot = screenshot
+        self._hardware = dict(hardware or {})
+        self._is_corrupt = is_corrupt
+        self._lock = PidLock(folder / "snapshot.lock")
 
     def list(self) -> list[Snapshot]:
         """All, by name."""
         found = []
-        for name in self._names():
-            data = self._read(name)
-            if data is not None and len(data) >= _HEAD.size:
-                saved_at, clock_s = _HEAD.unpack_from(data)
-                found.append(Snapshot(name, len(data) - _HEAD.size, saved_at, clock_s))
+        for path in sorted(self.folder.glob("*/snapshot.pb")):
+            facts = _facts(path)
+            size = (path.parent / "ram.bin").stat().st_size
+            found.append(Snapshot(path.parent.name, size, float(facts["saved_at"]), float(facts["clock_s"])))
         return found
 
     def save(self, name: str, data: bytes, clock_s: float = 0.0) -> None:
         """Keeps `data` under `name`, in place of an older one. Raises SnapshotFailed."""
-        if not _NAME.fullmatch(name):
-            raise SnapshotFailed(f"{name!r} is not a valid snapshot name.", "Use letters, digits and dashes.")
-        whole = _HEAD.pack(time.time(), clock_s) + data
-        if self._folder is None:
-            self._memory[name] = whole
-            return
+        _check_name(name)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self._lock.acquire(_LOCK_S):
+            raise SnapshotFailed("a snapshot operation is pending.", "Wait until it is done.")
+        fresh = self.folder / f".{name}.new"
+        facts = {"sha256": hashlib.sha256(data).hexdigest(), "saved_at": time.time(), "clock_s": clock_s}
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            fresh = self._folder / f".{name}.new"
-            fresh.write_bytes(whole)
-            os.replace(fresh, self._folder / (name + _SUFFIX))
+            fresh.mkdir(exist_ok=True)
+            (fresh / "ram.bin").write_bytes(data)
+            (fresh / "screenshot.png").write_bytes(self.screenshot())
+            write_ini(fresh / "hardware.ini", self._hardware)
+            (fresh / "snapshot.pb").write_text(json.dumps(facts), encoding="ascii")
+            if (self.folder / name).exists():
+                shutil.rmtree(self.folder / name)
+            os.replace(fresh, self.folder / name)
         except OSError as error:
-            raise SnapshotFailed(f"{self._folder} cannot be written: {error}.", "Choose another.") from error
+            raise SnapshotFailed(f"{self.folder} cannot be written: {error}.", "Is the disk full?") from error
+        finally:
+            self._lock.release()
 
     def load(self, name: str) -> bytes:
-        """What was saved as `name`. Raises SnapshotMissing or SnapshotFailed."""
-        data = self._read(name) if _NAME.fullmatch(name) else None
-        if data is None:
-            raise SnapshotMissing(f"the snapshot {name!r} does not exist.", "Save it first.")
-        if len(data) < _HEAD.size:
-            raise SnapshotFailed(f"the snapshot {name!r} is cut off.", "Save it again.")
-        return data[_HEAD.size :]
+        """What was saved as `name`. Raises SnapshotMissing, or SnapshotFailed at other hardware."""
+        path = self.folder / name
+        if not _NAME.fullmatch(name) or not (path / "snapshot.pb").is_file():
+            raise _missing(name)
+        try:
+            data = (path / "ram.bin").read_bytes()
+            made_with = read_ini(path / "hardware.ini")
+        except (OSError, EmulatorError) as error:
+            raise SnapshotFailed(f"Failed to load snapshot '{name}': {error}", "Save it again.") from error
+        if self._is_corrupt or _facts(path / "snapshot.pb")["sha256"] != hashlib.sha256(data).hexdigest():
+            raise SnapshotFailed(f"Failed to load snapshot '{name}': it is damaged", "Save it again.")
+        for key in _COMPARED:
+            if made_with.get(key) != self._hardware.get(key):
+                raise SnapshotFailed(f"Failed to load snapshot '{name}': {key} differs", "Save it again.")
+        return data
 
     def delete(self, name: str) -> None:
         """Forgets `name`. Raises SnapshotMissing."""
-        if name not in self._names():
-            raise SnapshotMissing(f"the snapshot {name!r} does not exist.", "Save it first.")
-        if self._folder is None:
-            del self._memory[name]
-        else:
-            (self._folder / (name + _SUFFIX)).unlink(missing_ok=True)
+        if not _NAME.fullmatch(name) or not (self.folder / name).is_dir():
+            raise _missing(name)
+        shutil.rmtree(self.folder / name)
 
-    def _names(self) -> tuple[str, ...]:
-        if self._folder is None:
-            return tuple(sorted(self._memory))
-        files = self._folder.glob(f"*{_SUFFIX}") if self._folder.is_dir() else iter(())
-        names = (file.name.removesuffix(_SUFFIX) for file in files if not file.name.startswith("."))
-        return tuple(sorted(names))
 
-    def _read(self, name: str) -> bytes | None:
-        if self._folder is None:
-            return self._memory.get(name)
-        try:
-            return (self._folder / (name + _SUFFIX)).read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise SnapshotFailed(
-                f"the snapshot {name!r} cannot be read: {error}.", "Save it again."
-            ) from error
+def _facts(path: Path) -> dict[str, float | str]:
+    facts: dict[str, float | str] = json.loads(path.read_text(encoding="ascii"))
+    return facts
 
 
 class Refused(Exception):

@@ -14,7 +14,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,18 +28,14 @@ from distrl.simulator.adb.adbd.connection import AdbdServer
 from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.console import TOKEN_FILE, ConsoleServer, read_token
 from distrl.simulator.adb.faults import CRASH_S, Fault, Faults, Kind, parse
-from distrl.simulator.adb.machine import Machine, Snapshots
+from distrl.simulator.adb.machine import AvdSnapshots, Machine, Snapshots
 from distrl.simulator.phone.nodes import Node
 from distrl.simulator.phone.render import RenderCache
 
-_RETRY_S = 0.5
-"""The pause before looking for a server again."""
-_CHECK_S = 1.0
-"""How often the list is compared with the phones, besides at every change of it."""
-_AGAIN_S = 2.0
-"""The same phone is not announced again before this time: the server may still be shaking hands."""
+_CHECK_S = 0.5
+"""How often the adb server's list is compared with the phones."""
 _DEADLINE_S = 3.0
-"""Longest wait for the server's answer to a request."""
+"""Longest wait for the adb server."""
 _MAX_LIST = 1 << 16
 _log = logging.getLogger(__name__)
 
@@ -51,77 +46,36 @@ class Announcer:
     def __init__(self, server_port: int, phones: Callable[[], Mapping[str, int]]) -> None:
         self._port = server_port
         self._phones = phones
-        self._announced: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Announces until cancelled."""
+        """Announces what the server does not list, until cancelled; the server may come and go."""
         while True:
-            try:
-                reader, writer = await self._connect("host:track-devices")
-            except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
-                await asyncio.sleep(_RETRY_S)
-                continue
-            self._announced.clear()
-            try:
-                await self._follow(reader)
-            except (OSError, asyncio.IncompleteReadError, ValueError) as error:
-                _log.info("the adb server at port %d has gone: %s", self._port, error)
-                await asyncio.sleep(_RETRY_S)
-            finally:
-                writer.close()
+            with contextlib.suppress(OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ValueError):
+                await asyncio.wait_for(self._announce(), _DEADLINE_S)
+            await asyncio.sleep(_CHECK_S)
 
-    async def _connect(self, request: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        connecting = asyncio.open_connection("127.0.0.1", self._port)
-        reader, writer = await asyncio.wait_for(connecting, _DEADLINE_S)
+    async def _announce(self) -> None:
+        reader, writer = await self._request("host:devices")
         try:
-            writer.write(f"{len(request):04x}{request}".encode())
-            if await asyncio.wait_for(reader.readexactly(4), _DEADLINE_S) != b"OKAY":
-                raise ConnectionRefusedError(f"the server refused {request}")
-        except BaseException:
-            writer.close()
-            raise
-        return reader, writer
-
-    async def _follow(self, reader: asyncio.StreamReader) -> None:
-        """Compares every list that comes, and the last one every `_CHECK_S`, until the connection ends."""
-        listed: set[str] = set()
-        update = asyncio.ensure_future(_read_list(reader))
-        try:
-            while True:
-                done, _ = await asyncio.wait([update], timeout=_CHECK_S)
-                if done:
-                    listed = update.result()
-                    update = asyncio.ensure_future(_read_list(reader))
-                await self._announce_missing(listed)
+            if await reader.readexactly(4) != b"OKAY":
+                raise ConnectionRefusedError("the server refused to list its devices")
+            size = int(await reader.readexactly(4), 16)
+            if size > _MAX_LIST:
+                raise ValueError(f"a device list of {size} bytes")
+            text = (await reader.readexactly(size)).decode("utf-8", "replace")
         finally:
-            update.cancel()
-            await asyncio.gather(update, return_exceptions=True)
-
-    async def _announce_missing(self, listed: set[str]) -> None:
-        now = time.monotonic()
+            writer.close()
+        listed = {line.split("\t")[0] for line in text.splitlines()}
         for serial, port in self._phones().items():
-            if serial not in listed and now - self._announced.get(serial, -_AGAIN_S) >= _AGAIN_S:
-                self._announced[serial] = now
-                await self._announce(port)
+            if serial not in listed:  # the server connects to the port, and answers nothing
+                _, writer = await self._request(f"host:emulator:{port}")
+                writer.close()
+                await writer.wait_closed()
 
-    async def _announce(self, port: int) -> None:
-        """Says that an emulator listens at `port`; the server connects to it and answers nothing."""
-        connecting = asyncio.open_connection("127.0.0.1", self._port)
-        _, writer = await asyncio.wait_for(connecting, _DEADLINE_S)
-        request = f"host:emulator:{port}"
+    async def _request(self, request: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         writer.write(f"{len(request):04x}{request}".encode())
-        writer.close()
-        with contextlib.suppress(ConnectionError, asyncio.TimeoutError):  # the list shows the result
-            await asyncio.wait_for(writer.wait_closed(), _DEADLINE_S)
-
-
-async def _read_list(reader: asyncio.StreamReader) -> set[str]:
-    """The serials of the next list."""
-    size = int(await reader.readexactly(4), 16)
-    if size > _MAX_LIST:
-        raise ValueError(f"a device list of {size} bytes")
-    text = (await reader.readexactly(size)).decode("utf-8", "replace")
-    return {line.split("\t")[0] for line in text.splitlines() if line}
+        return reader, writer
 
 
 CRASHED = 70
@@ -197,7 +151,7 @@ class HostedPhone:
         self._token, self._token_file = token, token_file
         self._is_alone = is_alone
         self._first_fault = spec.fault
-        self._snapshots = Snapshots(Path(spec.snapshots) if spec.snapshots else None)
+        self._snapshots = AvdSnapshots(Path(spec.snapshots)) if spec.snapshots else Snapshots()
         self._endpoints: list[Endpoint] = []
         self._rebirth: asyncio.Task[None] | None = None
 

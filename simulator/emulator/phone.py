@@ -1,19 +1,13 @@
 """The stand-in's virtual machine: a simulated phone that boots, answers adb and the console, and ends.
 
 one event loop:  adbd · console · gRPC · announcer to the adb server · boot · SIGTERM or a client ends all
-
-snapshots/NAME/ in the AVD's folder has the files that the emulator's snapshots have: ram.bin (the phone),
-snapshot.pb (checksum and times, as JSON), hardware.ini, screenshot.png.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import os
 import secrets
-import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -26,101 +20,11 @@ from distrl.simulator.adb.adbd.connection import AdbdServer
 from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.console import TOKEN_FILE, ConsoleServer, read_token
 from distrl.simulator.adb.faults import Faults, parse
-from distrl.simulator.adb.machine import Machine, Snapshot, Snapshots
+from distrl.simulator.adb.machine import AvdSnapshots, Machine
 from distrl.simulator.adb.process import Announcer, Endpoint
-from distrl.simulator.emulator.startup import VERSION, Fault, Options, PidLock, Refused, hardware
-from distrl.workers.devices.avd import Avd, read_ini, write_ini
-from distrl.workers.devices.errors import EmulatorError, PortInUse, SnapshotFailed, SnapshotMissing
-
-_LOCK_S = 10.0
-_COMPARED = ("hw.cpu.ncore", "hw.ramSize", "hw.gpu.mode", "hw.lcd.width", "hw.lcd.height", "image.sysdir.1")
-"""Hardware that must be the same for a snapshot to load."""
-
-
-class AvdSnapshots(Snapshots):
-    """The snapshots of one AVD.
-
-    Args:
-        hardware: The present hardware, as hardware-qemu.ini says it.
-        screenshot: Gives the present screen as PNG bytes.
-        is_corrupt: A fault: nothing loads.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        hardware: Mapping[str, str],
-        screenshot: Callable[[], bytes] = lambda: b"",
-        is_corrupt: bool = False,
-    ) -> None:
-        super().__init__(folder / "snapshots")
-        self.folder = folder / "snapshots"
-        self.screenshot = screenshot
-        self._hardware = dict(hardware)
-        self._is_corrupt = is_corrupt
-        self._lock = PidLock(folder / "snapshot.lock")
-
-    def list(self) -> list[Snapshot]:
-        """All, by name."""
-        found = []
-        for path in sorted(self.folder.glob("*/snapshot.pb")):
-            facts = _facts(path)
-            size = (path.parent / "ram.bin").stat().st_size
-            found.append(Snapshot(path.parent.name, size, float(facts["saved_at"]), float(facts["clock_s"])))
-        return found
-
-    def save(self, name: str, data: bytes, clock_s: float = 0.0) -> None:
-        """Keeps `data` under `name`, in place of an older one. Raises SnapshotFailed."""
-        if "/" in name or name.startswith("."):
-            raise SnapshotFailed(f"{name!r} is not a valid snapshot name.", "Use letters, digits and dashes.")
-        if not self._lock.acquire(_LOCK_S):
-            raise SnapshotFailed("a snapshot operation is pending.", "Wait until it is done.")
-        fresh = self.folder / f".{name}.new"
-        facts = {"sha256": hashlib.sha256(data).hexdigest(), "saved_at": time.time(), "clock_s": clock_s}
-        try:
-            fresh.mkdir(parents=True, exist_ok=True)
-            (fresh / "ram.bin").write_bytes(data)
-            (fresh / "screenshot.png").write_bytes(self.screenshot())
-            write_ini(fresh / "hardware.ini", self._hardware)
-            (fresh / "snapshot.pb").write_text(json.dumps(facts), encoding="ascii")
-            if (self.folder / name).exists():
-                shutil.rmtree(self.folder / name)
-            os.replace(fresh, self.folder / name)
-        except OSError as error:
-            raise SnapshotFailed(f"{self.folder} cannot be written: {error}.", "Is the disk full?") from error
-        finally:
-            self._lock.release()
-
-    def load(self, name: str) -> bytes:
-        """What was saved as `name`. Raises SnapshotMissing, or SnapshotFailed at other hardware."""
-        path = self.folder / name
-        if not (path / "snapshot.pb").is_file():
-            raise SnapshotMissing(f"the snapshot {name!r} does not exist.", "Save it first.")
-        try:
-            data = (path / "ram.bin").read_bytes()
-            made_with = read_ini(path / "hardware.ini")
-        except (OSError, EmulatorError) as error:
-            raise SnapshotFailed(f"Failed to load snapshot '{name}': {error}", "Save it again.") from error
-        if self._is_corrupt or _facts(path / "snapshot.pb")["sha256"] != hashlib.sha256(data).hexdigest():
-            raise SnapshotFailed(f"Failed to load snapshot '{name}': it is damaged", "Save it again.")
-        for key in self._differing(made_with):
-            raise SnapshotFailed(f"Failed to load snapshot '{name}': {key} differs", "Save it again.")
-        return data
-
-    def _differing(self, made_with: Mapping[str, str]) -> tuple[str, ...]:
-        return tuple(key for key in _COMPARED if made_with.get(key) != self._hardware.get(key))
-
-    def delete(self, name: str) -> None:
-        """Forgets `name`. Raises SnapshotMissing."""
-        if "/" in name or name.startswith(".") or not (self.folder / name).is_dir():
-            raise SnapshotMissing(f"the snapshot {name!r} does not exist.", "Save it first.")
-        shutil.rmtree(self.folder / name)
-
-
-def _facts(path: Path) -> dict[str, float | str]:
-    facts: dict[str, float | str] = json.loads(path.read_text(encoding="ascii"))
-    return facts
-
+from distrl.simulator.emulator.startup import VERSION, Fault, Options, Refused, hardware
+from distrl.workers.devices.avd import Avd, write_ini
+from distrl.workers.devices.errors import PortInUse, SnapshotFailed, SnapshotMissing
 
 COLD_BOOT_S, WARM_BOOT_S = 0.3, 0.05
 """How long a boot takes, from nothing and from a snapshot; `sim.boot_s` in config.ini changes the first."""

@@ -59,12 +59,12 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def console(folder: Path | None = None, token: str = TOKEN) -> AsyncIterator[World]:
+async def console(token: str = TOKEN) -> AsyncIterator[World]:
     killed: list[bool] = []
     machine = Machine(
         AndroidSystem("emulator-5554", 90, 200),
         Faults(),
-        Snapshots(folder),
+        Snapshots(),
         lambda: killed.append(True),
         avd_name="Pixel",
         avd_path="/avd",
@@ -154,18 +154,6 @@ async def test_snapshots_of_a_read_only_emulator_are_refused_but_listed(world: W
     for verb in ("save", "load", "del"):
         assert (await telnet.say(f"avd snapshot {verb} x")).startswith("KO: Snapshot operations")
     assert (await telnet.say("avd snapshot list")).endswith("OK\r\n")
-
-
-async def test_snapshots_in_a_folder_outlive_the_phone_and_damage_is_noticed(tmp_path: Path) -> None:
-    Snapshots(tmp_path).save("clean", b"data", 61.5)
-    (found,) = Snapshots(tmp_path).list()
-    assert (found.name, found.size, found.clock_s) == ("clean", 4, 61.5)
-    (tmp_path / "cut.snapshot").write_bytes(b"x")
-    async with console(tmp_path) as world:
-        telnet = await world.known()
-        assert (await telnet.say("avd snapshot load cut")).startswith("KO:")
-        assert (await telnet.say("avd snapshot load clean")).startswith("KO:")  # no snapshot of a phone
-        assert await telnet.say("ping") == "I am alive!\r\nOK\r\n"
 
 
 async def test_faults_are_switched_by_the_console(world: World) -> None:

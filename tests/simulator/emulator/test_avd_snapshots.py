@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from emulator_programs import bystander
 
-from distrl.simulator.emulator.phone import AvdSnapshots
+from distrl.simulator.adb.machine import AvdSnapshots
 from distrl.workers.devices.errors import SnapshotFailed, SnapshotMissing
 
 HARDWARE = {"hw.gpu.mode": "host", "hw.lcd.width": "540", "avd.name": "pixel"}
@@ -56,7 +56,7 @@ def test_the_fault_refuses_all(snapshots: AvdSnapshots, tmp_path: Path) -> None:
 
 
 def test_saving_waits_its_turn(snapshots: AvdSnapshots, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("distrl.simulator.emulator.phone._LOCK_S", 0.1)
+    monkeypatch.setattr("distrl.simulator.adb.machine._LOCK_S", 0.1)
     other = bystander()
     (tmp_path / "snapshot.lock").write_text(str(other.pid))
     with pytest.raises(SnapshotFailed, match="pending"):

@@ -19,7 +19,7 @@ from distrl.simulator.adb.console import run_command
 from distrl.simulator.adb.emulator_grpc import messages
 from distrl.simulator.adb.emulator_grpc.server import ControlServer
 from distrl.simulator.adb.faults import Fault, Kind
-from distrl.simulator.emulator.phone import AvdSnapshots
+from distrl.simulator.adb.machine import AvdSnapshots
 from distrl.workers.devices.errors import PortInUse
 
 Event = messages.KeyboardEvent

@@ -29,8 +29,7 @@ from distrl.simulator.device import SimDevice
 from distrl.workers.devices.errors import BootTimeout, EmulatorExited, PortInUse
 
 RESTART_S = 1.0
-"""The pause before a dead process is started again; it doubles while it dies without having been ready."""
-MAX_RESTART_S = 10.0
+"""The pause before a dead process is started again."""
 PATIENCE_S = 2.0
 """How long a process may take to stop after SIGTERM."""
 MAX_PHONES = 256
@@ -57,15 +56,6 @@ class HostedDevice:
     height: int
     pid: int
     grpc_port: int | None = None
-
-
-@dataclass
-class _Kept:
-    name: str
-    spec: ProcessSpec
-    child: Child | None = None
-    start_at: float = 0.0
-    pause_s: float = RESTART_S
 
 
 class SimHost:
@@ -110,14 +100,14 @@ class SimHost:
             )
             for index in range(num)
         ]
-        self.phones = _with_faults(phones, faults or {})
-        self._scratch: Scratch | None = None
+        phones = _with_faults(phones, faults or {})
         count = min(num, processes or os.cpu_count() or 1)
-        shared = ProcessSpec((), adb_server_port, token_file)
-        self._kept = [
-            _Kept(f"phones-{index}", replace(shared, phones=tuple(self.phones[index::count])))
-            for index in range(count)
+        self._specs = [
+            ProcessSpec(tuple(phones[index::count]), adb_server_port, token_file) for index in range(count)
         ]
+        self._children: list[Child | None] = [None] * count
+        self._start_at = [0.0] * count
+        self._scratch: Scratch | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -129,19 +119,19 @@ class SimHost:
 
         Raises PortInUse, EmulatorExited, BootTimeout, or ConfigError for the token file.
         """
-        _make_token(self._kept[0].spec.token_file)
+        _make_token(self._specs[0].token_file)
         deadline = time.monotonic() + timeout_s
         self._scratch = Scratch("sim-host")
         try:
-            for kept in self._kept:
-                self._spawn(kept)
-            for kept in self._kept:
-                while not (self._is_ready(kept) or (stop is not None and stop.is_set())):
-                    self._raise_if_dead(kept)
+            for index in range(len(self._specs)):
+                self._spawn(index)
+            for index in range(len(self._specs)):
+                while not (self._is_ready(index) or (stop is not None and stop.is_set())):
+                    self._raise_if_dead(index)
                     if time.monotonic() > deadline:
                         raise BootTimeout(
                             f"simulated phones did not start within {timeout_s:g} s.",
-                            f"See {self._log(kept)}.",
+                            f"See {self._file(index, 'log')}.",
                         )
                     time.sleep(_LOOK_S)
         except BaseException:
@@ -151,34 +141,38 @@ class SimHost:
 
     def devices(self) -> list[HostedDevice]:
         """The phones whose processes run now."""
-        found = []
-        for kept in self._kept:
-            if kept.child is not None:
-                for phone in kept.spec.phones:
-                    ports = (phone.console_port, phone.adb_port)
-                    size = (phone.width, phone.height)
-                    device = HostedDevice(
-                        phone.serial, *ports, *size, kept.child.pid, phone.grpc_port or None
-                    )
-                    found.append(device)
+        found = [
+            HostedDevice(
+                each.serial,
+                each.console_port,
+                each.adb_port,
+                each.width,
+                each.height,
+                child.pid,
+                each.grpc_port or None,
+            )
+            for spec, child in zip(self._specs, self._children, strict=True)
+            if child is not None
+            for each in spec.phones
+        ]
         return sorted(found, key=lambda device: device.console_port)
 
     def check(self) -> None:
         """Notices processes that died and starts those whose pause is over; to be called often."""
-        for kept in self._kept:
-            if kept.child is not None:
-                exit_code = kept.child.poll()
-                if exit_code is not None:
-                    self._bury(kept, exit_code)
-            elif time.monotonic() >= kept.start_at:
-                self._spawn(kept)
+        for index, child in enumerate(self._children):
+            exit_code = child.poll() if child is not None else None
+            if exit_code is not None:
+                serials = ", ".join(phone.serial for phone in self._specs[index].phones)
+                _log.warning("%s died with exit code %d; starts again in %g s", serials, exit_code, RESTART_S)
+                self._children[index] = None
+                self._start_at[index] = time.monotonic() + RESTART_S
+            elif child is None and self._scratch is not None and time.monotonic() >= self._start_at[index]:
+                self._spawn(index)
 
     def stop(self) -> None:
         """Stops all processes, at most `PATIENCE_S`, and removes what was written. May be called twice."""
-        stop_all([(kept.child, PATIENCE_S) for kept in self._kept if kept.child is not None])
-        for kept in self._kept:
-            kept.child = None
-            kept.start_at = float("inf")
+        stop_all([(child, PATIENCE_S) for child in self._children if child is not None])
+        self._children = [None] * len(self._children)
         if self._scratch is not None:
             self._scratch.remove()
             self._scratch = None
@@ -189,39 +183,27 @@ class SimHost:
     def __exit__(self, *exc: object) -> None:
         self.stop()
 
-    def _spawn(self, kept: _Kept) -> None:
-        ready_file = self._file(kept, "ready")
+    def _spawn(self, index: int) -> None:
+        ready_file = self._file(index, "ready")
         ready_file.unlink(missing_ok=True)
-        spec = replace(kept.spec, ready_file=str(ready_file))
+        spec = replace(self._specs[index], ready_file=str(ready_file))
         command = [sys.executable, "-m", "distrl.simulator.adb.process", spec.dump()]
-        kept.child = Child(kept.name, command, self._log(kept), _MEMORY)
+        self._children[index] = Child(f"phones-{index}", command, self._file(index, "log"), _MEMORY)
 
-    def _file(self, kept: _Kept, kind: str) -> Path:
+    def _file(self, index: int, kind: str) -> Path:
         assert self.folder is not None, "the host was not started"
-        return self.folder / f"{kept.name}.{kind}"
+        return self.folder / f"phones-{index}.{kind}"
 
-    def _log(self, kept: _Kept) -> Path:
-        return self._file(kept, "log")
+    def _is_ready(self, index: int) -> bool:
+        return self._file(index, "ready").exists()
 
-    def _is_ready(self, kept: _Kept) -> bool:
-        file = self._file(kept, "ready")
-        if kept.child is None or not file.exists():
-            return False
-        return file.read_text(encoding="ascii") == str(kept.child.pid)
-
-    def _bury(self, kept: _Kept, exit_code: int) -> None:
-        kept.pause_s = RESTART_S if self._is_ready(kept) else min(2 * kept.pause_s, MAX_RESTART_S)
-        serials = ", ".join(phone.serial for phone in kept.spec.phones)
-        _log.warning("%s died with exit code %d; starts again in %g s", serials, exit_code, kept.pause_s)
-        kept.child = None
-        kept.start_at = time.monotonic() + kept.pause_s
-
-    def _raise_if_dead(self, kept: _Kept) -> None:
-        assert kept.child is not None
-        exit_code = kept.child.poll()
+    def _raise_if_dead(self, index: int) -> None:
+        child = self._children[index]
+        assert child is not None
+        exit_code = child.poll()
         if exit_code is None:
             return
-        told = last_error(self._log(kept))
+        told = last_error(self._file(index, "log"))
         if exit_code == PortInUse.exit_code and "in use" in told:
             raise PortInUse(told)
         raise EmulatorExited(f"simulated phones ended with exit code {exit_code}: {told}")

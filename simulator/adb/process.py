@@ -11,11 +11,11 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -78,8 +78,6 @@ class Announcer:
         return reader, writer
 
 
-CRASHED = 70
-"""Exit code of a process whose only phone has crashed."""
 _REBIRTH_PAUSE_S = 1.0
 """The pause before trying again to start a phone whose port was taken meanwhile."""
 
@@ -135,21 +133,13 @@ class PhoneSpec:
 
 
 class HostedPhone:
-    """A phone and its servers.
+    """A phone and its servers."""
 
-    Args:
-        is_alone: Whether the process has no other phone: then a crash ends the process.
-
-    Attributes:
-        system, faults: The phone; None while it is down.
-    """
-
-    def __init__(self, spec: PhoneSpec, token: str, token_file: str, is_alone: bool) -> None:
+    def __init__(self, spec: PhoneSpec, token: str, token_file: str) -> None:
         self.spec = spec
-        self.system: AndroidSystem | None = None
-        self.faults: Faults | None = None
+        self._system: AndroidSystem | None = None
+        self._faults: Faults | None = None
         self._token, self._token_file = token, token_file
-        self._is_alone = is_alone
         self._first_fault = spec.fault
         self._snapshots = AvdSnapshots(Path(spec.snapshots)) if spec.snapshots else Snapshots()
         self._endpoints: list[Endpoint] = []
@@ -167,7 +157,8 @@ class HostedPhone:
         faults = Faults()
         faults.on_change(self._fault_changed)
         adbd = AdbdServer(system, faults)
-        machine = Machine(system, faults, self._snapshots, self._kill, avd_path=spec.snapshots)
+        kill = partial(self._crash, CRASH_S)
+        machine = Machine(system, faults, self._snapshots, kill, avd_path=spec.snapshots)
         servers: list[tuple[Endpoint, int]] = [
             (adbd, spec.adb_port),
             (ConsoleServer(machine, self._token, self._token_file), spec.console_port),
@@ -183,7 +174,7 @@ class HostedPhone:
             for server in started:
                 await server.stop()
             raise
-        self.system, self.faults, self._endpoints = system, faults, started
+        self._system, self._faults, self._endpoints = system, faults, started
         if self._first_fault:
             faults.set(parse(self._first_fault))
             self._first_fault = ""
@@ -196,27 +187,21 @@ class HostedPhone:
         await self._down()
 
     async def _down(self) -> None:
-        if self.faults is not None:
-            self.faults.close()
+        if self._faults is not None:
+            self._faults.close()
         endpoints, self._endpoints = self._endpoints, []
         for endpoint in endpoints:
             await endpoint.stop()
-        self.system = self.faults = None
+        self._system = self._faults = None
 
     def _fault_changed(self, fault: Fault) -> None:
-        if self.system is not None:
-            self.system.blank = fault.kind is Kind.BLANK
+        if self._system is not None:
+            self._system.blank = fault.kind is Kind.BLANK
         if fault.kind is Kind.CRASH:
             self._crash(CRASH_S if fault.seconds is None else fault.seconds)
 
-    def _kill(self) -> None:
-        self._crash(CRASH_S)
-
     def _crash(self, away_s: float) -> None:
         """The phone is gone, and comes back after `away_s`."""
-        if self._is_alone and away_s <= CRASH_S:
-            _log.warning("%s: crashed, as asked", self.spec.serial)
-            os._exit(CRASHED)  # without cleaning up; the host starts the process again
         if self._rebirth is None or self._rebirth.done():
             self._rebirth = asyncio.get_running_loop().create_task(self._reborn(away_s))
 
@@ -239,15 +224,13 @@ class ProcessSpec:
 
     Attributes:
         adb_server_port: The adb server to announce them to; 0 for none.
-        ready_file: Written, with the process id as text, when all ports listen.
-        is_own_process: Whether there is nothing else in the process: then the crash of an only phone ends it.
+        ready_file: Made when all ports listen.
     """
 
     phones: tuple[PhoneSpec, ...]
     adb_server_port: int = 0
     token_file: str = TOKEN_FILE
     ready_file: str = ""
-    is_own_process: bool = True
 
     def dump(self) -> str:
         """The spec as JSON."""
@@ -263,8 +246,7 @@ class ProcessSpec:
 async def serve(spec: ProcessSpec, stop: asyncio.Event, ready: Callable[[], None]) -> None:
     """Hosts the phones until `stop` is set; calls `ready` when all ports listen. Raises PortInUse."""
     token = read_token(Path(spec.token_file).expanduser()) if spec.token_file else ""
-    is_alone = spec.is_own_process and len(spec.phones) == 1
-    phones = [HostedPhone(phone, token, spec.token_file, is_alone) for phone in spec.phones]
+    phones = [HostedPhone(phone, token, spec.token_file) for phone in spec.phones]
     announcing: asyncio.Task[None] | None = None
     try:
         for phone in phones:
@@ -285,18 +267,11 @@ async def serve(spec: ProcessSpec, stop: asyncio.Event, ready: Callable[[], None
             await phone.stop()
 
 
-def _write(file: Path, text: str) -> None:
-    fresh = file.with_suffix(".new")
-    fresh.write_text(text, encoding="ascii")
-    os.replace(fresh, file)
-
-
 async def _main(spec: ProcessSpec) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    ready_file = Path(spec.ready_file)
-    await serve(spec, stop, lambda: _write(ready_file, str(os.getpid())) if spec.ready_file else None)
+    await serve(spec, stop, Path(spec.ready_file).touch)
 
 
 def main() -> int:

@@ -79,7 +79,7 @@ def phones(
         grpc_port = free_pair() if grpc else 0
         kept = str(snapshots or "")
         specs.append(PhoneSpec(port, port + 1, width, height, snapshots=kept, grpc_port=grpc_port))
-    spec = ProcessSpec(tuple(specs), adb_server_port, token_file, is_own_process=False)
+    spec = ProcessSpec(tuple(specs), adb_server_port, token_file)
     started, failure = threading.Event(), []
     loop_of: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 

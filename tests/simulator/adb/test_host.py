@@ -94,14 +94,6 @@ def test_a_process_that_dies_is_started_again(host: SimHost) -> None:
     assert host.devices()[1].pid != victim.pid
 
 
-def test_a_lone_phone_that_crashes_takes_its_process_with_it_and_both_come_back() -> None:
-    with small() as host:
-        (before,) = host.start()
-        Console(before.console_port).say("sim fault crash")
-        until(lambda: not is_running(before.pid), "the crash", meanwhile=host.check)
-        until(lambda: answers(before.console_port), "the phone", meanwhile=host.check)
-
-
 def test_stopping_leaves_no_process_and_no_file() -> None:
     host = small(faults={})
     (device,) = host.start()

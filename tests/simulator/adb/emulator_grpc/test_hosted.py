@@ -67,20 +67,6 @@ def test_each_phone_has_a_port_and_a_crash_takes_only_its_own() -> None:
         until(lambda: answers(one), "the phone")
 
 
-def test_a_lone_phone_answers_before_its_process_ends_and_both_come_back() -> None:
-    base = free_pair(GRPC_OFFSET)
-    with host_of(1, base) as host:
-        (device,) = host.start()
-        ask(device.grpc_port, lambda client: client.call("setVmState", RunState(state=RunState.SHUTDOWN)))
-        until(
-            lambda: (
-                [each.pid for each in host.devices()] not in ([], [device.pid]) and answers(device.grpc_port)
-            ),
-            "its successor",
-            meanwhile=host.check,
-        )
-
-
 def test_a_taken_port_stops_the_start_with_one_line() -> None:
     base = free_pair(GRPC_OFFSET)
     taken = base + GRPC_OFFSET

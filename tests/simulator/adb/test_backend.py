@@ -15,12 +15,10 @@ from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import TaskError
 from distrl.core.types import Task
 from distrl.evaluator.suites import load_suite
-from distrl.simulator.adb.backend import AdbSimBackend
 from distrl.simulator.device import SimDevice
 from distrl.simulator.phone import nodes
 from distrl.simulator.phone.phone import new_state
 from distrl.simulator.phone.state import State, show
-from distrl.simulator.tasks.play import SimBackend
 from distrl.workers.devices.adb_device import AdbDevice
 from distrl.workers.devices.device import Key
 from distrl.workers.devices.errors import DeviceDisconnected, SnapshotMissing
@@ -56,11 +54,6 @@ def random_action(rng: random.Random) -> Action:
     if kind is ActionKind.OPEN_APP:
         return Action(kind=kind, text=rng.choice(APP_NAMES))
     return Action(kind=kind, point=point, to=to)
-
-
-def test_the_backends_are_chosen_by_the_device(world: AdbWorld) -> None:
-    assert isinstance(backend_for(SimDevice(*SIZE)), SimBackend)
-    assert isinstance(backend_for(AdbDevice(world.client)), AdbSimBackend)
 
 
 @pytest.mark.parametrize("template", TEMPLATES)

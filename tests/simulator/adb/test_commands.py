@@ -18,7 +18,6 @@ from PIL import Image, ImageChops
 
 from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.commands import COMMANDS
-from distrl.simulator.adb.packages import Packages
 from distrl.simulator.apps import BUILT_IN, store_catalog
 from distrl.simulator.device import SimDevice
 from distrl.simulator.phone import state as phone_state
@@ -64,22 +63,6 @@ def test_the_same_gestures_as_in_process(phone: AndroidSystem, sh: Any) -> None:
     assert phone.device.phone.dump() == twin.phone.dump()
 
 
-def test_a_finger_in_single_events(phone: AndroidSystem) -> None:
-    now, pressed, twin = [0.0], [], SimDevice(540, 1200)
-    phone.input._clock = lambda: now[0]
-    for action, y in (("DOWN", 1000), ("MOVE", 700), ("UP", 400)):
-        phone.input.motion(action, 270, y)
-    twin.swipe(270, 1000, 270, 400)
-    for action in ("DOWN", "CANCEL", "UP"):
-        phone.input.motion(action, 60, 700)
-    assert phone.device.phone.dump() == twin.phone.dump()
-    phone.device.long_press = lambda x, y: pressed.append((x, y))  # type: ignore[method-assign]
-    phone.input.motion("DOWN", 100, 200)
-    now[0] = 0.5
-    phone.input.motion("UP", 103, 201)
-    assert pressed == [(100, 200)]
-
-
 @pytest.mark.parametrize(
     ("written", "typed"),
     [("a%sb", "a b"), ("100%", "100%"), ("%%s", "% "), ("%d", "%d"), ("a b", "a b"), ("ß", "ß")],
@@ -118,11 +101,6 @@ def test_keys_type_delete_and_submit(phone: AndroidSystem, sh: Any) -> None:
     assert text(phone) == ""
     sh("input text dogs; input keyevent ENTER")
     assert phone.state["apps"]["browser"]["searches"] == ["dogs"]
-
-
-def test_without_a_focus_text_goes_nowhere(phone: AndroidSystem, sh: Any) -> None:
-    assert sh("input text abc").status == 0
-    assert phone.state["fields"] == {}
 
 
 def test_a_dark_screen_takes_no_input_but_the_keys_that_wake_it(phone: AndroidSystem, sh: Any) -> None:
@@ -275,18 +253,6 @@ def test_recent_tasks_can_be_removed(phone: AndroidSystem, sh: Any) -> None:
     assert re.findall(r"^\s+id=(\d+)", sh("dumpsys activity recents").out, re.M) == []
 
 
-def test_a_permission_is_granted(sh: Any) -> None:
-    name = "android.permission.INTERNET"
-    assert sh(f"pm grant org.simphone.weather {name}").status == 0
-    assert f"{name}: granted=true" in sh("dumpsys package org.simphone.weather").out
-
-
-def test_the_hierarchy_is_the_phones(phone: AndroidSystem, sh: Any) -> None:
-    xml = sh("uiautomator dump /sdcard/w.xml && cat /sdcard/w.xml").out.partition("\n")[2]
-    assert xml == phone.device.hierarchy().replace("\n", "")
-    assert sh("uiautomator dump /nope/x").status == 1
-
-
 def test_screenshots_as_png_and_raw(phone: AndroidSystem, sh: Any) -> None:
     picture = phone.device.screenshot()
     data = sh("screencap -p").data
@@ -413,14 +379,6 @@ def test_a_snapshot_has_the_apps_of_its_time(shop: AndroidSystem, sh: Any) -> No
     assert "org.simphone.taskly" not in packages(sh)
 
 
-def test_user_ids_stay_apart_and_those_of_the_box_are_always_the_same(shop: AndroidSystem) -> None:
-    for name in store_catalog.ENTRIES:
-        store_catalog.install(shop.state, name)
-    uids = {package.name: package.uid for package in shop.packages.all()}
-    assert len(set(uids.values())) == len(uids)
-    assert {package.name: package.uid for package in Packages().all()}.items() <= uids.items()
-
-
 def test_a_market_address_opens_the_apps_page(shop: AndroidSystem, sh: Any) -> None:
     sh("am start -a android.intent.action.VIEW -d 'market://details?id=org.simphone.taskly'")
     assert shop.device.foreground() == "store"
@@ -458,18 +416,6 @@ def test_settings_of_the_phone_are_what_its_screen_shows(
     before = sh("screencap -p").data
     sh("settings put global airplane_mode_on 1")
     assert sh("screencap -p").data != before
-
-
-def test_brightness_is_a_share_of_255(phone: AndroidSystem, sh: Any) -> None:
-    assert sh("settings get system screen_brightness").out == "153\n"
-    sh("settings put system screen_brightness 255; settings put system volume_music 0")
-    assert phone.state["apps"]["settings"]["brightness"] == 100
-    assert phone.state["apps"]["settings"]["volume"] == 0
-
-
-def test_a_setting_is_reset(sh: Any) -> None:
-    sh("settings put global window_animation_scale 0; settings reset global window_animation_scale")
-    assert sh("settings get global window_animation_scale").out == "1.0\n"
 
 
 def test_the_log(phone: AndroidSystem, sh: Any) -> None:

@@ -41,13 +41,3 @@ def test_slow_means_a_factor_or_seconds() -> None:
     assert faults.delay_s(0.010) == pytest.approx(0.5)
     faults.set(parse("slow 1000000"))
     assert faults.delay_s(10) <= 60
-
-
-def test_listeners_hear_of_every_change_until_it_is_closed() -> None:
-    faults, heard = Faults(), []
-    faults.on_change(lambda fault: heard.append(fault.kind))
-    faults.set(parse("blank"))
-    faults.clear()
-    faults.close()
-    faults.set(parse("hang"))
-    assert heard == [Kind.BLANK, Kind.NONE]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,17 +106,6 @@ def test_stopping_leaves_no_process_and_no_file() -> None:
     assert not folder.exists()
     host.stop()
     host.check()
-    assert host.devices() == []
-
-
-def test_a_start_that_is_not_wanted_any_more_ends_at_once() -> None:
-    stop = threading.Event()
-    stop.set()
-    with small() as host:
-        host.start(stop=stop)
-        folder = host.folder
-    assert folder is not None
-    assert not folder.exists()
     assert host.devices() == []
 
 

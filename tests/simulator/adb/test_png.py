@@ -40,8 +40,3 @@ def test_without_isal_pillow_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(png, "isal_zlib", None)
     image = picture("RGB", 20, 30)
     assert Image.open(io.BytesIO(png.encode(image))).tobytes() == image.tobytes()
-
-
-def test_other_modes_become_rgb() -> None:
-    image = picture("RGB", 20, 30).convert("P")
-    assert Image.open(io.BytesIO(png.encode(image))).tobytes() == image.convert("RGB").tobytes()

@@ -151,15 +151,6 @@ def test_an_interactive_shell_goes_on_after_errors(sh: Any) -> None:
     assert sh("", b"echo a", tty=True).err.startswith("simphone:/ $ ")
 
 
-def test_a_script_runs_from_a_file(sh: Any) -> None:
-    assert sh("cat > /data/local/tmp/s.sh", b"#!/system/bin/sh\nx=1\necho $x\nexit 9\n").status == 0
-    result = sh("sh /data/local/tmp/s.sh; echo $?")
-    assert result.out == "1\n9\n"
-    assert (
-        sh("sh -c 'sh /data/local/tmp/t.sh'").err == "sh: /data/local/tmp/t.sh: No such file or directory\n"
-    )
-
-
 class Silent:
     """Streams without input, whose output is kept."""
 

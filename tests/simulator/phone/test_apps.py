@@ -9,6 +9,7 @@ from distrl.simulator.apps import BUILT_IN, market
 from distrl.simulator.device import SimDevice
 from distrl.simulator.phone import nodes
 from distrl.simulator.phone.phone import new_state
+from distrl.simulator.tasks import play as tasks
 from distrl.workers.devices.device import Key
 
 
@@ -46,28 +47,6 @@ def test_dark_theme_changes_the_colours(user: User) -> None:
     assert user.phone.tree().children[0].fill != before
 
 
-def test_a_slider_goes_where_it_is_touched(user: User) -> None:
-    user.tap("app_settings", "section_sound", "slider_volume_90")
-    assert user.phone.state["apps"]["settings"]["volume"] == 90
-    assert "Media volume: 90%" in user.texts()
-
-
-def test_alarms_are_set_switched_and_sorted(user: User) -> None:
-    user.tap("app_clock", "add_alarm", "hour_7", "minute_20", "period_pm", "save")
-    user.tap("add_alarm", "hour_6", "minute_5", "period_am", "save")
-    assert user.phone.state["apps"]["clock"]["alarms"] == [
-        {"minutes": 365, "on": True},
-        {"minutes": 1160, "on": True},
-    ]
-    assert "7:20 PM" in user.texts()
-    user.tap("alarm_1_switch")
-    assert user.phone.state["apps"]["clock"]["alarms"][1]["on"] is False
-    card = nodes.find(user.phone.tree(), "alarm_0")
-    assert card is not None
-    user.phone.long_press(card.x + card.w / 2, card.y + 10)
-    assert [alarm["minutes"] for alarm in user.phone.state["apps"]["clock"]["alarms"]] == [1160]
-
-
 def test_timer_and_stopwatch_follow_the_phones_time(user: User) -> None:
     user.tap("app_clock", "tab_timer", "timer_1", "timer_run")
     for _ in range(3):
@@ -82,33 +61,6 @@ def test_timer_and_stopwatch_follow_the_phones_time(user: User) -> None:
     assert "00:12" in user.texts()
     user.tap("watch_reset")
     assert "00:00" in user.texts()
-
-
-def test_a_contact_is_added_starred_and_deleted(user: User) -> None:
-    user.tap("app_contacts", "add_contact")
-    user.phone.type_text("Berta")
-    user.phone.enter()
-    user.phone.type_text("555 0100")
-    user.phone.enter()
-    user.tap("save")
-    names = [person["name"] for person in user.phone.state["apps"]["contacts"]["people"]]
-    assert names == sorted(names)
-    assert "Berta" in names
-    user.tap(f"contact_{names.index('Berta')}", "favourite")
-    assert user.phone.state["apps"]["contacts"]["people"][names.index("Berta")]["starred"]
-    user.tap("delete")
-    assert "Berta" not in [person["name"] for person in user.phone.state["apps"]["contacts"]["people"]]
-
-
-def test_a_message_is_written_from_a_contact(user: User) -> None:
-    user.tap("app_contacts", "contact_4", "send_message", "message_field")
-    user.phone.type_text("See you at six")
-    user.tap("send")
-    newest = user.phone.state["apps"]["messages"]["threads"][0]
-    assert newest == {"name": "Maria", "lines": [["me", "See you at six"]]}
-    user.phone.back()
-    user.phone.back()
-    assert "You: See you at six" in user.texts()
 
 
 def test_a_long_conversation_shows_its_end() -> None:
@@ -137,12 +89,6 @@ def test_typing_on_the_keyboard(user: User) -> None:
     user.tap("key_backspace", "key_backspace", "key_enter")
     assert "How tea is made" in user.texts()
     assert user.phone.state["focus"] == ""
-
-
-def test_text_without_focus_goes_nowhere(user: User) -> None:
-    before = dict(user.phone.state["fields"])
-    user.phone.type_text("hello")
-    assert user.phone.state["fields"] == before
 
 
 def test_the_search_engine_answers_and_opens_pages(user: User) -> None:
@@ -200,20 +146,6 @@ def test_the_calculator(keys: tuple[str, ...], shown: str) -> None:
     assert user.phone.state["apps"]["calculator"]["shown"] == shown
 
 
-def test_notes_are_written_and_deleted(user: User) -> None:
-    user.tap("app_notes", "add_note")
-    user.phone.type_text("Call\nthe plumber\n")
-    user.tap("save")
-    assert user.phone.state["apps"]["notes"]["notes"][0] == {"title": "Call", "body": "the plumber"}
-    user.tap("note_0", "delete", "confirm")
-    assert user.phone.state["apps"]["notes"]["notes"][0]["title"] == "Groceries"
-
-
-def test_weather_shows_another_city(user: User) -> None:
-    user.tap("app_weather", "city_2")
-    assert user.phone.state["apps"]["weather"]["city"] == 2
-
-
 def test_back_closes_keyboard_then_page_then_app() -> None:
     user = User(new_state())
     user.tap("app_browser", "site_market", "shop_search")
@@ -247,3 +179,124 @@ def test_a_list_scrolls_to_its_end_and_back() -> None:
     assert user.phone.state["scrolls"]["shop.front"] == end > 0
     user.phone.swipe(180, 300, 180, 700)
     assert user.phone.state["scrolls"]["shop.front"] < end
+
+
+def at(layout: int, app: str) -> User:
+    """A user of a phone in daily use, in an app."""
+    params = {"layout": layout, "app": app, "start": "launcher"}
+    return User(tasks.start_state("launch", params, 7), app)
+
+
+@pytest.fixture(params=[1, 2, 3])  # every picker, both places of tabs, buttons and bars
+def layout(request: pytest.FixtureRequest) -> int:
+    number: int = request.param
+    return number
+
+
+def test_an_alarm_gets_days_a_label_and_another_time(layout: int) -> None:
+    user = at(layout, "clock")
+    before = [alarm["minutes"] for alarm in user.data["alarms"]]
+    user.tap("alarm_0", "day_mon", "day_fri", "day_mon", "day_sun", "alarm_label")
+    user.type("Swim")
+    user.tap("save")
+    assert user.data["alarms"][0]["days"] == [4, 6]
+    user.tap("alarm_time", "save")
+    assert [alarm["minutes"] for alarm in user.data["alarms"]] == before
+    assert any(text.startswith("Swim · ") for text in user.texts())
+    user.tap("alarm_0", "delete_alarm")
+    assert [alarm["minutes"] for alarm in user.data["alarms"]] == before[1:]
+
+
+def test_months_turn_over_the_end_of_the_year() -> None:
+    user = at(0, "calendar")
+    user.tap(*["next"] * 7)
+    assert "January 2026" in user.texts()
+    user.tap("day_31", "previous")
+    assert "December 2025" in user.texts()
+    assert user.data["day"] == "2026-01-31"
+
+
+def test_contacts_are_searched_as_one_types() -> None:
+    user = at(0, "contacts")
+    user.tap("search")
+    assert user.data["people"][0]["name"] in user.texts()
+    assert "Nobody found" not in user.texts()
+    user.type("zzz")
+    assert "Nobody found" in user.texts()
+    assert user.data["people"][0]["name"] not in user.texts()
+
+
+def test_the_weather_shows_three_cities_at_most(layout: int) -> None:
+    user = at(layout, "weather")
+    user.tap("places", "place_5")
+    assert user.data["shown"] == [0, 1, 2]
+    user.tap("place_0", "place_5", "unit_f", "up", "city_5", "day_2")
+    assert user.data["shown"] == [1, 2, 5]
+    assert "Thursday, Seaview" in user.texts()
+
+
+def test_files_are_sorted_renamed_moved_and_deleted(layout: int) -> None:
+    user = at(layout, "files")
+    user.tap("new_folder")
+    user.type("Archive")
+    user.tap("save")
+    assert user.data["folders"] == ["Archive", "Documents", "Downloads", "Pictures", "Work"]
+    user.tap("folder_1", "sort", "order_size")
+    shown = [text for text in user.texts() if text.endswith((".pdf", ".txt"))]
+    assert shown == ["lease.pdf", "recipe.txt"]
+    user.tap("file_1", "rename", "clear_name")
+    user.type("soup.txt")
+    user.tap("save", "move", "folder_0")
+    assert user.data["files"][1] == {"name": "soup.txt", "folder": "Archive", "size": 4, "day": 3}
+    user.tap("delete", "confirm")
+    assert "No files here" in user.texts()
+
+
+def test_music_plays_queues_and_keeps(layout: int) -> None:
+    user = at(layout, "music")
+    user.tap("song_1", "more_2", "menu_queue", "more_2", "menu_playlist", "playlist_0")
+    assert user.data["playlists"]["Favourites"] == [0, 5, 2]
+    user.tap("mini_player", "like", "shuffle", "next")
+    assert (user.data["song"], user.data["liked"], user.data["queue"]) == (2, [1], [])
+    user.tap("play", "up_next")
+    assert user.data["on"] is False
+    assert "Nothing is waiting" in user.texts()
+    user.phone.back()
+    user.phone.back()
+    user.tap("tab_playlists", "new_playlist")
+    user.type("Trip")
+    user.tap("save")
+    assert list(user.data["playlists"]) == ["Favourites", "Trip"]
+
+
+def test_a_tap_beside_a_sheet_closes_it(layout: int) -> None:
+    user = at(layout, "music")
+    user.tap("more_0")
+    assert user.page() == ["menu", 0]
+    user.phone.tap(40, 500)
+    assert user.page() == ["root"]
+
+
+def node(user: User, rid: str) -> nodes.Node:
+    found = nodes.find(user.phone.tree(), rid)
+    assert found is not None, rid
+    return found
+
+
+def test_a_field_leaves_room_for_its_clear_button_once_there_is_something_to_clear(layout: int) -> None:
+    user = at(layout, "mail")
+    user.tap("write")
+    empty = node(user, "mail_to")
+    assert empty.w == nodes.WIDTH - 2 * empty.x
+    assert not user.phone.tree_has("clear_to")
+    user.type("Anna")
+    filled = node(user, "mail_to")
+    assert filled.x + filled.w <= node(user, "clear_to").x
+
+
+def test_what_dims_an_app_dims_the_navigation_bar_too(layout: int) -> None:
+    user = at(layout, "files")
+    user.tap("folder_0")
+    assert node(user, "nav_bar").fill
+    user.tap("sort")
+    assert not node(user, "nav_bar").fill

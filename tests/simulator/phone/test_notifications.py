@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from phone_user import centre, tap
 
-from distrl.simulator.apps import APPS, BUILT_IN, store_catalog
+from distrl.simulator.apps import BUILT_IN, store_catalog
 from distrl.simulator.phone import interruptions, nodes, notifications
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.phone import Phone, new_state
@@ -122,12 +122,6 @@ def test_the_second_page_opens_apps_and_the_first_comes_back(layout: int) -> Non
     assert phone.state["home_page"] == 0
 
 
-def test_a_phone_with_the_apps_of_the_box_has_one_page() -> None:
-    phone = Phone(new_state())
-    phone.swipe(300, 300, 60, 300)
-    assert phone.state["home_page"] == 0
-
-
 def test_the_drawer_is_searched_and_closes_at_its_top() -> None:
     phone = crowded(0)
     phone.swipe(180, 600, 180, 200)
@@ -158,9 +152,3 @@ def test_an_app_of_the_store_is_removed_by_a_long_press_on_its_icon() -> None:
     assert "chessclub" not in phone.state["installed"]
     assert not phone.tree_has("app_chessclub")
     assert phone.front == "launcher"
-
-
-def test_every_icon_that_apps_have_is_in_the_font() -> None:
-    from distrl.simulator.phone import fonts
-
-    assert {app.icon for app in APPS.values()} <= set(fonts.icons())

@@ -74,23 +74,11 @@ def test_a_shape_covers_what_its_mask_does(size: tuple[int, int]) -> None:
         assert pieces.image.tobytes() == whole.image.tobytes()
 
 
-def test_a_cached_picture_belongs_to_the_caller() -> None:
-    cache = render.RenderCache()
-    tree = Node(0, 0, 360, 800, fill="#ffffff")
-    cache.picture(tree, 72, 160).paste((0, 0, 0), (0, 0, 72, 160))
-    assert cache.picture(tree, 72, 160).getpixel((5, 5)) == (255, 255, 255)
-
-
 def test_text_is_wrapped_and_cut_with_an_ellipsis() -> None:
     rows = fonts.wrap("one two three four five six seven", False, 20, 120, 2)
     assert len(rows) == 2
     assert rows[1].endswith("…")
     assert all(fonts.text_width(row, False, 20) <= 120 for row in rows)
-
-
-def test_every_icon_has_a_shape() -> None:
-    for name in fonts.icons():
-        assert fonts.icon_mask(name, 32).getbbox() is not None, name
 
 
 def test_a_checklist_on_its_card_is_a_line_per_item_in_letters_that_the_font_has() -> None:

@@ -139,30 +139,6 @@ def test_an_unknown_address_and_a_search_in_the_address_bar() -> None:
     assert buyer.page() == ["results", "quanto headphones"]
 
 
-def test_the_search_engine_knows_the_shops_by_name() -> None:
-    buyer = Buyer("modavia")
-    buyer.tap("search_field")
-    buyer.phone.type_text("Modavia\n")
-    buyer.tap("site_modavia")
-    assert buyer.page() == ["site", "modavia", "home"]
-
-
-@pytest.mark.parametrize("key", KEYS)
-def test_a_shop_is_searched_from_its_front_page(key: str) -> None:
-    buyer = Buyer(key, "home")
-    noun = first(key).kind.noun
-    buyer.tap(*(["web_search"] if buyer.sees("web_search") else ["open_search"]))
-    buyer.phone.type_text(noun + "\n")
-    assert (buyer.page(), buyer.shop["query"]) == (["site", key, "results"], noun)
-    best = goods.find(key, noun)[0]
-    buyer.tap(f"product_{best.id}")
-    assert buyer.page() == ["site", key, "product", best.id]
-    assert best.title in buyer.texts()
-    buyer.phone.back()
-    buyer.phone.back()
-    assert buyer.page() == ["site", key, "home"]
-
-
 @pytest.mark.parametrize("key", KEYS)
 def test_a_sheet_sorts_and_filters_and_goes_with_back(key: str) -> None:
     noun = first(key).kind.noun
@@ -181,36 +157,6 @@ def test_a_sheet_sorts_and_filters_and_goes_with_back(key: str) -> None:
         buyer.tap("apply")
     assert {product.brand for product in shop_state.found(buyer.shop, key)} == {brand}
     assert any(brand in text and "result" in text for text in buyer.texts())
-
-
-@pytest.mark.parametrize("key", KEYS)
-def test_options_are_chosen_and_bought(key: str) -> None:
-    product, shop = first(key, sized=True), SHOPS[key]
-    buyer = Buyer(key, "product", product.id)
-    if shop.asks:
-        buyer.tap("add_to_cart")
-        assert buyer.phone.state["toast"] == "Please choose a colour"
-        assert buyer.shop["cart"] == []
-    color, size = product.colors[-1], product.kind.sizes[-1]
-    for _ in range(3):
-        buyer.phone.swipe(180, 300, 180, 560)
-    if shop.quantity == "stepper":
-        buyer.tap("more")
-    else:
-        buyer.tap(*(["choose_count"] if shop.quantity == "menu" else []), "count_2")
-    for what, value in (("color", color), ("size", size)):
-        for _ in range(3):
-            buyer.phone.swipe(180, 300, 180, 560)
-        menu = [f"choose_{what}"] if shop.options == "menu" else []
-        buyer.tap(*menu, f"{what}_{value.replace(' ', '_')}")
-    for _ in range(3):
-        buyer.phone.swipe(180, 300, 180, 560)
-    buyer.tap("add_to_cart")
-    assert buyer.shop["cart"] == [{"id": product.id, "color": color, "size": size, "count": 2}]
-    assert buyer.phone.state["toast"] == f"Added to your {shop.cart.lower()}"
-    assert shop_state.choice(buyer.shop, key, product) == buyer.shop["cart"][0]
-    if shop.options == "menu":
-        assert color.capitalize() in buyer.texts()
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -257,15 +203,6 @@ def test_what_is_sold_out_cannot_be_bought() -> None:
     assert not buyer.sees(f"quick_{product.id}")
 
 
-def test_a_product_is_saved_and_taken_off_the_wish_list() -> None:
-    product = first("modavia")
-    buyer = Buyer("modavia", "product", product.id)
-    buyer.tap("save_product")
-    assert buyer.shop["wish"] == [product.id]
-    buyer.tap("web_wish", f"product_{product.id}", "save_product")
-    assert buyer.shop["wish"] == []
-
-
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("answer", ["cookies_accept", "cookies_reject"])
 def test_the_question_about_cookies_is_asked_once(key: str, answer: str) -> None:
@@ -293,13 +230,6 @@ def test_the_app_banner_can_be_closed_and_its_app_not_be_had() -> None:
     assert buyer.phone.state["toast"] == "Not available in your country"
     buyer.tap("banner_close")
     assert not buyer.sees("app_banner")
-
-
-def test_an_advertised_product_is_marked_and_leads_elsewhere() -> None:
-    other = goods.find("voltivo", "console")[0]
-    buyer = Buyer("voltivo", "results", query="laptop", ads=[other.id])
-    buyer.tap(f"ad_{other.id}")
-    assert buyer.page() == ["site", "voltivo", "product", other.id]
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -73,23 +73,6 @@ def test_a_download_is_cancelled_and_a_price_is_asked_for() -> None:
     assert "starmap" not in phone.state["installed"]
 
 
-def test_updates_are_made_one_by_one_and_all_at_once() -> None:
-    phone = store(1, "taskly", "podnest", "fittrack")
-    phone.state["apps"]["store"]["updates"] = ["fittrack", "podnest", "taskly"]
-    tap(phone, "tab_manage")
-    assert "3 updates available" in texts(phone)
-    tap(phone, "row_podnest", "update")
-    for _ in range(3):
-        phone.wait()
-    assert phone.state["apps"]["store"]["updates"] == ["fittrack", "taskly"]
-    phone.back()
-    tap(phone, "update_all")
-    for _ in range(3):
-        phone.wait()
-    assert phone.state["apps"]["store"]["updates"] == []
-    assert "All apps up to date" in texts(phone)
-
-
 def test_a_download_goes_on_behind_another_app() -> None:
     phone = store()
     tap(phone, "row_radiowave", "install")
@@ -132,16 +115,6 @@ def test_the_puzzle_can_be_solved_and_begun_anew() -> None:
     assert phone.state["apps"]["lightpuzzle"] | {"moves": 0} == ENTRIES["lightpuzzle"].data()
 
 
-def test_items_are_added_and_ticked() -> None:
-    phone = store(4, "taskly")
-    st.show(phone.state, "taskly")
-    tap(phone, "new_item")
-    phone.type_text("Buy stamps\n")
-    assert phone.state["apps"]["taskly"]["items"][-1] == ["Buy stamps", False]
-    tap(phone, "item_1")
-    assert phone.state["apps"]["taskly"]["items"][1][1] is True
-
-
 def test_the_catalogue_is_sound() -> None:
     assert len(ENTRIES) >= 12
     assert len({entry.label.lower() for entry in ENTRIES.values()}) == len(ENTRIES)
@@ -152,9 +125,3 @@ def test_the_catalogue_is_sound() -> None:
     assert all(APPS[name] in store_apps.APPS for name in ENTRIES), (
         "another app has the name of one of the store"
     )
-
-
-def test_what_came_with_the_phone_stays() -> None:
-    phone = store()
-    assert not store_catalog.uninstall(phone.state, "settings")
-    assert not store_catalog.uninstall(phone.state, "taskly"), "it is not there"

@@ -50,29 +50,11 @@ def test_every_template_is_trained_and_tested_on_with_several_wordings() -> None
         assert (splits["train"], splits["test"]) in {(15, 3), (15, 4), (14, 3), (14, 4)}, family.name
 
 
-def test_no_parameter_is_taken_for_a_level_of_difficulty() -> None:
-    """By `level` evaluations sum up."""
-    assert [task.id for task in TASKS if "level" in task.params] == []
-
-
 def test_a_third_of_the_instances_is_interrupted() -> None:
     for suite in ("general", "apps"):
         shown = [task.params.get("interruptions", []) for task in TASKS if task.suite == suite]
         assert 0.3 <= sum(map(bool, shown)) / len(shown) <= 0.37
         assert {kind for kinds in shown for kind in kinds} == set(interruptions.KINDS)
-
-
-def test_difficulties_range_from_a_few_steps_to_a_dozen() -> None:
-    env, steps = PhoneEnv(), []
-    for task in [task for task in TASKS if task.split == "test"][::3]:
-        env.reset(task)
-        count = 1
-        while not (action := env.expert_action()).is_terminal:
-            env.step(action)
-            count += 1
-        steps.append(count)
-    assert min(steps) <= 3
-    assert max(steps) >= 10
 
 
 @pytest.mark.parametrize(

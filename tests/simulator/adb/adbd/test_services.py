@@ -39,15 +39,6 @@ async def test_a_port_of_the_phone_can_be_connected_to(
     assert await peer.next() == Seen("WRTE", remote, 1, b"hello")
 
 
-async def test_a_port_is_taken_once_and_free_when_closed(phone: AdbPhone, peer: AdbPeer) -> None:
-    phone.system.network.listen(7000, echo)
-    with pytest.raises(OSError, match="in use"):
-        phone.system.network.listen(7000, echo)
-    phone.system.network.close(7000)
-    peer.send("OPEN", 3, 0, b"tcp:7000\0")
-    assert await peer.next() == Seen("CLSE", 0, 3)
-
-
 async def test_reverse_forwards_a_connection_to_the_host(phone: AdbPhone, peer: AdbPeer) -> None:
     assert await peer.run(b"reverse:forward:tcp:6100;tcp:7100", 1) == b"OKAY"
     inside = await peer.open(b"tcp:6100", 2)
@@ -126,16 +117,6 @@ async def test_root_starts_adbd_anew_and_unroot_undoes_it(phone: AdbPhone, peer:
     assert await again.run(b"root:", 1) == b"adbd is already running as root\n"
     assert await again.run(b"unroot:", 2) == b"restarting adbd as non root\n"
     assert phone.system.uid == SHELL
-
-
-@pytest.mark.parametrize(
-    ("service", "answer"),
-    [(b"remount:", b"remount succeeded\n"), (b"tcpip:5555", b"restarting in TCP mode port: 5555\n")],
-)
-async def test_other_controls_answer_as_adbd(
-    phone: AdbPhone, peer: AdbPeer, service: bytes, answer: bytes
-) -> None:
-    assert await peer.run(service, 1) == answer
 
 
 async def test_a_reboot_ends_connections_and_programs_and_keeps_files(phone: AdbPhone, peer: AdbPeer) -> None:

@@ -121,12 +121,6 @@ async def test_the_second_version_sends_too_and_makes_folders(session: Session, 
     assert phone.system.files.read("/data/local/tmp/new/folder/file") == b"abc"
 
 
-async def test_links_are_sent_as_links(session: Session, phone: AdbPhone) -> None:
-    session.file(f"/data/local/tmp/link,{0o120777}", b"/system/build.prop\0", 5)
-    assert await session.status() == (b"OKAY", "")
-    assert phone.system.files.readlink("/data/local/tmp/link") == "/system/build.prop"
-
-
 async def test_a_file_that_cannot_be_made_is_taken_and_refused_and_the_session_goes_on(
     session: Session, phone: AdbPhone
 ) -> None:
@@ -192,11 +186,6 @@ async def test_list_gives_every_entry_and_then_done(
     assert names == [".", "..", "c", "ä b"]
     session.request(name, "/nowhere")
     assert struct.unpack_from("<4s", await session.read(struct.calcsize(layout))) == (b"DONE",)
-
-
-async def test_quit_ends_the_stream(session: Session, phone: AdbPhone) -> None:
-    session.send(b"QUIT" + bytes(4))
-    assert await session.ended()
 
 
 async def test_an_unknown_request_is_refused_and_ends_the_stream(session: Session, phone: AdbPhone) -> None:

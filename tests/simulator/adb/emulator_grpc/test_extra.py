@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -29,12 +28,3 @@ def test_what_is_missing_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(MissingDependency, match=r"is not installed\. .*distrl\[android-env\]"):
         SimHost(1, 90, 200, adb_server_port=0, grpc=True)
     SimHost(1, 90, 200, adb_server_port=0)
-
-
-def test_a_package_that_cannot_be_found_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a_folder_of_that_name").mkdir()
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert not emulator_grpc._is_there("a_folder_of_that_name")
-    assert emulator_grpc._is_there("json.decoder")
-    assert not emulator_grpc._is_there("json.no_such_module")
-    assert not emulator_grpc._is_there("no_such_package.protobuf")

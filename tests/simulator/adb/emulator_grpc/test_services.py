@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("grpc", reason="needs grpcio: not installed")
+grpc = pytest.importorskip("grpc", reason="needs grpcio: not installed")
 pytest.importorskip("google.protobuf", reason="needs protobuf: not installed")
 
 import numpy as np
 from grpc_phone import connected
 from grpc_world import HEIGHT, WIDTH, World, grpc_world, middle, refused
+from sim_phones import Console, free_pair
+from waiting import until
 
 from distrl.simulator.adb.console import run_command
 from distrl.simulator.adb.emulator_grpc import messages
 from distrl.simulator.adb.emulator_grpc.server import ControlServer
 from distrl.simulator.adb.faults import Fault, Kind
+from distrl.simulator.adb.host import GRPC_OFFSET, SimHost
 from distrl.simulator.adb.machine import AvdSnapshots
 from distrl.workers.devices.errors import PortInUse
 
@@ -218,3 +222,39 @@ async def test_damage_other_hardware_and_a_read_only_emulator_are_reported(
     for method, name in (("SaveSnapshot", "x"), ("LoadSnapshot", "other")):
         assert b"-read-only" in (await world.client.snapshot(method, name)).err
     assert await names(world) == ["damaged", "other"]
+
+
+async def booted(port: int | None) -> bool:
+    try:
+        async with connected(port) as client:
+            return bool((await client.call("getStatus")).booted)
+    except grpc.aio.AioRpcError:
+        return False
+
+
+def test_each_phone_of_a_host_has_a_port_and_a_crash_takes_only_its_own() -> None:
+    base = free_pair(2, 3, GRPC_OFFSET, GRPC_OFFSET + 2)
+    with SimHost(2, 90, 200, base, 1, adb_server_port=0, token_file="", grpc=True) as host:
+        one, other = (device.grpc_port for device in host.start())
+        assert (one, other) == (base + GRPC_OFFSET, base + 2 + GRPC_OFFSET)
+        Console(base).say("avd snapshot save mine")
+
+        async def ask() -> None:
+            async with connected(one) as client, connected(other) as second:
+                assert [each.snapshot_id for each in (await client.call("ListSnapshots")).snapshots] == [
+                    "mine"
+                ]
+                assert list((await second.call("ListSnapshots")).snapshots) == []
+                await client.call("setVmState", messages.VmRunState(state=messages.VmRunState.SHUTDOWN))
+                assert (await second.call("getStatus")).booted
+
+        asyncio.run(ask())
+        until(lambda: asyncio.run(booted(one)), "the phone")
+
+
+def test_a_taken_port_of_a_host_stops_its_start_with_one_line() -> None:
+    base = free_pair(GRPC_OFFSET)
+    taken = base + GRPC_OFFSET
+    with socket.create_server(("127.0.0.1", taken)), pytest.raises(PortInUse) as failure:
+        SimHost(1, 90, 200, base, 1, adb_server_port=0, token_file="", grpc=True).start()
+    assert f"port {taken} of 127.0.0.1 is in use" in str(failure.value)

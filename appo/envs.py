@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from distrl.core.messages import EpisodeReturn
 
 if TYPE_CHECKING:
     from distrl.appo.policy import GaussianPolicy
+    from distrl.configs.appo import AppoConfig
 
 Floats = NDArray[np.floating]
 Bools = NDArray[np.bool_]
@@ -184,9 +185,6 @@ def run_episodes(
     The episode of a seed does not depend on the others, if the environment follows its seed.
 
     Args:
-        group: The environments, which are reset.
-        actor: Chooses the actions.
-        seeds: Of the episodes.
         is_stopping: Polled at each step; ends the episodes early.
         ended: Called with the number of finished episodes whenever it changes.
 
@@ -204,24 +202,22 @@ def run_episodes(
 
     def begin(index: int) -> None:
         if waiting:
-            position, seed = waiting.popleft()
+            running[index], seed = waiting.popleft()
             now[index] = group.reset(index, int(seed))
-            running[index] = position
 
-    for index in range(min(len(group), len(seeds))):
+    for index in range(len(group)):
         begin(index)
     while running:
         if is_stopping():
             return None
         indices = list(running)
         steps = group.step(actor(np.stack([now[index] for index in indices])), indices)
-        done = steps.terminated | steps.truncated
         for row, index in enumerate(indices):
             position = running[index]
             totals[position] += steps.rewards[row]
             lengths[position] += 1
             now[index] = steps.observations[row]
-            if done[row]:
+            if steps.terminated[row] or steps.truncated[row]:
                 found[position] = EpisodeReturn(total=float(totals[position]), length=int(lengths[position]))
                 del running[index]
                 begin(index)
@@ -276,8 +272,8 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Transitions:
-    """T steps of n environments; episodes may end at any row.
+class Round:
+    """T steps of n environments, and the statistics of a round; episodes may end at any row.
 
     Attributes:
         observations: [T, n, d], raw.
@@ -287,6 +283,9 @@ class Transitions:
         next_observations: [T, n, d], raw, after the step, also where the episode ended there.
         terminated: [T, n] the episode ended by itself: nothing follows.
         done: [T, n] it ended, by itself or cut off by a time limit (which bootstraps).
+        seen: Moments of the raw observations.
+        returns: Moments of the discounted return as it builds up.
+        episodes: Those that ended.
     """
 
     observations: Floats
@@ -296,20 +295,9 @@ class Transitions:
     next_observations: Floats
     terminated: Bools
     done: Bools
-
-
-@dataclass
-class Counted:
-    """The statistics of a round.
-
-    Attributes:
-        observations, returns: Moments of raw observations, and of the discounted return as it builds up.
-        episodes: (return, length) of each episode that ended.
-    """
-
-    observations: Moments
+    seen: Moments
     returns: Moments
-    episodes: list[tuple[float, int]] = field(default_factory=list)
+    episodes: Sequence[EpisodeReturn]
 
 
 class Collector:
@@ -320,20 +308,20 @@ class Collector:
 
     Args:
         group: The environments.
-        gamma: Of the discounted return G ← γ G + r, whose standard deviation rewards are divided by.
-        scale_rewards: Whether they are.
+        options: `gamma` is that of the discounted return G ← γ G + r, by whose standard deviation rewards are
+            divided if `scale_rewards` is set.
         rng: Draws the seeds of the first episodes and the noise of actions.
     """
 
-    def __init__(self, group: GymGroup, gamma: float, scale_rewards: bool, rng: np.random.Generator) -> None:
-        self._group, self._gamma, self._scale, self._rng = group, gamma, scale_rewards, rng
+    def __init__(self, group: GymGroup, options: AppoConfig, rng: np.random.Generator) -> None:
+        self._group, self._options, self._rng = group, options, rng
         num = len(group)
         self._now = np.stack([group.reset(i, int(rng.integers(2**31))) for i in range(num)])
         self._discounted, self._return, self._length = np.zeros(num), np.zeros(num), np.zeros(num, int)
 
     def collect(
         self, policy: GaussianPolicy, num_steps: int, is_stopping: Callable[[], bool] = lambda: False
-    ) -> tuple[Transitions, Counted] | None:
+    ) -> Round | None:
         """`num_steps` steps of each environment; None if `is_stopping` became true.
 
         Raises:
@@ -344,7 +332,7 @@ class Collector:
         actions = np.empty((num_steps, num, self._group.space.action_size), np.float32)
         rewards, discounted = np.empty((num_steps, num)), np.empty((num_steps, num))
         terminated, done = np.empty((num_steps, num), bool), np.empty((num_steps, num), bool)
-        episodes: list[tuple[float, int]] = []
+        episodes: list[EpisodeReturn] = []
         for t in range(num_steps):
             if is_stopping():
                 return None
@@ -353,15 +341,15 @@ class Collector:
             steps = self._group.step(actions[t])
             after[t], rewards[t], terminated[t] = steps.observations, steps.rewards, steps.terminated
             done[t] = steps.terminated | steps.truncated
-            self._discounted = self._gamma * self._discounted + steps.rewards
+            self._discounted = self._options.gamma * self._discounted + steps.rewards
             discounted[t] = self._discounted
             self._now = steps.observations
             self._return += steps.rewards
             self._length += 1
             episodes += [self._next_episode(int(index)) for index in np.flatnonzero(done[t])]
-        if self._scale:
+        if self._options.scale_rewards:
             rewards = np.clip(rewards / float(policy.returns.std()[0]), -SCALED_LIMIT, SCALED_LIMIT)
-        data = Transitions(
+        return Round(
             observations=raw,
             actions=actions,
             log_probs=policy.log_probs(policy.normalise(raw), actions),
@@ -369,13 +357,14 @@ class Collector:
             next_observations=after,
             terminated=terminated,
             done=done,
+            seen=Moments.of(raw.reshape(-1, size)),
+            returns=Moments.of(discounted.reshape(-1, 1)),
+            episodes=episodes,
         )
-        counted = Counted(Moments.of(raw.reshape(-1, size)), Moments.of(discounted.reshape(-1, 1)), episodes)
-        return data, counted
 
-    def _next_episode(self, index: int) -> tuple[float, int]:
+    def _next_episode(self, index: int) -> EpisodeReturn:
         """Starts the next episode there; return and length of the one that ended."""
-        ended = float(self._return[index]), int(self._length[index])
+        ended = EpisodeReturn(total=float(self._return[index]), length=int(self._length[index]))
         self._now[index] = self._group.reset(index)
         self._discounted[index] = self._return[index] = self._length[index] = 0
         return ended

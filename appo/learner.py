@@ -13,9 +13,8 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from threading import Event
 from typing import Any, ClassVar
@@ -50,18 +49,13 @@ _log = logging.getLogger(__name__)
 
 
 class AppoServer(ServerBase):
-    """The network side of a master. Set `master` before `start`. Arguments as for `ServerBase`."""
+    """The network side of a master, which must be set before `start`. Arguments as for `ServerBase`."""
 
     weight_permits: ClassVar[Permits] = WEIGHTS_OF_TRAINING_WORKERS
     master: Master
 
     def __init__(self, endpoints: Endpoints, security: Security | None, run_id: str) -> None:
         super().__init__(endpoints, security, run_id, keep_weights=KEPT_VERSIONS)
-
-    # ---- network thread ----
-
-    def _work(self) -> None:
-        self.master.keep_only(self._peers.workers())
 
     def _handle(self, received: Received) -> None:
         message, peer = received.message, received.peer
@@ -97,14 +91,10 @@ class Checkpointer:
         checkpoints.remove_unfinished(directory)
 
     def save(self, weights: Weights, state: dict[str, Any], protected: Collection[str] = ()) -> str:
-        """Writes `weights` unless that is done already, and deletes old checkpoints. Returns the name.
+        """Writes weights and the JSON-able `state` of one moment, unless that is done. Returns the name.
 
-        `latest` points to the newest, which one of weights under measurement may not be.
-
-        Args:
-            weights: Of one moment of this run.
-            state: JSON-able, of the same moment.
-            protected: Names that must stay.
+        Old checkpoints are deleted, except those that `protected` names. `latest` points to the newest, which
+        one of weights under measurement may not be.
         """
         name = name_of(weights)
         if name in self._written:
@@ -160,7 +150,6 @@ class AppoLearner:
         checkpointer: Writes the master's checkpoints.
         metrics: Where metrics go.
         stop: Set to end early; a checkpoint is written and `run` returns.
-        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -172,13 +161,11 @@ class AppoLearner:
         checkpointer: Checkpointer,
         metrics: MetricsWriter,
         stop: Event,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config, self._run, self.server, self.master = config, run, server, master
-        self._checkpointer, self._metrics = checkpointer, metrics
-        self._stop, self._clock = stop, clock
-        self._started = clock()
-        self._next_metrics = self._next_peers = clock()
+        self._checkpointer, self._metrics, self._stop = checkpointer, metrics, stop
+        self._directory = checkpointer.directory
+        self._started = self._next_metrics = self._next_peers = time.monotonic()
         self._next_checkpoint = config.learner.checkpoint_every
         self._announced: dict[str, float] = {PHASE_TOTAL: float(config.goal.amount)}
         self._solved: tuple[str, float] | None = None  # a checkpoint, and its confirmed mean return
@@ -193,22 +180,20 @@ class AppoLearner:
         self._announce(TRAINING)
         while not self._stop.wait(POLL_S) and self._solved is None and not self._is_over():
             self._poll()
+        self.master.close()
         if not self._stop.is_set() and self._solved is None:
             self._measure_last()
-        self.master.close()
         self._write_numbers()
-        newest = self._save()
+        name, mean = self._save(), None
         if self._stop.is_set():
             return
-        directory, mean = self._checkpointer.directory, None
         if self._solved is not None:
             name, mean = self._solved
-        else:
-            best = checkpoints.pointed(directory, "best") if self._config.learner.keep_best else None
-            name = best or newest
+        elif self._config.learner.keep_best:
+            name = checkpoints.pointed(self._directory, "best") or name
         env_steps, online_s = self.master.progress.env_steps, round(self.master.elapsed_s(), 1)
         note = {"env_steps": env_steps, "online_s": online_s, "return": mean}
-        checkpoints.point(directory, "final", name, json.dumps(note, separators=(",", ":")))
+        checkpoints.point(self._directory, "final", name, json.dumps(note, separators=(",", ":")))
         self._end()
 
     def _end(self) -> None:
@@ -218,17 +203,14 @@ class AppoLearner:
     def _is_over(self) -> bool:
         """Whether all steps are made or the time is over, which also limits the wait for the first worker."""
         minutes = self._config.learner.max_minutes
-        limit_s = math.inf if minutes is None else 60.0 * minutes
-        elapsed_s = self.master.elapsed_s()
-        waited_s = self._clock() - self._started if elapsed_s == 0.0 else 0.0
-        return self.master.is_over() or max(elapsed_s, waited_s) >= limit_s
+        elapsed_s = self.master.elapsed_s() or time.monotonic() - self._started
+        return self.master.is_over() or (minutes is not None and elapsed_s >= 60.0 * minutes)
 
     def _measure_last(self) -> None:
         """Measures the newest weights, within the time that a worker has for it."""
-        self.master.close()
         self.master.measure_last()
-        deadline = self._clock() + self._config.learner.lease_ttl_s
-        while self.master.is_measuring and self._clock() < deadline and not self._stop.wait(POLL_S):
+        deadline = time.monotonic() + self._config.learner.lease_ttl_s
+        while self.master.is_measuring and time.monotonic() < deadline and not self._stop.wait(POLL_S):
             self._poll()
         self._poll()
 
@@ -241,8 +223,8 @@ class AppoLearner:
             self._checkpoint(measurement.weights, measurement.state)
         for measurement in ended:
             self._report(measurement)
-        self._open = [one for one in self._open if not any(one is other for other in ended)]
-        now = self._clock()
+            self._open.remove(measurement)
+        now = time.monotonic()
         if now >= self._next_metrics:
             self._next_metrics = now + METRICS_S
             self._write_numbers()
@@ -254,26 +236,23 @@ class AppoLearner:
 
     def _report(self, measurement: Measurement) -> None:
         """Writes a measurement's mean return, and moves the pointer "best"."""
-        weights, target = measurement.weights, self._config.learner.appo.stop_at_return
+        weights, mean, name = measurement.weights, measurement.mean, name_of(measurement.weights)
         _log.info(
             "%s of weights %d: mean return %.2f over %d episodes",
-            measurement.kind, weights.info.version, measurement.mean, len(measurement.returns),
+            measurement.kind, weights.info.version, mean, len(measurement.returns),
         )  # fmt: skip
-        where = {"eval/env_steps": float(weights.env_steps), "eval/elapsed_s": weights.elapsed_s}
-        name = name_of(weights)
+        metric = "eval/confirmation" if measurement.kind == "confirmation" else "eval/return"
+        at = {"env_steps": float(weights.env_steps), "elapsed_s": weights.elapsed_s}
+        self._write({metric: mean, **{f"eval/{key}": value for key, value in at.items()}})
         if measurement.kind == "confirmation":
-            self._write({"eval/confirmation": measurement.mean, **where})
-            if target is not None and measurement.mean >= target:
-                self._solved = name, measurement.mean
-                solved = {"elapsed_s": weights.elapsed_s, "env_steps": float(weights.env_steps)}
-                solved["return"] = measurement.mean
-                self._write({f"solved/{key}": value for key, value in solved.items()})
+            target = self._config.learner.appo.stop_at_return
+            if target is not None and mean >= target:
+                self._solved = name, mean
+                self._write({"solved/return": mean, **{f"solved/{key}": value for key, value in at.items()}})
             return
-        self._write({"eval/return": measurement.mean, **where})
-        directory = self._checkpointer.directory
-        best = checkpoints.note_of(directory, "best")
-        if not best or measurement.mean >= float(best):
-            checkpoints.point(directory, "best", name, note=f"{measurement.mean}")
+        best = checkpoints.note_of(self._directory, "best")
+        if not best or mean >= float(best):
+            checkpoints.point(self._directory, "best", name, note=f"{mean}")
 
     def _save(self) -> str:
         """Writes a checkpoint of the newest weights."""
@@ -287,9 +266,9 @@ class AppoLearner:
         The metrics up to it are written first, because a resumed run keeps them as they are.
         """
         self._write_numbers()
-        protected = {name_of(one.weights) for one in self._open}
+        protected = [name_of(one.weights) for one in self._open]
         if self._solved is not None:  # no pointer names it yet
-            protected.add(self._solved[0])
+            protected.append(self._solved[0])
         return self._checkpointer.save(weights, state, protected)
 
     def _write_numbers(self) -> None:
@@ -298,13 +277,13 @@ class AppoLearner:
 
     def _write(self, numbers: dict[str, float], accepted: int | None = None) -> None:
         """Writes metrics, by default of now; the next broadcasts carry the newest value of each."""
-        accepted = self.master.progress.accepted if accepted is None else accepted
+        progress = self.master.progress
+        accepted = progress.accepted if accepted is None else accepted
         self._metrics.write(accepted, numbers)
-        self._announced |= numbers | {"updates": float(accepted)}
-        self._announced |= {
-            PHASE_DONE: float(self.master.progress.env_steps),
-            "time/online_s": self.master.elapsed_s(),
-        }
+        self._announced |= numbers
+        self._announced["updates"] = float(accepted)
+        self._announced[PHASE_DONE] = float(progress.env_steps)
+        self._announced["time/online_s"] = self.master.elapsed_s()
         self.server.set_metrics(self._announced)
 
     def _announce(self, phase: str) -> None:

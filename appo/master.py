@@ -1,6 +1,6 @@
 """The master of APPO: global parameters, statistics and counters, and the next unit of work for each worker.
 
-    network thread:  work · take_gradient · take_measured · keep_only
+    network thread:  work · take_gradient · take_measured
     main thread:     start · take_rows · take_measurements · snapshot · close · measure_last
 
 One lock guards all of it; no method waits. (APPO paper, Algorithm 1.) Weights are measured by workers, too:
@@ -16,8 +16,8 @@ import logging
 import threading
 import time
 import uuid
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -32,7 +32,6 @@ from distrl.configs.appo import CONFIRMATION_SEEDS, VALIDATION_SEEDS, AppoConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import PolicyError, ProtocolError
 from distrl.core.messages import EpisodeReturn, Gradient, Measured, RejectCode, WeightInfo, WorkUnit
-from distrl.core.metrics import VERSIONS
 from distrl.core.policies import weights_io
 from distrl.core.sockets import Blob
 from distrl.core.weights import Buffer
@@ -51,9 +50,6 @@ CONFIRMATION_EPISODES = 100
 PAUSE_ROUNDS = 10
 """Rounds between two confirmations without validations, which would set the interval."""
 
-RATIOS = {"kl": "off_policy/kl", "silenced_fraction": "off_policy/silenced_fraction"}
-"""Metrics by staleness of a round's ratios π/π_old, and their names in a gradient's metrics."""
-
 _RATE_SLACK = 1.0 + 1e-6
 Kind = Literal["validation", "confirmation"]
 _log = logging.getLogger(__name__)
@@ -61,13 +57,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Weights:
-    """Published weights, and the state of the run at that moment.
-
-    Attributes:
-        step: Gradients accepted.
-        env_steps: Transitions accepted.
-        elapsed_s: Seconds of the run.
-    """
+    """Published weights; gradients, transitions and seconds of the run at that moment."""
 
     info: WeightInfo
     data: Buffer
@@ -80,15 +70,15 @@ class Weights:
 class _Part:
     """The seeds of a unit; its `episodes` when done; the worker that has it, and its deadline."""
 
-    seeds: tuple[int, ...]
+    seeds: Sequence[int]
     episodes: tuple[EpisodeReturn, ...] | None = None
     worker: str = ""
     deadline: float = 0.0
 
 
-@dataclass
+@dataclass(eq=False)
 class Measurement:
-    """One set of weights, measured over greedy episodes.
+    """One set of weights, measured over greedy episodes; units of them by id.
 
     Attributes:
         state: The JSON part of a checkpoint of these weights.
@@ -112,86 +102,7 @@ class Measurement:
     @property
     def mean(self) -> float:
         """The mean return of the episodes so far."""
-        returns = self.returns
-        return sum(returns) / len(returns)
-
-
-class Measuring:
-    """At most one measurement at a time: greedy episodes in units, handed out, expired and put together.
-
-    Not thread-safe: the master holds its lock around every call.
-
-    Args:
-        ttl_s: How long a worker has for a unit.
-        prefix: Of the ids of units; unique to this process.
-        clock: Monotonic seconds.
-
-    Attributes:
-        current: The one under way.
-        begun, ended: Started and completed ones; the reader empties the lists.
-        attempts: The number of confirmations so far; each has seeds of its own.
-    """
-
-    def __init__(self, ttl_s: float, prefix: str, clock: Callable[[], float]) -> None:
-        self._ttl_s, self._prefix, self._clock = ttl_s, prefix, clock
-        self._num_parts = 0
-        self.current: Measurement | None = None
-        self.begun: list[Measurement] = []
-        self.ended: list[Measurement] = []
-        self.attempts = 0
-
-    def start(self, kind: Kind, weights: Weights, episodes: int, state: dict[str, Any]) -> None:
-        """Starts to measure `weights`; a measurement under way is dropped."""
-        first = VALIDATION_SEEDS
-        if kind == "confirmation":
-            first = CONFIRMATION_SEEDS + self.attempts * CONFIRMATION_EPISODES
-            self.attempts += 1
-        seeds = range(first, first + episodes)
-        parts = {}
-        for start in range(0, episodes, UNIT_EPISODES):
-            self._num_parts += 1
-            parts[f"{self._prefix}-e{self._num_parts}"] = _Part(tuple(seeds[start : start + UNIT_EPISODES]))
-        self.current = Measurement(kind, weights, state | {"attempts": self.attempts}, parts)
-        self.begun.append(self.current)
-
-    def grant(self, worker: str, progress: float) -> WorkUnit | None:
-        """A unit of the measurement under way that no live worker has."""
-        now = self._clock()
-        for unit_id, part in self._open():
-            if not part.worker or now >= part.deadline or part.worker == worker:
-                part.worker, part.deadline = worker, now + self._ttl_s
-                assert self.current is not None
-                return WorkUnit(
-                    id=unit_id,
-                    kind="evaluate",
-                    weights=self.current.weights.info,
-                    progress=progress,
-                    seeds=part.seeds,
-                    ttl_s=self._ttl_s,
-                )
-        return None
-
-    def keep_only(self, workers: Collection[str]) -> None:
-        """Only these are alive: units of other workers become free at once."""
-        for _, part in self._open():
-            if part.worker not in workers:
-                part.worker = ""
-
-    def take(self, unit_id: str, episodes: tuple[EpisodeReturn, ...]) -> bool:
-        """Takes the episodes of a unit. False if it is done already, or dropped."""
-        part = self.current.parts.get(unit_id) if self.current is not None else None
-        if part is None or part.episodes is not None or len(episodes) != len(part.seeds):
-            return False
-        part.episodes = episodes
-        assert self.current is not None
-        if self.current.is_complete:
-            self.ended.append(self.current)
-            self.current = None
-        return True
-
-    def _open(self) -> Iterator[tuple[str, _Part]]:
-        parts = self.current.parts if self.current is not None else {}
-        return ((unit_id, part) for unit_id, part in parts.items() if part.episodes is None)
+        return sum(self.returns) / len(self.returns)
 
 
 @dataclass
@@ -203,6 +114,7 @@ class Progress:
         env_steps, episodes: Of accepted gradients.
         recent: Returns of the newest training episodes.
         done: Units whose gradient was applied, the oldest first.
+        attempts: The number of confirmations so far; each has seeds of its own.
         next_validation, next_confirmation: Environment steps before which there is none.
         earlier_s: Seconds that earlier processes spent on this run.
     """
@@ -211,8 +123,9 @@ class Progress:
     rejected: int = 0
     env_steps: int = 0
     episodes: int = 0
-    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
-    done: dict[str, None] = field(default_factory=dict)
+    recent: list[float] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+    attempts: int = 0
     next_validation: int = 0
     next_confirmation: int = 0
     earlier_s: float = 0.0
@@ -222,10 +135,8 @@ class Progress:
         self.accepted += 1
         self.env_steps += gradient.num_steps
         self.episodes += len(gradient.episodes)
-        self.recent.extend(episode.total for episode in gradient.episodes)
-        self.done[gradient.unit_id] = None
-        if len(self.done) > KEPT_IDS:
-            del self.done[next(iter(self.done))]
+        self.recent = [*self.recent, *(episode.total for episode in gradient.episodes)][-RECENT:]
+        self.done = [*self.done, gradient.unit_id][-KEPT_IDS:]
 
     def looks_solved(self, target: float) -> bool:
         """Whether the mean return of the newest episodes is at `target`, and a confirmation allowed."""
@@ -244,96 +155,11 @@ class Progress:
             numbers["train/return"] = sum(self.recent) / len(self.recent)
         return numbers
 
-    def state_dict(self, elapsed_s: float) -> dict[str, Any]:
-        """JSON-able; `elapsed_s` of the run so far."""
-        return asdict(self) | {"recent": list(self.recent), "done": list(self.done), "earlier_s": elapsed_s}
-
-    @classmethod
-    def of(cls, state: Mapping[str, Any]) -> Progress:
-        """Reads what `state_dict` returned.
-
-        Raises:
-            KeyError, TypeError, ValueError: It has a different form.
-        """
-        progress = cls(**{**state, "recent": deque(state["recent"], maxlen=RECENT)})
-        progress.done = dict.fromkeys(state["done"])
-        return progress
-
-
-class Window:
-    """Means over the gradients since the last row of metrics.
-
-    Args:
-        since: Seconds of the run when it begins.
-    """
-
-    def __init__(self, since: float = 0.0) -> None:
-        self._since = since
-        self._taken: list[tuple[Gradient, int]] = []  # with their staleness
-
-    def add(self, gradient: Gradient, staleness: int) -> None:
-        """Counts an accepted gradient."""
-        self._taken.append((gradient, staleness))
-
-    def take(self, elapsed_s: float) -> dict[str, float]:
-        """The means, which are then reset; empty without gradients."""
-        taken, self._taken = self._taken, []
-        if not taken:
-            return {}
-        values: dict[str, list[float]] = {}
-        trained: dict[int, list[Gradient]] = {}  # by the bucket of their staleness
-        for gradient, staleness in taken:
-            for name, value in gradient.metrics.items():
-                values.setdefault(name, []).append(value)
-            if all(name in gradient.metrics for name in RATIOS.values()):
-                trained.setdefault(int(VERSIONS.index(staleness)), []).append(gradient)
-        numbers = {name: sum(found) / len(found) for name, found in values.items()}
-        numbers["off_policy/staleness_mean"] = sum(staleness for _, staleness in taken) / len(taken)
-        numbers["off_policy/staleness_max"] = float(max(staleness for _, staleness in taken))
-        for bucket, gradients in trained.items():
-            prefix = f"staleness/{VERSIONS.labels[bucket]}"
-            numbers |= {f"{prefix}/{name}": value for name, value in _by_staleness(gradients).items()}
-        if elapsed_s > self._since:
-            env_steps = sum(gradient.num_steps for gradient, _ in taken)
-            numbers["throughput/env_steps_per_s"] = env_steps / (elapsed_s - self._since)
-        self._since = elapsed_s
-        return numbers
-
-
-def _by_staleness(gradients: Sequence[Gradient]) -> dict[str, float]:
-    """Counts, the mean return of the episodes that ended, and the ratios' numbers, means over steps."""
-    steps = sum(gradient.num_steps for gradient in gradients)
-    totals = [episode.total for gradient in gradients for episode in gradient.episodes]
-    return {
-        "gradients": float(len(gradients)),
-        "steps": float(steps),
-        "episodes": float(len(totals)),
-        **({"return": sum(totals) / len(totals)} if totals else {}),
-        **{
-            short: sum(gradient.num_steps * gradient.metrics[name] for gradient in gradients) / steps
-            for short, name in RATIOS.items()
-        },
-    }
-
-
-@dataclass(frozen=True)
-class Change:
-    """The payload of a gradient.
-
-    Attributes:
-        eta: η by parameter.
-        observations, returns: Moments of the new ones.
-    """
-
-    eta: Eta
-    observations: Moments
-    returns: Moments
-
 
 def read_change(
     gradient: Gradient, blobs: Sequence[Blob], policy: GaussianPolicy, config: AppoConfig
-) -> Change:
-    """The payload of `gradient`, checked as a whole before any of it is used.
+) -> tuple[Eta, Moments, Moments]:
+    """η by parameter, and moments of new observations and returns, checked before any of it is used.
 
     Raises:
         ProtocolError: The bytes have a different SHA-256 ("digest"), or do not fit this policy: a
@@ -369,18 +195,7 @@ def read_change(
         raise _malformed(f"{len(gradient.episodes)} episodes ended in {gradient.num_steps} steps")
     if gradient.lr > config.local_lr * _RATE_SLACK:
         raise _malformed(f"its rate {gradient.lr:g} is above learner.algorithm.local_lr={config.local_lr:g}")
-    names = dict(policy.named_parameters())
-    return Change({name: state[name] for name in names}, observations, returns)
-
-
-def global_rate(config: AppoConfig, lr: float, staleness: int) -> float:
-    """α_g for a change that was divided by α_l = `lr` and is `staleness` versions behind.
-
-    Without `global_lr` it is α_l: the change of a single worker is applied as it is. A `global_lr` falls over
-    the run as α_l does. `inverse` divides by 1 + staleness.
-    """
-    rate = lr if config.global_lr is None else config.global_lr * lr / config.local_lr
-    return rate / (1.0 + staleness) if config.staleness_weight == "inverse" else rate
+    return {name: state[name] for name, _ in policy.named_parameters()}, observations, returns
 
 
 def _malformed(reason: str) -> ProtocolError:
@@ -415,32 +230,31 @@ class Master:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config, self._policy, self._server, self._clock = config, policy, server, clock
+        self._appo = config.learner.appo
         self._lock = threading.Lock()
         self._prefix = uuid.uuid4().hex[:12]
-        self._publisher = Publisher(policy, self, version_file, level=logging.DEBUG)
-        self._measuring = Measuring(config.learner.lease_ttl_s, self._prefix, clock)
-        self._num_rounds = 0
+        self._publisher = Publisher(policy, server, version_file, level=logging.DEBUG)
+        self._num_units = 0
         self._started_at: float | None = None
         self._is_closed = False
         self._newest: Weights | None = None
-        self._window = Window()
+        self._current: Measurement | None = None  # at most one at a time
+        self._begun: list[Measurement] = []
+        self._ended: list[Measurement] = []
+        self._taken: list[tuple[Gradient, int]] = []  # since the last row of metrics, with their staleness
+        self._row_began_s = 0.0
         self._rows: list[tuple[int, dict[str, float]]] = []
         self.progress = Progress()
-
-    @property
-    def _appo(self) -> AppoConfig:
-        return self._config.learner.appo
 
     def start(self) -> None:
         """Publishes the first weights, or those of a checkpoint."""
         with self._lock:
-            self._publisher.publish()
+            self._publish()
 
-    def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
-        """For the publisher: notes the state of the run, and passes the weights on."""
-        progress = self.progress
+    def _publish(self) -> None:
+        info, progress = self._publisher.publish(), self.progress
+        data = self._publisher.recent[info.version]
         self._newest = Weights(info, data, progress.accepted, progress.env_steps, self._elapsed_s())
-        self._server.publish_weights(info, data)
 
     # ---- network thread ----
 
@@ -451,21 +265,15 @@ class Master:
             collected: A round whose transitions are collected: returned again with the newest weights.
         """
         with self._lock:
-            if collected is not None and self._newest is not None:
-                return self._round(collected, self._newest)
-            unit = self._measuring.grant(worker, self._share())
-            if unit is not None:
-                measured = self._measuring.current
-                assert measured is not None
-                weights = measured.weights
-                self._server.offer_weights(weights.info, weights.data)
+            newest = self._newest
+            if collected is not None and newest is not None:
+                return self._round(collected, newest)
+            unit = self._measuring_unit(worker)
+            if unit is not None or self._is_closed or newest is None or self._is_over():
                 return unit
-            if self._is_closed or self._newest is None or self._is_over():
-                return None
             if self._started_at is None:
                 self._started_at = self._clock()
-            self._num_rounds += 1
-            return self._round(f"{self._prefix}-r{self._num_rounds}", self._newest)
+            return self._round(self._unit_id("r"), newest)
 
     def take_gradient(self, gradient: Gradient, blobs: Sequence[Blob]) -> bool:
         """Applies a worker's change and publishes the result. False if it was applied before.
@@ -478,35 +286,63 @@ class Master:
                 return False
             try:
                 staleness = self._staleness(gradient)
-                change = read_change(gradient, blobs, self._policy, self._appo)
+                eta, observations, returns = read_change(gradient, blobs, self._policy, self._appo)
             except ProtocolError as error:
                 self.progress.rejected += 1
                 _log.warning("rejected a gradient of %s: %s", gradient.worker, error)
                 raise
-            apply_eta(self._policy, change.eta, global_rate(self._appo, gradient.lr, staleness))
-            self._policy.observations.merge(change.observations)
-            self._policy.returns.merge(change.returns)
+            rate = gradient.lr
+            if self._appo.global_lr is not None:  # falls over the run as the local one does
+                rate *= self._appo.global_lr / self._appo.local_lr
+            apply_eta(self._policy, eta, rate)
+            self._policy.observations.merge(observations)
+            self._policy.returns.merge(returns)
             self.progress.account(gradient)
-            self._window.add(gradient, staleness)
-            self._publisher.publish()
+            self._taken.append((gradient, staleness))
+            self._publish()
             self._measure_if_due()
             return True
 
     def take_measured(self, measured: Measured) -> bool:
         """Takes measured episodes. False if they are no longer needed."""
         with self._lock:
-            is_new = self._measuring.take(measured.unit_id, measured.episodes)
-            if is_new and self._measuring.current is None:
-                self._follow(self._measuring.ended[-1])
-            return is_new
+            current = self._current
+            part = current.parts.get(measured.unit_id) if current is not None else None
+            if part is None or part.episodes is not None or len(measured.episodes) != len(part.seeds):
+                return False
+            part.episodes = measured.episodes
+            assert current is not None
+            if current.is_complete:
+                self._ended.append(current)
+                self._current = None
+                self._follow(current)
+            return True
 
-    def keep_only(self, workers: Collection[str]) -> None:
-        """Only these are alive: the measurements of others are handed out again."""
-        with self._lock:
-            self._measuring.keep_only(workers)
+    def _measuring_unit(self, worker: str) -> WorkUnit | None:
+        """A unit of the measurement under way that no other worker has."""
+        now, ttl_s, current = self._clock(), self._config.learner.lease_ttl_s, self._current
+        for unit_id, part in current.parts.items() if current is not None else ():
+            if part.episodes is None and (now >= part.deadline or part.worker == worker):
+                assert current is not None
+                part.worker, part.deadline = worker, now + ttl_s
+                info = current.weights.info
+                self._server.offer_weights(info, current.weights.data)
+                return WorkUnit(
+                    id=unit_id,
+                    kind="evaluate",
+                    weights=info,
+                    progress=self._share(),
+                    seeds=tuple(part.seeds),
+                    ttl_s=ttl_s,
+                )
+        return None
 
     def _round(self, unit_id: str, weights: Weights) -> WorkUnit:
         return WorkUnit(id=unit_id, kind="train", weights=weights.info, progress=self._share())
+
+    def _unit_id(self, kind: str) -> str:
+        self._num_units += 1
+        return f"{self._prefix}-{kind}{self._num_units}"
 
     def _staleness(self, gradient: Gradient) -> int:
         """Versions between a gradient's base and the newest weights."""
@@ -524,30 +360,39 @@ class Master:
         is_due = bool(appo.eval_every) and progress.env_steps >= progress.next_validation
         if is_due:
             progress.next_validation = progress.env_steps + appo.eval_every
-        if self._measuring.current is not None or self._is_closed:
+        if self._current is not None or self._is_closed:
             return
-        target = appo.stop_at_return
-        if target is not None and progress.looks_solved(target):
-            self._start("confirmation")
+        if appo.stop_at_return is not None and progress.looks_solved(appo.stop_at_return):
+            self._measure("confirmation")
         elif is_due:
-            self._start("validation")
+            self._measure("validation")
 
     def _follow(self, ended: Measurement) -> None:
         """Continues after a complete measurement."""
         target, progress = self._appo.stop_at_return, self.progress
-        if ended.kind == "confirmation":
-            if target is not None and ended.mean >= target:
-                self._is_closed = True
-            else:
-                pause = self._appo.eval_every or PAUSE_ROUNDS * self._appo.num_steps
-                progress.next_confirmation = progress.env_steps + pause
-        elif target is not None and ended.mean >= target:
-            self._start("confirmation")
+        is_good = target is not None and ended.mean >= target
+        if ended.kind == "validation":
+            if is_good:
+                self._measure("confirmation")
+        elif is_good:
+            self._is_closed = True
+        else:
+            pause = self._appo.eval_every or PAUSE_ROUNDS * self._appo.num_steps
+            progress.next_confirmation = progress.env_steps + pause
 
-    def _start(self, kind: Kind) -> None:
-        episodes = CONFIRMATION_EPISODES if kind == "confirmation" else self._config.learner.eval_episodes
+    def _measure(self, kind: Kind) -> None:
+        """Starts to measure the newest weights; a measurement under way is dropped."""
+        first, episodes = VALIDATION_SEEDS, self._config.learner.eval_episodes
+        if kind == "confirmation":
+            episodes = CONFIRMATION_EPISODES
+            first = CONFIRMATION_SEEDS + self.progress.attempts * episodes
+            self.progress.attempts += 1
         assert self._newest is not None
-        self._measuring.start(kind, self._newest, episodes, self._state_dict())
+        self._current = Measurement(kind, self._newest, self._state_dict())
+        for start in range(first, first + episodes, UNIT_EPISODES):
+            seeds = range(start, min(start + UNIT_EPISODES, first + episodes))
+            self._current.parts[self._unit_id("e")] = _Part(seeds)
+        self._begun.append(self._current)
 
     # ---- main thread ----
 
@@ -560,13 +405,13 @@ class Master:
         """Measures the newest weights once more, if there are validations."""
         with self._lock:
             if self._appo.eval_every:
-                self._start("validation")
+                self._measure("validation")
 
     @property
     def is_measuring(self) -> bool:
         """Whether a measurement is under way."""
         with self._lock:
-            return self._measuring.current is not None
+            return self._current is not None
 
     def is_over(self) -> bool:
         """Whether `max_env_steps` have been made."""
@@ -576,8 +421,7 @@ class Master:
     def take_measurements(self) -> tuple[list[Measurement], list[Measurement]]:
         """Those started and those completed since the last call."""
         with self._lock:
-            begun, ended = self._measuring.begun, self._measuring.ended
-            self._measuring.begun, self._measuring.ended = [], []
+            begun, ended, self._begun, self._ended = self._begun, self._ended, [], []
             return begun, ended
 
     def take_rows(self) -> list[tuple[int, dict[str, float]]]:
@@ -586,7 +430,7 @@ class Master:
         A row ends at each checkpoint, so that a resumed run does not count any gradient twice.
         """
         with self._lock:
-            self._end_window()
+            self._end_row()
             rows, self._rows = self._rows, []
             return rows
 
@@ -605,28 +449,36 @@ class Master:
         """Restores the JSON part of a checkpoint; the policy was loaded before.
 
         Raises:
-            KeyError, TypeError, ValueError: It has a different form.
+            KeyError, TypeError: It has a different form.
         """
         with self._lock:
-            self._measuring.attempts = int(state["attempts"])
-            self.progress = Progress.of(state["progress"])
-            self._window = Window(self.progress.earlier_s)
+            self.progress = Progress(**state["progress"])
+            self._row_began_s = self.progress.earlier_s
 
-    def _end_window(self) -> None:
-        """Makes a row of the gradients since the last one, if there are any."""
-        elapsed_s = self._elapsed_s()
-        numbers = self._window.take(elapsed_s)
-        if numbers:
-            numbers = self.progress.numbers() | {"time/elapsed_s": elapsed_s} | numbers
-            self._rows.append((self.progress.accepted, numbers))
+    def _end_row(self) -> None:
+        """Makes a row of means over the gradients since the last one, if there are any."""
+        taken, self._taken = self._taken, []
+        if not taken:
+            return
+        elapsed_s, values = self._elapsed_s(), defaultdict(list)
+        for gradient, _ in taken:
+            for name, value in gradient.metrics.items():
+                values[name].append(value)
+        numbers = self.progress.numbers() | {"time/elapsed_s": elapsed_s}
+        numbers |= {name: sum(found) / len(found) for name, found in values.items()}
+        staleness = [float(versions) for _, versions in taken]
+        numbers["off_policy/staleness_mean"] = sum(staleness) / len(staleness)
+        numbers["off_policy/staleness_max"] = max(staleness)
+        if elapsed_s > self._row_began_s:
+            env_steps = sum(gradient.num_steps for gradient, _ in taken)
+            numbers["throughput/env_steps_per_s"] = env_steps / (elapsed_s - self._row_began_s)
+        self._row_began_s = elapsed_s
+        self._rows.append((self.progress.accepted, numbers))
 
     def _state_dict(self) -> dict[str, Any]:
         """The JSON part of a checkpoint of this moment, which also ends a row of metrics."""
-        self._end_window()
-        return {
-            "progress": self.progress.state_dict(self._elapsed_s()),
-            "attempts": self._measuring.attempts,
-        }
+        self._end_row()
+        return {"progress": asdict(self.progress) | {"earlier_s": self._elapsed_s()}}
 
     def _elapsed_s(self) -> float:
         at_work_s = self._clock() - self._started_at if self._started_at is not None else 0.0

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from distrl.appo.envs import Actor, GymGroup, Space, run_episodes
 from distrl.appo.policy import load_policy
@@ -99,12 +97,12 @@ def measure(
     with contextlib.closing(GymGroup(options, min(evaluate.slots, spec.episodes))) as group:
         actor = _actor(subject, spec.env_id, group.space)
         say(f"evaluating {spec.env_id}: 0 of {spec.episodes} episodes")
-        next_line = time.monotonic() + LINE_EVERY_S
+        said_at = time.monotonic()
 
         def ended(num: int) -> None:
-            nonlocal next_line
-            if time.monotonic() >= next_line or num == spec.episodes:
-                next_line = time.monotonic() + LINE_EVERY_S
+            nonlocal said_at
+            if time.monotonic() >= said_at + LINE_EVERY_S or num == spec.episodes:
+                said_at = time.monotonic()
                 say(f"{num} of {spec.episodes} episodes")
 
         seeds = range(TEST_SEEDS, TEST_SEEDS + spec.episodes)
@@ -136,7 +134,7 @@ def load_returns(directory: Path) -> Returns:
     file = directory / RESULTS_FILE
     try:
         return Returns.model_validate_json(file.read_bytes())
-    except (OSError, ValidationError) as error:
+    except (OSError, ValueError) as error:
         raise RunDirectoryError(
             f"{file} is not an evaluation of continuous control.", "Measure again with distrl evaluate."
         ) from error
@@ -147,13 +145,13 @@ def _prepare(output: Path, spec: MeasureSpec, resume: bool) -> None:
     if not is_free(output, resume, resuming="replace what is there"):
         try:
             found = MeasureSpec.model_validate_json((output / SPEC_FILE).read_bytes())
-            same = (
-                found.subject.may_be(spec.subject)
-                and found.model_copy(update={"subject": spec.subject}) == spec
-            )
-        except (OSError, ValidationError):
-            same = False
-        if not same:
+        except (OSError, ValueError):
+            found = None
+        if (
+            found is None
+            or not found.subject.may_be(spec.subject)
+            or found.model_copy(update={"subject": spec.subject}) != spec
+        ):
             raise RunDirectoryError(
                 f"{output} holds a different evaluation.", "Choose another directory with --output."
             )
@@ -167,18 +165,14 @@ def _actor(subject: Subject, env_id: str, space: Space) -> Actor:
         rng = np.random.default_rng(RANDOM_SEED)
         low, high = np.maximum(space.low, -1e3), np.minimum(space.high, 1e3)
 
-        def act_randomly(observations: NDArray[np.floating]) -> NDArray[np.floating]:
-            return rng.uniform(low, high, (len(observations), len(low)))
-
-        return act_randomly
+        return lambda observations: rng.uniform(low, high, (len(observations), len(low)))
     if subject.kind != "checkpoint":
         raise ConfigError(
             f"Continuous control cannot be measured as {subject.kind!r} because its policies are not served.",
             "Give --checkpoint, or --agent random.",
         )
     policy = load_policy(Path(subject.name) / "policy")
-    own = policy.spec.observation_size, policy.spec.action_size
-    if policy.spec.env_id != env_id or own != space.sizes:
+    if policy.spec.env_id != env_id or policy.spec.sizes != space.sizes:
         raise CheckpointError(
             f"{subject.name} is a policy for {policy.spec.env_id}, not for {env_id}.",
             "Use the configuration of its own run.",

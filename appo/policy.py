@@ -60,6 +60,11 @@ class PolicySpec:
         env_id = str(config.env.options["id"])
         return cls(env_id, *sizes, tuple(net.hidden), net.activation, net.log_std, normalise)
 
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Of observations and of actions."""
+        return self.observation_size, self.action_size
+
 
 class FlatParameters:
     """Moves the parameters of `module` into one vector and the gradients into another, for fast steps.
@@ -227,15 +232,12 @@ def pack_moments(observations: Moments, returns: Moments) -> dict[str, Tensor]:
 
 def unpack_moments(state: Mapping[str, Tensor]) -> tuple[Moments, Moments]:
     """Statistics of observations and of returns, copied."""
-    observations, returns = (
-        Moments(
-            float(state[f"{name}.count"]),
-            state[f"{name}.mean"].numpy().copy(),
-            state[f"{name}.m2"].numpy().copy(),
-        )
-        for name in ("observations", "returns")
-    )
-    return observations, returns
+
+    def moments(name: str) -> Moments:
+        mean, m2 = (state[f"{name}.{part}"].numpy().copy() for part in ("mean", "m2"))
+        return Moments(float(state[f"{name}.count"]), mean, m2)
+
+    return moments("observations"), moments("returns")
 
 
 def _mlp(spec: PolicySpec, num_out: int, out_gain: float) -> nn.Sequential:

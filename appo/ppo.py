@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from distrl.appo.envs import Bools, Transitions
+from distrl.appo.envs import Bools, Round
 from distrl.appo.policy import GaussianPolicy
 from distrl.configs.appo import AppoConfig
 
@@ -81,7 +81,7 @@ class LocalPpo:
         self._v = torch.zeros_like(policy.flat.vector)
         self._steps = 0
 
-    def train(self, data: Transitions, lr: float, rng: np.random.Generator) -> tuple[Eta, dict[str, float]]:
+    def train(self, data: Round, lr: float, rng: np.random.Generator) -> tuple[Eta, dict[str, float]]:
         """E epochs on `data` with the local rate `lr`; fewer where the policy has gone `target_kl` far.
 
         The clip silences single transitions, but does not bound how far the policy moves: the smaller its
@@ -112,7 +112,7 @@ class LocalPpo:
         return self._eta(start, lr), numbers
 
     @torch.no_grad()
-    def _prepare(self, data: Transitions) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def _prepare(self, data: Round) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Rows [T n, …]: x, actions, log π_old, A and V_target; x and V by the weights before training."""
         options, policy = self._options, self.policy
         length, width = data.rewards.shape
@@ -125,8 +125,9 @@ class LocalPpo:
         elsewhere[-1] = True
         next_x = policy.normalise(data.next_observations[elsewhere])
         next_values[elsewhere] = policy.value(torch.from_numpy(next_x)).numpy()
-        lam = options.lam if options.advantage == "gae" else 0.0
-        found = advantages(data.rewards, values, next_values, data.terminated, data.done, options.gamma, lam)
+        found = advantages(
+            data.rewards, values, next_values, data.terminated, data.done, options.gamma, options.lam
+        )
         target = torch.from_numpy(found + values).flatten()
         old = torch.from_numpy(data.log_probs).flatten()
         return x, actions, old, torch.from_numpy(found).flatten(), target
@@ -156,9 +157,6 @@ class LocalPpo:
 
     def _apply(self, lr: float) -> None:
         flat = self.policy.flat
-        if self._options.optimizer == "sgd":
-            flat.vector.sub_(flat.grad, alpha=lr)
-            return
         self._steps += 1
         self._m.lerp_(flat.grad, 1.0 - _BETA_1)
         self._v.mul_(_BETA_2).addcmul_(flat.grad, flat.grad, value=1.0 - _BETA_2)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from distrl.appo.measure import Returns, load_returns
 from distrl.configs.load import dump_config
 from distrl.configs.schema import Config
-from distrl.core.metrics import VERSIONS
-from distrl.evaluator.report.chart import Chart, Curve, Signal, curve_charts, short_number
+from distrl.evaluator.report.chart import Chart, Curve, curve_charts, short_number
 from distrl.evaluator.report.metrics import ELAPSED, Point, RunMetrics
 from distrl.evaluator.report.page import duration, write_files
 from distrl.evaluator.report.run import Fact
@@ -29,44 +25,6 @@ SIGNALS: tuple[SignalSpec, ...] = (
     ("Staleness", "Versions behind, mean over accepted gradients", (("off_policy/staleness_mean", ""),)),
     ("Speed", "Environment steps a second, all workers", (("throughput/env_steps_per_s", ""),)),
 )
-
-
-def staleness_rows(metrics: RunMetrics) -> list[dict[str, Any]]:
-    """The accepted gradients by staleness, over the whole run, without rounds that only measured.
-
-    Each row has its label (versions, as "4-7"); the numbers of gradients, steps and episodes that ended;
-    their mean_return, None without any; and means over steps of kl, between the policy that acted and the one
-    in training, in nats, and of silenced, the share of transitions that the clip silences.
-    """
-    rows = []
-    for label in VERSIONS.labels:
-        tables = metrics.tables(f"staleness/{label}/", "gradients")
-        sums = {name: math.fsum(t[name] for t in tables) for name in ("gradients", "steps", "episodes")}
-        row: dict[str, Any] = {"label": label, **{name: round(total) for name, total in sums.items()}}
-        for name, number, of in (
-            ("mean_return", "return", "episodes"),
-            ("kl", "kl", "steps"),
-            ("silenced", "silenced_fraction", "steps"),
-        ):
-            total = math.fsum(table.get(number, 0.0) * table[of] for table in tables)
-            row[name] = total / sums[of] if sums[of] else None
-        rows += [row] if tables else []
-    return rows
-
-
-@dataclass(frozen=True)
-class Report:
-    """The contents of the page."""
-
-    name: str
-    subtitle: str
-    results: list[tuple[str, Returns]]
-    facts: list[Fact]
-    curves: list[Chart]
-    staleness: list[dict[str, Any]]
-    signals: list[Signal]
-    methods: list[tuple[str, str]]
-    config: str
 
 
 def write_report(
@@ -91,42 +49,43 @@ def write_report(
         RunDirectoryError: A directory holds no complete evaluation.
         MissingDependency: jinja2 is not installed.
     """
-    loaded = [(label, load_returns(path)) for label, path in results.items()]
+    loaded = {label: load_returns(path) for label, path in results.items()}
     metrics = metrics or RunMetrics([])
     target = config.learner.appo.stop_at_return if config is not None else None
-    report = Report(
-        name=name,
-        subtitle=_subtitle(loaded, config),
-        results=loaded,
-        facts=_facts(metrics),
-        curves=_curves(metrics, target),
-        staleness=staleness_rows(metrics),
-        signals=signal_charts(metrics, SIGNALS),
-        methods=_methods(loaded, config),
-        config=dump_config(config) if config is not None else "",
-    )
-    return write_files(directory, "appo.html", name, report, _data(report, metrics))
-
-
-def _data(report: Report, metrics: RunMetrics) -> dict[str, object]:
-    """The numbers as plain data: `report.json`."""
-    return {
-        "name": report.name,
-        "evaluations": {label: result.model_dump(mode="json") for label, result in report.results},
-        "facts": {fact.key: fact.number for fact in report.facts},
+    subtitle = [one.spec.env_id for one in loaded.values()][-1:]
+    if config is not None:
+        subtitle += [f"algorithm {config.learner.algorithm.kind}", f"seed {config.seed}"]
+    facts = _facts(metrics)
+    report = {
+        "name": name,
+        "subtitle": " · ".join(subtitle),
+        "results": list(loaded.items()),
+        "facts": facts,
+        "curves": _curves(metrics, target),
+        "signals": signal_charts(metrics, SIGNALS),
+        "methods": _methods(loaded, config),
+        "config": dump_config(config) if config is not None else "",
+    }
+    data = {
+        "name": name,
+        "evaluations": {label: result.model_dump(mode="json") for label, result in loaded.items()},
+        "facts": {fact.key: fact.number for fact in facts},
         "learning_curve": {
-            column: {"train": metrics.series(TRAIN, column), "validation": _validation(metrics, column)}
+            column: dict(zip(("train", "validation"), _returns(metrics, column), strict=True))
             for column in (ENV_STEPS, ELAPSED)
         },
-        "staleness": report.staleness,
     }
 
+    return write_files(directory, "appo.html", name, report, data)
 
-def _subtitle(loaded: Sequence[tuple[str, Returns]], config: Config | None) -> str:
-    parts = [result.spec.env_id for _, result in loaded[-1:]]
-    if config is not None:
-        parts += [f"algorithm {config.learner.algorithm.kind}", f"seed {config.seed}"]
-    return " · ".join(parts)
+
+def _returns(metrics: RunMetrics, column: str) -> tuple[list[Point], list[Point]]:
+    """Mean returns of training and of validation.
+
+    Validations are at the time when the measured weights were published, not when the measurement ended.
+    """
+    rows = [row for row in metrics.rows if VALIDATION in row]
+    return metrics.series(TRAIN, column), [(row[f"eval/{column}"], row[VALIDATION]) for row in rows]
 
 
 def _facts(metrics: RunMetrics) -> list[Fact]:
@@ -167,21 +126,18 @@ def _curves(metrics: RunMetrics, target: float | None) -> list[Chart]:
     )
 
     def curve(column: str) -> Curve:
-        return Curve(metrics.series(TRAIN, column), _validation(metrics, column), [])
+        return Curve(*_returns(metrics, column), [])
 
     return curve_charts("Return", columns, curve, labels, target)
 
 
-def _validation(metrics: RunMetrics, column: str) -> list[Point]:
-    """Mean returns at the time when the measured weights were published, not when the measurement ended."""
-    return [(row[f"eval/{column}"], row[VALIDATION]) for row in metrics.rows if VALIDATION in row]
-
-
-def _methods(loaded: Sequence[tuple[str, Returns]], config: Config | None) -> list[tuple[str, str]]:
+def _methods(loaded: Mapping[str, Returns], config: Config | None) -> list[tuple[str, str]]:
     """How the numbers were measured, as (heading, text)."""
-    who = "; ".join(f"{label}: {result.spec.subject.name or 'random actions'}" for label, result in loaded)
-    methods = [
-        ("Subject", f"{who}."),
+    subjects = [f"{label}: {one.spec.subject.name or 'random actions'}" for label, one in loaded.items()]
+    training = "APPO: workers train by PPO on what they collect, and the learner adds up their changes."
+    return [
+        ("Subject", f"{'; '.join(subjects)}."),
+        *([("Training", training)] if config is not None else []),
         (
             "Episodes",
             "The most probable action at every step, one episode for each of a range of seeds that neither "
@@ -192,7 +148,3 @@ def _methods(loaded: Sequence[tuple[str, Returns]], config: Config | None) -> li
             "Student's 95% interval of the mean over episodes. Other training seeds differ by more.",
         ),
     ]
-    if config is not None:
-        text = "APPO: workers train by PPO on what they collect, and the learner adds up their changes."
-        methods.insert(1, ("Training", text))
-    return methods

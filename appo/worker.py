@@ -19,14 +19,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distrl.appo.envs import Collector, Counted, GymGroup, run_episodes
+from distrl.appo.envs import Collector, GymGroup, Round, run_episodes
 from distrl.appo.policy import GaussianPolicy, PolicySpec, pack_moments
 from distrl.appo.ppo import Eta, LocalPpo
 from distrl.configs.schema import Config
 from distrl.core.errors import EnvError, NetworkError, PolicyError, ProtocolError
 from distrl.core.messages import (
     TRANSIENT,
-    EpisodeReturn,
     Gradient,
     Measured,
     Reject,
@@ -75,6 +74,7 @@ class _Tools:
     policy: GaussianPolicy
     ppo: LocalPpo
     collector: Collector
+    rng: np.random.Generator
 
 
 class AppoWorker:
@@ -102,7 +102,6 @@ class AppoWorker:
     ) -> None:
         self._config, self._name, self._master = config, name, master
         self._is_stopping, self._set_stats = is_stopping, set_stats
-        self._rng: np.random.Generator | None = None
         self._tools: _Tools | None = None
         self._measuring: tuple[GymGroup, GaussianPolicy] | None = None
         self._num_refused = self._num_failures = 0
@@ -125,22 +124,18 @@ class AppoWorker:
                 try:
                     self._train(unit, weights) if unit.kind == "train" else self._measure(unit, weights)
                     self._num_failures = 0
-                except EnvError as error:
-                    self._failed(error)
+                except EnvError as error:  # the master hands out other units, to new environments
+                    self._num_failures += 1
+                    self._count(faults=1)
+                    if self._num_failures >= MAX_FAILURES:
+                        raise
+                    _log.warning("%s Continuing with new environments.", error)
+                    self._tools = self._measuring = None
 
-    def _failed(self, error: EnvError) -> None:
-        """Drops the environments after a fault, and the unit: the master hands out others.
-
-        Raises:
-            EnvError: It is the last of `MAX_FAILURES` in a row.
-        """
-        self._num_failures += 1
-        self._stats["faults"] += 1
+    def _count(self, **numbers: float) -> None:
+        for name, number in numbers.items():
+            self._stats[name] += number
         self._set_stats(self._stats)
-        if self._num_failures >= MAX_FAILURES:
-            raise error
-        _log.warning("%s Continuing with new environments.", error)
-        self._tools = self._measuring = None
 
     def _train(self, unit: WorkUnit, weights: memoryview) -> None:
         appo, slots = self._config.learner.appo, self._config.worker.slots
@@ -150,23 +145,19 @@ class AppoWorker:
         is_first = tools.policy.observations.count == 0
         if is_first:
             num_steps = min(num_steps, -(-MEASURING_STEPS // slots))
-        found = tools.collector.collect(tools.policy, num_steps, self._is_stopping)
-        if found is None:
+        collected = tools.collector.collect(tools.policy, num_steps, self._is_stopping)
+        if collected is None:
             raise Stopped
-        data, counted = found
         lr = max(MIN_RATE, appo.local_lr * (1.0 - (1.0 - appo.final_lr_fraction) * unit.progress))
         numbers: dict[str, float] = {}
         eta = tools.policy.flat.views(tools.policy.flat.vector * 0.0)
         if not is_first:
-            assert self._rng is not None
             newest = self._renew(unit, tools.policy)
-            eta, numbers = tools.ppo.train(data, lr, self._rng)
+            eta, numbers = tools.ppo.train(collected, lr, tools.rng)
             numbers["off_policy/behaviour_lag"] = float(newest.weights.version - unit.weights.version)
             unit = newest
-        self._deliver(unit, eta, counted, lr, num_steps * slots, numbers)
-        self._stats["steps"] += num_steps * slots
-        self._stats["episodes"] += len(counted.episodes)
-        self._set_stats(self._stats)
+        self._deliver(unit, eta, collected, lr, numbers)
+        self._count(steps=num_steps * slots, episodes=len(collected.episodes))
 
     def _renew(self, unit: WorkUnit, policy: GaussianPolicy) -> WorkUnit:
         """Loads the newest weights, which other workers have changed, so that training starts from them."""
@@ -180,28 +171,22 @@ class AppoWorker:
                 return newest
 
     def _deliver(
-        self,
-        unit: WorkUnit,
-        eta: Eta,
-        counted: Counted,
-        lr: float,
-        num_steps: int,
-        numbers: Mapping[str, float],
+        self, unit: WorkUnit, eta: Eta, collected: Round, lr: float, numbers: Mapping[str, float]
     ) -> None:
         """Sends a gradient.
 
         Raises:
             PolicyError: It was rejected, and so were those before it.
         """
-        payload = weights_io.to_bytes({**eta, **pack_moments(counted.observations, counted.returns)})
+        payload = weights_io.to_bytes({**eta, **pack_moments(collected.seen, collected.returns)})
         gradient = Gradient(
             worker=self._name,
             unit_id=unit.id,
             base_version=unit.weights.version,
             digest=hashlib.sha256(payload).hexdigest(),
             lr=lr,
-            num_steps=num_steps,
-            episodes=tuple(EpisodeReturn(total=total, length=length) for total, length in counted.episodes),
+            num_steps=collected.rewards.size,
+            episodes=tuple(collected.episodes),
             metrics={name: value for name, value in numbers.items() if np.isfinite(value)},
         )
         refused = self._master.send(gradient, [memoryview(payload)])
@@ -220,11 +205,10 @@ class AppoWorker:
     def _make_tools(self, version: int) -> _Tools:
         """Environments and optimiser. A single worker with the same seed draws the same numbers."""
         config, appo = self._config, self._config.learner.appo
-        self._rng = np.random.default_rng([config.seed, zlib.crc32(self._name.encode()), version])
+        rng = np.random.default_rng([config.seed, zlib.crc32(self._name.encode()), version])
         policy = self._make_policy()
         group = GymGroup(config.env.options, config.worker.slots)
-        collector = Collector(group, appo.gamma, appo.scale_rewards, self._rng)
-        return _Tools(policy, LocalPpo(policy, appo), collector)
+        return _Tools(policy, LocalPpo(policy, appo), Collector(group, appo, rng), rng)
 
     def _make_policy(self) -> GaussianPolicy:
         return GaussianPolicy(PolicySpec.of(self._config, self._space.sizes), self._config.seed)
@@ -275,8 +259,10 @@ class MasterClient:
             ProtocolError: The learner is of another kind.
         """
         while True:
-            self._forget_late_answers()
-            grant = self._ask(WorkRequest(worker=self._name, collected=collected), (), "")
+            with contextlib.suppress(PeerError):
+                while self._channel.recv(0.0) is not None:
+                    pass  # late answers to resent requests
+            grant = self._ask(WorkRequest(worker=self._name, collected=collected))
             assert isinstance(grant, WorkGrant)
             if grant.unit is not None:
                 return grant.unit
@@ -310,10 +296,15 @@ class MasterClient:
         self._channel.close()
         self._fetcher.close()
 
-    def _ask(self, message: Record, blobs: Sequence[Blob], ref: str) -> Record:
-        """The answer to `message`, whose unit is `ref`; answers to earlier messages are skipped."""
+    def _ask(self, message: Record, blobs: Sequence[Blob] = (), unit_id: str = "") -> Record:
+        """The answer to `message`; answers to earlier messages are skipped."""
         while True:
-            self._send(message, blobs)
+            try:
+                self._channel.send(message, blobs, timeout_s=POLL_S)
+            except ProtocolError:
+                raise  # larger than any message may be: it will not get smaller
+            except NetworkError:
+                _log.debug("no room for a %s now; it will be sent again", type(message).__name__)
             deadline = time.monotonic() + RESEND_S
             while time.monotonic() < deadline:
                 reply = self._receive()
@@ -321,26 +312,18 @@ class MasterClient:
                     self._pause(RESEND_S)
                     break
                 if isinstance(reply, Reject) and not reply.ref:
-                    raise self._not_understood(reply)
-                if _answers(reply, message, ref):
-                    assert reply is not None
+                    raise ProtocolError(
+                        reply.code.value,
+                        f"The learner at {self._channel.endpoint} has no work for workers that train: "
+                        f"{reply.reason}.",
+                        "Use the same distrl version and configuration everywhere.",
+                    )
+                if isinstance(reply, WorkGrant) and not unit_id:
                     return reply
-
-    def _not_understood(self, reject: Reject) -> ProtocolError:
-        """For a rejection without a unit: the learner is of a different kind or version."""
-        return ProtocolError(
-            reject.code.value,
-            f"The learner at {self._channel.endpoint} has no work for workers that train: {reject.reason}.",
-            "Use the same distrl version and configuration everywhere.",
-        )
-
-    def _send(self, message: Record, blobs: Sequence[Blob]) -> None:
-        try:
-            self._channel.send(message, blobs, timeout_s=POLL_S)
-        except ProtocolError:
-            raise  # larger than any message may be: it will not get smaller
-        except NetworkError:
-            _log.debug("no room for a %s now; it will be sent again", type(message).__name__)
+                if isinstance(reply, WorkAck) and reply.unit_id == unit_id:
+                    return reply
+                if isinstance(reply, Reject) and reply.ref == unit_id:
+                    return reply
 
     def _receive(self) -> Record | None:
         """The next message, None if none came.
@@ -359,23 +342,9 @@ class MasterClient:
             raise Stopped
         return received.message if received is not None else None
 
-    def _forget_late_answers(self) -> None:
-        """After a resend two answers may arrive; the second is not that to the next request."""
-        with contextlib.suppress(PeerError):
-            while self._channel.recv(0.0) is not None:
-                pass
-
     def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if self._is_stopping():
                 raise Stopped
             time.sleep(min(POLL_S, seconds))
-
-
-def _answers(reply: Record | None, message: Record, ref: str) -> bool:
-    if isinstance(message, WorkRequest):
-        return isinstance(reply, WorkGrant)
-    return (isinstance(reply, WorkAck) and reply.unit_id == ref) or (
-        isinstance(reply, Reject) and reply.ref == ref
-    )

@@ -38,21 +38,19 @@ class AppoConfig(Section):
     In a round, a worker collects transitions with the newest weights, trains on them and sends the change of
     its weights, which the learner adds.
 
-    `optimizer` is the worker's optimiser. `local_lr` is the worker's learning rate α_l. `global_lr` is the
-    factor α_g by which the learner multiplies a change; null means α_l, which adds the change as it is.
-    `final_lr_fraction` is the fraction of their first values to which both rates, α_l and α_g, fall linearly
-    over the run (its environment steps or its time, whichever ends sooner). `num_steps` is the number of
-    transitions in a round, in all environments of the worker together. `minibatch_size` is the number of
-    transitions in a minibatch. `epochs` is the number of passes over the transitions of a round. `target_kl`
-    bounds how far the policy moves in a round, which stops training at a KL divergence of 1.5 times this
-    value; null means no bound. `staleness_weight` is `inverse`, which divides a change by 1 + the number of
-    versions that it is behind, or `none`.
+    `local_lr` is the worker's learning rate α_l. `global_lr` is the factor α_g by which the learner
+    multiplies a change; null means α_l, which adds the change as it is. `final_lr_fraction` is the fraction
+    of their first values to which both rates, α_l and α_g, fall linearly over the run (its environment steps
+    or its time, whichever ends sooner). `num_steps` is the number of transitions in a round, in all
+    environments of the worker together. `minibatch_size` is the number of transitions in a minibatch.
+    `epochs` is the number of passes over the transitions of a round. `target_kl` bounds how far the policy
+    moves in a round, which stops training at a KL divergence of 1.5 times this value; null means no bound.
 
-    `gamma` is the discount γ of returns. `advantage` is `gae`, or `td` for the paper's one-step error. `lam`
-    is the λ of `gae`. `clip` is the ε to which ratios are clipped, [1 − ε, 1 + ε]. `value_weight` is the
-    weight c of the critic's loss. `entropy` is the weight β of the entropy term. `grad_clip` is the largest
-    norm of a gradient. `normalise_observations` normalises observations by the statistics of all workers.
-    `scale_rewards` scales rewards by the statistics of all workers.
+    `gamma` is the discount γ of returns. `lam` is the λ of GAE; 0 is the paper's one-step error. `clip` is
+    the ε to which ratios are clipped, [1 − ε, 1 + ε]. `value_weight` is the weight c of the critic's loss.
+    `entropy` is the weight β of the entropy term. `grad_clip` is the largest norm of a gradient.
+    `normalise_observations` normalises observations by the statistics of all workers. `scale_rewards` scales
+    rewards by the statistics of all workers.
 
     `max_env_steps` is the number of environment steps after which the run ends, unless `learner.max_minutes`
     ends it earlier. `stop_at_return` ends the run when a policy reaches this mean return over 100 fresh
@@ -61,7 +59,6 @@ class AppoConfig(Section):
     """
 
     kind: Literal["appo"] = "appo"
-    optimizer: Literal["adam", "sgd"] = "adam"
     local_lr: Positive = 3e-4
     global_lr: Positive | None = None
     final_lr_fraction: Fraction = 1.0
@@ -70,13 +67,11 @@ class AppoConfig(Section):
     epochs: Count = 6
     gamma: Fraction = 0.99
     lam: Fraction = 0.95
-    advantage: Literal["gae", "td"] = "gae"
     clip: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
     target_kl: Positive | None = 0.03
     value_weight: NonNegative = 0.5
     entropy: NonNegative = 0.0
     grad_clip: Positive = 0.5
-    staleness_weight: Literal["none", "inverse"] = "none"
     normalise_observations: bool = True
     scale_rewards: bool = True
     max_env_steps: Count = 1_000_000

@@ -125,11 +125,6 @@ class Peers:
                 del self._peers[key]
         return bool(gone)
 
-    def workers(self) -> set[str]:
-        """The names of the workers that are alive."""
-        with self._lock:
-            return {name for role, name in self._peers if role == "worker"}
-
     def num_leases(self, worker: str) -> int:
         """How many leases a worker announces as its limit; 0 if it is not alive."""
         with self._lock:

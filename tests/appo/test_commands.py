@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from distrl.appo.measure import load_returns, measure
 from distrl.appo.policy import GaussianPolicy, PolicySpec
-from distrl.appo.report import staleness_rows, write_report
+from distrl.appo.report import write_report
 from distrl.cli.local.progress import Progress
 from distrl.cli.main import app
 from distrl.cli.run_kind import run_kind
@@ -147,51 +147,15 @@ def test_an_interrupted_measurement_leaves_no_result(tmp_path: Path) -> None:
         load_returns(tmp_path / "out")
 
 
-ROWS = [
-    {
-        "staleness/0/gradients": 1.0,
-        "staleness/0/steps": 64.0,
-        "staleness/0/episodes": 0.0,
-        "staleness/0/kl": 0.1,
-        "staleness/0/silenced_fraction": 0.0,
-    },
-    {
-        "staleness/0/gradients": 2.0,
-        "staleness/0/steps": 192.0,
-        "staleness/0/episodes": 2.0,
-        "staleness/0/return": -5.0,
-        "staleness/0/kl": 0.5,
-        "staleness/0/silenced_fraction": 0.2,
-        "staleness/4-7/gradients": 1.0,
-        "staleness/4-7/steps": 64.0,
-        "staleness/4-7/episodes": 0.0,
-        "staleness/4-7/kl": 0.3,
-        "staleness/4-7/silenced_fraction": 1.0,
-    },
-    {"train/return": 3.0},
-]
-NAMES = ("label", "gradients", "steps", "episodes", "mean_return", "kl", "silenced")
-FRESH = dict(zip(NAMES, ("0", 3, 256, 2, -5.0, pytest.approx(0.4), pytest.approx(0.15)), strict=True))
-STALE = dict(zip(NAMES, ("4-7", 1, 64, 0, None, 0.3, 1.0), strict=True))
-
-
-def test_means_are_over_all_steps_and_episodes_of_the_run() -> None:
-    assert staleness_rows(RunMetrics(ROWS)) == [FRESH, STALE]
-    assert staleness_rows(RunMetrics(ROWS[2:])) == []
-
-
 @pytest.mark.needs("jinja2")
-def test_they_stand_in_the_report(tmp_path: Path) -> None:
-    page = write_report(tmp_path, "r", {}, RunMetrics(ROWS)).read_text()
-    assert "<td>4–7</td>" in page
-    assert "-5.00" in page.replace("−", "-")
-    data = json.loads((tmp_path / "report.json").read_text())["staleness"]
-    assert [(row["label"], row["gradients"], row["mean_return"]) for row in data] == [
-        ("0", 3, -5.0),
-        ("4-7", 1, None),
-    ]
+def test_the_report_has_the_curve_and_needs_none(tmp_path: Path) -> None:
+    rows = [{"env_steps": float(n), "time/elapsed_s": float(n), "train/return": -5.0 + n} for n in range(3)]
+    page = write_report(tmp_path, "r", {}, RunMetrics(rows)).read_text()
+    assert "Return over environment steps" in page
+    data = json.loads((tmp_path / "report.json").read_text())
+    assert data["learning_curve"]["env_steps"]["train"][-1] == [2.0, -3.0]
     config = load_config(write(tmp_path), ["learner.algorithm.stop_at_return=100"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a plot without curves has no legend
-        page = write_report(tmp_path, "r", {}, RunMetrics([]), config)
-    assert "<h2>Staleness</h2>" not in page.read_text()
+        page = write_report(tmp_path, "r", {}, RunMetrics([]), config).read_text()
+    assert "Return over" not in page

@@ -60,27 +60,26 @@ GAMMA = 0.9
 
 
 def new_collector(end: float = 0.0, scale: bool = False, num: int = 3) -> Collector:
-    return Collector(GymGroup({"id": AIM, "end": end}, num), GAMMA, scale, np.random.default_rng(0))
+    options = appo_config(gamma=GAMMA, scale_rewards=scale).learner.appo
+    return Collector(GymGroup({"id": AIM, "end": end}, num), options, np.random.default_rng(0))
 
 
 def test_time_limits_are_not_terminations() -> None:
-    found = new_collector().collect(new_policy(appo_config()), 2 * LENGTH)
-    assert found is not None
-    data, counted = found
+    data = new_collector().collect(new_policy(appo_config()), 2 * LENGTH)
+    assert data is not None
     assert not data.terminated.any()
     assert np.flatnonzero(data.done[:, 0]).tolist() == [LENGTH - 1, 2 * LENGTH - 1]
-    assert [length for _, length in counted.episodes] == [LENGTH] * 6
+    assert [episode.length for episode in data.episodes] == [LENGTH] * 6
     ended = new_collector(end=1.0).collect(new_policy(appo_config()), 4)
     assert ended is not None
-    assert ended[0].terminated.all()
+    assert ended.terminated.all()
 
 
 def test_the_observation_after_an_end_is_the_last_one_of_its_episode() -> None:
     policy = new_policy(appo_config())
     policy.observations = Moments(1.0, np.full(2, OFFSET), np.full(2, SCALE**2))
-    found = new_collector().collect(policy, LENGTH + 1)
-    assert found is not None
-    data, _ = found
+    data = new_collector().collect(policy, LENGTH + 1)
+    assert data is not None
     np.testing.assert_array_equal(data.next_observations[0], data.observations[1])
     assert (data.next_observations[LENGTH - 1] != data.observations[LENGTH]).all()
 
@@ -89,13 +88,13 @@ def test_episodes_and_discounted_returns_go_over_the_ends_of_rounds() -> None:
     policy, collector = new_policy(appo_config()), new_collector(num=1)
     rewards, returns, episodes = [], [], []
     for _ in range(3):
-        found = collector.collect(policy, 5)
-        assert found is not None
-        data, counted = found
+        data = collector.collect(policy, 5)
+        assert data is not None
         rewards += data.rewards[:, 0].tolist()
-        returns.append(counted.returns)
-        episodes += counted.episodes
-    assert episodes == [(pytest.approx(sum(rewards[:LENGTH]), rel=1e-5), LENGTH)]
+        returns.append(data.returns)
+        episodes += data.episodes
+    (episode,) = episodes
+    assert (episode.total, episode.length) == (pytest.approx(sum(rewards[:LENGTH]), rel=1e-5), LENGTH)
     expected, total = [], 0.0
     for step, reward in enumerate(rewards):
         total = (GAMMA * total if step % LENGTH else 0.0) + reward
@@ -114,23 +113,22 @@ def test_rewards_are_divided_by_the_deviation_of_returns_that_came_with_the_weig
     plain, scaled = (new_collector(scale=scale).collect(policy, 4) for scale in (False, True))
     assert plain is not None
     assert scaled is not None
-    np.testing.assert_allclose(scaled[0].rewards, plain[0].rewards / 2.0, rtol=1e-6)
+    np.testing.assert_allclose(scaled.rewards, plain.rewards / 2.0, rtol=1e-6)
 
 
 def test_the_statistics_of_a_round_do_not_change_within_it() -> None:
     policy = new_policy(appo_config())
     policy.observations = Moments(1.0, np.full(2, OFFSET), np.full(2, 100.0 * SCALE**2))
-    found = new_collector().collect(policy, 40)
-    assert found is not None
-    data, counted = found
+    data = new_collector().collect(policy, 40)
+    assert data is not None
     raw = data.observations.reshape(-1, 2)
     x = torch.from_numpy(((raw - OFFSET) / (10.0 * SCALE)).astype(np.float32))
     actions = torch.from_numpy(data.actions).flatten(0, 1)
     np.testing.assert_allclose(
         data.log_probs.ravel(), policy.log_prob(x, actions).detach().numpy(), rtol=1e-3, atol=1e-4
     )
-    np.testing.assert_allclose(counted.observations.mean, raw.mean(axis=0), rtol=1e-4)
-    np.testing.assert_allclose(counted.observations.std(), raw.std(axis=0), rtol=1e-3)
+    np.testing.assert_allclose(data.seen.mean, raw.mean(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(data.seen.std(), raw.std(axis=0), rtol=1e-3)
     assert policy.observations.count == 1.0
 
 

@@ -7,7 +7,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch: not installed")
 pytest.importorskip("gymnasium", reason="needs gymnasium: not installed")
 
-import contextlib
 import json
 import queue
 import threading
@@ -18,9 +17,7 @@ from typing import Any
 import msgpack
 from appo_world import World, appo_config, gradient, new_policy
 
-from distrl.appo import learner
 from distrl.appo.learner import AppoLearner, AppoServer, Checkpointer
-from distrl.appo.report import staleness_rows
 from distrl.appo.worker import MasterClient
 from distrl.core import checkpoints
 from distrl.core.errors import ProtocolError
@@ -38,12 +35,11 @@ from distrl.core.messages import (
     WorkUnit,
     encode,
 )
-from distrl.core.metrics import MetricsWriter, read_metrics
+from distrl.core.metrics import MetricsWriter
 from distrl.core.rundir import RunDir
 from distrl.core.sockets import Channel, Wire
 from distrl.core.types import Record
 from distrl.core.weights import Buffer, WeightFetcher
-from distrl.evaluator.report.metrics import RunMetrics
 from distrl.learner.server import Endpoints, ServerBase
 
 
@@ -101,51 +97,6 @@ def learn(
 ) -> None:
     run = RunDir(folder)
     AppoLearner(world.config, run, server, world.master, checkpointer, metrics, threading.Event()).run()
-
-
-class Crash(Exception):
-    """Ends a process between two checkpoints."""
-
-
-class CrashingServer(Server):
-    """Three rounds come in at a time; the process dies when `last` have been accepted."""
-
-    def __init__(self, world: World, last: int) -> None:
-        super().__init__(world)
-        self._last = last
-
-    def check(self) -> None:
-        accepted = self._world.master.progress.accepted
-        for number in range(accepted, accepted + 3):
-            ratios = {"off_policy/kl": 0.1, "off_policy/silenced_fraction": 0.0}
-            message, payload = gradient(self._world, unit_id=f"r{number}", metrics=ratios)
-            self._world.master.take_gradient(message, [payload])
-        if accepted + 3 >= self._last:
-            raise Crash
-
-
-@pytest.mark.parametrize("metrics_s", [0.0, 1e9])
-def test_after_a_crash_each_gradient_is_in_one_table_by_staleness(tmp_path, monkeypatch, metrics_s) -> None:
-    """Whether rows are written all the time, or hardly ever."""
-    monkeypatch.setattr(learner, "METRICS_S", metrics_s)
-    monkeypatch.setattr(learner, "POLL_S", 0.0)
-    config = appo_config(eval_every=0, max_env_steps=60 * 256)
-    config.learner.checkpoint_every = 10
-    for last in (18, 10**9):
-        folder = tmp_path / f"until-{last}"
-        folder.mkdir()
-        world, directory = World(folder, config), tmp_path / "checkpoints"
-        checkpointer = Checkpointer(directory, new_policy(config), keep=2)
-        if last > 18:
-            checkpointer.resume(world.policy, world.master)
-            assert world.master.progress.accepted == 12
-        metrics = MetricsWriter(tmp_path / "metrics.jsonl")
-        metrics.resume(world.master.progress.accepted)
-        with contextlib.suppress(Crash):
-            learn(tmp_path, world, CrashingServer(world, last), checkpointer, metrics)
-    accepted = world.master.progress.accepted
-    rows = list(read_metrics(tmp_path / "metrics.jsonl"))
-    assert sum(table["gradients"] for table in staleness_rows(RunMetrics(rows))) == accepted >= 60
 
 
 WAIT_S = 20.0

@@ -90,9 +90,9 @@ def test_a_round_of_a_preset(name: str) -> None:
     group, appo = GymGroup(config.env.options, 2), config.learner.appo
     spec = PolicySpec.of(config, group.space.sizes)
     policy, rng = GaussianPolicy(spec, 0), np.random.default_rng(0)
-    found = Collector(group, appo.gamma, appo.scale_rewards, rng).collect(policy, 40)
+    found = Collector(group, appo, rng).collect(policy, 40)
     assert found is not None
-    eta, numbers = LocalPpo(policy, appo).train(found[0], appo.local_lr, rng)
+    eta, numbers = LocalPpo(policy, appo).train(found, appo.local_lr, rng)
     assert all(bool(np.isfinite(one.numpy()).all()) for one in eta.values())
     assert numbers["loss/value"] > 0.0
     group.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from distrl.configs.algorithms import (
     AlgorithmConfig,
@@ -93,24 +93,15 @@ class MismatchConfig(Section):
     on_alarm: Literal["warn", "stop"] = "warn"
 
 
-OURS = {
-    "train_batch_size": "batches are learner.batch_trajectories",
-    "train_micro_batch_size_per_gpu": "memory is bounded by learner.micro_batch_tokens",
-    "gradient_accumulation_steps": "memory is bounded by learner.micro_batch_tokens",
-    "managed_gradient_accumulation": "memory is bounded by learner.micro_batch_tokens",
-    "gradient_clipping": "it is learner.optim.grad_clip",
-    "optimizer": "it is AdamW with learner.optim",
-    "scheduler": "the learning rate is learner.optim's",
-    "zero_allow_untested_optimizer": "the optimiser is torch's AdamW",
-    "zero_force_ds_cpu_optimizer": "the optimiser is torch's AdamW",
-    "prescale_gradients": "losses are divided by the counts of the whole batch",
-    "gradient_predivide_factor": "losses are divided by the counts of the whole batch",
-    "bf16": "the type is that of the policy's weights",
-    "fp16": "the type is that of the policy's weights",
-    "amp": "the type is that of the policy's weights",
-    "torch_autocast": "the type is that of the policy's weights",
-}
-"""Keys of `ds_config` that the learner sets itself, and why."""
+OURS = frozenset(
+    {
+        *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"),
+        *("managed_gradient_accumulation", "gradient_clipping", "optimizer", "scheduler"),
+        *("zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "prescale_gradients"),
+        *("gradient_predivide_factor", "bf16", "fp16", "amp", "torch_autocast"),
+    }
+)
+"""Keys of `ds_config` that the learner sets itself."""
 
 
 class RanksConfig(Section):
@@ -125,12 +116,19 @@ class RanksConfig(Section):
     num_processes: Count = 1
     ds_config: dict[str, Any] = {}
 
-    @field_validator("ds_config")
-    @classmethod
-    def _leaves_ours_alone(cls, value: dict[str, Any]) -> dict[str, Any]:
-        for key in value:
-            if key in OURS:
-                raise ValueError(f"ds_config.{key} is set by the learner ({OURS[key]}); remove it")
+    @model_validator(mode="after")
+    def _deepspeed_is_configured_as_far_as_it_works(self) -> RanksConfig:
+        value = self.ds_config
+        if value and self.engine != "deepspeed":
+            raise ValueError(
+                "ds_config has no effect with engine 'torch'; set learner.engine to 'deepspeed', "
+                "or remove ds_config"
+            )
+        for key in sorted(OURS & value.keys()):
+            raise ValueError(
+                f"ds_config.{key} is set by the learner, from learner.optim, learner.batch_trajectories, "
+                "learner.micro_batch_tokens and policy.dtype; remove it"
+            )
         zero = value.get("zero_optimization", {})
         if not isinstance(zero, dict):
             raise ValueError("ds_config.zero_optimization must be a mapping such as {stage: 2}")
@@ -153,15 +151,6 @@ class RanksConfig(Section):
                 raise ValueError(
                     f"ds_config.zero_optimization.{name}.device={device!r} is not supported; use 'cpu'"
                 )
-        return value
-
-    @model_validator(mode="after")
-    def _ds_config_needs_deepspeed(self) -> RanksConfig:
-        if self.ds_config and self.engine != "deepspeed":
-            raise ValueError(
-                "ds_config has no effect with engine 'torch'; set learner.engine to 'deepspeed', "
-                "or remove ds_config"
-            )
         return self
 
     @property
@@ -268,38 +257,40 @@ class LearnerConfig(RanksConfig):
         return self.algorithm
 
     @model_validator(mode="after")
-    def _ratios_need_untruncated_sampling(self) -> LearnerConfig:
-        if self.top_p >= 1.0 and self.top_k == 0:
-            return self
+    def _sampling_and_lag_fit_the_objective(self) -> LearnerConfig:
         chosen = self.algorithm
-        who: str = chosen.kind
-        instead = "set learner.algorithm to digirl, bc or filtered-bc, with invalid 0"
-        if isinstance(chosen, DigirlConfig | BcConfig):
-            if not chosen.invalid:
-                return self
-            who, instead = f"the validity term of {chosen.kind}", "set learner.algorithm.invalid to 0"
-        key = f"top_p={self.top_p:g}" if self.top_p < 1.0 else f"top_k={self.top_k}"
-        raise ValueError(
-            f"{key} truncates sampling: an action that the behaviour policy can never take has no importance "
-            f"ratio, so {who}, which weighs by ratios, would be biased. Set learner.top_p to 1 and "
-            f"learner.top_k to 0, or {instead}"
-        )
-
-    @model_validator(mode="after")
-    def _what_lags_is_not_dropped(self) -> LearnerConfig:
+        if self.top_p < 1.0 or self.top_k:
+            subject: str = chosen.kind
+            instead = "set learner.algorithm to digirl, bc or filtered-bc, with invalid 0"
+            if isinstance(chosen, DigirlConfig | BcConfig):
+                subject = f"the validity term of {chosen.kind}" if chosen.invalid else ""
+                instead = "set learner.algorithm.invalid to 0"
+            if subject:
+                key = f"top_p={self.top_p:g}" if self.top_p < 1.0 else f"top_k={self.top_k}"
+                raise ValueError(
+                    f"{key} truncates sampling: an action that the behaviour policy can never take has no "
+                    f"importance ratio, so {subject}, which weighs by ratios, would be biased. Set "
+                    f"learner.top_p to 1 and learner.top_k to 0, or {instead}"
+                )
         if self.stale == "drop" and self.policy_lag > self.max_staleness:
             raise ValueError(
                 f"policy_lag={self.policy_lag} is larger than max_staleness={self.max_staleness}: stale "
                 "'drop' would drop every episode; set learner.stale to 'clip'"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _expectations_need_the_present_policy(self) -> LearnerConfig:
-        chosen = self.algorithm
-        if isinstance(chosen, ArideConfig) and chosen.critic == "q" and not self.value_recompute:
+        if self.policy_lag and self.keep_best:
             raise ValueError(
-                "value_recompute=false does not work with learner.algorithm.critic 'q', because its values "
-                "are expectations under the current policy; set value_recompute to true, or critic to 'v'"
+                "learner.keep_best does not work with learner.policy_lag, because validation then measures "
+                "older weights than those of the checkpoint; set learner.keep_best to false"
             )
+        if isinstance(chosen, ArideConfig) and chosen.critic == "q":
+            if not self.value_recompute:
+                raise ValueError(
+                    "value_recompute=false does not work with learner.algorithm.critic 'q', because its "
+                    "values are expectations under the current policy; set value_recompute to true, or critic to 'v'"
+                )
+            if self.zero_stage == 3 and self.num_processes > 1:
+                raise ValueError(
+                    "learner.algorithm.critic 'q' draws actions, which is not supported with weights sharded "
+                    "over ranks (ZeRO stage 3); use stage 2, or set learner.algorithm.critic to 'v'"
+                )
         return self

@@ -14,7 +14,7 @@ from typing import Any, get_origin
 
 from pydantic import BaseModel
 
-from distrl.configs.load import kinds_of, nearest_key, sections_of
+from distrl.configs.load import kinds_of, nearest_key, sections, sections_of
 from distrl.configs.schema import Config
 from distrl.configs.section import Section
 from distrl.core.errors import ConfigError
@@ -45,7 +45,6 @@ class Key:
         values: What it can be, in words.
         default: As YAML; "required" without one.
         text: What it does, as far as the docstrings say.
-        model: Its section.
     """
 
     path: str
@@ -53,36 +52,20 @@ class Key:
     values: str
     default: str
     text: str
-    model: type[BaseModel]
-
-
-def sections(model: type[BaseModel] = Config, path: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
-    """All sections with their paths, in the order of the schema; of a choice each kind."""
-    yield path, model
-    for name, field in model.model_fields.items():
-        for section in sections_of(field.annotation):
-            yield from sections(section, f"{path}.{name}" if path else name)
 
 
 def keys_of(path: str, model: type[BaseModel]) -> Iterator[Key]:
     """The keys of a section, `kind` apart."""
-    schema = model.model_json_schema()
+    schema, kinds = model.model_json_schema(), kinds_of(model)
     for name, field in model.model_fields.items():
-        if name == "kind" and kinds_of(model):
+        if name == "kind" and kinds:
             continue
+        values = _words(schema["properties"][name])
+        if any(sections_of(field.annotation)):
+            values = "list of sections" if get_origin(field.annotation) is list else "section"
         default = "required" if field.is_required() else _yaml(field.get_default(call_default_factory=True))
-        nested = list(sections_of(field.annotation))
-        words = _words(schema["properties"][name])
-        if nested:
-            words = "list of sections" if get_origin(field.annotation) is list else "section"
-        yield Key(
-            path=f"{path}.{name}" if path else name,
-            kind=", ".join(kinds_of(model)),
-            values=words,
-            default=default,
-            text=" ".join(sentences(model, name)),
-            model=model,
-        )
+        text = " ".join(sentences(model, name))
+        yield Key(f"{path}.{name}" if path else name, ", ".join(kinds), values, default, text)
 
 
 def paragraphs(model: type[BaseModel]) -> list[str]:
@@ -107,8 +90,8 @@ def explain(path: str) -> str:
     blocks = []
     for parent, model in sections():
         if parent == path:
-            keys = ", ".join(key.path.rpartition(".")[2] for key in keys_of(path, model))
-            lines = [_title(path, model), *paragraphs(model), f"Keys: {keys}" if keys else "No keys."]
+            names = ", ".join(key.path.rpartition(".")[2] for key in keys_of(path, model))
+            lines = [_title(path, model), *paragraphs(model), f"Keys: {names}" if names else "No keys."]
             blocks.append("\n  ".join(lines))
         for key in keys_of(parent, model):
             if key.path == path and key.values != "section":
@@ -132,11 +115,13 @@ def reference() -> str:
         new = [part for part in paragraphs(model) if (path, part) not in printed]
         printed |= {(path, part) for part in new}
         lines += [f"{textwrap.fill(part, 118, break_on_hyphens=False)}\n" for part in new]
-        rows = [
-            f"| `{key.path.rpartition('.')[2]}` | {_cell(key.values)} | {_cell(_code(key.default))} |"
-            for key in keys_of(path, model)
-            if key.values != "section"
-        ]
+        rows = []
+        for key in keys_of(path, model):
+            if key.values != "section":
+                default = key.default if key.default == "required" else f"`{key.default}`"
+                cells = [f"`{key.path.rpartition('.')[2]}`", key.values, default]
+                escaped = [cell.replace("|", "\\|") for cell in cells]
+                rows.append(f"| {' | '.join(escaped)} |")
         if rows:
             lines += ["| key | values | default |", "|---|---|---|", *rows, ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -145,26 +130,13 @@ def reference() -> str:
 def schema() -> dict[str, Any]:
     """The JSON schema of a configuration file, for editors."""
     found = Config.model_json_schema()
-    _allow_names(found)
+    for section in (found, *found["$defs"].values()):
+        for field in section.get("properties", {}).values():
+            for choice in (field, *field.get("anyOf", ())):
+                if "discriminator" in choice:  # the kind alone may stand for the section
+                    kinds = list(choice.pop("discriminator")["mapping"])
+                    choice["anyOf"] = [{"oneOf": choice.pop("oneOf")}, {"enum": kinds}]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
-
-
-def _allow_names(node: Any) -> None:
-    """Lets the kind alone stand for a section of a choice."""
-    if isinstance(node, list):
-        for inner in node:
-            _allow_names(inner)
-    elif isinstance(node, dict):
-        for key, inner in list(node.items()):
-            _allow_names(inner)
-            if key == "properties":
-                for field in inner.values():
-                    choices = [field, *field.get("anyOf", [])]
-                    for choice in [one for one in choices if "discriminator" in one]:
-                        kinds = list(choice["discriminator"]["mapping"])
-                        field["anyOf"] = [{"oneOf": choice.pop("oneOf")}, *field.get("anyOf", [])[1:]]
-                        field["anyOf"].append({"enum": kinds})
-                        field.pop("discriminator", None)
 
 
 def _title(path: str, model: type[BaseModel]) -> str:
@@ -199,11 +171,3 @@ def _yaml(value: Any) -> str:
     if isinstance(value, BaseModel):
         return ", ".join(kinds_of(type(value)))
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
-
-
-def _code(text: str) -> str:
-    return text if text == "required" else f"`{text}`"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")

@@ -10,9 +10,6 @@ import yaml
 from pydantic import Field, field_validator, model_validator
 
 from distrl.configs.agents import AgentConfig, PromptedConfig, check_agent
-from distrl.configs.algorithms import (
-    ArideConfig,
-)
 from distrl.configs.appo import AppoConfig, check_appo
 from distrl.configs.devices import DevicesConfig
 from distrl.configs.goal import Goal, goal_of
@@ -137,25 +134,11 @@ class WorkerConfig(Section):
 # Set by the engine: log-probabilities, versions and memory depend on them.
 _OWN = frozenset(
     {
-        "model",
-        "dtype",
-        "seed",
-        "max_model_len",
-        "max_num_seqs",
-        "gpu_memory_utilization",
-        "kv_cache_memory_bytes",
-        "enforce_eager",
-        "tensor_parallel_size",
-        "limit_mm_per_prompt",
-        "enable_prefix_caching",
-        "logprobs_mode",
-        "logits_processors",
-        "additional_config",
-        "generation_config",
-        "enable_lora",
-        "max_loras",
-        "max_cpu_loras",
-        "max_lora_rank",
+        *("model", "dtype", "seed", "max_model_len", "max_num_seqs", "gpu_memory_utilization"),
+        *("kv_cache_memory_bytes", "enforce_eager", "tensor_parallel_size"),
+        *("limit_mm_per_prompt", "enable_prefix_caching", "logprobs_mode", "logits_processors"),
+        *("additional_config", "generation_config", "enable_lora", "max_loras", "max_cpu_loras"),
+        *("max_lora_rank",),
     }
 )
 
@@ -291,7 +274,7 @@ class Config(Section):
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "run"
-    runs_dir: str = "runs"
+    runs_dir: Annotated[str, Field(min_length=1)] = "runs"
     modules_dir: str | None = None
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     tasks: TasksConfig = TasksConfig()
@@ -308,71 +291,26 @@ class Config(Section):
     devices: DevicesConfig = DevicesConfig()
     local: LocalConfig = LocalConfig()
 
-    @field_validator("runs_dir")
-    @classmethod
-    def _runs_dir_is_named(cls, value: str) -> str:
-        if not value:
-            raise ValueError("runs_dir must name a directory")
-        return value
-
     @model_validator(mode="after")
-    def _the_best_is_known_only_of_what_acts(self) -> Config:
-        if self.learner.policy_lag and self.learner.keep_best:
-            raise ValueError(
-                "learner.keep_best does not work with learner.policy_lag, because validation then measures "
-                "older weights than those of the checkpoint; set learner.keep_best to false"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _vllm_serves_models_of_the_hub(self) -> Config:
-        if not isinstance(self.inference.engine, VllmConfig):
-            return self
-        policy = self.policy
-        if not isinstance(policy, HubConfig):
+    def _the_sections_fit(self) -> Config:
+        engine, policy = self.inference.engine.kind, self.policy
+        if engine == "vllm" and not isinstance(policy, HubConfig):
             raise ValueError(
                 f"inference.engine 'vllm' serves only hub models, but policy.kind is {policy.kind!r}; "
                 "set policy.kind to 'hub' and policy.model, or inference.engine to 'hf'"
             )
-        if policy.lora is not None and policy.lora.vision:
+        if isinstance(policy, HubConfig) and engine == "vllm" and policy.lora and policy.lora.vision:
             raise ValueError(
                 "policy.lora.vision puts adapters into the vision tower, which vLLM does not serve; set it "
                 "to false or inference.engine to 'hf'"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _a_barrier_needs_environments_of_its_own(self) -> Config:
         if self.worker.barrier and self.devices.pool:
             raise ValueError(
                 "worker.barrier does not work with devices.pool, because all slots would wait for the "
                 "slowest device; set worker.barrier to false"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _continuous_control_is_of_one_piece(self) -> Config:
         check_appo(self)
-        return self
-
-    @model_validator(mode="after")
-    def _draws_need_whole_weights(self) -> Config:
-        learner = self.learner
-        draws = isinstance(learner.algorithm, ArideConfig) and learner.algorithm.critic == "q"
-        if draws and learner.zero_stage == 3 and learner.num_processes > 1:
-            raise ValueError(
-                "learner.algorithm.critic 'q' draws actions, which is not supported with weights sharded "
-                "over ranks (ZeRO stage 3); use stage 2, or set learner.algorithm.critic to 'v'"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _somebody_judges(self) -> Config:
         check_judge(self)
-        return self
-
-    @model_validator(mode="after")
-    def _the_agent_fits_the_policy(self) -> Config:
         check_agent(self)
         return self
 

@@ -42,8 +42,8 @@ def test_an_override_of_the_kind_keeps_the_keys_that_both_have() -> None:
 def test_keys_of_another_kind_and_of_earlier_versions_are_named() -> None:
     with pytest.raises(ConfigError, match=r"`learner\.algorithm\.clip` is a key of ppo, grpo, appo only"):
         load_config("quickstart", ["learner.algorithm.clip=0.1"])
-    with pytest.raises(ConfigError, match=r"`learner\.ppo` is now `learner\.algorithm`"):
-        load_config("quickstart", ["learner.ppo={clip: 0.1}"])
+    with pytest.raises(ConfigError, match=r"Did you mean `learner\.algorithm\.group_size`"):
+        load_config("quickstart", ["learner.group_size=4"])
 
 
 def test_an_objective_of_ones_own_has_its_options_and_groups() -> None:

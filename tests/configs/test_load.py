@@ -6,13 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
-from distrl.configs.algorithms import GrpoConfig
-from distrl.configs.judge import VlmConfig
 from distrl.configs.load import check_config, dump_config, find_config, keys, load_config, presets
-from distrl.configs.policy import HubConfig
-from distrl.configs.schema import Config, VllmConfig
+from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
 
 
@@ -220,42 +216,3 @@ def test_a_class_of_the_user_s_replaces_a_built_in_kind_and_its_keys() -> None:
         "max_prompt_tokens": 96,
     }
     assert "policy:\n  kind: custom\n" in config.to_yaml()
-
-
-def test_a_run_that_was_saved_before_sections_had_kinds_still_loads(tmp_path: Path) -> None:
-    old = {
-        "name": "old",
-        "learner": {
-            "algorithm": "grpo",
-            "group_size": 4,
-            "group_wait_s": 9.0,
-            "episodes": 7,
-            "aride": {"entropy": 0.5},
-            "grpo": {"clip": 0.1},
-        },
-        "inference": {"engine": "vllm", "max_wait_ms": 4.0, "vllm": {"kv_cache_gb": 2.0}},
-        "policy": {
-            "kind": "hub",
-            "import_path": None,
-            "model": "m",
-            "d_model": 96,
-            "gaussian": {"hidden": [64]},
-        },
-        "judge": {
-            "kind": "vlm",
-            "import_path": None,
-            "threads": 2,
-            "vlm": {"model": "j"},
-            "local": {"path": ""},
-        },
-        "network": {"relay": None},
-    }
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(old), encoding="utf-8")
-    for folder in ("checkpoints", "logs"):
-        (tmp_path / folder).mkdir()
-    config = load_config(tmp_path)
-    assert config.learner.algorithm == GrpoConfig(group_size=4, group_wait_s=9.0, clip=0.1)
-    assert config.inference.engine == VllmConfig(kv_cache_gb=2.0)
-    assert config.policy == HubConfig(model="m")
-    assert config.judge == VlmConfig(threads=2, model="j")
-    assert config.learner.episodes == 7

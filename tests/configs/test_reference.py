@@ -32,7 +32,7 @@ def test_the_schema_has_choices_and_their_names() -> None:
     assert not sections["PpoConfig"]["additionalProperties"]
     judge = schema()["properties"]["judge"]["anyOf"]
     assert {"type": "null"} in judge
-    assert "vlm" in judge[-1]["enum"]
+    assert "vlm" in judge[0]["anyOf"][1]["enum"]
 
 
 def test_a_key_is_explained_for_each_kind_that_has_it() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from distrl.appo.measure import Returns, load_returns
-from distrl.configs.load import dump_config
 from distrl.configs.schema import Config
 from distrl.evaluator.report.chart import Chart, Curve, curve_charts, short_number
 from distrl.evaluator.report.metrics import ELAPSED, Point, RunMetrics
@@ -64,7 +63,7 @@ def write_report(
         "curves": _curves(metrics, target),
         "signals": signal_charts(metrics, SIGNALS),
         "methods": _methods(loaded, config),
-        "config": dump_config(config) if config is not None else "",
+        "config": config.to_yaml() if config is not None else "",
     }
     data = {
         "name": name,

@@ -44,7 +44,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from distrl.configs.load import dump_config
 from distrl.configs.schema import Config
 from distrl.core.actions import Action, ActionKind
 from distrl.core.messages import ActReply, ActRequest, Lease
@@ -199,7 +198,7 @@ def worker_process(
         }
     )
     file = directory / f"{name}.yaml"
-    file.write_text(dump_config(config), encoding="utf-8")
+    file.write_text(config.to_yaml(), encoding="utf-8")
     command = [sys.executable, "-m", "distrl", "run-worker", str(file), "--name", name]
     path = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
     with (directory / f"{name}.log").open("wb") as log:

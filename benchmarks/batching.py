@@ -40,7 +40,6 @@ from unittest import mock
 
 from PIL import Image, ImageDraw
 
-from distrl.configs.load import dump_config
 from distrl.configs.schema import Config
 from distrl.core.checkpoints import write_checkpoint
 from distrl.core.messages import ActReply, ActRequest, Info, InfoRequest
@@ -106,7 +105,7 @@ def server(config: Config, directory: Path) -> Iterator[tuple[str, int]]:
     """`distrl serve-inference` on a fresh policy; gives its endpoint and process id."""
     engine = build_engine(config, [], "benchmark")
     checkpoint = write_checkpoint(directory, "step_0", lambda path: engine.policy.save(path / "policy"))
-    (directory / "config.yaml").write_text(dump_config(config))
+    (directory / "config.yaml").write_text(config.to_yaml())
     command = [sys.executable, "-m", "distrl", "serve-inference", str(directory / "config.yaml")]
     process = subprocess.Popen([*command, "--checkpoint", str(checkpoint)], stderr=subprocess.PIPE, text=True)
     try:

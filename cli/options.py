@@ -65,12 +65,12 @@ def load(config: str, overrides: list[str] | None = None, dry_run: bool = False)
         ConfigError: As `distrl.configs.load.load_config`.
     """
     from distrl.cli.run_kind import run_kind
-    from distrl.configs.load import dump_config, load_config
+    from distrl.configs.load import load_config
 
     loaded = load_config(config, overrides or [])
     run_kind(loaded).check_kinds()
     if dry_run:
-        typer.echo(dump_config(loaded), nl=False)
+        typer.echo(loaded.to_yaml(), nl=False)
         raise typer.Exit
     return loaded
 

@@ -58,38 +58,35 @@ def check_agent(config: Config) -> None:
     Raises:
         ValueError: Names the key, its value and what to set.
     """
-    agent, policy = config.agent, config.policy
+    agent, policy, options = config.agent, config.policy, config.agent.options
     if agent.import_path is not None:
         return
-    kind = policy.kind
-    if agent.kind == "autoui" and kind == "tiny":
+    if agent.kind == "autoui" and policy.kind == "tiny":
         for name, only in (("notation", "compact"), ("images", 1)):
-            if agent.options.get(name, only) != only:
+            if options.get(name, only) != only:
                 raise ValueError(
-                    f"policy.kind=tiny supports only agent.options.{name}={only}, not "
-                    f"{agent.options[name]}; remove it, or set policy.kind to autoui"
+                    f"policy.kind=tiny supports only agent.options.{name}={only}, not {options[name]}; "
+                    "remove it, or set policy.kind to autoui"
                 )
-    goes_on = agent.options.get("mode") == "incremental"
-    if agent.kind == "autoui" and goes_on:
-        raise ValueError(
-            "agent.options.mode=incremental continues one token sequence, but agent.kind=autoui writes a new "
-            "prompt at each step, because its models cannot extend one; remove mode, or set agent.kind to "
-            "mobile-use or androidworld and policy.kind to hub"
-        )
-    if agent.kind not in CHAT_AGENTS:
-        return
-    if kind in ONE_PROMPT and goes_on:
-        raise ValueError(
-            f"agent.options.mode=incremental continues one token sequence, but policy.kind={kind} "
-            f"{ONE_PROMPT[kind]}; set agent.options.mode to history, or policy.kind to hub"
-        )
-    resize = agent.options.get("resize") or {}
-    if agent.options.get("coordinates") != "absolute" or not isinstance(resize, dict):
-        return
-    for name in ("min_pixels", "max_pixels"):
-        wanted = getattr(policy, name, None)
-        if wanted is not None and resize.get(name) != wanted:
+    if options.get("mode") == "incremental":
+        if agent.kind == "autoui":
             raise ValueError(
-                f"policy.{name}={wanted} sets the size at which the model sees an image, but the agent reads "
-                f"points at agent.options.resize.{name}={resize.get(name)}; set both to the same value"
+                "agent.options.mode=incremental continues one token sequence, but agent.kind=autoui writes a "
+                "new prompt at each step, because its models cannot extend one; remove mode, or set "
+                "agent.kind to mobile-use or androidworld and policy.kind to hub"
             )
+        if agent.kind in CHAT_AGENTS and policy.kind in ONE_PROMPT:
+            raise ValueError(
+                f"agent.options.mode=incremental continues one token sequence, but policy.kind={policy.kind} "
+                f"{ONE_PROMPT[policy.kind]}; set agent.options.mode to history, or policy.kind to hub"
+            )
+    resize = options.get("resize") or {}
+    if agent.kind in CHAT_AGENTS and options.get("coordinates") == "absolute" and isinstance(resize, dict):
+        for name in ("min_pixels", "max_pixels"):
+            wanted = getattr(policy, name, None)
+            if wanted is not None and resize.get(name) != wanted:
+                raise ValueError(
+                    f"policy.{name}={wanted} sets the size at which the model sees an image, but the agent "
+                    f"reads points at agent.options.resize.{name}={resize.get(name)}; set both to the same "
+                    "value"
+                )

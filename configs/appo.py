@@ -86,38 +86,27 @@ def check_appo(config: Config) -> None:
         ValueError: Names the key, its value and what to set.
     """
     learner, env, policy = config.learner, config.env, config.policy
-    if not isinstance(learner.algorithm, AppoConfig):
-        for key, found, kind in (
-            ("env.kind", env.import_path or env.kind, ENV),
-            ("policy.kind", policy.kind, POLICY),
-        ):
-            if found == kind:
-                raise ValueError(
-                    f"{key}={kind} is for continuous control, but learner.algorithm={learner.algorithm.kind} "
-                    f"is for chats and screenshots; set learner.algorithm to {APPO}, or change {key}"
-                )
-        return
-    for key, found, kind in (("env", env.import_path or env.kind, ENV), ("policy", policy.kind, POLICY)):
-        if found != kind:
+    for key, found, kind in (
+        ("env.kind", env.import_path or env.kind, ENV),
+        ("policy.kind", policy.kind, POLICY),
+    ):
+        if isinstance(learner.algorithm, AppoConfig) and found != kind:
             raise ValueError(
-                f"learner.algorithm={APPO} is for continuous control and needs {key}.kind={kind}, but "
-                f"{key}.kind is {found}"
+                f"learner.algorithm={APPO} is for continuous control and needs {key}={kind}, but "
+                f"{key} is {found}"
             )
+        if not isinstance(learner.algorithm, AppoConfig) and found == kind:
+            raise ValueError(
+                f"{key}={kind} is for continuous control, which only learner.algorithm={APPO} learns"
+            )
+    if not isinstance(learner.algorithm, AppoConfig):
+        return
+    appo, slots = learner.algorithm, config.worker.slots
     if not isinstance(env.options.get("id"), str):
         raise ValueError(
             "env.kind=gym needs env.options.id, the name of an environment of gymnasium such as "
             "LunarLanderContinuous-v3"
         )
-    _check_sizes(config)
-    for section, values in config.model_dump(exclude_defaults=True).items():
-        keys = [f"{section}.{key}" for key in values] if isinstance(values, dict) and values else [section]
-        for key in keys:
-            if section not in USED_KEYS and key not in USED_KEYS:
-                raise ValueError(f"{key} has no effect with learner.algorithm={APPO}; remove it")
-
-
-def _check_sizes(config: Config) -> None:
-    appo, slots = config.learner.appo, config.worker.slots
     if appo.num_steps % slots:
         raise ValueError(
             f"learner.algorithm.num_steps={appo.num_steps} is not a multiple of worker.slots={slots}, "
@@ -128,3 +117,8 @@ def _check_sizes(config: Config) -> None:
             f"learner.algorithm.minibatch_size={appo.minibatch_size} is larger than "
             f"num_steps={appo.num_steps}; decrease it"
         )
+    for section, values in config.model_dump(exclude_defaults=True).items():
+        keys = [f"{section}.{key}" for key in values] if isinstance(values, dict) and values else [section]
+        for key in keys:
+            if section not in USED_KEYS and key not in USED_KEYS:
+                raise ValueError(f"{key} has no effect with learner.algorithm={APPO}; remove it")

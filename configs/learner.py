@@ -286,7 +286,8 @@ class LearnerConfig(RanksConfig):
             if not self.value_recompute:
                 raise ValueError(
                     "value_recompute=false does not work with learner.algorithm.critic 'q', because its "
-                    "values are expectations under the current policy; set value_recompute to true, or critic to 'v'"
+                    "values are expectations under the current policy; set value_recompute to true, or "
+                    "critic to 'v'"
                 )
             if self.zero_stage == 3 and self.num_processes > 1:
                 raise ValueError(

@@ -206,11 +206,6 @@ def nearest_key(path: str) -> str | None:
     return next(iter([*near, *namesakes, *difflib.get_close_matches(path, everything, n=1)]), None)
 
 
-def dump_config(config: Config) -> str:
-    """The whole configuration, defaults included, as YAML that `load_config` reads back to an equal one."""
-    return config.to_yaml()
-
-
 def preset_names(directory: Path) -> list[str]:
     """The names of the presets in `directory`."""
     return sorted(path.stem for path in directory.glob("*.yaml"))

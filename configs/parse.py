@@ -30,8 +30,26 @@ class _Loader(yaml.SafeLoader):
     def get_single_node(self) -> yaml.Node | None:
         """The document's root, once it is clear that its aliases do not expand to too much."""
         root = super().get_single_node()
-        if root is not None:
-            _check_aliases(root)
+        sizes: dict[int, int] = {}  # of nodes with all that they contain; 0 while that is counted
+
+        def size(node: yaml.Node) -> int:
+            if sizes.get(id(node)) == 0:
+                raise _problem(node, "an alias must not stand inside the value that it repeats")
+            if id(node) not in sizes:
+                sizes[id(node)] = 0
+                is_scalar = isinstance(node, yaml.ScalarNode)
+                items = [] if is_scalar else node.value
+                parts = (
+                    [part for pair in items for part in pair] if isinstance(node, yaml.MappingNode) else items
+                )
+                own = 1 + (len(node.value) // 100 if is_scalar else 0)
+                sizes[id(node)] = own + sum(map(size, parts))
+                self.own_size += own
+            return sizes[id(node)]
+
+        self.own_size = 0  # each node is counted once, so this takes no longer than reading
+        if root is not None and size(root) - self.own_size > MAX_REPEATED:
+            raise _problem(root, f"the document's aliases repeat more than {MAX_REPEATED:,} values")
         return root
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -39,41 +57,15 @@ class _Loader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key.start_mark)
+                raise _problem(key, "a key must be a word")
             if key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key `{key.value}` appears twice", key.start_mark
-                )
+                raise _problem(key, f"the key `{key.value}` appears twice")
             seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
 
 
-def _check_aliases(root: yaml.Node) -> None:
-    """Refuses a document whose aliases repeat more than `MAX_REPEATED` values, or contain themselves.
-
-    Each node is counted once, so the time does not depend on what the aliases expand to.
-    """
-    own: dict[int, int] = {}  # of each node alone
-    expanded: dict[int, int] = {}  # with all that it contains; 0 while that is counted
-
-    def size(node: yaml.Node) -> int:
-        key = id(node)
-        if key not in own:
-            is_scalar = isinstance(node, yaml.ScalarNode)
-            own[key], expanded[key] = 1 + (len(node.value) // 100 if is_scalar else 0), 0
-            items = [] if is_scalar else node.value
-            parts = [part for pair in items for part in pair] if isinstance(node, yaml.MappingNode) else items
-            expanded[key] = own[key] + sum(map(size, parts))
-        elif not expanded[key]:
-            raise yaml.constructor.ConstructorError(
-                None, None, "an alias must not stand inside the value that it repeats", node.start_mark
-            )
-        return expanded[key]
-
-    if size(root) - sum(own.values()) > MAX_REPEATED:
-        raise yaml.constructor.ConstructorError(
-            None, None, f"the document's aliases repeat more than {MAX_REPEATED:,} values", root.start_mark
-        )
+def _problem(node: yaml.Node, what: str) -> yaml.MarkedYAMLError:
+    return yaml.constructor.ConstructorError(None, None, what, node.start_mark)
 
 
 def _int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:

@@ -21,7 +21,6 @@ from rich.status import Status
 from distrl.cli.local import gpus
 from distrl.cli.local.programs import CHECKPOINT_S, distrl
 from distrl.cli.local.progress import clock
-from distrl.configs.load import dump_config
 from distrl.core.files import write_atomically
 from distrl.core.process import Child, stop_all
 from distrl.core.rundir import RunDir
@@ -116,7 +115,7 @@ class Execution:
         run, log = RunDir(planned.directory), log_of(planned)
         config = log.with_suffix(".yaml")
         config.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(config, dump_config(planned.config))
+        write_atomically(config, planned.config.to_yaml())
         is_begun = run.config.is_file()
         kept = (file for file in run.path.rglob("*") if file.is_file() and file.name[:7] != ".config")
         if not is_begun and run.path.is_dir() and not any(kept):

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from distrl.configs.load import dump_config, load_config
+from distrl.configs.load import load_config
 from distrl.configs.schema import Config
 from distrl.core.rundir import RunDir
 from distrl.core.types import Spent
@@ -136,7 +136,7 @@ def write_report(
             for episode in split.faulted
         ],
         "methods": methods(loaded, config),
-        "config": "" if config is None else dump_config(config),
+        "config": "" if config is None else config.to_yaml(),
     }
     data = {
         "name": name,

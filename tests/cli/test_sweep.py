@@ -16,7 +16,6 @@ from distrl.cli.local import sweep as execute
 from distrl.cli.local.sweep import Execution, log_of
 from distrl.cli.main import app
 from distrl.cli.options import seeds_of
-from distrl.configs.load import dump_config
 from distrl.core.errors import ConfigError
 from distrl.core.rundir import RunDir, RunLock
 from distrl.core.terminal import Console
@@ -177,7 +176,7 @@ def test_finished_runs_are_skipped_and_begun_ones_resumed(file: Path, monkeypatc
     assert runs.started == ["b/seed-0 --resume", "a/seed-1", "b/seed-1"]
     assert not sweep.runs[2].directory.exists()
     assert "4 runs, 1 of them finished" in out.getvalue()
-    assert log_of(sweep.runs[3]).with_suffix(".yaml").read_text() == dump_config(sweep.runs[3].config)
+    assert log_of(sweep.runs[3]).with_suffix(".yaml").read_text() == sweep.runs[3].config.to_yaml()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from distrl.configs.algorithms import (
     PpoConfig,
     VtraceConfig,
 )
-from distrl.configs.load import dump_config, load_config
+from distrl.configs.load import load_config
 from distrl.core.errors import ConfigError
 
 NAMES = ("aride", "digirl", "ppo", "gipo", "grpo", "vtrace", "bc", "filtered-bc")
@@ -124,7 +124,7 @@ def test_a_q_critic_is_reached_by_configuration() -> None:
 
 def test_a_saved_configuration_is_read_although_it_names_keys_that_do_nothing(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    file.write_text(dump_config(load_config("quickstart")))
+    file.write_text(load_config("quickstart").to_yaml())
     assert "critic: v" in file.read_text()
     assert load_config(str(file)).learner == load_config("quickstart").learner
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distrl.configs.devices import DevicesConfig
-from distrl.configs.load import check_config, dump_config
+from distrl.configs.load import check_config
 from distrl.configs.parse import parse_yaml
 from distrl.core.errors import ConfigError
 from distrl.workers.devices.guard import GuardPolicy
@@ -28,7 +28,7 @@ devices:
 def test_a_mixed_pool_is_read_and_written() -> None:
     config = check_config(parse_yaml(MIXED, "x"), "x")
     assert [members.kind for members in config.devices.pool] == ["sim", "adb", "avd", "phone"]
-    assert check_config(parse_yaml(dump_config(config), "y"), "y") == config
+    assert check_config(parse_yaml(config.to_yaml(), "y"), "y") == config
 
 
 def test_the_configurations_in_the_documentation_are_valid() -> None:
@@ -48,7 +48,7 @@ def test_the_configurations_in_the_documentation_are_valid() -> None:
 def test_devices_by_serial_are_guarded_if_they_are_physical_unless_told_otherwise() -> None:
     pool = "devices: {pool: [{kind: adb, serials: [a]}, {kind: adb, serials: [b], guard: null}]}"
     config = check_config(parse_yaml(pool, "x"), "x")
-    for read in (config, check_config(parse_yaml(dump_config(config), "y"), "y")):
+    for read in (config, check_config(parse_yaml(config.to_yaml(), "y"), "y")):
         assert [getattr(members, "guard", "") for members in read.devices.pool] == ["physical", None]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distrl.configs.load import check_config, dump_config, find_config, keys, load_config, presets
+from distrl.configs.load import check_config, find_config, keys, load_config, presets
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
 
@@ -39,7 +39,7 @@ def test_an_empty_file_is_all_defaults(write) -> None:
 
 def test_dump_reads_back_equal(write) -> None:
     config = load_config(write("policy: {lora: {rank: 4}}\nenv: {options: {a: [1, x, null], b: 'yes'}}"))
-    assert load_config(write(dump_config(config))) == config
+    assert load_config(write(config.to_yaml())) == config
 
 
 def test_overrides_apply_in_order_and_make_sections(write) -> None:
@@ -171,7 +171,7 @@ def test_own_modules_are_beside_the_file_and_the_run_remembers_where(
     assert sys.path[-1] == str(tmp_path)
     (tmp_path / "run").mkdir()
     copy = tmp_path / "run" / "config.yaml"
-    copy.write_text(dump_config(config), encoding="utf-8")
+    copy.write_text(config.to_yaml(), encoding="utf-8")
     assert load_config(copy) == config
 
 

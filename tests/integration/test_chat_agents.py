@@ -18,7 +18,6 @@ from small_learner import SmallLearner
 from typer.testing import CliRunner
 
 from distrl.cli.main import app
-from distrl.configs.load import dump_config
 from distrl.configs.schema import Config
 from distrl.core import process
 from distrl.core.policies import build_policy, weights_io
@@ -67,7 +66,7 @@ def configure(learner: SmallLearner, model: Path, folder: Path, agent: dict[str,
         evaluate={"slots": 1, "temperature": 1.0},
         worker={"act_timeout_s": 300.0},
     )
-    (folder / "config.yaml").write_text(dump_config(config))
+    (folder / "config.yaml").write_text(config.to_yaml())
     return config
 
 

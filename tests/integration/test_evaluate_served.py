@@ -13,7 +13,6 @@ from small_learner import SmallLearner
 from typer.testing import CliRunner, Result
 
 from distrl.cli.main import app
-from distrl.configs.load import dump_config
 from distrl.configs.schema import Config
 from distrl.core import process
 from distrl.core.policies import build_policy, weights_io
@@ -37,7 +36,7 @@ def configure(learner: SmallLearner, directory: Path) -> Config:
     ends = learner.endpoints
     network = {"control": ends.control, "broadcast": ends.broadcast, "weights": ends.weights}
     config = learner.config(network=network, policy=SIZES, tasks={"suite": SUITE}, evaluate={"slots": 2})
-    (directory / "config.yaml").write_text(dump_config(config))
+    (directory / "config.yaml").write_text(config.to_yaml())
     return config
 
 

@@ -15,7 +15,6 @@ from counting_env import counting_task
 from small_learner import CountingServer, SmallLearner
 
 from distrl.cli.run_worker import work
-from distrl.configs.load import dump_config
 from distrl.configs.schema import Config
 from distrl.core.errors import LearnerUnreachable
 from distrl.core.messages import Lease
@@ -101,7 +100,7 @@ def test_a_worker_process_runs_where_torch_cannot_be_imported_and_stops_on_sigin
     (tmp_path / "torch.py").write_text('raise ImportError("torch must not be imported here")\n')
     with SmallLearner(leases(8), tmp_path) as learner, CountingServer(learner.endpoints):
         config = learner.config(worker={"slots": 2}, runs_dir=str(tmp_path / "runs"), name="small")
-        (tmp_path / "config.yaml").write_text(dump_config(config))
+        (tmp_path / "config.yaml").write_text(config.to_yaml())
         process = subprocess.Popen(
             [sys.executable, "-m", "distrl", "run-worker", str(tmp_path / "config.yaml"), "--slots", "3"],
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])},

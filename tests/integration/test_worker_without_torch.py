@@ -9,7 +9,6 @@ from pathlib import Path
 
 from small_learner import SmallLearner
 
-from distrl.configs.load import dump_config
 from distrl.configs.schema import Config
 from distrl.core.messages import Lease
 from distrl.core.types import Outcome, Purpose
@@ -53,7 +52,7 @@ def test_a_worker_acts_on_phones_without_the_extras(tmp_path: Path) -> None:
         config = Config.model_validate(
             {"network": network, "worker": {"slots": 2}, "runs_dir": str(tmp_path / "runs")}
         )
-        (tmp_path / "config.yaml").write_text(dump_config(config))
+        (tmp_path / "config.yaml").write_text(config.to_yaml())
         environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
         command = [sys.executable, "-m", "distrl", "run-worker", str(tmp_path / "config.yaml")]
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)

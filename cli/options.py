@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -66,10 +67,16 @@ def load(config: str, overrides: list[str] | None = None, dry_run: bool = False)
     """
     from distrl.cli.run_kind import run_kind
     from distrl.configs.load import load_config
+    from distrl.configs.section import CUSTOM
 
     loaded = load_config(config, overrides or [])
     run_kind(loaded).check_kinds()
     if dry_run:
+        # Built-in objectives check their keys themselves; a worker's machine has no torch.
+        if loaded.learner.algorithm.kind == CUSTOM and find_spec("torch"):
+            from distrl.learner.algorithms import build_algorithm
+
+            build_algorithm(loaded.learner)
         typer.echo(loaded.to_yaml(), nl=False)
         raise typer.Exit
     return loaded

@@ -169,8 +169,11 @@ def check_config(data: dict[str, Any], source: str) -> Config:
 def _explain(problem: Any) -> tuple[str, str]:
     """A problem in words, and the remedy, "" for none."""
     parts: list[str] = []
+    kind_of: list[str] = []  # the path of the section whose kind was passed over
     for part in map(str, problem["loc"]):  # pydantic puts the kinds between
-        if part not in kinds_at(parts):
+        if part in kinds_at(parts) and kind_of != parts:
+            kind_of = [*parts]
+        else:
             parts.append(part)
     path, kind, context = ".".join(parts), problem["type"], problem.get("ctx", {})
     if kind == "extra_forbidden":

@@ -38,10 +38,9 @@ class _Loader(yaml.SafeLoader):
             if id(node) not in sizes:
                 sizes[id(node)] = 0
                 is_scalar = isinstance(node, yaml.ScalarNode)
-                items = [] if is_scalar else node.value
-                parts = (
-                    [part for pair in items for part in pair] if isinstance(node, yaml.MappingNode) else items
-                )
+                parts = [] if is_scalar else node.value
+                if isinstance(node, yaml.MappingNode):
+                    parts = [part for pair in parts for part in pair]
                 own = 1 + (len(node.value) // 100 if is_scalar else 0)
                 sizes[id(node)] = own + sum(map(size, parts))
                 self.own_size += own

@@ -52,6 +52,15 @@ def test_an_objective_of_ones_own_has_its_options_and_groups() -> None:
     assert (learner.algorithm.kind, learner.group_size) == ("custom", 4)
 
 
+def test_a_dry_run_checks_the_options_of_an_objective_of_ones_own() -> None:
+    pytest.importorskip("torch", reason="needs torch: not installed")
+    own = "learner.algorithm={import_path: 'distrl.learner.algorithms.ppo:Ppo', options: {clip: %s}}"
+    for clip, code in (("0.1", 0), ("7", ConfigError.exit_code)):
+        result = CliRunner().invoke(app, ["train", "quickstart", "--dry-run", "--set", own % clip])
+        assert result.exit_code == code, result.output
+    assert "clip" in result.output
+
+
 @pytest.mark.parametrize("preset", ["androidworld", "devices", "miniwob", "quickstart"])
 def test_presets_keep_their_algorithm(preset: str) -> None:
     assert load_config(preset).learner.algorithm.kind == "aride"

@@ -46,7 +46,7 @@ from distrl.core.messages import ActReply, ActRequest, Info, InfoRequest
 from distrl.core.policies import tiny
 from distrl.core.sockets import Channel, Poller, Wire
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart, image_digest
-from distrl.workers.inference.engine_hf import Prepared
+from distrl.workers.inference.engine import Prepared
 from distrl.workers.inference.serve import build_engine
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "fakes"))

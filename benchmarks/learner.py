@@ -39,10 +39,11 @@ def serve(arm: str, dataset: Path, is_cloning: bool) -> None:
 
     from distrl.configs.load import load_config
     from distrl.core.policies import build_critic, build_policy
+    from distrl.core.policies.images import ImageCache
     from distrl.core.store import TrajectoryStore
     from distrl.evaluator.suites import vocabulary
     from distrl.learner.algorithms import build_algorithm
-    from distrl.learner.batching import Batcher, ImageCache
+    from distrl.learner.batching import Batcher
     from distrl.learner.episodes import compile_episode
     from distrl.learner.train_step import TrainStep
 

@@ -1,30 +1,23 @@
 """From episodes to tensors: N steps in a flat batch for the networks, and their places in [B, T].
 
-Also here: a batch in parts that fit into memory (`pack`), and the cache of decoded screenshots.
+Also here: a batch in parts that fit into memory (`pack`).
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from distrl.core.errors import NotStored
 from distrl.core.policies.base import Place, Policy, PromptBatch
-from distrl.core.policies.images import check_total
+from distrl.core.policies.images import ImageCache
 from distrl.learner.episodes import Episode, Span, StepData, TokenSequence
 
 if TYPE_CHECKING:
     from distrl.learner.losses import Moments
-
-DECODERS = 4  # threads; Pillow lets others run while it decodes and resizes
-ENCODED = 64  # pictures whose files are in memory at a time
 
 
 @dataclass
@@ -313,78 +306,6 @@ def trimmed(steps: StepBatch) -> StepBatch:
 
 
 # ---- building batches ----
-
-
-class ImageCache:
-    """Decoded images (uint8 tensors of the policy's input size) by digest; the least recently used go first.
-
-    Several are decoded at a time: a batch of whole episodes shows hundreds, of which each takes some 50 ms.
-
-    Args:
-        decode: `Policy.image`; called by several threads at once.
-        load: Encoded bytes by digest, e.g. `TrajectoryStore.images`.
-        max_bytes: Bound of the decoded images that are kept.
-    """
-
-    def __init__(
-        self,
-        decode: Callable[[bytes], Tensor],
-        load: Callable[[Sequence[str]], Mapping[str, bytes]],
-        max_bytes: int = 2**30,
-    ) -> None:
-        self._decode, self._load, self._max_bytes = decode, load, max_bytes
-        self._images: OrderedDict[str, Tensor] = OrderedDict()
-        self._bytes = 0
-        self._lock = Lock()
-        self._decoders = ThreadPoolExecutor(DECODERS, "decode")
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the images that are kept."""
-        return self._bytes
-
-    def get(self, digests: Sequence[str], is_one_episode: bool = False) -> dict[str, Tensor]:
-        """The images of `digests`, decoding what is not kept.
-
-        Args:
-            is_one_episode: Whether they are of one episode, whose pixels are bounded. Those of a batch have
-                been accepted, episode by episode.
-
-        Raises:
-            StoreError: An image is not in the store.
-            PolicyError: One is unreadable, or they have too many pixels together.
-        """
-        with self._lock:
-            found = {d: self._images[d] for d in digests if d in self._images}
-            for digest in found:
-                self._images.move_to_end(digest)
-        missing = [d for d in dict.fromkeys(digests) if d not in found]
-        num_pixels = 0
-        for start in range(0, len(missing), ENCODED):
-            part = missing[start : start + ENCODED]
-            encoded = self._encoded(part)
-            if is_one_episode:
-                num_pixels = check_total(encoded, num_pixels)
-            decode_all = self._decoders.map if len(part) > 1 else map
-            for digest, image in zip(part, decode_all(self._decode, encoded), strict=True):
-                found[digest] = image
-                self._keep(digest, image)
-        return found
-
-    def _encoded(self, digests: Sequence[str]) -> list[bytes]:
-        encoded = self._load(digests)
-        for digest in digests:
-            if digest not in encoded:
-                raise NotStored(f"The screenshot {digest} is not in the store.")
-        return [bytes(encoded[digest]) for digest in digests]
-
-    def _keep(self, digest: str, image: Tensor) -> None:
-        with self._lock:
-            if digest not in self._images:
-                self._images[digest] = image
-                self._bytes += image.nbytes
-            while self._bytes > self._max_bytes and len(self._images) > 1:
-                self._bytes -= self._images.popitem(last=False)[1].nbytes
 
 
 class Batcher:

@@ -22,11 +22,12 @@ from distrl.configs.schema import Config
 from distrl.core.messages import RunLimits
 from distrl.core.metrics import Histogram, MetricsWriter, Sink
 from distrl.core.policies.base import Policy
+from distrl.core.policies.images import ImageCache
 from distrl.core.rundir import RunDir
 from distrl.core.security import SERVER, load_security
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Task, Trajectory
-from distrl.learner.batching import Batcher, ImageCache
+from distrl.learner.batching import Batcher
 from distrl.learner.checkpoint import Checkpointer, restore
 from distrl.learner.context import Context, Progress, Reporter, RunClock
 from distrl.learner.distributed import open_train_step

@@ -26,9 +26,9 @@ from distrl.configs.learner import LearnerConfig
 from distrl.core.errors import DistrlError, NotStored, PolicyError, RankError, StoreError
 from distrl.core.files import writing
 from distrl.core.policies.base import Policy
+from distrl.core.policies.images import ImageCache
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Outcome, Purpose, RewardParts, Trajectory
-from distrl.learner.batching import ImageCache
 from distrl.learner.episodes import Episode, GroupStats, compile_episode, verify
 from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler

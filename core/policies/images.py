@@ -1,19 +1,27 @@
-"""Encoded screenshots to the uint8 tensors that policies read, and a small encoder of them."""
+"""Encoded screenshots to the uint8 tensors that policies read, caches of these, and a small encoder."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Lock
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor, nn
 
-from distrl.core.errors import PolicyError
+from distrl.core.errors import NotStored, PolicyError
 from distrl.core.model_points import MAX_PIXELS, MAX_TOTAL_PIXELS
 
+Value = TypeVar("Value")
+MAX_CACHED_BYTES = 2**30
+DECODERS = 4  # threads; Pillow lets others run while it decodes and resizes
+ENCODED = 64  # encoded pictures that are in memory at a time
 SEND = "Send JPEG, PNG or WebP screenshots."
 
 
@@ -87,6 +95,103 @@ def decode_image(data: bytes, size: tuple[int, int]) -> Tensor:
 def to_tensor(image: Image.Image) -> Tensor:
     """[3, H, W] uint8 of an RGB picture."""
     return torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1).contiguous()
+
+
+class Recent(Generic[Value]):
+    """Values by key, of at most `max_bytes` together; the least recently used leave first. Any thread.
+
+    Args:
+        max_bytes: A larger value is not kept at all.
+        size: The bytes of a value.
+    """
+
+    def __init__(self, max_bytes: int, size: Callable[[Value], int]) -> None:
+        self.max_bytes, self._size = max_bytes, size
+        self.num_bytes = 0
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, keys: Iterable[Hashable]) -> dict[Hashable, Value]:
+        """The values of those keys that are kept."""
+        with self._lock:
+            found = {key: self._values[key] for key in keys if key in self._values}
+            for key in found:
+                self._values.move_to_end(key)
+            return found
+
+    def keep(self, key: Hashable, value: Value) -> None:
+        """Keeps a value, instead of old ones if there is no room."""
+        with self._lock:
+            if key in self._values or self._size(value) > self.max_bytes:
+                return
+            self._values[key] = value
+            self.num_bytes += self._size(value)
+            while self.num_bytes > self.max_bytes:
+                self.num_bytes -= self._size(self._values.popitem(last=False)[1])
+
+
+class ImageCache:
+    """Decoded images (uint8 tensors of the policy's input size) by digest; the newest are kept. Any thread.
+
+    Several are decoded at a time: a batch of whole episodes shows hundreds, of which each takes some 50 ms.
+
+    Args:
+        decode: `Policy.image`; called by several threads at once.
+        load: Encoded bytes by digest, e.g. `TrajectoryStore.images`; where each call of `get` brings its own,
+            none.
+        max_bytes: Bound of the decoded images that are kept.
+    """
+
+    def __init__(
+        self,
+        decode: Callable[[bytes], Tensor],
+        load: Callable[[Sequence[str]], Mapping[str, bytes | memoryview]] = lambda digests: {},
+        max_bytes: int = MAX_CACHED_BYTES,
+    ) -> None:
+        self._decode, self._load = decode, load
+        self._kept: Recent[Tensor] = Recent(max_bytes, lambda image: image.nbytes)
+        self._decoders = ThreadPoolExecutor(DECODERS, "decode")
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the images that are kept."""
+        return self._kept.num_bytes
+
+    def get(
+        self,
+        digests: Sequence[str],
+        is_one_episode: bool = False,
+        load: Callable[[Sequence[str]], Mapping[str, bytes | memoryview]] | None = None,
+    ) -> dict[str, Tensor]:
+        """The images of `digests`, decoding what is not kept.
+
+        Args:
+            digests: Which; one may be there more than once.
+            is_one_episode: Whether they are of one episode or request, whose pixels are bounded. Those of a
+                batch have been accepted, episode by episode.
+            load: Instead of the cache's own.
+
+        Raises:
+            StoreError: An image is not in the store.
+            PolicyError: One is unreadable, the first of those that are; or they have too many pixels.
+        """
+        kept = self._kept.get(digests)
+        found = {digest: kept[digest] for digest in digests if digest in kept}
+        missing = [digest for digest in dict.fromkeys(digests) if digest not in found]
+        num_pixels = 0
+        for start in range(0, len(missing), ENCODED):
+            part = missing[start : start + ENCODED]
+            given = (load or self._load)(part)
+            if absent := [digest for digest in part if digest not in given]:
+                raise NotStored(f"The screenshot {absent[0]} is not in the store.")
+            encoded = [bytes(given[digest]) for digest in part]
+            if is_one_episode and len(missing) > 1:  # a single one is checked when it is decoded
+                num_pixels = check_total(encoded, num_pixels)
+            decode_all = self._decoders.map if len(part) > 1 else map
+            for digest, image in zip(part, decode_all(self._decode, encoded), strict=True):
+                found[digest] = image
+                self._kept.keep(digest, image)
+        return found
 
 
 class ConvStem(nn.Module):

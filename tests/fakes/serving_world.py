@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distrl.core.policies.hub import HubPolicy
-    from distrl.workers.inference.engine import Result
-    from distrl.workers.inference.engine_hf import PolicyEngine, Prepared
+    from distrl.workers.inference.engine import Engine, Prepared, Result
 
 LORA = {"rank": 4, "alpha": 8.0, "targets": ["q_proj", "v_proj", "o_proj"]}
 WAIT_S = 120.0
@@ -70,7 +69,7 @@ def weights(policy: HubPolicy, seed: int, scale: float = 0.3) -> dict[str, Tenso
     }
 
 
-def request(engine: PolicyEngine, text: str, sampling: Sampling, picture: int = 0) -> Prepared:
+def request(engine: Engine, text: str, sampling: Sampling, picture: int = 0) -> Prepared:
     data = png(picture)
     digest = image_digest(data)
     return engine.prepare(chat(text, digest), {digest: data}, sampling)
@@ -109,7 +108,7 @@ def submit(engine: Any, requests: Sequence[Prepared]) -> Answers:
     return answers
 
 
-def show(engine: PolicyEngine, pictures: Sequence[int], text: str, prefix: Prefix = NO_PREFIX) -> Prepared:
+def show(engine: Engine, pictures: Sequence[int], text: str, prefix: Prefix = NO_PREFIX) -> Prepared:
     """A greedy request that shows pictures; those of the prefix are numbered from 0."""
     data = [png(number) for number in range(10)]
     images = {image_digest(one): one for one in data}

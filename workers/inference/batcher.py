@@ -24,29 +24,23 @@ class Queued(Generic[Item]):
 
 
 class Batcher(Generic[Item]):
-    """A bounded first-in-first-out queue that says when its head should run.
+    """A first-in-first-out queue that says when its head should run.
 
     Args:
         max_batch: B, the size that starts a batch at once, and the largest batch.
         max_wait_s: T_max, how long the oldest request waits for company.
-        max_queue: Requests beyond this are refused.
     """
 
-    def __init__(self, max_batch: int, max_wait_s: float, max_queue: int) -> None:
-        if max_batch < 1 or max_queue < 1 or max_wait_s < 0:
-            raise ValueError("max_batch and max_queue must be at least 1, max_wait_s at least 0")
-        self.max_batch, self.max_wait_s, self.max_queue = max_batch, max_wait_s, max_queue
+    def __init__(self, max_batch: int, max_wait_s: float) -> None:
+        self.max_batch, self.max_wait_s = max_batch, max_wait_s
         self._queue: deque[Queued[Item]] = deque()
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def offer(self, item: Item, now: float) -> bool:
-        """Queues a request; False, and nothing changes, when the queue is full."""
-        if len(self._queue) >= self.max_queue:
-            return False
+    def offer(self, item: Item, now: float) -> None:
+        """Queues a request."""
         self._queue.append(Queued(item, now))
-        return True
 
     def wait_s(self, now: float) -> float | None:
         """Seconds until a batch should run if no more requests come: 0 is now, None is never."""
@@ -63,11 +57,7 @@ class Batcher(Generic[Item]):
 
 
 class BatchQueue(Generic[Item]):
-    """A `Batcher` behind a condition.
-
-    Args:
-        batcher: Decides when a batch runs; bounds the queue.
-    """
+    """A `Batcher` behind a condition. Any thread."""
 
     def __init__(self, batcher: Batcher[Item]) -> None:
         self._batcher = batcher
@@ -80,19 +70,12 @@ class BatchQueue(Generic[Item]):
             return len(self._batcher)
 
     def offer(self, item: Item) -> bool:
-        """Queues a request; False when the queue is full or closed."""
+        """Queues a request; False when the queue is closed."""
         with self._condition:
-            if self._is_closed:
-                return False
-            accepted = self._batcher.offer(item, time.monotonic())
-            self._condition.notify_all()
-            return accepted
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether every offer is refused."""
-        with self._condition:
-            return self._is_closed
+            if not self._is_closed:
+                self._batcher.offer(item, time.monotonic())
+                self._condition.notify_all()
+            return not self._is_closed
 
     def close(self) -> list[Queued[Item]]:
         """Refuses what is offered from now on; returns what still waits."""

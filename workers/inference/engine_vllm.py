@@ -38,10 +38,10 @@ from distrl.core.files import Scratch
 from distrl.core.policies import weights_io
 from distrl.core.policies.base import CONFIG_KEY, Generated
 from distrl.core.policies.hub import HubPolicy
+from distrl.core.policies.hub_images import exchange
 from distrl.core.types import NO_PREFIX, ChatMessage, Prefix, Sampling
 from distrl.workers.inference.adapter_slots import Adapter, AdapterSlots
-from distrl.workers.inference.engine import OnDone, Result, single_placeholders, within
-from distrl.workers.inference.engine_hf import PolicyEngine, Prepared
+from distrl.workers.inference.engine import Engine, OnDone, Prepared, Result, within
 from distrl.workers.inference.vllm_options import (
     ALLOWED_TOKENS,
     FROZEN_VISION,
@@ -146,7 +146,7 @@ class AllowedTokens(LogitsProcessor):  # type: ignore[misc]
         return logits.masked_fill_(self._masked, float("-inf"))
 
 
-class VLLMEngine(PolicyEngine):
+class VLLMEngine(Engine):
     """vLLM behind the interface of engines.
 
     Args:
@@ -201,11 +201,11 @@ class VLLMEngine(PolicyEngine):
         sampling: Sampling,
         prefix: Prefix = NO_PREFIX,
     ) -> Prepared:
-        """As in `PolicyEngine`, within what vLLM was started for.
+        """As in `Engine`, within what vLLM was started for.
 
         Raises:
             ContextFull: The sequence has too many tokens or pictures for vLLM.
-            PolicyError: As in `PolicyEngine`.
+            PolicyError: As in `Engine`.
         """
         prepared = super().prepare(messages, images, sampling, prefix)
         length, shown = len(prepared.prompt_ids), len(prepared.images)
@@ -352,7 +352,7 @@ class VLLMEngine(PolicyEngine):
         """vLLM wants one placeholder per picture, and puts in as many as it takes itself."""
         self.policy.verify(request.prompt_ids, request.images)
         counts = [self.policy.image_tokens(image) for image in request.images]
-        ids = single_placeholders(request.prompt_ids, self.policy.image_token, counts)
+        ids = exchange(request.prompt_ids, self.policy.image_token, counts, [1] * len(counts))
         prompt: dict[str, Any] = {"prompt_token_ids": ids}
         if request.images:
             prompt["multi_modal_data"] = {"image": [_picture(image) for image in request.images]}

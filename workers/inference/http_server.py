@@ -36,7 +36,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from distrl.core.errors import ConfigError, NetworkError, ProtocolError
 from distrl.core.messages import RejectCode
-from distrl.workers.inference.openai_api import Answer, ApiError, read_request, write_model
+from distrl.workers.inference.openai_api import Answer, ApiError, read_request
 from distrl.workers.inference.server import InferenceServer
 
 MAX_CONNECTIONS = 128
@@ -153,7 +153,7 @@ class HttpEndpoint:
             raise ApiError(400, "A GET request has no body.")
 
     async def _health(self, request: Request) -> Response:
-        version = self.server.weight_version
+        version = self.server.engine.version
         if version < 0:
             raise ApiError(503, "No weights have arrived yet.")
         return JSONResponse({"status": "ok", "weight_version": version})
@@ -167,7 +167,8 @@ class HttpEndpoint:
         return JSONResponse(self._model())
 
     def _model(self) -> dict[str, Any]:
-        return write_model(self.model, self.server.weight_version, self._checkpoint)
+        about = {"weight_version": self.server.engine.version, "checkpoint": self._checkpoint}
+        return {"id": self.model, "object": "model", "created": 0, "owned_by": "distrl", **about}
 
     async def _nothing(self, request: Request) -> Response:
         raise ApiError(
@@ -187,7 +188,7 @@ class HttpEndpoint:
             raise ApiError(413, f"Send the body's Content-Length, at most {MAX_BODY_BYTES} bytes.")
         body = await request.body()
         answer = await anyio.to_thread.run_sync(self._answer, body, limiter=self._limiter)
-        if not answer.question.stream:
+        if not answer.request.stream:
             return JSONResponse(answer.whole())
         events = (f"data: {json.dumps(one)}\n\n" for one in answer.chunks())
         return StreamingResponse(iter([*events, "data: [DONE]\n\n"]), media_type="text/event-stream")
@@ -196,20 +197,20 @@ class HttpEndpoint:
         """Completes one request, in a thread of its own.
 
         Raises:
-            ApiError: As `read_request`, or the server refuses the request or does not answer in time.
+            ApiError: The request is not valid, or the server refuses it or does not answer in time.
         """
-        question = read_request(body, self.max_tokens)
-        if question.model != self.model:
-            raise _no_model(question.model, self.model)
+        request = read_request(body)
+        if request.model != self.model:
+            raise _no_model(request.model, self.model)
+        messages, images = request.chat()
         try:
-            completion = self.server.complete(
-                question.messages, question.images, question.sampling, COMPLETE_S
-            )
+            completion = self.server.complete(messages, images, request.sampling(self.max_tokens), COMPLETE_S)
         except ProtocolError as error:
             raise ApiError(_STATUS.get(error.code, 400), str(error)) from error
         except TimeoutError as error:
             raise ApiError(504, f"No completion within {COMPLETE_S:g} s.") from error
-        return Answer(question, completion, self.server, uuid.uuid4().hex, int(time.time()))
+        policy = self.server.engine.policy
+        return Answer(request, completion, policy, uuid.uuid4().hex, int(time.time()))
 
 
 class _Refusal:

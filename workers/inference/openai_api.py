@@ -1,4 +1,4 @@
-"""Chats in the form of OpenAI's chat completions, read and written: `/v1/chat/completions`, `/v1/models`.
+"""Chats in the form of OpenAI's chat completions, read and written: `/v1/chat/completions`.
 
 A field that is not supported is refused by name, never ignored.
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -23,6 +22,9 @@ from distrl.core.types import (
     TextPart,
     image_digest,
 )
+
+if TYPE_CHECKING:
+    from distrl.core.policies.base import Policy
 
 MAX_TOKENS = 4096
 MAX_TOP_LOGPROBS = 20
@@ -112,38 +114,33 @@ class ChatRequest(_Base):
     tools: Annotated[list[Any], Field(max_length=0)] | None = None
     response_format: _ResponseFormat | None = None
 
+    @property
+    def stops(self) -> list[str]:
+        """The texts before which the answer ends."""
+        return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
-@dataclass(frozen=True)
-class Question:
-    """A request as engines take it.
+    def sampling(self, default_max_tokens: int) -> Sampling:
+        """How the completion is drawn; with at most `default_max_tokens` if the request has no limit."""
+        return Sampling(
+            temperature=1.0 if self.temperature is None else self.temperature,
+            top_p=self.top_p or 1.0,
+            top_k=self.top_k or 0,
+            max_new_tokens=self.max_completion_tokens or self.max_tokens or default_max_tokens,
+            top_logprobs=self.top_logprobs or 0,
+        )
 
-    Attributes:
-        model: Which model is asked.
-        messages: The chat.
-        images: Encoded bytes by digest.
-        sampling: How the completion is drawn.
-        stop: Texts before which the answer ends.
-        has_logprobs: Whether the client wants log-probabilities.
-        stream: Whether the answer is sent as events.
-        has_usage: Whether these end with an event that counts tokens.
-    """
+    def chat(self) -> tuple[list[ChatMessage], dict[str, bytes]]:
+        """The messages, and the encoded images that they show, by digest.
 
-    model: str
-    messages: tuple[ChatMessage, ...]
-    images: dict[str, bytes]
-    sampling: Sampling
-    stop: tuple[str, ...]
-    has_logprobs: bool
-    stream: bool
-    has_usage: bool
+        Raises:
+            ApiError: An image is not a valid data URL.
+        """
+        images: dict[str, bytes] = {}
+        return [_message(message, images) for message in self.messages], images
 
 
-def read_request(body: bytes, default_max_tokens: int) -> Question:
-    """Parses a request.
-
-    Args:
-        body: JSON.
-        default_max_tokens: Where the request has no bound of its own.
+def read_request(body: bytes) -> ChatRequest:
+    """Parses the JSON of a request.
 
     Raises:
         ApiError: It is not a valid request, or asks for something that is not supported.
@@ -154,27 +151,7 @@ def read_request(body: bytes, default_max_tokens: int) -> Question:
         raise _refusal(error) from error
     if request.top_logprobs and not request.logprobs:
         raise ApiError(400, "`top_logprobs` needs `logprobs: true`.", "top_logprobs")
-    images: dict[str, bytes] = {}
-    messages = tuple(_message(message, images) for message in request.messages)
-    sampling = Sampling(
-        temperature=1.0 if request.temperature is None else request.temperature,
-        top_p=request.top_p or 1.0,
-        top_k=request.top_k or 0,
-        max_new_tokens=request.max_completion_tokens or request.max_tokens or default_max_tokens,
-        top_logprobs=request.top_logprobs or 0,
-    )
-    stop = (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
-    has_usage = request.stream_options is not None and request.stream_options.include_usage
-    return Question(
-        request.model,
-        messages,
-        images,
-        sampling,
-        stop,
-        bool(request.logprobs),
-        bool(request.stream),
-        has_usage,
-    )
+    return request
 
 
 def _refusal(error: ValidationError) -> ApiError:
@@ -216,63 +193,39 @@ def _image_bytes(url: str) -> bytes:
         raise ApiError(400, f"An image's data: URL is not valid base64: {error}.", "messages") from error
 
 
-class Tokens(Protocol):
-    """What tokens mean; an `InferenceServer`."""
-
-    @property
-    def end_ids(self) -> Sequence[int]:
-        """The tokens that end a completion."""
-        ...
-
-    def text(self, token_ids: Sequence[int]) -> str:
-        """The text of sampled tokens."""
-        ...
-
-    def token_bytes(self, token_id: int) -> bytes | None:
-        """What a sampled token adds to a text, in UTF-8; None where that is not known."""
-        ...
-
-
 class Answer:
     """A completion as clients read it; `weight_version` and `system_fingerprint` name the weights.
 
     Args:
-        question: What was asked.
+        request: What was asked.
         completion: What the policy answered.
-        tokens: What its tokens mean.
+        policy: Gives the text of tokens.
         request_id: The answer's id.
         created: Unix time, seconds.
     """
 
     def __init__(
-        self, question: Question, completion: Completion, tokens: Tokens, request_id: str, created: int
+        self, request: ChatRequest, completion: Completion, policy: Policy, request_id: str, created: int
     ) -> None:
-        self.question, self._completion, self._tokens = question, completion, tokens
-        self._version = completion.weight_versions[0] if completion.weight_versions else -1
+        self.request, self._completion, self._policy = request, completion, policy
+        version = completion.weight_versions[0] if completion.weight_versions else -1
         self._head = {
             "id": f"chatcmpl-{request_id}",
             "created": created,
-            "model": question.model,
-            "system_fingerprint": f"weights-{self._version}",
-            "weight_version": self._version,
+            "model": request.model,
+            "system_fingerprint": f"weights-{version}",
+            "weight_version": version,
         }
-        self._text, self._length, self._is_ended = self._stopped()
+        ids, self._text, self._length = completion.token_ids, completion.text, len(completion.token_ids)
+        is_ended = bool(ids) and ids[-1] in policy.end_ids
+        if ends := [place for stop in request.stops if (place := self._text.find(stop)) >= 0]:
+            self._text, is_ended = self._text[: min(ends)], True
+            self._length = next(n for n in range(1, len(ids) + 1) if n == len(ids) or self._has_stop(ids[:n]))
+        self._reason = "stop" if is_ended else "length"
 
-    def _stopped(self) -> tuple[str, int, bool]:
-        """The text before the first stop text, the tokens it took, and whether the answer came to its end."""
-        ids, text = self._completion.token_ids, self._completion.text
-        ends = [place for stop in self.question.stop if (place := text.find(stop)) >= 0]
-        if not ends:
-            return text, len(ids), bool(ids) and ids[-1] in self._tokens.end_ids
-        length = next(
-            (
-                n
-                for n in range(1, len(ids))
-                if any(stop in self._tokens.text(ids[:n]) for stop in self.question.stop)
-            ),
-            len(ids),
-        )
-        return text[: min(ends)], length, True
+    def _has_stop(self, token_ids: tuple[int, ...]) -> bool:
+        text = self._policy.text(token_ids)
+        return any(stop in text for stop in self.request.stops)
 
     def whole(self) -> dict[str, Any]:
         """The answer in one object."""
@@ -280,7 +233,7 @@ class Answer:
             "index": 0,
             "message": {"role": "assistant", "content": self._text, "refusal": None},
             "logprobs": self._logprobs(),
-            "finish_reason": self._reason(),
+            "finish_reason": self._reason,
         }
         return {**self._head, "object": "chat.completion", "choices": [choice], "usage": self._usage()}
 
@@ -289,14 +242,12 @@ class Answer:
         head = {**self._head, "object": "chat.completion.chunk"}
         delta = {"role": "assistant", "content": self._text}
         first = {"index": 0, "delta": delta, "logprobs": self._logprobs(), "finish_reason": None}
-        last = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": self._reason()}
+        last = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": self._reason}
         yield {**head, "choices": [first]}
         yield {**head, "choices": [last]}
-        if self.question.has_usage:
+        options = self.request.stream_options
+        if options is not None and options.include_usage:
             yield {**head, "choices": [], "usage": self._usage()}
-
-    def _reason(self) -> str:
-        return "stop" if self._is_ended else "length"
 
     def _usage(self) -> dict[str, int]:
         num_prompt = len(self._completion.prompt_token_ids)
@@ -307,7 +258,7 @@ class Answer:
         }
 
     def _logprobs(self) -> dict[str, Any] | None:
-        if not self.question.has_logprobs:
+        if not self.request.logprobs:
             return None
         completion, content = self._completion, []
         tops = completion.top_logprobs or ((),) * len(completion.token_ids)
@@ -318,12 +269,6 @@ class Answer:
 
     def _token(self, token_id: int, logprob: float) -> dict[str, Any]:
         """A token's text (of a part of a character U+FFFD), its bytes if known, and its log-probability."""
-        data = self._tokens.token_bytes(token_id)
+        data = self._policy.token_bytes(token_id)
         known = None if data is None else list(data)
-        return {"token": self._tokens.text([token_id]), "logprob": logprob, "bytes": known}
-
-
-def write_model(model: str, version: int, checkpoint: str | None) -> dict[str, Any]:
-    """The one model that is served, with the version of its weights and the checkpoint they are from."""
-    about = {"weight_version": version, "checkpoint": checkpoint}
-    return {"id": model, "object": "model", "created": 0, "owned_by": "distrl", **about}
+        return {"token": self._policy.text([token_id]), "logprob": logprob, "bytes": known}

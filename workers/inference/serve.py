@@ -8,17 +8,18 @@ import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from distrl.configs.schema import Config
+from distrl.core.checkpoints import step_of
 from distrl.core.errors import ConfigError, MissingDependency
 from distrl.core.model_points import check_agent_points
 from distrl.core.policies import build_policy, checkpoint_words, weights_io
 from distrl.core.sockets import Wire
 from distrl.workers.client import LearnerLink
-from distrl.workers.inference.engine import Bounded, Engine
+from distrl.workers.inference.engine import Engine
 from distrl.workers.inference.engine_hf import HFEngine
 from distrl.workers.inference.server import InferenceServer
 from distrl.workers.inference.weight_feed import WeightFeed
@@ -30,21 +31,8 @@ STATS_S = 1.0
 _log = logging.getLogger(__name__)
 
 
-def start_engine(
-    config: Config, words: Sequence[str], name: str, checkpoint: Path | None = None
-) -> Engine[Any]:
-    """The engine that `inference.engine` names; otherwise as `build_engine`.
-
-    Raises:
-        MissingDependency: vLLM is not installed, or not as it should be.
-    """
-    if config.inference.engine.kind == "hf":
-        return build_engine(config, words, name, checkpoint)
-    return start_vllm(config, name, checkpoint)
-
-
-def build_engine(config: Config, words: Sequence[str], name: str, checkpoint: Path | None = None) -> HFEngine:
-    """An engine on transformers with the initial weights (version −1), or with a checkpoint's (version 0).
+def start_engine(config: Config, words: Sequence[str], name: str, checkpoint: Path | None = None) -> Engine:
+    """The engine that `inference.engine` names, with the initial weights (version −1) or a checkpoint's (0).
 
     Args:
         config: The sections policy, inference and agent, and the seed.
@@ -56,7 +44,15 @@ def build_engine(config: Config, words: Sequence[str], name: str, checkpoint: Pa
         PolicyError: The policy cannot be built.
         ConfigError: The agent's points lie elsewhere than the model sees them.
         CheckpointError: The checkpoint is damaged or of another policy.
+        MissingDependency: vLLM is not installed, or not as it should be.
     """
+    if config.inference.engine.kind == "hf":
+        return build_engine(config, words, name, checkpoint)
+    return start_vllm(config, name, checkpoint)
+
+
+def build_engine(config: Config, words: Sequence[str], name: str, checkpoint: Path | None = None) -> HFEngine:
+    """An engine on transformers; as `start_engine`."""
     torch.set_num_threads(config.inference.threads)
     own_words = checkpoint_words(checkpoint) if checkpoint is not None else None
     policy = build_policy(config.chat_policy, own_words if own_words is not None else words, config.seed)
@@ -69,14 +65,7 @@ def build_engine(config: Config, words: Sequence[str], name: str, checkpoint: Pa
 
 
 def start_vllm(config: Config, name: str, checkpoint: Path | None = None) -> VLLMEngine:
-    """vLLM in a process of its own; as `build_engine`.
-
-    Raises:
-        ConfigError: The environment chooses a model runner of vLLM's that does not do.
-        MissingDependency: It is not installed, or not as it should be.
-        PolicyError: It does not start.
-        CheckpointError: The checkpoint is damaged or of another policy.
-    """
+    """vLLM in a process of its own; as `start_engine`."""
     from distrl.core.policies.hub import HubPolicy
     from distrl.workers.inference.vllm_options import set_environment
 
@@ -106,16 +95,6 @@ def _sampling_seed(config: Config, name: str) -> int:
     return config.seed * 65_537 + zlib.crc32(name.encode())
 
 
-def _make_server(
-    wire: Wire, endpoint: str, config: Config, engine: Engine[Any], name: str
-) -> InferenceServer:
-    try:
-        return InferenceServer(wire, endpoint, engine, config.inference, name)
-    except BaseException:
-        engine.close()
-        raise
-
-
 @contextlib.contextmanager
 def serve_checkpoint(
     config: Config,
@@ -127,39 +106,40 @@ def serve_checkpoint(
     """A server for a saved policy, in this process, without a learner; it stops at the end of the block.
 
     Args:
-        checkpoint: A directory that `Policy.save` wrote; None: the policy as it begins, e.g. as
-            `policy.model` is. Both are version 0.
+        checkpoint: A directory that `Policy.save` wrote, whose version is N if it lies in `step_N`, else 0;
+            None for the policy as it begins, e.g. as `policy.model` is.
 
     Raises:
         CheckpointError: The checkpoint is damaged or of another policy.
         NetworkError: The endpoint is in use.
     """
-    engine = start_engine(config, words, "checkpoint", checkpoint)
-    engine.version = 0
-    server = _make_server(wire, endpoint, config, engine, "checkpoint")
-    server.start()
-    try:
+    with contextlib.ExitStack() as stack:
+        engine = start_engine(config, words, "checkpoint", checkpoint)
+        stack.callback(engine.close)
+        engine.version = (step_of(checkpoint.parent.name) if checkpoint is not None else 0) or 0
+        server = InferenceServer(wire, endpoint, engine, config.inference, "checkpoint")
+        stack.callback(server.close)
+        server.start()
         yield server
-    finally:
-        server.close()
 
 
 @contextlib.contextmanager
 def serve_beside_learner(
     config: Config, words: Sequence[str], name: str, wire: Wire
 ) -> Iterator[tuple[InferenceServer, LearnerLink]]:
-    """A server that takes its weights from the learner and is known to it.
+    """A server that registers with the learner and takes its weights from it.
 
-    The learner may come later, and may be restarted.
+    The learner may start later, and may be restarted.
 
     Raises:
         NetworkError: The act address is in use.
         ConfigError: `network.advertise` is missing and the act address cannot be reached from elsewhere.
     """
     network = config.network
-    engine = start_engine(config, words, name)
-    server = _make_server(wire, network.act, config, engine, name)
     with contextlib.ExitStack() as stack:
+        engine = start_engine(config, words, name)
+        stack.callback(engine.close)
+        server = InferenceServer(wire, network.act, engine, config.inference, name)
         stack.callback(server.close)
         advertised = advertised_endpoint(server.endpoint, network.advertise)
         link = LearnerLink(
@@ -173,9 +153,9 @@ def serve_beside_learner(
         feed = WeightFeed(
             wire,
             network.weights,
-            server.published_kind,
+            engine.policy.published_kind(),
             server.weights_ready,
-            can_load=engine.can_load if isinstance(engine, Bounded) else None,
+            engine.can_load,
         )
         server.follow(feed)
         link.add_listener(feed.heard)
@@ -189,7 +169,7 @@ def serve_beside_learner(
 
 
 def run_until_stopped(server: InferenceServer, link: LearnerLink | None, stop: threading.Event) -> None:
-    """Serves until `stop` is set or the learner says that the run is over.
+    """Serves until `stop` is set or the learner reports that the run is over.
 
     Raises:
         DistrlError: What ended the server, e.g. weights of another policy.

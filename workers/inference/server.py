@@ -19,7 +19,7 @@ import math
 import threading
 import time
 import uuid
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -29,9 +29,19 @@ from typing import Any, NamedTuple
 from distrl.configs.schema import HfConfig, InferenceConfig
 from distrl.core.errors import ContextFull, DistrlError, PolicyError, ProtocolError
 from distrl.core.messages import ActReply, ActRequest, Info, InfoRequest, Reject, RejectCode
+from distrl.core.policies.images import Recent
 from distrl.core.service import ACT, Service
 from distrl.core.sockets import Channel, Poller, Received, Waker, Wire
-from distrl.core.types import ChatMessage, Completion, Prefix, Record, Sampling, image_digest, shown_images
+from distrl.core.types import (
+    NO_PREFIX,
+    ChatMessage,
+    Completion,
+    Prefix,
+    Record,
+    Sampling,
+    image_digest,
+    shown_images,
+)
 from distrl.workers.inference.batcher import Batcher, BatchQueue, Queued
 from distrl.workers.inference.engine import NO_WEIGHTS, Engine, Result
 from distrl.workers.inference.weight_feed import WeightFeed
@@ -58,56 +68,43 @@ class ServerStats:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts = {
-            "requests": 0,
-            "batches": 0,
-            "tokens": 0,
-            "rejected": 0,
-            "failed": 0,
-            "weight_swaps": 0,
-        }
+        names = ("requests", "batches", "tokens", "rejected", "failed", "weight_swaps")
+        self._counts = dict.fromkeys(names, 0.0)
         self._waits_s: deque[float] = deque(maxlen=WINDOW)
         self._runs_s: deque[float] = deque(maxlen=WINDOW)
         self._sizes: deque[int] = deque(maxlen=WINDOW)
         self._swap_pause_s = 0.0
 
+    def count(self, **more: int) -> None:
+        """Adds to the counts of these names."""
+        with self._lock:
+            for name, number in more.items():
+                self._counts[name] += number
+
     def batch(self, num_running: int) -> None:
         """The engine was given requests; so many run now."""
-        with self._lock:
-            self._counts["batches"] += 1
-            self._sizes.append(num_running)
+        self.count(batches=1)
+        self._sizes.append(num_running)
 
     def answered(self, wait_s: float, run_s: float, num_tokens: int) -> None:
         """A request was completed: how long it had queued, how long it ran, how many tokens it gave."""
+        self.count(requests=1, tokens=num_tokens)
         with self._lock:
-            self._counts["requests"] += 1
-            self._counts["tokens"] += num_tokens
             self._waits_s.append(wait_s)
             self._runs_s.append(run_s)
 
-    def rejected(self) -> None:
-        """A request was refused."""
-        with self._lock:
-            self._counts["rejected"] += 1
-
-    def failed(self, num_requests: int) -> None:
-        """The engine failed on requests."""
-        with self._lock:
-            self._counts["failed"] += num_requests
-
     def swapped(self, pause_s: float) -> None:
         """Weights were replaced, which held up the next batch for `pause_s`."""
-        with self._lock:
-            self._counts["weight_swaps"] += 1
-            self._swap_pause_s = pause_s
+        self.count(weight_swaps=1)
+        self._swap_pause_s = pause_s
 
     def snapshot(self) -> dict[str, float]:
         """All numbers by name; times in milliseconds."""
         with self._lock:
-            waits, runs = sorted(self._waits_s), sorted(self._runs_s)
+            waits, runs, sizes = sorted(self._waits_s), sorted(self._runs_s), list(self._sizes)
             return {
-                **{name: float(count) for name, count in self._counts.items()},
-                "batch_size": sum(self._sizes) / len(self._sizes) if self._sizes else 0.0,
+                **self._counts,
+                "batch_size": sum(sizes) / len(sizes) if sizes else 0.0,
                 "queue_wait_p50_ms": 1000 * quantile(waits, 0.5),
                 "queue_wait_p99_ms": 1000 * quantile(waits, 0.99),
                 "batch_p50_ms": 1000 * quantile(runs, 0.5),
@@ -118,26 +115,22 @@ class ServerStats:
 
 def quantile(ordered: Sequence[float], share: float) -> float:
     """The smallest value that at least `share` of the sorted values do not exceed; 0 without values."""
-    if not ordered:
-        return 0.0
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
 
 
 class HeldImages:
-    """Encoded images by digest; those not asked for the longest leave first. Used by one thread.
+    """Encoded images by digest, for later requests that only name them. Used by one thread.
 
     Args:
-        max_bytes: So much is held at most.
+        max_bytes: So much is held at most; those not asked for the longest leave first.
 
     Attributes:
-        num_received_bytes, num_spared_bytes: What came with requests so far, and what did not have to; of
-            those that `of` refused neither.
+        num_received_bytes, num_spared_bytes: What accepted requests brought so far, and what they did not
+            have to bring.
     """
 
     def __init__(self, max_bytes: int = MAX_HELD_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._num_bytes = 0
-        self._images: OrderedDict[str, bytes] = OrderedDict()
+        self._images: Recent[bytes] = Recent(max_bytes, len)
         self.num_received_bytes = 0
         self.num_spared_bytes = 0
 
@@ -152,47 +145,31 @@ class HeldImages:
             ProtocolError: "not-found" if one of `request.held` is not held; "malformed" or "digest" if the
                 request does not fit its frames.
         """
-        held = set(request.held)
+        named, held = set(request.images), set(request.held)
         sent = [digest for digest in request.images if digest not in held]
-        _check(request, sent, blobs)
-        images = {}
-        for digest, blob in zip(sent, blobs, strict=True):
-            images[digest] = bytes(blob)
-            if image_digest(images[digest]) != digest:
+        problem = ""
+        if not held <= named:
+            problem = "an image is named as held, but not among the images"
+        elif len(blobs) != len(sent):
+            problem = f"{len(sent)} images are to be sent but {len(blobs)} frames came"
+        elif request.prefix_images and not request.prefix:
+            problem = "images of a prefix, but no prefix"
+        elif {*request.prefix_images, *shown_images(request.messages)} - named:
+            problem = "the chat shows an image that was not sent"
+        if problem:
+            raise ProtocolError(RejectCode.MALFORMED.value, problem)
+        brought = {digest: bytes(blob) for digest, blob in zip(sent, blobs, strict=True)}
+        for digest, data in brought.items():
+            if image_digest(data) != digest:
                 raise ProtocolError(RejectCode.DIGEST.value, f"image {digest:.40} has another digest")
-        for digest in request.held:
-            if digest not in self._images:
-                raise ProtocolError(RejectCode.NOT_FOUND.value, f"image {digest:.40} is not held here")
-            images[digest] = self._images[digest]
-        self.num_spared_bytes += sum(len(images[digest]) for digest in held)
-        self._hold(images, sent)
-        return images
-
-    def _hold(self, images: dict[str, bytes], sent: Sequence[str]) -> None:
-        for digest in sent:
-            self.num_received_bytes += len(images[digest])
-            if digest not in self._images:
-                self._images[digest] = images[digest]
-                self._num_bytes += len(images[digest])
-        for digest in images:
-            self._images.move_to_end(digest)
-        while self._num_bytes > self._max_bytes:
-            self._num_bytes -= len(self._images.popitem(last=False)[1])
-
-
-def _check(request: ActRequest, sent: Sequence[str], blobs: Sequence[bytes | memoryview]) -> None:
-    """That a request names each image that it shows, and brings each that it does not take for held."""
-    named = set(request.images)
-    if not named.issuperset(request.held):
-        raise ProtocolError(RejectCode.MALFORMED.value, "an image is named as held, but not among the images")
-    if len(blobs) != len(sent):
-        raise ProtocolError(
-            RejectCode.MALFORMED.value, f"{len(sent)} images are to be sent but {len(blobs)} frames came"
-        )
-    if request.prefix_images and not request.prefix:
-        raise ProtocolError(RejectCode.MALFORMED.value, "images of a prefix, but no prefix")
-    if {*request.prefix_images, *shown_images(request.messages)} - named:
-        raise ProtocolError(RejectCode.MALFORMED.value, "the chat shows an image that was not sent")
+        found = self._images.get(held)
+        if missing := sorted(held - found.keys()):
+            raise ProtocolError(RejectCode.NOT_FOUND.value, f"image {missing[0]:.40} is not held here")
+        for digest, data in brought.items():
+            self._images.keep(digest, data)
+        self.num_received_bytes += sum(map(len, brought.values()))
+        self.num_spared_bytes += sum(len(found[digest]) for digest in held)
+        return brought | {digest: found[digest] for digest in held}
 
 
 class Pending(NamedTuple):
@@ -214,16 +191,14 @@ class InferenceServer:
         name: For logs and Info.
     """
 
-    def __init__(
-        self, wire: Wire, endpoint: str, engine: Engine[Any], config: InferenceConfig, name: str
-    ) -> None:
+    def __init__(self, wire: Wire, endpoint: str, engine: Engine, config: InferenceConfig, name: str) -> None:
         self._channel: Channel = wire.bind_router(endpoint)
-        self._engine, self._name = engine, name
+        self.engine, self._name = engine, name
         self.endpoint = self._channel.endpoint
         self.stats = ServerStats()
         own = config.engine
         wait_s = own.max_wait_ms / 1000.0 if isinstance(own, HfConfig) and not engine.is_continuous else 0.0
-        self._queue: BatchQueue[Pending] = BatchQueue(Batcher(config.max_batch, wait_s, config.max_queue))
+        self._queue: BatchQueue[Pending] = BatchQueue(Batcher(config.max_batch, wait_s))
         self._max_running, self._max_queue = config.max_batch, config.max_queue
         self._num_running = 0
         self._num_waiting = 0  # being prepared, or queued
@@ -241,22 +216,12 @@ class InferenceServer:
             for what, loop in (("router", self._route), ("engine", self._run_batches))
         ]
 
-    @property
-    def weight_version(self) -> int:
-        """The version that acts now, −1 before the first."""
-        return self._engine.version
-
-    @property
-    def published_kind(self) -> str:
-        """What weights the policy takes, "full" or "adapter"."""
-        return self._engine.published_kind
-
     def follow(self, feed: WeightFeed) -> None:
         """Takes weights from `feed` between batches. Call it before `start`."""
         self._feed = feed
 
     def weights_ready(self) -> None:
-        """Tells the engine's thread to look at the feed. Any thread."""
+        """Wakes the engine's thread, which looks at the feed. Any thread."""
         self._queue.poke()
 
     def start(self) -> None:
@@ -268,7 +233,7 @@ class InferenceServer:
         """Raises what ended one of the server's threads, its engine or its feed, if anything did."""
         if self._error is not None:
             raise self._error
-        self._engine.check()
+        self.engine.check()
         if self._feed is not None and self._feed.error is not None:
             raise self._feed.error
 
@@ -283,7 +248,7 @@ class InferenceServer:
             if thread.ident is not None:
                 thread.join(JOIN_S)
         self._preparers.shutdown(wait=False)
-        self._engine.close()
+        self.engine.close()
         self._channel.close()
         self._waker.close()
 
@@ -291,10 +256,10 @@ class InferenceServer:
         """The numbers for heartbeats and Info."""
         return {
             **self.stats.snapshot(),
-            **self._engine.stats(),
+            **self.engine.stats(),
             "queue": float(len(self._queue)),
             "running": float(self._num_running),
-            "weight_version": float(self._engine.version),
+            "weight_version": float(self.engine.version),
             "image_bytes": float(self._images.num_received_bytes),
             "image_bytes_spared": float(self._images.num_spared_bytes),
         }
@@ -334,8 +299,8 @@ class InferenceServer:
         if isinstance(message, InfoRequest):
             info = Info(
                 name=self._name,
-                policy=self._engine.name,
-                weight_version=self._engine.version,
+                policy=self.engine.policy.name,
+                weight_version=self.engine.version,
                 stats=self.snapshot(),
             )
             self._service.reply(received.peer, info)
@@ -344,7 +309,7 @@ class InferenceServer:
                 self._accept(received, message)
             except ProtocolError as error:
                 if error.code != RejectCode.NOT_FOUND.value:  # which is asked again at once, and answered
-                    self.stats.rejected()
+                    self.stats.count(rejected=1)
                 self._service.reject(received.peer, error, message.id)
         else:
             raise ProtocolError(
@@ -352,25 +317,24 @@ class InferenceServer:
             )
 
     def _accept(self, received: Received, request: ActRequest) -> None:
-        self._check_room()
-        images = self._images.of(request, received.blobs)
         self._take_place()
+        try:
+            images = self._images.of(request, received.blobs)
+        except ProtocolError:
+            self._leave_places(1)
+            raise
         self._preparers.submit(self._prepare, received.peer, request, images)
 
     # ---- a preparer ----
 
     def _prepare(self, peer: bytes, request: ActRequest, images: Mapping[str, bytes]) -> None:
+        prefix = Prefix(token_ids=request.prefix, images=request.prefix_images)
+        deliver = partial(self._send, self._service.reply, peer)
         try:
-            if self._stopping.is_set():
-                raise ProtocolError(STOPPED[0].value, STOPPED[1])
-            prefix = Prefix(token_ids=request.prefix, images=request.prefix_images)
-            prepared = self._engine.prepare(request.messages, images, request.sampling, prefix)
-            deliver = partial(self._send, self._service.reply, peer)
-            self._enqueue(Pending(deliver, request.id, prepared))
-        except Exception as error:  # noqa: BLE001 - a request must not end the service for everybody else
-            self._leave_places(1)
-            self.stats.rejected()
-            self._send(self._service.reject, peer, _refusal(error), request.id)
+            self._admit(deliver, request.id, request.messages, images, request.sampling, prefix)
+        except ProtocolError as error:
+            self.stats.count(rejected=1)
+            self._send(self._service.reject, peer, error, request.id)
 
     def _send(self, how: Callable[..., None], *arguments: Any) -> None:
         """Lets the router thread call one of the service's methods."""
@@ -398,17 +362,9 @@ class InferenceServer:
             ProtocolError: The server refuses it; with the code that a client elsewhere would get.
             TimeoutError: It was not completed in time.
         """
-        self._check_room()
         self._take_place()
         answer: Future[Record] = Future()
-        try:
-            prepared = self._engine.prepare(messages, images, sampling)
-            self._enqueue(Pending(answer.set_result, uuid.uuid4().hex, prepared))
-        except Exception as error:
-            self._leave_places(1)
-            if isinstance(error, PolicyError):
-                raise _refusal(error) from error
-            raise
+        self._admit(answer.set_result, uuid.uuid4().hex, messages, images, sampling, NO_PREFIX)
         try:
             found = answer.result(timeout_s)
         except FutureTimeout as error:
@@ -418,39 +374,42 @@ class InferenceServer:
         assert isinstance(found, ActReply)
         return found.completion
 
-    def text(self, token_ids: Sequence[int]) -> str:
-        """The text of sampled tokens."""
-        return self._engine.text(token_ids)
+    def _admit(
+        self,
+        deliver: Callable[[Record], None],
+        request_id: str,
+        messages: Sequence[ChatMessage],
+        images: Mapping[str, bytes],
+        sampling: Sampling,
+        prefix: Prefix,
+    ) -> None:
+        """Prepares and queues a request that has a place; if that fails, it leaves it.
 
-    def token_bytes(self, token_id: int) -> bytes | None:
-        """What a sampled token adds to a text, in UTF-8; None where that is not known."""
-        return self._engine.token_bytes(token_id)
-
-    @property
-    def end_ids(self) -> Sequence[int]:
-        """The tokens that end a completion."""
-        return self._engine.end_ids
-
-    def _check_room(self) -> None:
-        if self._engine.version == NO_WEIGHTS:
-            raise ProtocolError(RejectCode.NOT_READY.value, "no weights have arrived yet")
-        if self._num_waiting >= self._max_queue:
-            raise _busy()
+        Raises:
+            ProtocolError: The request is at fault, the server stops, or the policy failed at it.
+        """
+        try:
+            if not self._stopping.is_set():
+                prepared = self.engine.prepare(messages, images, sampling, prefix)
+                if self._queue.offer(Pending(deliver, request_id, prepared)):
+                    return
+            raise ProtocolError(STOPPED[0].value, STOPPED[1])
+        except Exception as error:  # a request must not end the service for the others
+            self._leave_places(1)
+            raise _refusal(error) from error
 
     def _take_place(self) -> None:
         """Counts one more request that waits; it leaves its place when it is refused or runs."""
+        if self.engine.version == NO_WEIGHTS:
+            raise ProtocolError(RejectCode.NOT_READY.value, "no weights have arrived yet")
         with self._counts_lock:
             if self._num_waiting >= self._max_queue:
-                raise _busy()
+                raise ProtocolError(RejectCode.BUSY.value, "the queue is full")
             self._num_waiting += 1
 
     def _leave_places(self, count: int) -> None:
         with self._counts_lock:
             self._num_waiting -= count
-
-    def _enqueue(self, pending: Pending) -> None:
-        if not self._queue.offer(pending):  # it has a place, so the queue is closed
-            raise ProtocolError(STOPPED[0].value, STOPPED[1])
 
     # ---- engine thread ----
 
@@ -467,11 +426,11 @@ class InferenceServer:
         finally:
             for queued in self._queue.close():
                 queued.item.deliver(Reject(code=STOPPED[0], reason=STOPPED[1], ref=queued.item.request_id))
-            self._engine.close()
+            self.engine.close()
 
     def _room(self) -> int | None:
         """How many requests the engine takes now; None: one batch."""
-        return self._max_running - self._num_running if self._engine.is_continuous else None
+        return self._max_running - self._num_running if self.engine.is_continuous else None
 
     def _drain(self) -> None:
         """Waits for what runs; each end pokes the queue."""
@@ -484,10 +443,10 @@ class InferenceServer:
         if fresh is None:
             return
         started = time.perf_counter()
-        self._engine.load(fresh.version, fresh.state)
+        self.engine.load(*fresh)
         pause_s = time.perf_counter() - started
         self.stats.swapped(pause_s)
-        _log.info("weights %d are in use (pause %.1f ms)", fresh.version, 1000 * pause_s)
+        _log.info("weights %d are in use (pause %.1f ms)", fresh[0], 1000 * pause_s)
 
     def _submit(self, batch: list[Queued[Pending]]) -> None:
         started = time.monotonic()
@@ -505,10 +464,10 @@ class InferenceServer:
                 queued.item.deliver(ActReply(id=queued.item.request_id, completion=result))
             with self._counts_lock:
                 self._num_running -= 1
-            if self._engine.is_continuous:
+            if self.engine.is_continuous:
                 self._queue.poke()  # there is room for another
 
-        self._engine.submit([queued.item.prepared for queued in batch], on_done)
+        self.engine.submit([queued.item.prepared for queued in batch], on_done)
 
     # ---- the engine thread, or one of the engine's own ----
 
@@ -516,10 +475,10 @@ class InferenceServer:
         """Rejects one request: as malformed if the policy refused it, so that no other server is asked."""
         is_refused = isinstance(error, PolicyError)
         if is_refused:
-            self.stats.rejected()
+            self.stats.count(rejected=1)
             code, reason = RejectCode.MALFORMED, str(error)[:500]
         else:
-            self.stats.failed(1)
+            self.stats.count(failed=1)
             code, reason = RejectCode.INTERNAL, "the policy failed at it, see the server's log"
         _log.error("request %s failed: %s", one.request_id, error, exc_info=None if is_refused else error)
         one.deliver(Reject(code=code, reason=reason, ref=one.request_id))
@@ -534,7 +493,3 @@ def _refusal(error: Exception) -> ProtocolError:
         return ProtocolError(code.value, str(error))
     _log.error("a request could not be prepared", exc_info=error)
     return ProtocolError(RejectCode.INTERNAL.value, "see the server's log")
-
-
-def _busy() -> ProtocolError:
-    return ProtocolError(RejectCode.BUSY.value, "the queue is full")

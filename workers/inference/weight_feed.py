@@ -12,7 +12,6 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from torch import Tensor
 
@@ -27,18 +26,6 @@ RETRY_S = 0.5  # after a failed fetch; the learner may be restarting
 _log = logging.getLogger(__name__)
 
 
-class FreshWeights(NamedTuple):
-    """Weights that have arrived and are verified.
-
-    Attributes:
-        version: Their number.
-        state: The tensors, read-only views of the bytes that arrived.
-    """
-
-    version: int
-    state: dict[str, Tensor]
-
-
 class WeightFeed:
     """Fetches what the learner announces.
 
@@ -47,8 +34,8 @@ class WeightFeed:
         endpoint: The learner's weights socket.
         kind: What the policy publishes, "full" or "adapter".
         on_ready: Called in the feed's thread when new weights can be taken, or when the feed has failed.
+        can_load: Whether the engine takes what has arrived. Called by `take`.
         share_root: Where the servers of this host share weights; None: `core.weights.default_root`.
-        can_load: Whether the engine takes what has arrived; None: always. Called by `take`.
     """
 
     def __init__(
@@ -57,15 +44,15 @@ class WeightFeed:
         endpoint: str,
         kind: str,
         on_ready: Callable[[], None],
+        can_load: Callable[[], bool] = lambda: True,
         share_root: Path | None = None,
-        can_load: Callable[[], bool] | None = None,
     ) -> None:
         self._wire, self._endpoint, self._kind, self._on_ready = wire, endpoint, kind, on_ready
         self._share_root, self._can_load = share_root, can_load
         self._condition = threading.Condition()
         self._wanted: WeightInfo | None = None
         self._have: tuple[int, str] | None = None
-        self._ready: FreshWeights | None = None
+        self._ready: tuple[int, dict[str, Tensor]] | None = None
         self._stopping = False
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="weight-feed", daemon=True)
@@ -90,10 +77,13 @@ class WeightFeed:
             self._wanted = status.weights
             self._condition.notify_all()
 
-    def take(self) -> FreshWeights | None:
-        """The newest weights that were not taken yet; None while the engine has no room for them."""
+    def take(self) -> tuple[int, dict[str, Tensor]] | None:
+        """Version and tensors of the newest weights that were not taken yet, if the engine has room for them.
+
+        The tensors are read-only views of the bytes that arrived.
+        """
         with self._condition:
-            if self._ready is None or (self._can_load is not None and not self._can_load()):
+            if self._ready is None or not self._can_load():
                 return None
             fresh, self._ready = self._ready, None
             return fresh
@@ -139,8 +129,8 @@ class WeightFeed:
             return
         if data is None:
             return
-        fresh = FreshWeights(info.version, weights_io.from_bytes(data))
+        state = weights_io.from_bytes(data)
         with self._condition:
             self._have = (info.version, info.digest)
-            self._ready = fresh
+            self._ready = info.version, state
         self._on_ready()

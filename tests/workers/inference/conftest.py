@@ -17,12 +17,12 @@ def wire() -> Iterator[Wire]:
         yield made
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def words() -> list[str]:
     return WORDS
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_config() -> Callable[..., Config]:
     def make(policy: dict[str, object] | None = None, **sections: object) -> Config:
         return Config.model_validate({"policy": {**SIZES, **(policy or {})}, **sections})

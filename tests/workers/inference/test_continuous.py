@@ -32,8 +32,7 @@ class HeldEngine:
         ended_by: What `check` raises.
     """
 
-    name, published_kind, version, is_continuous = "held", "full", 1, True
-    end_ids = (1,)
+    version, is_continuous = 1, True
 
     def __init__(self) -> None:
         self.running: dict[str, Callable[[Exception | None], None]] = {}
@@ -72,12 +71,6 @@ class HeldEngine:
 
     def load(self, version: int, state: dict[str, Tensor]) -> None:
         self.version = version
-
-    def text(self, token_ids: Sequence[int]) -> str:
-        return " ".join(map(str, token_ids))
-
-    def token_bytes(self, token_id: int) -> bytes | None:
-        return str(token_id).encode()
 
     def check(self) -> None:
         if self.ended_by is not None:

@@ -9,7 +9,6 @@ pytest.importorskip("transformers", reason="needs transformers: not installed")
 pytest.importorskip("jinja2", reason="needs jinja2: not installed")
 
 import io
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,10 +23,10 @@ from distrl.configs.schema import Config
 from distrl.core.errors import DistrlError, PolicyError
 from distrl.core.policies import build_policy, weights_io
 from distrl.core.policies.base import Generated
-from distrl.core.policies.images import decode_image
+from distrl.core.policies.images import ImageCache, decode_image
 from distrl.core.types import Completion, Sampling, image_digest
 from distrl.workers.inference.engine import Result
-from distrl.workers.inference.engine_hf import DecodedImages, HFEngine
+from distrl.workers.inference.engine_hf import HFEngine
 from distrl.workers.inference.serve import build_engine
 
 MakeConfig = Callable[..., Config]
@@ -165,23 +164,6 @@ def test_a_lost_device_ends_the_engine_and_a_full_one_does_not() -> None:
             engine.check()
 
 
-def test_an_image_is_decoded_once_and_the_cache_is_bounded(make_config: MakeConfig, words: list[str]) -> None:
-    policy = build_policy(make_config().policy, words, 0)
-    decoded = []
-    decode = policy.image
-    policy.image = lambda data: decoded.append(data) or decode(data)  # type: ignore[method-assign, func-returns-value]
-    size = decode(png(0)).nbytes
-    engine = HFEngine(policy, 0, max_cached_bytes=2 * size)
-    pictures = [png(number) for number in range(3)]
-    for number in (0, 0, 1, 0, 2, 0, 1):  # 2 pushes 1 out, for 0 was used later
-        digest = image_digest(pictures[number])
-        engine.prepare(chat("red", digest), {digest: pictures[number]}, Sampling())
-    assert decoded == [pictures[0], pictures[1], pictures[2], pictures[1]]
-
-
-WAIT_S = 30.0
-
-
 def test_episodes_that_show_all_their_screenshots_again_decode_each_once() -> None:
     decoded: list[bytes] = []
     files = {
@@ -192,29 +174,12 @@ def test_episodes_that_show_all_their_screenshots_again_decode_each_once() -> No
         decoded.append(data)
         return torch.empty(3, 1184, 544, dtype=torch.uint8)
 
-    pictures = DecodedImages(decode)
+    pictures = ImageCache(decode)
     for step in range(1, 16):
         for slot in range(32):
             shown = [f"{slot}/{number}" for number in range(step)]
-            pictures.of(shown, {name: files[name] for name in shown})
+            pictures.get(shown, load=lambda missing: {name: files[name] for name in missing})
     assert sorted(decoded) == sorted(files.values())
-
-
-def test_missing_pictures_are_decoded_several_at_a_time_and_stay_in_order() -> None:
-    is_second_done = threading.Event()
-    files = {str(number): png(number) for number in (1, 2, 3)}
-    names = {data: name for name, data in files.items()}
-
-    def decode(data: bytes) -> Tensor:
-        if names[data] == "1":
-            assert is_second_done.wait(WAIT_S), "nothing else is decoded meanwhile"
-        elif names[data] == "2":
-            is_second_done.set()
-        return torch.tensor(int(names[data]))
-
-    shown = ["1", "2", "1", "3"]
-    found = DecodedImages(decode).of(shown, files)
-    assert [int(picture) for picture in found] == [1, 2, 1, 3]
 
 
 def test_the_first_unreadable_picture_is_told_and_the_next_request_goes_on() -> None:
@@ -224,11 +189,10 @@ def test_the_first_unreadable_picture_is_told_and_the_next_request_goes_on() -> 
         return decode_image(data, (4, 4))
 
     images = {"good": png(0), "a": png(1), "b": png(2)}
-    pictures = DecodedImages(decode)
+    pictures = ImageCache(decode, lambda _: images)
     with pytest.raises(PolicyError, match="first"):
-        pictures.of(["good", "a", "b"], images)
-    (found,) = pictures.of(["good"], images)
-    assert torch.equal(found, decode_image(png(0), (4, 4)))
+        pictures.get(["good", "a", "b"])
+    assert torch.equal(pictures.get(["good"])["good"], decode_image(png(0), (4, 4)))
 
 
 def of_size(width: int, height: int) -> bytes:
@@ -252,8 +216,8 @@ def test_a_request_whose_pictures_have_too_many_pixels_together_is_refused_befor
         return torch.zeros(3, 1, 1)
 
     images = {str(number): of_size(4096, 4096 - number) for number in range(33)}
-    pictures = DecodedImages(decode)
+    pictures = ImageCache(decode, lambda _: images)
     with pytest.raises(PolicyError, match=r"pixels together; the limit is 536,870,912"):
-        pictures.of(list(images), images)
+        pictures.get(list(images), is_one_episode=True)
     assert not decoded
-    assert len(pictures.of(list(images)[:32], images)) == 32
+    assert len(pictures.get(list(images)[:32], is_one_episode=True)) == 32

@@ -185,7 +185,7 @@ def test_what_the_server_dropped_is_sent_again(
     make_server: MakeServer, make_client: Callable[[str], ActClient]
 ) -> None:
     server = make_server()
-    server._images._max_bytes = len(png(0))
+    server._images._images.max_bytes = len(png(0))
     client = make_client(server.endpoint)
     for number in (0, 1, 0):
         ask(client, number)

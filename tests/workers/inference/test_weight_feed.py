@@ -17,7 +17,7 @@ from distrl.core.messages import Status
 from distrl.core.policies import weights_io
 from distrl.core.sockets import Wire
 from distrl.core.weights import ChunkServer, WeightStore, describe
-from distrl.workers.inference.weight_feed import FreshWeights, WeightFeed
+from distrl.workers.inference.weight_feed import WeightFeed
 
 WAIT_S = 30.0
 
@@ -59,13 +59,14 @@ class Follower:
         self.feed = feed(on_ready=self.ready.release)
         self.feed.start()
 
-    def next(self) -> FreshWeights:
+    def next(self) -> int:
         assert self.ready.acquire(timeout=WAIT_S)
         assert self.feed.error is None
         fresh = self.feed.take()
         assert fresh is not None
-        assert torch.equal(fresh.state["w"], torch.full((50_000,), float(fresh.version)))
-        return fresh
+        version, state = fresh
+        assert torch.equal(state["w"], torch.full((50_000,), float(version)))
+        return version
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def test_two_feeds_share_one_fetch(wire: Wire, learner: Learner, tmp_path: Path)
             status = learner.publish(version)
             for follower in feeds:
                 follower.feed.heard(status)
-            assert [follower.next().version for follower in feeds] == [version, version]
+            assert [follower.next() for follower in feeds] == [version, version]
             assert learner.store.num_bytes == learner.size
     assert not list(tmp_path.glob("shared/*"))
 
@@ -107,7 +108,7 @@ def test_what_is_superseded_while_waiting_is_left_out(wire: Wire, learner: Learn
         status = learner.publish(1)
         for follower in feeds:
             follower.feed.heard(status)
-        assert [follower.next().version for follower in feeds] == [1, 1]
+        assert [follower.next() for follower in feeds] == [1, 1]
         (group,) = root.iterdir()
         learner.store.num_bytes = 0
         with try_lock(group / "lock"):
@@ -115,5 +116,5 @@ def test_what_is_superseded_while_waiting_is_left_out(wire: Wire, learner: Learn
                 status = learner.publish(version)
                 for follower in feeds:
                     follower.feed.heard(status)
-        assert [follower.next().version for follower in feeds] == [3, 3]
+        assert [follower.next() for follower in feeds] == [3, 3]
         assert learner.store.num_bytes == learner.size

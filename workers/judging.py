@@ -17,7 +17,8 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from distrl.configs.judge import JudgeConfig, RewardConfig
 from distrl.core.errors import DistrlError, JudgeError, JudgeUnavailable
@@ -26,14 +27,15 @@ from distrl.core.messages import Lease
 from distrl.core.types import Fault, Outcome, Spent, Trajectory, Verdict
 from distrl.workers.rewards import awaits_judge, judged
 from distrl.workers.spool import Spool
-from distrl.workers.worker import Link
+
+if TYPE_CHECKING:
+    from distrl.workers.client import LearnerLink
 
 MAX_WAITING = 256
 """Finished episodes that may wait on disk for a verdict; no more episodes are leased meanwhile."""
 
 RETRY_S = 5.0  # the first pause before an episode is judged again
 MAX_PAUSE_S = 600.0
-MAX_DOUBLINGS = 30  # of a pause
 POLL_S = 0.2
 STOP_S = 1.0
 """How long judges have to give a verdict when the worker stops; other episodes stay in the spool."""
@@ -49,19 +51,6 @@ class Judge(Protocol):
 
     def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
         """The verdict, which may be undecided. Raises JudgeUnavailable if a later request may succeed."""
-        ...
-
-
-class RunLink(Link, Protocol):
-    """What is needed of a `distrl.workers.client.LearnerLink`."""
-
-    def run_of(self, lease_id: str) -> str:
-        """The run that an episode belongs to."""
-        ...
-
-    def submit(self, trajectory: Trajectory, images: Mapping[str, bytes], run_id: str | None = None) -> None:
-        """Spools a trajectory of a run for delivery."""
-        ...
 
 
 def load_judge(config: JudgeConfig | None) -> Judge:
@@ -100,7 +89,7 @@ class JudgingLink:
     """
 
     def __init__(
-        self, link: RunLink, judge: Judge, config: JudgeConfig, rewards: RewardConfig, spool: Spool
+        self, link: LearnerLink, judge: Judge, config: JudgeConfig, rewards: RewardConfig, spool: Spool
     ) -> None:
         self._link, self._judge, self._config, self._rewards = link, judge, config, rewards
         self._spool = spool
@@ -119,7 +108,7 @@ class JudgingLink:
 
     @property
     def has_policy(self) -> bool:
-        """As the link's."""
+        """Whether an inference server is available."""
         return self._link.has_policy
 
     def start(self) -> None:
@@ -140,14 +129,13 @@ class JudgingLink:
 
     def lease(self, timeout_s: float) -> Lease | None:
         """A lease; None while `MAX_WAITING` episodes wait for a verdict."""
-        deadline = time.monotonic() + timeout_s
         with self._condition:
             if not self._condition.wait_for(lambda: len(self._waiting) < MAX_WAITING, timeout_s):
                 return None
-        return self._link.lease(max(0.0, deadline - time.monotonic()))
+        return self._link.lease(timeout_s)
 
     def release(self, lease_id: str) -> None:
-        """As the link's."""
+        """Returns a lease without a trajectory."""
         self._link.release(lease_id)
 
     def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
@@ -205,30 +193,27 @@ class JudgingLink:
             return None
 
     def _ask(self, name: str) -> None:
-        spooled = self._spool.get(name)
+        spooled, waiting = self._spool.get(name), self._waiting[name]
+        look = self._judge.judge if self._config.when == "end" else partial(judge_steps, self._judge)
         try:
-            verdict = self._verdict(spooled.trajectory, spooled.images)
-        except JudgeUnavailable as error:
-            self._pay(name, error.spent)
-            if not self._is_over(name):
-                self._postpone(name, error)
-                return
-            reason = f"No verdict within {self._config.patience_s:g} s: {error.message}"
+            verdict = look(spooled.trajectory, spooled.images)
+            self._pay(waiting, verdict.spent)
+        except JudgeError as error:
+            self._pay(waiting, error.spent or Spent())
+            reason = str(error)
+            if isinstance(error, JudgeUnavailable):
+                if time.monotonic() - waiting.since < self._config.patience_s:
+                    self._postpone(waiting, error)
+                    return
+                reason = f"No verdict within {self._config.patience_s:g} s: {error.message}"
             verdict = Verdict.none(self._judge.name, reason, error.asked)
-        except JudgeError as error:  # asking again would not help
-            self._pay(name, error.spent)
-            verdict = Verdict.none(self._judge.name, str(error), error.asked)
         except DistrlError as error:
             verdict = Verdict.none(self._judge.name, str(error))
-        else:
-            self._pay(name, verdict.spent)
         if self._stopping.is_set():
             return
         if not verdict.is_decided:
             _log.warning("%s is unjudged: %s", spooled.trajectory.task.id, verdict.reason)
-        with self._condition:
-            spent = self._waiting[name].spent
-        trajectory = judged(spooled.trajectory, verdict.model_copy(update=dict(spent)))
+        trajectory = judged(spooled.trajectory, verdict.model_copy(update=dict(waiting.spent)))
         images = {digest: spooled.images[digest] for digest in trajectory.image_digests}
         self._link.submit(trajectory, images, spooled.run_id)
         self._spool.delete(name)
@@ -238,36 +223,23 @@ class JudgingLink:
             self._counts["successes"] += verdict.is_decided and verdict.success
             self._condition.notify_all()
 
-    def _pay(self, name: str, spent: Spent | None) -> None:
+    def _pay(self, waiting: _Waiting, spent: Spent) -> None:
         """Counts the cost of a request about an episode, with or without a verdict."""
-        if spent is not None:
-            with self._condition:
-                waiting = self._waiting[name]
-                waiting.spent = Spent.total([waiting.spent, spent])
-                self._spent = Spent.total([self._spent, spent])
-
-    def _verdict(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
-        if self._config.when == "end":
-            return self._judge.judge(trajectory, images)
-        return judge_steps(self._judge, trajectory, images)
-
-    def _is_over(self, name: str) -> bool:
         with self._condition:
-            return time.monotonic() - self._waiting[name].since >= self._config.patience_s
+            waiting.spent = Spent.total([waiting.spent, spent])
+            self._spent = Spent.total([self._spent, spent])
 
-    def _postpone(self, name: str, error: JudgeUnavailable) -> None:
+    def _postpone(self, waiting: _Waiting, error: JudgeUnavailable) -> None:
+        if waiting.tries == 0:
+            _log.warning("no verdict yet; asking again: %s", error)
         with self._condition:
-            waiting = self._waiting[name]
-            pause_s = RETRY_S * 2.0 ** min(waiting.tries, MAX_DOUBLINGS)
-            pause_s = min(MAX_PAUSE_S, max(pause_s, error.retry_after_s or 0.0))
-            over = waiting.since + self._config.patience_s
-            waiting.due = min(time.monotonic() + pause_s, over)
+            pause_s = min(
+                MAX_PAUSE_S, max(RETRY_S * 2.0 ** min(waiting.tries, 30), error.retry_after_s or 0.0)
+            )
+            waiting.due = min(time.monotonic() + pause_s, waiting.since + self._config.patience_s)
             waiting.tries += 1
             waiting.is_asked = False
             self._counts["retries"] += 1
-            is_first = waiting.tries == 1
-        if is_first:
-            _log.warning("no verdict yet; asking again: %s", error)
 
 
 def judge_steps(judge: Judge, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:

@@ -7,8 +7,8 @@ import itertools
 import logging
 import time
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from distrl.core.errors import ContextFull, InferenceUnavailable, NetworkError, ProtocolError
 from distrl.core.messages import ActReply, ActRequest, Reject, RejectCode
@@ -29,7 +29,7 @@ _REFUSALS = frozenset(
         RejectCode.FORBIDDEN,
     }
 )
-MAX_HELD = 256  # digests of images that a server has received; an episode shows fewer
+MAX_HELD = 256  # digests of images that a server has received; beyond, images are sent again
 _log = logging.getLogger(__name__)
 
 
@@ -130,13 +130,18 @@ class ActClient:
     ) -> Completion | None:
         """One server's answer; None when it failed, which is remembered."""
         try:
-            link = self._link(endpoint)
+            if endpoint not in self._links:
+                self._links[endpoint] = _Link(self._wire.connect_dealer(endpoint))
+            link = self._links[endpoint]
+            held = tuple(digest for digest in request.images if digest in link.held)
             try:
-                completion = self._ask(link, link.held_of(request), images, deadline)
+                completion = self._ask(link, request.model_copy(update={"held": held}), images, deadline)
             except _NotHeld:
                 link.held.clear()
                 completion = self._ask(link, request, images, deadline)
-            link.hold(request.images)
+            if len(link.held) > MAX_HELD:
+                link.held.clear()
+            link.held.update(request.images)
             return completion and completion.model_copy(update={"server": endpoint})
         except _ServerFailed as error:
             self._avoid(endpoint, error.avoid_s, error.message)
@@ -150,15 +155,12 @@ class ActClient:
         self, link: _Link, request: ActRequest, images: Mapping[str, bytes], deadline: float
     ) -> Completion | None:
         """Sends the request with the images that the server lacks, and waits for the answer."""
+        channel = link.channel
         blobs = [images[digest] for digest in request.images if digest not in request.held]
-        link.channel.send(request, blobs, timeout_s=max(0.0, min(CONNECT_S, deadline - time.monotonic())))
-        return self._wait(link.channel, request, deadline)
-
-    def _wait(self, channel: Channel, request: ActRequest, deadline: float) -> Completion | None:
+        channel.send(request, blobs, timeout_s=max(0.0, min(CONNECT_S, deadline - time.monotonic())))
         # If there are other servers, this one gets half of the remaining time.
         now = time.monotonic()
-        has_others = len(self._endpoints()) > 1
-        patience = now + (deadline - now) / 2 if has_others else deadline
+        patience = now + (deadline - now) / 2 if len(self._endpoints()) > 1 else deadline
         while time.monotonic() < patience and not self._is_stopping():
             try:
                 received = channel.recv(POLL_S)
@@ -175,21 +177,10 @@ class ActClient:
             if isinstance(message, ActReply) and message.id == request.id:
                 return message.completion
             if isinstance(message, Reject) and message.ref in ("", request.id):
-                if message.code is RejectCode.CONTEXT_FULL:
-                    raise ContextFull(message.reason)
-                if message.code is RejectCode.NOT_FOUND and request.held:
-                    raise _NotHeld(message.reason)
-                if message.code in _REFUSALS:
-                    raise ProtocolError(message.code.value, f"{channel.endpoint}: {message.reason}")
-                raise _ServerFailed(message.reason, AVOID_S.get(message.code, AVOID_FAILED_S))
+                raise _failure(message, request, channel.endpoint)
         if self._is_stopping():
             return None
         raise _ServerFailed("did not answer in time")
-
-    def _link(self, endpoint: str) -> _Link:
-        if endpoint not in self._links:
-            self._links[endpoint] = _Link(self._wire.connect_dealer(endpoint))
-        return self._links[endpoint]
 
     def _avoid(self, endpoint: str, seconds: float, reason: str) -> None:
         _log.warning("%s skips %s for %g s: %s", self._name or "a slot", endpoint, seconds, reason)
@@ -210,24 +201,19 @@ class _NotHeld(NetworkError):
     """The server has dropped an image; the request must be sent with all images."""
 
 
+def _failure(reject: Reject, request: ActRequest, endpoint: str) -> NetworkError | ContextFull:
+    if reject.code is RejectCode.CONTEXT_FULL:
+        return ContextFull(reject.reason)
+    if reject.code is RejectCode.NOT_FOUND and request.held:
+        return _NotHeld(reject.reason)
+    if reject.code in _REFUSALS:
+        return ProtocolError(reject.code.value, f"{endpoint}: {reject.reason}")
+    return _ServerFailed(reject.reason, AVOID_S.get(reject.code, AVOID_FAILED_S))
+
+
+@dataclass
 class _Link:
-    """The connection to a server, and the digests of the images sent over it.
+    """The connection to a server, and the digests of the images that were sent over it."""
 
-    If the server has dropped some of them, it reports that and receives all images again.
-    """
-
-    def __init__(self, channel: Channel) -> None:
-        self.channel = channel
-        self.held: OrderedDict[str, None] = OrderedDict()
-
-    def held_of(self, request: ActRequest) -> ActRequest:
-        """The request, with the images that the server holds marked."""
-        return request.model_copy(update={"held": tuple(d for d in request.images if d in self.held)})
-
-    def hold(self, digests: Sequence[str]) -> None:
-        """Remembers images that the server has received; the oldest are forgotten."""
-        for digest in digests:
-            self.held[digest] = None
-            self.held.move_to_end(digest)
-        while len(self.held) > MAX_HELD:
-            self.held.popitem(last=False)
+    channel: Channel
+    held: set[str] = field(default_factory=set)

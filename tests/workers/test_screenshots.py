@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import lru_cache
 
 import pytest
 from PIL import Image
@@ -10,9 +11,10 @@ from PIL import Image
 from distrl.configs.schema import WorkerConfig
 from distrl.core.types import image_digest
 from distrl.simulator.device import SimDevice
+from distrl.workers import screenshots
 from distrl.workers.devices.device import Screen
 from distrl.workers.envs.base import Frame
-from distrl.workers.screenshots import ScreenshotCache, observe
+from distrl.workers.screenshots import observe
 
 
 @pytest.mark.parametrize("image_format", ["jpeg", "png"])
@@ -26,7 +28,8 @@ def test_the_observation_names_the_encoded_bytes(image_format: str) -> None:
     assert max(green, blue) < 10
 
 
-def test_a_screen_with_a_key_is_drawn_once_until_it_leaves_the_cache() -> None:
+def test_a_screen_with_a_key_is_drawn_once_until_it_leaves_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screenshots, "_encoded", lru_cache(2)(screenshots._encoded.__wrapped__))
     drawn: list[str] = []
 
     def frame(key: str) -> Frame:
@@ -36,20 +39,20 @@ def test_a_screen_with_a_key_is_drawn_once_until_it_leaves_the_cache() -> None:
 
         return Frame(Screen(picture, key))
 
-    cache, config = ScreenshotCache(capacity=2), WorkerConfig(screenshot_format="png")
-    shots = {key: observe(frame(key), config, cache) for key in "aab"}
+    config = WorkerConfig(screenshot_format="png")
+    shots = {key: observe(frame(key), config) for key in "aab"}
     assert drawn == ["a", "b"]
-    assert shots["a"] == observe(frame("a"), config, cache)
-    observe(frame("c"), config, cache)
-    observe(frame("b"), config, cache)
+    assert shots["a"] == observe(frame("a"), config)
+    observe(frame("c"), config)
+    observe(frame("b"), config)
     assert drawn == ["a", "b", "c", "b"], "the least recently used left first"
-    assert observe(frame("a"), WorkerConfig(screenshot_format="jpeg"), cache) != shots["a"]
+    assert observe(frame("a"), WorkerConfig(screenshot_format="jpeg")) != shots["a"]
 
 
 def test_a_screen_without_a_key_is_always_drawn() -> None:
-    cache, config = ScreenshotCache(), WorkerConfig(screenshot_format="png")
-    _, first = observe(Frame.of(Image.new("RGB", (4, 4), "black")), config, cache)
-    _, second = observe(Frame.of(Image.new("RGB", (4, 4), "white")), config, cache)
+    config = WorkerConfig(screenshot_format="png")
+    _, first = observe(Frame.of(Image.new("RGB", (4, 4), "black")), config)
+    _, second = observe(Frame.of(Image.new("RGB", (4, 4), "white")), config)
     assert first != second
 
 

@@ -23,10 +23,16 @@ from typing import Any
 
 from distrl.core.actions import Action, ActionKind, Point
 from distrl.core.types import Observation, TimeStep
-from distrl.workers.agents.chat_agent import KEPT_CHARS, ChatAgent, Grid, Mode, NoAction, encodable
-
-MAX_TEXT_CHARS = 20_000
-"""Longer model outputs are refused unread."""
+from distrl.workers.agents.chat_agent import (
+    ChatAgent,
+    Grid,
+    Mode,
+    NoAction,
+    one_of,
+    read_action,
+    short,
+    whole,
+)
 
 INSTRUCTIONS = """You operate an Android phone for a user. At each step you see the phone's screen; answer \
 with one action. Coordinates are whole numbers: x from 0 (left) to {max_x} (right), y from 0 (top) to \
@@ -105,10 +111,7 @@ class AndroidWorldAgent(ChatAgent):
         It is the first JSON object behind the last "Action:", or in the whole text where that does not occur.
         A Python dictionary (single quotes) is read too.
         """
-        try:
-            return read_json(_object(text), self.grid)
-        except NoAction as problem:
-            return Action.invalid(encodable(text[:KEPT_CHARS]), encodable(str(problem)))
+        return read_action(lambda said: read_json(_object(said), self.grid), text)
 
     def format(self, action: Action, screen: Observation | None = None) -> str:
         """The text of `action` without a reason; an INVALID action's own text is given back."""
@@ -124,9 +127,6 @@ def reason_of(text: str) -> str:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """The first JSON object behind the last "Action:"."""
-    if len(text) > MAX_TEXT_CHARS:
-        raise NoAction(f"the text has {len(text)} characters, more than {MAX_TEXT_CHARS}")
     _, marker, rest = text.rpartition("Action:")
     start = rest.find("{")
     if start < 0:
@@ -134,17 +134,14 @@ def _object(text: str) -> dict[str, Any]:
     try:
         found = json.JSONDecoder(strict=False).raw_decode(rest, start)[0]
     except (ValueError, RecursionError):
-        found = _literal(rest[start : rest.rfind("}") + 1])
+        written = rest[start : rest.rfind("}") + 1]
+        try:
+            found = ast.literal_eval(written)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            raise NoAction(f"malformed JSON {written[:40]!r}") from None
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise NoAction("no JSON object with names as keys")
     return found
-
-
-def _literal(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        raise NoAction(f"malformed JSON {text[:40]!r}") from None
 
 
 Gesture = tuple[Point, Point]
@@ -170,20 +167,8 @@ _NAMES = {kind: name for table in (_PLAIN, _POINTED) for name, kind in table.ite
 _STATUS_NAMES = {kind: name for name, kind in _STATUS.items()}
 _TEXT_NAMES = {kind: (name, key) for name, (kind, key) in _TEXTS.items()}
 ACTION_TYPES = (*_PLAIN, *_POINTED, *_TEXTS, "scroll", "swipe", "status", "unknown")
-KEYS = frozenset(
-    {
-        "action_type",
-        "index",
-        "x",
-        "y",
-        "text",
-        "direction",
-        "goal_status",
-        "app_name",
-        "keycode",
-        "clear_text",
-    }
-)
+UNSUPPORTED = ("index", "keycode", "clear_text")
+KEYS = {"action_type", "x", "y", "text", "direction", "goal_status", "app_name", *UNSUPPORTED}
 
 _MIDDLE: Point = (0.5, 0.5)
 _EDGES: dict[str, Point] = {"down": (0.5, 0.0), "up": (0.5, 1.0), "right": (0.0, 0.5), "left": (1.0, 0.5)}
@@ -212,8 +197,8 @@ def read_json(fields: Mapping[str, Any], grid: Grid) -> Action:
     if not isinstance(name, str) or name not in ACTION_TYPES:
         raise NoAction(f"unknown action_type {str(name)[:40]!r}" if name is not None else "no action_type")
     if unknown := [key for key in fields if key not in KEYS]:
-        raise NoAction(f"{name} has no {str(unknown[0])[:40]!r}")
-    for key in ("index", "keycode", "clear_text"):
+        raise NoAction(f"{name} has no {short(unknown[0])}")
+    for key in UNSUPPORTED:
         if fields.get(key) not in (None, False):
             raise NoAction(f"{key} is not supported")
     if name in _PLAIN:
@@ -221,18 +206,19 @@ def read_json(fields: Mapping[str, Any], grid: Grid) -> Action:
     if name in _POINTED:
         return Action(kind=_POINTED[name], point=_point(fields, grid))
     if name in _TEXTS:
-        return _with_text(name, fields, grid)
+        kind, key = _TEXTS[name]
+        value = fields.get(key)
+        if value in (None, ""):
+            raise NoAction(f"{name} needs {key}")
+        has_point = kind is ActionKind.TYPE and any(fields.get(axis) is not None for axis in "xy")
+        point = _point(fields, grid) if has_point else None
+        return Action(kind=kind, text=whole(str(value), key), point=point)
     if name == "status":
-        status = fields.get("goal_status")
-        if not isinstance(status, str) or status not in _STATUS:
-            raise NoAction(f"goal_status is {str(status)[:40]!r}, not complete or infeasible")
-        return Action(kind=_STATUS[status])
+        return Action(kind=one_of(_STATUS, fields.get("goal_status"), "goal_status"))
     if name == "unknown":
         raise NoAction("the action_type is unknown")
-    direction = fields.get("direction")
-    if not isinstance(direction, str) or direction not in _EDGES:
-        raise NoAction(f"direction is {str(direction)[:40]!r}, not one of {', '.join(_EDGES)}")
-    return Action.swipe(*GESTURES[name, direction])
+    one_of(_EDGES, fields.get("direction"), "direction")
+    return Action.swipe(*GESTURES[name, fields["direction"]])
 
 
 def write_json(action: Action, grid: Grid) -> dict[str, Any]:
@@ -258,8 +244,8 @@ def named_gesture(action: Action) -> tuple[str, str] | None:
 
 def _nearest(action: Action) -> str:
     """The direction to scroll whose finger moves most like `action`'s."""
-    if action.point is None or action.to is None:
-        raise ValueError("a swipe has two points")
+    assert action.point is not None
+    assert action.to is not None
     dx, dy = action.to[0] - action.point[0], action.to[1] - action.point[1]
     if abs(dx) > abs(dy):
         return "left" if dx > 0 else "right"
@@ -279,24 +265,12 @@ def _point(fields: Mapping[str, Any], grid: Grid) -> Point:
 
 def _number(fields: Mapping[str, Any], key: str) -> float:
     value = fields.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise NoAction(f"{key} is {str(value)[:40]!r}, not a number")
     try:
-        number = float(value)
-    except (ValueError, OverflowError):
+        if isinstance(value, bool):
+            raise ValueError
+        number = float(value)  # type: ignore[arg-type]
+    except (ValueError, TypeError, OverflowError):
         raise NoAction(f"{key} is {str(value)[:40]!r}, not a number") from None
     if not abs(number) < 1e9:
         raise NoAction(f"{key} is {str(value)[:40]}, not on any screen")
     return number
-
-
-def _with_text(name: str, fields: Mapping[str, Any], grid: Grid) -> Action:
-    kind, key = _TEXTS[name]
-    value = fields.get(key)
-    text = "" if value is None else str(value)
-    if not text:
-        raise NoAction(f"{name} needs {key}")
-    if encodable(text) != text:
-        raise NoAction(f"{key} holds half a surrogate pair")
-    is_pointed = kind is ActionKind.TYPE and (fields.get("x") is not None or fields.get("y") is not None)
-    return Action(kind=kind, text=text, point=_point(fields, grid) if is_pointed else None)

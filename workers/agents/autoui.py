@@ -32,13 +32,10 @@ from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError
 from distrl.core.types import Chat, ChatMessage, ImagePart, Observation, TextPart, TimeStep
 from distrl.workers.agents.base import Prompt
-from distrl.workers.agents.chat_agent import NoAction, encodable
+from distrl.workers.agents.chat_agent import NoAction, read_action, whole
 
 TAP_DISTANCE = 0.04
 """Touch and lift closer than this are a tap (Euclidean, in fractions of the screen; AitW's threshold)."""
-
-MAX_TEXT_CHARS = 20_000
-"""Longer model outputs are refused unread."""
 
 LAST_STEP_WORD = 40
 """Later steps are called by this number, so that the prompt's vocabulary is finite."""
@@ -136,10 +133,7 @@ class AutoUIAgent:
         A leading AutoUI plan ("Action Plan: [...] ; Action Decision: ") is skipped; of fields given twice the
         first counts; unknown fields and text between fields are ignored.
         """
-        try:
-            return _read(text)
-        except NoAction as problem:
-            return Action.invalid(encodable(text[:200]), encodable(str(problem)))
+        return read_action(_read, text, kept_chars=200)
 
     def format(self, action: Action, screen: Observation | None = None) -> str:
         """The canonical text of `action`.
@@ -192,8 +186,6 @@ def vocabulary() -> list[str]:
 
 
 def _read(text: str) -> Action:
-    if len(text) > MAX_TEXT_CHARS:
-        raise NoAction(f"the text has {len(text)} characters, more than {MAX_TEXT_CHARS}")
     plan = _PLAN.match(text)
     fields: dict[str, str] = {}
     for match in _FIELD.finditer(text, plan.end() if plan else 0):
@@ -227,9 +219,7 @@ def _typed_text(fields: dict[str, str]) -> str:
         typed = raw  # A lone backslash that is no JSON escape stands for itself.
     if not typed:
         raise NoAction("TYPE with an empty typed_text")
-    if encodable(typed) != typed:
-        raise NoAction("typed_text holds half a surrogate pair")
-    return str(typed)
+    return whole(str(typed), "typed_text")
 
 
 def _point(fields: dict[str, str], name: str) -> tuple[float, float]:

@@ -9,17 +9,16 @@ There are two ways to describe earlier steps to the model:
 In mode "history" the model may be asked twice a step: first to summarise what has happened, then to act. Its
 summary then replaces the lines, and the next summary continues from it.
 
-A subclass words the prompts and reads the answers. `Grid`, `NoAction` and `spoken` are what the agents'
-notations share: points on a grid, why a text is not an action, and what comes after the thinking.
+A subclass words the prompts and reads the answers. Below it is what the agents' notations share.
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 from distrl.core.actions import Action, ActionKind, Point
 from distrl.core.types import Chat, ChatMessage, ImagePart, Observation, TextPart, TimeStep
@@ -86,14 +85,6 @@ class ChatAgent(ABC):
     @abstractmethod
     def line(self, step: TimeStep) -> str:
         """An earlier step in one line."""
-
-    @abstractmethod
-    def parse(self, text: str, screen: Observation) -> Action:
-        """As in `Agent`."""
-
-    @abstractmethod
-    def format(self, action: Action, screen: Observation) -> str:
-        """As in `Agent`."""
 
     def prompt(
         self, goal: str, screen: Observation, history: Sequence[TimeStep], said: Sequence[Chat] = ()
@@ -162,6 +153,47 @@ _THOUGHT_ENDS = re.compile(r"</think(?:ing)?>")
 
 class NoAction(ValueError):
     """Why some text is not an action. Agents turn it into an INVALID action."""
+
+
+def read_action(
+    read: Callable[[str], Action], text: str, max_chars: int = 20_000, kept_chars: int = KEPT_CHARS
+) -> Action:
+    """The action that `read` finds in a model's text, else an INVALID one with the reason and the text.
+
+    Args:
+        read: Raises NoAction for everything that is not an action.
+        text: What the model wrote.
+        max_chars: Longer texts are refused unread.
+        kept_chars: How much of a text that is not an action is kept.
+    """
+    try:
+        if len(text) > max_chars:
+            raise NoAction(f"the text has {len(text)} characters, more than {max_chars}")
+        return read(text)
+    except NoAction as problem:
+        return Action.invalid(encodable(text[:kept_chars]), encodable(str(problem)))
+
+
+_Value = TypeVar("_Value")
+
+
+def one_of(values: Mapping[str, _Value], name: object, what: str) -> _Value:
+    """The value of a name. Raises NoAction if `what`, the field's name, has another one."""
+    if not isinstance(name, str) or name not in values:
+        raise NoAction(f"{what} is {short(name)}, not one of {', '.join(values)}")
+    return values[name]
+
+
+def whole(text: str, what: str) -> str:
+    """`text`. Raises NoAction if it holds half a surrogate pair, which no encoding can carry."""
+    if encodable(text) != text:
+        raise NoAction(f"{what} holds half a surrogate pair")
+    return text
+
+
+def short(value: object) -> str:
+    """The start of a value, for a reason."""
+    return repr(value)[:40]
 
 
 @dataclass(frozen=True)

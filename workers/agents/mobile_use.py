@@ -13,7 +13,7 @@ skipped when the call is read.
 Of the tool's actions, `key` is read for a phone's buttons (back, home, enter), and
 `system_button` for all but Menu; the others of both are refused by name. `time` is checked and not used: how
 long a press or a wait lasts is the device's matter. Points lie on 0 to 999, or on the pixels of the picture
-as the model's processor resizes it (`ModelSpace`).
+as the model's processor resizes it (`Resize`).
 """
 
 from __future__ import annotations
@@ -21,18 +21,28 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from distrl.core.actions import Action, ActionKind, Point
 from distrl.core.errors import ConfigError
 from distrl.core.model_points import Resize
 from distrl.core.types import Observation, TimeStep
-from distrl.workers.agents.chat_agent import KEPT_CHARS, ChatAgent, Grid, Mode, NoAction, encodable, spoken
+from distrl.workers.agents.chat_agent import (
+    ChatAgent,
+    Grid,
+    Mode,
+    NoAction,
+    one_of,
+    read_action,
+    short,
+    spoken,
+    whole,
+)
 
 MAX_TEXT_CHARS = 200_000
 """Longer model outputs are refused unread; thinking may be long."""
 
+Coordinates = Literal["relative", "absolute"]
 Reasoning = Literal["action", "conclusion", "none"]
 
 SYSTEM = """You are a helpful assistant.
@@ -113,18 +123,24 @@ class MobileUseAgent(ChatAgent):
         if reasoning not in get_args(Reasoning):
             raise ValueError(f"reasoning must be one of {', '.join(get_args(Reasoning))}, not {reasoning!r}")
         try:
-            self.space = ModelSpace(coordinates, Resize(**(resize or {})))
+            self._resize = Resize(**(resize or {}))
         except TypeError as error:
             raise ValueError(
                 f"resize has patch_size, merge_size, min_pixels and max_pixels: {error}"
             ) from None
-        self.reasoning = reasoning
+        self.coordinates, self.reasoning = coordinates, reasoning
+
+    def grid(self, screen: Observation) -> Grid:
+        """The whole numbers that the model writes for points on `screen`."""
+        if self.coordinates == "relative":
+            return Grid(1000, 1000)
+        return Grid(*self._resize.size(screen.width, screen.height))
 
     def system(self, screen: Observation) -> str:
         """The tool's signature for a screen of this size, and the format of an answer."""
-        grid = self.space.grid(screen)
+        grid = self.grid(screen)
         # Qwen3-VL's own prompt calls 0 to 999 a screen of 999x999.
-        size = (999, 999) if self.space.coordinates == "relative" else (grid.columns, grid.rows)
+        size = (999, 999) if self.coordinates == "relative" else (grid.columns, grid.rows)
         tools = json.dumps(tool_schema(*size), ensure_ascii=False)
         return SYSTEM.format(tools=tools) + (FORMAT if self.reasoning == "action" else "")
 
@@ -146,9 +162,9 @@ class MobileUseAgent(ChatAgent):
         if action.kind is ActionKind.INVALID:
             return f"not an action ({action.reason})"
         summary = " ".join(summary_of(self.answer(step)).split())[: self.line_chars]
-        if summary or action.kind not in KINDS:
+        if summary or action.kind not in _NAMES:
             return summary or action.kind.value
-        return dump_call({"name": TOOL, "arguments": write_call(action, self.space.grid(step.observation))})
+        return dump_call({"name": TOOL, "arguments": write_call(action, self.grid(step.observation))})
 
     def parse(self, text: str, screen: Observation) -> Action:
         """The action of the one call in `text`, behind any thinking.
@@ -156,10 +172,8 @@ class MobileUseAgent(ChatAgent):
         INVALID, with the reason and the text, for everything else: no call, several, another function,
         arguments that the tool does not have, a point that is not on the screen.
         """
-        try:
-            return read_call(call_in(text), self.space.grid(screen))
-        except NoAction as problem:
-            return Action.invalid(encodable(text[:KEPT_CHARS]), encodable(str(problem)))
+        grid = self.grid(screen)
+        return read_action(lambda said: read_call(call_in(said), grid), text, MAX_TEXT_CHARS)
 
     def format(self, action: Action, screen: Observation) -> str:
         """The call of `action`; an INVALID action's own text is given back.
@@ -169,12 +183,12 @@ class MobileUseAgent(ChatAgent):
         """
         if action.kind is ActionKind.INVALID:
             return action.text
-        if action.kind not in KINDS:
+        if action.kind not in _NAMES:
             raise ConfigError(
                 f"The tool mobile_use has no action {action.kind.value!r}.",
                 "Choose another agent, agent.kind.",
             )
-        call = {"name": TOOL, "arguments": write_call(action, self.space.grid(screen))}
+        call = {"name": TOOL, "arguments": write_call(action, self.grid(screen))}
         return f"{_OPEN}\n{dump_call(call)}\n{_CLOSE}"
 
 
@@ -184,8 +198,6 @@ def call_in(text: str) -> dict[str, Any]:
     Raises:
         NoAction: There is none, or more than one, or it is not well formed.
     """
-    if len(text) > MAX_TEXT_CHARS:
-        raise NoAction(f"the text has {len(text)} characters, more than {MAX_TEXT_CHARS}")
     _, *blocks = spoken(text).split(_OPEN)
     if len(blocks) != 1:
         raise NoAction(f"{len(blocks)} calls, and one was asked for" if blocks else f"no {_OPEN}")
@@ -223,13 +235,10 @@ _KEYS = {name.lower(): kind for name, kind in _BUTTONS.items()}
 _POINTED = {"click": ActionKind.TAP, "long_press": ActionKind.LONG_PRESS}
 _TEXTS = {"type": ActionKind.TYPE, "answer": ActionKind.ANSWER, "open": ActionKind.OPEN_APP}
 _STATUS = {"success": ActionKind.COMPLETE, "failure": ActionKind.IMPOSSIBLE}
-_BUTTON_NAMES = {kind: name for name, kind in _BUTTONS.items()}
-_POINTED_NAMES = {kind: name for name, kind in _POINTED.items()}
-_TEXT_NAMES = {kind: name for name, kind in _TEXTS.items()}
-_STATUS_NAMES = {kind: name for name, kind in _STATUS.items()}
-KINDS = frozenset(
-    {*_BUTTON_NAMES, *_POINTED_NAMES, *_TEXT_NAMES, *_STATUS_NAMES, ActionKind.SWIPE, ActionKind.WAIT}
-)
+_NAMES = {kind: name for table in (_BUTTONS, _POINTED, _TEXTS, _STATUS) for name, kind in table.items()} | {
+    ActionKind.SWIPE: "swipe",
+    ActionKind.WAIT: "wait",
+}
 """The kinds of action that the tool has. A tap before typing is an action of its own here."""
 
 ACTIONS = {
@@ -319,12 +328,12 @@ def read_call(arguments: Mapping[str, Any], grid: Grid) -> Action:
     """
     name = arguments.get("action")
     if not isinstance(name, str) or name not in ACTIONS:
-        raise NoAction("no action" if name is None else f"unknown action {_short(name)}")
+        raise NoAction("no action" if name is None else f"unknown action {short(name)}")
     if unknown := [key for key in arguments if key not in PROPERTIES]:
-        raise NoAction(f"{name} has no {_short(unknown[0])}")
+        raise NoAction(f"{name} has no {short(unknown[0])}")
     time = arguments.get("time")
     if time is not None and not _is_number(time):
-        raise NoAction(f"time is {_short(time)}, not a number")
+        raise NoAction(f"time is {short(time)}, not a number")
     if name in _POINTED:
         return Action(kind=_POINTED[name], point=_point(arguments, "coordinate", grid))
     if name == "swipe":
@@ -334,32 +343,33 @@ def read_call(arguments: Mapping[str, Any], grid: Grid) -> Action:
         return Action(kind=_TEXTS[name], text=_text(arguments, name))
     if name == "key":
         key = _text(arguments, name).lower().removeprefix("keycode_")
-        return Action(kind=_one_of(_KEYS, key, "key"))
+        return Action(kind=one_of(_KEYS, key, "key"))
     if name == "system_button":
-        return Action(kind=_one_of(_BUTTONS, arguments.get("button"), "button"))
+        return Action(kind=one_of(_BUTTONS, arguments.get("button"), "button"))
     if name == "terminate":
-        return Action(kind=_one_of(_STATUS, arguments.get("status"), "status"))
+        return Action(kind=one_of(_STATUS, arguments.get("status"), "status"))
     return Action(kind=ActionKind.WAIT)
 
 
 def write_call(action: Action, grid: Grid) -> dict[str, Any]:
     """The arguments of the call that means `action`, one of `KINDS`."""
-    kind = action.kind
-    if kind in _POINTED_NAMES:
-        call = {"action": _POINTED_NAMES[kind], "coordinate": _cell(action.point, grid)}
-        return {**call, "time": 1} if kind is ActionKind.LONG_PRESS else call
+    kind, name = action.kind, _NAMES[action.kind]
     if kind is ActionKind.SWIPE:
-        start, end = _cell(action.point, grid), _cell(action.to, grid)
-        return {"action": "swipe", "coordinate": start, "coordinate2": end}
-    if kind in _TEXT_NAMES:
-        return {"action": _TEXT_NAMES[kind], "text": action.text}
-    if kind in _BUTTON_NAMES:
-        return {"action": "system_button", "button": _BUTTON_NAMES[kind]}
-    if kind in _STATUS_NAMES:
-        return {"action": "terminate", "status": _STATUS_NAMES[kind]}
-    if kind is ActionKind.WAIT:
-        return {"action": "wait", "time": 1}
-    raise ValueError(f"the tool has no {kind.value}")
+        return {
+            "action": name,
+            "coordinate": _cell(action.point, grid),
+            "coordinate2": _cell(action.to, grid),
+        }
+    if kind in _POINTED.values():
+        call = {"action": name, "coordinate": _cell(action.point, grid)}
+        return {**call, "time": 1} if kind is ActionKind.LONG_PRESS else call
+    if kind in _TEXTS.values():
+        return {"action": name, "text": action.text}
+    if kind in _BUTTONS.values():
+        return {"action": "system_button", "button": name}
+    if kind in _STATUS.values():
+        return {"action": "terminate", "status": name}
+    return {"action": name, "time": 1}
 
 
 def dump_call(call: Mapping[str, Any]) -> str:
@@ -375,7 +385,7 @@ def _cell(point: Point | None, grid: Grid) -> list[int]:
 def _point(arguments: Mapping[str, Any], key: str, grid: Grid) -> Point:
     value = arguments.get(key)
     if not isinstance(value, list) or len(value) != 2 or not all(_is_number(number) for number in value):
-        raise NoAction(f"{key} is {_short(value)}, not two numbers [x, y]")
+        raise NoAction(f"{key} is {short(value)}, not two numbers [x, y]")
     return grid.point(*value)
 
 
@@ -386,45 +396,8 @@ def _is_number(value: object) -> bool:
 
 def _text(arguments: Mapping[str, Any], name: str) -> str:
     value = arguments.get("text")
-    if not isinstance(value, str) or not value:
-        raise NoAction(
-            f"{name} needs text" if value in (None, "") else f"text is {_short(value)}, not a text"
-        )
-    if encodable(value) != value:
-        raise NoAction("text holds half a surrogate pair")
-    return value
-
-
-def _one_of(kinds: Mapping[str, ActionKind], value: object, what: str) -> ActionKind:
-    if not isinstance(value, str) or value not in kinds:
-        raise NoAction(f"{what} is {_short(value)}, not one of {', '.join(kinds)}")
-    return kinds[value]
-
-
-def _short(value: object) -> str:
-    return repr(value)[:40]
-
-
-Coordinates = Literal["relative", "absolute"]
-
-RELATIVE = Grid(1000, 1000)
-
-
-@dataclass(frozen=True)
-class ModelSpace:
-    """The whole numbers that a model writes for a point on a screen.
-
-    Attributes:
-        coordinates: "relative", 0 to 999 on any screen (Qwen3-VL); "absolute", pixels of the resized picture
-            (Qwen2.5-VL).
-        resize: What resizes the picture, for "absolute".
-    """
-
-    coordinates: Coordinates = "relative"
-    resize: Resize = field(default_factory=Resize)
-
-    def grid(self, screen: Observation) -> Grid:
-        """The grid that points on `screen` are written on."""
-        if self.coordinates == "relative":
-            return RELATIVE
-        return Grid(*self.resize.size(screen.width, screen.height))
+    if value in (None, ""):
+        raise NoAction(f"{name} needs text")
+    if not isinstance(value, str):
+        raise NoAction(f"text is {short(value)}, not a text")
+    return whole(value, "text")

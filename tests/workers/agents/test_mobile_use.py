@@ -23,7 +23,7 @@ from distrl.core.types import (
     TimeStep,
 )
 from distrl.workers.agents.chat_agent import KEPT_CHARS, Grid
-from distrl.workers.agents.mobile_use import MobileUseAgent, ModelSpace, summary_of
+from distrl.workers.agents.mobile_use import MobileUseAgent, summary_of
 
 SCREEN = Observation(image="f00d", width=1080, height=2400)
 RELATIVE = MobileUseAgent()
@@ -43,7 +43,7 @@ CLICK = call(action="click", coordinate=[512, 80])
 
 
 def points(agent: MobileUseAgent) -> st.SearchStrategy[tuple[float, float]]:
-    grid = agent.space.grid(SCREEN)
+    grid = agent.grid(SCREEN)
     return st.builds(grid.point, st.integers(0, grid.columns - 1), st.integers(0, grid.rows - 1))
 
 
@@ -428,8 +428,8 @@ def test_a_phones_screen_by_hand() -> None:
 
 def test_relative_points_need_no_screen_and_absolute_ones_do() -> None:
     screen = Observation(image="a", width=1080, height=2400)
-    assert ModelSpace("relative").grid(screen) == Grid(1000, 1000)
-    assert ModelSpace("absolute").grid(screen) == Grid(672, 1484)
+    assert MobileUseAgent().grid(screen) == Grid(1000, 1000)
+    assert MobileUseAgent(coordinates="absolute").grid(screen) == Grid(672, 1484)
 
 
 @pytest.mark.parametrize(

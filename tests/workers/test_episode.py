@@ -66,32 +66,12 @@ def test_images_are_named_by_the_digest_of_the_bytes_that_the_policy_saw() -> No
     assert Image.open(io.BytesIO(images[trajectory.steps[0].observation.image])).size == (8, 16)
 
 
-@pytest.mark.parametrize(("image_format", "magic"), [("jpeg", b"\xff\xd8"), ("png", b"\x89PNG")])
-def test_the_screenshot_format(image_format: Any, magic: bytes) -> None:
-    _, images = run(Script(COMPLETE), config=WorkerConfig(screenshot_format=image_format))
-    assert [data[: len(magic)] for data in images.values()] == [magic]
-
-
 def test_the_prompt_carries_the_goal_and_the_sampling_is_the_leases() -> None:
     policy = Script(TAP, COMPLETE)
     run(policy, sampling=Sampling(temperature=0.3, max_new_tokens=9))
     messages, _, sampling = policy.asked[1]
     assert messages[0].parts[1].model_dump()["text"] == f"step 1 last {AGENT.format(TAP)} Goal: reach three"
     assert sampling == Sampling(temperature=0.3, max_new_tokens=9)
-
-
-def test_the_step_limit_truncates_and_is_not_evaluated_when_the_agent_must_say_done() -> None:
-    trajectory, _ = run(Script(TAP, TAP, TAP, *["?"] * 3))
-    assert (trajectory.outcome, trajectory.success) == (Outcome.STEP_LIMIT, 0.0)
-    assert trajectory.truncated
-    assert trajectory.steps[-1].done
-    assert len(trajectory.steps) == TASK.max_steps
-
-
-def test_the_step_limit_is_evaluated_when_success_does_not_need_the_agents_word() -> None:
-    config = WorkerConfig(rewards=RewardConfig(require_complete=False))
-    trajectory, _ = run(Script(TAP, TAP, TAP, *["?"] * 3), config=config)
-    assert (trajectory.outcome, trajectory.success, trajectory.truncated) == (Outcome.SUCCESS, 1.0, True)
 
 
 class Full(Script):
@@ -116,28 +96,27 @@ def test_a_full_token_sequence_truncates_as_the_step_limit_does(caplog: pytest.L
     assert set(images) == set(trajectory.image_digests)
 
 
-def test_a_full_token_sequence_is_evaluated_when_success_does_not_need_the_agents_word() -> None:
-    config = WorkerConfig(rewards=RewardConfig(require_complete=False))
-    trajectory, _ = run(Full("?", TAP, TAP, TAP), config=config)
-    assert (trajectory.outcome, trajectory.success, trajectory.truncated) == (Outcome.SUCCESS, 1.0, True)
-    assert trajectory.steps[-1].reward.outcome == 1.0
-    assert trajectory.steps[0].reward.invalid == -0.1
+ANYHOW = WorkerConfig(rewards=RewardConfig(require_complete=False))
 
 
-def test_a_first_prompt_without_room_for_an_answer_is_a_fault() -> None:
-    trajectory, _ = run(Full())
-    assert (trajectory.fault, trajectory.fault_detail) == (Fault.INFERENCE, "The sequence has 99 tokens.")
-    assert trajectory.steps == ()
-
-
-def test_claiming_impossible_ends_without_success() -> None:
-    trajectory, _ = run(Script(IMPOSSIBLE))
-    assert (trajectory.outcome, trajectory.truncated) == (Outcome.IMPOSSIBLE_CLAIMED, False)
-
-
-def test_the_environment_can_end_the_episode() -> None:
-    trajectory, _ = run(Script(TAP, TAP, TAP), CountingEnv(closes_at=3))
-    assert (trajectory.outcome, trajectory.truncated) == (Outcome.SUCCESS, False)
+@pytest.mark.parametrize(
+    ("policy", "env", "config", "ending"),
+    [
+        (Script(TAP, TAP, TAP, *["?"] * 3), {}, None, (Outcome.STEP_LIMIT, 0.0, True)),
+        (Script(TAP, TAP, TAP, *["?"] * 3), {}, ANYHOW, (Outcome.SUCCESS, 1.0, True)),
+        (Full("?", TAP, TAP, TAP), {}, ANYHOW, (Outcome.SUCCESS, 1.0, True)),
+        (Script(IMPOSSIBLE), {}, None, (Outcome.IMPOSSIBLE_CLAIMED, 0.0, False)),
+        (Script(TAP, TAP, TAP), {"closes_at": 3}, None, (Outcome.SUCCESS, 1.0, False)),
+    ],
+    ids=["limit", "evaluated-limit", "evaluated-full", "impossible", "closed"],
+)
+def test_endings(
+    policy: Script, env: dict[str, int], config: WorkerConfig | None, ending: tuple[Outcome, float, bool]
+) -> None:
+    trajectory, _ = run(policy, CountingEnv(**env), config)
+    assert (trajectory.outcome, trajectory.success, trajectory.truncated) == ending
+    assert (trajectory.steps[-1].done, trajectory.steps[-1].reward.outcome) == (True, ending[1])
+    assert len(trajectory.steps) == len(policy.answers)
 
 
 def test_penalties_reach_the_record() -> None:
@@ -203,31 +182,29 @@ def test_what_a_virtual_clock_counts_is_part_of_the_times() -> None:
     assert passed_s == pytest.approx(trajectory.duration_s - 4000.0, abs=1e-3)
 
 
-def test_a_failing_environment_is_a_fault_and_no_reward() -> None:
-    trajectory, images = run(Script(TAP, TAP, TAP), CountingEnv(fail_at=2))
-    assert (trajectory.fault, trajectory.fault_detail) == (Fault.DEVICE, "the screen is gone.")
-    assert (trajectory.outcome, trajectory.final, len(trajectory.steps)) == (Outcome.UNJUDGED, None, 1)
-    assert not trajectory.steps[-1].done
+class Refused(Script):
+    def act(self, *args: Any) -> Completion:
+        raise ProtocolError("malformed", "the prompt has 4000 tokens, more than 96.")
+
+
+@pytest.mark.parametrize(
+    ("policy", "env", "fault", "detail", "num_steps"),
+    [
+        (Script(TAP, TAP, TAP), CountingEnv(fail_at=2), Fault.DEVICE, "the screen is gone.", 1),
+        (Script(TAP), CountingEnv(), Fault.INFERENCE, "nobody answered.", 1),
+        (Refused(), CountingEnv(), Fault.INFERENCE, "4000 tokens", 0),
+        (Full(), CountingEnv(), Fault.INFERENCE, "The sequence has 99 tokens.", 0),
+    ],
+    ids=["environment", "unreachable", "refused", "no-room"],
+)
+def test_faults_have_no_outcome_and_no_reward(
+    policy: Script, env: CountingEnv, fault: Fault, detail: str, num_steps: int
+) -> None:
+    trajectory, images = run(policy, env)
+    assert (trajectory.fault, trajectory.outcome, trajectory.final) == (fault, Outcome.UNJUDGED, None)
+    assert detail in trajectory.fault_detail
+    assert [step.done for step in trajectory.steps] == [False] * num_steps
     assert set(images) == set(trajectory.image_digests)
-
-
-def test_an_unreachable_policy_is_a_fault() -> None:
-    trajectory, _ = run(Script(TAP))
-    assert (trajectory.fault, trajectory.outcome, len(trajectory.steps)) == (
-        Fault.INFERENCE,
-        Outcome.UNJUDGED,
-        1,
-    )
-
-
-def test_a_refused_request_is_a_fault() -> None:
-    class Refused(Script):
-        def act(self, *args: Any) -> Completion:
-            raise ProtocolError("malformed", "the prompt has 4000 tokens, more than 96.")
-
-    trajectory, _ = run(Refused())
-    assert (trajectory.fault, trajectory.steps) == (Fault.INFERENCE, ())
-    assert "4000 tokens" in trajectory.fault_detail
 
 
 def test_a_failure_while_stopping_is_nobodys_fault() -> None:
@@ -250,9 +227,11 @@ def test_a_demonstration_is_the_experts_and_asks_no_policy() -> None:
     assert all(c.token_ids == () and c.logprobs == () for c in completions)
 
 
-def test_noise_changes_what_is_executed_but_not_what_is_taught() -> None:
+def test_noise_changes_what_is_executed_but_not_what_is_taught_and_is_the_leases() -> None:
     task = TASK.model_copy(update={"max_steps": 60})
-    trajectory, _ = run(Script(), purpose=Purpose.DEMO, noise=0.5, task=task, id="lease-2")
+    noisy = {"purpose": Purpose.DEMO, "noise": 0.5, "task": task, "id": "lease-2"}
+    trajectory, again = run(Script(), **noisy)[0], run(Script(), **noisy)[0]
+    assert [step.action for step in trajectory.steps] == [step.action for step in again.steps]
     count, differ = 0, 0
     for step in trajectory.steps:
         taught = AGENT.parse(step.chats[0].completion.text)
@@ -262,21 +241,12 @@ def test_noise_changes_what_is_executed_but_not_what_is_taught() -> None:
     assert differ > 0
 
 
-def test_the_same_lease_gives_the_same_noise() -> None:
-    one, two = (run(Script(), purpose=Purpose.DEMO, noise=0.5)[0] for _ in range(2))
-    assert [step.action for step in one.steps] == [step.action for step in two.steps]
-
-
 def test_random_actions_never_end_an_episode() -> None:
     rng = random.Random(0)
     drawn = [random_action(rng) for _ in range(300)]
     assert not any(action.is_terminal for action in drawn)
-    assert {action.kind for action in drawn} == {
-        ActionKind.TAP,
-        ActionKind.SWIPE,
-        ActionKind.BACK,
-        ActionKind.HOME,
-    }
+    kinds = {ActionKind.TAP, ActionKind.SWIPE, ActionKind.BACK, ActionKind.HOME}
+    assert {action.kind for action in drawn} == kinds
 
 
 class Summing(AutoUIAgent):
@@ -293,15 +263,11 @@ class Summing(AutoUIAgent):
 
 def test_a_step_may_have_several_chats_and_the_last_one_is_the_action() -> None:
     policy = Script(TAP, "it counts", TAP, "it still counts", COMPLETE)
-    runner = EpisodeRunner(CountingEnv(), Summing(), policy, WorkerConfig())
-    episode = runner.run(lease())
+    episode = EpisodeRunner(CountingEnv(), Summing(), policy, WorkerConfig()).run(lease())
     assert episode is not None
     steps = episode[0].steps
-    assert [[chat.completion.text for chat in step.chats][:-1] for step in steps] == [
-        [],
-        ["it counts"],
-        ["it still counts"],
-    ]
+    said = [[chat.completion.text for chat in step.chats][:-1] for step in steps]
+    assert said == [[], ["it counts"], ["it still counts"]]
     assert [step.action.kind for step in steps] == ["tap", "tap", "complete"]
     assert policy.asked[2][0][-1].parts == (TextPart(text="summary ['it counts']"),)
     assert set(episode[1]) == set(episode[0].image_digests)

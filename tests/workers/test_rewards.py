@@ -26,47 +26,26 @@ def penalties(*steps: tuple[Action, str]) -> list[tuple[float, float]]:
     return found
 
 
-def repetitions(*steps: tuple[Action, str]) -> list[float]:
-    return [round(repetition, 6) for repetition, _ in penalties(*steps)]
-
-
-def test_the_repetition_penalty_accumulates_on_an_unchanged_screen() -> None:
-    assert repetitions((TAP, "a"), (TAP, "a"), (TAP, "a"), (TAP, "a")) == [0, -0.05, -0.1, -0.15]
-
-
-def test_a_changed_screen_resets_it() -> None:
-    assert repetitions((TAP, "a"), (TAP, "a"), (TAP, "b"), (TAP, "b")) == [0, -0.05, 0, -0.05]
-
-
-def test_another_action_resets_it() -> None:
-    other = Action(kind=ActionKind.BACK)
-    assert repetitions((TAP, "a"), (TAP, "a"), (other, "a"), (TAP, "a"), (TAP, "a")) == [
-        0,
-        -0.05,
-        0,
-        0,
-        -0.05,
-    ]
+BACK, SHOES = Action(kind=ActionKind.BACK), Action.type_text("shoes")
+NEAR, FAR = Action.tap(0.52, 0.52), Action.tap(0.54, 0.5)
+LONG, SWIPE = Action(kind=ActionKind.LONG_PRESS, point=(0.5, 0.5)), Action.swipe((0.5, 0.5), (0.5, 0.9))
 
 
 @pytest.mark.parametrize(
-    ("again", "is_same"),
+    ("actions", "screens", "expected"),
     [
-        (Action.tap(0.52, 0.52), True),
-        (Action.tap(0.54, 0.5), False),
-        (Action(kind=ActionKind.LONG_PRESS, point=(0.5, 0.5)), False),
-        (Action.swipe((0.5, 0.5), (0.5, 0.9)), False),
+        ([TAP] * 4, "aaaa", [0, -0.05, -0.1, -0.15]),
+        ([TAP] * 4, "aabb", [0, -0.05, 0, -0.05]),
+        ([TAP, TAP, BACK, TAP, TAP], "aaaaa", [0, -0.05, 0, 0, -0.05]),
+        ([TAP, NEAR], "aa", [0, -0.05]),
+        ([TAP, FAR, TAP, LONG, TAP, SWIPE], "aaaaaa", [0] * 6),
+        ([Action.type_text("red"), SHOES, SHOES], "aaa", [0, 0, -0.05]),
     ],
+    ids=["accumulates", "another-screen", "another-action", "near", "not-the-same", "text"],
 )
-def test_the_same_action_is_one_of_the_same_kind_at_nearly_the_same_place(
-    again: Action, is_same: bool
-) -> None:
-    assert repetitions((TAP, "a"), (again, "a")) == [0, -0.05 if is_same else 0]
-
-
-def test_other_text_is_another_action() -> None:
-    typed = [Action.type_text("red"), Action.type_text("shoes"), Action.type_text("shoes")]
-    assert repetitions(*((action, "a") for action in typed)) == [0, 0, -0.05]
+def test_the_repetition_penalty(actions: list[Action], screens: str, expected: list[float]) -> None:
+    found = [round(repetition, 6) for repetition, _ in penalties(*zip(actions, screens, strict=True))]
+    assert found == expected
 
 
 def test_an_invalid_action_has_a_hard_penalty_and_leaves_the_run_alone() -> None:

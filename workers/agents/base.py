@@ -40,15 +40,12 @@ class Agent(Protocol):
             history: The steps so far.
             said: What has been asked and answered in this step already, none of it the action.
         """
-        ...
 
     def parse(self, text: str, screen: Observation) -> Action:
         """The action that `text`, said of `screen`, means.
 
         Never raises: what cannot be understood is an INVALID action.
         """
-        ...
 
     def format(self, action: Action, screen: Observation) -> str:
         """The text of `action` on `screen` in this agent's notation (used for demonstrations)."""
-        ...

@@ -65,7 +65,6 @@ class Env(Protocol):
 
     def reset(self, task: Task) -> Frame:
         """Brings the GUI to the task's start state and returns the first frame."""
-        ...
 
     def step(self, action: Action) -> StepResult:
         """Executes `action`. COMPLETE, IMPOSSIBLE, ANSWER and INVALID leave the GUI as it is.
@@ -73,19 +72,15 @@ class Env(Protocol):
         WAIT does too, except that time passes, so loading continues. OPEN_APP does too where there are no
         apps, or no app has that name.
         """
-        ...
 
     def evaluate(self) -> float:
         """The task's ground-truth score in [0, 1] for the GUI's present state."""
-        ...
 
     def expert_action(self) -> Action:
         """What a scripted expert would do now. Raises EnvError when the task has no expert."""
-        ...
 
     def close(self) -> None:
         """Releases the GUI. It may be called twice."""
-        ...
 
 
 @runtime_checkable
@@ -94,7 +89,6 @@ class PartialGroundTruth(Protocol):
 
     def has_truth(self, task: Task) -> bool:
         """Whether `evaluate` can score `task`."""
-        ...
 
 
 @runtime_checkable
@@ -103,7 +97,6 @@ class ExplainsFailure(Protocol):
 
     def shortfall(self) -> str:
         """What the GUI's present state lacks for the task to be solved, in one sentence; "" if nothing."""
-        ...
 
 
 @runtime_checkable
@@ -112,7 +105,6 @@ class ExpertDistance(Protocol):
 
     def distance(self) -> int | None:
         """The steps the expert would still need for the full score; None if unknown or unreachable."""
-        ...
 
 
 @runtime_checkable
@@ -122,7 +114,6 @@ class ProvidesGoal(Protocol):
     @property
     def goal(self) -> str:
         """What the agent is to do."""
-        ...
 
 
 @runtime_checkable
@@ -135,4 +126,3 @@ class HasScreenText(Protocol):
         Returns:
             None if this screen cannot be read. That is not a fault: the episode continues without texts.
         """
-        ...

@@ -42,15 +42,12 @@ class Site(Protocol):
         Raises:
             TaskError: The site has no such task.
         """
-        ...
 
     def verdict(self, browser: Chromium) -> Verdict:
         """Asks the page about the episode."""
-        ...
 
     def expert(self, browser: Chromium, task: Task) -> Action:
         """The next action of a scripted expert. Raises EnvError when it has none."""
-        ...
 
 
 LONG_PRESS_MS = 600

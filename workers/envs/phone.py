@@ -11,7 +11,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 from xml.etree import ElementTree
 
 from PIL import Image
@@ -32,6 +32,9 @@ from distrl.workers.devices.errors import (
 )
 from distrl.workers.devices.screen import Settle, Settler
 from distrl.workers.envs.base import Frame, StepResult
+
+if TYPE_CHECKING:
+    from distrl.workers.devices.guard import Guard
 
 
 class Faults(BaseModel):
@@ -90,15 +93,6 @@ class Faults(BaseModel):
             raise DeviceOffline("the phone is offline.", remedy)
 
 
-def black(screen: Screen, size: tuple[int, int]) -> Screen:
-    """A black screen in place of `screen`.
-
-    Args:
-        size: Width and height in pixels.
-    """
-    return Screen(lambda: Image.new("RGB", size), None if screen.key is None else ("black", size))
-
-
 _log = logging.getLogger(__name__)
 SIMULATED_DEVICE = "distrl.simulator.device:SimDevice"
 """The phone that tasks run on where no other device is given."""
@@ -110,41 +104,25 @@ _KEYS = {ActionKind.BACK: Key.BACK, ActionKind.HOME: Key.HOME, ActionKind.ENTER:
 
 
 class TaskBackend(Protocol):
-    """What a phone environment must know about tasks."""
+    """What a phone environment must know about tasks.
+
+    A backend may also have: `guard`, a `distrl.workers.devices.guard.Guard` that looks after every action;
+    `wait()`, which lets time pass on a device with a time of its own; `has_truth(task)`; `shortfall(task)`;
+    and `rehearse()`, a copy of the backend and its phone to act on.
+    """
 
     @property
     def device(self) -> Device:
         """The phone that tasks run on."""
-        ...
 
     def prepare(self, task: Task) -> None:
         """Brings the device to the task's start state."""
-        ...
 
     def score(self, task: Task) -> float:
         """The task's ground-truth score in [0, 1] now."""
-        ...
 
     def expert(self, task: Task) -> Action:
         """What a scripted expert would do now."""
-        ...
-
-
-@runtime_checkable
-class Waits(Protocol):
-    """A backend whose device has a time of its own, which WAIT lets pass."""
-
-    def wait(self) -> None:
-        """Lets the device's time pass, if something on it takes time."""
-        ...
-
-
-class Watch(Protocol):
-    """What a backend's `guard` is; see `distrl.workers.devices.guard`."""
-
-    def check(self) -> str:
-        """Leaves what is forbidden. Returns the mark for the step, "" for nothing."""
-        ...
 
 
 class Latency(BaseModel):
@@ -187,8 +165,7 @@ class PhoneEnv:
     Args:
         width, height: Screen of the simulated phone in pixels; ignored when a backend is given.
         latency: Fields of `Latency`; None acts at once.
-        backend: The tasks and their device; by default a simulated phone. Its `guard`, if it has one, looks
-            after every action. A configuration cannot name one.
+        backend: The tasks and their device; by default a simulated phone. A configuration cannot name one.
         settle: Fields of `Settle`: how to wait for a still screen.
         sleep: Waits for so many seconds.
         faults: Fields of `Faults`: what goes wrong on purpose; None for nothing.
@@ -220,12 +197,11 @@ class PhoneEnv:
         self._episodes = 0
         self._sleep = sleep
         self._settler = Settler(Settle.of(settle), sleep=sleep)
-        self._guard: Watch | None = getattr(self._backend, "guard", None)
+        self._guard: Guard | None = getattr(self._backend, "guard", None)
         self._rng = random.Random(0)
         self._fault_rng = random.Random(0)
         self._task: Task | None = None
-        self._has_refused = False
-        self._has_lacked_texts = False
+        self._warned: set[str] = set()
 
     def reset(self, task: Task) -> Frame:
         """Starts `task` and shows its first screen."""
@@ -246,25 +222,31 @@ class PhoneEnv:
         Raises:
             DeviceError: If the device fails, or a fault is injected.
         """
-        if self._task is None:
-            raise EnvError("step() came before reset().", "Reset the environment to a task first.")
+        self._started()
         counted_s = self._wait()
         fault = self._faults.draw(self._fault_rng)
         self._faults.fail(fault, self._sleep, lambda: self._act(action))
         self._act(action)
-        mark = self._look()
-        late: list[str] = []
+        marks = [self._look()]
         # Looked at all the while: a call is not let ring until the screen is still.
-        settled = self._settler.wait(self._device, lambda: late.append(self._look()))
+        settled = self._settler.wait(self._device, lambda: marks.append(self._look()))
         settle_s = settled.seconds
         if last := self._look():
-            late.append(last)
+            marks.append(last)
             settled = self._settler.wait(self._device)
             settle_s += settled.seconds
-        screen = black(settled.screen, self._device.size) if fault == "blank" else settled.screen
+        screen = settled.screen
+        if fault == "blank":
+            size = self._device.size
+            screen = Screen(lambda: Image.new("RGB", size), None if screen.key is None else ("black", size))
         frame = Frame(screen, self._device.foreground())
-        guard = mark or next(filter(None, late), "")
+        guard = next(filter(None, marks), "")
         return StepResult(frame, settle_s=settle_s, virtual_s=counted_s, guard=guard)
+
+    def _started(self) -> Task:
+        if self._task is None:
+            raise EnvError("the phone shows no task.", "Reset the environment to a task first.")
+        return self._task
 
     def _wait(self) -> float:
         """Waits as long as the latency says. Returns the seconds that are only counted."""
@@ -283,34 +265,39 @@ class PhoneEnv:
         return self._guard.check() if self._guard else ""
 
     def _act(self, action: Action) -> None:
-        if action.kind is ActionKind.TAP and action.point is not None:
-            self._device.tap(*self._pixel(action.point))
-        elif action.kind is ActionKind.DOUBLE_TAP and action.point is not None:
-            self._device.double_tap(*self._pixel(action.point))
-        elif action.kind is ActionKind.LONG_PRESS and action.point is not None:
-            self._device.long_press(*self._pixel(action.point))
-        elif action.kind is ActionKind.SWIPE and action.point is not None and action.to is not None:
-            self._device.swipe(*self._pixel(action.point), *self._pixel(action.to))
+        device, point = self._device, action.point and self._pixel(action.point)
+        touches = {
+            ActionKind.TAP: device.tap,
+            ActionKind.DOUBLE_TAP: device.double_tap,
+            ActionKind.LONG_PRESS: device.long_press,
+        }
+        if action.kind in touches and point:
+            touches[action.kind](*point)
+        elif action.kind is ActionKind.SWIPE and point and action.to:
+            device.swipe(*point, *self._pixel(action.to))
         elif action.kind is ActionKind.TYPE:
-            if action.point is not None:
-                self._device.tap(*self._pixel(action.point))
-                self._settler.wait(self._device)  # the keyboard comes up
+            if point:
+                device.tap(*point)
+                self._settler.wait(device)  # the keyboard comes up
             self._type(action.text)
         elif action.kind in _KEYS:
-            self._device.key(_KEYS[action.kind])
+            device.key(_KEYS[action.kind])
         elif action.kind is ActionKind.OPEN_APP:
-            self._device.open_app(action.text)
-        elif action.kind is ActionKind.WAIT and isinstance(self._backend, Waits):
-            self._backend.wait()
+            device.open_app(action.text)
+        elif action.kind is ActionKind.WAIT and (wait := getattr(self._backend, "wait", None)):
+            wait()
 
     def _type(self, text: str) -> None:
         """Types, if the device can: what the agent came up with is not the device's fault."""
         try:
             self._device.type_text(text)
         except Untypable as error:
-            level = logging.DEBUG if self._has_refused else logging.WARNING
-            self._has_refused = True
-            _log.log(level, "nothing was typed: %s", error)
+            self._warn("nothing was typed", error)
+
+    def _warn(self, what: str, error: Exception) -> None:
+        """Warns the first time."""
+        _log.log(logging.DEBUG if what in self._warned else logging.WARNING, "%s: %s", what, error)
+        self._warned.add(what)
 
     def _pixel(self, point: tuple[float, float]) -> tuple[int, int]:
         width, height = self._device.size
@@ -334,16 +321,12 @@ class PhoneEnv:
         try:
             return texts_of(self._device.hierarchy())
         except OutputInvalid as error:
-            level = logging.DEBUG if self._has_lacked_texts else logging.WARNING
-            self._has_lacked_texts = True
-            _log.log(level, "the texts of a screen are not recorded: %s", error)
+            self._warn("the texts of a screen are not recorded", error)
             return None
 
     def evaluate(self) -> float:
         """The task's ground-truth score by the phone's state."""
-        if self._task is None:
-            raise EnvError("evaluate() came before reset().", "Reset the environment to a task first.")
-        return self._backend.score(self._task)
+        return self._backend.score(self._started())
 
     def shortfall(self) -> str:
         """What the phone's state lacks for the task to be solved; "" too if the backend cannot say."""
@@ -352,9 +335,7 @@ class PhoneEnv:
 
     def expert_action(self) -> Action:
         """What the scripted expert would do now; COMPLETE once the task is fulfilled."""
-        if self._task is None:
-            raise EnvError("expert_action() came before reset().", "Reset the environment to a task first.")
-        return self._backend.expert(self._task)
+        return self._backend.expert(self._started())
 
     def distance(self) -> int | None:
         """How many steps the expert would still take before it ends the episode.

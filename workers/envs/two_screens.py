@@ -117,7 +117,7 @@ class TwoScreensEnv:
         return Action.tap(*PLACES[task.screens[number][task.right[number]].place])
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Nothing to release."""
 
     @property
     def _is_over(self) -> bool:
@@ -166,6 +166,7 @@ def _is_on(middle: Point, point: Point) -> bool:
 
 
 def arrangement(task: Task) -> Arrangement:
+    """The parameters of a task. Raises TaskError if they are not an arrangement of buttons."""
     try:
         return Arrangement.model_validate(task.params)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Half a minute of chaos on eight devices: faults of every kind, and nothing is lost, learnt from or left over."""
+"""Half a minute of chaos on eight devices: every kind of fault; nothing is lost, learnt from or left over."""
 
 from __future__ import annotations
 

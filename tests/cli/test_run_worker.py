@@ -46,7 +46,7 @@ def test_devices_that_are_none_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("name: x\n")
     result = CliRunner().invoke(app, ["run-worker", str(tmp_path / "c.yaml"), "--devices", "a b"])
     assert result.exit_code == ConfigError.exit_code
-    assert "`devices.pool.0.adb.serials.0` is 'a b'" in result.stderr
+    assert "`devices.pool.0.serials.0` is 'a b'" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["", "../up", "a b", ".hidden"])

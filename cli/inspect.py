@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from distrl.core.store import TrajectoryStore
-    from distrl.evaluator.stores import Filters
+    from distrl.evaluator.stores import Filters, StoredEpisodes
 
 PAGE = "episodes.html"
 PlaceArgument = Annotated[
@@ -76,7 +74,7 @@ def inspect(
     from distrl.cli.listing import is_suite, list_episodes, list_tasks, show_suite, suite_like
     from distrl.cli.run_kind import require_episodes
     from distrl.core.errors import StoreError
-    from distrl.evaluator.stores import Filters, open_stores
+    from distrl.evaluator.stores import Filters, StoredEpisodes
 
     place = place.expanduser()
     asked = {
@@ -100,17 +98,13 @@ def inspect(
     if near := suite_like(place):
         raise StoreError(f"There is no {place}.", f"Did you mean the suite {near!r}?")
     filters = _filters(outcome, mode, Filters(template, None, None, success, min_steps, split, task, seed))
-    stores = open_stores(place)
-    try:
+    with contextlib.closing(StoredEpisodes(place)) as stored:
         if trajectory is not None:
-            typer.echo(_write_page(stores, trajectory, output, force))
+            typer.echo(_write_page(stored, trajectory, output, force))
         elif html:
-            typer.echo(_write_listing(place, stores, filters, limit, output, force))
+            typer.echo(_write_listing(place, stored, filters, limit, output, force))
         else:
-            list_episodes(stores, filters, limit)
-    finally:
-        for store in stores:
-            store.close()
+            list_episodes(stored, filters, limit)
 
 
 def _refuse(asked: Mapping[str, object], what: str) -> None:
@@ -142,7 +136,7 @@ def _filters(outcome: str | None, mode: str | None, others: Filters) -> Filters:
 
 def _write_listing(
     place: Path,
-    stores: Sequence[TrajectoryStore],
+    stored: StoredEpisodes,
     filters: Filters,
     limit: int,
     output: Path | None,
@@ -151,13 +145,12 @@ def _write_listing(
     from distrl.cli.listing import check_filters
     from distrl.core.files import writing
     from distrl.evaluator.report.viewer import write_listing
-    from distrl.evaluator.stores import find_episodes
 
     file = output or Path(PAGE)
     _check_free(file, force)
-    found = list(find_episodes(stores, filters, limit))
+    found = list(stored.find(filters, limit))
     if not found:
-        check_filters(stores, filters)
+        check_filters(stored, filters)
     named = {
         "template": filters.template,
         "split": filters.split,
@@ -169,23 +162,21 @@ def _write_listing(
         "steps at least": filters.min_steps or None,
     }
     words = [f"{name}: {value}" for name, value in named.items() if value is not None]
-    total = sum(store.count() for store in stores)
-    words.append(f"{len(found)} of {total:,} episodes, newest first, {limit} at most")
+    words.append(f"{len(found)} of {stored.count():,} episodes, newest first, {limit} at most")
     with writing(file):
         write_listing(file, place, found, " · ".join(words))
     return file
 
 
-def _write_page(stores: Sequence[TrajectoryStore], prefix: str, output: Path | None, force: bool) -> Path:
+def _write_page(stored: StoredEpisodes, prefix: str, output: Path | None, force: bool) -> Path:
     from distrl.core.files import writing
-    from distrl.evaluator.report.viewer import write_stored_trajectory
-    from distrl.evaluator.stores import find_in
+    from distrl.evaluator.report.viewer import write_trajectory_page
 
-    store, found = find_in(stores, prefix)
-    file = output or Path(f"trajectory-{found.id[:12]}.html")
+    found = stored.one(prefix)
+    file = output or Path(f"trajectory-{found.trajectory.id[:12]}.html")
     _check_free(file, force)
     with writing(file):
-        write_stored_trajectory(file, store, found)
+        write_trajectory_page(file, found)
     return file
 
 

@@ -12,25 +12,24 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from distrl.core.store import TrajectoryStore
     from distrl.core.types import Task
-    from distrl.evaluator.stores import Filters
+    from distrl.evaluator.stores import Filters, StoredEpisodes
 
 MIN_GOAL = 30
 """The smallest width of a goal on a terminal; if it does not fit, columns are dropped."""
 TASK_FILES = (".yaml", ".yml", ".jsonl", ".ndjson")
 
 
-def list_episodes(stores: Sequence[TrajectoryStore], filters: Filters, limit: int) -> None:
+def list_episodes(stored: StoredEpisodes, filters: Filters, limit: int) -> None:
     """Lists at most `limit` episodes, the newest first, and quarantined trajectories."""
     from itertools import chain, islice
 
-    from distrl.evaluator.stores import ending, find_episodes
+    from distrl.evaluator.stores import ending
 
-    episodes = find_episodes(stores, filters, limit)
+    episodes = stored.find(filters, limit)
     first = list(islice(episodes, 1))
     if not first:
-        check_filters(stores, filters)
+        check_filters(stored, filters)
     rows = [["trajectory", "ended", "failure mode", "for", "task", "steps", "reward", "goal"]]
     for found in chain(first, episodes):
         one, result = found.trajectory, found.result
@@ -42,31 +41,29 @@ def list_episodes(stores: Sequence[TrajectoryStore], filters: Filters, limit: in
     if is_narrow:
         rows = [[row[0], row[1], row[5], row[7]] for row in rows]
     print_table(rows, texts=2 if is_narrow else 5, tail=True)
-    total = sum(store.count() for store in stores)
-    typer.echo(f"{len(rows) - 1} of {total} trajectories, newest first", err=True)
-    _list_quarantined(stores)
+    typer.echo(f"{len(rows) - 1} of {stored.count()} trajectories, newest first", err=True)
+    _list_quarantined(stored)
 
 
-def _list_quarantined(stores: Sequence[TrajectoryStore]) -> None:
+def _list_quarantined(stored: StoredEpisodes) -> None:
     """Lists quarantined trajectories, which are not trained on, with the reason."""
     from datetime import datetime
 
     rows = [["quarantined", "since", "reason"]]
-    for row in (row for store in stores for row in store.quarantined()):
+    for row in (row for store in stored.stores for row in store.quarantined()):
         rows.append([row.id[:12], f"{datetime.fromtimestamp(row.at):%Y-%m-%d %H:%M}", row.reason])
     if len(rows) > 1:
         typer.echo("")
         print_table(rows, texts=3)
 
 
-def check_filters(stores: Sequence[TrajectoryStore], filters: Filters) -> None:
+def check_filters(stored: StoredEpisodes, filters: Filters) -> None:
     """Raises ConfigError if no stored episode has a filter's value."""
     from distrl.core.user_errors import check_known
-    from distrl.evaluator.stores import all_results
 
     if {filters.template, filters.split, filters.task, filters.seed} == {None}:
         return
-    results = list(all_results(stores))
+    results = list(stored.results())
     check_known("template", filters.template, sorted({one.template for one in results}))
     check_known("split", filters.split, sorted({one.split for one in results}))
     check_known("task", filters.task, sorted({one.task_id for one in results}))

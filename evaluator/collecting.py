@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from distrl.configs.schema import Config
@@ -24,10 +24,9 @@ from distrl.core.files import remove_files, write_atomically
 from distrl.core.rundir import RunLock
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Task
-from distrl.evaluator.judges.ground_truth import GroundTruthJudge
 from distrl.evaluator.progress import EvaluationProgress, make_progress
 from distrl.evaluator.results import episode_result
-from distrl.evaluator.runner import Actor, Attempt, Finished, run_episodes, verdict_on
+from distrl.evaluator.runner import Actor, Attempt, Finished, run_episodes
 from distrl.evaluator.statistics import EpisodeResult
 
 _FILES = (COLLECTION_FILE, STORE_FILE, LOCK_FILE)
@@ -88,23 +87,15 @@ class Collector:
 
     def _collect_missing(self, store: TrajectoryStore) -> list[EpisodeResult]:
         done = {trajectory.lease_id for trajectory in store.iterate()}
-        wanted = [self._attempt(place) for place in range(self._spec.episodes)]
+        tasks = [self._draw() for _ in range(self._spec.episodes)]
+        wanted = [Attempt(task, name=lease_of(place, task.id)) for place, task in enumerate(tasks)]
         todo = [attempt for attempt in wanted if attempt.lease_id not in done]
         self._progress.start(len(wanted), len(wanted) - len(todo))
-        return self._collect(todo, store)
-
-    def _attempt(self, place: int) -> Attempt:
-        task = self._draw()
-        return Attempt(task, name=lease_of(place, task.id))
-
-    def _collect(self, todo: Sequence[Attempt], store: TrajectoryStore) -> list[EpisodeResult]:
-        judge = GroundTruthJudge()
 
         def keep(finished: Finished) -> EpisodeResult:
-            trajectory, images = finished.trajectory, finished.images
-            if trajectory.fault is Fault.NONE:
-                store.add(trajectory, images)
-            return episode_result(trajectory, verdict_on(trajectory, images, judge), finished.attempt.number)
+            if finished.trajectory.fault is Fault.NONE:
+                store.add(finished.trajectory, finished.images)
+            return episode_result(finished.trajectory, finished.attempt.number)
 
         actor = Actor(expert_noise=self._spec.noise)
         return run_episodes(

@@ -10,10 +10,7 @@ from pathlib import Path
 
 from distrl.configs.schema import Config
 from distrl.core.errors import TaskError
-from distrl.core.importing import choose
 from distrl.core.types import Task
-from distrl.evaluator.judges import JUDGES
-from distrl.evaluator.judges.base import Judge
 from distrl.evaluator.progress import EvaluationProgress, make_progress
 from distrl.evaluator.results import (
     Evaluation,
@@ -28,7 +25,7 @@ from distrl.evaluator.results import (
     tasks_digest,
     version_span,
 )
-from distrl.evaluator.runner import Actor, Attempt, EvaluationStopped, Finished, run_episodes, verdict_on
+from distrl.evaluator.runner import Actor, Attempt, EvaluationStopped, Finished, run_episodes
 from distrl.evaluator.statistics import EpisodeResult
 from distrl.evaluator.suites import load_suite
 from distrl.workers.envs import seed_is_instance
@@ -126,19 +123,11 @@ class Evaluator:
         policy: Callable[[int], SlotPolicy] | None,
     ) -> None:
         spec, kind = self._spec, self._spec.subject.kind
-        judge: Judge = choose(JUDGES, spec.judge)()
 
         def keep(finished: Finished) -> EpisodeResult:
             trajectory, attempt = finished.trajectory, finished.attempt
             digest = task_digest(attempt.task)  # of the suite's task: an environment may reword the goal
-            result = episode_result(
-                trajectory,
-                verdict_on(trajectory, finished.images, judge),
-                attempt.number,
-                spec.seed,
-                finished.spent,
-                digest,
-            )
+            result = episode_result(trajectory, attempt.number, spec.seed, finished.spent, digest)
             directory.add(result, trajectory, finished.images)
             return result
 

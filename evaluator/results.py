@@ -17,6 +17,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -26,9 +27,9 @@ from distrl.core.errors import RunDirectoryError
 from distrl.core.files import read_records, remove_files, write_atomically, writing
 from distrl.core.rundir import RunLock, is_free
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Number, Outcome, Record, Spent, Task, Trajectory
+from distrl.core.types import Fault, Number, Outcome, Record, Spent, Task, Trajectory, Verdict
 from distrl.evaluator.failure_modes import expert_steps, failure_mode
-from distrl.evaluator.judges.base import Verdict
+from distrl.evaluator.judges.ground_truth import GroundTruthJudge
 from distrl.evaluator.statistics import (
     EpisodeResult,
     Repeats,
@@ -97,7 +98,6 @@ class EvaluationSpec(Record):
     suite: str
     splits: tuple[str, ...]
     subject: Subject
-    judge: str = "ground_truth"
     temperature: Number = 0.0
     max_new_tokens: int = 32
     episodes: int | None = None
@@ -150,25 +150,13 @@ class Evaluation(Record):
     seeds: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
 class LoadedEvaluation:
-    """A complete evaluation read back from its directory.
+    """A complete evaluation read back from its directory, with one episode per task and repetition."""
 
-    Attributes:
-        episodes: One per task and repetition.
-    """
-
-    def __init__(self, directory: Path, evaluation: Evaluation, episodes: list[EpisodeResult]) -> None:
-        self.directory = directory
-        self.evaluation = evaluation
-        self.episodes = episodes
-
-    def directory_of(self, seed: int) -> Path:
-        """The directory of the repetition with this seed; the evaluation's own if it has none."""
-        return self.directory / f"seed-{seed}" if self.evaluation.seeds else self.directory
-
-    def open_store(self, seed: int = 0) -> TrajectoryStore:
-        """The store of a repetition. The caller closes it."""
-        return TrajectoryStore(self.directory_of(seed) / STORE_FILE)
+    directory: Path
+    evaluation: Evaluation
+    episodes: list[EpisodeResult]
 
 
 def check_output(path: Path, spec: EvaluationSpec, resume: bool) -> None:
@@ -250,27 +238,31 @@ class EvaluationDirectory:
         self._held.close()
 
 
+def verdict_on(trajectory: Trajectory) -> Verdict:
+    """Ground truth; an episode that faulted is not judged."""
+    if trajectory.fault is not Fault.NONE:
+        return Verdict(success=False, score=0.0, reason="Faulted.")
+    return GroundTruthJudge().judge(trajectory, {})
+
+
 def episode_result(
-    trajectory: Trajectory,
-    verdict: Verdict,
-    attempt: int,
-    seed: int = 0,
-    spent: Spent | None = None,
-    digest: str = "",
+    trajectory: Trajectory, attempt: int = 0, seed: int = 0, spent: Spent | None = None, digest: str = ""
 ) -> EpisodeResult:
-    """The line of `episodes.jsonl` for a judged trajectory.
+    """The line of `episodes.jsonl` for a trajectory.
 
     Args:
-        trajectory, verdict: The episode and its verdict.
+        trajectory: The episode.
         attempt, seed, digest: The number of the try, the repetition's seed, and the `task_digest`.
         spent: The cost of a model behind an endpoint.
     """
+    verdict = verdict_on(trajectory)
     spent = spent or Spent()
     versions = [
         v for step in trajectory.steps for chat in step.chats for v in chat.completion.weight_versions
     ]
     is_judged = verdict.success or trajectory.outcome is not Outcome.UNJUDGED
     is_failure = trajectory.fault is Fault.NONE and is_judged and not verdict.success
+    level = trajectory.task.params.get("level")
     timings = [step.timing for step in trajectory.steps]
     completions = [chat.completion for step in trajectory.steps for chat in step.chats]
     return EpisodeResult(
@@ -294,7 +286,7 @@ def episode_result(
         newest_version=max(versions, default=-1),
         seed=seed,
         digest=digest,
-        level=_level(trajectory.task),
+        level=level if isinstance(level, int) else None,
         mode=failure_mode(trajectory) if is_failure else None,
         expert_steps=expert_steps(trajectory),
         tokens_in=sum(len(one.prompt_token_ids) for one in completions) + spent.input_tokens,
@@ -304,12 +296,6 @@ def episode_result(
         think_s=math.fsum(timing.think_s for timing in timings),
         device_s=math.fsum(timing.observe_s + timing.act_s + timing.settle_s for timing in timings),
     )
-
-
-def _level(task: Task) -> int | None:
-    """A task's level of difficulty, if it has one."""
-    level = task.params.get("level")
-    return level if isinstance(level, int) else None
 
 
 def last_per_task(episodes: Iterable[EpisodeResult]) -> list[EpisodeResult]:

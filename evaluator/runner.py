@@ -35,9 +35,7 @@ from distrl.core.types import (
     Spent,
     Task,
     Trajectory,
-    Verdict,
 )
-from distrl.evaluator.judges.base import Judge
 from distrl.evaluator.progress import EvaluationProgress
 from distrl.evaluator.statistics import EpisodeResult
 from distrl.workers.env_pool import EnvPool, EpisodeEnd, open_env_pool
@@ -195,13 +193,6 @@ def run_episodes(
             actor.randomly,
         ).run()
         return queue.results
-
-
-def verdict_on(trajectory: Trajectory, images: Mapping[str, bytes], judge: Judge) -> Verdict:
-    """The judge's verdict; an episode that faulted is not judged."""
-    if trajectory.fault is not Fault.NONE:
-        return Verdict(success=False, score=0.0, reason="Faulted.")
-    return judge.judge(trajectory, images)
 
 
 class EpisodeQueue:

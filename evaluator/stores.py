@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,98 +14,16 @@ from distrl.core.errors import CheckpointError, StoreError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Outcome, Purpose, Trajectory
 from distrl.evaluator.failure_modes import FailureMode
-from distrl.evaluator.judges.ground_truth import GroundTruthJudge
 from distrl.evaluator.results import (
     EPISODES_FILE,
     SPEC_FILE,
     STORE_FILE,
+    EvaluationSpec,
     episode_result,
     read_episodes,
     read_spec,
 )
 from distrl.evaluator.statistics import EpisodeResult
-
-
-def open_store(place: Path) -> TrajectoryStore:
-    """The store at `place`: a store file, or a run's or an evaluation's directory.
-
-    Raises:
-        StoreError: There is none, or its file is empty.
-    """
-    file = place / STORE_FILE if place.is_dir() else place
-    if not file.is_file():
-        raise StoreError(
-            f"There is no trajectory store {file}.", "Pass a run, an evaluation or a store.sqlite3."
-        )
-    if not file.stat().st_size:  # SQLite would turn it into a store
-        raise StoreError(f"{file} is empty.", "Restore it, or name another store.")
-    return TrajectoryStore(file)
-
-
-def open_stores(place: Path) -> list[TrajectoryStore]:
-    """The store at `place`, or those of an evaluation's repetitions.
-
-    Raises:
-        StoreError: If there is none.
-    """
-    if place.is_dir() and not (place / STORE_FILE).exists():
-        found = (file for file in place.glob(f"seed-*/{STORE_FILE}") if file.parent.name[5:].isdecimal())
-        if parts := sorted(found, key=lambda file: int(file.parent.name[5:])):
-            return [TrajectoryStore(part) for part in parts]
-    return [open_store(place)]
-
-
-class StoredEpisodes:
-    """The episodes at a place, oldest first: of a store, or of all of an evaluation's repetitions.
-
-    Args:
-        place: A store file, or a run's or an evaluation's directory.
-
-    Raises:
-        StoreError: There is none.
-    """
-
-    def __init__(self, place: Path) -> None:
-        self._stores = open_stores(place)
-
-    def ids(self, purpose: Purpose | None = None) -> list[str]:
-        """As `TrajectoryStore.ids`, one store after another."""
-        return [name for store in self._stores for name in store.ids(purpose)]
-
-    def get(self, trajectory_id: str) -> Trajectory:
-        """As `TrajectoryStore.get`."""
-        having = (store for store in self._stores if trajectory_id in store)
-        return next(having, self._stores[0]).get(trajectory_id)
-
-    def images(self, digests: Iterable[str]) -> dict[str, bytes]:
-        """As `TrajectoryStore.images`."""
-        *first, last = self._stores
-        wanted, found = set(digests), dict[str, bytes]()
-        for store in first:
-            found |= store.images(store.known_images(wanted - found.keys()))
-        return found | last.images(wanted - found.keys())
-
-    def close(self) -> None:
-        """Closes the files."""
-        for store in self._stores:
-            store.close()
-
-
-def find_in(stores: Sequence[TrajectoryStore], prefix: str) -> tuple[TrajectoryStore, Trajectory]:
-    """The trajectory whose id is, or begins with, `prefix`, and its store.
-
-    Raises:
-        StoreError: There is none, or several.
-    """
-    found = [(store, name) for store in stores for name in store.ids() if prefix and name.startswith(prefix)]
-    exact = [(store, name) for store, name in found if name == prefix]
-    matches = exact or found
-    if not matches:
-        raise StoreError(f"{stores[0].path} has no trajectory {prefix!r}.", "List them without --trajectory.")
-    if len(matches) > 1:
-        raise StoreError(f"{len(matches)} trajectories begin with {prefix!r}.", "Give more of the id.")
-    store, name = matches[0]
-    return store, store.get(name)
 
 
 def ending(episode: Trajectory | EpisodeResult) -> str:
@@ -160,55 +79,127 @@ class Filters:
 
 @dataclass(frozen=True)
 class Found:
-    """A matching episode: its record, its numbers, and the store with its screenshots."""
+    """A stored episode: its record, its numbers, and the store with its screenshots."""
 
     trajectory: Trajectory
     result: EpisodeResult
     store: TrajectoryStore
 
+    @property
+    def spec(self) -> EvaluationSpec | None:
+        """The evaluation that it is from, if any."""
+        home = self.store.path.parent
+        return read_spec(home) if (home / SPEC_FILE).is_file() else None
 
-def find_episodes(
-    stores: Sequence[TrajectoryStore], filters: Filters | None = None, limit: int | None = None
-) -> Iterator[Found]:
-    """At most `limit` episodes that match the filters, the newest first.
+    def images(self) -> dict[str, bytes]:
+        """The screenshots that are stored, by digest."""
+        return self.store.images(self.store.known_images(self.trajectory.image_digests))
 
-    The numbers are those of the evaluation; other episodes' numbers are computed from their own score.
+    def token_names(self) -> Callable[[int], str] | None:
+        """A function from token id to text; None if there is no tokenizer for its store."""
+        return _names_beside(self.store.path)
+
+
+class StoredEpisodes:
+    """The episodes at a place, oldest first: of a store, or of all of an evaluation's repetitions.
+
+    Args:
+        place: A store file, or a run's or an evaluation's directory.
+
+    Raises:
+        StoreError: There is none, or its file is empty.
     """
-    filters, count = filters or Filters(), 0
-    for store in reversed(stores):
-        known = _known(store)
-        for trajectory_id in reversed(store.ids()):
-            if limit is not None and count >= limit:
-                return
-            if trajectory_id in known and not filters.fits(known[trajectory_id]):
-                continue
-            trajectory = store.get(trajectory_id)
-            result = known.get(trajectory_id) or _result(trajectory)
-            if filters.fits(result):
-                count += 1
-                yield Found(trajectory, result, store)
 
+    def __init__(self, place: Path) -> None:
+        files = [place / STORE_FILE if place.is_dir() else place]
+        if not files[0].exists():
+            parts = (file for file in place.glob(f"seed-*/{STORE_FILE}") if file.parent.name[5:].isdecimal())
+            files = sorted(parts, key=lambda file: int(file.parent.name[5:])) or files
+        if not files[0].is_file():
+            raise StoreError(
+                f"There is no trajectory store {files[0]}.", "Pass a run, an evaluation or a store.sqlite3."
+            )
+        if not files[0].stat().st_size:  # SQLite would turn it into a store
+            raise StoreError(f"{files[0]} is empty.", "Restore it, or name another store.")
+        self.stores = [TrajectoryStore(file) for file in files]
 
-def all_results(stores: Sequence[TrajectoryStore]) -> Iterator[EpisodeResult]:
-    """The numbers of every stored episode."""
-    for store in stores:
-        known = _known(store)
-        for trajectory_id in store.ids():
-            yield known.get(trajectory_id) or _result(store.get(trajectory_id))
+    def ids(self, purpose: Purpose | None = None) -> list[str]:
+        """As `TrajectoryStore.ids`, one store after another."""
+        return [name for store in self.stores for name in store.ids(purpose)]
 
+    def get(self, trajectory_id: str) -> Trajectory:
+        """As `TrajectoryStore.get`."""
+        return self.store_of(trajectory_id).get(trajectory_id)
 
-def result_of(store: TrajectoryStore, trajectory: Trajectory) -> EpisodeResult:
-    """The numbers of a trajectory of this store."""
-    return _known(store).get(trajectory.id) or _result(trajectory)
+    def store_of(self, trajectory_id: str) -> TrajectoryStore:
+        """The store with this trajectory; the first if none has it."""
+        return next((store for store in self.stores if trajectory_id in store), self.stores[0])
+
+    def images(self, digests: Iterable[str]) -> dict[str, bytes]:
+        """As `TrajectoryStore.images`."""
+        *first, last = self.stores
+        wanted, found = set(digests), dict[str, bytes]()
+        for store in first:
+            found |= store.images(store.known_images(wanted - found.keys()))
+        return found | last.images(wanted - found.keys())
+
+    def find(self, filters: Filters | None = None, limit: int | None = None) -> Iterator[Found]:
+        """At most `limit` episodes that match the filters, the newest first.
+
+        The numbers are those of the evaluation; other episodes' numbers are computed from their own score.
+        """
+        filters, count = filters or Filters(), 0
+        for store in reversed(self.stores):
+            known = _known(store)
+            for trajectory_id in reversed(store.ids()):
+                if limit is not None and count >= limit:
+                    return
+                if trajectory_id in known and not filters.fits(known[trajectory_id]):
+                    continue
+                trajectory = store.get(trajectory_id)
+                result = known.get(trajectory_id) or episode_result(trajectory)
+                if filters.fits(result):
+                    count += 1
+                    yield Found(trajectory, result, store)
+
+    def one(self, prefix: str) -> Found:
+        """The episode whose id is, or begins with, `prefix`.
+
+        Raises:
+            StoreError: There is none, or several.
+        """
+        named = [(store, name) for store in self.stores for name in store.ids()]
+        found = [(store, name) for store, name in named if prefix and name.startswith(prefix)]
+        matches = [(store, name) for store, name in found if name == prefix] or found
+        if not matches:
+            place = self.stores[0].path
+            raise StoreError(f"{place} has no trajectory {prefix!r}.", "List them without --trajectory.")
+        if len(matches) > 1:
+            raise StoreError(f"{len(matches)} trajectories begin with {prefix!r}.", "Give more of the id.")
+        store, name = matches[0]
+        trajectory = store.get(name)
+        return Found(trajectory, _known(store).get(name) or episode_result(trajectory), store)
+
+    def results(self) -> Iterator[EpisodeResult]:
+        """The numbers of every episode."""
+        for store in self.stores:
+            known = _known(store)
+            for name in store.ids():
+                yield known.get(name) or episode_result(store.get(name))
+
+    def count(self) -> int:
+        """How many there are."""
+        return sum(store.count() for store in self.stores)
+
+    def close(self) -> None:
+        """Closes the files."""
+        for store in self.stores:
+            store.close()
 
 
 def _known(store: TrajectoryStore) -> dict[str, EpisodeResult]:
     """An evaluation's results of the episodes in its store, by trajectory."""
     return {episode.trajectory_id: episode for episode in read_episodes(store.path.parent / EPISODES_FILE)}
-
-
-def _result(trajectory: Trajectory) -> EpisodeResult:
-    return episode_result(trajectory, GroundTruthJudge().judge(trajectory, {}), 0)
 
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -228,18 +219,15 @@ def find_token_names(places: list[Path]) -> Callable[[int], str] | None:
     return None
 
 
-def places_of(store: Path) -> list[Path]:
-    """Where the tokenizer of a store's policy may be: the run's checkpoints, or the checkpoint measured.
-
-    Args:
-        store: The store's file.
-    """
+@functools.lru_cache(maxsize=8)
+def _names_beside(store: Path) -> Callable[[int], str] | None:
+    """The names of the tokens in a store: of its run, or of the checkpoint that was measured."""
     home = store.resolve().parent  # of an evaluation in its run: RUN/evaluations/NAME, or NAME/seed-S
     places = [folder / "checkpoints" for folder in (home, *home.parents[:3])]
     if (home / SPEC_FILE).is_file():
         subject = read_spec(home).subject
         places += [Path(subject.name)] if subject.kind == "checkpoint" else []
-    return places
+    return find_token_names(places)
 
 
 def _hub_names(file: Path) -> dict[int, str] | None:
@@ -247,16 +235,17 @@ def _hub_names(file: Path) -> dict[int, str] | None:
     try:
         content: Any = json.loads(file.read_text(encoding="utf-8"))
         vocabulary = content["model"]["vocab"]
-        pairs = vocabulary.items() if isinstance(vocabulary, dict) else _ranked(vocabulary)
-        names = {int(token): str(text) for text, token in pairs}
+        is_ranked = not isinstance(vocabulary, dict)
+        pairs = (
+            enumerate(entry[0] for entry in vocabulary)
+            if is_ranked
+            else ((n, t) for t, n in vocabulary.items())
+        )
+        names = {int(token): str(text) for token, text in pairs}
         names.update({int(entry["id"]): str(entry["content"]) for entry in content.get("added_tokens", ())})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None  # another kind of file
     return names
-
-
-def _ranked(vocabulary: list[Any]) -> list[tuple[str, int]]:
-    return [(entry[0], token) for token, entry in enumerate(vocabulary)]
 
 
 def _embedded_names(file: Path) -> dict[int, str] | None:

@@ -28,7 +28,7 @@ from distrl.evaluator.report.compare import (
 )
 from distrl.evaluator.report.metrics import ELAPSED, EPISODES, UPDATES, RunMetrics
 from distrl.evaluator.report.page import duration, write_files
-from distrl.evaluator.report.viewer import build_viewer, explore
+from distrl.evaluator.report.viewer import build_viewer, explorer
 from distrl.evaluator.results import Evaluation, LoadedEvaluation, Subject, load_evaluation
 from distrl.evaluator.run_state import describe
 
@@ -128,7 +128,7 @@ def write_report(
         "failures": failures,
         "modes": MODE_WORDS,
         "mode_notes": MODE_NOTES,
-        "explorer": explore(loaded, viewer.anchors),
+        "explorer": explorer(episodes, viewer.anchors, {label: str(path) for label, path in results.items()}),
         "faulted": [
             (label, episode)
             for label, one in loaded.items()

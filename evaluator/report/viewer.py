@@ -11,19 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from distrl.core.files import write_atomically
-from distrl.core.importing import choose
 from distrl.core.logs import one_line
-from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Trajectory, Verdict
+from distrl.core.types import Trajectory
 from distrl.evaluator.agreement import AgreementReport, Judged, describe, disagreements
-from distrl.evaluator.failure_modes import MODE_WORDS, FailureMode
-from distrl.evaluator.judges import JUDGES
+from distrl.evaluator.failure_modes import MODE_WORDS
 from distrl.evaluator.report.compare import Choice
-from distrl.evaluator.report.episodes import OUTCOME_WORDS, EpisodeView, TokenNames, episode_view
+from distrl.evaluator.report.episodes import EpisodeView, ended, episode_view
 from distrl.evaluator.report.page import render
-from distrl.evaluator.results import SPEC_FILE, LoadedEvaluation, read_spec
+from distrl.evaluator.results import LoadedEvaluation, verdict_on
 from distrl.evaluator.statistics import EpisodeResult
-from distrl.evaluator.stores import Found, find_token_names, places_of, result_of
+from distrl.evaluator.stores import Found, StoredEpisodes
 
 SHOT_WIDTH = 276
 """Pixels of an embedded screenshot: twice its width on the page."""
@@ -34,19 +31,10 @@ MAX_BYTES = 24_000_000
 
 @dataclass(frozen=True)
 class Example:
-    """A task with its episode in each evaluation."""
+    """A task with its episode in each evaluation, by label; `kind` as in `Choice`."""
 
-    goal: str
-    split: str
-    template: str
     kind: str
-    tone: str
     arms: tuple[tuple[str, EpisodeView], ...]
-
-    @property
-    def size_bytes(self) -> int:
-        """Of its embedded screenshots."""
-        return sum(view.size_bytes for _, view in self.arms)
 
 
 @dataclass(frozen=True)
@@ -60,73 +48,58 @@ class Viewer:
     def anchors(self) -> dict[str, str]:
         """The anchors of the trajectories on the page, by id."""
         views = [view for example in self.examples for _, view in example.arms]
-        return {view.trajectory_id: view.anchor for view in views}
+        return {view.trajectory.id: view.anchor for view in views}
+
+
+def _fitting(examples: Iterator[Example], num: int, max_bytes: int) -> Viewer:
+    """The first of `num` examples whose screenshots have at most `max_bytes` together."""
+    shown: list[Example] = []
+    for example in examples:
+        max_bytes -= sum(view.size_bytes for _, view in example.arms)
+        if max_bytes < 0:
+            break
+        shown.append(example)
+    return Viewer(tuple(shown), num - len(shown))
 
 
 def build_viewer(
     loaded: Mapping[str, LoadedEvaluation], choices: Sequence[Choice], max_bytes: int = MAX_BYTES
 ) -> Viewer:
     """Reads the chosen episodes, in this order, until their screenshots have `max_bytes`."""
-    examples: list[Example] = []
-    left_bytes = max_bytes
     with contextlib.ExitStack() as stack:
-        stores = _Stores(loaded, stack)
-        for choice in choices:
-            example = _example(choice, loaded, stores)
-            left_bytes -= example.size_bytes
-            if left_bytes < 0:
-                break
-            examples.append(example)
-    return Viewer(tuple(examples), len(choices) - len(examples))
+        labels = {label for choice in choices for label, _ in choice.episodes}
+        stores = {
+            label: stack.enter_context(contextlib.closing(StoredEpisodes(loaded[label].directory)))
+            for label in labels
+        }
 
+        def view(label: str, episode: EpisodeResult) -> EpisodeView:
+            store = stores[label].store_of(episode.trajectory_id)
+            return stored_view(Found(store.get(episode.trajectory_id), episode, store), SHOT_WIDTH)
 
-class _Stores:
-    """The stores of evaluations and their repetitions, and the names of their tokens, opened on demand."""
-
-    def __init__(self, loaded: Mapping[str, LoadedEvaluation], stack: contextlib.ExitStack) -> None:
-        self._loaded, self._stack = loaded, stack
-        self._open: dict[tuple[str, int], TrajectoryStore] = {}
-        self._names: dict[tuple[str, int], TokenNames | None] = {}
-
-    def of(self, label: str, seed: int) -> TrajectoryStore:
-        if (label, seed) not in self._open:
-            self._open[label, seed] = self._loaded[label].open_store(seed)
-            self._stack.callback(self._open[label, seed].close)
-        return self._open[label, seed]
-
-    def names(self, label: str, seed: int) -> TokenNames | None:
-        if (label, seed) not in self._names:
-            self._names[label, seed] = find_token_names(places_of(self.of(label, seed).path))
-        return self._names[label, seed]
-
-
-def _example(choice: Choice, loaded: Mapping[str, LoadedEvaluation], stores: _Stores) -> Example:
-    arms = []
-    for label, episode in choice.episodes:
-        store = stores.of(label, episode.seed)
-        trajectory = store.get(episode.trajectory_id)
-        has_tokens = any(chat.completion.token_ids for step in trajectory.steps for chat in step.chats)
-        names = stores.names(label, episode.seed) if has_tokens else None
-        images = store.images(store.known_images(trajectory.image_digests))
-        spec = loaded[label].evaluation.spec
-        verdict = verdict_of(episode, trajectory, spec.judge)
-        # A checkpoint is served under its own version number, which is unrelated to the run's versions.
-        weights = Path(spec.subject.name).name if spec.subject.kind == "checkpoint" else None
-        view = episode_view(
-            trajectory, images, verdict, SHOT_WIDTH, token_names=names, weights=weights, mode=episode.mode
+        examples = (
+            Example(choice.kind, tuple((label, view(label, episode)) for label, episode in choice.episodes))
+            for choice in choices
         )
-        arms.append((label, view))
-    first, newest = arms[-1][1], choice.episodes[-1][1]
-    tone = "good" if newest.success else "bad"
-    return Example(first.goal, first.split, first.template, choice.kind, tone, tuple(arms))
+        return _fitting(examples, len(choices), max_bytes)
 
 
-def verdict_of(episode: EpisodeResult, trajectory: Trajectory, judge: str) -> Verdict:
-    """The verdict of an episode's evaluation, from the record: no judge is called again."""
-    if judge == "ground_truth":
-        said: Verdict = choose(JUDGES, judge)().judge(trajectory, {})
-        return said
-    return Verdict(success=episode.success, score=episode.score, reason=f"Judged by {judge}.")
+def stored_view(found: Found, max_width: int, fold: bool = True) -> EpisodeView:
+    """The view of a stored episode; see `episode_view`."""
+    spec, chats = found.spec, [chat for step in found.trajectory.steps for chat in step.chats]
+    has_tokens = any(chat.completion.token_ids for chat in chats)
+    # A checkpoint is served under its own version number, which is unrelated to the run's versions.
+    is_checkpoint = spec is not None and spec.subject.kind == "checkpoint"
+    return episode_view(
+        found.trajectory,
+        found.images(),
+        verdict_on(found.trajectory),
+        max_width,
+        fold=fold,
+        token_names=found.token_names() if has_tokens else None,
+        weights=spec.subject.label if spec is not None and is_checkpoint else None,
+        mode=found.result.mode,
+    )
 
 
 def write_listing(
@@ -144,15 +117,8 @@ def write_listing(
     Raises:
         MissingDependency: jinja2 is not installed.
     """
-    examples: list[Example] = []
-    left_bytes = max_bytes
-    for one in found:
-        example = _found_example(one)
-        left_bytes -= example.size_bytes
-        if left_bytes < 0:
-            break
-        examples.append(example)
-    viewer = Viewer(tuple(examples), len(found) - len(examples))
+    examples = (Example("", (("", stored_view(one, SHOT_WIDTH)),)) for one in found)
+    viewer = _fitting(examples, len(found), max_bytes)
     table = explorer({"": [one.result for one in found]}, viewer.anchors, {"": str(place)})
     html = render(
         "listing.html",
@@ -166,63 +132,15 @@ def write_listing(
     write_atomically(file, html)
 
 
-def _found_example(found: Found) -> Example:
-    trajectory, result, store = found.trajectory, found.result, found.store
-    images = store.images(store.known_images(trajectory.image_digests))
-    has_tokens = any(chat.completion.token_ids for step in trajectory.steps for chat in step.chats)
-    names = find_token_names(places_of(store.path)) if has_tokens else None
-    verdict = verdict_of(result, trajectory, _judge_of(store))
-    view = episode_view(trajectory, images, verdict, SHOT_WIDTH, token_names=names, mode=result.mode)
-    return Example(view.goal, view.split, view.template, "", view.tone, (("", view),))
-
-
-def _judge_of(store: TrajectoryStore) -> str:
-    """The judge of the evaluation that filled a store."""
-    home = store.path.parent
-    return read_spec(home).judge if (home / SPEC_FILE).is_file() else "ground_truth"
-
-
-def write_stored_trajectory(file: Path, store: TrajectoryStore, trajectory: Trajectory) -> None:
-    """Writes the page of a trajectory in a store; see `write_trajectory_page`."""
-    images = store.images(store.known_images(trajectory.image_digests))
-    names = find_token_names(places_of(store.path))
-    result = result_of(store, trajectory)
-    verdict = verdict_of(result, trajectory, _judge_of(store))
-    write_trajectory_page(file, trajectory, images, verdict, names, result.mode)
-
-
-def write_trajectory_page(
-    file: Path,
-    trajectory: Trajectory,
-    images: Mapping[str, bytes],
-    verdict: Verdict,
-    token_names: TokenNames | None = None,
-    mode: FailureMode | None = None,
-) -> None:
-    """Writes the page.
-
-    Args:
-        file: The page.
-        trajectory: The episode.
-        images: Its encoded screenshots by digest; missing ones show as empty frames.
-        verdict: The judge's.
-        token_names: From token id to text; ids are shown without it.
-        mode: Why it failed, if it did.
+def write_trajectory_page(file: Path, found: Found) -> None:
+    """Writes the page of an episode.
 
     Raises:
         MissingDependency: jinja2 is not installed.
     """
-    view = episode_view(
-        trajectory, images, verdict, TRAJECTORY_SHOT_WIDTH, fold=False, token_names=token_names, mode=mode
-    )
-    html = render(
-        "trajectory.html",
-        title=f"{trajectory.task.id} · distrl",
-        kind="trajectory",
-        e=view,
-        max_steps=trajectory.task.max_steps,
-    )
-    write_atomically(file, html)
+    view = stored_view(found, TRAJECTORY_SHOT_WIDTH, fold=False)
+    title = f"{found.trajectory.task.id} · distrl"
+    write_atomically(file, render("trajectory.html", title=title, kind="trajectory", e=view))
 
 
 COLUMNS = (
@@ -242,7 +160,6 @@ class Explorer:
     data: str
     num_episodes: int
     num_shown: int
-    hint: str
 
 
 def explorer(
@@ -263,14 +180,7 @@ def explorer(
         "rows": rows,
     }
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
-    hint = next(iter(places.values()), "")
-    return Explorer(text, len(rows), sum(bool(row[-1]) for row in rows), hint)
-
-
-def explore(loaded: Mapping[str, LoadedEvaluation], anchors: Mapping[str, str]) -> Explorer:
-    """The table of evaluations' episodes."""
-    groups = {label: one.episodes for label, one in loaded.items()}
-    return explorer(groups, anchors, {label: str(one.directory) for label, one in loaded.items()})
+    return Explorer(text, len(rows), sum(bool(row[-1]) for row in rows))
 
 
 def _row(label: str, episode: EpisodeResult, anchors: Mapping[str, str]) -> Sequence[Any]:
@@ -281,7 +191,7 @@ def _row(label: str, episode: EpisodeResult, anchors: Mapping[str, str]) -> Sequ
         episode.template,
         episode.task_id,
         one_line(textwrap.shorten(episode.goal, MAX_GOAL, placeholder=" …")),
-        _ended(episode),
+        ended(episode.fault, episode.success, episode.outcome),
         episode.mode.value if episode.mode is not None else "",
         episode.num_steps,
         episode.expert_steps,
@@ -292,29 +202,10 @@ def _row(label: str, episode: EpisodeResult, anchors: Mapping[str, str]) -> Sequ
     )
 
 
-def _ended(episode: EpisodeResult) -> str:
-    if episode.fault is not Fault.NONE:
-        return f"{episode.fault.value} fault"
-    if episode.success:
-        return "solved"
-    words = OUTCOME_WORDS[episode.outcome]
-    return "not solved" if words == "solved" else words  # a judge may contradict the worker's outcome
-
-
 SHOWN = 24
 """The largest number of errors with screenshots."""
 
 Episode = tuple[Trajectory, Mapping[str, bytes]]
-
-
-@dataclass(frozen=True)
-class Disagreement:
-    """An error of the judge: its verdict and the ground truth."""
-
-    judged: Judged
-    said: str
-    truth: str
-    view: EpisodeView
 
 
 def write_agreement_page(
@@ -337,7 +228,10 @@ def write_agreement_page(
         kind="judge",
         r=report,
         describe=describe,
-        shown=[_disagreement(one, *episode) for one, episode in episodes],
+        shown=[
+            (one, episode_view(trajectory, images, one.verdict, JUDGE_SHOT_WIDTH))
+            for one, (trajectory, images) in episodes
+        ],
         num_wrong=len(disagreements(judged)),
     )
     write_atomically(file, html)
@@ -346,13 +240,3 @@ def write_agreement_page(
 def worst(judged: Sequence[Judged]) -> list[Judged]:
     """The errors to show on a page, worst first."""
     return disagreements(judged)[:SHOWN]
-
-
-def _disagreement(judged: Judged, trajectory: Trajectory, images: Mapping[str, bytes]) -> Disagreement:
-    verdict: Verdict = judged.verdict
-    return Disagreement(
-        judged=judged,
-        said="success" if verdict.success else "failure",
-        truth="success" if judged.truth else "failure",
-        view=episode_view(trajectory, images, verdict, JUDGE_SHOT_WIDTH),
-    )

@@ -19,13 +19,13 @@ from distrl.core.demonstrations import (
 )
 from distrl.core.errors import ConfigError, RunDirectoryError
 from distrl.core.rundir import RunLock
+from distrl.core.store import TrajectoryStore
 from distrl.core.types import Purpose, Task
 from distrl.evaluator.collecting import Collector
 from distrl.evaluator.evaluator import Evaluator
 from distrl.evaluator.progress import LineProgress
 from distrl.evaluator.results import Subject
 from distrl.evaluator.runner import EvaluationStopped
-from distrl.evaluator.stores import open_store
 from distrl.evaluator.suites import load_suite
 from distrl.workers.envs.base import Frame
 
@@ -81,7 +81,7 @@ def collector(folder: Path, tasks: list[dict[str, object]], **options: object) -
 
 def stored(folder: Path) -> dict[str, str]:
     """The number of the task by that of the draw, of what is stored."""
-    store = open_store(folder / "out")
+    store = TrajectoryStore(folder / "out" / "store.sqlite3")
     try:
         assert all(one.purpose is Purpose.DEMO for one in store.iterate())
         return {one.lease_id.split("-")[1]: one.task.id.rpartition("/")[2] for one in store.iterate()}

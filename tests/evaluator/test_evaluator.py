@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 from distrl.cli.main import app
 from distrl.configs.schema import Config, EnvConfig
 from distrl.core.errors import ConfigError, RunDirectoryError, TaskError
+from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Purpose
 from distrl.evaluator.evaluator import Evaluator, select_tasks
 from distrl.evaluator.measure import Measured, measure
@@ -77,7 +78,7 @@ def test_a_policy_is_measured_by_split_and_template(tmp_path: Path) -> None:
     assert evaluation.weight_versions == (4, 4)
     loaded = load_evaluation(tmp_path / "out")
     assert loaded.evaluation == evaluation
-    store = loaded.open_store()
+    store = TrajectoryStore(loaded.directory / "store.sqlite3")
     kept = list(store.iterate())
     assert len(kept) == 4
     for trajectory in kept:

@@ -16,12 +16,12 @@ from counting_phone import CountingEnv, counting_config, write_suite
 from distrl.configs.agents import PromptedConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, InferenceUnavailable
+from distrl.core.store import TrajectoryStore
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
 from distrl.evaluator.measure import Measured, measure
 from distrl.evaluator.prompted import PromptedPolicy, as_prompted
 from distrl.evaluator.report.run import write_report
 from distrl.evaluator.report.text import number_lines
-from distrl.evaluator.stores import open_store
 
 Answer = tuple[int, dict[str, str], bytes]
 PICTURE = b"\x89PNG and more"
@@ -179,7 +179,7 @@ def test_a_prompted_model_is_measured(endpoint: Endpoint, tmp_path: Path) -> Non
     evaluation = measure(config, Measured(agent="prompted"), tmp_path / "out", ["test"])
     assert (evaluation.spec.subject.kind, evaluation.spec.subject.name) == ("prompted", "m")
     assert evaluation.splits["test"].overall.successes == 1
-    store = open_store(tmp_path / "out")
+    store = TrajectoryStore(tmp_path / "out" / "store.sqlite3")
     (episode,) = store.iterate()
     store.close()
     assert [step.action.kind for step in episode.steps] == ["invalid", "tap", "tap", "complete"]
@@ -199,7 +199,7 @@ def test_a_model_that_never_answers_has_failed_and_is_not_left_out(
     )
     result = evaluation.splits["test"]
     assert (result.overall.episodes, result.overall.successes, result.faulted) == (1, 0, ())
-    store = open_store(tmp_path / "out")
+    store = TrajectoryStore(tmp_path / "out" / "store.sqlite3")
     (episode,) = store.iterate()
     store.close()
     assert {step.action.kind for step in episode.steps} == {"invalid"}

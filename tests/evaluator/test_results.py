@@ -9,8 +9,8 @@ import pytest
 from episode_factory import make_episode, make_task
 
 from distrl.core.errors import RunDirectoryError
+from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Task
-from distrl.evaluator.judges.ground_truth import GroundTruthJudge
 from distrl.evaluator.results import (
     EPISODES_FILE,
     LOCK_FILE,
@@ -35,8 +35,7 @@ SPEC = EvaluationSpec(suite="fake", splits=("test",), subject=Subject(kind="chec
 
 def add(directory: EvaluationDirectory, number: int, success: bool = True, fault: Fault = Fault.NONE) -> None:
     trajectory, images = make_episode(make_task(number), success, fault=fault)
-    verdict = GroundTruthJudge().judge(trajectory, images)
-    directory.add(episode_result(trajectory, verdict, 0), trajectory, images)
+    directory.add(episode_result(trajectory), trajectory, images)
 
 
 def test_a_complete_evaluation_reads_back(tmp_path: Path) -> None:
@@ -50,7 +49,7 @@ def test_a_complete_evaluation_reads_back(tmp_path: Path) -> None:
     loaded = load_evaluation(tmp_path / "e")
     assert loaded.evaluation == evaluation
     assert loaded.evaluation.splits["test"].overall.success_rate == 0.5
-    store = loaded.open_store()
+    store = TrajectoryStore(loaded.directory / "store.sqlite3")
     assert [store.get(e.trajectory_id).task.id for e in loaded.episodes] == [
         e.task_id for e in loaded.episodes
     ]
@@ -62,8 +61,8 @@ def test_levels_of_difficulty_have_numbers_of_their_own() -> None:
     for number, level in enumerate((1, 1, 2, 10, None)):
         params = {"switch": 0} if level is None else {"level": level}
         task = make_task(number).model_copy(update={"params": params})
-        trajectory, images = make_episode(task, number == 0)
-        made.append(episode_result(trajectory, GroundTruthJudge().judge(trajectory, images), 0))
+        trajectory, _ = make_episode(task, number == 0)
+        made.append(episode_result(trajectory))
     levels = split_result(made).levels
     assert list(levels) == ["1", "2", "10"]
     assert [(found.successes, found.episodes) for found in levels.values()] == [(1, 2), (0, 1), (0, 1)]
@@ -97,7 +96,7 @@ def test_resuming_keeps_whole_lines_and_forgets_a_torn_one(tmp_path: Path) -> No
 def test_what_others_wrote_may_hold_signs_that_split_text(tmp_path: Path) -> None:
     directory = EvaluationDirectory(tmp_path / "e", SPEC)
     trajectory, images = make_episode(make_task(0), True, fault=Fault.ENV)
-    told = episode_result(trajectory, GroundTruthJudge().judge(trajectory, images), 0)
+    told = episode_result(trajectory)
     told = told.model_copy(update={"fault_detail": "one\u2028two\x85three\u2029é"})
     directory.add(told, trajectory, images)
     add(directory, 1)

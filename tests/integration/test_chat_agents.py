@@ -26,7 +26,6 @@ from distrl.core.sockets import Wire
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Prefix, Trajectory
 from distrl.core.weights import describe
-from distrl.evaluator.stores import open_store
 from distrl.evaluator.suites import load_suite
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.episodes import compile_episode
@@ -83,7 +82,7 @@ def play(model: Path, folder: Path, agent: dict[str, object]) -> tuple[Policy, T
             result = CliRunner().invoke(app, ["evaluate", str(folder / "config.yaml"), *options])
     assert result.exit_code == 0, result.output
     assert json.loads((folder / "out" / "results.json").read_text())["weight_versions"] == [5, 5]
-    store = open_store(folder / "out")
+    store = TrajectoryStore(folder / "out" / "store.sqlite3")
     (name,) = store.ids()
     return policy, store.get(name), store
 

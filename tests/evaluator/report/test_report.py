@@ -18,8 +18,8 @@ from episode_factory import make_episode, make_task
 from distrl.configs.schema import Config
 from distrl.core.errors import MissingDependency, RunDirectoryError
 from distrl.core.rundir import RunDir
-from distrl.core.types import Fault
-from distrl.evaluator.judges.ground_truth import GroundTruthJudge
+from distrl.core.store import TrajectoryStore
+from distrl.core.types import Fault, Trajectory
 from distrl.evaluator.report.metrics import RunMetrics
 from distrl.evaluator.report.run import run_facts, write_report, write_run_report
 from distrl.evaluator.report.viewer import write_trajectory_page
@@ -31,6 +31,7 @@ from distrl.evaluator.results import (
     episode_result,
     split_result,
 )
+from distrl.evaluator.stores import Found
 
 EVIL = '<script>alert("x")</script><img src=http://example.org/x>'
 
@@ -81,8 +82,7 @@ def evaluate(tmp_path: Path) -> Callable[..., Path]:
                 task = task.model_copy(update={"params": {"level": 1 + i % levels}})
             fault = Fault.DEVICE if i == 8 else Fault.NONE
             trajectory, images = make_episode(task, i < solved, 4, text=text, fault=fault)
-            verdict = GroundTruthJudge().judge(trajectory, images)
-            directory.add(episode_result(trajectory, verdict, 0), trajectory, images)
+            directory.add(episode_result(trajectory), trajectory, images)
         results = {split: split_result(directory.episodes)}
         directory.finish(Evaluation(spec=spec, splits=results, weight_versions=(0, 0), duration_s=9.0))
         directory.close()
@@ -305,13 +305,20 @@ def test_without_jinja2_the_error_names_the_extra(
         write_report(tmp_path, "x", {"only": result})
 
 
+def write_page(tmp_path: Path, trajectory: Trajectory, images: dict[str, bytes]) -> Page:
+    file, store = tmp_path / "t.html", TrajectoryStore(tmp_path / "store.sqlite3")
+    store.add(trajectory, images)
+    write_trajectory_page(file, Found(trajectory, episode_result(trajectory), store))
+    store.close()
+    return Page(file.read_text(encoding="utf-8"))
+
+
 @pytest.mark.needs("jinja2")
 def test_a_trajectory_page_shows_tokens_and_escapes(tmp_path: Path) -> None:
-    trajectory, images = make_episode(make_task(goal=EVIL), success=True, text=EVIL, version=12)
-    verdict = GroundTruthJudge().judge(trajectory, images)
-    file = tmp_path / "t.html"
-    write_trajectory_page(file, trajectory, images, verdict, lambda token: f"<token {token}>")
-    page = Page(file.read_text(encoding="utf-8"))
+    names = {"model": {"vocab": {"<token 7>": 7}}}
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "tokenizer.json").write_text(json.dumps(names))
+    page = write_page(tmp_path, *make_episode(make_task(goal=EVIL), success=True, text=EVIL, version=12))
     assert "script" not in page.tags
     assert page.tags.count("img") == 4
     text = words(page)
@@ -320,11 +327,9 @@ def test_a_trajectory_page_shows_tokens_and_escapes(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("jinja2")
-def test_a_trajectory_without_its_screenshots_still_shows(tmp_path: Path) -> None:
-    trajectory, _ = make_episode(fault=Fault.INFERENCE)
-    verdict = GroundTruthJudge().judge(trajectory, {})
-    write_trajectory_page(tmp_path / "t.html", trajectory, {}, verdict)
-    text = words(Page((tmp_path / "t.html").read_text()))
+def test_a_trajectory_with_damaged_screenshots_still_shows(tmp_path: Path) -> None:
+    trajectory, images = make_episode(fault=Fault.INFERENCE)
+    text = words(write_page(tmp_path, trajectory, dict.fromkeys(images, b"no image")))
     assert "screenshot not stored" in text
     assert "inference fault" in text
 

@@ -260,7 +260,6 @@ class Timing(Record):
     """Seconds that the parts of a step took, and when it started (Unix time).
 
     `settle_s` is what waiting for a still screen took after the action; it is not part of `act_s`.
-    `virtual_s` is: seconds of a virtual clock, without waiting.
     """
 
     started_at: Number = 0.0
@@ -268,7 +267,6 @@ class Timing(Record):
     think_s: Number = 0.0
     act_s: Number = 0.0
     settle_s: Number = 0.0
-    virtual_s: Number = 0.0
 
 
 class TimeStep(Record):
@@ -354,7 +352,7 @@ class Trajectory(Record):
         verdict: What the judge said, where one was asked.
         truncated: Whether the step limit or a full token sequence, rather than the agent or the environment,
             ended it.
-        started_at, duration_s: Unix time; seconds, those that a virtual clock counted included.
+        started_at, duration_s: Unix time; seconds.
     """
 
     id: str
@@ -386,8 +384,8 @@ class Trajectory(Record):
 
     @property
     def ended_at(self) -> float:
-        """Unix time at which it ended: what only a virtual clock counted did not go by."""
-        return self.started_at + self.duration_s - sum(step.timing.virtual_s for step in self.steps)
+        """Unix time at which it ended."""
+        return self.started_at + self.duration_s
 
     @property
     def oldest_version(self) -> int:

@@ -195,7 +195,7 @@ class EpisodeRunner:
             think_s = time.perf_counter() - clock
             clock = time.perf_counter()
             result = call(StepResult, self._env.step, action)
-            act_s = max(0.0, time.perf_counter() - clock - result.settle_s) + result.virtual_s
+            act_s = max(0.0, time.perf_counter() - clock - result.settle_s)
 
             done = action.is_terminal or result.done
             truncated = not done and len(draft.steps) + 1 >= task.max_steps
@@ -215,7 +215,6 @@ class EpisodeRunner:
                     think_s=think_s,
                     act_s=act_s,
                     settle_s=result.settle_s,
-                    virtual_s=result.virtual_s,
                 ),
                 guard=result.guard,
             )
@@ -330,7 +329,6 @@ class _Draft:
 
     def finish(self, worker: str, slot: int) -> Episode:
         """The record, and the bytes of the screenshots that it names."""
-        virtual_s = sum(step.timing.virtual_s for step in self.steps)
         trajectory = Trajectory(
             id=uuid.uuid4().hex,
             task=self.task,
@@ -349,6 +347,6 @@ class _Draft:
             fault_detail=self.fault_detail[:500],
             truncated=self.truncated,
             started_at=self._started_at,
-            duration_s=time.perf_counter() - self._clock + virtual_s,
+            duration_s=time.perf_counter() - self._clock,
         )
         return trajectory, {digest: self.images[digest] for digest in trajectory.image_digests}

@@ -4,7 +4,6 @@ import io
 import random
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -168,18 +167,6 @@ def test_what_the_environment_finds_lacking_reaches_the_record() -> None:
     assert run(Script(TAP, COMPLETE), Strict())[0].shortfall == "Too few taps."
     assert run(Script(TAP, TAP, TAP, COMPLETE), Strict())[0].shortfall == ""
     assert run(Script(TAP, COMPLETE))[0].shortfall == ""
-
-
-def test_what_a_virtual_clock_counts_is_part_of_the_times() -> None:
-    class Slow(CountingEnv):
-        def step(self, action: Action) -> StepResult:
-            return replace(super().step(action), virtual_s=1000.0)
-
-    trajectory, _ = run(Script(TAP, TAP, TAP, COMPLETE), Slow())
-    assert all(1000.0 <= step.timing.act_s < 1100.0 for step in trajectory.steps)
-    assert 4000.0 <= trajectory.duration_s < 4100.0
-    passed_s = trajectory.ended_at - trajectory.started_at
-    assert passed_s == pytest.approx(trajectory.duration_s - 4000.0, abs=1e-3)
 
 
 class Refused(Script):

@@ -49,14 +49,12 @@ class StepResult:
         frame: The screen afterwards.
         done: Whether the environment itself ended the episode (e.g. a web task that closes).
         settle_s: Seconds of the step that went into waiting for a still screen.
-        virtual_s: Seconds that the step took by a virtual clock, in addition to real time.
         guard: What the device's guard stopped, "" for nothing.
     """
 
     frame: Frame
     done: bool = False
     settle_s: float = 0.0
-    virtual_s: float = 0.0
     guard: str = ""
 
 

@@ -1,7 +1,7 @@
 """A phone as an environment: acts and looks through a `Device`, and leaves the task to a backend.
 
 The device may be simulated or real; the backend starts a task on it, scores it by its state, and says what a
-scripted expert would do. `Latency` and `Faults` add waits and failures on purpose.
+scripted expert would do. `Latency` adds waits on purpose.
 """
 
 from __future__ import annotations
@@ -11,22 +11,18 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 from xml.etree import ElementTree
 
-from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError
 from distrl.core.importing import import_object
 from distrl.core.types import Task
 from distrl.core.user_errors import read_fields
-from distrl.workers.devices.device import Device, Key, Screen
+from distrl.workers.devices.device import Device, Key
 from distrl.workers.devices.errors import (
-    DeviceDisconnected,
-    DeviceOffline,
-    DeviceTimeout,
     OutputInvalid,
     Untypable,
 )
@@ -35,62 +31,6 @@ from distrl.workers.envs.base import Frame, StepResult
 
 if TYPE_CHECKING:
     from distrl.workers.devices.guard import Guard
-
-
-class Faults(BaseModel):
-    """How likely each fault is at each step.
-
-    Attributes:
-        hang: The phone does not answer; after `hang_s` seconds it is given up.
-        crash: The phone is gone in the middle of the action.
-        offline: The phone is not reached, and the action not made.
-        blank: The action is made, but the frame after it is black.
-        hang_s: How long a hang lasts.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    hang: float = Field(0.0, ge=0.0, le=1.0)
-    crash: float = Field(0.0, ge=0.0, le=1.0)
-    offline: float = Field(0.0, ge=0.0, le=1.0)
-    blank: float = Field(0.0, ge=0.0, le=1.0)
-    hang_s: float = Field(30.0, ge=0.0)
-
-    @model_validator(mode="after")
-    def _add_up(self) -> Faults:
-        total = self.hang + self.crash + self.offline + self.blank
-        if total > 1.0:
-            raise ValueError(f"hang, crash, offline and blank add up to {total}, which is more than 1")
-        return self
-
-    def draw(self, rng: random.Random) -> str:
-        """The name of the fault that comes at this step, "" for none."""
-        kinds = ("hang", "crash", "offline", "blank")
-        weights = [getattr(self, kind) for kind in kinds]
-        if not any(weights):
-            return ""
-        return rng.choices((*kinds, ""), (*weights, max(0.0, 1.0 - sum(weights))))[0]
-
-    def fail(self, kind: str, sleep: Callable[[float], None], act: Callable[[], None]) -> None:
-        """What `kind` does to a step; "blank" and "" do nothing here.
-
-        Args:
-            kind: As `draw` gave it.
-            sleep: Waits for so many seconds.
-            act: Makes the action.
-
-        Raises:
-            DeviceError: The episode is faulted.
-        """
-        remedy = "It is injected by env.options.faults."
-        if kind == "hang":
-            sleep(self.hang_s)
-            raise DeviceTimeout(f"the phone did not answer for {self.hang_s:g} s.", remedy)
-        if kind == "crash":
-            act()
-            raise DeviceDisconnected("the phone crashed.", remedy)
-        if kind == "offline":
-            raise DeviceOffline("the phone is offline.", remedy)
 
 
 _log = logging.getLogger(__name__)
@@ -130,33 +70,21 @@ class Latency(BaseModel):
 
     Attributes:
         kind: "none", or "lognormal" with median `median_s` and shape `sigma`.
-        clock: "real": the wait is slept. "virtual": it is counted only, as if it had been.
         max_s: The longest wait of one action.
-        apps: What the wait is multiplied by while an app is in front, by the app's name.
-        stragglers: The share of episodes whose phone is slow throughout.
-        straggler_factor: What every wait of such an episode is multiplied by.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["none", "lognormal"] = "none"
-    clock: Literal["real", "virtual"] = "real"
     median_s: float = Field(0.5, ge=0.0)
     sigma: float = Field(0.5, ge=0.0)
     max_s: float = Field(60.0, ge=0.0)
-    apps: dict[str, Annotated[float, Field(gt=0.0, le=100.0)]] = {}
-    stragglers: float = Field(0.0, ge=0.0, le=1.0)
-    straggler_factor: float = Field(10.0, ge=1.0, le=100.0)
 
-    def episode(self, rng: random.Random) -> float:
-        """What every wait of an episode is multiplied by."""
-        return self.straggler_factor if self.stragglers and rng.random() < self.stragglers else 1.0
-
-    def draw(self, rng: random.Random, factor: float = 1.0) -> float:
-        """Seconds that one action takes, `factor` times as long as usual."""
+    def draw(self, rng: random.Random) -> float:
+        """Seconds that one action takes."""
         if self.kind == "none":
             return 0.0
-        return min(self.max_s, factor * self.median_s * math.exp(self.sigma * rng.gauss(0.0, 1.0)))
+        return min(self.max_s, self.median_s * math.exp(self.sigma * rng.gauss(0.0, 1.0)))
 
 
 class PhoneEnv:
@@ -168,10 +96,9 @@ class PhoneEnv:
         backend: The tasks and their device; by default a simulated phone. A configuration cannot name one.
         settle: Fields of `Settle`: how to wait for a still screen.
         sleep: Waits for so many seconds.
-        faults: Fields of `Faults`: what goes wrong on purpose; None for nothing.
 
     Raises:
-        ConfigError: If `latency`, `settle` or `faults` has an unknown or wrong field.
+        ConfigError: If `latency` or `settle` has an unknown or wrong field.
         ValueError: If `backend` is not one.
     """
 
@@ -183,7 +110,6 @@ class PhoneEnv:
         backend: TaskBackend | None = None,
         settle: Mapping[str, object] | Settle | None = None,
         sleep: Callable[[float], None] = time.sleep,
-        faults: Mapping[str, object] | Faults | None = None,
     ) -> None:
         if backend is not None and not hasattr(backend, "device"):
             raise ValueError(f"backend={backend!r} is not a task backend; leave it out of a configuration")
@@ -192,14 +118,10 @@ class PhoneEnv:
         self._backend: TaskBackend = backend
         self._device = self._backend.device
         self._latency = read_fields(Latency, latency, "latency")
-        self._faults = read_fields(Faults, faults, "faults")
-        self._slowness = 1.0
-        self._episodes = 0
         self._sleep = sleep
         self._settler = Settler(Settle.of(settle), sleep=sleep)
         self._guard: Guard | None = getattr(self._backend, "guard", None)
         self._rng = random.Random(0)
-        self._fault_rng = random.Random(0)
         self._task: Task | None = None
         self._warned: set[str] = set()
 
@@ -208,10 +130,6 @@ class PhoneEnv:
         self._backend.prepare(task)
         self._task = task
         self._rng = random.Random(f"latency/{task.seed}/{task.id}")
-        self._slowness = self._latency.episode(self._rng)
-        # Another try of a task that was faulted need not be.
-        self._fault_rng = random.Random(f"faults/{task.seed}/{task.id}/{self._episodes}")
-        self._episodes += 1
         return self._frame()
 
     def step(self, action: Action) -> StepResult:
@@ -220,12 +138,11 @@ class PhoneEnv:
         The phone itself never ends an episode.
 
         Raises:
-            DeviceError: If the device fails, or a fault is injected.
+            DeviceError: If the device fails.
         """
         self._started()
-        counted_s = self._wait()
-        fault = self._faults.draw(self._fault_rng)
-        self._faults.fail(fault, self._sleep, lambda: self._act(action))
+        if seconds := self._latency.draw(self._rng):
+            self._sleep(seconds)
         self._act(action)
         marks = [self._look()]
         # Looked at all the while: a call is not let ring until the screen is still.
@@ -235,30 +152,14 @@ class PhoneEnv:
             marks.append(last)
             settled = self._settler.wait(self._device)
             settle_s += settled.seconds
-        screen = settled.screen
-        if fault == "blank":
-            size = self._device.size
-            screen = Screen(lambda: Image.new("RGB", size), None if screen.key is None else ("black", size))
-        frame = Frame(screen, self._device.foreground())
+        frame = Frame(settled.screen, self._device.foreground())
         guard = next(filter(None, marks), "")
-        return StepResult(frame, settle_s=settle_s, virtual_s=counted_s, guard=guard)
+        return StepResult(frame, settle_s=settle_s, guard=guard)
 
     def _started(self) -> Task:
         if self._task is None:
             raise EnvError("the phone shows no task.", "Reset the environment to a task first.")
         return self._task
-
-    def _wait(self) -> float:
-        """Waits as long as the latency says. Returns the seconds that are only counted."""
-        factor = self._slowness
-        if self._latency.apps:
-            factor *= self._latency.apps.get(self._device.foreground(), 1.0)
-        seconds = self._latency.draw(self._rng, factor)
-        if self._latency.clock == "virtual":
-            return seconds
-        if seconds > 0:
-            self._sleep(seconds)
-        return 0.0
 
     def _look(self) -> str:
         """Has the guard look, if there is one. Returns its mark."""

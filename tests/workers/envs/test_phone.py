@@ -17,10 +17,6 @@ from distrl.simulator.tasks.play import SimBackend
 from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.devices.device import Device
 from distrl.workers.devices.errors import (
-    DeviceDisconnected,
-    DeviceError,
-    DeviceOffline,
-    DeviceTimeout,
     OutputInvalid,
     Untypable,
 )
@@ -115,19 +111,6 @@ def test_latency_waits_by_the_tasks_seed() -> None:
     )
     assert 1.7 < drawn[499] < 2.3
     assert drawn[-1] / drawn[0] > 100
-
-
-def test_a_virtual_clock_counts_what_a_real_one_sleeps() -> None:
-    settings = {"kind": "lognormal", "median_s": 40.0, "apps": {"launcher": 2.0}}
-    slept: list[float] = []
-    real = PhoneEnv(latency=settings, sleep=slept.append)
-    virtual = PhoneEnv(latency={**settings, "clock": "virtual"}, sleep=pytest.fail)
-    real.reset(TASK)
-    virtual.reset(TASK)
-    home = Action(kind=ActionKind.HOME)
-    assert [real.step(home).virtual_s for _ in range(4)] == [0.0] * 4
-    assert [virtual.step(home).virtual_s for _ in range(4)] == slept
-    assert PhoneEnv().reset(TASK).app == "launcher"
 
 
 def test_an_env_without_a_task_says_so() -> None:
@@ -225,91 +208,10 @@ def test_the_texts_of_the_last_screen_reach_the_record() -> None:
     assert "Wi-Fi" in (trajectory.final.texts or ())
 
 
-LATENCY = {"kind": "lognormal", "median_s": 1.0, "sigma": 0.0}
-
-
-def task(seed: int = 1, start: str = "browser") -> Task:
-    params = {"layout": 0, "app": "clock", "start": start}
-    return Task(id="t/1", suite="t", template="open_app", split="x", goal="g", params=params, seed=seed)
-
-
-def waits(start: str, seeds: range, **latency: Any) -> list[float]:
-    slept: list[float] = []
-    env = PhoneEnv(latency=LATENCY | latency, sleep=slept.append)
-    for seed in seeds:
-        env.reset(task(seed, start))
-        env.step(WAIT)
-        env.step(WAIT)
-    return slept
-
-
-def test_an_app_has_a_latency_of_its_own() -> None:
-    assert waits("browser", range(1), apps={"browser": 4.0}) == [4.0, 4.0]
-    assert waits("settings", range(1), apps={"browser": 4.0}) == [1.0, 1.0]
-
-
-def test_stragglers_are_slow_for_a_whole_episode_and_the_same_ones_each_time() -> None:
-    slept = waits("settings", range(200), stragglers=0.1, straggler_factor=50.0)
-    assert slept[::2] == slept[1::2]
-    assert set(slept) == {1.0, 50.0}
-    assert 8 <= slept[::2].count(50.0) <= 35
-    assert slept == waits("settings", range(200), stragglers=0.1, straggler_factor=50.0)
-    assert max(waits("settings", range(50), stragglers=1.0, straggler_factor=100.0)) == 60.0, "max_s"
-
-
 @pytest.mark.parametrize(
-    ("kind", "error"), [("hang", DeviceTimeout), ("crash", DeviceDisconnected), ("offline", DeviceOffline)]
+    ("fields", "said"),
+    [({"median": 1.0}, r"latency\.median"), ({"median_s": -1}, r"latency\.median_s")],
 )
-def test_a_fault_ends_the_episode_as_the_devices(kind: str, error: type[DeviceError]) -> None:
-    slept: list[float] = []
-    env = PhoneEnv(faults={kind: 1.0, "hang_s": 7.0}, sleep=slept.append)
-    env.reset(task())
-    with pytest.raises(error, match=r"env\.options\.faults") as failure:
-        env.step(WAIT)
-    assert isinstance(failure.value, EnvError)
-    assert failure.value.fault == "device"
-    assert slept == ([7.0] if kind == "hang" else [])
-    assert env.reset(task()).app == "browser", "the next episode begins as any"
-
-
-def test_a_blank_frame_is_black_and_the_action_made() -> None:
-    device = SimDevice(72, 160)
-    env = PhoneEnv(backend=SimBackend(device), faults={"blank": 1.0})
-    assert env.reset(task()).image.getextrema() != ((0, 0),) * 3
-    frame = env.step(Action(kind=ActionKind.HOME)).frame
-    assert frame.image.getextrema() == ((0, 0),) * 3
-    assert (frame.image.size, frame.app) == ((72, 160), "launcher")
-
-
-def test_faults_come_by_chance_and_another_try_may_do_without() -> None:
-    env = PhoneEnv(faults={"offline": 0.1}, sleep=lambda seconds: None)
-    ends = []
-    for _ in range(40):
-        env.reset(task())
-        steps = 0
-        try:
-            for _ in range(10):
-                env.step(WAIT)
-                steps += 1
-        except DeviceOffline:
-            pass
-        ends.append(steps)
-    assert 5 <= ends.count(10) <= 30
-    assert len(set(ends)) > 4
-
-
-@pytest.mark.parametrize(
-    ("option", "fields", "said"),
-    [
-        ("faults", {"fire": 1.0}, r"faults\.fire"),
-        ("faults", {"hang": 2.0}, r"faults\.hang"),
-        ("faults", {"hang": 0.6, "crash": 0.6}, "add up to 1.2"),
-        ("latency", {"straggler_factor": 1000.0}, r"latency\.straggler_factor"),
-        ("latency", {"apps": {"browser": 0.0}}, r"latency\.apps\.browser"),
-        ("latency", {"median": 1.0}, r"latency\.median"),
-        ("latency", {"median_s": -1}, r"latency\.median_s"),
-    ],
-)
-def test_wrong_settings_are_config_errors(option: str, fields: dict[str, Any], said: str) -> None:
+def test_wrong_settings_are_config_errors(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        PhoneEnv(**{option: fields})
+        PhoneEnv(latency=fields)

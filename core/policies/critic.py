@@ -28,36 +28,9 @@ WIDTH = 64
 
 
 class FeatureCritic(Critic):
-    """V(s_t) and V_traj(s, a) by small networks on features of a prompt and its step."""
+    """V(s_t), V_traj(s, a) and Q(s_t, a_t) by small networks on features of a prompt and its step.
 
-    value: nn.Module
-    actions: nn.Module
-    outcome: nn.Module
-
-    @abstractmethod
-    def _features(self, states: States, steps: Tensor) -> Tensor:
-        """[N, F]."""
-
-    def values(self, states: States, steps: Tensor) -> Tensor:
-        """Logits of V(s_t), [N]."""
-        logits: Tensor = self.value(self._features(states, steps)).squeeze(-1)
-        return logits
-
-    def trajectory_values(self, states: States, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
-        """Logits of V_traj(s, a), [N]; the action is read as its tokens."""
-        features = torch.cat([self._features(states, steps), self.actions(completions, mask)], dim=-1)
-        logits: Tensor = self.outcome(features).squeeze(-1)
-        return logits
-
-
-class AttentionCritic(FeatureCritic):
-    """V(s_t), V_traj(s, a) and, if asked for, Q(s_t, a_t): attention pooling, a step embedding, a small MLP.
-
-    The action a is read as its tokens, summarised in a vector φ(a). Q's attention is aware of it,
-
-        e_i = (W + W_φ φ(a))·sg(h_i),
-
-    so that the value of a tap is read off the place that it touches; W_φ begins at 0.
+    The action a is read as its tokens, summarised in a vector φ(a).
 
     Args:
         policy: Whose hidden states and tokens it reads.
@@ -67,45 +40,86 @@ class AttentionCritic(FeatureCritic):
 
     def __init__(self, policy: Policy, seed: int, has_action_values: bool = False) -> None:
         super().__init__()
+        self._has_action_values = has_action_values
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            d = policy.state_size
-            self.norm = nn.LayerNorm(d)
-            self.weigh = nn.Linear(d, HEADS)
-            self.read = nn.Linear(d, WIDTH)
+            self.norm = nn.LayerNorm(policy.state_size)
+            self._make_readers(policy.state_size)
             self.steps = nn.Embedding(MAX_STEPS, WIDTH)
             features = HEADS * WIDTH + WIDTH
             self.value = _head(features)
-            self.actions = TokenSummary(policy.num_tokens, MAX_ACTION_TOKENS)
+            self.actions = TokenSummary(policy.num_tokens)
             self.outcome = _head(features + WIDTH)
-            self.aim: nn.Linear | None = None
             if has_action_values:
-                self.aim = nn.Linear(WIDTH, HEADS * d, bias=False)
-                nn.init.zeros_(self.aim.weight)
-                self.action_summary = TokenSummary(policy.num_tokens, MAX_ACTION_TOKENS)
+                self._make_aim(policy.state_size)
+                self.action_summary = TokenSummary(policy.num_tokens)
                 self.action_value = _head(features + WIDTH)
 
-    def action_values(self, states: States, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
-        """Logits of Q(s_t, a_t), [B].
+    @abstractmethod
+    def _make_readers(self, d: int) -> None:
+        """The layers from a hidden state, [d]."""
 
-        Raises:
-            PolicyError: It was built without.
-        """
-        if self.aim is None:
+    def _make_aim(self, d: int) -> None:
+        """The layers by which Q's reading depends on the action."""
+
+    @abstractmethod
+    def _read(self, states: States, action: Tensor | None) -> Tensor:
+        """[N, HEADS · WIDTH] of N prompts; for Q with φ(a), [N, WIDTH]."""
+
+    def _features(self, states: States, steps: Tensor, action: Tensor | None = None) -> Tensor:
+        read = self._read(states, action)
+        return torch.cat([read, self.steps(steps.clamp(0, MAX_STEPS - 1))], dim=-1)
+
+    def values(self, states: States, steps: Tensor) -> Tensor:
+        """Logits of V(s_t), [N]."""
+        logits: Tensor = self.value(self._features(states, steps)).squeeze(-1)
+        return logits
+
+    def trajectory_values(self, states: States, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
+        """Logits of V_traj(s, a), [N]."""
+        features = torch.cat([self._features(states, steps), self.actions(completions, mask)], dim=-1)
+        logits: Tensor = self.outcome(features).squeeze(-1)
+        return logits
+
+    def action_values(self, states: States, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
+        """Logits of Q(s_t, a_t), [N]. Raises PolicyError if it was built without."""
+        if not self._has_action_values:
             return super().action_values(states, steps, completions, mask)
         action = self.action_summary(completions, mask)
-        aim = self.aim(action).view(len(action), HEADS, -1)
-        features = torch.cat([self._features(states, steps, aim), action], dim=-1)
+        features = torch.cat([self._features(states, steps, action), action], dim=-1)
         logits: Tensor = self.action_value(features).squeeze(-1)
         return logits
 
-    def _features(self, states: States, steps: Tensor, aim: Tensor | None = None) -> Tensor:
-        """[B, HEADS · WIDTH + WIDTH]; `aim`, [B, HEADS, d], is added to W."""
+
+class AttentionCritic(FeatureCritic):
+    """Attention pooling over all states of a prompt. Q's attention is aware of the action,
+
+        e_i = (W + W_φ φ(a))·sg(h_i),
+
+    so that the value of a tap is read off the place that it touches; W_φ begins at 0.
+    """
+
+    def _make_readers(self, d: int) -> None:
+        self.weigh = nn.Linear(d, HEADS)
+        self.read = nn.Linear(d, WIDTH)
+
+    def _make_aim(self, d: int) -> None:
+        self.aim = nn.Linear(WIDTH, HEADS * d, bias=False)
+        nn.init.zeros_(self.aim.weight)
+
+    def _read(self, states: States, action: Tensor | None) -> Tensor:
+        aim = None if action is None else self.aim(action).view(len(action), HEADS, -1)
         if states.rows is None or states.ends is None:
-            pooled = self._pooled(states.hidden, states.mask, aim)
-        else:
-            pooled = self._pooled_prefixes(states, states.rows, states.ends, aim)
-        return torch.cat([pooled, self.steps(steps.clamp(0, MAX_STEPS - 1))], dim=-1)
+            return self._pooled(states.hidden, states.mask, aim)
+        # Prompts that share sequences, whose states are read once each.
+        places = torch.arange(states.mask.shape[1], device=states.rows.device)
+        parts, members = [], []
+        for row in torch.unique(states.rows).tolist():
+            at = torch.nonzero(states.rows == row).flatten()
+            mask = states.mask[row] * (places < states.ends[at, None])
+            parts.append(self._pooled(states.hidden[row : row + 1], mask, None if aim is None else aim[at]))
+            members.append(at)
+        return torch.cat(parts)[torch.cat(members).argsort()]
 
     def _pooled(self, states: Tensor, mask: Tensor, aim: Tensor | None) -> Tensor:
         """[n, HEADS · WIDTH] of states [n, S, d], or of n masks [n, S] of the same [1, S, d]."""
@@ -117,81 +131,36 @@ class AttentionCritic(FeatureCritic):
         pooled: Tensor = scores.softmax(dim=1).transpose(1, 2) @ self.read(hidden)
         return pooled.flatten(1)
 
-    def _pooled_prefixes(self, states: States, rows: Tensor, ends: Tensor, aim: Tensor | None) -> Tensor:
-        """The same of prompts that share sequences, whose states are read once each."""
-        places = torch.arange(states.mask.shape[1], device=rows.device)
-        parts, members = [], []
-        for row in torch.unique(rows).tolist():
-            at = torch.nonzero(rows == row).flatten()
-            mask = states.mask[row] * (places < ends[at, None])
-            parts.append(self._pooled(states.hidden[row : row + 1], mask, None if aim is None else aim[at]))
-            members.append(at)
-        return torch.cat(parts)[torch.cat(members).argsort()]
-
 
 class HeadCritic(FeatureCritic):
     """The same values from the state at a prompt's last position alone, which has seen all of the prompt.
 
     For large models, whose last state says enough: nothing is computed of the thousands of other positions.
-
-    Args:
-        policy: Whose hidden states and tokens it reads.
-        seed: Seed of the initial weights; those of V and V_traj do not depend on `has_action_values`.
-        has_action_values: Whether there is a head for Q.
     """
 
-    def __init__(self, policy: Policy, seed: int, has_action_values: bool = False) -> None:
-        super().__init__()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            features = HEADS * WIDTH + WIDTH
-            self.norm = nn.LayerNorm(policy.state_size)
-            self.read = nn.Linear(policy.state_size, HEADS * WIDTH)
-            self.steps = nn.Embedding(MAX_STEPS, WIDTH)
-            self.value = _head(features)
-            self.actions = TokenSummary(policy.num_tokens, MAX_ACTION_TOKENS)
-            self.outcome = _head(features + WIDTH)
-            self.action_value: nn.Sequential | None = None
-            if has_action_values:
-                self.action_summary = TokenSummary(policy.num_tokens, MAX_ACTION_TOKENS)
-                self.action_value = _head(features + WIDTH)
+    def _make_readers(self, d: int) -> None:
+        self.read = nn.Linear(d, HEADS * WIDTH)
 
-    def action_values(self, states: States, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
-        """Logits of Q(s_t, a_t), [N].
-
-        Raises:
-            PolicyError: It was built without.
-        """
-        if self.action_value is None:
-            return super().action_values(states, steps, completions, mask)
-        action = self.action_summary(completions, mask)
-        features = torch.cat([self._features(states, steps), action], dim=-1)
-        logits: Tensor = self.action_value(features).squeeze(-1)
-        return logits
-
-    def _features(self, states: States, steps: Tensor) -> Tensor:
-        """[N, HEADS · WIDTH + WIDTH]."""
-        last = self.norm(states.last.detach().to(self.read.weight.dtype))
-        return torch.cat([self.read(last).relu(), self.steps(steps.clamp(0, MAX_STEPS - 1))], dim=-1)
+    def _read(self, states: States, action: Tensor | None) -> Tensor:
+        read: Tensor = self.read(self.norm(states.last.detach().to(self.read.weight.dtype))).relu()
+        return read
 
 
 class TokenSummary(nn.Module):
     """A vector for a short token sequence: each token with its position through a layer, then the mean.
 
-    Args:
-        vocabulary_size: Number of tokens.
-        max_length: Longest sequence; later positions share the last embedding.
+    Positions from `MAX_ACTION_TOKENS` on share the last embedding.
     """
 
-    def __init__(self, vocabulary_size: int, max_length: int) -> None:
+    def __init__(self, vocabulary_size: int) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary_size, WIDTH)
-        self.positions = nn.Embedding(max_length, WIDTH)
+        self.positions = nn.Embedding(MAX_ACTION_TOKENS, WIDTH)
         self.mix = nn.Sequential(nn.Conv1d(WIDTH, WIDTH, 3, padding=1), nn.ReLU(), nn.Conv1d(WIDTH, WIDTH, 1))
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """[B, L] int64 ids and bool mask → [B, WIDTH]."""
-        places = torch.arange(ids.shape[1], device=ids.device).clamp(max=self.positions.num_embeddings - 1)
+        places = torch.arange(ids.shape[1], device=ids.device).clamp(max=MAX_ACTION_TOKENS - 1)
         keep = mask[..., None].to(self.tokens.weight.dtype)
         embedded = (self.tokens(ids) + self.positions(places)) * keep
         mixed = self.mix(embedded.transpose(1, 2)).transpose(1, 2) * keep

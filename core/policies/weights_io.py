@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,15 +27,13 @@ _DTYPES = {
     "BOOL": torch.bool,
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-# Tensors cannot be read-only, which torch warns of. Whoever gets these copies from them.
+# Torch warns because tensors cannot be read-only. These are only copied from.
 warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
 _MAX_HEADER_BYTES = 100 * 2**20
 
 
 def to_bytes(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytearray:
-    """The safetensors bytes of `state`, each tensor copied once, straight to its place.
-
-    The same names, shapes, types and metadata give the same layout.
+    """The safetensors bytes of `state`.
 
     Args:
         state: Tensors by name.
@@ -44,44 +42,33 @@ def to_bytes(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = N
     Raises:
         PolicyError: If a tensor has a type that the format lacks.
     """
-    head, tensors, size = _laid_out(state, metadata)
-    buffer = bytearray(len(head) + size)
-    buffer[: len(head)] = head
-    start = len(head)
-    for tensor in tensors:
-        size = tensor.numel() * tensor.element_size()
-        if size:
-            target = torch.frombuffer(buffer, dtype=torch.uint8, count=size, offset=start)
-            target.copy_(_raw(tensor))
-        start += size
+    buffer = bytearray()
+    for part in _parts(state, metadata):
+        buffer += part
     return buffer
 
 
-def _raw(tensor: Tensor) -> Tensor:
-    """Its bytes, in one piece."""
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
-
-
-def _laid_out(
-    state: Mapping[str, Tensor], metadata: Mapping[str, str] | None
-) -> tuple[bytes, list[Tensor], int]:
-    """What comes before the tensors, these in their order, and how many bytes they have."""
+def _parts(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -> Iterator[bytes | memoryview]:
+    """The header, then the bytes of one tensor after the other."""
     header: dict[str, object] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
     offset = 0
     tensors = {name: state[name].detach() for name in sorted(state)}
     for name, tensor in tensors.items():
         if tensor.dtype not in _NAMES:
             raise PolicyError(f"Tensor {name!r} has type {tensor.dtype}, which cannot be published.")
-        size = tensor.numel() * tensor.element_size()
+        offsets = [offset, offset + tensor.numel() * tensor.element_size()]
         header[name] = {
             "dtype": _NAMES[tensor.dtype],
             "shape": list(tensor.shape),
-            "data_offsets": [offset, offset + size],
+            "data_offsets": offsets,
         }
-        offset += size
+        offset = offsets[1]
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text, list(tensors.values()), offset
+    yield len(text).to_bytes(8, "little") + text
+    for tensor in tensors.values():
+        if tensor.numel():
+            yield tensor.contiguous().reshape(-1).view(torch.uint8).cpu().numpy().data
 
 
 def from_bytes(buffer: bytes | bytearray | memoryview) -> dict[str, Tensor]:
@@ -92,61 +79,32 @@ def from_bytes(buffer: bytes | bytearray | memoryview) -> dict[str, Tensor]:
     """
     try:
         return _parse(memoryview(buffer).cast("B"))
-    except (ValueError, KeyError, TypeError, RuntimeError, RecursionError) as error:
-        raise _unreadable(buffer, error) from error
-
-
-def _unreadable(buffer: bytes | bytearray | memoryview, error: Exception) -> PolicyError:
-    return PolicyError(
-        f"These {len(buffer)} bytes are not readable safetensors weights: {error}.",
-        "Transfer or save them again.",
-    )
-
-
-def _header(view: memoryview) -> tuple[dict[str, Any], int]:
-    """The header, and where the tensors begin."""
-    if len(view) < 8:
-        raise ValueError("fewer than 8 bytes")
-    header_size = int.from_bytes(view[:8], "little")
-    if header_size > min(len(view) - 8, _MAX_HEADER_BYTES):
-        raise ValueError("the header is longer than the data")
-    header = json.loads(bytes(view[8 : 8 + header_size]))
-    if not isinstance(header, dict):
-        raise ValueError("the header is not a map")
-    return header, 8 + header_size
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
+        raise PolicyError(
+            f"These {len(buffer)} bytes are not readable safetensors weights: {error}.",
+            "Transfer or save them again.",
+        ) from error
 
 
 def _parse(view: memoryview) -> dict[str, Tensor]:
-    header, start = _header(view)
+    start = end = 8 + int.from_bytes(view[:8], "little")
+    if start > min(len(view), _MAX_HEADER_BYTES):
+        raise ValueError("the header is longer than the data")
+    header = json.loads(bytes(view[8:start]))
     header.pop("__metadata__", None)
-    end = start
     state: dict[str, Tensor] = {}
     for name, entry in sorted(header.items(), key=lambda item: tuple(item[1]["data_offsets"])):
         dtype, shape = _DTYPES[entry["dtype"]], [int(size) for size in entry["shape"]]
         first, last = (start + int(offset) for offset in entry["data_offsets"])
-        count = 1
-        for size in shape:
-            if size < 0:
-                raise ValueError(f"tensor {name!r} has a negative size")
-            count *= size
-        item = torch.empty((), dtype=dtype).element_size()
-        if first != end or last - first != count * item or last > len(view):
+        size = math.prod(shape) * dtype.itemsize
+        if min(shape, default=0) < 0 or first != end or last != first + size or last > len(view):
             raise ValueError(f"tensor {name!r} does not lie where the header says")
-        state[name] = _view(view, dtype, count, first).reshape(shape)
-        end = last
+        data = bytearray(view[first:last]) if first % dtype.itemsize else view[first:last]
+        tensor = torch.frombuffer(data, dtype=dtype) if size else torch.empty(0, dtype=dtype)
+        state[name], end = tensor.reshape(shape), last
     if end != len(view):
         raise ValueError(f"{len(view) - end} bytes follow the last tensor")
     return state
-
-
-def _view(view: memoryview, dtype: torch.dtype, count: int, offset: int) -> Tensor:
-    if count == 0:
-        return torch.empty(0, dtype=dtype)
-    item = torch.empty((), dtype=dtype).element_size()
-    if offset % item:
-        chunk = bytearray(view[offset : offset + count * item])
-        return torch.frombuffer(chunk, dtype=dtype)
-    return torch.frombuffer(view, dtype=dtype, count=count, offset=offset)
 
 
 def trained_state(module: nn.Module) -> dict[str, Tensor]:
@@ -154,11 +112,7 @@ def trained_state(module: nn.Module) -> dict[str, Tensor]:
 
     Buffers stay: some are statistics of the data, and those that are not are small.
     """
-    frozen = {
-        name
-        for name, parameter in module.named_parameters(remove_duplicate=False)
-        if not parameter.requires_grad
-    }
+    frozen = {name for name, x in module.named_parameters(remove_duplicate=False) if not x.requires_grad}
     return distinct({name: tensor for name, tensor in module.state_dict().items() if name not in frozen})
 
 
@@ -211,12 +165,9 @@ def write(
     Args:
         is_durable: Flush it to disk; files that live no longer than their process need not be.
     """
-    head, tensors, _ = _laid_out(state, metadata)
     with path.open("wb") as file:
-        file.write(head)
-        for tensor in tensors:
-            if tensor.numel():
-                file.write(_raw(tensor).cpu().numpy().data)
+        for part in _parts(state, metadata):
+            file.write(part)
         if is_durable:
             file.flush()
             os.fsync(file.fileno())

@@ -254,6 +254,7 @@ def _embedded_names(file: Path) -> dict[int, str] | None:
     from distrl.core.policies.tokenizer import ActionTokenizer
 
     try:
-        return dict(enumerate(ActionTokenizer.load(file.parent).vocabulary.tokens))
+        tokenizer = ActionTokenizer.load(file.parent)
     except CheckpointError:
         return None
+    return None if tokenizer is None else dict(enumerate(tokenizer.tokens))

@@ -54,7 +54,8 @@ def checkpoint_words(directory: Path) -> list[str] | None:
     """
     from distrl.core.policies.tokenizer import ActionTokenizer
 
-    return ActionTokenizer.words_in(directory)
+    tokenizer = ActionTokenizer.load(directory)
+    return None if tokenizer is None else tokenizer.words
 
 
 def build_critic(

@@ -31,7 +31,7 @@ from distrl.core.policies.base import (
 from distrl.core.policies.images import ConvStem, decode_image
 from distrl.core.policies.sampling import decode, sampling_temperature, token_log_probs
 from distrl.core.policies.t5_decoding import T5Decoding
-from distrl.core.policies.tokenizer import ActionTokenizer, build_vocabulary
+from distrl.core.policies.tokenizer import ActionTokenizer
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
 
 PAD_ID = 0
@@ -73,12 +73,12 @@ class TinyPolicy(Policy):
                 "Choose sizes that divide.",
             )
         self.config = config
-        self.tokenizer = ActionTokenizer(build_vocabulary(words, config.grid))
+        self.tokenizer = ActionTokenizer(words, config.grid)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             d = config.d_model
             self.stem = ConvStem(config.image_size, (d // 3, 2 * d // 3, d), STEM_STRIDES)
-            self.t5: Any = _build_t5(config, len(self.tokenizer.vocabulary))
+            self.t5: Any = _build_t5(config, len(self.tokenizer.tokens))
             self.copy_query = nn.Linear(d, d, bias=False)
             self.copy_key = nn.Linear(d, d, bias=False)
             nn.init.zeros_(self.copy_query.weight)
@@ -86,12 +86,11 @@ class TinyPolicy(Policy):
                 for module in (self.stem, self.copy_query, self.copy_key):
                     module.requires_grad_(False)
                 self.adapter = attach_adapter(self.t5, config.lora)
-        vocabulary = self.tokenizer.vocabulary
-        self.num_tokens, self.state_size = len(vocabulary), config.d_model
+        self.num_tokens, self.state_size = len(self.tokenizer.tokens), config.d_model
         self.max_prompt_tokens = config.max_prompt_tokens
-        self.end_ids = sorted(self.tokenizer.terminals)
-        self.word_ids = vocabulary.goal_words
-        allowed = vocabulary.grammar()
+        self.end_ids = self.tokenizer.end_ids
+        self.word_ids = self.tokenizer.goal_words
+        allowed = self.tokenizer.grammar()
         if not config.grammar:
             allowed = torch.ones_like(allowed)
             allowed[:, PAD_ID] = False
@@ -174,7 +173,7 @@ class TinyPolicy(Policy):
             return token_log_probs(logits, self._allowed_after(last), temperature)
 
         first = torch.zeros(len(sampling), dtype=torch.int64, device=self.device)
-        return decode(next_log_probs, first, self.tokenizer.terminals, sampling, generator)
+        return decode(next_log_probs, first, frozenset(self.end_ids), sampling, generator)
 
     def _logits(self, states: Tensor, pointers: Tensor, batch: PromptBatch) -> Tensor:
         """[B, L, V] from decoder states [B, L, d] and the `_pointers` of the prompts.
@@ -236,9 +235,10 @@ class TinyPolicy(Policy):
 
     def load(self, directory: Path) -> None:
         """Reads what `save` wrote; the tokenizer there must be this policy's own."""
-        if ActionTokenizer.load(directory).vocabulary != self.tokenizer.vocabulary:
+        saved = ActionTokenizer.load(directory)
+        if saved is None or saved.tokens != self.tokenizer.tokens:
             raise CheckpointError(
-                f"The checkpoint {directory} has another vocabulary.",
+                f"The checkpoint {directory} does not have this policy's vocabulary.",
                 "Use the tasks and policy configuration that it was made with.",
             )
         weights_io.load_into(weights_io.distinct(self.state_dict()), directory / WEIGHTS_FILE)

@@ -116,14 +116,14 @@ def test_token_names_of_a_hub_tokenizer(tmp_path: Path) -> None:
 
 @pytest.mark.needs("torch")
 def test_token_names_of_the_embedded_policy(tmp_path: Path) -> None:
-    from distrl.core.policies.tokenizer import ActionTokenizer, build_vocabulary
+    from distrl.core.policies.tokenizer import ActionTokenizer
 
-    tokenizer = ActionTokenizer(build_vocabulary(["alarm"], (4, 8)))
+    tokenizer = ActionTokenizer(["alarm"], (4, 8))
     (tmp_path / "step_1").mkdir()
     tokenizer.save(tmp_path / "step_1")
     names = find_token_names([tmp_path / "nowhere", tmp_path])
     assert names is not None
-    assert names(tokenizer.vocabulary.ids["alarm"]) == "alarm"
+    assert names(tokenizer.tokens.index("alarm")) == "alarm"
 
 
 def test_no_tokenizer_no_names(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_a_picture_that_several_steps_show_is_looked_at_once_and_learnt_from_as_
 def test_the_entropy_is_that_of_the_allowed_tokens(make_policy: MakePolicy, make_batch: MakeBatch) -> None:
     policy = make_policy()
     batch = make_batch(policy, ["open settings"])
-    size = len(policy.tokenizer.vocabulary)  # type: ignore[union-attr, arg-type]
+    size = policy.num_tokens
     many = batch[torch.zeros(size - 1, dtype=torch.int64)]
     tokens = torch.arange(1, size)[:, None]
     scores = policy.score(many, tokens, torch.ones_like(tokens).bool(), torch.ones(size - 1))

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import CheckpointError, PolicyError
 from distrl.core.policies import checkpoint_words
-from distrl.core.policies.tokenizer import END, ActionTokenizer, build_vocabulary, grid_values
+from distrl.core.policies.tokenizer import END, ActionTokenizer, grid_values
 from distrl.core.types import ActionRecord, Observation, TextPart, TimeStep
 from distrl.workers.agents.autoui import KINDS, AutoUIAgent
 
 AGENT = AutoUIAgent()
-TOKENIZER = ActionTokenizer(build_vocabulary(["red", "shoes", "alice", "wi-fi", "iphone15"], (12, 24)))
+TOKENIZER = ActionTokenizer(["red", "shoes", "alice", "wi-fi", "iphone15"], (12, 24))
 GRID_X, GRID_Y = grid_values(12), grid_values(24)
 
 
 def names(ids: list[int]) -> list[str]:
-    return [TOKENIZER.vocabulary.tokens[index] for index in ids]
+    return [TOKENIZER.tokens[index] for index in ids]
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -43,7 +43,7 @@ def test_every_kind_of_action_comes_back(kind: ActionKind) -> None:
 def test_a_tap_is_two_tokens_and_moves_less_than_half_a_cell(x: float, y: float) -> None:
     ids = TOKENIZER.encode_action(AGENT.format(Action.tap(x, y)))
     assert len(ids) == 2
-    assert ids[-1] in TOKENIZER.terminals
+    assert ids[-1] in TOKENIZER.end_ids
     point = AGENT.parse(TOKENIZER.decode(ids)).point
     assert point is not None
     rounding = 0.011  # two decimals in the given text and in the grid's
@@ -129,18 +129,20 @@ def test_what_is_no_action_has_no_completion() -> None:
             TOKENIZER.encode_action(text)
 
 
-@given(ids=st.lists(st.integers(0, len(TOKENIZER.vocabulary) - 1), max_size=12))
+@given(ids=st.lists(st.integers(0, len(TOKENIZER.tokens) - 1), max_size=12))
 def test_any_token_sequence_has_a_text(ids: list[int]) -> None:
     AGENT.parse(TOKENIZER.decode(ids))
 
 
 def test_ids_do_not_depend_on_the_order_of_words(tmp_path: Path) -> None:
-    assert build_vocabulary(["b", "a", "b"], (12, 24)).tokens == build_vocabulary(["a", "b"], (12, 24)).tokens
+    assert ActionTokenizer(["b", "a", "b"], (12, 24)).tokens == ActionTokenizer(["a", "b"], (12, 24)).tokens
     TOKENIZER.save(tmp_path)
-    assert ActionTokenizer.load(tmp_path).vocabulary.tokens == TOKENIZER.vocabulary.tokens
+    loaded = ActionTokenizer.load(tmp_path)
+    assert loaded is not None
+    assert loaded.tokens == TOKENIZER.tokens
     words = checkpoint_words(tmp_path)
     assert words is not None
-    assert build_vocabulary(words, (12, 24)).tokens == TOKENIZER.vocabulary.tokens
+    assert ActionTokenizer(words, (12, 24)).tokens == TOKENIZER.tokens
 
 
 def test_a_truncated_tokenizer_file_is_a_checkpoint_error(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def checkpoint_words(directory: Path) -> list[str] | None:
     from distrl.core.policies.tokenizer import ActionTokenizer
 
     tokenizer = ActionTokenizer.load(directory)
-    return None if tokenizer is None else tokenizer.words
+    return None if tokenizer is None else list(tokenizer.words)
 
 
 def build_critic(

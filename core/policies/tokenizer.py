@@ -80,6 +80,7 @@ class ActionTokenizer:
     Attributes:
         tokens: All token names, by id.
         end_ids: The tokens after which a completion is over.
+        words: The id of each word or number that has a token of its own.
         goal_words: The ids of all words but numbers and those that prompts use around the goal.
     """
 
@@ -103,12 +104,12 @@ class ActionTokenizer:
         self._groups = {group: [ids[f"<{group} {value}>"] for value in values[group[-1]]] for group in texts}
         self._coordinates = {ids[f"<{group} {value}>"]: (texts[group], value) for group, value in coordinates}
         self._first_byte = ids["<0x00>"]
-        self._ids = {word: ids[word] for word in ordered}
-        self._words = {index: word for word, index in self._ids.items()}
+        self.words = {word: ids[word] for word in ordered}
+        self._words = {index: word for word, index in self.words.items()}
         lasts = [token for path in PATHS for token in self._groups[list(path)[-1]]]
         self.end_ids = sorted([*self._fixed.values(), *lasts, self._end])
         self.goal_words = tuple(
-            index for word, index in self._ids.items() if not word.isdigit() and word not in PROMPT_WORDS
+            index for word, index in self.words.items() if not word.isdigit() and word not in PROMPT_WORDS
         )
 
     def grammar(self) -> Tensor:
@@ -154,7 +155,7 @@ class ActionTokenizer:
             if piece.isspace():
                 spaced = True
                 continue
-            word = self._ids.get(piece)
+            word = self.words.get(piece)
             if word is not None:
                 tokens.append(word)
             else:
@@ -196,7 +197,7 @@ class ActionTokenizer:
         tokens: list[int] = []
         pending, after_word = "", False
         for piece in _PIECES.findall(text):
-            word = self._ids.get(piece.lower())
+            word = self.words.get(piece.lower())
             capitalised = piece == piece.lower().capitalize() and piece != piece.lower()
             if word is None or not (capitalised or piece == piece.lower()):
                 if piece == " " and not pending:
@@ -260,7 +261,7 @@ class ActionTokenizer:
 
     def save(self, directory: Path) -> None:
         """Writes the words and the grid to `directory`/tokenizer.json."""
-        content = {"format": 1, "grid": list(self._grid), "words": sorted(self._ids)}
+        content = {"format": 1, "grid": list(self._grid), "words": sorted(self.words)}
         (directory / _FILE).write_text(json.dumps(content, ensure_ascii=False, indent=0), encoding="utf-8")
 
     @classmethod
@@ -283,8 +284,3 @@ class ActionTokenizer:
             raise CheckpointError(
                 f"The tokenizer {path} cannot be read: {error!r}.", "Choose another checkpoint."
             ) from error
-
-    @property
-    def words(self) -> list[str]:
-        """The words that have a token of their own."""
-        return list(self._ids)

@@ -132,7 +132,7 @@ def test_a_word_has_the_same_stand_in_in_the_prompt_and_in_the_answer(policy: Ti
 def test_words_of_goals_are_renamed_and_neither_numbers_nor_what_stands_around_them(
     policy: TinyPolicy,
 ) -> None:
-    words = policy.tokenizer.vocabulary.words
+    words = policy.tokenizer.words
     step = step_of(policy, "Two litres")
     changed: set[int] = set()
     for seed in range(50):

@@ -24,7 +24,7 @@ from distrl.core.files import remove_files, write_atomically
 from distrl.core.rundir import RunLock
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Task
-from distrl.evaluator.progress import EvaluationProgress, make_progress
+from distrl.evaluator.progress import EvaluationProgress
 from distrl.evaluator.results import episode_result
 from distrl.evaluator.runner import Actor, Attempt, Finished, run_episodes
 from distrl.evaluator.statistics import EpisodeResult
@@ -60,7 +60,7 @@ class Collector:
     ) -> None:
         self._config, self._output, self._spec, self._draw = config, output, spec, draw
         self._stop = stop or threading.Event()
-        self._progress = progress or make_progress(doing="collecting", what="demonstrations")
+        self._progress = progress or EvaluationProgress(doing="collecting", what="demonstrations")
         check_collection(output, spec, resume)
 
     def run(self) -> list[EpisodeResult]:

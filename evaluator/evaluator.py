@@ -11,7 +11,7 @@ from pathlib import Path
 from distrl.configs.schema import Config
 from distrl.core.errors import TaskError
 from distrl.core.types import Task
-from distrl.evaluator.progress import EvaluationProgress, make_progress
+from distrl.evaluator.progress import EvaluationProgress
 from distrl.evaluator.results import (
     Evaluation,
     EvaluationDirectory,
@@ -84,7 +84,7 @@ class Evaluator:
             tasks=tasks_digest(self._tasks),
         )
         self._stop = stop or threading.Event()
-        self._progress = progress or make_progress()
+        self._progress = progress or EvaluationProgress()
         check_output(output, self._spec, resume)
 
     def run(self, policy: Callable[[int], SlotPolicy] | None = None) -> Evaluation:

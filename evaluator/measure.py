@@ -29,7 +29,7 @@ from distrl.core.security import load_security
 from distrl.core.sockets import Wire
 from distrl.core.types import Spent
 from distrl.evaluator.evaluator import Evaluator
-from distrl.evaluator.progress import EvaluationProgress, make_progress
+from distrl.evaluator.progress import EvaluationProgress
 from distrl.evaluator.prompted import NAME, as_prompted, prompted_policies
 from distrl.evaluator.results import (
     RESULTS_FILE,
@@ -143,7 +143,7 @@ def measure(
     if seeds is not None:
         places = {seed: seed_directory(output, seed) for seed in check_seeds(seeds)}
         check_repeated_output(output, resume)
-    shown = [progress or make_progress() for _ in places]
+    shown = [progress or EvaluationProgress() for _ in places]
     evaluators = [
         Evaluator(config, place, subject, splits, resume, stop, display, seed)
         for (seed, place), display in zip(places.items(), shown, strict=True)

@@ -17,19 +17,15 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from types import SimpleNamespace
+from typing import Any
 
 from distrl.configs.schema import Config
 from distrl.core.errors import DistrlError, EnvError
 from distrl.core.messages import Lease
 from distrl.core.types import (
-    NO_PREFIX,
-    ChatMessage,
-    Completion,
     Fault,
-    Prefix,
     Purpose,
     Sampling,
     Spent,
@@ -46,8 +42,6 @@ STEP_S = 60.0
 
 FIRST_REPORT_S = 15.0
 """How long there may be no device before a line says so; the next follows after twice as long, and so on."""
-
-NOTHING = Spent()
 
 _log = logging.getLogger(__name__)
 
@@ -88,16 +82,7 @@ class Finished:
     attempt: Attempt
     trajectory: Trajectory
     images: Mapping[str, bytes]
-    spent: Spent = NOTHING
-
-
-@runtime_checkable
-class CountsSpending(Protocol):
-    """A policy client that counts its calls."""
-
-    def take_spent(self) -> Spent:
-        """The spending since the last call of this method."""
-        ...
+    spent: Spent
 
 
 @dataclass(frozen=True)
@@ -160,38 +145,15 @@ def run_episodes(
     """
     if not attempts:
         return []
-    num_slots = min(config.evaluate.slots, len(attempts))
+    slots = min(config.evaluate.slots, len(attempts))
     # Evaluations measure ground truth, also if a judge decides in training.
     rewards = config.worker.rewards.model_copy(update={"source": "environment"})
-    worker = config.worker.model_copy(update={"slots": num_slots, "barrier": False, "rewards": rewards})
-    longest = max(attempt.task.max_steps for attempt in attempts)
-    step_s = STEP_S + (config.worker.act_timeout_s if actor.policy is not None else 0.0)
-    with contextlib.closing(open_env_pool(config, num_slots)) as envs:
-        queue = EpisodeQueue(
-            attempts,
-            actor,
-            keep,
-            progress,
-            stop,
-            output,
-            envs,
-            num_slots=num_slots,
-            is_pool=bool(config.devices.pool),
-            retries=config.evaluate.retries,
-            patience_s=longest * step_s,
-            name=name,
-        )
-        Worker(
-            config.model_copy(update={"worker": worker}),
-            queue,
-            queue.policy,
-            name,
-            queue.shutdown,
-            envs,
-            queue,
-            distances,
-            actor.randomly,
-        ).run()
+    worker = config.worker.model_copy(update={"slots": slots, "barrier": False, "rewards": rewards})
+    config = config.model_copy(update={"worker": worker})
+    with contextlib.closing(open_env_pool(config, slots)) as envs:
+        queue = EpisodeQueue(config, attempts, actor, keep, progress, stop, output, envs, name)
+        stopped = queue.shutdown
+        Worker(config, queue, queue.policy, name, stopped, envs, queue, distances, actor.randomly).run()
         return queue.results
 
 
@@ -199,12 +161,9 @@ class EpisodeQueue:
     """The worker's link to a list of attempts (`distrl.workers.worker.Link` and `Pauses`). Thread-safe.
 
     Args:
+        config: The sections worker, whose slots are those that run, devices and evaluate are used.
         attempts, actor, keep, progress, stop, output, name: See `run_episodes`.
         envs: Where episodes run.
-        num_slots: How many at a time.
-        is_pool: Whether slots take turns on the devices of a pool.
-        retries: How often a faulted episode is tried again.
-        patience_s: How long to wait for an episode to end.
         clock: Monotonic seconds.
 
     Attributes:
@@ -217,6 +176,7 @@ class EpisodeQueue:
 
     def __init__(
         self,
+        config: Config,
         attempts: Sequence[Attempt],
         actor: Actor,
         keep: Callable[[Finished], EpisodeResult],
@@ -224,22 +184,20 @@ class EpisodeQueue:
         stop: threading.Event,
         output: Path,
         envs: EnvPool,
-        num_slots: int,
-        is_pool: bool,
-        retries: int,
-        patience_s: float,
         name: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._actor, self._keep, self._progress, self._name = actor, keep, progress, name
         self._stop, self._output, self._envs = stop, output, envs
-        self._is_pool, self._retries = is_pool, retries
-        self._patience_s, self._clock = patience_s, clock
+        self._is_pool, self._retries = bool(config.devices.pool), config.evaluate.retries
+        step_s = STEP_S + (config.worker.act_timeout_s if actor.policy is not None else 0.0)
+        self._patience_s = max(attempt.task.max_steps for attempt in attempts) * step_s
+        self._clock = clock
         self._lock = threading.RLock()
         self._waiting = deque(attempts)
         self._running: dict[str, Attempt] = {}
         self._num_left = len(attempts)
-        self._health = SlotHealth(num_slots)
+        self._health = SlotHealth(config.worker.slots)
         self._policies: dict[int, SlotPolicy] = {}
         self._last_end = self._last_device = clock()
         self._report_s = FIRST_REPORT_S
@@ -248,9 +206,9 @@ class EpisodeQueue:
 
     def policy(self, slot: int) -> SlotPolicy:
         """Makes the policy client of a slot."""
-        policy = self._actor.policy(slot) if self._actor.policy is not None else _NoPolicy()
-        self._policies[slot] = policy
-        return policy
+        no_policy: Any = SimpleNamespace(close=lambda: None)  # experts and random actors need none
+        self._policies[slot] = self._actor.policy(slot) if self._actor.policy is not None else no_policy
+        return self._policies[slot]
 
     def lease(self, timeout_s: float) -> Lease | None:
         """The next attempt's; None at once if none waits, so that no idle slot holds a device."""
@@ -269,8 +227,7 @@ class EpisodeQueue:
 
     def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
         """Keeps an episode; one that faulted is tried again."""
-        policy = self._policies[trajectory.slot]
-        spent = policy.take_spent() if isinstance(policy, CountsSpending) else NOTHING
+        spent = getattr(self._policies[trajectory.slot], "take_spent", Spent)()
         with self._lock:
             self._end(Finished(self._running.pop(trajectory.lease_id), trajectory, images, spent))
 
@@ -310,11 +267,12 @@ class EpisodeQueue:
             if self._is_pool:
                 self._charge(1, slot, error)
                 return 0.0
-            pause_s, is_hopeless = self._health.no_start(slot, bool(self._running))
+            pause_s = self._health.failed(slot, bool(self._running), has_started=False)
             _log.warning(
                 "slot %d: its environment does not start: %s Retrying in %g s.", slot, error, pause_s
             )
-            self._charge(len(self._waiting) if is_hopeless else 0, slot, error)
+            if not self._running and self._health.is_hopeless():
+                self._charge(len(self._waiting), slot, error)
             return pause_s
 
     def ended(self, slot: int, end: EpisodeEnd, device: str) -> float:
@@ -323,7 +281,7 @@ class EpisodeQueue:
             if not end.is_broken:
                 self._health.works(slot)
                 return 0.0
-            return 0.0 if device else self._health.broke(slot, bool(self._running))
+            return 0.0 if device else self._health.failed(slot, bool(self._running))
 
     def _charge(self, count: int, slot: int, error: EnvError) -> None:
         """Ends waiting attempts by the fault of an environment that did not start."""
@@ -339,7 +297,7 @@ class EpisodeQueue:
                 fault_detail=str(error)[:500],
                 started_at=time.time(),
             )
-            self._end(Finished(attempt, trajectory, {}))
+            self._end(Finished(attempt, trajectory, {}, Spent()))
 
     def _end(self, finished: Finished) -> None:
         """Keeps an episode, unless the run is over: its files may be closed then."""
@@ -361,16 +319,8 @@ class EpisodeQueue:
             self.shutdown.set()
 
 
-class _State(Enum):
-    """The last event of a slot's environment."""
-
-    WORKS = "works"
-    BROKE = "broke in an episode"
-    NO_START = "did not start"
-
-
 class SlotHealth:
-    """The state of each slot's environment. Its owner locks.
+    """The failures of each slot's environment. Its owner locks.
 
     A slot whose environment breaks at once would take one attempt after another from the slots that work. So
     it pauses after each failure, longer each time.
@@ -380,55 +330,30 @@ class SlotHealth:
     """
 
     def __init__(self, num_slots: int) -> None:
-        self._states = [_State.WORKS] * num_slots
         self._failures = [0] * num_slots
+        self._not_started: set[int] = set()
 
     def works(self, slot: int) -> None:
         """An episode ended without breaking the environment."""
-        self._states[slot], self._failures[slot] = _State.WORKS, 0
+        self._failures[slot] = 0
+        self._not_started.discard(slot)
 
-    def broke(self, slot: int, is_running: bool = False) -> float:
-        """The environment broke in an episode; `is_running`: another episode runs now.
-
-        Returns:
-            How many seconds the slot should pause.
-        """
-        return self._fail(slot, _State.BROKE, is_running)
-
-    def no_start(self, slot: int, is_running: bool = False) -> tuple[float, bool]:
-        """The environment did not start; `is_running`: an episode runs now.
+    def failed(self, slot: int, is_running: bool = False, has_started: bool = True) -> float:
+        """The environment broke in an episode, or did not start; `is_running`: another episode runs now.
 
         Returns:
-            How many seconds the slot should pause, and whether the environments of all slots have failed to
-            start since this was last the case: then no slot is left that could do the work.
+            How many seconds the slot should pause. The pause leaves work to a slot that works; it is short if
+            there is none.
         """
-        pause_s = self._fail(slot, _State.NO_START, is_running)
-        is_hopeless = not is_running and all(state is _State.NO_START for state in self._states)
-        if is_hopeless:
-            self._states = [_State.BROKE] * len(self._states)
-        return pause_s, is_hopeless
-
-    def _fail(self, slot: int, state: _State, is_running: bool) -> float:
-        """The pause leaves work to a slot that works; it is short if there is none."""
-        self._states[slot] = state
         self._failures[slot] += 1
-        if _State.WORKS not in self._states and not is_running:
+        self._not_started = self._not_started - {slot} if has_started else self._not_started | {slot}
+        if all(self._failures) and not is_running:
             return BACKOFF_S[0]
         return BACKOFF_S[min(self._failures[slot], len(BACKOFF_S)) - 1]
 
-
-class _NoPolicy:
-    """The policy client of actors that need none."""
-
-    def act(
-        self,
-        messages: Sequence[ChatMessage],
-        images: Mapping[str, bytes],
-        sampling: Sampling,
-        prefix: Prefix = NO_PREFIX,
-    ) -> Completion:
-        """Never called."""
-        raise AssertionError("the expert or a random actor used a policy")
-
-    def close(self) -> None:
-        """Nothing to close."""
+    def is_hopeless(self) -> bool:
+        """Whether no environment has started since this was last true: no slot is left that could work."""
+        if len(self._not_started) < len(self._failures):
+            return False
+        self._not_started.clear()
+        return True

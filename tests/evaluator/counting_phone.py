@@ -16,8 +16,34 @@ from distrl.configs.schema import Config
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError
 from distrl.core.types import ChatMessage, Completion, Prefix, Sampling, Task, TextPart
+from distrl.evaluator.progress import EvaluationProgress
+from distrl.evaluator.statistics import EpisodeResult
 from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.envs.base import Frame, StepResult
+
+
+class Quiet(EvaluationProgress):
+    """Keeps what is said and the results; sets `stop` after `stop_after` episodes."""
+
+    def __init__(self, stop: threading.Event | None = None, stop_after: int = 0) -> None:
+        self.said: list[str] = []
+        self.results: list[EpisodeResult] = []
+        self.stop, self.stop_after = stop, stop_after
+
+    def start(self, total: int, done: int) -> None:
+        self.said.append(f"{done} of {total}")
+
+    def add(self, result: EpisodeResult, is_final: bool) -> None:
+        self.results.append(result)
+        if self.stop is not None and len(self.results) == self.stop_after:
+            self.stop.set()
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+    def close(self) -> None:
+        pass
+
 
 TAP = Action.tap(0.5, 0.5)
 COMPLETE = Action(kind=ActionKind.COMPLETE)

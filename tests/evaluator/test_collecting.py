@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from counting_phone import CountingEnv, OnePhone, counting_config, write_suite
+from counting_phone import CountingEnv, OnePhone, Quiet, counting_config, write_suite
 
 from distrl.core.demonstrations import (
     COLLECTION_FILE,
@@ -23,32 +23,12 @@ from distrl.core.store import TrajectoryStore
 from distrl.core.types import Purpose, Task
 from distrl.evaluator.collecting import Collector
 from distrl.evaluator.evaluator import Evaluator
-from distrl.evaluator.progress import LineProgress
 from distrl.evaluator.results import Subject
 from distrl.evaluator.runner import EvaluationStopped
 from distrl.evaluator.suites import load_suite
 from distrl.workers.envs.base import Frame
 
 SPEC = CollectionSpec(suite="counting", split="test", agent={"kind": "autoui"}, noise=0.0, seed=3, episodes=5)
-
-
-class Quiet(LineProgress):
-    """Keeps what is said; sets `stop` after `stop_after` episodes."""
-
-    def __init__(self, stop: threading.Event | None = None, stop_after: int = 0) -> None:
-        self.said: list[str] = []
-        self.count, self.stop, self.stop_after = 0, stop, stop_after
-
-    def start(self, total: int, done: int) -> None:
-        self.said.append(f"{done} of {total}")
-
-    def add(self, result: object, is_final: bool) -> None:
-        self.count += 1
-        if self.stop is not None and self.count == self.stop_after:
-            self.stop.set()
-
-    def say(self, message: str) -> None:
-        self.said.append(message)
 
 
 class MeasuredEnv(CountingEnv):

@@ -14,6 +14,7 @@ from counting_phone import (
     DyingPhone,
     LatePhone,
     OnePhone,
+    Quiet,
     TappingPolicy,
     counting_config,
     write_suite,
@@ -28,30 +29,11 @@ from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Purpose
 from distrl.evaluator.evaluator import Evaluator, select_tasks
 from distrl.evaluator.measure import Measured, measure
-from distrl.evaluator.progress import LineProgress
 from distrl.evaluator.report.compare import compare
 from distrl.evaluator.results import EPISODES_FILE, Subject, load_evaluation, read_episodes
 from distrl.evaluator.runner import EvaluationStopped
-from distrl.evaluator.statistics import EpisodeResult
 
 SERVED = Subject(kind="served", name="here")
-
-
-class Quiet(LineProgress):
-    """Keeps what is said; `on_result` is called with each episode."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.results: list[EpisodeResult] = []
-
-    def start(self, total: int, done: int) -> None:
-        self.said.append(f"{done} of {total}")
-
-    def add(self, result: EpisodeResult, is_final: bool) -> None:
-        self.results.append(result)
-
-    def say(self, message: str) -> None:
-        self.said.append(message)
 
 
 @pytest.fixture(autouse=True)
@@ -158,13 +140,7 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path: Path) -> N
     config = counting_config(write_suite(tmp_path, [{"taps": 1}] * 6), slots=1)
     stop = threading.Event()
 
-    class StopAfterTwo(Quiet):
-        def add(self, result: EpisodeResult, is_final: bool) -> None:
-            super().add(result, is_final)
-            if len(self.results) == 2:
-                stop.set()
-
-    evaluator = Evaluator(config, tmp_path / "out", SERVED, stop=stop, progress=StopAfterTwo())
+    evaluator = Evaluator(config, tmp_path / "out", SERVED, stop=stop, progress=Quiet(stop, stop_after=2))
     with pytest.raises(EvaluationStopped, match="keeps the finished episodes"):
         evaluator.run(lambda _: TappingPolicy(1))
     with pytest.raises(RunDirectoryError, match="exists already"):

@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from counting_phone import CountingEnv, counting_config, write_suite
+from counting_phone import CountingEnv, Quiet, counting_config, write_suite
 from episode_factory import make_episode, make_task
 from small_learner import SmallLearner
-from test_evaluator import Quiet
 
 from distrl.configs.schema import Config, NetworkConfig
 from distrl.core.checkpoints import MANIFEST, point, write_checkpoint

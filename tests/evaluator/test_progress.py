@@ -9,7 +9,7 @@ from episode_factory import make_episode, make_task
 
 from distrl.core.terminal import Console
 from distrl.core.types import Fault
-from distrl.evaluator.progress import BarProgress, LineProgress, make_progress, read_counts
+from distrl.evaluator.progress import EvaluationProgress, read_counts
 from distrl.evaluator.results import episode_result
 from distrl.evaluator.statistics import EpisodeResult
 
@@ -21,8 +21,7 @@ def result(number: int, success: bool, fault: Fault = Fault.NONE) -> EpisodeResu
 
 def test_a_log_gets_whole_lines() -> None:
     out = io.StringIO()
-    progress = make_progress(out)
-    assert isinstance(progress, LineProgress)
+    progress = EvaluationProgress(console=Console(file=out))
     progress.start(3, 1)
     progress.add(result(0, True), is_final=True)
     progress.add(result(1, False, Fault.ENV), is_final=False)
@@ -37,7 +36,7 @@ def test_another_process_can_follow_a_log(tmp_path: Path) -> None:
     log = tmp_path / "evaluate-step_0.log"
     assert read_counts(log) is None
     with log.open("w") as out:
-        progress = LineProgress(out)
+        progress = EvaluationProgress(console=Console(file=out))
         assert read_counts(log) is None
         progress.start(2, 1)
         assert read_counts(log) == (1, 2)
@@ -48,7 +47,7 @@ def test_another_process_can_follow_a_log(tmp_path: Path) -> None:
 
 def test_a_terminal_gets_a_bar() -> None:
     out = io.StringIO()
-    progress = BarProgress(Console(file=out, force_terminal=True, width=100))
+    progress = EvaluationProgress(console=Console(file=out, force_terminal=True, width=100))
     progress.start(2, 0)
     progress.say("waiting for [weights]")
     progress.add(result(0, True), is_final=True)

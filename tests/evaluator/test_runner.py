@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from distrl.configs.schema import Config
 from distrl.core.errors import DistrlError
 from distrl.core.types import Task, Trajectory
 from distrl.evaluator import runner
@@ -25,7 +26,7 @@ from distrl.evaluator.statistics import EpisodeResult
 from distrl.workers.env_pool import EnvPool
 
 LINE = "1 absent (emulator-5640: adb does not list it)"
-TASK = Task(id="t/1", suite="t", template="t", split="test", goal="Go")
+TASK = Task(id="t/1", suite="t", template="t", split="test", goal="Go", max_steps=4)
 
 
 @pytest.fixture
@@ -35,26 +36,29 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_pauses_grow_from_failure_to_failure_until_an_episode_ends(pauses: None) -> None:
     health = SlotHealth(2)
-    failures = [health.broke(0), health.no_start(0)[0], health.broke(0), health.broke(0)]
+    failures = [health.failed(0), health.failed(0, has_started=False), health.failed(0), health.failed(0)]
     assert failures == [1.0, 2.0, 4.0, 4.0]
     health.works(0)
-    assert health.broke(0) == 1.0
+    assert health.failed(0) == 1.0
 
 
 def test_pauses_are_short_when_no_other_slot_works(pauses: None) -> None:
     health = SlotHealth(2)
-    assert [health.broke(1), health.broke(1)] == [1.0, 2.0]
-    assert [health.no_start(0)[0], health.no_start(0)[0], health.broke(1)] == [1.0, 1.0, 1.0]
-    assert health.broke(1, is_running=True) == 4.0
+    assert [health.failed(1), health.failed(1)] == [1.0, 2.0]
+    assert [health.failed(0, has_started=False), health.failed(0), health.failed(1)] == [1.0, 1.0, 1.0]
+    assert health.failed(1, is_running=True) == 4.0
 
 
 def test_it_is_hopeless_once_no_slot_starts_round_by_round() -> None:
     health = SlotHealth(3)
-    assert [health.no_start(slot)[1] for slot in (0, 0, 1, 0, 2)] == [False, False, False, False, True]
-    assert [health.no_start(slot)[1] for slot in (2, 0, 1)] == [False, False, True]
-    health.no_start(0)
-    health.no_start(1)
-    assert not health.no_start(2, is_running=True)[1]
+
+    def is_hopeless(slot: int, has_started: bool = False) -> bool:
+        health.failed(slot, has_started=has_started)
+        return health.is_hopeless()
+
+    assert [is_hopeless(slot) for slot in (0, 0, 1, 0, 2)] == [False, False, False, False, True]
+    assert [is_hopeless(slot) for slot in (2, 0, 1)] == [False, False, True]
+    assert [is_hopeless(0), is_hopeless(1), is_hopeless(0, True), is_hopeless(2)] == [False] * 4
 
 
 class Devices(EnvPool):
@@ -77,7 +81,9 @@ class Watched:
     def __init__(self, has_pool: bool = True) -> None:
         self.devices, self.stop = Devices(has_pool), threading.Event()
         self.said: list[tuple[float, str]] = []
+        pool = [{"kind": "sim"}] if has_pool else []
         self.queue = EpisodeQueue(
+            Config.model_validate({"devices": {"pool": pool}, "worker": {"slots": 1}}),
             [Attempt(TASK)],
             Actor(),
             self.keep,
@@ -85,11 +91,7 @@ class Watched:
             self.stop,
             Path("out"),
             self.devices,
-            num_slots=1,
-            is_pool=has_pool,
-            retries=0,
-            patience_s=200.0,
-            name="evaluate",
+            "evaluate",
             clock=lambda: self.devices.now,
         )
 
@@ -114,7 +116,7 @@ def test_a_missing_device_is_reported_and_named_in_the_error() -> None:
         watched.watch()
     assert [at for at, _ in watched.said] == [15, 30, 60, 120]
     assert watched.said[0][1] == f"no device available for 15 s: {LINE}"
-    assert failed.value.message == f"No episode ended for 200 s; devices: {LINE}."
+    assert failed.value.message == f"No episode ended for 240 s; devices: {LINE}."
     assert "devices" in failed.value.remedy
 
 
@@ -123,14 +125,14 @@ def test_a_device_in_use_is_not_missing() -> None:
     watched.devices.busy = (10.0, 150.0)
     with pytest.raises(DistrlError):
         watched.watch()
-    assert [at for at, _ in watched.said] == [165, 180]
+    assert [at for at, _ in watched.said] == [165, 180, 210]
 
 
 @pytest.mark.parametrize("has_pool", [True, False])
 def test_free_devices_and_the_slots_own_environments_are_not_missing(has_pool: bool) -> None:
     watched = Watched(has_pool)
     watched.devices.ready = 1
-    with pytest.raises(DistrlError, match="No episode ended for 200 s"):
+    with pytest.raises(DistrlError, match="No episode ended for 240 s"):
         watched.watch()
     assert watched.said == []
 

@@ -14,8 +14,9 @@ from waiting import until
 
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, MissingDependency
+from distrl.core.terminal import Console
 from distrl.evaluator.measure import Measured, measure
-from distrl.evaluator.progress import LineProgress
+from distrl.evaluator.progress import EvaluationProgress
 from distrl.simulator.emulator.sdk import make_avd, make_sdk
 from distrl.workers.devices import sources
 from distrl.workers.devices.adb_server import AdbServer, DeviceEntry
@@ -143,7 +144,12 @@ def test_an_evaluation_uses_the_pool(tmp_path: Path) -> None:
         evaluate={"slots": 4, "episodes": 6},
         runs_dir=str(tmp_path),
     )
-    done = measure(settings, Measured(agent="expert"), tmp_path / "out", progress=LineProgress(io.StringIO()))
+    done = measure(
+        settings,
+        Measured(agent="expert"),
+        tmp_path / "out",
+        progress=EvaluationProgress(console=Console(file=io.StringIO())),
+    )
     overall = done.splits["test"].overall
     assert (overall.successes, overall.episodes) == (6, 6)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrl.configs.schema import Config, NetworkConfig
+from distrl.configs.schema import Config
 from distrl.core.checkpoints import MANIFEST, POINTERS, resolve, verify
 from distrl.core.errors import (
     CheckpointError,
@@ -89,17 +89,13 @@ class Measured:
             )
         if self.checkpoint is not None:
             return Subject(kind="checkpoint", name=str(find_checkpoint(self.checkpoint)))
-        if self.agent == "expert":
-            return Subject(kind="expert")
-        if self.agent == "random":
-            return Subject(kind="random")
-        if self.agent in (MODEL, NAME):
-            return Subject(kind="model" if self.agent == MODEL else "prompted", name=model)
-        if self.agent:
+        if not self.agent:
+            return Subject(kind="served", name=self.learner or ", ".join(self.inference))
+        if self.agent not in ("expert", "random", MODEL, NAME):
             raise ConfigError(
                 f"There is no baseline agent {self.agent!r}.", "Use expert, random, model or prompted."
             )
-        return Subject(kind="served", name=self.learner or ", ".join(self.inference))
+        return Subject(kind=self.agent, name=model if self.agent in (MODEL, NAME) else "")
 
 
 def model_of(config: Config, who: Measured) -> str:
@@ -141,8 +137,14 @@ def measure(
     subject = who.subject(model_of(config, who))
     places = {0: output}
     if seeds is not None:
-        places = {seed: seed_directory(output, seed) for seed in check_seeds(seeds)}
-        check_repeated_output(output, resume)
+        if len(set(seeds)) < len(seeds) or not seeds:
+            raise ConfigError(f"The seeds {', '.join(map(str, seeds))} are not distinct.", "Give each once.")
+        places = {seed: seed_directory(output, seed) for seed in seeds}
+        if not is_free(output, resume) and ((output / SPEC_FILE).exists() or not output.is_dir()):
+            raise RunDirectoryError(
+                f"{output} holds an evaluation without repetitions.",
+                "Leave --seeds out, or name another directory with --output.",
+            )
     shown = [progress or EvaluationProgress() for _ in places]
     evaluators = [
         Evaluator(config, place, subject, splits, resume, stop, display, seed)
@@ -165,98 +167,51 @@ def acting(
     progress: EvaluationProgress,
     wait_s: float | None,
 ) -> Iterator[PolicyOfSlot | None]:
-    """A factory of each slot's policy client, ready to act; None for agents without a policy."""
-    if who.agent and who.agent != MODEL:
-        yield prompted_policies(config, stop) if who.agent == NAME else None
-        return
-    with _servers(config, who, stop, progress, wait_s) as (wire, endpoints):
-        wait_for_policy(wire, endpoints, wait_s, stop, progress.say)
-
-        def policy(slot: int) -> ActClient:
-            timeout_s = config.worker.act_timeout_s
-            return ActClient(wire, endpoints, stop.is_set, f"evaluate/{slot}", timeout_s)
-
-        yield policy
-
-
-@contextlib.contextmanager
-def _servers(
-    config: Config,
-    who: Measured,
-    stop: threading.Event,
-    progress: EvaluationProgress,
-    wait_s: float | None,
-) -> Iterator[tuple[Wire, Endpoints]]:
-    """Sockets, and the endpoints of the policy."""
-    if who.checkpoint is not None or who.agent == MODEL:
-        checkpoint = None if who.checkpoint is None else find_checkpoint(who.checkpoint)
-        with serve_here(config, checkpoint) as (wire, endpoint):
-            yield wire, lambda: (endpoint,)
-        return
-    network = config.network
-    with make_wire(network) as wire:
-        if who.learner is None:
-            yield wire, lambda: who.inference
-            return
-        link = LearnerLink(
-            wire, who.learner, network.broadcast, "evaluate", wire.full_name(f"evaluate-{os.getpid()}")
-        )
-        link.start()
-        try:
-            _join(link, who.learner, wait_s, stop, progress)
-            yield wire, lambda: link.status.act_endpoints if link.status else ()
-        finally:
-            link.close()
-
-
-def _join(
-    link: LearnerLink, address: str, wait_s: float | None, stop: threading.Event, progress: EvaluationProgress
-) -> None:
-    """Waits for the learner.
+    """A factory of each slot's policy client, ready to act; None for agents without a policy.
 
     Raises:
         LearnerUnreachable: No learner answered within `wait_s`, or its run is over.
+        InferenceUnavailable: No server had weights in time.
         EvaluationStopped: `stop` was set.
+        CheckpointError: The checkpoint is damaged or of another policy.
+        MissingDependency: torch is not installed.
     """
-    is_there = wait_for_learner(link, "--learner", wait_s, stop, progress.say)
-    if link.shutdown.is_set():
-        raise LearnerUnreachable(f"The run at {address} is over.", "Measure its result: --checkpoint RUN.")
-    if not is_there:
-        raise EvaluationStopped("Interrupted before anything was measured.")
+    if who.agent and who.agent != MODEL:
+        yield prompted_policies(config, stop) if who.agent == NAME else None
+        return
+    network, endpoint, link = config.network, "", None
+    is_here = who.checkpoint is not None or who.agent == MODEL
 
+    def endpoints() -> Sequence[str]:
+        if link is not None:
+            return link.status.act_endpoints if link.status else ()
+        return (endpoint,) if endpoint else who.inference
 
-def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
-    """The seeds, if they are distinct and not negative.
-
-    Raises:
-        ConfigError: There is none, or one is negative or repeated.
-    """
-    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise ConfigError(
-            f"{', '.join(map(str, seeds)) or 'nothing'} is not a list of seeds.",
-            "Give each seed once, as in 0,1,2.",
-        )
-    return tuple(seeds)
+    with contextlib.ExitStack() as held:
+        security = None if is_here else load_security(network.keys_path, network.key_name)
+        wire = held.enter_context(Wire(security))
+        if is_here:
+            endpoint = held.enter_context(_serve_here(config, who.checkpoint, wire))
+        elif who.learner is not None:
+            name = wire.full_name(f"evaluate-{os.getpid()}")
+            link = LearnerLink(wire, who.learner, network.broadcast, "evaluate", name)
+            link.start()
+            held.callback(link.close)
+            is_there = wait_for_learner(link, "--learner", wait_s, stop, progress.say)
+            if link.shutdown.is_set():
+                raise LearnerUnreachable(
+                    f"The run at {who.learner} is over.", "Measure its result: --checkpoint RUN."
+                )
+            if not is_there:
+                raise EvaluationStopped("Interrupted before anything was measured.")
+        wait_for_policy(wire, endpoints, wait_s, stop, progress.say)
+        timeout_s = config.worker.act_timeout_s
+        yield lambda slot: ActClient(wire, endpoints, stop.is_set, f"evaluate/{slot}", timeout_s)
 
 
 def seed_directory(directory: Path, seed: int) -> Path:
     """The directory of the repetition with this seed."""
     return directory / f"seed-{seed}"
-
-
-def check_repeated_output(directory: Path, resume: bool) -> None:
-    """Checks that repetitions may be written below `directory`. Changes nothing.
-
-    Raises:
-        RunDirectoryError: It holds something and `resume` is off, or it holds a single evaluation.
-    """
-    if is_free(directory, resume):
-        return
-    if (directory / SPEC_FILE).exists() or not directory.is_dir():
-        raise RunDirectoryError(
-            f"{directory} holds an evaluation without repetitions.",
-            "Leave --seeds out, or name another directory with --output.",
-        )
 
 
 def pool(directory: Path, seeds: Sequence[int]) -> Evaluation:
@@ -299,15 +254,6 @@ ASK_S = 1.0
 Endpoints = Callable[[], Sequence[str]]
 
 
-def make_wire(network: NetworkConfig) -> Wire:
-    """The sockets of this process, with keys if the configuration names a folder of them.
-
-    Raises:
-        SecurityError: If the keys cannot be used.
-    """
-    return Wire(load_security(network.keys_path, network.key_name))
-
-
 def find_checkpoint(path: Path) -> Path:
     """The checkpoint at `path`: itself one, a pointer such as checkpoints/final, or the newest of a run.
 
@@ -328,12 +274,10 @@ def find_checkpoint(path: Path) -> Path:
             f"{path} is a transformers model, not a checkpoint of a run.",
             f"Measure it with --agent model --set policy.model={path}, with policy.kind hub or autoui.",
         )
-    if path.is_dir():
-        raise CheckpointError(
-            f"{path} holds no checkpoint ({MANIFEST} is missing).",
-            "Pass one such as RUN/checkpoints/step_100.",
-        )
-    raise CheckpointError(f"There is no checkpoint {path}.", "Pass one such as RUN/checkpoints/step_100.")
+    problem = f"{path} holds no checkpoint ({MANIFEST} is missing)." if path.is_dir() else ""
+    raise CheckpointError(
+        problem or f"There is no checkpoint {path}.", "Pass one such as RUN/checkpoints/step_100."
+    )
 
 
 def wait_for_policy(
@@ -402,19 +346,8 @@ def ask_info(wire: Wire, endpoint: str, timeout_s: float) -> Info | None:
 
 
 @contextlib.contextmanager
-def serve_here(config: Config, checkpoint: Path | None) -> Iterator[tuple[Wire, str]]:
-    """An inference server in this process, on the loopback interface.
-
-    Args:
-        checkpoint: The policy to serve; None: the configuration's policy before training.
-
-    Returns:
-        Sockets that reach it, and its endpoint.
-
-    Raises:
-        CheckpointError: The checkpoint is damaged or of another policy.
-        MissingDependency: torch is not installed.
-    """
+def _serve_here(config: Config, checkpoint: Path | None, wire: Wire) -> Iterator[str]:
+    """The endpoint of an inference server in this process; without a checkpoint, of the untrained policy."""
     try:
         from distrl.workers.inference.serve import serve_checkpoint
     except ModuleNotFoundError as error:
@@ -422,7 +355,7 @@ def serve_here(config: Config, checkpoint: Path | None) -> Iterator[tuple[Wire, 
             f"Policies need the package {error.name}.", "Install the extra: pip install 'distrl[train]'."
         ) from error
     words = vocabulary(config.tasks.suite)
-    saved = None if checkpoint is None else checkpoint / "policy"
-    with Wire() as wire, serve_checkpoint(config, words, saved, wire) as server:
-        yield wire, server.endpoint
+    saved = None if checkpoint is None else find_checkpoint(checkpoint) / "policy"
+    with serve_checkpoint(config, words, saved, wire) as server:
+        yield server.endpoint
         server.check()

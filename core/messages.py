@@ -30,8 +30,6 @@ from pydantic import Field, TypeAdapter, ValidationError
 from distrl.core.actions import ActionKind
 from distrl.core.errors import ProtocolError, StoreError
 from distrl.core.types import (
-    ActionRecord,
-    Chat,
     ChatMessage,
     Completion,
     Number,
@@ -87,6 +85,8 @@ Endpoint = Annotated[
 Statistic = Annotated[float, Field(ge=-1e18, le=1e18, allow_inf_nan=False)]
 """A number that a peer reports: sums of them stay finite."""
 
+Seconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+PositiveSeconds = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Statistics = Annotated[dict[Annotated[str, Field(max_length=MAX_NAME)], Statistic], Field(max_length=1024)]
 
 
@@ -118,11 +118,11 @@ class WorkUnit(Record):
     weights: WeightInfo
     progress: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     seeds: Annotated[tuple[Count, ...], Field(max_length=1024)] = ()
-    ttl_s: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 300.0
+    ttl_s: PositiveSeconds = 300.0
 
 
 class WorkRequest(Record):
-    """A worker that trains asks what to do next.
+    """A worker that trains requests work.
 
     Attributes:
         collected: A round whose transitions are there: it is granted again, with the newest weights to train.
@@ -134,11 +134,11 @@ class WorkRequest(Record):
 
 
 class WorkGrant(Record):
-    """What to do; without a unit: ask again after `retry_after_s`."""
+    """Work; without a unit: request again after `retry_after_s`."""
 
     type: Literal["work-grant"] = "work-grant"
     unit: WorkUnit | None = None
-    retry_after_s: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.5
+    retry_after_s: Seconds = 0.5
 
 
 class EpisodeReturn(Record):
@@ -227,6 +227,10 @@ _OUT_OF_BOUNDS = frozenset(
 """What pydantic calls a value of the right type that is outside of its bounds."""
 
 
+def _refused(code: RejectCode, message: str, remedy: str = "") -> ProtocolError:
+    return ProtocolError(code.value, message, remedy)
+
+
 class Lease(Record):
     """The right and duty to run one episode of `task`; it expires `ttl_s` after the grant or renewal."""
 
@@ -236,17 +240,16 @@ class Lease(Record):
     group_id: str = ""
     sampling: Sampling = Sampling()
     noise: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    ttl_s: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 300.0
+    ttl_s: PositiveSeconds = 300.0
 
 
-class Hello(Record):
-    """A process introduces itself. An inference server says where it answers act requests.
+class Presence(Record):
+    """Which process this is. An inference server says where it answers act requests.
 
     A worker holds at most `slots` + `waiting` leases: those of episodes under way, and of finished episodes
     that wait for a judge or for their ack.
     """
 
-    type: Literal["hello"] = "hello"
     role: Literal["worker", "inference", "evaluate", "monitor"]
     name: Name
     slots: Count = 0
@@ -254,20 +257,21 @@ class Hello(Record):
     act_endpoint: Endpoint = ""
 
 
-class Heartbeat(Record):
-    """A process is alive; other fields as in Hello. `stats` are numbers worth a metric."""
+class Hello(Presence):
+    """A process introduces itself."""
+
+    type: Literal["hello"] = "hello"
+
+
+class Heartbeat(Presence):
+    """A process is alive. `stats` are numbers worth a metric."""
 
     type: Literal["heartbeat"] = "heartbeat"
-    role: Literal["worker", "inference", "evaluate", "monitor"]
-    name: Name
-    slots: Count = 0
-    waiting: Count = 0
-    act_endpoint: Endpoint = ""
     stats: Statistics = {}
 
 
 class StatusRequest(Record):
-    """Asks for the learner's present Status (late joiners, monitors)."""
+    """Requests the learner's present Status."""
 
     type: Literal["status-request"] = "status-request"
 
@@ -298,11 +302,11 @@ class Welcome(Record):
 
     type: Literal["welcome"] = "welcome"
     status: Status
-    heartbeat_s: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 2.0
+    heartbeat_s: PositiveSeconds = 2.0
 
 
 class LeaseRequest(Record):
-    """A worker asks for up to `count` leases."""
+    """A worker requests up to `count` leases."""
 
     type: Literal["lease-request"] = "lease-request"
     worker: Name
@@ -310,16 +314,16 @@ class LeaseRequest(Record):
 
 
 class LeaseGrant(Record):
-    """The leases granted; none means: ask again after `retry_after_s`. `reason` is for people."""
+    """The leases granted; without any: request again after `retry_after_s`. `reason` is for people."""
 
     type: Literal["lease-grant"] = "lease-grant"
     leases: tuple[Lease, ...] = ()
-    retry_after_s: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.5
+    retry_after_s: Seconds = 0.5
     reason: str = ""
 
 
 class LeaseRenew(Record):
-    """A worker is still at work on these leases."""
+    """A worker still works on these leases."""
 
     type: Literal["lease-renew"] = "lease-renew"
     worker: Name
@@ -382,7 +386,7 @@ class Reject(Record):
 
 
 class Shutdown(Record):
-    """The run is over: everybody stops. `reason` is shown to people."""
+    """The run is over: every process stops. `reason` is shown to people."""
 
     type: Literal["shutdown"] = "shutdown"
     run_id: Name
@@ -440,7 +444,7 @@ class ActReply(Record):
 
 
 class InfoRequest(Record):
-    """Asks an inference server what it serves."""
+    """Requests what an inference server serves."""
 
     type: Literal["info-request"] = "info-request"
 
@@ -475,14 +479,13 @@ def encode(message: Record) -> bytes:
     Raises:
         ProtocolError: With code "malformed" if a value cannot travel, or "too-large".
     """
-    body = message.model_dump(mode="python")
+    body = {"v": PROTOCOL_VERSION, **message.model_dump(mode="python")}
     try:
-        packed: bytes = msgpack.packb({"v": PROTOCOL_VERSION, **body}, use_bin_type=True, default=_plain)
+        packed: bytes = msgpack.packb(body, use_bin_type=True, default=_plain)
     except (TypeError, ValueError, OverflowError) as error:
-        name = type(message).__name__
-        raise ProtocolError(RejectCode.MALFORMED.value, f"a {name} cannot be encoded: {error}") from error
-    if len(packed) > MAX_ENVELOPE_BYTES:
-        raise ProtocolError(RejectCode.TOO_LARGE.value, f"the envelope has {len(packed)} bytes")
+        said = f"a {type(message).__name__} cannot be encoded: {error}"
+        raise _refused(RejectCode.MALFORMED, said) from error
+    _check_envelope(packed)
     return packed
 
 
@@ -492,41 +495,48 @@ def _plain(value: object) -> object:
     raise TypeError(f"{type(value).__name__} cannot travel")
 
 
+def _check_envelope(frame: bytes | memoryview) -> None:
+    if len(frame) > MAX_ENVELOPE_BYTES:
+        raise _refused(RejectCode.TOO_LARGE, f"the envelope has {len(frame)} bytes")
+
+
 def decode(frame: bytes | memoryview) -> Any:
     """The message in an envelope frame.
 
     Raises:
         ProtocolError: With code "too-large", "malformed", "limit", "version" or "unknown-type".
     """
-    if len(frame) > MAX_ENVELOPE_BYTES:
-        raise ProtocolError(RejectCode.TOO_LARGE.value, f"the envelope has {len(frame)} bytes")
-    try:
-        body = msgpack.unpackb(frame, raw=False, strict_map_key=True)
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise ProtocolError(RejectCode.MALFORMED.value, f"the envelope is not msgpack: {error}") from error
-    if not isinstance(body, dict):
-        raise ProtocolError(RejectCode.MALFORMED.value, "the envelope is not a map")
-    version = body.pop("v", None)
+    body = _map_in(frame)
+    version, kind = body.pop("v", None), body.get("type")
     if version != PROTOCOL_VERSION:
-        raise ProtocolError(
-            RejectCode.VERSION.value,
-            f"protocol version {version!r} is not {PROTOCOL_VERSION}",
-            "Run the same distrl version everywhere.",
-        )
-    if not isinstance(body.get("type"), str) or body["type"] not in MESSAGE_TYPES:
-        raise ProtocolError(RejectCode.UNKNOWN_TYPE.value, f"unknown message type {body.get('type')!r:.100}")
+        said = f"protocol version {version!r} is not {PROTOCOL_VERSION}"
+        raise _refused(RejectCode.VERSION, said, "Run the same distrl version everywhere.")
+    if not isinstance(kind, str) or kind not in MESSAGE_TYPES:
+        raise _refused(RejectCode.UNKNOWN_TYPE, f"unknown message type {kind!r:.100}")
     try:
         message = _ADAPTER.validate_python(body)
         problem = check_trajectory(message.trajectory) if isinstance(message, Submit) else ""
     except ValidationError as error:
-        kind = error.errors(include_url=False, include_input=False, include_context=False)[0]["type"]
-        code = RejectCode.LIMIT if kind in _OUT_OF_BOUNDS else RejectCode.MALFORMED
-        raise ProtocolError(code.value, first_problem(error)[:300]) from error
+        broken = error.errors(include_url=False, include_input=False, include_context=False)[0]["type"]
+        code = RejectCode.LIMIT if broken in _OUT_OF_BOUNDS else RejectCode.MALFORMED
+        raise _refused(code, first_problem(error)[:300]) from error
     except (ValueError, RecursionError) as error:
-        raise ProtocolError(RejectCode.MALFORMED.value, str(error)[:300]) from error
+        raise _refused(RejectCode.MALFORMED, str(error)[:300]) from error
     if problem:
-        raise ProtocolError(RejectCode.LIMIT.value, problem)
+        raise _refused(RejectCode.LIMIT, problem)
     return message
+
+
+def _map_in(frame: bytes | memoryview) -> dict[str, Any]:
+    """What a frame holds, not validated."""
+    _check_envelope(frame)
+    try:
+        body = msgpack.unpackb(frame, raw=False, strict_map_key=True)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise _refused(RejectCode.MALFORMED, f"the envelope is not msgpack: {error}") from error
+    if not isinstance(body, dict):
+        raise _refused(RejectCode.MALFORMED, "the envelope is not a map")
+    return body
 
 
 def submitted_id(frame: bytes | memoryview) -> str:
@@ -534,21 +544,16 @@ def submitted_id(frame: bytes | memoryview) -> str:
 
     None is read in a message of another protocol version: its sender tries again, until the versions agree.
     """
-    if len(frame) > MAX_ENVELOPE_BYTES:
-        return ""
-    try:
-        body = msgpack.unpackb(frame, raw=False)
-    except (ValueError, TypeError, msgpack.UnpackException):
-        return ""
-    if not isinstance(body, dict) or body.get("v") != PROTOCOL_VERSION:
-        return ""
-    found = None
-    if body.get("type") == "submit" and isinstance(body.get("body"), bytes):
-        with contextlib.suppress(ValueError):
+    found: object = None
+    with contextlib.suppress(ProtocolError, ValueError):
+        body = _map_in(frame)
+        if body.get("v") != PROTOCOL_VERSION:
+            return ""
+        if body.get("type") == "submit" and isinstance(body.get("body"), bytes):
             trajectory = unpack(body["body"])
             found = trajectory.get("id") if isinstance(trajectory, dict) else None
-    elif body.get("type") in ("gradient", "measured"):
-        found = body.get("unit_id")
+        elif body.get("type") in ("gradient", "measured"):
+            found = body.get("unit_id")
     return found if isinstance(found, str) else ""
 
 
@@ -559,10 +564,9 @@ def check_blobs(blobs: Sequence[bytes | memoryview]) -> None:
         ProtocolError: With code "too-large".
     """
     if len(blobs) > MAX_FRAMES:
-        raise ProtocolError(RejectCode.TOO_LARGE.value, f"{len(blobs)} frames are more than {MAX_FRAMES}")
-    for blob in blobs:
-        if len(blob) > MAX_BLOB_BYTES:
-            raise ProtocolError(RejectCode.TOO_LARGE.value, f"a frame of {len(blob)} bytes")
+        raise _refused(RejectCode.TOO_LARGE, f"{len(blobs)} frames are more than {MAX_FRAMES}")
+    if (longest := max(map(len, blobs), default=0)) > MAX_BLOB_BYTES:
+        raise _refused(RejectCode.TOO_LARGE, f"a frame of {longest} bytes")
 
 
 # ---- trajectories as bytes: a worker packs each once; spool, message and store hold the same bytes ----
@@ -637,7 +641,70 @@ _KINDS = frozenset(kind.value for kind in ActionKind)
 
 def check_trajectory(trajectory: Trajectory) -> str:
     """The first value of `trajectory` that no run accepts, in words; "" if there is none."""
-    return next(_problems(trajectory), "")
+    for name in ("id", "lease_id", "group_id", "worker"):
+        value = getattr(trajectory, name)
+        if len(value) > MAX_NAME or not value.isprintable() or (name == "id" and not value):
+            return f"{name} must be one line of at most {MAX_NAME} printable characters"
+    for number, step in enumerate(trajectory.steps):
+        if step.action.kind not in _KINDS:
+            return f"steps.{number}.action.kind {step.action.kind[:40]!r} is not a kind of action"
+        for chat in step.chats:
+            one = chat.completion
+            if not len(one.token_ids) == len(one.logprobs) == len(one.weight_versions):
+                return f"steps.{number}: each token needs one log-probability and one weight version"
+    for what, number, low, high in _bounded(trajectory):
+        if not low <= number <= high:
+            return f"{what} is {number:g}, which is not within {low:g} and {high:g}"
+    return ""
+
+
+def _bounded(trajectory: Trajectory) -> Iterator[tuple[str, float, float, float]]:
+    """What is bounded: its name, the value, and both bounds."""
+    yield "slot", trajectory.slot, 0, MAX_TOKEN
+    yield "success", trajectory.success, 0, 1
+    yield "truth", trajectory.truth or 0, 0, 1
+    yield "started_at", trajectory.started_at, -MAX_SUM, MAX_SUM
+    yield "duration_s", trajectory.duration_s, -MAX_SUM, MAX_SUM
+    if trajectory.verdict is not None:
+        for name in ("step", *Spent.model_fields):
+            yield f"verdict.{name}", getattr(trajectory.verdict, name), -MAX_SUM, MAX_SUM
+    for name, text in (
+        ("task.goal", trajectory.task.goal),
+        ("fault_detail", trajectory.fault_detail),
+        ("shortfall", trajectory.shortfall),
+    ):
+        yield f"the length of {name}", len(text), 0, MAX_TEXT
+    for number, step in enumerate(trajectory.steps):
+        for what, value, low, high in _bounded_in(step):
+            yield f"steps.{number}.{what}", value, low, high
+    total = sum(abs(part) for step in trajectory.steps for part in vars(step.reward).values())
+    yield "the sum of the magnitudes of its rewards", total, 0, MAX_REWARD
+
+
+def _bounded_in(step: TimeStep) -> Iterator[tuple[str, float, float, float]]:
+    for name, part in vars(step.reward).items():
+        yield f"reward.{name}", part, -MAX_REWARD, MAX_REWARD
+    for name, seconds in vars(step.timing).items():
+        yield f"timing.{name}", seconds, -MAX_SUM, MAX_SUM
+    for point in (step.action.point, step.action.to):
+        for fraction in point or ():
+            yield "action: a coordinate", fraction, 0, 1
+    screen = step.observation
+    for size in (screen.width, screen.height, screen.distance or 0):
+        yield "observation: a size or the distance", size, 0, MAX_TOKEN
+    yield "the number of chats", len(step.chats), 0, MAX_CHATS
+    for chat in step.chats:
+        one = chat.completion
+        yield "the length of completion.server", len(one.server), 0, MAX_NAME
+        for name, values, low, high in (
+            ("prompt_token_ids", one.prompt_token_ids, 0, MAX_TOKEN),
+            ("token_ids", one.token_ids, 0, MAX_TOKEN),
+            ("logprobs", one.logprobs, *LOGPROBS),
+            ("weight_versions", one.weight_versions, 0, MAX_VERSION),
+        ):
+            if values:
+                yield f"completion.{name}: the smallest", min(values), low, high
+                yield f"completion.{name}: the largest", max(values), low, high
 
 
 @dataclass(frozen=True)
@@ -649,7 +716,7 @@ class RunLimits:
         max_prompt_tokens, max_sequence_tokens: Of a prompt, and of a sequence with its answers; None where
             the policy does not bound them.
         max_new_tokens: Of an answer.
-        newest_version: Tells the newest weight version of the run.
+        newest_version: Returns the newest weight version of the run.
     """
 
     num_tokens: int
@@ -666,98 +733,20 @@ class RunLimits:
         newest, length = self.newest_version(), 0
         for number, step in enumerate(trajectory.steps):
             for chat in step.chats:
-                prompt, tokens = chat.completion.prompt_token_ids, chat.completion.token_ids
+                one = chat.completion
+                prompt, tokens = one.prompt_token_ids, one.token_ids
                 length = (length if chat.continues else 0) + len(prompt) + len(tokens)
-                if problem := self._of_chat(chat, length, newest):
-                    return f"steps.{number}: {problem}"
+                for what, value, limit in (
+                    ("a token id", max((*prompt, *tokens), default=0), self.num_tokens - 1),
+                    ("a weight version", max(one.weight_versions, default=0), newest),
+                    ("tokens of an answer (learner.max_new_tokens)", len(tokens), self.max_new_tokens),
+                    (
+                        "tokens of a prompt (policy.max_prompt_tokens)",
+                        0 if chat.continues else len(prompt),
+                        self.max_prompt_tokens,
+                    ),
+                    ("tokens of a sequence", length, self.max_sequence_tokens),
+                ):
+                    if limit is not None and value > limit:
+                        return f"steps.{number}: {what}: {value}, and at most {limit}"
         return ""
-
-    def _of_chat(self, chat: Chat, length: int, newest: int) -> str:
-        completion = chat.completion
-        prompt, tokens = completion.prompt_token_ids, completion.token_ids
-        for ids in (prompt, tokens):
-            if ids and max(ids) >= self.num_tokens:
-                return f"token {max(ids)}, and the policy's vocabulary has {self.num_tokens}"
-        if max(completion.weight_versions, default=0) > newest:
-            return f"weight version {max(completion.weight_versions)}, and the newest is {newest}"
-        if len(tokens) > self.max_new_tokens:
-            return f"an answer of {len(tokens)} tokens, learner.max_new_tokens is {self.max_new_tokens}"
-        if self.max_prompt_tokens is not None and not chat.continues and len(prompt) > self.max_prompt_tokens:
-            return f"a prompt of {len(prompt)} tokens, policy.max_prompt_tokens is {self.max_prompt_tokens}"
-        if self.max_sequence_tokens is not None and length > self.max_sequence_tokens:
-            return f"a sequence of {length} tokens, and it may have {self.max_sequence_tokens}"
-        return ""
-
-
-def _problems(trajectory: Trajectory) -> Iterator[str]:
-    for name in ("id", "lease_id", "group_id", "worker"):
-        value = getattr(trajectory, name)
-        if len(value) > MAX_NAME or not value.isprintable() or (name == "id" and not value):
-            yield f"{name} must be one line of at most {MAX_NAME} printable characters"
-    if not 0 <= trajectory.slot <= MAX_TOKEN:
-        yield f"slot is {trajectory.slot}"
-    for name in ("success", "truth"):
-        score = getattr(trajectory, name)
-        if score is not None and not 0.0 <= score <= 1.0:
-            yield f"{name} is {score:g}, which is not within 0 and 1"
-    verdict = trajectory.verdict
-    for record, names in (
-        (trajectory, ("started_at", "duration_s")),
-        (verdict, ("step", *Spent.model_fields)),
-    ):
-        for name in names if record is not None else ():
-            if abs(getattr(record, name)) > MAX_SUM:
-                yield f"{name} is {getattr(record, name):g}, beyond {MAX_SUM:g}"
-    for name, text in (
-        ("task.goal", trajectory.task.goal),
-        ("fault_detail", trajectory.fault_detail),
-        ("shortfall", trajectory.shortfall),
-    ):
-        if len(text) > MAX_TEXT:
-            yield f"{name} has {len(text)} characters, more than {MAX_TEXT}"
-    for number, step in enumerate(trajectory.steps):
-        for problem in _problems_of_step(step):
-            yield f"steps.{number}.{problem}"
-    total = sum(abs(part) for step in trajectory.steps for part in vars(step.reward).values())
-    if total > MAX_REWARD:
-        yield f"the parts of its rewards add up to {total:g}, beyond {MAX_REWARD:g}"
-
-
-def _problems_of_step(step: TimeStep) -> Iterator[str]:
-    for name, part in vars(step.reward).items():
-        if abs(part) > MAX_REWARD:
-            yield f"reward.{name} is {part:g}, beyond {MAX_REWARD:g}"
-    for name, seconds in vars(step.timing).items():
-        if abs(seconds) > MAX_SUM:
-            yield f"timing.{name} is {seconds:g}, beyond {MAX_SUM:g}"
-    yield from _problems_of_action(step.action)
-    screen = step.observation
-    if not all(0 <= size <= MAX_TOKEN for size in (screen.width, screen.height, screen.distance or 0)):
-        yield "observation: a size or the distance is out of range"
-    if len(step.chats) > MAX_CHATS:
-        yield f"chats: there are {len(step.chats)}, and at most {MAX_CHATS} in a step"
-    for chat in step.chats:
-        yield from _problems_of_completion(chat.completion)
-
-
-def _problems_of_action(action: ActionRecord) -> Iterator[str]:
-    if action.kind not in _KINDS:
-        yield f"action.kind {action.kind[:40]!r} is not a kind of action"
-    for point in (action.point, action.to):
-        if point is not None and not all(0.0 <= fraction <= 1.0 for fraction in point):
-            yield f"action: the point {point} is not on the screen"
-
-
-def _problems_of_completion(completion: Completion) -> Iterator[str]:
-    for name, values, low, high in (
-        ("prompt_token_ids", completion.prompt_token_ids, 0, MAX_TOKEN),
-        ("token_ids", completion.token_ids, 0, MAX_TOKEN),
-        ("logprobs", completion.logprobs, *LOGPROBS),
-        ("weight_versions", completion.weight_versions, 0, MAX_VERSION),
-    ):
-        if values and not low <= min(values) <= max(values) <= high:
-            yield f"completion.{name} must be within {low:g} and {high:g}"
-    if not len(completion.token_ids) == len(completion.logprobs) == len(completion.weight_versions):
-        yield "completion: each token needs one log-probability and one weight version"
-    if len(completion.server) > MAX_NAME:
-        yield f"completion.server has {len(completion.server)} characters, more than {MAX_NAME}"

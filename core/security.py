@@ -5,7 +5,7 @@ A keys directory holds
     server.key          secret of every binding process (learner, inference servers)      mode 0600
     server.pub          its public half; every connecting process checks it
     NAME.key            secret of the client NAME; a process without one uses client.key   mode 0600
-    allowed/NAME.pub    a client that binding processes admit: its public key, roles and slots
+    allowed/NAME.pub    a client that binding processes admit: its public key, roles and slots, as JSON
 
 and each machine gets only the files that its roles need (docs/architecture.md). The allow-list is read at
 each handshake. The processes of a client are called NAME or NAME/SOMETHING, so that no client can use the
@@ -21,15 +21,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
 
 from distrl.core.errors import SecurityError
+from distrl.core.types import Record
 
 SERVER = "server"
 ANY_CLIENT = "client"
-ROLES = ("worker", "inference", "evaluate")  # what each may send: distrl.core.service
-DEFAULT_ROLES = ("worker",)  # of a client whose entry names none, as those made before roles existed
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_Z85_KEY = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
+Role = Literal["worker", "inference", "evaluate"]  # what each may send: distrl.core.service
+ROLES: tuple[Role, ...] = ("worker", "inference", "evaluate")
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
+_KEY = r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}"  # Z85
 
 
 @dataclass(frozen=True)
@@ -40,21 +44,20 @@ class KeyPair:
     secret: str = field(repr=False)
 
 
-@dataclass(frozen=True)
-class Client:
+class Client(Record):
     """An entry of the allow-list.
 
     Attributes:
         name: The client's; its processes are called this or `name/…`.
-        roles: What it may be, of `ROLES`.
+        roles: What it may be.
         slots: The most leases that its workers may hold together; None for no limit.
         public: Its public key; empty in a `Client` that came with a message.
     """
 
-    name: str
-    roles: tuple[str, ...]
-    slots: int | None = None
-    public: str = ""
+    name: Annotated[str, Field(pattern=f"^{_NAME}$")]
+    roles: Annotated[tuple[Role, ...], Field(min_length=1)]
+    slots: Annotated[int, Field(ge=0)] | None = None
+    public: Annotated[str, Field(pattern=f"^({_KEY})?$")] = ""
 
     def owns(self, process: str) -> bool:
         """Whether a process of this client may be called `process`."""
@@ -63,14 +66,13 @@ class Client:
     @property
     def user_id(self) -> str:
         """What ZeroMQ attaches to each message of this client; `of_user_id` reads it."""
-        return f"{self.name} {','.join(self.roles)} {'' if self.slots is None else self.slots}"
+        return self.model_dump_json(exclude={"public"})
 
     @staticmethod
     @lru_cache(maxsize=1024)
     def of_user_id(user_id: str) -> Client:
         """The client of a message."""
-        name, roles, slots = user_id.split(" ")
-        return Client(name, tuple(roles.split(",")), int(slots) if slots else None)
+        return Client.model_validate_json(user_id)
 
 
 @dataclass(frozen=True)
@@ -135,9 +137,8 @@ def load_security(keys_dir: Path | None, name: str = ANY_CLIENT) -> Security | N
     """
     if keys_dir is None:
         return None
-    if not keys_dir.is_dir():
-        raise _no_directory(keys_dir)
-    own = _load_optional_pair(keys_dir / f"{check_name(name)}.key") if name != SERVER else None
+    _check_directory(keys_dir)
+    own = _load_optional_pair(keys_dir / f"{_checked(name)}.key") if name != SERVER else None
     if own is None:
         name = ANY_CLIENT
         own = _load_optional_pair(keys_dir / f"{name}.key")
@@ -147,20 +148,7 @@ def load_security(keys_dir: Path | None, name: str = ANY_CLIENT) -> Security | N
             f"{keys_dir} has neither {name}.key, {ANY_CLIENT}.key nor {SERVER}.key.",
             "Make keys with `distrl keys create` or `distrl keys add`.",
         )
-    return Security(keys_dir, name, own, server, _read_public(keys_dir / f"{SERVER}.pub"))
-
-
-def check_name(name: str) -> str:
-    """Returns `name` if it can name a key file.
-
-    Raises:
-        SecurityError: It cannot.
-    """
-    if not _NAME.fullmatch(name):
-        raise SecurityError(
-            f"{name!r} cannot name a key.", "Use up to 64 letters, digits, '.', '_' or '-', no '/'."
-        )
-    return name
+    return Security(keys_dir, name, own, server, _read_public(keys_dir))
 
 
 def list_allowed(keys_dir: Path) -> dict[str, Client]:
@@ -169,8 +157,7 @@ def list_allowed(keys_dir: Path) -> dict[str, Client]:
     Raises:
         SecurityError: There is no such directory, or an entry in it is broken.
     """
-    if not keys_dir.is_dir():
-        raise _no_directory(keys_dir)
+    _check_directory(keys_dir)
     return {path.stem: _read_client(path) for path in sorted((keys_dir / "allowed").glob("*.pub"))}
 
 
@@ -180,49 +167,42 @@ def create_keys(keys_dir: Path, server: KeyPair, client: KeyPair) -> None:
     Raises:
         SecurityError: There are keys already; they are never overwritten. Or a file is in the way.
     """
-    try:
-        keys_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except FileExistsError as error:
-        raise SecurityError(
-            f"{keys_dir} is a file, not a keys directory.", "Choose another directory."
-        ) from error
+    if keys_dir.is_file():
+        raise SecurityError(f"{keys_dir} is a file, not a keys directory.", "Choose another directory.")
+    keys_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     _write_new(keys_dir / f"{SERVER}.key", _format_pair(server), 0o600)
     _write_new(keys_dir / f"{SERVER}.pub", server.public + "\n", 0o644)
     add_client(keys_dir, ANY_CLIENT, client, ROLES)
 
 
 def add_client(
-    keys_dir: Path,
-    name: str,
-    client: KeyPair,
-    roles: Sequence[str] = DEFAULT_ROLES,
-    slots: int | None = None,
+    keys_dir: Path, name: str, client: KeyPair, roles: Sequence[Role] = ("worker",), slots: int | None = None
 ) -> None:
     """Writes `NAME.key` and puts its public half on the allow-list.
 
     Raises:
-        SecurityError: The name is reserved or taken, a role is unknown, or this is not a keys directory.
+        SecurityError: The name is reserved or taken, or this is not a keys directory.
     """
-    if check_name(name) == SERVER:
+    if _checked(name) == SERVER:
         raise SecurityError(f"{SERVER!r} is the name of the server key.", "Choose another name.")
-    _read_public(keys_dir / f"{SERVER}.pub")
+    _read_public(keys_dir)
     (keys_dir / "allowed").mkdir(exist_ok=True)
-    entry = _format_client(Client(name, tuple(roles), slots, client.public))
+    entry = Client(name=name, roles=tuple(roles), slots=slots, public=client.public)
     _write_new(keys_dir / f"{name}.key", _format_pair(client), 0o600)
-    _write_new(keys_dir / "allowed" / f"{name}.pub", entry, 0o644)
+    _write_new(keys_dir / "allowed" / f"{name}.pub", entry.model_dump_json() + "\n", 0o644)
 
 
-def change_client(keys_dir: Path, name: str, roles: Sequence[str], slots: int | None = None) -> None:
+def change_client(keys_dir: Path, name: str, roles: Sequence[Role], slots: int | None = None) -> None:
     """Gives an allowed client other roles and slots, from its next handshake on; its key stays.
 
     Raises:
-        SecurityError: No such client is allowed, a role is unknown, or its entry cannot be written.
+        SecurityError: No such client is allowed, or its entry cannot be written.
     """
     path = _allowed_file(keys_dir, name)
-    text = _format_client(Client(name, tuple(roles), slots, _read_client(path).public))
+    entry = _read_client(path).model_copy(update={"roles": tuple(roles), "slots": slots})
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
-    _write_new(new, text, 0o644)
+    _write_new(new, entry.model_dump_json() + "\n", 0o644)
     new.replace(path)  # whole at any moment: handshakes read it
 
 
@@ -236,49 +216,42 @@ def remove_client(keys_dir: Path, name: str) -> None:
     (keys_dir / f"{name}.key").unlink(missing_ok=True)
 
 
+def _checked(name: str) -> str:
+    if not re.fullmatch(_NAME, name):
+        raise SecurityError(
+            f"{name!r} cannot name a key.", "Use up to 64 letters, digits, '.', '_' or '-', no '/'."
+        )
+    return name
+
+
 def _allowed_file(keys_dir: Path, name: str) -> Path:
-    path = keys_dir / "allowed" / f"{check_name(name)}.pub"
+    path = keys_dir / "allowed" / f"{_checked(name)}.pub"
     if not path.is_file():
         raise SecurityError(f"{name!r} is not an allowed client of {keys_dir}.", "See `distrl keys list`.")
     return path
 
 
-def _format_client(client: Client) -> str:
-    unknown = [role for role in client.roles if role not in ROLES]
-    if unknown:
-        raise SecurityError(f"{unknown[0]!r} is not a role.", f"Use {', '.join(ROLES)}.")
-    slots = "" if client.slots is None else f"slots {client.slots}\n"
-    return f"{client.public}\nroles {' '.join(client.roles)}\n{slots}"
-
-
 def _read_client(path: Path) -> Client:
-    """An entry of the allow-list: a public key; lines `roles ROLE…` and `slots N`, which may be missing."""
-    public, *lines = _read(path).strip().splitlines() or [""]
-    fields = dict(line.partition(" ")[::2] for line in lines)
-    roles = tuple(fields.pop("roles", " ".join(DEFAULT_ROLES)).split())
-    slots = fields.pop("slots", None)
-    if not _Z85_KEY.fullmatch(public) or fields or not set(roles) <= set(ROLES) or not roles:
-        raise _broken(path)
-    if slots is not None and not slots.isdecimal():
-        raise _broken(path)
-    return Client(check_name(path.stem), roles, None if slots is None else int(slots), public)
+    try:
+        client = Client.model_validate_json(_read(path))
+    except ValidationError:
+        client = None
+    if client is None or client.name != path.stem or not client.public:
+        raise SecurityError(
+            f"{path} is not a client's entry.", "Remove it and the client's key, and run `distrl keys add`."
+        )
+    return client
 
 
-def _broken(path: Path) -> SecurityError:
-    return SecurityError(
-        f"{path} is not a client's entry: a public key, then lines `roles` ({', '.join(ROLES)}) and `slots`.",
-        "Remove it and the client's key, and run `distrl keys add`.",
-    )
+def _check_directory(keys_dir: Path) -> None:
+    if not keys_dir.is_dir():
+        raise SecurityError(
+            f"The keys directory {keys_dir} does not exist.", "Make it with `distrl keys create`."
+        )
 
 
 def _format_pair(pair: KeyPair) -> str:
     return f"public {pair.public}\nsecret {pair.secret}\n"
-
-
-def _no_directory(keys_dir: Path) -> SecurityError:
-    return SecurityError(
-        f"The keys directory {keys_dir} does not exist.", "Make it with `distrl keys create`."
-    )
 
 
 def _write_new(path: Path, text: str, mode: int) -> None:
@@ -302,16 +275,16 @@ def _load_optional_pair(path: Path) -> KeyPair | None:
         raise SecurityError(
             f"The secret key {path} has mode {mode:04o}: others can read it.", f"Run `chmod 600 {path}`."
         )
-    fields = dict(line.split(maxsplit=1) for line in _read(path).splitlines() if " " in line)
-    public, secret = fields.get("public", "").strip(), fields.get("secret", "").strip()
-    if not _Z85_KEY.fullmatch(public) or not _Z85_KEY.fullmatch(secret):
+    found = re.fullmatch(f"public ({_KEY})\nsecret ({_KEY})\n?", _read(path))
+    if found is None:
         raise SecurityError(f"{path} is not a key file.", "Make a new one with `distrl keys add`.")
-    return KeyPair(public, secret)
+    return KeyPair(found[1], found[2])
 
 
-def _read_public(path: Path) -> str:
+def _read_public(keys_dir: Path) -> str:
+    path = keys_dir / f"{SERVER}.pub"
     text = _read(path).strip()
-    if not _Z85_KEY.fullmatch(text):
+    if not re.fullmatch(_KEY, text):
         raise SecurityError(f"{path} is not a public key.", "Copy it again from where it was made.")
     return text
 

@@ -1,24 +1,28 @@
-"""`distrl inspect`: episodes step by step, training tasks, and suites."""
+"""`distrl inspect`: stored episodes, step by step, and training tasks."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import replace
+import shutil
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from distrl.core.errors import ConfigError, RunDirectoryError
+
 if TYPE_CHECKING:
-    from distrl.evaluator.stores import Filters, StoredEpisodes
+    from distrl.evaluator.stores import Filters, Found, StoredEpisodes
 
 PAGE = "episodes.html"
+MIN_GOAL = 30
+"""The smallest width of a goal on a terminal; if it does not fit, columns are dropped."""
+
 PlaceArgument = Annotated[
     Path,
-    typer.Argument(
-        metavar="RUN|STORE|SUITE", help="A run, an evaluation, a store.sqlite3, a suite or a task file."
-    ),
+    typer.Argument(metavar="RUN|STORE", help="A run, an evaluation, a collection or a store.sqlite3."),
 ]
 OutputOption = Annotated[
     Path | None,
@@ -64,40 +68,32 @@ def inspect(
         typer.Option("--tasks", help="List training tasks with success, steps and faults."),
     ] = False,
 ) -> None:
-    """List stored episodes, training tasks or a suite's templates, or write episodes as an HTML file.
+    """List stored episodes or training tasks, or write episodes as an HTML file.
 
     The HTML file shows every screenshot with the agent's touch, the tokens with their log-probabilities, the
     weight versions, the parts of the reward and the verdict; with --trajectory also the prompts. It needs no
-    network. For a suite, lists its splits and templates with the number of tasks, levels, step limits and
-    goals; filter with --split, --template and --task.
+    network.
     """
-    from distrl.cli.listing import is_suite, list_episodes, list_tasks, show_suite, suite_like
     from distrl.cli.run_kind import require_episodes
-    from distrl.core.errors import StoreError
-    from distrl.evaluator.stores import Filters, StoredEpisodes
+    from distrl.evaluator.failure_modes import FailureMode
+    from distrl.evaluator.stores import ENDINGS, Filters, StoredEpisodes
 
     place = place.expanduser()
-    asked = {
-        "--trajectory": trajectory,
-        "--html": html,
-        "--outcome": outcome,
-        "--mode": mode,
-        "--success/--failed": success is not None,
-        "--min-steps": min_steps,
-        "--seed": seed is not None,
-    }
-    if is_suite(place):
-        _refuse(asked | {"--tasks": tasks}, "A suite has no episodes")
-        show_suite(str(place), split, template, task)
-        return
     require_episodes(place, "inspect")
     if tasks:
-        _refuse(asked | {"--split": split}, "--tasks lists training tasks")
+        others = {"--trajectory": trajectory, "--html": html, "--split": split, "--outcome": outcome}
+        others |= {"--mode": mode, "--success/--failed": success is not None}
+        others |= {"--min-steps": min_steps, "--seed": seed is not None}
+        for name in (name for name, value in others.items() if value):
+            raise ConfigError(f"--tasks lists training tasks: {name} has no effect.", "Remove it.")
         list_tasks(place, template, task)
         return
-    if near := suite_like(place):
-        raise StoreError(f"There is no {place}.", f"Did you mean the suite {near!r}?")
-    filters = _filters(outcome, mode, Filters(template, None, None, success, min_steps, split, task, seed))
+    modes = [known.value for known in FailureMode]
+    for option, value, known in (("--outcome", outcome, ENDINGS), ("--mode", mode, modes)):
+        if value is not None and value not in known:
+            raise ConfigError(f"{option} {value!r} is unknown.", f"Use one of {', '.join(known)}.")
+    failure = FailureMode(mode) if mode is not None else None
+    filters = Filters(template, outcome, failure, success, min_steps, split, task, seed)
     with contextlib.closing(StoredEpisodes(place)) as stored:
         if trajectory is not None:
             typer.echo(_write_page(stored, trajectory, output, force))
@@ -107,31 +103,100 @@ def inspect(
             list_episodes(stored, filters, limit)
 
 
-def _refuse(asked: Mapping[str, object], what: str) -> None:
-    """Raises ConfigError if an option is given that has no effect on `what` is listed."""
-    from distrl.core.errors import ConfigError
+def _find(stored: StoredEpisodes, filters: Filters, limit: int) -> list[Found]:
+    """The newest episodes that match; a filter's value that no stored episode has is an error."""
+    from distrl.core.user_errors import check_known
 
-    given = [name for name, value in asked.items() if value]
-    if given:
-        raise ConfigError(f"{what}: {given[0]} has no effect.", "Remove it.")
+    found = list(stored.find(filters, limit))
+    if not found:
+        for what, field in (
+            ("template", "template"),
+            ("split", "split"),
+            ("task", "task_id"),
+            ("seed", "seed"),
+        ):
+            if (asked := getattr(filters, what)) is not None:
+                known = sorted({getattr(one, field) for one in stored.results()})
+                check_known(what, str(asked), map(str, known))
+    return found
 
 
-def _filters(outcome: str | None, mode: str | None, others: Filters) -> Filters:
-    """The filters, with outcome and mode checked.
+def list_episodes(stored: StoredEpisodes, filters: Filters, limit: int) -> None:
+    """Lists at most `limit` episodes, the newest first, and quarantined trajectories."""
+    from datetime import datetime
 
-    Raises:
-        ConfigError: There is no such outcome or mode.
+    from distrl.evaluator.stores import ending
+
+    rows = [["trajectory", "ended", "failure mode", "for", "task", "steps", "reward", "goal"]]
+    for found in _find(stored, filters, limit):
+        one, result = found.trajectory, found.result
+        texts = [one.id[:12], ending(result), result.mode.value if result.mode else "-", one.purpose.value]
+        numbers = [f"{result.num_steps}", f"{result.reward:.2f}"]
+        rows.append([*texts, one.task.id, *numbers, " ".join(one.task.goal.split())])
+    taken = sum(2 + max(map(len, column)) for column in zip(*(row[:-1] for row in rows), strict=True))
+    is_narrow = _terminal_width() < taken + MIN_GOAL
+    if is_narrow:
+        rows = [[row[0], row[1], row[5], row[7]] for row in rows]
+    print_table(rows, texts=2 if is_narrow else 5)
+    typer.echo(f"{len(rows) - 1} of {stored.count()} trajectories, newest first", err=True)
+    rows = [["quarantined", "since", "reason"]]
+    for row in (row for store in stored.stores for row in store.quarantined()):
+        rows.append([row.id[:12], f"{datetime.fromtimestamp(row.at):%Y-%m-%d %H:%M}", row.reason])
+    if rows[1:]:
+        typer.echo("")
+        print_table(rows, texts=3)
+
+
+def list_tasks(run: Path, template: str | None, task: str | None) -> None:
+    """Lists the training tasks' statistics of the newest checkpoint."""
+    from distrl.core.rundir import TASKS_FILE
+    from distrl.core.user_errors import check_known
+    from distrl.learner.task_sampling import read_table
+
+    def shown(value: float | None, form: str) -> str:
+        return "-" if value is None else format(value, form)
+
+    table = read_table(run / TASKS_FILE)
+    check_known("template", template, (row.template for row in table.values()))
+    check_known("task", task, table)
+    rows = [["episodes", "success", "steps", "seconds", "faults", "expired", "given up", "task"]]
+    for name, row in table.items():
+        if template in (None, row.template) and task in (None, name):
+            means = [shown(row.mean_success, ".2f"), shown(row.mean_steps, ".1f")]
+            counts = [str(number) for number in (row.faults, row.expired, row.abandoned)]
+            rows.append([str(row.episodes), *means, shown(row.mean_seconds, ".1f"), *counts, name])
+    print_table(rows, texts=0)
+    typer.echo(f"{len(rows) - 1} of {len(table)} training tasks that were tried", err=True)
+
+
+def print_table(rows: Sequence[Sequence[str]], texts: int) -> None:
+    """Prints a table.
+
+    Args:
+        rows: The headings, then the cells.
+        texts: How many leading columns are text. The last one is too, and ends with the line on a terminal;
+            those between are numbers.
     """
-    from distrl.core.errors import ConfigError
-    from distrl.evaluator.failure_modes import FailureMode
-    from distrl.evaluator.stores import ENDINGS
+    from rich.cells import cell_len, set_cell_size
 
-    modes = [known.value for known in FailureMode]
-    if outcome is not None and outcome not in ENDINGS:
-        raise ConfigError(f"--outcome {outcome!r} is unknown.", f"Use one of {', '.join(ENDINGS)}.")
-    if mode is not None and mode not in modes:
-        raise ConfigError(f"--mode {mode!r} is unknown.", f"Use one of {', '.join(modes)}.")
-    return replace(others, outcome=outcome, mode=FailureMode(mode) if mode is not None else None)
+    from distrl.core.logs import one_line
+
+    last, rows = len(rows[0]) - 1, [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(cell_len(row[at]) for row in rows) for at in range(last)]
+    room = max(_terminal_width() - sum(widths) - 2 * last, cell_len(rows[0][last]), 1)
+    for row in rows:
+        cells = [
+            " " * max(0, width - cell_len(cell)) + cell if at >= texts else set_cell_size(cell, width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=False))
+        ]
+        end = row[last]
+        cells.append(end if cell_len(end) <= room else set_cell_size(end, room - 1).rstrip() + "…")
+        typer.echo("  ".join(cells).rstrip())
+
+
+def _terminal_width() -> int:
+    """The width of the terminal; unlimited if the output is redirected, so that nothing is truncated."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
 
 
 def _write_listing(
@@ -142,15 +207,12 @@ def _write_listing(
     output: Path | None,
     force: bool,
 ) -> Path:
-    from distrl.cli.listing import check_filters
     from distrl.core.files import writing
     from distrl.evaluator.report.viewer import write_listing
 
     file = output or Path(PAGE)
     _check_free(file, force)
-    found = list(stored.find(filters, limit))
-    if not found:
-        check_filters(stored, filters)
+    found = _find(stored, filters, limit)
     named = {
         "template": filters.template,
         "split": filters.split,
@@ -181,12 +243,6 @@ def _write_page(stored: StoredEpisodes, prefix: str, output: Path | None, force:
 
 
 def _check_free(file: Path, force: bool) -> None:
-    """Checks that no file is overwritten without --force.
-
-    Raises:
-        RunDirectoryError: The file exists.
-    """
-    from distrl.core.errors import RunDirectoryError
-
+    """Raises RunDirectoryError if the file exists, and --force is not given."""
     if file.exists() and not force:
         raise RunDirectoryError(f"{file} exists already.", "Name another with --output, or add --force.")

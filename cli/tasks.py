@@ -1,86 +1,83 @@
-"""`distrl tasks`: which tasks there are, and task files of other suites' tasks."""
+"""`distrl tasks`: lists of tasks, task files, and what is measured and trained on, split by split."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distrl.cli.tasks_check import check_tasks
+from distrl.core.errors import ConfigError, TaskError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from distrl.core.types import Task
     from distrl.evaluator.suites.files import LeftOut
 
-DEFAULT_SUITE = "quickstart"
-
 app = typer.Typer(no_args_is_help=True, help="List tasks, show one, import others, look for leakage.")
+NEAR = "near"
+MOST_SHOWN = 10
 
-SuiteArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="[SUITE]", help="A suite, a task file, or pkg.mod:Name. Default: quickstart."),
-]
-SuiteOption = Annotated[str | None, typer.Option("--suite", metavar="SUITE", help="The same.")]
 SplitOption = Annotated[str | None, typer.Option("--split", metavar="SPLIT", help="Only this split.")]
 TemplateOption = Annotated[
     str | None, typer.Option("--template", metavar="TEMPLATE", help="Only this template.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 
 
 @app.command("list")
 def list_tasks(
-    named: SuiteArgument = None,
-    suite: SuiteOption = None,
+    suite: Annotated[
+        str, typer.Argument(metavar="[SUITE]", help="A suite, a task file, or pkg.mod:Name.")
+    ] = "quickstart",
     split: SplitOption = None,
     template: TemplateOption = None,
-    as_json: JsonOption = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """List the tasks of a suite: id, step limit, goal."""
-    from distrl.core.logs import one_line
+    from distrl.cli.inspect import print_table
+    from distrl.core.user_errors import check_known
     from distrl.evaluator.suites import load_suite
 
-    tasks = _of_template(load_suite(_one_suite(named, suite) or DEFAULT_SUITE, split), template)
+    tasks = load_suite(suite, split)
+    check_known("template", template, (task.template for task in tasks))
+    tasks = [task for task in tasks if template in (None, task.template)]
     if as_json:
         for task in tasks:
             typer.echo(task.model_dump_json())
         return
-    width = max(len(task.id) for task in tasks)
-    for task in tasks:
-        typer.echo(f"{one_line(task.id):<{width}}  {task.max_steps:>3} steps  {' '.join(task.goal.split())}")
+    rows = [[task.id, str(task.max_steps), " ".join(task.goal.split())] for task in tasks]
+    print_table([["task", "steps", "goal"], *rows], texts=1)
     typer.echo(_counts(tasks), err=True)
 
 
 @app.command("show")
 def show_task(
-    names: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="[SUITE] ID",
-            help="A task's id, as `distrl tasks list` shows it. SUITE: where to look; by default the suite "
-            "that ID names.",
-        ),
+    task_id: Annotated[
+        str, typer.Argument(metavar="ID", help="A task's id, as `distrl tasks list` shows it.")
     ],
-    suite: SuiteOption = None,
+    suite: Annotated[
+        str | None, typer.Option("--suite", metavar="SUITE", help="Default: the suite that ID names.")
+    ] = None,
 ) -> None:
     """Show one task with all its parameters, as JSON."""
-    from distrl.core.errors import ConfigError
+    from distrl.core.user_errors import check_known
+    from distrl.evaluator.suites import get_task, load_suite
 
-    *named, task_id = names
-    if len(named) > 1:
-        raise ConfigError(f"{' '.join(names)} are more than a suite and an id.", "Give one ID.")
-    task = _find(task_id, _one_suite(named[0] if named else None, suite))
+    if suite is None:
+        task = get_task(task_id)
+    else:
+        by_id = {task.id: task for task in load_suite(suite)}
+        check_known("task", task_id, by_id)
+        task = by_id[task_id]
     typer.echo(json.dumps(task.model_dump(mode="json"), indent=2, ensure_ascii=False))
 
 
 @app.command("import")
 def import_tasks(
     output: Annotated[
-        str, typer.Option("-o", "--output", metavar="FILE", help="A new .jsonl or .yaml file.")
+        Path, typer.Option("-o", "--output", metavar="FILE", help="A new .jsonl or .yaml file.")
     ],
     names: Annotated[
         list[str] | None,
@@ -116,117 +113,144 @@ def import_tasks(
 
     Lists, e.g. train=general_train.txt test=general_test.txt: an instruction a line, or CSV, TSV, JSON or
     JSON lines. Instructions are normalised; repeated ones are left out, and so are those that a later list
-    has too, which are told. AndroidWorld: each task at each seed; the two splits share no seed.
+    has too, which are shown. AndroidWorld: each task at each seed; the two splits share no seed.
     """
-    from pathlib import Path
+    from distrl.evaluator.suites import androidworld as world
+    from distrl.evaluator.suites.files import check_file, import_lists, write_file
 
-    from distrl.core.errors import ConfigError
-    from distrl.evaluator.suites.files import check_file
-
-    path = Path(output)
     if not androidworld and not names:
         raise ConfigError("nothing says what to import.", "Name lists as SPLIT=FILE, or add --androidworld.")
-    check_file(path)
-    if androidworld:
-        _import_androidworld(path, names or [], train_seeds, eval_seeds, family)
-    else:
-        _import_lists(path, names or [], suite or path.stem, max_steps, verbose)
-
-
-def _import_lists(path: Path, lists: Sequence[str], suite: str, max_steps: int, verbose: bool) -> None:
-    from distrl.evaluator.suites.files import import_lists, write_file
-
-    imported = import_lists(lists, suite, max_steps)
-    write_file(imported.tasks, path)
-    typer.echo(f"{path}: {_counts(imported.tasks)}", err=True)
-    respelt = [left for left in imported.repeated if verbose or left.text != left.kept]
-    _tell(imported.repeated, "repeat an instruction of their list", respelt, verbose)
-    _tell(imported.empty, "have no instruction", imported.empty if verbose else (), verbose)
-    _tell(imported.leaked, "a later list has too", imported.leaked, True)
-
-
-def _tell(left: Sequence[LeftOut], why: str, shown: Sequence[LeftOut], whole: bool, most: int = 10) -> None:
-    """How many entries are left out, split by split, and some or all of those to be shown."""
-    for split in dict.fromkeys(one.split for one in left):
-        count = sum(one.split == split for one in left)
-        lines = [one for one in shown if one.split == split]
-        typer.echo(f"left out {count} of {split} that {why}{':' if lines else ''}", err=True)
-        for one in lines if whole else lines[:most]:
-            note = f" (is: {one.kept})" if one.kept not in ("", one.text) else ""
-            typer.echo(f"  {one.text if one.text.strip() else '(empty)'}{note}", err=True)
-        if not whole and len(lines) > most:
-            typer.echo(f"  ... and {len(lines) - most} more: --verbose lists all", err=True)
-
-
-def _import_androidworld(
-    path: Path, names: Sequence[str], train_seeds: str, eval_seeds: str, family: str
-) -> None:
-    from distrl.evaluator.suites import androidworld as suite
-    from distrl.evaluator.suites.files import write_file
-
-    train, evaluation = suite.parse_seeds(train_seeds), suite.parse_seeds(eval_seeds)
-    tasks = suite.import_tasks(names, train, evaluation, family)
-    write_file(tasks, path)
-    typer.echo(f"{path}: {_counts(tasks)}", err=True)
-    known = suite.known_goals(tasks)
-    if known:
+    check_file(output)
+    if not androidworld:
+        imported = import_lists(names or [], suite or output.stem, max_steps)
+        write_file(imported.tasks, output)
+        typer.echo(f"{output}: {_counts(imported.tasks)}", err=True)
+        respelt = [left for left in imported.repeated if verbose or left.text != left.kept]
+        _show_left_out(imported.repeated, "repeat an instruction of their list", respelt, verbose)
+        _show_left_out(imported.empty, "have no instruction", imported.empty if verbose else (), verbose)
+        _show_left_out(imported.leaked, "a later list has too", imported.leaked, True)
+        return
+    train, evaluation = world.parse_seeds(train_seeds), world.parse_seeds(eval_seeds)
+    tasks = world.import_tasks(names or [], train, evaluation, family)
+    write_file(tasks, output)
+    typer.echo(f"{output}: {_counts(tasks)}", err=True)
+    if known := world.known_goals(tasks):
         typer.echo(
-            f"{len(known)} evaluation tasks read like a training task, as their parameters have few values: "
+            f"{len(known)} evaluation tasks read like a training task as parameters have few values: "
             f"{', '.join(sorted({task.template for task in known}))}",
             err=True,
         )
 
 
-app.command("check")(check_tasks)
-
-
-def _one_suite(named: str | None, option: str | None) -> str | None:
-    """The suite, which may be given in two ways, if it is.
-
-    Raises:
-        ConfigError: They differ.
-    """
-    from distrl.core.errors import ConfigError
-
-    if named is not None and option not in (None, named):
-        raise ConfigError(f"{named} and --suite {option} are two suites.", "Give one of them.")
-    return named if named is not None else option
-
-
-def _find(task_id: str, suite: str | None) -> Task:
-    import difflib
-
-    from distrl.core.errors import TaskError
-    from distrl.evaluator.suites import get_task, load_suite
-
-    if suite is None:
-        return get_task(task_id)
-    by_id = {task.id: task for task in load_suite(suite)}
-    if task_id not in by_id:
-        near = difflib.get_close_matches(task_id, by_id, n=1, cutoff=0.5)
-        hint = f"Did you mean {near[0]!r}?" if near else "See `distrl tasks list`."
-        raise TaskError(f"The suite {suite!r} has no task {task_id!r}.", hint)
-    return by_id[task_id]
-
-
-def _of_template(tasks: Sequence[Task], template: str | None) -> list[Task]:
-    import difflib
-
-    from distrl.core.errors import TaskError
-
-    if template is None:
-        return list(tasks)
-    known = list(dict.fromkeys(task.template for task in tasks))
-    if template not in known:
-        near = difflib.get_close_matches(template, known, n=1)
-        hint = f"Did you mean {near[0]!r}? " if near else ""
-        raise TaskError(f"There is no template {template!r} here.", f"{hint}Templates: {', '.join(known)}.")
-    return [task for task in tasks if task.template == template]
+def _show_left_out(left: Sequence[LeftOut], why: str, shown: Sequence[LeftOut], whole: bool) -> None:
+    """How many entries are left out, split by split, and some or all of those to be shown."""
+    for split, count in Counter(one.split for one in left).items():
+        lines = [one for one in shown if one.split == split]
+        typer.echo(f"left out {count} of {split} that {why}{':' if lines else ''}", err=True)
+        for one in lines if whole else lines[:MOST_SHOWN]:
+            note = f" (is: {one.kept})" if one.kept not in ("", one.text) else ""
+            typer.echo(f"  {one.text if one.text.strip() else '(empty)'}{note}", err=True)
+        if not whole and len(lines) > MOST_SHOWN:
+            typer.echo(f"  ... and {len(lines) - MOST_SHOWN} more: --verbose lists all", err=True)
 
 
 def _counts(tasks: Sequence[Task]) -> str:
-    counts: dict[str, int] = {}
-    for task in tasks:
-        counts[task.split] = counts.get(task.split, 0) + 1
-    parts = ", ".join(f"{count} {split}" for split, count in counts.items())
+    splits = Counter(task.split for task in tasks)
+    parts = ", ".join(f"{count} {split}" for split, count in splits.items())
     return f"{len(tasks)} task{'s' if len(tasks) != 1 else ''}: {parts}"
+
+
+@app.command("check")
+def check_tasks(
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="A suite, a task file, or pkg.mod:Name.")],
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="OTHER",
+            help="What was trained on. Default: SUITE's `train`; without one, the suite it goes with.",
+        ),
+    ] = None,
+    split: Annotated[
+        list[str] | None,
+        typer.Option("--split", metavar="SPLIT", help="Only this split of SUITE; repeat it. Default: all."),
+    ] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--require",
+            metavar="RULE",
+            help="tasks, goals, params or phrasings must not be shared; repeat it. By default what the suite "
+            "promises; of a file, tasks and goals.",
+        ),
+    ] = None,
+    similar: Annotated[
+        float,
+        typer.Option("--similar", metavar="S", min=0.01, max=1.0, help="Minimum similarity to report."),
+    ] = 0.9,
+) -> None:
+    """Look for tasks of the other splits that are trained on; exit code 6 when there are any."""
+    from distrl.cli.inspect import print_table
+    from distrl.evaluator.suites import promises
+    from distrl.evaluator.suites.leakage import RULES, find
+
+    unknown = sorted(set(require or ()) - set(RULES))
+    if unknown:
+        raise TaskError(f"there is no rule {unknown[0]!r}.", f"Rules: {', '.join(RULES)}.")
+    promised = promises(suite)
+    rules = tuple(require) if require else promised.rules
+    where, trained, measured = _sides(suite, against, split)
+    other = promises(suite if where == "train" else where)
+    wordings = {(task.suite, task.id): promised.phrasing(task) for task in measured}
+    wordings |= {(task.suite, task.id): other.phrasing(task) for task in trained}
+    found = find(trained, measured, similar, lambda task: wordings[task.suite, task.id])
+    columns = {f"{rule}{'' if rule in rules else '*'}": found.shared[rule] for rule in RULES}
+    rows = [["split", "of", *columns, NEAR]]
+    for name, total in Counter(task.split for task in measured).items():
+        pairs = [*columns.values(), found.near]
+        rows.append([name, str(total), *(str(sum(p.measured.split == name for p in of)) for of in pairs)])
+    print_table(rows, texts=1)
+    typer.echo(f"Tasks that share with {where}:")
+    for rule, words in RULES.items():
+        typer.echo(f"  {rule}: {words}{'' if rule in rules else ' (* allowed)'}")
+    typer.echo(f"  {NEAR}: a goal that is not the same but at least {similar:g} alike (allowed)")
+    broken = found.broken(rules)
+    for rule in broken:
+        _show_pairs(rule, [(pair.measured, pair.trained, "") for pair in found.shared[rule]])
+    _show_pairs(NEAR, [(pair.measured, pair.trained, f"{pair.similarity:.2f} ") for pair in found.near])
+    if broken:
+        raise TaskError(f"{suite} shares {', '.join(broken)} with {where}.", "Take out what is listed.")
+
+
+def _sides(
+    suite: str, against: str | None, splits: Sequence[str] | None
+) -> tuple[str, list[Task], list[Task]]:
+    """The name of what is trained on, its tasks, and those to be measured."""
+    from distrl.evaluator.suites import load_suite, promises
+
+    tasks = load_suite(suite)
+    asked = [task for split in splits for task in load_suite(suite, split)] if splits else tasks
+    trained = [task for task in tasks if task.split == "train"]
+    if against is None and not trained:
+        against = promises(suite).trained_on
+    if against is not None:
+        return against, load_suite(against), asked
+    measured = [task for task in asked if task.split not in ("train", "drift")]
+    if not trained or not measured:
+        only = ", ".join(dict.fromkeys(task.split for task in asked))
+        raise TaskError(
+            f"{suite} has only {only}, so there is nothing to compare.", "Name the other with --against."
+        )
+    return "train", trained, measured
+
+
+def _show_pairs(title: str, pairs: Sequence[tuple[Task, Task, str]]) -> None:
+    from distrl.core.logs import one_line
+
+    if pairs:
+        typer.echo(f"{title}:")
+    for measured, trained, note in pairs[:MOST_SHOWN]:
+        typer.echo(one_line(f"  {note}{measured.id}: {measured.goal}"))
+        typer.echo(one_line(f"    {trained.id}: {trained.goal}"))
+    if len(pairs) > MOST_SHOWN:
+        typer.echo(f"  ... and {len(pairs) - MOST_SHOWN} more")

@@ -48,7 +48,7 @@ def template(name: str, params: Params) -> Template:
         raise TaskError(
             f"there is no task template {name!r}.",
             f"{hint}A simulated phone, also behind adb, plays only the simulator's tasks: "
-            "`distrl tasks list --suite general` shows some.",
+            "`distrl tasks list general` shows some.",
         )
     found = TEMPLATES[name]
     needs = {"layout": int, **found.needs}

@@ -13,7 +13,6 @@ from distrl.cli.main import app
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Fault, Observation, Outcome, Task, TimeStep, Trajectory
 from distrl.evaluator.results import episode_result
-from distrl.evaluator.suites import load_suite
 from distrl.learner.task_sampling import TaskRecord, write_table
 
 runner = CliRunner()
@@ -125,7 +124,7 @@ def test_the_list_shows_goals_whole_beside_ids_where_it_is_no_terminal(run_dir: 
 
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_goals_fit_a_terminal_and_cannot_control_it(run_dir: Path, monkeypatch, width: int) -> None:
-    monkeypatch.setattr("distrl.cli.listing.terminal_width", lambda: width)
+    monkeypatch.setattr("distrl.cli.inspect._terminal_width", lambda: width)
     tell(run_dir, "Open \x1b[2J 設定 " + "and scroll further " * 9)
     lines = runner.invoke(app, ["inspect", str(run_dir)]).stdout.splitlines()
     assert "Open \\x1b[2J 設定 and scroll" in lines[1]
@@ -138,26 +137,16 @@ def test_goals_fit_a_terminal_and_cannot_control_it(run_dir: Path, monkeypatch, 
 def test_a_page_lists_goals(run_dir: Path, tmp_path: Path) -> None:
     tell(run_dir, "Turn on dark mode \x1b[2J" + "x y" * 99)
     page = tmp_path / "found.html"
-    assert runner.invoke(app, ["inspect", str(run_dir), "--html", "--output", str(page)]).exit_code == 0
+    command = ["inspect", str(run_dir), "--html", "--output", str(page), "--template", "alarm"]
+    assert runner.invoke(app, command).exit_code == 0
+    assert "template: alarm" in page.read_text()
+    assert "s/toggle/2" not in page.read_text()
+    assert runner.invoke(app, command).exit_code == 3
     table = json.loads(page.read_text().split('id="explorer-data">')[1].split("</script>")[0])
     goals = [row[table["columns"].index("goal")] for row in table["rows"]]
     assert goals[0].startswith("Turn on dark mode \\x1b[2J")
     assert len(goals[0]) < 200
     assert goals[1] == "Go <b>"
-
-
-@pytest.mark.needs("jinja2")
-def test_what_is_found_becomes_a_page(run_dir: Path, tmp_path: Path) -> None:
-    page = tmp_path / "found.html"
-    command = ["inspect", str(run_dir), "--template", "alarm", "--html", "--output", str(page)]
-    result = runner.invoke(app, command)
-    assert result.exit_code == 0, result.stderr
-    html = page.read_text()
-    assert "template: alarm" in html
-    assert html.count('class="card example"') == 2
-    assert "s/alarm/1" in html
-    assert "s/toggle/2" not in html
-    assert runner.invoke(app, command).exit_code == 3
 
 
 def test_training_tasks_are_listed_with_what_became_of_them(run_dir: Path) -> None:
@@ -254,50 +243,6 @@ def test_splits_and_repetitions_are_told_apart(repeated: Path) -> None:
     assert listed() == ["0000000b", "0000000a", "00000001", "00000000"]
     assert listed("--split", "unseen") == ["0000000b", "00000001"]
     assert listed("--seed", "1", "--split", "test") == ["0000000a"]
-
-
-def test_a_suite_shows_its_splits_and_templates() -> None:
-    result = runner.invoke(app, ["inspect", "webshop"])
-    assert result.exit_code == 0, result.stderr
-    rows = [line.split() for line in result.stdout.splitlines()]
-    assert rows[0] == ["split", "tasks", "templates", "levels", "steps"]
-    assert ["test", "128", "11", "1,", "2,", "3", "20"] in rows
-    add = next(row for row in rows if row[:1] == ["webshop3_add"])
-    tasks = [task for task in load_suite("webshop") if task.template == "webshop3_add"]
-    counts = [sum(task.split == split for task in tasks) for split in ("train", "val", "test")]
-    assert add[1:6] == [*map(str, counts), "3", "20"]
-    assert " ".join(add[6:]) == tasks[0].goal
-
-
-def test_a_suites_tasks_are_filtered(tmp_path: Path) -> None:
-    task = load_suite("quickstart", "test")[0]
-    one = runner.invoke(app, ["inspect", "quickstart", "--task", task.id])
-    assert f"\n{task.template} " in one.stdout
-    assert one.stdout.rstrip().endswith(task.goal)
-    assert "1 of " in one.stderr
-    test = runner.invoke(app, ["inspect", "quickstart", "--split", "test", "--template", "alarm"])
-    assert test.stdout.splitlines()[3].split()[:3] == ["template", "test", "levels"]
-    assert len(test.stdout.splitlines()) == 5
-    file = tmp_path / "mine.jsonl"
-    file.write_text(json.dumps({"id": "mine/1", "goal": "Do  it"}))
-    assert runner.invoke(app, ["inspect", str(file)]).stdout.rstrip().endswith("Do it")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "expected"),
-    [
-        (["quickstart", "--split", "tests"], 2, "there is no split 'tests' here. Did you mean 'test'?"),
-        (["quickstart", "--template", "alarms"], 2, "Did you mean 'alarm'?"),
-        (["quickstart", "--mode", "stuck"], 2, "A suite has no episodes: --mode has no effect."),
-        (["quickstat"], 10, "Did you mean the suite 'quickstart'?"),
-        (["no.such:suite"], 6, "cannot be imported"),
-    ],
-)
-def test_wrong_questions_about_suites(arguments: list[str], code: int, expected: str) -> None:
-    result = runner.invoke(app, ["inspect", *arguments])
-    assert result.exit_code == code, result.stderr
-    assert expected in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
 
 
 def test_quarantined_trajectories_are_listed_with_the_reason(run_dir: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,12 @@ def look_in(directory: Path) -> None:
     """Lets modules in `directory` be imported; what is installed is found first, so that none can hide it."""
     if str(directory) not in sys.path:
         sys.path.append(str(directory))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """ "Did you mean 'x'? " for the nearest of the known names; "" if none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"Did you mean {near[0]!r}? " if near else ""
 
 
 def import_object(path: str) -> Any:
@@ -47,9 +53,8 @@ def import_object(path: str) -> Any:
         ) from error
     for part in name.split("."):
         if not hasattr(found, part):
-            near = difflib.get_close_matches(part, dir(found), n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"{path!r}: {module_name} has no {part}.{hint}", "Correct the name.")
+            hint = did_you_mean(part, dir(found))
+            raise ConfigError(f"{path!r}: {module_name} has no {part}.", f"{hint}Correct the name.")
         found = getattr(found, part)
     return found
 
@@ -59,11 +64,9 @@ def choose(registry: Mapping[str, str], kind: str, import_path: str | None = Non
 
     Args:
         registry: From short names to import paths.
-        kind: A short name.
-        import_path: "pkg.mod:Name" from outside of distrl; it wins over `kind`.
 
     Raises:
-        ConfigError: If `kind` is not in the registry.
+        ConfigError: `kind` is not in the registry.
         MissingDependency: As `import_object`.
     """
     if import_path:
@@ -73,20 +76,14 @@ def choose(registry: Mapping[str, str], kind: str, import_path: str | None = Non
 
 
 def check_kind(registry: Mapping[str, str], kind: str, key: str = "kind") -> None:
-    """Makes sure that `registry` has `kind`, without importing it.
-
-    Args:
-        registry: From short names to import paths.
-        kind: A short name.
-        key: The configuration key that holds it.
+    """Makes sure that `registry` has `kind`, which the configuration's `key` holds, without importing it.
 
     Raises:
         ConfigError: It has not.
     """
     if kind not in registry:
-        near = difflib.get_close_matches(kind, registry, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigError(
-            f"`{key}` is {kind!r}, which does not exist.{hint}",
-            f"Use one of {', '.join(sorted(registry))}, or a class of your own by its import path.",
+            f"`{key}` is {kind!r}, which does not exist.",
+            f"{did_you_mean(kind, registry)}Use one of {', '.join(sorted(registry))}, or a class of your own "
+            "by its import path.",
         )

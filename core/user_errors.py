@@ -6,7 +6,6 @@ Calls into users' classes are checked here (`call`, `build`, `score_of`); settin
 
 from __future__ import annotations
 
-import difflib
 import errno
 import inspect
 import math
@@ -28,6 +27,7 @@ from distrl.core.errors import (
     PolicyError,
     RunDirectoryError,
 )
+from distrl.core.importing import did_you_mean
 
 ALL_OF_IT = "`distrl --debug …` shows the traceback."
 MAX_SHOWN = 300
@@ -48,14 +48,11 @@ def raised_by_own_code(error: BaseException) -> str | None:
     Returns:
         None if the error did not pass through code of the user's.
     """
-    frames = [
-        (frame, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if is_own(frame.f_code.co_filename)
-    ]
     shown = " ".join(f"{type(error).__name__}: {error}".removesuffix(": ").split())[:MAX_SHOWN]
     if isinstance(error, SyntaxError) and error.filename and is_own(error.filename):
         return f"{error.filename} raised {shown}"  # which names the line
+    trace = traceback.walk_tb(error.__traceback__)
+    frames = [(frame, line) for frame, line in trace if is_own(frame.f_code.co_filename)]
     if not frames:
         return None
     last, line = frames[-1]
@@ -71,7 +68,7 @@ def is_own(file: str) -> bool:
 
 
 def _name(frame: FrameType) -> str:
-    """ "my_env:Clicker.step" of a method, "my_env:make" of a function, "my_env" of a module."""
+    """ "my_env:Clicker.step" of a method, "my_env:make" of a function."""
     module, code = frame.f_globals.get("__name__", "?"), frame.f_code
     if code.co_name == "<module>":
         return f"importing {module}"
@@ -107,12 +104,11 @@ def _explained(problem: Any, model: type[BaseModel], name: str) -> ConfigError:
     parts = [str(part) for part in problem["loc"] if part != "[key]"]
     path, see = ".".join((name, *parts)), f"See {model.__module__}.{model.__name__}."
     if problem["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(parts[-1], model.model_fields, 1) if len(parts) == 1 else ()
-        hint = f"Did you mean {near[0]!r}? " if near else ""
+        hint = did_you_mean(parts[-1], model.model_fields) if len(parts) == 1 else ""
         return ConfigError(f"`{path}`: there is no such key.", f"{hint}{see}")
     expected = problem["msg"].removeprefix("Value error, ").replace("valid tuple", "valid list")
     expected = expected.replace("Input should be", "expected").replace(
-        "String should", "expected a string that should"
+        "String should", "expected a string to"
     )
     if problem["type"] in ("missing", "value_error"):
         return ConfigError(f"`{path}`: {expected}.", see)
@@ -193,28 +189,28 @@ def check_options(make: Callable[..., Any], options: Mapping[str, Any], section:
     try:
         signature.bind(**options)
     except TypeError as error:
-        name = getattr(make, "__name__", str(make))
         takes = ", ".join(signature.parameters) or "none"
-        raise ConfigError(f"{section}.options: {name}: {error}.", f"Its options are: {takes}.") from error
+        raise _refused(make, section, error, f"Its options are: {takes}.") from error
 
 
 def build(make: Callable[..., Any], options: Mapping[str, Any], section: str) -> Any:
-    """Calls `make` with `options` as keyword arguments.
+    """Calls `make`, a class or function that the configuration chose, with `options` as keyword arguments.
 
     Args:
-        make: A class or function that the configuration chose.
-        options: Its keyword arguments.
         section: The configuration section that contains them, e.g. "env".
 
     Raises:
         ConfigError: An option is unknown or missing, or `make` rejects a value with a ValueError.
     """
     check_options(make, options, section)
-    name = getattr(make, "__name__", str(make))
     try:
         return make(**options)
     except ValueError as error:
-        raise ConfigError(f"{section}.options: {name}: {error}.", "Correct the value.") from error
+        raise _refused(make, section, error, "Correct the value.") from error
+
+
+def _refused(make: Callable[..., Any], section: str, error: Exception, remedy: str) -> ConfigError:
+    return ConfigError(f"{section}.options: {getattr(make, '__name__', make)}: {error}.", remedy)
 
 
 EXTRAS = {
@@ -240,46 +236,26 @@ REFUSALS = frozenset(
 
 def user_error(error: Exception) -> DistrlError | None:
     """An exception that escaped a command as an error for users; None for a fault of distrl's own."""
-    return _missing_extra(error) or _out_of_memory(error) or _own_code(error) or _refused(error)
-
-
-def _missing_extra(error: Exception) -> MissingDependency | None:
-    """A module that belongs to one of our extras is not installed."""
-    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-    if package not in EXTRAS:
-        return None
-    extra = EXTRAS[package]
-    return MissingDependency(
-        f"This needs the package {package}, which is not installed.",
-        f'Install the extra "{extra}", e.g. pip install "distrl[{extra}]".',
-    )
-
-
-def _out_of_memory(error: Exception) -> PolicyError | None:
-    """A GPU is full. torch, which workers do not have, is not imported for it."""
     kind = type(error)
-    if kind.__name__ != "OutOfMemoryError" or not kind.__module__.startswith("torch"):
-        return None
-    return PolicyError(
-        f"The GPU's memory is full: {error}",
-        "Lower learner.micro_batch_tokens or inference.max_batch, or set policy.gradient_checkpointing; "
-        "`distrl doctor --estimate CONFIG` shows what a run needs.",
-    )
-
-
-def _own_code(error: Exception) -> OwnCodeError | None:
-    """A class of the user's raised it."""
-    line = raised_by_own_code(error)
-    return OwnCodeError(f"{line}.", ALL_OF_IT) if line is not None else None
-
-
-def _refused(error: Exception) -> RunDirectoryError | None:
-    """The system refuses to read or write a path that the command was given."""
-    if not isinstance(error, OSError) or error.errno not in REFUSALS or error.filename is None:
-        return None
-    return RunDirectoryError(
-        f"{error.filename}: {error.strerror}.", "Choose another path, or make this one readable and writable."
-    )
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if package in EXTRAS:
+        extra = EXTRAS[package]
+        return MissingDependency(
+            f"This needs the package {package}, which is not installed.",
+            f'Install the extra "{extra}", e.g. pip install "distrl[{extra}]".',
+        )
+    if kind.__name__ == "OutOfMemoryError" and kind.__module__.startswith("torch"):  # workers have no torch
+        return PolicyError(
+            f"The GPU's memory is full: {error}",
+            "Lower learner.micro_batch_tokens or inference.max_batch, or set policy.gradient_checkpointing; "
+            "`distrl doctor --estimate CONFIG` shows what a run needs.",
+        )
+    if (line := raised_by_own_code(error)) is not None:
+        return OwnCodeError(f"{line}.", ALL_OF_IT)
+    if isinstance(error, OSError) and error.errno in REFUSALS and error.filename is not None:
+        remedy = "Choose another path, or make this one readable and writable."
+        return RunDirectoryError(f"{error.filename}: {error.strerror}.", remedy)
+    return None
 
 
 MOST = 50
@@ -300,7 +276,6 @@ def check_known(what: str, asked: str | None, known: Iterable[str]) -> None:
     names = list(dict.fromkeys(known))
     if asked is None or asked in names:
         return
-    near = difflib.get_close_matches(asked, names, n=1)
-    hint = f"Did you mean {near[0]!r}? " if near else ""
+    hint = did_you_mean(asked, names)
     listed = f"Choose from: {', '.join(names[:MOST])}{', …' if len(names) > MOST else '.'}" if names else ""
     raise ConfigError(f"there is no {what} {asked!r} here.", f"{hint}{listed}".strip() or "Leave it out.")

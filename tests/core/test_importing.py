@@ -25,7 +25,7 @@ def test_import_paths_reach_names_and_nested_names() -> None:
         ("collections:", "not an import path"),
         ("no_such_module_here:x", "there is no module no_such_module_here"),
         ("collections.nothing:x", r"there is no module collections\.nothing"),
-        ("collections:OrderdDict", r"has no OrderdDict\. Did you mean OrderedDict\?"),
+        ("collections:OrderdDict", r"has no OrderdDict\. Did you mean 'OrderedDict'\?"),
     ],
 )
 def test_a_wrong_path_says_what_is_wrong(path: str, message: str) -> None:

@@ -1,11 +1,11 @@
-"""Episodes as a dataset in Hugging Face's layout, and back. The only file that imports `datasets`.
+"""Episodes as a dataset in Hugging Face's layout. The only file that imports `datasets`.
 
     DIR/README.md                              the card, with the files of each subset
     DIR/steps/SPLIT-00000-of-00001.parquet     a row for each answer of the policy or expert, for training
     DIR/episodes/SPLIT-00000-of-00001.parquet  a row for each episode: the whole record
 
 `steps` has the columns of trainers of chat models: `images`, and `messages` that end with the answer.
-`episodes` has the record as JSON and every screenshot byte for byte, so that `read_episodes` restores them.
+`episodes` has the record as JSON and every screenshot byte for byte.
 
 Source of the layout: Hugging Face Hub docs, "Manual configuration" of datasets, and TRL's "Dataset formats".
 """
@@ -21,7 +21,6 @@ from typing import Any
 
 import datasets
 
-from distrl.core.errors import StoreError
 from distrl.core.types import Chat, ChatMessage, TextPart, Trajectory, shown_images
 from distrl.evaluator.stores import StoredEpisodes
 
@@ -70,13 +69,7 @@ _EPISODES = datasets.Features(
 
 
 def write_dataset(store: StoredEpisodes, ids: list[str], directory: Path, name: str) -> dict[str, int]:
-    """Writes trajectories as a dataset.
-
-    Args:
-        store: Their store.
-        ids: Their ids, in the order to write.
-        directory: Empty or absent.
-        name: The title of the card.
+    """Writes trajectories, in this order, into `directory`, which is empty or absent.
 
     Returns:
         Episodes by split.
@@ -131,31 +124,6 @@ def episode_rows(trajectory: Trajectory, images: dict[str, bytes]) -> Iterator[R
         "digests": digests,
         "screenshots": [_image(images[digest]) for digest in digests],
     }
-
-
-def read_episodes(directory: Path) -> Iterator[tuple[Trajectory, dict[str, bytes]]]:
-    """The episodes of a dataset that `write_dataset` wrote, with their screenshots by digest.
-
-    Raises:
-        StoreError: There is none, or it is damaged.
-    """
-    files = sorted((directory / "episodes").glob("*.parquet"))
-    if not files:
-        raise StoreError(
-            f"{directory} has no episodes/*.parquet.",
-            "Pass a directory that `distrl export --dataset` wrote.",
-        )
-    for file in files:
-        with _quietly(), tempfile.TemporaryDirectory(prefix="distrl-dataset-") as cache:
-            try:
-                table = datasets.Dataset.from_parquet(str(file), cache_dir=cache)
-                plain = table.cast_column("screenshots", datasets.List(datasets.Image(decode=False)))
-                for row in plain:
-                    pictures = (picture["bytes"] for picture in row["screenshots"])
-                    images = dict(zip(row["digests"], pictures, strict=True))
-                    yield Trajectory.model_validate_json(row["record"]), images
-            except (ValueError, OSError, KeyError, datasets.exceptions.DatasetsError) as error:
-                raise StoreError(f"{file} cannot be read: {error}", "Export it again.") from error
 
 
 def _write(

@@ -1,26 +1,8 @@
 """Experiments: one YAML file that describes many runs (`distrl sweep`) or many measurements (`distrl table`).
 
-Both start from a configuration and repeat every row over seeds. A sweep trains its rows:
-
-    base: quickstart                     # a preset or a file; a relative path is relative to this file
-    set: {learner.episodes: 100000}      # for all rows; sections may be written out as well
-    arms:                                # by name, the changes of each
-      aride: {}
-      uniform: {learner.replay.priority: uniform}
-    grid: {learner.replay.alpha: [0.5, 1.0]}       # each combination, of each arm
-    seeds: [0, 1, 2]
-    minutes: 10                          # of practice in each run: learner.max_minutes
-
-A table measures agents, its rows, on suites:
-
-    base: quickstart
-    suites:                              # the columns: the changes of each, and its splits
-      general: {set: {tasks.suite: general}, splits: [train, test]}
-    agents:
-      random: {agent: random}
-      trained: {checkpoint: {general: "runs/general/seed-{seed}"}}
-    generalisation: {trained_on: general, suites: {install: {set: {tasks.suite: install}, splits: [test]}}}
-    episodes: 128                        # of each split
+Both start from a configuration and repeat every row over seeds: a sweep trains its rows, arms and points of a
+grid; a table measures its rows, agents, on suites. docs/evaluation.md explains them; presets are in
+configs/experiments.
 """
 
 from __future__ import annotations

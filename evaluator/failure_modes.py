@@ -1,27 +1,8 @@
 """Why an episode failed: one mode for each, by rules over its path of screens.
 
 The three modes of DistRL's figure 10 (appendix A.6.1) are "fails to recover from a mistake", "gets stuck
-midway" and "arrives at a wrong goal"; the paper gives no rules for them. These are ours. Let the episode have
-T steps and screens x_0 … x_T, the last one after the last action. Where the environment recorded the expert's
-distance d_t of each screen (`Observation.distance`; unknown counts as infinitely far), let b = min d_t, f the
-first and m the last t with d_t = b. Let L = max(3, ⌈T / 3⌉). The first rule that holds names the mode:
-
-    the agent said impossible                                                        premature stop
-    it said done, and no action after x_f changed the screen                         premature stop
-    it said done otherwise, or the environment ended the episode                     wrong goal
-    d_T = 0 (the task is done, and the agent did not say so)                         step limit
-    d_T > b and T − m ≥ 2 (it went astray at x_m, and did not come back)             unrecovered mistake
-    T − f ≥ L (it came no closer in its last L steps)                                stuck midway
-    otherwise (it was still coming closer)                                           step limit
-
-Without distances, as on real devices, screens alone decide, where f = 0 and
-
-    no screen of the last L steps is new                                             stuck midway
-    it once came back to a screen that it had left, or pressed Back or Home,
-    which changed the screen                                                         unrecovered mistake
-    otherwise                                                                        step limit
-
-stand in place of the last four rules. docs/evaluation.md explains the limits of these rules.
+midway" and "arrives at a wrong goal"; the paper gives no rules for them. These are ours: docs/evaluation.md
+lists them in their order, and their limits. An unknown distance of a screen counts as infinitely far.
 """
 
 from __future__ import annotations

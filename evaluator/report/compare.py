@@ -12,7 +12,6 @@ from distrl.evaluator.failure_modes import FailureMode
 from distrl.evaluator.paired import Paired, compare_pairs, instance_of, is_same
 from distrl.evaluator.results import LoadedEvaluation
 from distrl.evaluator.statistics import EpisodeResult, Interval, Repeats, Summary, newcombe
-from distrl.evaluator.suites import SUITES, promises
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,6 @@ class Row:
     """
 
     name: str
-    note: str
     arms: tuple[Arm, ...]
     gain: float | None = None
     gain_interval: Interval | None = None
@@ -76,38 +74,22 @@ def compare(loaded: Mapping[str, LoadedEvaluation]) -> list[SplitBlock]:
     return [_block(name, loaded) for name in ordered]
 
 
-def split_note(suite: str, split: str) -> str:
-    """How a split differs from `train`, as a suite of this package promises; "" for other suites.
-
-    A user's file may share tasks with the training split; an evaluation has no record of that.
-    """
-    if suite not in SUITES or split == "train":
-        return ""
-    promised = promises(suite)
-    if "tasks" not in promised.rules:
-        return ""
-    place = f" of {promised.trained_on}" if promised.trained_on else ""
-    layout = ", nor is their screen layout" if split == "unseen_layout" else ""
-    worded = ", and no instruction has the same wording" if "phrasings" in promised.rules else ""
-    return f"None of these tasks is in the split train{place}{layout}{worded}."
-
-
 def _block(split: str, loaded: Mapping[str, LoadedEvaluation]) -> SplitBlock:
     found = {label: one for label, one in loaded.items() if split in one.evaluation.splits}
     results = {label: one.evaluation.splits[split] for label, one in found.items()}
     episodes = {label: [e for e in one.episodes if e.split == split] for label, one in found.items()}
-    by_level = _parts({label: one.levels for label, one in results.items()}, episodes, lambda e: str(e.level))
-    levels = tuple(replace(row, name=f"level {row.name}") for row in by_level)
-    templates = _parts(
-        {label: one.templates for label, one in results.items()}, episodes, lambda e: e.template
-    )
+    levels = _parts({label: one.levels for label, one in results.items()}, episodes, lambda e: str(e.level))
     overall = [
         Arm(label, result.overall, result.repeats, result.num_retries, result.num_unjudged)
         for label, result in results.items()
     ]
-    suites = {one.evaluation.spec.suite for one in found.values()}
-    note = split_note(suites.pop(), split) if len(suites) == 1 else ""
-    return SplitBlock(_row(split, note, overall, episodes), levels, templates)
+    return SplitBlock(
+        overall=_row(split, overall, episodes),
+        levels=tuple(replace(row, name=f"level {row.name}") for row in levels),
+        templates=_parts(
+            {label: one.templates for label, one in results.items()}, episodes, lambda e: e.template
+        ),
+    )
 
 
 def _parts(
@@ -115,40 +97,31 @@ def _parts(
     episodes: Mapping[str, Sequence[EpisodeResult]],
     part_of: Callable[[EpisodeResult], str],
 ) -> tuple[Row, ...]:
-    """A row for each part of a split.
-
-    Args:
-        summaries: Of each evaluation, by the part's name.
-        episodes: Of each evaluation.
-        part_of: The part that an episode belongs to.
-    """
+    """A row for each part of a split, from each evaluation's summaries by the part's name."""
     rows = []
-    for part in sorted({part for found in summaries.values() for part in found}):
+    for part in dict.fromkeys(part for found in summaries.values() for part in found):
         arms = [Arm(label, found[part]) for label, found in summaries.items() if part in found]
         of_part = {label: [e for e in these if part_of(e) == part] for label, these in episodes.items()}
-        rows.append(_row(part, "", arms, of_part))
+        rows.append(_row(part, arms, of_part))
     return tuple(rows)
 
 
-def _row(name: str, note: str, arms: Sequence[Arm], episodes: Mapping[str, Sequence[EpisodeResult]]) -> Row:
+def _row(name: str, arms: Sequence[Arm], episodes: Mapping[str, Sequence[EpisodeResult]]) -> Row:
     counted = [arm for arm in arms if arm.summary.episodes]
     if len(counted) < 2:
-        return Row(name, note, tuple(arms))
+        return Row(name, tuple(arms))
     first, last = counted[0], counted[-1]
     paired = compare_pairs(episodes[first.label], episodes[last.label])
     if paired is not None and not paired.unpaired:
-        return Row(name, note, tuple(arms), paired.gain, paired.interval, paired)
+        return Row(name, tuple(arms), paired.gain, paired.interval, paired)
     gain = last.summary.success_rate - first.summary.success_rate
     common = paired.n if paired is not None else 0
-    return Row(name, note, tuple(arms), gain, newcombe(first.summary, last.summary), num_common=common)
+    return Row(name, tuple(arms), gain, newcombe(first.summary, last.summary), num_common=common)
 
 
 def headline(blocks: Sequence[SplitBlock]) -> SplitBlock | None:
     """The split at the top of the page: "test", else the first."""
-    for block in blocks:
-        if block.overall.name == "test":
-            return block
-    return blocks[0] if blocks else None
+    return next((block for block in blocks if block.overall.name == "test"), blocks[0] if blocks else None)
 
 
 MAX_LINKS = 3

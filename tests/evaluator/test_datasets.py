@@ -9,13 +9,12 @@ import pytest
 from episode_factory import make_episode, make_task
 from PIL import Image
 
-from distrl.core.errors import StoreError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Chat, ChatMessage, Completion, ImagePart, TextPart, Trajectory
 
 datasets = pytest.importorskip("datasets", reason="needs the package datasets (extra data)")
 
-from distrl.evaluator.datasets import read_episodes, write_dataset
+from distrl.evaluator.datasets import write_dataset
 
 
 @pytest.fixture
@@ -46,13 +45,17 @@ def test_the_library_loads_both_subsets(store: TrajectoryStore, tmp_path: Path) 
     assert sum(row["reward"] for row in rows) == pytest.approx(first.total_reward)
 
 
-def test_nothing_is_lost_on_the_way_there_and_back(store: TrajectoryStore, tmp_path: Path) -> None:
+def test_the_record_and_the_screenshots_are_complete(store: TrajectoryStore, tmp_path: Path) -> None:
     write_dataset(store, store.ids(), tmp_path / "out", "mine")
-    back = {trajectory.id: (trajectory, images) for trajectory, images in read_episodes(tmp_path / "out")}
-    assert set(back) == set(store.ids())
-    for trajectory, images in back.values():
-        assert trajectory == store.get(trajectory.id)
-        assert images == store.images(trajectory.image_digests)
+    whole = datasets.load_dataset(str(tmp_path / "out"), "episodes", cache_dir=str(tmp_path / "cache"))
+    plain = whole.cast_column("screenshots", datasets.List(datasets.Image(decode=False)))
+    rows = [row for split in plain.values() for row in split]
+    assert {row["episode_id"] for row in rows} == set(store.ids())
+    for row in rows:
+        trajectory = store.get(row["episode_id"])
+        pictures = [picture["bytes"] for picture in row["screenshots"]]
+        assert Trajectory.model_validate_json(row["record"]) == trajectory
+        assert dict(zip(row["digests"], pictures, strict=True)) == store.images(trajectory.image_digests)
 
 
 def test_a_chat_that_continues_is_told_from_its_beginning(tmp_path: Path) -> None:
@@ -82,12 +85,3 @@ def test_a_chat_that_continues_is_told_from_its_beginning(tmp_path: Path) -> Non
     sizes = [[picture.size for picture in row["images"]] for row in rows]
     of = [Image.open(io.BytesIO(images[digest])).size for digest in digests]
     assert sizes == [of[:1], of]
-
-
-def test_what_is_no_dataset_is_told(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="has no episodes"):
-        list(read_episodes(tmp_path))
-    (tmp_path / "episodes").mkdir()
-    (tmp_path / "episodes" / "train-00000-of-00001.parquet").write_bytes(b"nothing")
-    with pytest.raises(StoreError, match="cannot be read"):
-        list(read_episodes(tmp_path))

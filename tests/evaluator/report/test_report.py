@@ -71,10 +71,9 @@ def evaluate(tmp_path: Path) -> Callable[..., Path]:
         split: str = "test",
         levels: int = 0,
         subject: Subject | None = None,
-        suite: str = "fake",
     ) -> Path:
         subject = subject or Subject(kind="checkpoint", name=f"checkpoints/{name}")
-        spec = EvaluationSpec(suite=suite, splits=(split,), subject=subject)
+        spec = EvaluationSpec(suite="fake", splits=(split,), subject=subject)
         directory = EvaluationDirectory(tmp_path / name, spec)
         for i in range(9):
             task = make_task(i, ("toggle", "alarm")[i % 2], split, goal)
@@ -234,26 +233,6 @@ def test_a_single_evaluation_has_a_report_too(tmp_path: Path, evaluate: Callable
     text = words(Page(write_report(tmp_path, "alone", {"step_5": evaluate("step_5", 8)}).read_text()))
     assert "100% of the tasks in “test” solved" in text
     assert "Learning curve" not in text
-
-
-@pytest.mark.needs("jinja2")
-@pytest.mark.parametrize(
-    ("suite", "note"),
-    [
-        ("quickstart", "None of these tasks is in the split train."),
-        ("apps", "in the split train of general, and no instruction has the same wording."),
-        ("miniwob", ""),
-        ("mine.yaml", ""),
-    ],
-)
-def test_tasks_are_called_others_than_the_trained_ones_where_the_suite_says_so(
-    tmp_path: Path, evaluate: Callable[..., Path], suite: str, note: str
-) -> None:
-    measured = evaluate("one", 8, suite=suite)
-    text = words(Page(write_report(tmp_path, "alone", {"one": measured}).read_text()))
-    assert note in text
-    assert ("split train" in text) is bool(note)
-    assert "eld-out" not in text
 
 
 @pytest.mark.needs("jinja2")

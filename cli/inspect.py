@@ -81,10 +81,9 @@ def inspect(
     place = place.expanduser()
     require_episodes(place, "inspect")
     if tasks:
-        others = {"--trajectory": trajectory, "--html": html, "--split": split, "--outcome": outcome}
-        others |= {"--mode": mode, "--success/--failed": success is not None}
-        others |= {"--min-steps": min_steps, "--seed": seed is not None}
-        for name in (name for name, value in others.items() if value):
+        others = ("--trajectory", trajectory), ("--html", html), ("--split", split), ("--outcome", outcome)
+        more = ("--mode", mode), ("--success/--failed", success is not None), ("--min-steps", min_steps)
+        for name in (name for name, value in (*others, *more, ("--seed", seed is not None)) if value):
             raise ConfigError(f"--tasks lists training tasks: {name} has no effect.", "Remove it.")
         list_tasks(place, template, task)
         return

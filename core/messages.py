@@ -652,9 +652,9 @@ def check_trajectory(trajectory: Trajectory) -> str:
             one = chat.completion
             if not len(one.token_ids) == len(one.logprobs) == len(one.weight_versions):
                 return f"steps.{number}: each token needs one log-probability and one weight version"
-    for what, number, low, high in _bounded(trajectory):
-        if not low <= number <= high:
-            return f"{what} is {number:g}, which is not within {low:g} and {high:g}"
+    for what, found, low, high in _bounded(trajectory):
+        if not low <= found <= high:
+            return f"{what} is {found:g}, which is not within {low:g} and {high:g}"
     return ""
 
 

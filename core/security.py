@@ -30,8 +30,7 @@ from distrl.core.types import Record
 
 SERVER = "server"
 ANY_CLIENT = "client"
-Role = Literal["worker", "inference", "evaluate"]  # what each may send: distrl.core.service
-ROLES: tuple[Role, ...] = ("worker", "inference", "evaluate")
+ROLES = ("worker", "inference", "evaluate")  # what each may send: distrl.core.service
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 _KEY = r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}"  # Z85
 
@@ -55,7 +54,7 @@ class Client(Record):
     """
 
     name: Annotated[str, Field(pattern=f"^{_NAME}$")]
-    roles: Annotated[tuple[Role, ...], Field(min_length=1)]
+    roles: Annotated[tuple[Literal["worker", "inference", "evaluate"], ...], Field(min_length=1)]
     slots: Annotated[int, Field(ge=0)] | None = None
     public: Annotated[str, Field(pattern=f"^({_KEY})?$")] = ""
 
@@ -176,7 +175,7 @@ def create_keys(keys_dir: Path, server: KeyPair, client: KeyPair) -> None:
 
 
 def add_client(
-    keys_dir: Path, name: str, client: KeyPair, roles: Sequence[Role] = ("worker",), slots: int | None = None
+    keys_dir: Path, name: str, client: KeyPair, roles: Sequence[str] = ("worker",), slots: int | None = None
 ) -> None:
     """Writes `NAME.key` and puts its public half on the allow-list.
 
@@ -187,19 +186,19 @@ def add_client(
         raise SecurityError(f"{SERVER!r} is the name of the server key.", "Choose another name.")
     _read_public(keys_dir)
     (keys_dir / "allowed").mkdir(exist_ok=True)
-    entry = Client(name=name, roles=tuple(roles), slots=slots, public=client.public)
+    entry = _client(name, roles, slots, client.public)
     _write_new(keys_dir / f"{name}.key", _format_pair(client), 0o600)
     _write_new(keys_dir / "allowed" / f"{name}.pub", entry.model_dump_json() + "\n", 0o644)
 
 
-def change_client(keys_dir: Path, name: str, roles: Sequence[Role], slots: int | None = None) -> None:
+def change_client(keys_dir: Path, name: str, roles: Sequence[str], slots: int | None = None) -> None:
     """Gives an allowed client other roles and slots, from its next handshake on; its key stays.
 
     Raises:
         SecurityError: No such client is allowed, or its entry cannot be written.
     """
     path = _allowed_file(keys_dir, name)
-    entry = _read_client(path).model_copy(update={"roles": tuple(roles), "slots": slots})
+    entry = _client(name, roles, slots, _read_client(path).public)
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
     _write_new(new, entry.model_dump_json() + "\n", 0o644)
@@ -214,6 +213,11 @@ def remove_client(keys_dir: Path, name: str) -> None:
     """
     _allowed_file(keys_dir, name).unlink()
     (keys_dir / f"{name}.key").unlink(missing_ok=True)
+
+
+def _client(name: str, roles: Sequence[str], slots: int | None, public: str) -> Client:
+    fields = {"name": name, "roles": tuple(roles), "slots": slots, "public": public}
+    return Client.model_validate(fields)
 
 
 def _checked(name: str) -> str:

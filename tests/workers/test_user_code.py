@@ -14,14 +14,9 @@ from scripted_episode import TASK, Script, run
 
 from distrl.configs.agents import AgentConfig
 from distrl.configs.schema import EnvConfig
-from distrl.core.errors import (
-    ConfigError,
-    OwnCodeError,
-)
+from distrl.core.errors import ConfigError, OwnCodeError
 from distrl.core.importing import choose
-from distrl.core.types import (
-    Purpose,
-)
+from distrl.core.types import Purpose
 from distrl.workers.agents import AGENTS, build_agent
 from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.agents.base import Agent
@@ -85,9 +80,11 @@ def methods(protocol: type) -> set[str]:
     return {name for name in vars(protocol) if not name.startswith("_")}
 
 
-@pytest.mark.parametrize("kind", ENVS)
-def test_every_registered_environment_has_the_methods(kind: str) -> None:
-    assert methods(Env) <= set(dir(choose(ENVS, kind)))
+@pytest.mark.parametrize(
+    ("kind", "registry", "protocol"), [*((k, ENVS, Env) for k in ENVS), *((k, AGENTS, Agent) for k in AGENTS)]
+)
+def test_every_registered_class_has_the_methods(kind: str, registry: Any, protocol: type) -> None:
+    assert methods(protocol) <= set(dir(choose(registry, kind)))
 
 
 def test_seeds_are_instances_where_the_goal_is_drawn_from_them() -> None:
@@ -95,18 +92,10 @@ def test_seeds_are_instances_where_the_goal_is_drawn_from_them() -> None:
     assert not seed_is_instance(EnvConfig(import_path="counting_env:CountingEnv"))
 
 
-@pytest.mark.parametrize("kind", AGENTS)
-def test_every_registered_agent_has_the_methods(kind: str) -> None:
-    assert methods(Agent) <= set(dir(choose(AGENTS, kind)))
-
-
-def test_options_are_keyword_arguments() -> None:
+def test_options_are_keyword_arguments_and_an_import_path_wins_over_the_kind() -> None:
     agent = build_agent(AgentConfig(kind="autoui", options={"history": 3}))
     assert isinstance(agent, AutoUIAgent)
     assert agent.history == 3
-
-
-def test_an_import_path_wins_over_the_kind() -> None:
     env = build_env(EnvConfig(kind="phone", import_path="counting_env:CountingEnv", options={"closes_at": 2}))
     assert isinstance(env, CountingEnv)
 

@@ -21,7 +21,6 @@ from distrl.core.types import (
     TimeStep,
 )
 from distrl.workers.agents.androidworld import (
-    ACTION_TYPES,
     GESTURES,
     AndroidWorldAgent,
     read_json,
@@ -43,10 +42,7 @@ def actions_on(draw: st.DrawFn, grid: Grid) -> Action:
     point = grid.point(x, y)
     pointed = st.sampled_from([ActionKind.TAP, ActionKind.DOUBLE_TAP, ActionKind.LONG_PRESS])
     plain = st.sampled_from(
-        [
-            *(ActionKind.HOME, ActionKind.BACK, ActionKind.ENTER, ActionKind.WAIT),
-            *(ActionKind.COMPLETE, ActionKind.IMPOSSIBLE),
-        ]
+        [ActionKind(k) for k in ["home", "back", "enter", "wait", "complete", "impossible"]]
     )
     worded = st.sampled_from([ActionKind.TYPE, ActionKind.ANSWER, ActionKind.OPEN_APP])
     return draw(
@@ -91,10 +87,6 @@ def test_parse_takes_any_text(text: str) -> None:
     action = AGENT.parse(text)
     assert (action.kind is ActionKind.INVALID) == bool(action.reason)
     Action.model_validate_json(action.model_dump_json())  # what comes out can be recorded
-
-
-def test_all_fourteen_types_are_known() -> None:
-    assert len(ACTION_TYPES) == 14
 
 
 @pytest.mark.parametrize(
@@ -245,10 +237,8 @@ def test_a_history_prompt_begins_with_nothing_and_is_bounded() -> None:
     assert "Nothing yet.\n\nStep 1. The screen now:" in text
     short = AndroidWorldAgent(history=2, reason_chars=3)
     text, _ = asked(short.prompt("go", screen(), [step(CLICK)] * 9).messages[1])
-    assert [line.split(" {")[0] for line in text.splitlines() if "click" in line] == [
-        "Step 8: The",
-        "Step 9: The",
-    ]
+    lines = [line.split(" {")[0] for line in text.splitlines() if "click" in line]
+    assert lines == ["Step 8: The", "Step 9: The"]
     assert text.endswith("Step 10. The screen now:")
 
 

@@ -20,14 +20,7 @@ TAP = (
 fractions = st.floats(0.0, 1.0)
 points = st.tuples(fractions, fractions)
 plain_kinds = st.sampled_from(
-    [
-        ActionKind.BACK,
-        ActionKind.HOME,
-        ActionKind.ENTER,
-        ActionKind.WAIT,
-        ActionKind.COMPLETE,
-        ActionKind.IMPOSSIBLE,
-    ]
+    [ActionKind(k) for k in ["home", "back", "enter", "wait", "complete", "impossible"]]
 )
 actions = st.one_of(
     st.builds(lambda p: Action.tap(*p), points),
@@ -39,16 +32,10 @@ actions = st.one_of(
     st.builds(lambda kind: Action(kind=kind), plain_kinds),
 )
 fragments = st.sampled_from(
-    ['"', "\\", "[", "]", ", ", ": ", "DUAL_POINT", "TYPE", "nan", "inf", "-1e999", "9" * 400, TAP]
-) | st.sampled_from(
     [
-        '"action_type": "',
-        '"touch_point": "[',
-        '"typed_text": "',
-        "\\ud800",
-        "\\u12",
-        "Action Plan: [",
-        "Action Decision: ",
+        *('"', "\\", "[", "]", ", ", ": ", "DUAL_POINT", "TYPE", "nan", "inf", "-1e999", "9" * 400, TAP),
+        *('"action_type": "', '"touch_point": "[', '"typed_text": "', "\\ud800", "\\u12"),
+        *("Action Plan: [", "Action Decision: "),
     ]
 )
 
@@ -77,12 +64,6 @@ def test_parse_takes_truncated_texts(action: Action, length: int) -> None:
     assert (found.kind is ActionKind.INVALID) == bool(found.reason)
     if length < text.index(",") - 1:  # not even its type
         assert found.kind is ActionKind.INVALID
-
-
-@given(actions)
-def test_a_plan_before_the_decision_is_skipped(action: Action) -> None:
-    plan = 'Action Plan: ["action_type": "PRESS_HOME", "typed_text": ""] ; Action Decision: '
-    assert AGENT.parse(plan + AGENT.format(action)) == AGENT.parse(AGENT.format(action))
 
 
 def test_points_are_written_y_first() -> None:
@@ -170,17 +151,11 @@ def test_the_prompt_names_earlier_actions_as_the_agent_writes_them(taken: list[A
     assert text == f"step {len(taken)} last {said} Goal: go"
 
 
-def test_the_text_of_an_invalid_action_stays_out_of_the_prompt() -> None:
-    steps = [step(AGENT.parse("Goal: something else"))]
-    assert prompt_text(1, "go", steps) == "step 1 last invalid Goal: go"
-
-
-@pytest.mark.parametrize(
-    ("history", "text"), [(0, "step 0 Goal: go"), (1, "step 0 last none Goal: go")], ids=["without", "with"]
-)
-def test_the_first_prompt_has_no_action_to_name(history: int, text: str) -> None:
-    (message,) = AutoUIAgent(history).prompt("go", SCREEN, []).messages
-    assert message.parts[1] == TextPart(text=text)
+def test_prompts_without_an_action_to_name() -> None:
+    invalid = [step(AGENT.parse("Goal: something else"))]  # its text stays out of the prompt
+    assert prompt_text(1, "go", invalid) == "step 1 last invalid Goal: go"
+    assert prompt_text(1, "go", []) == "step 0 last none Goal: go"
+    assert prompt_text(0, "go", []) == "step 0 Goal: go"
 
 
 def test_the_vocabulary_covers_every_prompt_around_its_actions() -> None:

@@ -52,10 +52,7 @@ def actions(agent: MobileUseAgent) -> st.SearchStrategy[Action]:
     pointed = st.sampled_from([ActionKind.TAP, ActionKind.LONG_PRESS])
     worded = st.sampled_from([ActionKind.TYPE, ActionKind.ANSWER, ActionKind.OPEN_APP])
     plain = st.sampled_from(
-        [
-            *(ActionKind.HOME, ActionKind.BACK, ActionKind.ENTER, ActionKind.WAIT),
-            *(ActionKind.COMPLETE, ActionKind.IMPOSSIBLE),
-        ]
+        [ActionKind(k) for k in ["home", "back", "enter", "wait", "complete", "impossible"]]
     )
     tags = st.sampled_from(["</tool_call>", "<think>", "</thinking>", "<conclusion>", "Action: no"])
     return st.one_of(
@@ -81,15 +78,11 @@ def test_parse_reads_what_format_writes(name: str, data: st.DataObject) -> None:
     assert agent.format(agent.parse(text, SCREEN), SCREEN) == text
 
 
+STARTED = '{"name": "mobile_use", "arguments": {"action": "click", "coordinate": ['
 fragments = st.sampled_from(
     [
         *("<tool_call>", "</tool_call>", "<think>", "</think>", "<thinking>", "</thinking>", CLICK, "{", "}"),
-        *(
-            '{"name": "mobile_use", "arguments": {"action": "click", "coordinate": [',
-            "1e999",
-            "NaN",
-            "9" * 5000,
-        ),
+        *(STARTED, "1e999", "NaN", "9" * 5000),
         *('"\\ud800"', "[" * 5000, "]}}", "Action:", "<conclusion>", '"action"', ": ", ", ", "\ud800"),
     ]
 )
@@ -200,10 +193,8 @@ def test_absolute_points_are_pixels_of_the_resized_picture() -> None:
     assert ABSOLUTE.parse(call(action="click", coordinate=[1091, 2407]), SCREEN).point == pytest.approx(
         (1091.5 / 1092, 2407.5 / 2408)
     )
-    assert (
-        "is not within 0 to 1091 and 0 to 2407"
-        in ABSOLUTE.parse(call(action="click", coordinate=[1092, 0]), SCREEN).reason
-    )
+    beyond = ABSOLUTE.parse(call(action="click", coordinate=[1092, 0]), SCREEN)
+    assert "is not within 0 to 1091 and 0 to 2407" in beyond.reason
     turned = SCREEN.model_copy(update={"width": 2400, "height": 1080})
     assert ABSOLUTE.parse(call(action="click", coordinate=[1092, 0]), turned).kind is ActionKind.TAP
     assert ABSOLUTE.format(Action.tap(1.0, 1.0), turned) == call(action="click", coordinate=[2407, 1091])
@@ -218,20 +209,8 @@ def test_the_instructions_hold_the_schema_and_the_screens_size_in_model_space(na
     function = json.loads(tools)["function"]
     assert function["name"] == "mobile_use"
     assert f"The screen's resolution is {size}." in function["description"]
-    assert function["parameters"]["properties"]["action"]["enum"] == [
-        *(
-            "key",
-            "click",
-            "long_press",
-            "swipe",
-            "type",
-            "answer",
-            "system_button",
-            "open",
-            "wait",
-            "terminate",
-        )
-    ]
+    names = "key click long_press swipe type answer system_button open wait terminate"
+    assert function["parameters"]["properties"]["action"]["enum"] == names.split()
 
 
 def step(text: str, action: Action | None = None) -> TimeStep:
@@ -258,6 +237,7 @@ def test_a_history_prompt_tells_each_step_by_the_models_own_summary() -> None:
         step(CLICK),
         step("what?"),
     ]
+    assert asked(RELATIVE.prompt("go", SCREEN, []).messages[1])[0] == "The user query: go\n"
     text, image = asked(RELATIVE.prompt("Add Ann", SCREEN, steps).messages[1])
     assert image == "f00d"
     assert text == (
@@ -267,22 +247,8 @@ def test_a_history_prompt_tells_each_step_by_the_models_own_summary() -> None:
         'Step 3: {"name": "mobile_use", "arguments": {"action": "click", "coordinate": [512, 80]}}; '
         "Step 4: not an action (no <tool_call>); \n"
     )
-
-
-def test_a_history_prompt_begins_with_nothing_and_is_bounded() -> None:
-    assert asked(RELATIVE.prompt("go", SCREEN, []).messages[1])[0] == "The user query: go\n"
-    short = MobileUseAgent(history=2, line_chars=4)
-    text, _ = asked(short.prompt("go", SCREEN, [step(f"{THOUGHT}{CLICK}")] * 9).messages[1])
-    assert "device): Step 8: Open; Step 9: Open; \n" in text
-
-
-def test_an_incremental_prompt_goes_on_with_the_next_question_only() -> None:
-    agent = MobileUseAgent(mode="incremental")
-    first, second = agent.prompt("Add Ann", SCREEN, []), agent.prompt("Add Ann", SCREEN, [step(CLICK)])
-    assert (first.continues, second.continues) == (False, True)
-    assert [message.role for message in first.messages] == ["system", "user"]
+    first = MobileUseAgent(mode="incremental").prompt("Add Ann", SCREEN, [])
     assert asked(first.messages[1]) == ("The user query: Add Ann\n", "f00d")
-    assert [asked(message) for message in second.messages] == [("Step 2. The screen now:", "f00d")]
 
 
 @pytest.mark.parametrize(
@@ -369,43 +335,12 @@ def test_an_action_that_the_tool_lacks_is_refused() -> None:
         RELATIVE.format(Action(kind=ActionKind.DOUBLE_TAP, point=(0.5, 0.5)), SCREEN)
 
 
-SCREENS = [
-    (1080, 2400),
-    (1080, 1920),
-    (720, 1280),
-    (1440, 3120),
-    (2560, 1600),
-    (540, 1200),
-    (37, 41),
-    (5, 900),
-]
 PROCESSORS = [
     Resize(),
     Resize(max_pixels=12_845_056),
     Resize(patch_size=16, min_pixels=65_536, max_pixels=16_777_216),
     Resize(max_pixels=200 * 28 * 28),
 ]
-
-
-@pytest.mark.needs("torch", "transformers")
-@pytest.mark.parametrize("resize", PROCESSORS)
-def test_the_size_is_the_processors(resize: Resize) -> None:
-    """What transformers makes of a picture: its grid counts patches, each `patch_size` pixels wide."""
-    from PIL import Image
-    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
-
-    processor = Qwen2VLImageProcessorPil(
-        size={"shortest_edge": resize.min_pixels, "longest_edge": resize.max_pixels},
-        patch_size=resize.patch_size,
-        merge_size=resize.merge_size,
-    )
-    for width, height in SCREENS:
-        if resize.max_pixels > 10**6 and width * height > 10**6:
-            continue  # large pictures, the same arithmetic: in the property below
-        features = processor(images=[Image.new("RGB", (width, height))], return_tensors="np")
-        _, rows, columns = features["image_grid_thw"][0]
-        patch = resize.patch_size
-        assert resize.size(width, height) == (columns * patch, rows * patch), (width, height)
 
 
 @pytest.mark.needs("torch", "transformers")
@@ -435,7 +370,6 @@ def test_relative_points_need_no_screen_and_absolute_ones_do() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"patch_size": 0}, "patch_size"),
         ({"max_pixels": 1.5}, "max_pixels"),
         ({"min_pixels": 9, "max_pixels": 8}, "min_pixels 9 is more than max_pixels 8"),
     ],

@@ -13,18 +13,12 @@ from waiting import until
 
 from distrl.configs.schema import Config, EnvConfig
 from distrl.core.errors import EnvError
-from distrl.core.types import Fault, Trajectory
+from distrl.core.types import Fault, Task, Trajectory
 from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.errors import DeviceTimeout
 from distrl.workers.devices.health import Health, SlotState
 from distrl.workers.devices.pool import DevicePool
-from distrl.workers.env_pool import (
-    DeviceEnvs,
-    Entry,
-    EnvPool,
-    EpisodeEnd,
-    open_env_pool,
-)
+from distrl.workers.env_pool import DeviceEnvs, Entry, EnvPool, EpisodeEnd, open_env_pool
 
 DEADLINE_S = 20.0
 TASK, OTHER_TASK = counting_task(1), counting_task(2)
@@ -84,26 +78,18 @@ def done(task_fault: Fault = Fault.NONE) -> EpisodeEnd:
     return EpisodeEnd(Trajectory(id="t", task=TASK, fault=task_fault), {})
 
 
-def test_a_task_is_not_run_again_where_it_failed(rig: Rig) -> None:
-    rig.fail(rig.enter("a"))
-    entry = rig.enter("a")
-    changed = rig.envs.swap(entry, TASK)
-    assert device_of(changed) == "b"
-    assert rig.pool.states() == {"a": SlotState.READY, "b": SlotState.BUSY}
-
-
-def test_other_tasks_stay_where_they_are(rig: Rig) -> None:
-    rig.fail(rig.enter("a"))
-    entry = rig.enter("a")
-    assert rig.envs.swap(entry, OTHER_TASK) is entry
-
-
-def test_where_all_devices_failed_the_task_stays(rig: Rig) -> None:
-    for device in "ab":
-        rig.fail(rig.enter(device))
-    entry = rig.enter("a")
-    assert rig.envs.swap(entry, TASK) is entry
-    assert rig.pool.states() == {"a": SlotState.BUSY, "b": SlotState.READY}
+@pytest.mark.parametrize(
+    ("failed", "task", "device"), [("a", TASK, "b"), ("a", OTHER_TASK, "a"), ("ab", TASK, "a")]
+)
+def test_a_task_is_not_run_again_where_it_failed_if_there_is_another_device(
+    rig: Rig, failed: str, task: Task, device: str
+) -> None:
+    for name in failed:
+        rig.fail(rig.enter(name))
+    entry = rig.envs.swap(rig.enter("a"), task)
+    assert device_of(entry) == device
+    busy = [name for name, state in rig.pool.states().items() if state is SlotState.BUSY]
+    assert busy == [device]
 
 
 def test_a_task_waits_for_another_device_no_longer_than_it_may(
@@ -131,18 +117,18 @@ def test_a_device_that_failed_too_is_no_better(tmp_path: Path, monkeypatch: pyte
         rig.envs.close()
 
 
-def test_an_environment_stays_with_its_device(rig: Rig) -> None:
+@pytest.mark.parametrize("fault", [Fault.NONE, Fault.INFERENCE])
+def test_an_environment_stays_with_its_device(rig: Rig, fault: Fault) -> None:
     entry = rig.enter("a")
-    rig.envs.release(entry, done())
+    rig.envs.release(entry, done(fault))
     assert rig.enter("a").env is entry.env
 
 
-def test_a_failed_environment_is_closed_and_made_anew(rig: Rig) -> None:
+def test_a_failed_environment_is_closed_and_replaced(rig: Rig) -> None:
     entry = rig.enter("a")
     rig.fail(entry)
     assert rig.members[0].devices[0].is_closed
-    again = rig.enter("a")
-    assert again.env is not entry.env
+    assert rig.enter("a").env is not entry.env
 
 
 def test_an_environment_does_not_outlive_a_repair_of_its_idle_device(rig: Rig) -> None:
@@ -156,12 +142,6 @@ def test_an_environment_does_not_outlive_a_repair_of_its_idle_device(rig: Rig) -
     assert again.env is not entry.env
     assert isinstance(again.env, DeviceEnv)
     assert again.env.device is rig.members[0].devices[1]
-
-
-def test_an_unreachable_policy_is_not_the_device_s_fault(rig: Rig) -> None:
-    entry = rig.enter("a")
-    rig.envs.release(entry, done(Fault.INFERENCE))
-    assert rig.enter("a").env is entry.env
 
 
 def test_when_no_device_is_free_in_time_there_is_no_place(rig: Rig) -> None:
@@ -195,9 +175,5 @@ def test_a_slot_s_own_environment_is_made_once_and_anew_after_a_fault() -> None:
     envs.close_slot(0)
     envs.close_slot(1)
     assert worker_envs.FlakyEnv.closed == 3
-
-
-def test_without_a_pool_each_slot_has_its_own() -> None:
-    envs = open_env_pool(Config(), 3)
-    assert isinstance(envs, EnvPool)
-    assert (envs.capacity, envs.stats(), envs.line()) == (3, {}, "")
+    without_pool = open_env_pool(Config(), 3)
+    assert (without_pool.capacity, without_pool.stats(), without_pool.line()) == (3, {}, "")

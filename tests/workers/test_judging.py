@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from counting_env import counting_task
+from counting_env import CountingEnv, counting_task
 from judge_endpoint import GARBAGE_REPLY, JudgeEndpoint, Reply, status
 from judge_fake import FakeJudge, FakeLink
 from policy_of_counting import CountingPolicy
@@ -17,12 +17,13 @@ from distrl.configs.judge import CustomJudgeConfig, RewardConfig, RulesConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, JudgeError, JudgeUnavailable
 from distrl.core.messages import Lease
-from distrl.core.types import Fault, Observation, Outcome, Purpose, Spent, Trajectory, Verdict
+from distrl.core.types import Fault, Outcome, Purpose, Spent, Trajectory, Verdict
 from distrl.evaluator.judges.vlm import client
 from distrl.workers import judging as judging_module
 from distrl.workers import worker as worker_module
+from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.episode import EpisodeRunner
-from distrl.workers.judging import JudgingLink, first_steps, judge_steps, load_judge
+from distrl.workers.judging import JudgingLink, judge_steps, load_judge
 from distrl.workers.spool import Spool
 from distrl.workers.worker import Worker
 
@@ -31,16 +32,13 @@ YES = Verdict(success=True, score=1.0, reason="Yes.", judge="fake", cost=0.5)
 NO = Verdict(success=False, score=0.0, reason="No.", judge="fake", cost=0.5)
 UNSURE = Verdict(success=False, score=0.5, reason="Who knows.", is_decided=False, judge="fake")
 REWARDS = RewardConfig(source="judge")
+Start = Callable[..., tuple[JudgingLink, FakeLink]]
 
 
 def play(
     purpose: Purpose = Purpose.TRAIN, index: int = 0, **rewards: Any
 ) -> tuple[Trajectory, dict[str, bytes]]:
     """An episode that counts to three and says that it is done."""
-    from counting_env import CountingEnv
-
-    from distrl.workers.agents.autoui import AutoUIAgent
-
     settings = {"source": "judge", **rewards}
     config = Config.model_validate({"judge": {"kind": "rules"}, "worker": {"rewards": settings}}).worker
     lease = Lease(id=f"lease-{index}", task=counting_task(index), purpose=purpose)
@@ -62,11 +60,21 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
     spool.close()
 
 
-def start(link: FakeLink, judge: Any, spool: Spool, **fields: Any) -> JudgingLink:
-    config = RulesConfig.model_validate(fields)
-    judging = JudgingLink(link, judge, config, REWARDS, spool)
-    judging.start()
-    return judging
+@pytest.fixture
+def start(spool: Spool) -> Iterator[Start]:
+    """Starts a link with a judge that says what is given; every thread has ended after the test."""
+    started = []
+
+    def _start(*says: Verdict | Exception, **fields: Any) -> tuple[JudgingLink, FakeLink]:
+        link, judge = FakeLink(), FakeJudge(*says)
+        started.append(
+            judging := JudgingLink(link, judge, RulesConfig.model_validate(fields), REWARDS, spool)
+        )
+        judging.start()
+        return judging, link
+
+    yield _start
+    assert all(judging.close() for judging in started)
 
 
 def the_only(link: FakeLink) -> Trajectory:
@@ -91,9 +99,10 @@ def test_demonstrations_are_not_judged() -> None:
 @pytest.mark.parametrize(
     ("verdict", "outcome", "success"), [(YES, Outcome.SUCCESS, 1.0), (NO, Outcome.FAILURE, 0.0)]
 )
-def test_the_verdict_is_the_reward(spool: Spool, verdict: Verdict, outcome: Outcome, success: float) -> None:
-    link = FakeLink()
-    judging = start(link, FakeJudge(verdict), spool)
+def test_the_verdict_is_the_reward(
+    start: Start, spool: Spool, verdict: Verdict, outcome: Outcome, success: float
+) -> None:
+    judging, link = start(verdict)
     judging.submit(*play())
     trajectory = the_only(link)
     assert (trajectory.outcome, trajectory.success) == (outcome, success)
@@ -105,37 +114,30 @@ def test_the_verdict_is_the_reward(spool: Spool, verdict: Verdict, outcome: Outc
     assert link.stats["judge_judged"] == 1.0
     assert link.stats["judge_cost"] == 0.5
     assert link.stats["mine"] == 1.0
-    assert judging.close()
 
 
-def test_what_is_not_for_the_judge_goes_on_at_once(spool: Spool) -> None:
-    link, judge = FakeLink(), FakeJudge(YES)
-    judging = start(link, judge, spool)
+def test_what_is_not_for_the_judge_goes_on_at_once(start: Start) -> None:
+    judging, link = start(YES)
     faulted = play()[0].model_copy(update={"fault": Fault.DEVICE})
     judging.submit(faulted, play()[1])
     judging.submit(*play(Purpose.DEMO))
     assert len(link.submitted) == 2
-    assert judge.asked == 0
-    assert judging.close()
+    assert judging._judge.asked == 0
 
 
-def test_it_waits_for_a_judge_that_is_away(spool: Spool) -> None:
-    link = FakeLink()
+def test_it_waits_for_a_judge_that_is_away(start: Start) -> None:
     away = JudgeUnavailable("Away.")
-    judge = FakeJudge(away, away, away, YES)
-    judging = start(link, judge, spool)
+    judging, link = start(away, away, away, YES)
     judging.submit(*play())
     assert the_only(link).success == 1.0
-    assert judge.asked == 4
+    assert judging._judge.asked == 4
     assert judging.stats()["judge_retries"] == 3.0
-    assert judging.close()
 
 
-def test_what_was_spent_before_a_verdict_came_is_part_of_it(spool: Spool) -> None:
-    link = FakeLink()
+def test_what_was_spent_before_a_verdict_came_is_part_of_it(start: Start) -> None:
     away, refuses = JudgeUnavailable("Away."), JudgeError("It refuses.")
     away.spent = refuses.spent = Spent(calls=2, input_tokens=10, cost=0.25)
-    judging = start(link, FakeJudge(away, YES, away, refuses), spool)
+    judging, link = start(away, YES, away, refuses)
     judging.submit(*play())
     first = the_only(link).verdict
     assert first is not None
@@ -147,7 +149,6 @@ def test_what_was_spent_before_a_verdict_came_is_part_of_it(spool: Spool) -> Non
     assert (second.is_decided, second.calls, second.cost) == (False, 4, 0.5)
     stats = judging.stats()
     assert [stats[f"judge_{name}"] for name in ("calls", "input_tokens", "cost")] == [6.0, 30.0, 1.25]
-    assert judging.close()
 
 
 def test_a_judge_of_steps_counts_the_steps_before_the_one_where_it_failed() -> None:
@@ -158,38 +159,31 @@ def test_a_judge_of_steps_counts_the_steps_before_the_one_where_it_failed() -> N
     assert caught.value.spent == Spent(calls=1, cost=0.5)
 
 
-def test_after_its_patience_an_episode_is_unjudged(spool: Spool) -> None:
-    link = FakeLink()
+def test_after_its_patience_an_episode_is_unjudged(start: Start) -> None:
     away = JudgeUnavailable("Away.", retry_after_s=9.0)
     away.asked = UNSURE.model_copy(update={"model": "m", "prompt": "Is it done?"})
-    judging = start(link, FakeJudge(away), spool, patience_s=0.05)
+    judging, link = start(away, patience_s=0.05)
     judging.submit(*play())
     trajectory = the_only(link)
     assert (trajectory.outcome, trajectory.success) == (Outcome.UNJUDGED, 0.0)
     assert trajectory.verdict is not None
     assert (trajectory.verdict.model, trajectory.verdict.prompt) == ("m", "Is it done?")
     assert "Away." in trajectory.verdict.reason
-    assert trajectory.verdict is not None
-    assert "Away" in trajectory.verdict.reason
     until(lambda: judging.stats()["judge_unjudged"] == 1.0)
-    assert judging.close()
 
 
 @pytest.mark.parametrize("said", [UNSURE, JudgeError("It refuses.")])
-def test_without_a_verdict_it_is_unjudged(spool: Spool, said: Verdict | Exception) -> None:
-    link = FakeLink()
-    judging = start(link, FakeJudge(said), spool)
+def test_without_a_verdict_it_is_unjudged(start: Start, said: Verdict | Exception) -> None:
+    judging, link = start(said)
     judging.submit(*play())
     trajectory = the_only(link)
     assert trajectory.outcome is Outcome.UNJUDGED
     assert trajectory.steps[-1].reward.outcome == 0.0
     assert trajectory.truth == 1.0
-    assert judging.close()
 
 
-def test_a_bug_of_the_judge_is_seen_and_costs_no_episode(spool: Spool) -> None:
-    link = FakeLink()
-    judging = start(link, FakeJudge(ZeroDivisionError("a bug")), spool)
+def test_a_bug_of_the_judge_is_seen_and_costs_no_episode(start: Start, spool: Spool) -> None:
+    judging, link = start(ZeroDivisionError("a bug"))
     judging.submit(*play())
 
     def fails() -> bool:
@@ -204,69 +198,56 @@ def test_a_bug_of_the_judge_is_seen_and_costs_no_episode(spool: Spool) -> None:
     assert link.submitted == []
 
 
-def test_what_waits_outlives_the_process(tmp_path: Path) -> None:
-    judge = FakeJudge(YES)
+def test_what_waits_outlives_the_process(spool: Spool, start: Start) -> None:
+    judge, link = FakeJudge(YES), FakeLink()
     judge.gate.clear()
-    spool = Spool(tmp_path / "judge.sqlite3")
-    link = FakeLink()
-    judging = start(link, judge, spool)
+    judging = JudgingLink(link, judge, RulesConfig(), REWARDS, spool)
+    judging.start()
     episodes = [play(index=index) for index in range(3)]
     for episode in episodes:
         judging.submit(*episode)
     assert not judging.close()  # it is still being asked
     judge.gate.set()
-    until(lambda: not any(thread.is_alive() for thread in judging._threads))
+    until(judging.close)
     assert link.submitted == []
-    spool.close()
-
-    spool = Spool(tmp_path / "judge.sqlite3")
-    link = FakeLink()
-    judging = start(link, FakeJudge(YES), spool)
+    _, link = start(YES)
     until(lambda: len(link.submitted) == 3, "the three episodes")
     assert [trajectory.id for trajectory, _, _ in link.submitted] == [one.id for one, _ in episodes]
     assert {run for _, _, run in link.submitted} == {"r"}
-    assert judging.close()
-    spool.close()
 
 
-def test_while_too_many_wait_nothing_is_leased(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_too_many_wait_nothing_is_leased(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging_module, "MAX_WAITING", 1)
-    judge = FakeJudge(YES)
-    judge.gate.clear()
-    link = FakeLink([Lease(id="next", task=counting_task())])
-    judging = start(link, judge, spool)
+    judging, link = start(YES)
+    link.leases = [Lease(id="next", task=counting_task())]
+    judging._judge.gate.clear()
     judging.submit(*play())
     assert judging.lease(0.05) is None
-    judge.gate.set()
+    judging._judge.gate.set()
     lease = judging.lease(DEADLINE_S)
     assert lease is not None
     assert lease.id == "next"
-    assert judging.close()
 
 
-def test_steps_are_judged_in_order_and_the_first_success_ends_the_episode(spool: Spool) -> None:
-    link = FakeLink()
-    judge = FakeJudge(NO, YES)
-    judging = start(link, judge, spool, when="steps")
+def test_steps_are_judged_in_order_and_the_first_success_ends_the_episode(start: Start) -> None:
+    judging, link = start(NO, YES, when="steps")
     trajectory, images = play(require_complete=False)
     judging.submit(trajectory, images)
     cut = the_only(link)
-    assert judge.asked == 2
+    assert judging._judge.asked == 2
     assert len(cut.steps) == 2
     assert cut.steps[-1].done
     assert cut.steps[-1].reward.outcome == cut.success == 1.0
     assert cut.final == trajectory.steps[2].observation
     assert cut.verdict is not None
     assert (cut.verdict.step, cut.verdict.cost) == (2, 1.0)
-    assert judging.close()
 
 
 @pytest.mark.parametrize(("distances", "truth"), [((2, 1, 0, 0), 1.0), ((2, 1, 1, 0), 0.0), (None, None)])
 def test_a_cut_episode_has_the_truth_of_where_it_was_cut(
-    spool: Spool, distances: tuple[int, ...] | None, truth: float | None
+    start: Start, distances: tuple[int, ...] | None, truth: float | None
 ) -> None:
-    link = FakeLink()
-    judging = start(link, FakeJudge(NO, YES), spool, when="steps")
+    judging, link = start(NO, YES, when="steps")
     trajectory, images = play(require_complete=False)
     assert trajectory.truth == 1.0
     if distances is not None:
@@ -279,7 +260,6 @@ def test_a_cut_episode_has_the_truth_of_where_it_was_cut(
     judging.submit(trajectory, images)
     cut = the_only(link)
     assert (len(cut.steps), cut.success, cut.ground_truth) == (2, 1.0, truth)
-    assert judging.close()
 
 
 def test_a_screen_that_was_seen_is_not_judged_again() -> None:
@@ -299,15 +279,6 @@ def test_an_unsure_step_leaves_the_episode_open() -> None:
     assert judge.asked == 2
 
 
-def test_first_steps() -> None:
-    trajectory, _ = play()
-    part = first_steps(trajectory, 1)
-    assert len(part.steps) == 1
-    assert part.final == trajectory.steps[1].observation
-    assert first_steps(trajectory, 99) is trajectory
-    assert isinstance(part.final, Observation)
-
-
 @pytest.mark.parametrize(
     ("judge", "problem"),
     [
@@ -323,9 +294,8 @@ def test_a_judge_that_cannot_be_made_is_told(judge: dict[str, Any] | None, probl
         load_judge(Config.model_validate({"judge": judge}).judge)
 
 
-def test_a_judge_of_ones_own(spool: Spool) -> None:
-    judge = load_judge(CustomJudgeConfig(import_path="judge_fake:FakeJudge"))
-    assert judge.name == "fake"
+def test_a_judge_of_ones_own() -> None:
+    assert load_judge(CustomJudgeConfig(import_path="judge_fake:FakeJudge")).name == "fake"
 
 
 def test_a_run_with_an_endpoint_that_fails_goes_on(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,9 +313,7 @@ def test_a_run_with_an_endpoint_that_fails_goes_on(spool: Spool, monkeypatch: py
     leases = [Lease(id=f"lease-{i}", task=counting_task(i)) for i in range(5)]
     link = FakeLink(leases, expected=5)
     with JudgeEndpoint(replies) as endpoint:
-        vlm = {
-            "url": endpoint.url, "model": "m", "examples": None, "timeout_s": 0.5, "attempts": 3,
-        }  # fmt: skip
+        vlm = {"url": endpoint.url, "model": "m", "examples": None, "timeout_s": 0.5, "attempts": 3}
         config = Config.model_validate(
             {
                 "env": {"import_path": "counting_env:CountingEnv"},

@@ -102,6 +102,12 @@ class Rig:
         config = Config.model_validate({"env": {"import_path": env}, "worker": {"slots": slots}, "name": "r"})
         return Worker(config, link, CountingPolicy, "w", envs=DeviceEnvs(config.env, pool))
 
+    def start(self, *args: Any, **options: Any) -> threading.Thread:
+        """A worker that runs in a thread; arguments as for `worker`."""
+        thread = threading.Thread(target=self.worker(*args, **options).run, daemon=True)
+        thread.start()
+        return thread
+
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
@@ -121,12 +127,6 @@ def test_episodes_run_on_whatever_device_is_free(rig: Rig) -> None:
     assert {t.slot for t in link.submitted} <= {0, 1, 2}  # no more slots than devices
     assert {device for _, device in DeviceEnv.ran} == {"a", "b", "c"}
     assert [len(member.devices) for member in members] == [1, 1, 1]
-
-
-def test_no_more_slots_than_configured(rig: Rig) -> None:
-    link = SchedulerLink(10)
-    rig.worker(rig.pool(*[FakeMember(name) for name in "abcd"]), link, slots=2).run()
-    assert {t.slot for t in link.submitted} <= {0, 1}
 
 
 def test_a_faulted_episode_is_run_again_on_another_device_and_never_counts(rig: Rig) -> None:
@@ -149,10 +149,8 @@ def test_a_faulted_episode_is_run_again_on_another_device_and_never_counts(rig: 
 def test_the_broken_device_is_repaired_and_used_again(rig: Rig) -> None:
     bad, good = FakeMember("bad", mended_by="cold boot"), FakeMember("good")
     bad.fails_at = 3
-    pool, link = rig.pool(bad, good), SchedulerLink(10**6)
-    worker = rig.worker(pool, link)
-    thread = threading.Thread(target=worker.run, daemon=True)
-    thread.start()
+    link = SchedulerLink(10**6)
+    thread = rig.start(rig.pool(bad, good), link)
     until(lambda: bad.steps > 20, "work on the repaired device", DEADLINE_S)
     link.shutdown.set()
     thread.join(DEADLINE_S)
@@ -170,10 +168,8 @@ def test_the_broken_device_is_repaired_and_used_again(rig: Rig) -> None:
 def test_all_devices_down_costs_no_lease_and_work_goes_on_afterwards(rig: Rig) -> None:
     only = FakeMember("only", mended_by=None)
     only.fails_at = 3
-    pool, link = rig.pool(only, pause_s=0.01, max_pause_s=0.01), SchedulerLink(5)
-    worker = rig.worker(pool, link)
-    thread = threading.Thread(target=worker.run, daemon=True)
-    thread.start()
+    link = SchedulerLink(5)
+    thread = rig.start(rig.pool(only, pause_s=0.01, max_pause_s=0.01), link)
     until(lambda: only.log.count("cold boot") >= 2, "the repairs", DEADLINE_S)
     assert len(link.submitted) == 1
     assert link.scheduler.metrics()["scheduler/leases_out"] == 0
@@ -187,9 +183,7 @@ def test_slots_come_with_the_devices(rig: Rig) -> None:
     """Each episode waits for another one to be under way: that takes two slots."""
     MeetingEnv.meeting = threading.Barrier(2)
     pool, link = rig.pool(FakeMember("a")), SchedulerLink(4)
-    worker = rig.worker(pool, link, env="pool_devices:MeetingEnv")
-    thread = threading.Thread(target=worker.run, daemon=True)
-    thread.start()
+    thread = rig.start(pool, link, env="pool_devices:MeetingEnv")
     until(lambda: MeetingEnv.meeting.n_waiting == 1, "the first episode", DEADLINE_S)
     pool.join(FakeMember("b"))
     pool.listed({"b": "device"})
@@ -216,9 +210,7 @@ def test_a_worker_that_waits_for_leases_lets_idle_devices_be_probed(rig: Rig) ->
     member = FakeMember("a")
     pool, link = rig.pool(member, probe_every_s=0.02), SchedulerLink(1)
     link.scheduler.set_phase(DONE)
-    worker = rig.worker(pool, link)
-    thread = threading.Thread(target=worker.run, daemon=True)
-    thread.start()
+    thread = rig.start(pool, link)
     until(lambda: member.log.count("probe") >= 3, "probes", DEADLINE_S)
     link.shutdown.set()
     thread.join(DEADLINE_S)

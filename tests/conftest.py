@@ -1,6 +1,7 @@
 """Makes tests/fakes importable, here and in started processes; skips what needs an absent extra."""
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ hypothesis.settings.load_profile("repeatable")
 FAKES = str(Path(__file__).parent / "fakes")
 sys.path.append(FAKES)
 import torch_companions
+
+from distrl.workers.envs.chromium import BROWSER_NAMES, DRIVER_NAMES
 
 torch_companions.install()  # in started processes sitecustomize.py does it
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), FAKES]))
@@ -46,8 +49,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips a test marked `needs(package, ...)` where one of the packages is not installed."""
+    """Skips a test marked `needs(package, ...)` or `browser` where a package or program is not installed."""
     packages = {package for mark in item.iter_markers("needs") for package in mark.args}
     missing = sorted(package for package in packages if find_spec(package) is None)
+    if item.get_closest_marker("browser") is not None:
+        missing += [names[0] for names in (BROWSER_NAMES, DRIVER_NAMES) if not any(map(shutil.which, names))]
     if missing:
         pytest.skip(f"needs {', '.join(missing)}: not installed")

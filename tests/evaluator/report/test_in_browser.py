@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,11 @@ from distrl.evaluator.agreement import Judged, compare
 from distrl.evaluator.report.run import write_report
 from distrl.evaluator.report.viewer import write_agreement_page
 from distrl.evaluator.results import load_evaluation
-from distrl.workers.envs.chromium import BROWSER_NAMES, DRIVER_NAMES, Chromium
+from distrl.workers.envs.chromium import Chromium
 
 COUNT = 1_000
 """Episodes of each of two evaluations; the numbers on the page have a thousands separator."""
-HAVE_BROWSER = any(map(shutil.which, BROWSER_NAMES)) and any(map(shutil.which, DRIVER_NAMES))
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.needs("jinja2"),
-    pytest.mark.skipif(not HAVE_BROWSER, reason="needs Chromium and chromedriver"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.needs("jinja2", "selenium")]
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import shutil
 from collections import Counter
 
 import pytest
@@ -14,17 +12,8 @@ from distrl.core.errors import TaskError
 from distrl.evaluator.suites import miniwob
 from distrl.evaluator.suites import miniwob as miniwob_goals
 from distrl.workers.envs.browser import BrowserEnv
-from distrl.workers.envs.chromium import BROWSER_NAMES, DRIVER_NAMES, Chromium
+from distrl.workers.envs.chromium import Chromium
 from distrl.workers.envs.miniwob import SIZE
-
-HAVE_BROWSER = (
-    any(map(shutil.which, BROWSER_NAMES))
-    and any(map(shutil.which, DRIVER_NAMES))
-    and importlib.util.find_spec("miniwob") is not None
-)
-browser_only = pytest.mark.skipif(
-    not HAVE_BROWSER, reason="needs Chromium, chromedriver and the package miniwob"
-)
 
 
 def test_ids_and_instances_are_unique_and_splits_are_disjoint() -> None:
@@ -50,7 +39,7 @@ def test_the_vocabulary_spells_every_goal() -> None:
 
 
 @pytest.mark.browser
-@browser_only
+@pytest.mark.needs("miniwob", "selenium")
 def test_the_pages_write_the_goals_of_the_suite_and_no_instance_is_in_two_splits() -> None:
     browser = Chromium(SIZE)
     try:
@@ -62,7 +51,7 @@ def test_the_pages_write_the_goals_of_the_suite_and_no_instance_is_in_two_splits
 
 
 @pytest.mark.browser
-@browser_only
+@pytest.mark.needs("miniwob", "selenium")
 def test_an_instance_in_two_splits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(miniwob_goals, "seeds", lambda split: range(3))
     browser = Chromium(SIZE)
@@ -74,7 +63,7 @@ def test_an_instance_in_two_splits_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.browser
-@browser_only
+@pytest.mark.needs("miniwob", "selenium")
 def test_the_expert_solves_tasks_of_every_page_in_time_and_the_page_shows_the_goal() -> None:
     env = BrowserEnv()
     try:

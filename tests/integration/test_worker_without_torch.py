@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,19 +16,10 @@ from distrl.core.types import Outcome, Purpose
 from distrl.evaluator.suites import load_suite
 
 # Extras `train`, `browser` and `report`: a base install has none of them.
-ABSENT = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "peft",
-    "accelerate",
-    "safetensors",
-    "tensorboard",
-    "selenium",
-    "miniwob",
-    "matplotlib",
-    "jinja2",
-)
+ABSENT = [
+    *("torch", "transformers", "tokenizers", "peft", "accelerate", "safetensors", "tensorboard"),
+    *("selenium", "miniwob", "matplotlib", "jinja2"),
+]
 BLOCK = f"""
 import sys
 
@@ -54,16 +46,28 @@ def test_a_worker_acts_on_phones_without_the_extras(tmp_path: Path) -> None:
         )
         (tmp_path / "config.yaml").write_text(config.to_yaml())
         environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        command = [sys.executable, "-m", "distrl", "run-worker", str(tmp_path / "config.yaml")]
+        command = [
+            sys.executable,
+            "-m",
+            "distrl",
+            "run-worker",
+            str(tmp_path / "config.yaml"),
+            "--slots",
+            "3",
+        ]
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
         try:
             trajectories = learner.collect(len(leases))
-            learner.server.shutdown("the test is over")
+            process.send_signal(signal.SIGINT)
             _, log = process.communicate(timeout=60)
         finally:
             process.kill()
             process.wait()
     assert process.returncode == 0, log
+    assert f"stopped; {len(leases)} episodes" in log
+    (spool,) = (tmp_path / "runs" / ".spool" / config.name).glob("*.sqlite3")
+    assert spool.name.endswith("-0.sqlite3"), "the first name of this host"
+    assert {trajectory.slot for trajectory in trajectories} <= {0, 1, 2}
     assert {trajectory.task.template for trajectory in trajectories} == set(first_of_each)
     assert {trajectory.outcome for trajectory in trajectories} == {Outcome.SUCCESS}
 

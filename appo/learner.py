@@ -35,7 +35,7 @@ from distrl.core.service import WEIGHTS_OF_TRAINING_WORKERS, Permits
 from distrl.core.sockets import Received
 from distrl.evaluator.run_state import is_complete
 from distrl.learner.build import tensorboard_sinks
-from distrl.learner.context import DONE, TRAINING
+from distrl.learner.scheduler import DONE, TRAINING
 from distrl.learner.server import Endpoints, ServerBase
 
 POLL_S = 0.1

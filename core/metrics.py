@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -19,73 +19,38 @@ from numpy.typing import ArrayLike, NDArray
 from distrl.core.files import writing
 
 
-@dataclass(frozen=True)
 class Buckets:
-    """Ranges [edge_i, edge_{i+1}) of whole numbers or of a continuous quantity; the last one has no end.
+    """Ranges edge_i … edge_{i+1} − 1 of whole numbers; the last one has no end.
+
+    Args:
+        edges: The lower ends, rising.
 
     Attributes:
-        edges: The lower ends, rising.
-        is_whole: Whether only whole numbers are counted, which the labels show.
+        labels: A name for each range: "0", "2-3" and "32+".
     """
 
-    edges: tuple[float, ...]
-    is_whole: bool = True
+    def __init__(self, *edges: int) -> None:
+        self._edges = edges
+        ranges = [(low, end - 1) for low, end in itertools.pairwise(edges)]
+        self.labels = [str(low) if low == end else f"{low}-{end}" for low, end in ranges] + [f"{edges[-1]}+"]
 
     def __len__(self) -> int:
-        return len(self.edges)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """A name for each range: "0", "2-3" and "32+"; of other than whole numbers "1-2" for [1, 2)."""
-        ends = [end - 1 if self.is_whole else end for end in self.edges[1:]]
-        pairs = zip(self.edges, ends, strict=False)
-        names = [f"{low:g}" if self.is_whole and low == end else f"{low:g}-{end:g}" for low, end in pairs]
-        return (*names, f"{self.edges[-1]:g}+")
+        return len(self._edges)
 
     def index(self, values: ArrayLike) -> NDArray[np.int64]:
         """The bucket of each value; what lies below the first edge counts to the first bucket."""
-        places = np.searchsorted(self.edges, np.asarray(values, dtype=np.float64), side="right") - 1
+        places = np.searchsorted(self._edges, np.asarray(values), side="right") - 1
         return np.maximum(places, 0).astype(np.int64)
 
-    def count(self, values: ArrayLike) -> Histogram:
-        """How many values fall into each bucket."""
-        counts = np.bincount(self.index(values), minlength=len(self.edges))
-        return Histogram(self, tuple(int(count) for count in counts))
 
-
-@dataclass(frozen=True)
-class Histogram:
-    """How many there are in each of `buckets`."""
-
-    buckets: Buckets
-    counts: tuple[int, ...]
-
-    def __add__(self, other: Histogram) -> Histogram:
-        assert self.buckets == other.buckets, "histograms over different buckets"
-        return Histogram(self.buckets, tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)))
-
-    @property
-    def total(self) -> int:
-        """How many there are in all."""
-        return sum(self.counts)
-
-    def as_metrics(self, name: str) -> dict[str, int]:
-        """`name/LABEL` → count, without the empty buckets."""
-        pairs = zip(self.buckets.labels, self.counts, strict=True)
-        return {f"{name}/{label}": count for label, count in pairs if count}
-
-
-VERSIONS = Buckets((0, 1, 2, 4, 8, 16, 32))
+VERSIONS = Buckets(0, 1, 2, 4, 8, 16, 32)
 """Staleness, in weight versions."""
-
-MINUTES = Buckets((0, 1, 2, 4, 8, 16, 32, 64), is_whole=False)
-"""Ages, in minutes."""
 
 
 FAMILIES = frozenset({
-    "advantage", "batch", "cloning_updates", "drawn_age", "env_steps", "episode", "episodes", "eval",
+    "advantage", "batch", "cloning_updates", "env_steps", "episode", "episodes", "eval",
     "gradients", "groups", "inference", "ingest", "judge", "loss", "mismatch", "off_policy", "policy",
-    "rejected", "replay", "replay_age", "resumed", "reward", "scheduler", "solved", "staleness", "step",
+    "rejected", "replay", "resumed", "reward", "scheduler", "solved", "staleness", "step",
     "throughput", "time", "train", "value", "versions", "weights", "workers",
 })  # fmt: skip
 """What the names in metrics.jsonl begin with, up to the first slash."""
@@ -103,10 +68,6 @@ class Sink(Protocol):
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Notes `metrics` at `step`."""
-        ...
-
-    def write_histogram(self, step: int, name: str, histogram: Histogram) -> None:
-        """Notes counts by bucket at `step`."""
         ...
 
     def resume(self, step: int) -> None:
@@ -140,27 +101,20 @@ class MetricsWriter:
             _end_last_line(path)
             self._file = path.open("a", encoding="utf-8", buffering=1)
 
-    def write(
-        self, step: int, metrics: Mapping[str, float], histograms: Mapping[str, Histogram] | None = None
-    ) -> None:
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Writes one line. What is not finite becomes null there and is left out elsewhere.
 
         Args:
             step: Policy updates so far.
             metrics: Numbers by name.
-            histograms: By name. The line holds the count of each bucket that is not empty, as NAME/LABEL.
         """
-        histograms = histograms or {}
-        counts = {k: v for name, one in histograms.items() for k, v in one.as_metrics(name).items()}
         finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
         row = {"step": step, "time": round(self._clock(), 3)}
         values = {name: _short(finite[name]) if name in finite else None for name in metrics}
         with writing(self._path):
-            self._file.write(json.dumps(row | values | counts) + "\n")
+            self._file.write(json.dumps(row | values) + "\n")
             for sink in self._sinks:
                 sink.write(step, finite)
-                for name, histogram in histograms.items():
-                    sink.write_histogram(step, name, histogram)
 
     def resume(self, step: int) -> None:
         """Records that the run continues from `step`: later rows so far belong to what was rolled back.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import itertools
 import logging
 import queue
 import time
@@ -20,7 +19,7 @@ import torch
 
 from distrl.configs.schema import Config
 from distrl.core.messages import RunLimits
-from distrl.core.metrics import Histogram, MetricsWriter, Sink
+from distrl.core.metrics import MetricsWriter, Sink
 from distrl.core.policies.base import Policy
 from distrl.core.policies.images import ImageCache
 from distrl.core.rundir import RunDir
@@ -163,7 +162,7 @@ def _resume(context: Context) -> None:
 
 
 class TensorBoardSink:
-    """Writes scalars and histograms to event files in `directory`."""
+    """Writes scalars to event files in `directory`; see `Sink`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -175,42 +174,17 @@ class TensorBoardSink:
         return SummaryWriter(str(self._directory), purge_step=purge_step, flush_secs=10)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See `Sink.write`."""
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
 
-    def write_histogram(self, step: int, name: str, histogram: Histogram) -> None:
-        """See `Sink.write_histogram`. The last bucket, which has no end, ends at twice its beginning."""
-        edges, counts = histogram.buckets.edges, histogram.counts
-        if not histogram.total:
-            return
-        lower = [*edges, 2.0 * edges[-1]]
-        middle = [(a + b) / 2 for a, b in itertools.pairwise(lower)]
-        pairs = list(zip(middle, counts, strict=True))
-        self._writer.add_histogram_raw(
-            name,
-            min=min(edge for edge, count in zip(edges, counts, strict=True) if count),
-            max=max(edge for edge, count in zip(lower[1:], counts, strict=True) if count),
-            num=histogram.total,
-            sum=sum(value * count for value, count in pairs),
-            sum_squares=sum(value * value * count for value, count in pairs),
-            bucket_limits=lower[1:],
-            bucket_counts=list(counts),
-            global_step=step,
-        )
-
     def resume(self, step: int) -> None:
-        """See `Sink.resume`. TensorBoard drops what its earlier files have of later steps."""
         self._writer.close()
-        self._writer = self._open(step + 1)
+        self._writer = self._open(step + 1)  # TensorBoard drops what its earlier files have of later steps
 
     def close(self) -> None:
-        """See `Sink.close`."""
         self._writer.close()
 
 
 def tensorboard_sinks(directory: Path) -> list[Sink]:
     """A sink if TensorBoard is installed, else none."""
-    if importlib.util.find_spec("tensorboard") is None:
-        return []
-    return [TensorBoardSink(directory)]
+    return [TensorBoardSink(directory)] if importlib.util.find_spec("tensorboard") else []

@@ -119,7 +119,6 @@ def restore(context: Context, state: dict[str, Any]) -> None:
     try:
         vars(context.progress).update(asdict(Progress(**state["progress"])))
         context.replay.load_state_dict(state["replay"])
-        context.replay.forget_draws()
         context.scheduler.load_state_dict(state["scheduler"])
         context.rng.bit_generator.state = state["rng"]
         ingest = state["ingest"]

@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from distrl.learner.server import LearnerServer
     from distrl.learner.train_step import TrainStep
 
-DEMONSTRATIONS, WARM_UP, TRAINING, DONE = "demonstrations", "warm-up", "training", "done"
 CRITIC_WARM_UP, LAST_ROUND = "critic warm-up", "validation"
-"""Parts of `TRAINING` that broadcasts name; leases are granted as in all of it."""
+"""Parts of the training phase that broadcasts name; leases are granted as in all of it."""
 
 POLL_S = 0.25  # how long a loop waits for episodes
 PEERS_S = 10.0  # how often the metrics of workers and inference servers are written

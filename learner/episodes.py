@@ -139,7 +139,6 @@ class Episode:
         final_images: The images of the state after the last action, for a truncated episode, else ().
         success: The outcome in [0, 1] that V_traj is fitted to.
         oldest_version: The oldest weight version that sampled a token; -1 for a demonstration.
-        ended_at: Unix time, by the worker's clock.
         group: Statistics of the group that it was leased in.
         values: With `learner.value_recompute` off, V of the states and, last, of the state after a cut (0 if
             terminated), by the critic of when the episode was ingested; else ().
@@ -155,7 +154,6 @@ class Episode:
     digests: tuple[str, ...] = field(default=())
     values: tuple[float, ...] = field(default=())
     group: GroupStats = GroupStats()
-    ended_at: float = 0.0
 
     @property
     def total_reward(self) -> float:
@@ -235,7 +233,6 @@ def compile_episode(
         final_images=final_images,
         success=outcome,
         oldest_version=trajectory.oldest_version,
-        ended_at=trajectory.ended_at,
         digests=tuple(dict.fromkeys([d for s in steps for d in s.images] + list(final_images))),
     )
 

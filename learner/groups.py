@@ -1,4 +1,4 @@
-"""Groups: K episodes of one task that are compared with each other (GRPO), and when one is complete.
+"""Episodes that belong together: groups of one task that are compared (GRPO), and rounds of validation.
 
     opened ─► places are leased one by one ─► members arrive, or are given up ─► closed: all enter replay
 
@@ -11,12 +11,13 @@ Not thread-safe: the scheduler holds its lock around every call.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping
+import random
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from distrl.core.types import Task
+from distrl.core.types import RewardParts, Task, Trajectory
 from distrl.learner.episodes import GroupStats
 
 REMEMBERED = 256  # closed groups whose late members still find them
@@ -71,9 +72,8 @@ class Groups:
         wait_s: How long a group waits for the others once its first member is in.
 
     Attributes:
-        num_closed: How many have been closed.
-        num_incomplete: How many of those had fewer members than places.
-        num_late: Members that arrived after that.
+        counters: Groups that were closed, those of them with fewer members than places, and members that
+            arrived after that.
     """
 
     def __init__(self, wait_s: float) -> None:
@@ -81,21 +81,11 @@ class Groups:
         self._open: OrderedDict[str, Group] = OrderedDict()
         self._rewards: OrderedDict[str, list[float]] = OrderedDict()
         self._late: list[Closed] = []
-        self.num_closed = self.num_incomplete = self.num_late = 0
-
-    @property
-    def num_open(self) -> int:
-        """How many groups are open."""
-        return len(self._open)
-
-    @property
-    def num_held(self) -> int:
-        """How many trajectories wait for the rest of their group."""
-        return sum(len(group.members) for group in self._open.values())
+        self.counters = {"closed": 0, "incomplete": 0, "late": 0}
 
     @property
     def held(self) -> list[str]:
-        """Their ids."""
+        """The ids of trajectories that wait for the rest of their group."""
         return [name for group in self._open.values() for name in group.members]
 
     def is_open(self, group_id: str) -> bool:
@@ -163,7 +153,7 @@ class Groups:
 
     def _join_late(self, group_id: str, name: str, reward: float | None) -> None:
         if reward is not None:
-            self.num_late += 1
+            self.counters["late"] += 1
             self._rewards[group_id].append(reward)
             self._late.append(Closed((name,), GroupStats.of(self._rewards[group_id])))
 
@@ -182,8 +172,8 @@ class Groups:
         return closed
 
     def _close(self, group: Group) -> list[Closed]:
-        self.num_closed += 1
-        self.num_incomplete += len(group.members) < group.size
+        self.counters["closed"] += 1
+        self.counters["incomplete"] += len(group.members) < group.size
         if not group.members:
             return []
         rewards = list(group.members.values())
@@ -208,7 +198,7 @@ class Groups:
                 if group.members
             },
             "rewards": {name: list(rewards) for name, rewards in self._rewards.items()},
-            "counts": [self.num_closed, self.num_incomplete, self.num_late],
+            "counters": dict(self.counters),
         }
 
     def load_state_dict(self, state: dict[str, Any], tasks: Mapping[str, Task], now: float) -> None:
@@ -219,16 +209,110 @@ class Groups:
             group.members, group.gone = dict(kept["members"]), int(kept["gone"])
             self._open[name] = group
         self._rewards = OrderedDict((name, list(rewards)) for name, rewards in state["rewards"].items())
-        self.num_closed, self.num_incomplete, self.num_late = (int(count) for count in state["counts"])
+        self.counters = dict(state["counters"])
 
     def metrics(self) -> dict[str, float]:
         """Counters; nothing if there never was a group."""
-        if not self.num_closed and not self._open:
+        if not self.counters["closed"] and not self._open:
             return {}
-        return {
-            "groups/open": float(self.num_open),
-            "groups/held": float(self.num_held),
-            "groups/closed": float(self.num_closed),
-            "groups/incomplete": float(self.num_incomplete),
-            "groups/late": float(self.num_late),
-        }
+        counts = {"open": len(self._open), "held": len(self.held), **self.counters}
+        return {f"groups/{name}": float(count) for name, count in counts.items()}
+
+
+# ---- validation ----
+
+
+@dataclass
+class EvalRound:
+    """One measurement on validation tasks with greedy sampling.
+
+    Attributes:
+        updates: The learner's updates when it started.
+        size: How many episodes it has.
+        waiting: Tasks not leased yet.
+        min_version: Episodes acted with older weights, if only for a token, are run again.
+        leases: The tasks of its leases that are not accounted for, by the lease's id.
+        scores: Success of each finished episode that was judged.
+        rewards: Its rewards, each part summed over its steps.
+        abandoned: Episodes that faulted again and again.
+    """
+
+    updates: int
+    size: int
+    waiting: deque[Task]
+    min_version: int = -1
+    leases: dict[str, Task] = field(default_factory=dict)
+    scores: list[float] = field(default_factory=list)
+    rewards: list[RewardParts] = field(default_factory=list)
+    abandoned: int = 0
+
+    @property
+    def success(self) -> float | None:
+        """Mean success; None when nothing was measured."""
+        return sum(self.scores) / len(self.scores) if self.scores else None
+
+    @property
+    def mean_rewards(self) -> dict[str, float]:
+        """The mean of each part of the reward over the scored episodes."""
+        count = len(self.rewards)
+        names = RewardParts.model_fields if count else ()
+        return {name: sum(getattr(parts, name) for parts in self.rewards) / count for name in names}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every episode has come back or been given up."""
+        return not self.waiting and not self.leases
+
+
+class EvalRounds:
+    """The round under way, and those that ended.
+
+    Args:
+        tasks: Validation tasks.
+        seed: Of the choice among them, which never changes.
+        episodes: How many a round has.
+    """
+
+    def __init__(self, tasks: Sequence[Task], seed: int, episodes: int) -> None:
+        shuffled = list(tasks)
+        random.Random(seed).shuffle(shuffled)
+        self._tasks = shuffled[:episodes]
+        self._ended: list[EvalRound] = []
+        self.current: EvalRound | None = None
+
+    def start(self, updates: int, min_version: int = -1) -> None:
+        """Starts a round. An unfinished one ends with what it has, if only nothing; one of the same updates
+        is started again.
+        """
+        if self.current is not None and self.current.updates != updates:
+            self._ended.append(self.current)
+        size, waiting = len(self._tasks), deque(self._tasks)
+        self.current = EvalRound(updates, size, waiting, min_version) if size else None
+
+    def account(self, trajectory: Trajectory, score: float | None) -> None:
+        """An episode has arrived; its score is None if it has no verdict. Other leases do not count."""
+        if self.current is not None and trajectory.lease_id in self.current.leases:
+            task = self.current.leases.pop(trajectory.lease_id)
+            if 0 <= trajectory.oldest_version < self.current.min_version:
+                self.current.waiting.append(task)
+            elif score is not None:
+                self.current.scores.append(score)
+                self.current.rewards.append(trajectory.reward_parts)
+            self._close_if_complete()
+
+    def give_up(self, lease_id: str) -> None:
+        """The episode of this lease will not come."""
+        if self.current is not None and lease_id in self.current.leases:
+            del self.current.leases[lease_id]
+            self.current.abandoned += 1
+            self._close_if_complete()
+
+    def pop_ended(self) -> list[EvalRound]:
+        """The rounds that ended since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def _close_if_complete(self) -> None:
+        if self.current is not None and self.current.is_complete:
+            self._ended.append(self.current)
+            self.current = None

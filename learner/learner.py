@@ -19,9 +19,7 @@ from threading import Event
 from distrl.core.errors import MismatchError, NotFinite
 from distrl.core.types import Purpose
 from distrl.learner.context import (
-    DONE,
     POLL_S,
-    TRAINING,
     Context,
     Progress,
     drain,
@@ -30,6 +28,7 @@ from distrl.learner.context import (
     poll,
     publish,
 )
+from distrl.learner.scheduler import DONE, TRAINING
 from distrl.learner.updates import Updates
 from distrl.learner.validation import Validation
 from distrl.learner.warm_start import Cloning, critic_warm_up, demonstrate, warm_up

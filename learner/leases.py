@@ -9,8 +9,9 @@ import hashlib
 import hmac
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from distrl.configs.learner import LearnerConfig
 from distrl.core.messages import Lease
@@ -20,7 +21,6 @@ from distrl.core.types import Purpose, Sampling, Task, Trajectory
 MAX_ATTEMPTS = 3
 AVOID_S = 10.0
 REMEMBERED = 2**16  # fulfilled leases that a second trajectory is refused for
-_COUNTERS = ("num_expired", "num_faulted", "num_abandoned")
 
 
 def sampling_for(config: LearnerConfig, purpose: Purpose) -> Sampling:
@@ -120,8 +120,7 @@ class Held:
     attempt: int
 
 
-@dataclass(frozen=True)
-class Retry:
+class Retry(NamedTuple):
     """An episode to be run again. For a while it is kept from `worker`, where it failed, if it did."""
 
     lease: Lease
@@ -135,39 +134,37 @@ class LeaseTable:
 
     Args:
         max_s: How long one lease may be held, however often it is renewed.
+
+    Attributes:
+        counters: What became of leases since the run began.
     """
 
     def __init__(self, max_s: float) -> None:
         self._max_s = max_s
         self._held: dict[str, Held] = {}
         self._retries: OrderedDict[str, Retry] = OrderedDict()
-        self.num_expired = 0
-        self.num_faulted = 0
-        self.num_abandoned = 0
+        self.counters = {"expired": 0, "faulted": 0, "abandoned": 0}
 
-    def count(self, purpose: Purpose, is_open: Callable[[str], bool]) -> int:
+    def count(self, purpose: Purpose, is_open: Callable[[str], bool], is_out: bool = False) -> int:
         """How many leases of this purpose are out or wait to be given out again.
 
         Without members of groups that are not `is_open` any more: they may hang, and others take their place.
-        """
-        held = [h.lease for h in self._held.values() if h.lease.purpose is purpose]
-        again = [r.lease for r in self._retries.values() if r.lease.purpose is purpose]
-        return sum(not lease.group_id or is_open(lease.group_id) for lease in (*held, *again))
 
-    def awaited(self, purpose: Purpose, is_open: Callable[[str], bool]) -> int:
-        """How many leases of this purpose training still waits for.
-
-        Without a group, those that are out: one that waits to be run again may have to wait for training. Of
-        a group that `is_open`, these too. A member of a closed group is not awaited, however long it hangs.
+        Args:
+            is_out: Leave out what waits and has no group: it may have to wait for training itself.
         """
-        held = [h.lease for h in self._held.values() if h.lease.purpose is purpose]
-        again = [r.lease for r in self._retries.values() if r.lease.purpose is purpose and r.lease.group_id]
-        return sum(not lease.group_id or is_open(lease.group_id) for lease in [*held, *again])
+        again = [r.lease for r in self._retries.values() if r.lease.group_id or not is_out]
+        leases = [*(held.lease for held in self._held.values()), *again]
+        return sum(x.purpose is purpose and (not x.group_id or is_open(x.group_id)) for x in leases)
 
     def hold(self, lease: Lease, worker: str, now: float, attempt: int = 1) -> None:
         """Notes that `worker` has `lease`."""
         limit = now + self._max_s
         self._held[lease.id] = Held(lease, worker, min(now + lease.ttl_s, limit), limit, attempt)
+
+    def is_held(self, lease_id: str) -> bool:
+        """Whether a lease is out."""
+        return lease_id in self._held
 
     def num_held(self, client: Client, now: float) -> int:
         """How many leases the workers of a client hold."""
@@ -179,25 +176,20 @@ class LeaseTable:
         for one in sorted(held, key=lambda one: one.deadline)[: max(0, len(held) - most)]:
             one.deadline = now
 
-    def renew(self, worker: str, lease_id: str, now: float) -> bool:
-        """Prolongs a lease that `worker` holds, up to its limit. False if it does not hold it."""
+    def renew(self, worker: str, lease_id: str, now: float) -> None:
+        """Prolongs a lease that `worker` holds, up to its limit."""
         held = self._held.get(lease_id)
-        if held is None or held.worker != worker:
-            return False
-        held.deadline = min(now + held.lease.ttl_s, held.limit)
-        return True
+        if held is not None and held.worker == worker:
+            held.deadline = min(now + held.lease.ttl_s, held.limit)
 
-    def finish(self, lease_id: str) -> Lease | None:
-        """Ends a lease, also one that expired and still waits for its retry. None if it is unknown."""
-        held = self._held.pop(lease_id, None)
-        if held is not None:
-            return held.lease
-        retry = self._retries.pop(lease_id, None)
-        return retry.lease if retry else None
+    def finish(self, lease_id: str) -> None:
+        """Ends a lease, also one that expired and still waits for its retry."""
+        if self._held.pop(lease_id, None) is None:
+            self._retries.pop(lease_id, None)
 
     def fault(self, lease_id: str, now: float) -> Lease | None:
         """Ends a lease whose episode faulted. Returns it if it will not be tried again."""
-        self.num_faulted += 1
+        self.counters["faulted"] += 1
         held = self._held.pop(lease_id, None)
         return self._again(held, now) if held else None
 
@@ -211,62 +203,35 @@ class LeaseTable:
     def expire(self, now: float) -> tuple[list[Lease], list[Lease]]:
         """Takes back what is overdue. Returns all of that, and what of it will not be tried again."""
         overdue = [held for held in self._held.values() if held.deadline <= now]
-        abandoned = []
+        self.counters["expired"] += len(overdue)
         for held in overdue:
             del self._held[held.lease.id]
-            self.num_expired += 1
-            lease = self._again(held, now)
-            if lease is not None:
-                abandoned.append(lease)
-        return [held.lease for held in overdue], abandoned
+        abandoned = [self._again(held, now) for held in overdue]
+        return [held.lease for held in overdue], [lease for lease in abandoned if lease is not None]
 
     def _again(self, held: Held, now: float) -> Lease | None:
         if held.attempt >= MAX_ATTEMPTS:
-            self.num_abandoned += 1
+            self.counters["abandoned"] += 1
             return held.lease
         self._retries[held.lease.id] = Retry(held.lease, held.worker, held.attempt, now)
         return None
 
-    def pop_retry(self, purpose: Purpose, worker: str, now: float, in_group: bool = False) -> Retry | None:
-        """The oldest retry of this purpose, in a group or not, that `worker` may have."""
+    def pop_retry(
+        self, purpose: Purpose, worker: str, now: float, is_wanted: Callable[[Lease], bool]
+    ) -> Retry | None:
+        """The oldest wanted retry of this purpose that `worker` may have."""
         for lease_id, retry in self._retries.items():
             kept_away = retry.worker == worker and now - retry.since < AVOID_S
-            is_wanted = retry.lease.purpose is purpose and bool(retry.lease.group_id) == in_group
-            if is_wanted and not kept_away:
-                del self._retries[lease_id]
-                return retry
+            if retry.lease.purpose is purpose and not kept_away and is_wanted(retry.lease):
+                return self._retries.pop(lease_id)
         return None
 
-    def pop_member(self, worker: str, now: float, is_open: Callable[[str], bool]) -> Retry | None:
-        """The oldest retry in a group; those of groups that are closed meanwhile are forgotten."""
-        while True:
-            retry = self.pop_retry(Purpose.TRAIN, worker, now, in_group=True)
-            if retry is None or is_open(retry.lease.group_id):
-                return retry
+    def drop(self, is_unwanted: Callable[[Lease], bool]) -> None:
+        """Forgets retries."""
+        for lease_id in [i for i, retry in self._retries.items() if is_unwanted(retry.lease)]:
+            del self._retries[lease_id]
 
     def metrics(self) -> dict[str, float]:
-        """How many leases are out, and what became of others since the run began."""
-        return {
-            "scheduler/leases_out": float(len(self._held)),
-            "scheduler/expired": float(self.num_expired),
-            "scheduler/faulted": float(self.num_faulted),
-            "scheduler/abandoned": float(self.num_abandoned),
-        }
-
-    def state_dict(self) -> dict[str, int]:
-        """The counters; leases that are out at a restart are granted again."""
-        return {name: getattr(self, name) for name in _COUNTERS}
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Restores `state_dict`."""
-        for name in _COUNTERS:
-            setattr(self, name, int(state[name]))
-
-    def is_held(self, lease_id: str) -> bool:
-        """Whether a lease is out."""
-        return lease_id in self._held
-
-    def drop(self, purpose: Purpose) -> None:
-        """Forgets all retries of this purpose."""
-        for lease_id in [i for i, retry in self._retries.items() if retry.lease.purpose is purpose]:
-            del self._retries[lease_id]
+        """How many leases are out, and the counters."""
+        counts = {"leases_out": len(self._held), **self.counters}
+        return {f"scheduler/{name}": float(count) for name, count in counts.items()}

@@ -17,9 +17,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from statistics import median_low
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,7 +38,7 @@ CLAMP = 20.0
 RECENT = 3
 """Measurements whose median is compared with the limit: a single token may be far off by chance."""
 
-REMIND_EVERY = 20  # measurements; also when the log says that nothing could be measured
+REMIND_EVERY = 20  # measurements
 REMEDY = (
     "Usual causes: a server that acts with other weights than it names; another model, template or precision "
     "there than in the learner; changed pictures; truncated sampling. Compare policy, dtype and package "
@@ -58,32 +58,30 @@ def kl_of_tokens(log_ratios: Floats) -> Floats:
     return k3
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """What is measured at a time: steps with tokens of one version, each with the id of its episode."""
 
     version: int
     steps: list[tuple[str, StepData]]
 
 
-def choose(episodes: Iterable[Episode], versions: Sequence[int]) -> Sample | None:
+def choose(episodes: Sequence[Episode], versions: Sequence[int]) -> Sample | None:
     """The last steps of the newest episodes, of the version in `versions` that most of them have.
 
     Args:
         episodes: As they arrived, the newest last.
         versions: Those that can be measured, oldest first; of equals the newest is taken.
     """
-    best: Sample | None = None
-    newest_first = list(episodes)[::-1]
+    samples = []
     for version in versions:
-        steps: list[tuple[str, StepData]] = []
-        for episode in newest_first:
-            found = [step for step in episode.steps if version in step.versions][-STEPS_EACH:]
-            if found and len({name for name, _ in steps}) < NUM_EPISODES:
-                steps += [(episode.id, step) for step in found]
-        if steps and (best is None or len(steps) >= len(best.steps)):
-            best = Sample(version, steps)
-    return best
+        found = [
+            (episode.id, [step for step in episode.steps if version in step.versions][-STEPS_EACH:])
+            for episode in reversed(episodes)
+        ]
+        newest = [(name, steps) for name, steps in found if steps][:NUM_EPISODES]
+        samples.append(Sample(version, [(name, step) for name, steps in newest for step in steps]))
+    best = max(samples, key=lambda sample: (len(sample.steps), sample.version), default=None)
+    return best if best is not None and best.steps else None
 
 
 class MismatchProbe:
@@ -98,7 +96,7 @@ class MismatchProbe:
         self._context, self._config = context, learner.mismatch
         self._is_possible = learner.top_p >= 1.0 and learner.top_k == 0
         self._kls: deque[float] = deque(maxlen=RECENT)
-        self._num_alarms = self._num_without = 0  # measurements in a row
+        self._num_alarms = 0  # measurements in a row
 
     @property
     def is_due(self) -> bool:
@@ -117,9 +115,7 @@ class MismatchProbe:
         start, limit = time.perf_counter(), {"mismatch/kl_limit": self._config.alarm_kl}
         sample = choose(arrived, list(self._context.publisher.recent))
         if sample is None:
-            self._warn_if_never()
             return {"mismatch/tokens": 0.0, **limit, "mismatch/alarm": float(self._num_alarms > 0)}
-        self._num_without = 0
         log_ratios, origins = self._log_ratios(sample)
         kl = kl_of_tokens(log_ratios)
         self._kls.append(float(kl.mean()))
@@ -175,14 +171,3 @@ class MismatchProbe:
             _log.warning("%s %s", finding, REMEDY)
         self._num_alarms += 1
         return finding
-
-    def _warn_if_never(self) -> None:
-        """Warns once if nothing can be measured for long; an alarm stays as it was."""
-        self._num_without += 1
-        if self._num_without == REMIND_EVERY:
-            _log.warning(
-                "train-inference mismatch: not measured for %d updates, because no token arrived of weights "
-                "that the learner still has (versions %s); publish less often (learner.publish_every)",
-                REMIND_EVERY * self._config.every,
-                ", ".join(map(str, self._context.publisher.recent)) or "none",
-            )

@@ -1,4 +1,4 @@
-"""How far off-policy the steps of updates were, what the objective made of that, and how old the data was.
+"""How far off-policy the steps of updates were, and what the objective made of that.
 
 `StepStats` are kept step by step, so that the numbers of several minibatches, or of one bucket of
 staleness, are sums over steps divided once, not means of means. `Freshness` sums them by staleness over
@@ -8,20 +8,16 @@ Updates that a resumed run makes again are recognised by their row's step.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from distrl.core.metrics import MINUTES, VERSIONS, Histogram
+from distrl.core.metrics import VERSIONS
 from distrl.learner.losses import RatioLevel, Ratios, per_step
-
-if TYPE_CHECKING:
-    from distrl.learner.episodes import Episode
 
 EVERY = 25  # updates
 Floats = NDArray[np.float64]
@@ -113,30 +109,17 @@ def metrics(stats: StepStats) -> dict[str, float]:
 
 
 class Freshness:
-    """Counts what the updates since the last table used; used by the training thread."""
+    """Sums what the updates since the last table used, by staleness; used by the training thread.
+
+    Attributes:
+        num_updates: How many updates the next table will cover.
+    """
 
     def __init__(self) -> None:
-        self._begin()
-
-    def _begin(self) -> None:
-        self._num_updates = 0
+        self.num_updates = 0
         self._sums: dict[str, Floats] = {}
-        self._minutes = MINUTES.count(())
 
-    @property
-    def num_updates(self) -> int:
-        """How many updates the next table will cover."""
-        return self._num_updates
-
-    def drawn(self, episodes: Sequence[Episode], now: float) -> None:
-        """Counts the ages of what is drawn from replay.
-
-        Args:
-            now: Unix time.
-        """
-        self._minutes += MINUTES.count(_minutes(episodes, now))
-
-    def trained(self, staleness: NDArray[np.int64], success: NDArray[np.float64], steps: StepStats) -> None:
+    def trained(self, staleness: NDArray[np.int64], success: Floats, steps: StepStats) -> None:
         """Counts an update.
 
         Args:
@@ -144,7 +127,7 @@ class Freshness:
             success: [B] outcomes in [0, 1].
             steps: Of the batch's steps.
         """
-        self._num_updates += 1
+        self.num_updates += 1
         bucket = VERSIONS.index(staleness)
         self._add("trajectories", bucket, np.ones(len(bucket)))
         self._add("success", bucket, success)
@@ -160,40 +143,23 @@ class Freshness:
         sums = np.bincount(bucket, weights=values, minlength=len(VERSIONS))
         self._sums[name] = self._sums.get(name, np.zeros(len(VERSIONS))) + sums
 
-    def take(
-        self, episodes: Collection[Episode], version: int, now: float
-    ) -> tuple[dict[str, float], dict[str, Histogram]]:
-        """The table of the updates since the last one, and the histograms of ages; counting starts again.
-
-        Args:
-            episodes: What is in replay.
-            version: The newest weights'.
-            now: Unix time.
-        """
-        trajectories = self._sums.get("trajectories", np.zeros(len(VERSIONS)))
-        table = {
+    def take(self) -> dict[str, float]:
+        """The table of the updates since the last one; counting starts again."""
+        sums, self._sums, self.num_updates = self._sums, {}, 0
+        return {
             f"staleness/{label}/{name}": value
             for i, label in enumerate(VERSIONS.labels)
-            if trajectories[i]
-            for name, value in _row({name: float(sums[i]) for name, sums in self._sums.items()}).items()
+            if sums and sums["trajectories"][i]
+            for name, value in _row({name: float(column[i]) for name, column in sums.items()}).items()
         }
-        histograms = {
-            "replay_age/versions": VERSIONS.count([version - e.oldest_version for e in episodes]),
-            "replay_age/minutes": MINUTES.count(_minutes(episodes, now)),
-            "drawn_age/versions": Histogram(VERSIONS, tuple(int(n) for n in trajectories)),
-            "drawn_age/minutes": self._minutes,
-        }
-        self._begin()
-        return table, histograms
-
-
-def _minutes(episodes: Collection[Episode], now: float) -> list[float]:
-    return [(now - episode.ended_at) / 60.0 for episode in episodes]
 
 
 def _row(sums: Mapping[str, float]) -> dict[str, float]:
     """One bucket's numbers: counts, and means over them."""
     steps, units = sums["steps"], sums["units"]
+    unit_means = {
+        name.removeprefix("unit/"): value / units for name, value in sums.items() if name.startswith("unit/")
+    }
     return {
         "trajectories": sums["trajectories"],
         "steps": steps,
@@ -202,9 +168,5 @@ def _row(sums: Mapping[str, float]) -> dict[str, float]:
         "ratio_mean": sums["ratio"] / steps,
         "log_ratio_abs": sums["log_ratio"] / steps,
         "ess": effective_share(sums["ratio"], sums["square"], steps),
-        **{
-            name.removeprefix("unit/"): value / units
-            for name, value in sums.items()
-            if name.startswith("unit/")
-        },
+        **unit_means,
     }

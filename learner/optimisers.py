@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,42 +13,7 @@ from distrl.learner.ranks import num_ranks, sum_over_ranks
 BUCKET_NUMBERS = 2**24  # gradients are summed over ranks so many at a time
 
 
-class Optimiser(Protocol):
-    """Of one network."""
-
-    def begin(self, lr: float | None = None) -> None:
-        """Forgets gradients; sets the learning rate."""
-        ...
-
-    def backward(self, loss: Tensor, is_last: bool = True) -> None:
-        """Adds the gradients of `loss`, a share of a sum.
-
-        Args:
-            is_last: Whether a step may follow.
-        """
-        ...
-
-    def norm(self) -> float | None:
-        """Sums the gradients over the ranks and clips them; their norm before, the same on all ranks.
-
-        None if it is only known after `step`. Without a step afterwards nothing has changed.
-        """
-        ...
-
-    def step(self) -> float:
-        """One step with these gradients; none if their norm, which it returns, is not finite."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """As torch's AdamW writes it, of whole parameters. Every rank must call it."""
-        ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores `state_dict`, whatever kind of optimiser wrote it, on however many ranks."""
-        ...
-
-
-class TorchOptimiser:
+class Optimiser:
     """AdamW on every rank alike: gradients are summed over the ranks, which therefore make the same step.
 
     Args:
@@ -65,7 +30,7 @@ class TorchOptimiser:
         self._norm: float | None = None
 
     def begin(self, lr: float | None = None) -> None:
-        """See `Optimiser.begin`."""
+        """Forgets gradients; sets the learning rate."""
         self._adam.zero_grad(set_to_none=True)
         self._norm = None
         if lr is not None:
@@ -73,29 +38,37 @@ class TorchOptimiser:
                 group["lr"] = lr
 
     def backward(self, loss: Tensor, is_last: bool = True) -> None:
-        """See `Optimiser.backward`."""
+        """Adds the gradients of `loss`, a share of a sum.
+
+        Args:
+            is_last: Whether a step may follow.
+        """
         loss.backward()  # type: ignore[no-untyped-call]
 
-    def norm(self) -> float:
-        """See `Optimiser.norm`."""
+    def norm(self) -> float | None:
+        """Sums the gradients over the ranks and clips them; their norm before, the same on all ranks.
+
+        None if it is only known after `step`. Without a step afterwards nothing has changed.
+        """
         if num_ranks() > 1:
             _sum_gradients(self._parameters)
         self._norm = float(nn.utils.clip_grad_norm_(self._parameters, self._clip))
         return self._norm
 
     def step(self) -> float:
-        """See `Optimiser.step`."""
+        """One step with these gradients; none if their norm, which it returns, is not finite."""
         norm = self.norm() if self._norm is None else self._norm
+        assert norm is not None
         self._adam.step()
         self._norm = None
         return norm
 
     def state_dict(self) -> dict[str, Any]:
-        """See `Optimiser.state_dict`."""
+        """As torch's AdamW writes it, of whole parameters. Every rank must call it."""
         return self._adam.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `Optimiser.load_state_dict`."""
+        """Restores `state_dict`, whatever kind of optimiser wrote it, on however many ranks."""
         self._adam.load_state_dict(state)
 
 

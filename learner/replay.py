@@ -153,17 +153,6 @@ class Replay:
         assert bool(self._are_here(entries, places).all()), "entries that have left replay have no names"
         return [self._ids[place] for place in places.tolist()]
 
-    def forget_draws(self) -> None:
-        """Puts what was drawn and never updated back among the unseen ones, before all others.
-
-        For a resume: a batch that was ready when the checkpoint was written is gone, and without a priority
-        its trajectories would not be drawn again.
-        """
-        is_waiting = (self._seen.masses > 0) & (self._tree.masses == 0)
-        entries = np.sort(self._entries(np.flatnonzero(is_waiting)))
-        self._unseen = OrderedDict.fromkeys([*entries.tolist(), *self._unseen])
-        self._seen.set(entries % self.config.capacity, np.zeros(len(entries)))
-
     def update(self, entries: Indices, components: NDArray[np.float64]) -> None:
         """Stores new |δ|̄, ρ̄ and H̄; entries that have left meanwhile are ignored.
 
@@ -200,16 +189,12 @@ class Replay:
         """[k] p(τ)^α of raw components [k, 3]."""
         if self.config.priority == "uniform":
             return np.ones(len(raw))
-        p: NDArray[np.float64] = raw @ self._factors
+        # Column by column: the product of matrices rounds by how many rows there are.
+        p: NDArray[np.float64] = sum(raw[:, i] * self._factors[i] for i in range(3))
         # The small floor keeps a trajectory that has nothing to teach today from disappearing.
         np.maximum(p, _FLOOR, out=p)
         p **= self.config.alpha
         return p
-
-    def _present(self, masses: NDArray[np.float64], raw: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[k] `masses`, to the bit, if `raw` [k, 3] has them under this configuration; else its own."""
-        own = np.where(masses > 0, self._masses(raw), 0.0)
-        return masses if np.allclose(own, masses, rtol=1e-9, atol=0.0) else own
 
     def probability(self, trajectory_id: str) -> float:
         """P(τ) of the next prioritised draw; 0 for one that has no priority yet."""
@@ -240,12 +225,17 @@ class Replay:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything, as JSON-able data; arrays as base64 of their bytes, so they come back bit for bit."""
+        """Everything, as JSON-able data; arrays as base64 of their bytes, so they come back bit for bit.
+
+        What was drawn and never updated is unseen again, before all others: after a resume the batch that was
+        ready is gone, and without a priority its trajectories would not be drawn again.
+        """
+        waiting = np.sort(self._entries(np.flatnonzero((self._seen.masses > 0) & (self._tree.masses == 0))))
+        unseen = [*waiting.tolist(), *self._unseen]
         return {
             "ids": list(self._ids),
-            "unseen": [self._ids[entry % self.config.capacity] for entry in self._unseen],
-            "raw": _encoded(_numbers(self._raw)),
-            "masses": _encoded(self._tree.masses),
+            "unseen": [self._ids[entry % self.config.capacity] for entry in unseen],
+            "raw": base64.b64encode(_numbers(self._raw).astype("<f8").tobytes()).decode(),
             "maxima": list(self._maxima),
             "scale": list(self._scale),
             "next": self._num_added,
@@ -254,13 +244,12 @@ class Replay:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores `state_dict`; under another capacity the newest stay, with their priorities.
+        """Restores `state_dict`; under another capacity the newest stay.
 
-        Under another `priority`, `alpha` or `weights` these are computed again, with the present ones.
+        Priorities are computed from their components, under the present configuration.
         """
         ids, capacity = list(state["ids"]), self.config.capacity
-        raw = _decoded(state["raw"]).reshape(len(ids), 3)
-        masses = _decoded(state["masses"]).reshape(len(ids))
+        raw = np.frombuffer(base64.b64decode(state["raw"], validate=True), "<f8").reshape(len(ids), 3)
         places = np.arange(len(ids))
         self._num_added, self._refreshed = int(state["next"]), int(state["refreshed"])
         if len(ids) != capacity:
@@ -274,24 +263,18 @@ class Replay:
         waiting = np.array([self._places[name] for name in state["unseen"] if name in self._places], np.int64)
         self._unseen = OrderedDict.fromkeys(self._entries(waiting).tolist())
         self._raw = np.zeros(capacity, dtype=_RAW)
-        self._raw[:size] = raw[places].view(_RAW)[:, 0]
+        self._raw[:size] = np.ascontiguousarray(raw[places], np.float64).view(_RAW)[:, 0]
         self._tree, self._seen = SumTree(capacity), SumTree(capacity)
         self._maxima = list(state["maxima"])
         self._rescale(list(state["scale"]))
-        self._tree.set(np.arange(size), self._present(masses[places], raw[places]))
-        self._seen.set(np.arange(capacity), self._is_here.astype(np.float64))
-        self._seen.set(waiting, np.zeros(len(waiting)))
+        is_seen = self._is_here.copy()
+        is_seen[waiting] = False
+        seen = np.flatnonzero(is_seen)
+        self._tree.set(seen, self._masses(_numbers(self._raw[seen])))
+        self._seen.set(seen, np.ones(len(seen)))
         self._rng.bit_generator.state = state["rng"]
 
 
 def _numbers(raw: NDArray[np.void]) -> NDArray[np.float64]:
     """[k, 3] the components of `raw` [k]."""
     return raw.view(np.float64).reshape(-1, 3)
-
-
-def _encoded(array: NDArray[np.float64]) -> str:
-    return base64.b64encode(array.astype("<f8").tobytes()).decode()
-
-
-def _decoded(text: str) -> NDArray[np.float64]:
-    return np.frombuffer(base64.b64decode(text, validate=True), dtype="<f8").astype(np.float64)

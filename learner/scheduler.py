@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from threading import Lock
 from typing import Any
 
@@ -18,9 +19,8 @@ from distrl.configs.learner import LearnerConfig
 from distrl.core.messages import Lease
 from distrl.core.security import Client
 from distrl.core.types import Fault, Outcome, Purpose, Task, Trajectory
-from distrl.learner.context import DEMONSTRATIONS, TRAINING, WARM_UP
-from distrl.learner.groups import Closed, Groups
-from distrl.learner.leases import LeaseIssuer, LeaseTable
+from distrl.learner.groups import Closed, EvalRound, EvalRounds, Groups
+from distrl.learner.leases import LeaseIssuer, LeaseTable, Retry
 from distrl.learner.task_sampling import (
     Drift,
     TaskRecord,
@@ -28,14 +28,15 @@ from distrl.learner.task_sampling import (
     TaskStatistics,
     demonstration_sampler,
 )
-from distrl.learner.validation import EvalRound, EvalRounds
+
+DEMONSTRATIONS, WARM_UP, TRAINING, DONE = "demonstrations", "warm-up", "training", "done"
+"""Phases of a run; the present one decides which leases are granted."""
 
 
 class TaskScheduler:
-    """Grants leases; see `distrl.learner.server.Scheduler`.
+    """Grants leases.
 
     Args:
-        config: Numbers of episodes, replay ratio, staleness bound, lease time, groups.
         train: Tasks to learn on.
         validation: Tasks to measure on.
         seed: Of the order of tasks.
@@ -145,7 +146,7 @@ class TaskScheduler:
             expired, abandoned = self._table.expire(self._clock())
             for lease in expired:
                 if lease.purpose is Purpose.TRAIN:
-                    self._statistics.expired(lease.task)
+                    self._statistics.of(lease.task).expired += 1
             for lease in abandoned:
                 self._give_up(lease.id, lease)
 
@@ -156,7 +157,7 @@ class TaskScheduler:
         with self._lock:
             self._phase = phase
             if phase != DEMONSTRATIONS:
-                self._table.drop(Purpose.DEMO)
+                self._table.drop(lambda lease: lease.purpose is Purpose.DEMO)
 
     def set_updates(self, updates: int) -> None:
         """Sets how many policy updates have been made."""
@@ -220,7 +221,7 @@ class TaskScheduler:
         An unfinished round ends with what it has, unless it is of the same updates.
         """
         with self._lock:
-            self._table.drop(Purpose.EVAL)
+            self._table.drop(lambda lease: lease.purpose is Purpose.EVAL)
             self._evals.start(self._updates, min_version)
 
     @property
@@ -272,7 +273,7 @@ class TaskScheduler:
     def task_table(self) -> dict[str, TaskRecord]:
         """What became of each training task so far, by its id."""
         with self._lock:
-            return self._statistics.table()
+            return {name: replace(record) for name, record in sorted(self._statistics.items())}
 
     def metrics(self) -> dict[str, float]:
         """Counters of leases, episodes and groups."""
@@ -295,10 +296,10 @@ class TaskScheduler:
                 "phase": self._phase,
                 "accounted": {purpose.value: n for purpose, n in self._accounted.items()},
                 "forgiven": self._forgiven,
-                "leases": self._table.state_dict(),
+                "leases": dict(self._table.counters),
                 "sampler": self._source.state_dict(),
                 "groups": self._groups.state_dict(),
-                "tasks": self._statistics.state_dict(),
+                "tasks": {name: asdict(record) for name, record in self._statistics.items()},
             }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -308,15 +309,15 @@ class TaskScheduler:
             self._accounted = {purpose: int(state["accounted"][purpose.value]) for purpose in Purpose}
             self._finished = dict(self._accounted)
             self._forgiven = float(state["forgiven"])
-            self._table.load_state_dict(state["leases"])
+            self._table.counters = dict(state["leases"])
             self._source.load_state_dict(state["sampler"])
             self._groups.load_state_dict(state["groups"], self._source.tasks, self._clock())
-            self._statistics.load_state_dict(state["tasks"])
+            self._statistics = TaskStatistics({n: TaskRecord(**row) for n, row in state["tasks"].items()})
 
     # ---- under the lock ----
 
     def _ready(self, purpose: Purpose) -> int:
-        return self._accounted[purpose] - (self._groups.num_held if purpose is Purpose.TRAIN else 0)
+        return self._accounted[purpose] - (len(self._groups.held) if purpose is Purpose.TRAIN else 0)
 
     def _due(self) -> float:
         return self._ready(Purpose.TRAIN) * self.config.updates_per_episode - self._forgiven
@@ -334,9 +335,7 @@ class TaskScheduler:
         current = self._evals.current
         if current is None:
             return None
-        retry = self._table.pop_retry(Purpose.EVAL, worker, self._clock())
-        while retry is not None and retry.lease.id not in current.leases:  # of a round that ended before
-            retry = self._table.pop_retry(Purpose.EVAL, worker, self._clock())
+        retry = self._retry(Purpose.EVAL, worker, lambda lease: lease.id in current.leases)
         if retry is not None:
             del current.leases[retry.lease.id]
             task, attempt = retry.lease.task, retry.attempt + 1
@@ -349,7 +348,7 @@ class TaskScheduler:
         return lease
 
     def _next_demonstration(self, worker: str) -> Lease | None:
-        retry = self._table.pop_retry(Purpose.DEMO, worker, self._clock())
+        retry = self._retry(Purpose.DEMO, worker)
         if retry is not None:
             return self._lease(retry.lease.task, Purpose.DEMO, worker, retry.attempt + 1)
         demonstrations = self.config.demonstrations
@@ -362,7 +361,8 @@ class TaskScheduler:
 
         Were a member kept back for freshness, the others would wait for it, and updates for them.
         """
-        retry = self._table.pop_member(worker, self._clock(), self._groups.is_open)
+        self._table.drop(lambda lease: bool(lease.group_id) and not self._groups.is_open(lease.group_id))
+        retry = self._retry(Purpose.TRAIN, worker, lambda lease: bool(lease.group_id))
         if retry is not None:
             old, attempt = retry.lease, retry.attempt + 1
             return self._lease(old.task, Purpose.TRAIN, worker, attempt, old.group_id, old.id)
@@ -377,7 +377,7 @@ class TaskScheduler:
     def _next_episode(self, worker: str) -> Lease | None:
         if not self._stays_fresh():
             return None
-        retry = self._table.pop_retry(Purpose.TRAIN, worker, self._clock())
+        retry = self._retry(Purpose.TRAIN, worker, lambda lease: not lease.group_id)
         if retry is not None:
             return self._lease(retry.lease.task, Purpose.TRAIN, worker, retry.attempt + 1)
         if not self._is_wanted(Purpose.TRAIN, self.config.episodes):
@@ -388,6 +388,11 @@ class TaskScheduler:
         self._num_groups += 1
         group = self._groups.open(f"{self._incarnation}-g{self._num_groups}", task, self.config.group_size)
         return self._lease(task, Purpose.TRAIN, worker, 1, group.id)
+
+    def _retry(
+        self, purpose: Purpose, worker: str, is_wanted: Callable[[Lease], bool] = lambda lease: True
+    ) -> Retry | None:
+        return self._table.pop_retry(purpose, worker, self._clock(), is_wanted)
 
     def _is_wanted(self, purpose: Purpose, wanted: int) -> bool:
         """Whether more episodes are wanted than have arrived, are out or wait to be run again."""
@@ -401,7 +406,7 @@ class TaskScheduler:
         """Whether an episode, or a whole group, leased now is trained on soon enough; see `admits`."""
         # Those that wait to be run again are not out: they would keep themselves from being leased. Members
         # of a group are, as nothing keeps them. Open groups have no places left at this point.
-        out = self._table.awaited(Purpose.TRAIN, self._groups.is_open)
+        out = self._table.count(Purpose.TRAIN, self._groups.is_open, is_out=True)
         return admits(self.config, self._finished[Purpose.TRAIN], out, self._updates, self._forgiven)
 
     def _lease(
@@ -422,7 +427,7 @@ class TaskScheduler:
         if episode.group_id:
             self._groups.give_up(episode.group_id, lease_id)
         if episode.purpose is Purpose.TRAIN:
-            self._statistics.abandoned(episode.task)
+            self._statistics.of(episode.task).abandoned += 1
 
 
 def admits(config: LearnerConfig, finished: int, out: int, updates: int, forgiven: float) -> bool:

@@ -290,15 +290,16 @@ class TaskRecord:
         return self.seconds / self.episodes if self.episodes else None
 
 
-class TaskStatistics:
+class TaskStatistics(dict[str, TaskRecord]):
     """Records by task id."""
 
-    def __init__(self) -> None:
-        self._records: dict[str, TaskRecord] = {}
+    def of(self, task: Task) -> TaskRecord:
+        """The record of a task."""
+        return self.setdefault(task.id, TaskRecord(task.template))
 
     def account(self, trajectory: Trajectory) -> None:
         """A training episode has been taken, or came to nothing by a fault."""
-        record = self._of(trajectory.task)
+        record = self.of(trajectory.task)
         if trajectory.fault is not Fault.NONE:
             record.faults += 1
             return
@@ -308,29 +309,6 @@ class TaskStatistics:
         if trajectory.outcome is not Outcome.UNJUDGED:
             record.judged += 1
             record.success += trajectory.success
-
-    def expired(self, task: Task) -> None:
-        """A lease on this task has expired."""
-        self._of(task).expired += 1
-
-    def abandoned(self, task: Task) -> None:
-        """An episode of this task has been given up."""
-        self._of(task).abandoned += 1
-
-    def table(self) -> dict[str, TaskRecord]:
-        """Copies of all records, by task id."""
-        return {name: TaskRecord(**asdict(record)) for name, record in sorted(self._records.items())}
-
-    def state_dict(self) -> dict[str, Any]:
-        """What a restart needs, JSON-able."""
-        return {name: asdict(record) for name, record in self._records.items()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores `state_dict`."""
-        self._records = {name: TaskRecord(**record) for name, record in state.items()}
-
-    def _of(self, task: Task) -> TaskRecord:
-        return self._records.setdefault(task.id, TaskRecord(task.template))
 
 
 def write_table(path: Path, table: Mapping[str, TaskRecord]) -> None:

@@ -36,9 +36,9 @@ from distrl.learner.algorithms.base import Algorithm, Inputs, Loss, NetworkOutpu
 from distrl.learner.algorithms.bc import cloning_loss
 from distrl.learner.batching import StepBatch, TrajectoryBatch, pack, to_device, trimmed
 from distrl.learner.off_policy import StepStats
-from distrl.learner.optimisers import Optimiser, TorchOptimiser
+from distrl.learner.optimisers import Optimiser
 from distrl.learner.ranks import most_over_ranks, sum_over_ranks
-from distrl.learner.zero import ZeroPolicy
+from distrl.learner.zero import ZeroOptimiser, ZeroPolicy
 
 PER_TRAJECTORY = frozenset(
     {"batch/success", "batch/without_spread", "loss/trajectory", "value/trajectory_accuracy"}
@@ -91,16 +91,14 @@ class TrainStep:
         self._view = policy if zero is None else zero.view  # what objectives call
         optim = config.optim
         self._policy_optimiser = self._optimiser(optim.lr)
-        self._critic_optimiser: Optimiser = TorchOptimiser(
-            critic, optim.critic_lr, optim.weight_decay, optim.grad_clip
-        )
+        self._critic_optimiser = Optimiser(critic, optim.critic_lr, optim.weight_decay, optim.grad_clip)
         self._cloner: Optimiser | None = None
 
     def _optimiser(self, lr: float) -> Optimiser:
         if self._zero is not None:
-            return self._zero.optimiser(lr)
+            return ZeroOptimiser(self._zero, lr)
         optim = self._config.optim
-        return TorchOptimiser(self.policy, lr, optim.weight_decay, optim.grad_clip)
+        return Optimiser(self.policy, lr, optim.weight_decay, optim.grad_clip)
 
     # ---- an update ----
 
@@ -321,8 +319,9 @@ class TrainStep:
                     self.policy.load_published(own)
 
     def _changed(self) -> AbstractContextManager[None]:
+        """Not `gathered`, which for a group of ranks is a command: all ranks are here."""
         is_full = self.policy.published_kind() == "full"
-        return nullcontext() if self._zero is None else self._zero.changed(is_full)
+        return nullcontext() if self._zero is None else self._zero.gathered(is_full, is_changed=True)
 
     # ---- weights and states ----
 
@@ -332,11 +331,7 @@ class TrainStep:
         return self._zero is not None and self._zero.is_sharded
 
     def gathered(self, is_full: bool) -> AbstractContextManager[None]:
-        """A block within which the policy has its weights in one piece.
-
-        Args:
-            is_full: All of them, or only those that are trained.
-        """
+        """A block within which the policy has its weights in one piece; see `ZeroPolicy.gathered`."""
         return nullcontext() if self._zero is None else self._zero.gathered(is_full)
 
     def poll(self) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -24,11 +24,13 @@ from distrl.learner.context import Context, drain, publish, start_clock
 from distrl.learner.episodes import Episode
 from distrl.learner.mismatch import MismatchProbe
 from distrl.learner.off_policy import EVERY, Freshness
-from distrl.learner.prefetch import Prefetcher
 from distrl.learner.ranks import num_ranks
 from distrl.learner.sum_tree import Indices
 
 MAX_SKIPPED = 10  # batches in a row
+BUILD_S = 1800.0
+"""Longest wait for a batch. Thousands of screenshots are minutes of decoding where other processes need the
+cores too; what the prefetch thread raises comes at once."""
 REFRESH_EVERY = 20  # updates
 _log = logging.getLogger(__name__)
 
@@ -71,9 +73,10 @@ class Skipped:
             )
 
 
-class Request(NamedTuple):
-    """Episodes to make a batch of, and their entries in replay."""
+class Pending(NamedTuple):
+    """A batch that the prefetch thread makes ready, its episodes, and their entries in replay."""
 
+    batch: Future[TrajectoryBatch]
     episodes: list[Episode]
     entries: Indices
 
@@ -81,19 +84,17 @@ class Request(NamedTuple):
 class Updates:
     """Makes updates as episodes arrive; used by the training thread."""
 
-    def __init__(self, context: Context, unix_time: Callable[[], float] = time.time) -> None:
-        self._context, self._unix_time = context, unix_time
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._freshness, self._mismatch = Freshness(), MismatchProbe(context)
         self._config = context.config.learner
         self._quarantine = context.ingest.quarantine
         self.skipped = Skipped()
-        self._prefetcher: Prefetcher[Request, TrajectoryBatch] = Prefetcher(
-            lambda request: self._build(request.episodes)
-        )
-        self._requests: deque[Request] = deque()  # those whose batches were not fetched yet
+        self._prefetch = ThreadPoolExecutor(1, "prefetch")
+        self._pending: deque[Pending] = deque()
         # Of each update, seconds: since the end of the one before; of these without episodes, and a batch.
         self._recent: deque[tuple[float, float, float]] = deque(maxlen=50)
-        self._last_end, self._idle_s = context.clock.now(), 0.0
+        self._last_end, self._idle_s, self._unready_s = context.clock.now(), 0.0, 0.0
 
     def owed(self) -> float:
         """Updates that the episodes so far pay for and that have not been made; none from an empty replay."""
@@ -114,28 +115,28 @@ class Updates:
         """
         context, config, progress = self._context, self._config, self._context.progress
         start_clock(context)
-        start, waited = context.clock.now(), self._prefetcher.waited_s
+        start = context.clock.now()
         mismatch = self._measure_mismatch()
         if not config.value_recompute and context.train_step.algorithm.has_critic:
             self._keep_values()
         if (drawn := self._next_batch()) is None:
             return
-        batch, request = drawn
+        batch, pending = drawn
         staleness = (context.publisher.version - batch.oldest_version).numpy()
-        result = self._guarded("update", request.episodes, partial(self._train, batch))
+        result = self._guarded("update", pending.episodes, partial(self._train, batch))
         if result is None:
             return
         result.metrics.update(mismatch)
         result.metrics["off_policy/stale_fraction"] = float((staleness > config.max_staleness).mean())
         self._freshness.trained(staleness, _numpy(batch.success), result.steps)
-        context.replay.update(request.entries, _numpy(result.priorities))
+        context.replay.update(pending.entries, _numpy(result.priorities))
         progress.updates += 1
         context.scheduler.set_updates(progress.updates)
         if config.replay.priority != "uniform" and progress.updates % REFRESH_EVERY == 0:
             self._refresh()
         if progress.updates % config.publish_every == 0 and config.updates_enabled:
             publish(context)
-        self._write(result.metrics, staleness, start, self._prefetcher.waited_s - waited)
+        self._write(result.metrics, staleness, start)
         if self._freshness.num_updates >= EVERY:
             self.write_freshness()
 
@@ -251,46 +252,42 @@ class Updates:
         return self._usable_batch([ids[i] for i in chosen])
 
     def write_freshness(self) -> None:
-        """Writes the age of the data that the updates since the last time used; see `Freshness`."""
-        context = self._context
+        """Writes how stale what the updates since the last time used was; see `Freshness`."""
         if self._freshness.num_updates:
-            metrics, histograms = self._freshness.take(
-                context.ingest.episodes.values(), context.publisher.version, self._unix_time()
-            )
-            context.report.writer.write(context.progress.updates, metrics, histograms)
+            self._context.report.writer.write(self._context.progress.updates, self._freshness.take())
 
     def close(self) -> None:
-        """Ends the prefetch thread."""
-        self._prefetcher.close()
+        """Ends the prefetch thread; a batch that takes longer is left."""
+        self._prefetch.shutdown(wait=False, cancel_futures=True)
 
-    def _next_batch(self) -> tuple[TrajectoryBatch, Request] | None:
+    def _next_batch(self) -> tuple[TrajectoryBatch, Pending] | None:
         """The batch of this update and what it was made of; None if nothing in replay can be used.
 
         The next one's is made ready meanwhile if it is already paid for.
         """
         while True:
-            if self._prefetcher.num_pending == 0:
+            if not self._pending:
                 if not len(self._context.replay):
                     return None
                 self._submit()
-            request = self._requests.popleft()
+            pending, start = self._pending.popleft(), self._context.clock.now()
             try:
-                batch = self._prefetcher.get()
+                batch = pending.batch.result(BUILD_S)
             except (PolicyError, NotStored) as error:
-                self._drop_unusable(request.episodes, self._context.batcher.trajectories, error)
+                self._drop_unusable(pending.episodes, self._context.batcher.trajectories, error)
                 continue
-            if any(episode.id in self._quarantine.ids for episode in request.episodes):
+            finally:
+                self._unready_s += self._context.clock.now() - start
+            if any(episode.id in self._quarantine.ids for episode in pending.episodes):
                 continue  # it was drawn before one of them was quarantined
             if self.owed() >= 2:
                 self._submit()
-            return batch, request
+            return batch, pending
 
     def _submit(self) -> None:
         entries = self._context.replay.sample(self._config.batch_trajectories)
-        request = Request(self._episodes(self._context.replay.names(entries)), entries)
-        self._freshness.drawn(request.episodes, self._unix_time())
-        self._requests.append(request)
-        self._prefetcher.submit(request)
+        episodes = self._episodes(self._context.replay.names(entries))
+        self._pending.append(Pending(self._prefetch.submit(self._build, episodes), episodes, entries))
 
     def _episodes(self, ids: Sequence[str]) -> list[Episode]:
         return [self._context.ingest.episodes[name] for name in ids]
@@ -305,13 +302,11 @@ class Updates:
             if result is not None:
                 replay.update(entries, _numpy(result.priorities))
 
-    def _write(
-        self, metrics: dict[str, float], staleness: NDArray[np.int64], start: float, waited_s: float
-    ) -> None:
+    def _write(self, metrics: dict[str, float], staleness: NDArray[np.int64], start: float) -> None:
         context = self._context
         now = context.clock.now()
-        self._recent.append((now - self._last_end, self._idle_s, waited_s))
-        self._last_end, self._idle_s = now, 0.0
+        self._recent.append((now - self._last_end, self._idle_s, self._unready_s))
+        self._last_end, self._idle_s, self._unready_s = now, 0.0, 0.0
         total, idle_s, unready_s = (sum(part) for part in zip(*self._recent, strict=True))
         context.report.write(
             {

@@ -7,6 +7,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
@@ -25,10 +26,7 @@ from distrl.learner.batching import StepBatch
 from distrl.learner.checkpoint import state_of
 from distrl.learner.context import (
     CRITIC_WARM_UP,
-    DEMONSTRATIONS,
     POLL_S,
-    TRAINING,
-    WARM_UP,
     Context,
     announce,
     drain,
@@ -38,9 +36,9 @@ from distrl.learner.context import (
     start_clock,
 )
 from distrl.learner.episodes import Episode, StepData
-from distrl.learner.prefetch import Prefetcher
 from distrl.learner.ranks import num_ranks
-from distrl.learner.updates import Skipped, Updates
+from distrl.learner.scheduler import DEMONSTRATIONS, TRAINING, WARM_UP
+from distrl.learner.updates import BUILD_S, Skipped, Updates
 
 LOG_EVERY = 20
 RECENT_LOSSES = 20  # cloning may end when their mean is low enough
@@ -130,10 +128,10 @@ class Cloning:
         self._has_success = False
         self._losses: list[float] = []  # since they were written last
         self._recent: deque[float] = deque(maxlen=RECENT_LOSSES)
-        self._skipped, self._drawn = Skipped(), deque[list[str]]()
+        self._skipped, self._drawn = Skipped(), deque[tuple[list[str], Future[StepBatch]]]()
         policy = context.train_step.policy
         self._renamed = Renaming(policy.word_ids, self._config.rename, context.rng)
-        self._prefetcher: Prefetcher[list[StepData], StepBatch] = Prefetcher(context.batcher.steps)
+        self._prefetch = ThreadPoolExecutor(1, "prefetch")
 
     def has_fresh_steps(self) -> bool:
         """Whether an update is due before all demonstrations have arrived."""
@@ -150,12 +148,12 @@ class Cloning:
 
     def update(self) -> None:
         """One update; the next one's batch is made ready meanwhile."""
-        while self._prefetcher.num_pending < 2:
-            self._prefetcher.submit(self._draw())
-        names, quarantine = self._drawn.popleft(), self._context.ingest.quarantine
+        while len(self._drawn) < 2:
+            self._draw()
+        (names, batch), quarantine = self._drawn.popleft(), self._context.ingest.quarantine
         with quarantine.working("cloning", names):
             try:
-                loss = self._context.train_step.clone(self._prefetcher.get())
+                loss = self._context.train_step.clone(batch.result(BUILD_S))
             except Exception as error:
                 if num_ranks() > 1:  # the others may not have failed, and wait
                     raise
@@ -180,9 +178,6 @@ class Cloning:
         self._num_taken -= len(names)
         self._steps = [(name, step) for name, step in self._steps if name not in names]
         self._drawn.clear()
-        for _ in range(self._prefetcher.num_pending):
-            with contextlib.suppress(Exception):
-                self._prefetcher.get()
 
     def write(self) -> None:
         """Writes the mean loss since the last time."""
@@ -193,7 +188,7 @@ class Cloning:
 
     def close(self) -> None:
         """Ends the prefetch thread."""
-        self._prefetcher.close()
+        self._prefetch.shutdown(wait=False, cancel_futures=True)
 
     def _take(self) -> None:
         for episode in self._context.ingest.demonstrations[self._num_taken :]:
@@ -201,12 +196,14 @@ class Cloning:
             self._has_success |= episode.success > 0.5
             self._num_taken += 1
 
-    def _draw(self) -> list[StepData]:
+    def _draw(self) -> None:
         size = min(self._config.batch_size, len(self._steps))
         self._num_drawn += size
         chosen = [self._steps[i] for i in self._context.rng.choice(len(self._steps), size=size)]
-        self._drawn.append([name for name, _ in chosen])
-        return [self._renamed(step) for _, step in chosen]
+        batch = self._prefetch.submit(
+            self._context.batcher.steps, [self._renamed(step) for _, step in chosen]
+        )
+        self._drawn.append(([name for name, _ in chosen], batch))
 
 
 def critic_warm_up(context: Context, updates: Updates, stop: Event) -> bool:

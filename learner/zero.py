@@ -19,7 +19,7 @@ from distrl.configs.learner import LearnerConfig
 from distrl.core.errors import MissingDependency, PolicyError
 from distrl.core.policies.base import Generated, Policy, PromptBatch, States, TokenScores
 from distrl.core.types import Sampling
-from distrl.learner.optimisers import trainable
+from distrl.learner.optimisers import Optimiser, trainable
 from distrl.learner.ranks import num_ranks
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -69,10 +69,6 @@ class ZeroPolicy:
         """What the policy's method `name` returns, its records as tuples of tensors."""
         return self.engine(name, *arguments)
 
-    def optimiser(self, lr: float) -> ZeroOptimiser:
-        """One use of the engine, with a learning rate and states of its own."""
-        return ZeroOptimiser(self, lr)
-
     def enter(self, user: ZeroOptimiser, lr: float) -> None:
         """Makes `user` the one whose steps follow. Only one has states: another begins afresh."""
         adam = self.engine.optimizer.optimizer
@@ -81,30 +77,24 @@ class ZeroPolicy:
         if self._user is not user:
             adam.state.clear()
             self._link_states()
-            pending, self._user = user.pop_pending(), user
+            pending, user.pending, self._user = user.pending, None, user
             if pending is not None and pending["state"]:
                 self._set_states(adam, pending)
         for group in self.engine.optimizer.param_groups:
             group["lr"] = lr
 
     @contextmanager
-    def gathered(self, is_full: bool) -> Iterator[None]:
-        """A block within which every rank has all weights, or all of those that are trained."""
-        if not self.is_sharded:
-            yield
-            return
-        wanted = list(self._policy.parameters()) if is_full else self._parameters
-        with self._deepspeed.zero.GatheredParameters(wanted, modifier_rank=None):
-            yield
+    def gathered(self, is_full: bool, is_changed: bool = False) -> Iterator[None]:
+        """A block within which every rank has all weights, or all of those that are trained.
 
-    @contextmanager
-    def changed(self, is_full: bool) -> Iterator[None]:
-        """As `gathered`; what rank 0 changes in the block, all ranks keep."""
+        Args:
+            is_changed: What rank 0 changes in the block, all ranks keep.
+        """
         if not self.is_sharded:
             yield
             return
         wanted = list(self._policy.parameters()) if is_full else self._parameters
-        with self._deepspeed.zero.GatheredParameters(wanted, modifier_rank=0):
+        with self._deepspeed.zero.GatheredParameters(wanted, modifier_rank=0 if is_changed else None):
             yield
 
     def states(self, user: ZeroOptimiser) -> dict[str, Any]:
@@ -159,8 +149,8 @@ class ZeroPolicy:
         }
 
 
-class ZeroOptimiser:
-    """An `Optimiser` of a policy under DeepSpeed.
+class ZeroOptimiser(Optimiser):
+    """One use of a policy under DeepSpeed, with a learning rate and states of its own.
 
     Attributes:
         pending: States that its first step starts from.
@@ -170,35 +160,26 @@ class ZeroOptimiser:
         self._zero, self._lr = zero, lr
         self.pending: dict[str, Any] | None = None
 
-    def pop_pending(self) -> dict[str, Any] | None:
-        """`pending`, which is then gone."""
-        pending, self.pending = self.pending, None
-        return pending
-
     def begin(self, lr: float | None = None) -> None:
-        """See `Optimiser.begin`."""
         self._zero.enter(self, self._lr if lr is None else lr)
 
     def backward(self, loss: Tensor, is_last: bool = True) -> None:
-        """See `Optimiser.backward`. DeepSpeed takes the mean over ranks, where ours is a sum."""
+        # DeepSpeed takes the mean over ranks, where ours is a sum.
         self._zero.engine.set_gradient_accumulation_boundary(is_last)
         self._zero.engine.backward(loss * num_ranks())
 
     def norm(self) -> None:
-        """See `Optimiser.norm`: DeepSpeed sums, clips and steps in one call."""
+        """None: DeepSpeed sums, clips and steps in one call."""
 
     def step(self) -> float:
-        """See `Optimiser.step`."""
         self._zero.engine.step()
         return float(self._zero.engine.get_global_grad_norm())
 
     def state_dict(self) -> dict[str, Any]:
-        """See `Optimiser.state_dict`."""
         return self._zero.states(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `Optimiser.load_state_dict`. They are used from the next step on."""
-        self.pending = state
+        self.pending = state  # used from the next step on
 
 
 class _Calls(nn.Module):

@@ -8,20 +8,16 @@ from pathlib import Path
 import pytest
 
 from distrl.core.errors import RunDirectoryError
-from distrl.core.metrics import MINUTES, VERSIONS, Buckets, Histogram, MetricsWriter, read_metrics
+from distrl.core.metrics import VERSIONS, MetricsWriter, read_metrics
 
 
 class Memory:
     def __init__(self) -> None:
         self.rows: list[tuple[int, dict[str, float]]] = []
-        self.histograms: list[tuple[int, str, Histogram]] = []
         self.closed = False
 
     def write(self, step, metrics) -> None:
         self.rows.append((step, dict(metrics)))
-
-    def write_histogram(self, step, name, histogram) -> None:
-        self.histograms.append((step, name, histogram))
 
     def resume(self, step) -> None:
         self.rows = [row for row in self.rows if row[0] <= step]
@@ -40,17 +36,6 @@ def test_rows_come_back_and_sinks_get_them(tmp_path: Path) -> None:
     assert list(read_metrics(tmp_path / "m.jsonl")) == [{"step": 3, "time": 12.5, "reward/total": 0.1}]
     assert sink.rows == [(3, {"reward/total": 0.1})]
     assert sink.closed
-
-
-def test_histograms_are_counts_by_bucket_in_the_row_and_whole_in_the_sinks(tmp_path: Path) -> None:
-    sink, ages = Memory(), VERSIONS.count([0, 5, 6])
-    writer = MetricsWriter(tmp_path / "m.jsonl", [sink], clock=lambda: 1.0)
-    writer.write(2, {"a": 1.0}, {"replay_age/versions": ages})
-    writer.close()
-    (row,) = read_metrics(tmp_path / "m.jsonl")
-    assert row == {"step": 2, "time": 1.0, "a": 1.0, "replay_age/versions/0": 1, "replay_age/versions/4-7": 2}
-    assert sink.rows == [(2, {"a": 1.0})]
-    assert sink.histograms == [(2, "replay_age/versions", ages)]
 
 
 def test_a_line_cut_by_a_crash_costs_only_itself(tmp_path: Path) -> None:
@@ -86,23 +71,7 @@ def test_a_full_disk_is_an_error_for_users() -> None:
 
 
 def test_versions_fall_into_powers_of_two() -> None:
-    assert VERSIONS.labels == ("0", "1", "2-3", "4-7", "8-15", "16-31", "32+")
+    assert VERSIONS.labels == ["0", "1", "2-3", "4-7", "8-15", "16-31", "32+"]
     edges = {0: "0", 1: "1", 2: "2-3", 3: "2-3", 4: "4-7", 7: "4-7", 8: "8-15", 15: "8-15", 16: "16-31"}
     edges |= {31: "16-31", 32: "32+", 10**6: "32+", -1: "0"}
     assert [VERSIONS.labels[i] for i in VERSIONS.index(list(edges))] == list(edges.values())
-
-
-def test_minutes_have_no_gaps() -> None:
-    assert MINUTES.labels == ("0-1", "1-2", "2-4", "4-8", "8-16", "16-32", "32-64", "64+")
-    found = [MINUTES.labels[i] for i in MINUTES.index([0.0, 0.99, 1.0, 3.99, 64.0, -5.0])]
-    assert found == ["0-1", "0-1", "1-2", "2-4", "64+", "0-1"]
-
-
-def test_histograms_add_up() -> None:
-    one = VERSIONS.count([0, 0, 5, 40])
-    both = one + VERSIONS.count([5, 1])
-    assert both.counts == (2, 1, 0, 2, 0, 0, 1)
-    assert (both.total, VERSIONS.count(()).total) == (6, 0)
-    assert both.as_metrics("age") == {"age/0": 2, "age/1": 1, "age/4-7": 2, "age/32+": 1}
-    with pytest.raises(AssertionError, match="different buckets"):
-        one + Histogram(Buckets((0, 1)), (1, 2))

@@ -8,9 +8,8 @@ from typing import Any
 from distrl.configs.learner import LearnerConfig
 from distrl.core.messages import Lease
 from distrl.core.types import Fault, Outcome, Purpose, Trajectory
-from distrl.learner.context import TRAINING
 from distrl.learner.episodes import GroupStats
-from distrl.learner.scheduler import TaskScheduler
+from distrl.learner.scheduler import TRAINING, TaskScheduler
 from distrl.learner.task_sampling import Drift
 
 OPTIONS: dict[str, Any] = {

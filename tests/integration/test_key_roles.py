@@ -31,8 +31,7 @@ from distrl.core.sockets import Poller, Wire, new_keypair
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Task, Trajectory
 from distrl.core.weights import describe
-from distrl.learner.context import TRAINING
-from distrl.learner.scheduler import TaskScheduler
+from distrl.learner.scheduler import TRAINING, TaskScheduler
 from distrl.learner.server import Endpoints, LearnerServer
 from distrl.workers.client import LearnerLink
 

@@ -22,7 +22,7 @@ from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.checkpoint import restore
 from distrl.learner.episodes import compile_episode
-from distrl.learner.mismatch import REMIND_EVERY, MismatchProbe, choose, kl_of_tokens
+from distrl.learner.mismatch import MismatchProbe, choose, kl_of_tokens
 from distrl.learner.train_step import TrainStep
 
 
@@ -200,28 +200,3 @@ def test_truncated_sampling_is_not_measured(toy, tmp_path) -> None:
     learner, _ = build(toy, tmp_path, episodes=40, algorithm="bc", top_p=0.9)
     learner.run()
     assert not any("mismatch/kl" in row for row in read_metrics(tmp_path / "metrics.jsonl"))
-
-
-def test_the_log_says_if_nothing_can_be_measured(toy, tmp_path, caplog) -> None:
-    learner, world = build(toy, tmp_path, episodes=100, mismatch={"every": 1}, eval_every=0)
-    play = world.play
-
-    def play_of_old(lease):
-        trajectory = play(lease)
-        steps = []
-        for step in trajectory.steps:
-            (chat,) = step.chats
-            completion = chat.completion.model_copy(
-                update={"weight_versions": (0,) * len(chat.completion.token_ids)}
-            )
-            steps.append(
-                step.model_copy(update={"chats": (chat.model_copy(update={"completion": completion}),)})
-            )
-        return trajectory.model_copy(update={"steps": tuple(steps)})
-
-    world.play = play_of_old
-    with caplog.at_level(logging.WARNING):
-        learner.run()
-    assert learner.progress.updates > REMIND_EVERY
-    assert caplog.text.count("not measured for") == 1
-    assert not measured(tmp_path)

@@ -24,7 +24,7 @@ from distrl.learner import losses, off_policy
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.checkpoint import restore
-from distrl.learner.episodes import Episode, compile_episode
+from distrl.learner.episodes import compile_episode
 from distrl.learner.off_policy import EVERY, Freshness, StepStats
 
 MASK = torch.tensor([[True, True], [True, False], [True, True]])
@@ -145,17 +145,13 @@ def steps(row, ratio, units=None, **sums) -> StepStats:
     return StepStats(torch.tensor(row), columns, {name: torch.tensor(x).double() for name, x in sums.items()})
 
 
-def episode(name: str, version: int, ended_at: float) -> Episode:
-    return Episode(name, "task", (), True, (), 1.0, version, ended_at=ended_at)
-
-
 def test_means_are_over_all_steps_of_a_bucket_not_over_batches() -> None:
     fresh = Freshness()
     fresh.trained(np.array([0, 2]), np.array([1.0, 0.0]), steps([0, 1], [1.0, 2.0], clipped_fraction=[0, 1]))
     fresh.trained(
         np.array([3, 2]), np.array([1.0, 1.0]), steps([0, 0, 1], [0.5, 1.0, 4.0], clipped_fraction=[0, 0, 1])
     )
-    table, _ = fresh.take([], 0, 0.0)
+    table = fresh.take()
     assert {name: value for name, value in table.items() if "/0/" in name} == {
         "staleness/0/trajectories": 1,
         "staleness/0/steps": 1,
@@ -183,7 +179,7 @@ def test_shares_of_tokens_are_divided_by_tokens() -> None:
     fresh = Freshness()
     stats = steps([0, 0], [1.0, 1.0], units=[3, 1], clipped_fraction=[1, 0])
     fresh.trained(np.array([1]), np.array([0.0]), stats)
-    table, _ = fresh.take([], 0, 0.0)
+    table = fresh.take()
     assert table["staleness/1/clipped_fraction"] == 0.25
     assert (table["staleness/1/tokens"], table["staleness/1/steps"]) == (4, 2)
 
@@ -191,29 +187,10 @@ def test_shares_of_tokens_are_divided_by_tokens() -> None:
 def test_no_update_is_in_two_tables() -> None:
     fresh = Freshness()
     fresh.trained(np.array([0]), np.array([1.0]), steps([0], [1.0]))
-    fresh.drawn([episode("a", 0, 0.0)], 30.0)
     assert fresh.num_updates == 1
-    fresh.take([], 0, 0.0)
+    assert fresh.take()
     assert fresh.num_updates == 0
-    table, histograms = fresh.take([], 0, 0.0)
-    assert table == {}
-    assert all(histogram.total == 0 for histogram in histograms.values())
-
-
-def test_ages_of_what_is_in_replay_and_of_what_is_drawn() -> None:
-    fresh, now = Freshness(), 1000.0
-    old, young = episode("old", 2, now - 300.0), episode("young", 9, now - 30.0)
-    fresh.drawn([old, old], now)
-    fresh.drawn([young], now + 60.0)
-    fresh.trained(np.array([7, 0]), np.array([1.0, 1.0]), steps([0, 1], [1.0, 1.0]))
-    _, histograms = fresh.take([old, young], 9, now)
-    found = {name: one.as_metrics("") for name, one in histograms.items()}
-    assert found == {
-        "replay_age/versions": {"/0": 1, "/4-7": 1},
-        "replay_age/minutes": {"/0-1": 1, "/4-8": 1},
-        "drawn_age/versions": {"/0": 1, "/4-7": 1},
-        "drawn_age/minutes": {"/1-2": 1, "/4-8": 2},
-    }
+    assert fresh.take() == {}
 
 
 def test_the_parts_of_the_reward_are_means_of_an_episode(toy, tmp_path) -> None:
@@ -246,11 +223,6 @@ def test_a_run_writes_tables_that_cover_each_update_once(toy, tmp_path) -> None:
     assert [row["step"] for row in tables] == [EVERY, updates]
     drawn = sum(v for row in tables for name, v in row.items() if name.endswith("/trajectories"))
     assert drawn == updates * OPTIONS["batch_trajectories"]
-    ages = [v for row in tables for name, v in row.items() if name.startswith("drawn_age/minutes/")]
-    assert sum(ages) == drawn
-    for row in tables:
-        in_replay = [v for name, v in row.items() if name.startswith("replay_age/versions/")]
-        assert sum(in_replay) <= OPTIONS["replay"]["capacity"]
     parts = {f"eval/val/reward/{name}" for name in ("outcome", "repetition", "invalid", "shaping")}
     assert parts <= set().union(*rows)
     means = [
@@ -289,5 +261,3 @@ def test_after_a_crash_each_update_is_in_one_table(toy, tmp_path, monkeypatch) -
     trained = again.progress.updates * OPTIONS["batch_trajectories"]
     metrics = RunMetrics.read(tmp_path / "metrics.jsonl")
     assert sum(row["trajectories"] for row in staleness_rows(metrics)) == trained
-    drawn = (v for row in metrics.rows for name, v in row.items() if name.startswith("drawn_age/versions/"))
-    assert sum(drawn) == trained

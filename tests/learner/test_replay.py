@@ -65,7 +65,6 @@ def test_state_comes_back_bit_for_bit(capacity) -> None:
     rng = np.random.default_rng(3)
     first = replay.sample(capacity - 1)
     replay.update(first, rng.random((len(first), 3)))
-    replay.sample(2)
     replay.refresh_slice()
     replay.discard(replay.ids[1:2])
     state = json.loads(json.dumps(replay.state_dict()))
@@ -84,13 +83,11 @@ def test_state_comes_back_bit_for_bit(capacity) -> None:
     assert again.state_dict() == replay.state_dict()
 
 
-@pytest.mark.parametrize(
-    "change", [{"raw": [[0.0] * 3] * 4}, {"raw": "AAAA"}, {"masses": "?"}, {"masses": ""}]
-)
-def test_a_state_of_another_form_is_refused(change) -> None:
+@pytest.mark.parametrize("raw", [[[0.0] * 3] * 4, "AAAA", "?"])
+def test_a_state_of_another_form_is_refused(raw) -> None:
     replay = filled()
     with pytest.raises((TypeError, ValueError)):
-        replay.load_state_dict(replay.state_dict() | change)
+        replay.load_state_dict(replay.state_dict() | {"raw": raw})
 
 
 def test_a_draw_that_a_stop_has_lost_is_made_again() -> None:
@@ -99,9 +96,10 @@ def test_a_draw_that_a_stop_has_lost_is_made_again() -> None:
     replay.add("t5")  # in the place of t0
     assert drawn(replay, 3) == ["t2", "t3", "t4"]
     replay.update(entries(3), RAW[:1])
-    replay.forget_draws()
-    assert replay.num_unseen == 3
-    names = drawn(replay, 5)
+    again = Replay(replay.config, seed=0)
+    again.load_state_dict(replay.state_dict())
+    assert again.num_unseen == 3
+    names = drawn(again, 5)
     assert names[:3] == ["t2", "t4", "t5"]
     assert set(names[3:]) <= {"t1", "t3"}
 
@@ -112,7 +110,6 @@ def test_another_capacity_keeps_the_newest_with_their_priorities(capacity) -> No
     replay.update(replay.sample(4)[1:], RAW[1:])
     other = Replay(ReplayConfig(capacity=capacity), seed=0)
     other.load_state_dict(json.loads(json.dumps(replay.state_dict())))
-    other.forget_draws()
     assert other.ids == replay.ids[-capacity:]
     assert other.num_unseen == (1 if capacity == 9 else 0)
     assert other.probability("t4") > other.probability("t5") > 0
@@ -197,6 +194,11 @@ class Model:
         self.unseen.append(name)
         self.next = (self.next + 1) % len(self.slots)
         return evicted
+
+    def resume(self) -> None:
+        """What was drawn and has no priority is unseen again, before all others."""
+        waiting = [name for name in self.ids if name not in self.raw and name not in self.unseen]
+        self.unseen[:0] = waiting
 
     def update(self, names: list[str], raw: list[list[float]]) -> None:
         here = [(name, row) for name, row in zip(names, raw, strict=True) if name in self.slots]
@@ -291,6 +293,7 @@ def test_replay_is_its_model(capacity, priority, alpha, operations) -> None:
             replay = Replay(config, seed=1)
             replay.load_state_dict(state)
             assert replay.state_dict() == state
+            model.resume()
         assert (replay.ids, replay.num_unseen) == (model.ids, len(model.unseen))
         probabilities = {name: replay.probability(name) for name in replay.ids}
         assert probabilities == pytest.approx(model.probabilities(), rel=1e-9)

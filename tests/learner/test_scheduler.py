@@ -21,9 +21,8 @@ from distrl.core.types import (
     TimeStep,
     Trajectory,
 )
-from distrl.learner.context import DEMONSTRATIONS, DONE, TRAINING, WARM_UP
 from distrl.learner.leases import AVOID_S, MAX_ATTEMPTS, LeaseIssuer, sampling_for
-from distrl.learner.scheduler import TaskScheduler
+from distrl.learner.scheduler import DEMONSTRATIONS, DONE, TRAINING, WARM_UP, TaskScheduler
 
 OPTIONS = {
     "episodes": 40,

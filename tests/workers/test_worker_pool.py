@@ -20,8 +20,7 @@ from distrl.core.errors import ConfigError, MissingDependency
 from distrl.core.messages import Lease
 from distrl.core.types import Fault, Purpose, Trajectory
 from distrl.learner import leases
-from distrl.learner.context import DONE, TRAINING
-from distrl.learner.scheduler import TaskScheduler
+from distrl.learner.scheduler import DONE, TRAINING, TaskScheduler
 from distrl.workers import worker as worker_module
 from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.health import Health, SlotState

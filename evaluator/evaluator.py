@@ -19,11 +19,9 @@ from distrl.evaluator.results import (
     Subject,
     check_output,
     episode_result,
-    last_per_task,
-    split_result,
+    evaluation_of,
     task_digest,
     tasks_digest,
-    version_span,
 )
 from distrl.evaluator.runner import Actor, Attempt, EvaluationStopped, Finished, run_episodes
 from distrl.evaluator.statistics import EpisodeResult
@@ -104,7 +102,9 @@ class Evaluator:
             self._progress.start(len(self._tasks), len(self._tasks) - len(todo))
             if todo:
                 self._measure(todo, directory, policy)
-            evaluation = self._numbers(directory.episodes, started_at, time.monotonic() - clock)
+            asked = {task.id for task in self._tasks}
+            tried = [episode for episode in directory.episodes if episode.task_id in asked]
+            evaluation = evaluation_of(self._spec, tried, started_at, time.monotonic() - clock)
             directory.finish(evaluation)
             return evaluation
         except EvaluationStopped:
@@ -146,17 +146,6 @@ class Evaluator:
             self._stop,
             self._output,
             distances=self._config.evaluate.distance,
-        )
-
-    def _numbers(self, kept: Sequence[EpisodeResult], started_at: float, duration_s: float) -> Evaluation:
-        asked = {task.id for task in self._tasks}
-        episodes = [episode for episode in kept if episode.task_id in asked]
-        return Evaluation(
-            spec=self._spec,
-            splits={name: split_result(e for e in episodes if e.split == name) for name in self._splits},
-            weight_versions=version_span(last_per_task(episodes)),
-            started_at=started_at,
-            duration_s=duration_s,
         )
 
 

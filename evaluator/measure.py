@@ -27,20 +27,19 @@ from distrl.core.messages import Info, InfoRequest
 from distrl.core.rundir import is_free
 from distrl.core.security import load_security
 from distrl.core.sockets import Wire
-from distrl.core.types import Spent
 from distrl.evaluator.evaluator import Evaluator
 from distrl.evaluator.progress import EvaluationProgress
 from distrl.evaluator.prompted import NAME, as_prompted, prompted_policies
 from distrl.evaluator.results import (
+    EPISODES_FILE,
     RESULTS_FILE,
     SPEC_FILE,
     Evaluation,
     LoadedEvaluation,
     Subject,
-    last_per_task,
+    evaluation_of,
     load_evaluation,
-    split_result,
-    version_span,
+    read_episodes,
 )
 from distrl.evaluator.runner import EvaluationStopped
 from distrl.evaluator.suites import vocabulary
@@ -227,21 +226,13 @@ def pool(directory: Path, seeds: Sequence[int]) -> Evaluation:
 
 
 def pooled(parts: Sequence[LoadedEvaluation], seeds: Sequence[int]) -> Evaluation:
-    """The numbers over all repetitions. Splits are those of the first."""
-    first = parts[0].evaluation
-    episodes = [episode for part in parts for episode in part.episodes]
-    splits = {name: split_result(e for e in episodes if e.split == name) for name in first.splits}
-    for name, result in splits.items():
-        measured = [part.evaluation.splits[name] for part in parts]
-        retries, spent = sum(one.num_retries for one in measured), Spent.total(one.spent for one in measured)
-        splits[name] = result.model_copy(update={"num_retries": retries, "spent": spent})
-    return Evaluation(
-        spec=first.spec,
-        splits=splits,
-        weight_versions=version_span(last_per_task(episodes)),
-        started_at=min((part.evaluation.started_at for part in parts), default=time.time()),
-        duration_s=sum(part.evaluation.duration_s for part in parts),
-        seeds=tuple(seeds),
+    """The numbers over all repetitions."""
+    return evaluation_of(
+        parts[0].evaluation.spec,
+        [episode for part in parts for episode in read_episodes(part.directory / EPISODES_FILE)],
+        min(part.evaluation.started_at for part in parts),
+        sum(part.evaluation.duration_s for part in parts),
+        seeds,
     )
 
 

@@ -16,13 +16,14 @@ import contextlib
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
+from distrl.core.actions import ActionKind
 from distrl.core.errors import RunDirectoryError
 from distrl.core.files import read_records, remove_files, write_atomically, writing
 from distrl.core.rundir import RunLock, is_free
@@ -34,7 +35,6 @@ from distrl.evaluator.statistics import (
     EpisodeResult,
     Repeats,
     Summary,
-    count_invalid,
     count_repeats,
     grouped,
     over_repeats,
@@ -197,15 +197,12 @@ class EvaluationDirectory:
             (path / RESULTS_FILE).unlink(missing_ok=True)
             write_atomically(path / SPEC_FILE, spec.model_dump_json(indent=2))
             self.episodes: list[EpisodeResult] = read_episodes(path / EPISODES_FILE)
-            self._rewrite_without_torn_line()
+            lines = [episode.model_dump_json() + "\n" for episode in self.episodes]
+            write_atomically(path / EPISODES_FILE, "".join(lines))  # without a torn line
             self.store = TrajectoryStore(path / STORE_FILE)
             held.callback(self.store.close)
             self._log = held.enter_context((path / EPISODES_FILE).open("a", encoding="utf-8"))
             self._held, self._is_void = held.pop_all(), False
-
-    def _rewrite_without_torn_line(self) -> None:
-        lines = [episode.model_dump_json() + "\n" for episode in self.episodes]
-        write_atomically(self.path / EPISODES_FILE, "".join(lines))
 
     def is_done(self, task: Task) -> bool:
         """Whether `task` has an episode that counts."""
@@ -257,14 +254,12 @@ def episode_result(
     """
     verdict = verdict_on(trajectory)
     spent = spent or Spent()
-    versions = [
-        v for step in trajectory.steps for chat in step.chats for v in chat.completion.weight_versions
-    ]
     is_judged = verdict.success or trajectory.outcome is not Outcome.UNJUDGED
     is_failure = trajectory.fault is Fault.NONE and is_judged and not verdict.success
     level = trajectory.task.params.get("level")
     timings = [step.timing for step in trajectory.steps]
     completions = [chat.completion for step in trajectory.steps for chat in step.chats]
+    versions = [version for one in completions for version in one.weight_versions]
     return EpisodeResult(
         task_id=trajectory.task.id,
         template=trajectory.task.template,
@@ -278,7 +273,7 @@ def episode_result(
         fault=trajectory.fault,
         fault_detail=trajectory.fault_detail,
         num_steps=len(trajectory.steps),
-        num_invalid=count_invalid(trajectory.steps),
+        num_invalid=sum(step.action.kind == ActionKind.INVALID.value for step in trajectory.steps),
         num_repeats=count_repeats(trajectory.steps),
         reward=trajectory.total_reward,
         duration_s=trajectory.duration_s,
@@ -327,12 +322,25 @@ def split_result(episodes: Iterable[EpisodeResult]) -> SplitResult:
     )
 
 
-def version_span(episodes: Iterable[EpisodeResult]) -> tuple[int, int]:
-    """The oldest and the newest weight version that acted; (-1, -1) without a policy."""
-    acted = [episode for episode in episodes if episode.newest_version >= 0]
-    return (
-        min((episode.oldest_version for episode in acted), default=-1),
-        max((episode.newest_version for episode in acted), default=-1),
+def evaluation_of(
+    spec: EvaluationSpec,
+    tried: Sequence[EpisodeResult],
+    started_at: float,
+    duration_s: float,
+    seeds: Sequence[int] = (),
+) -> Evaluation:
+    """The numbers over all episodes of an evaluation, retries and repetitions included."""
+    acted = [episode for episode in last_per_task(tried) if episode.newest_version >= 0]
+    return Evaluation(
+        spec=spec,
+        splits={name: split_result(e for e in tried if e.split == name) for name in spec.splits},
+        weight_versions=(
+            min((episode.oldest_version for episode in acted), default=-1),
+            max((episode.newest_version for episode in acted), default=-1),
+        ),
+        started_at=started_at,
+        duration_s=duration_s,
+        seeds=tuple(seeds),
     )
 
 

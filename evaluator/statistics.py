@@ -84,11 +84,8 @@ class EpisodeResult(Record):
     @property
     def spent(self) -> Spent:
         """The cost of a model behind an endpoint."""
-        if not self.calls:
-            return Spent()
-        return Spent(
-            calls=self.calls, input_tokens=self.tokens_in, output_tokens=self.tokens_out, cost=self.cost
-        )
+        tokens = {"input_tokens": self.tokens_in, "output_tokens": self.tokens_out}
+        return Spent(calls=self.calls, cost=self.cost, **tokens) if self.calls else Spent()
 
     @property
     def is_judged(self) -> bool:
@@ -104,14 +101,14 @@ class EpisodeResult(Record):
 class Repeats(Record):
     """A success rate over repetitions: one for each seed, their mean, and their sample standard deviation.
 
-    `interval` is the 95% t-interval of the mean, clipped to [0, 1]. It and `sd` are None for one repetition.
+    `interval` is the 95% t-interval of the mean, clipped to [0, 1].
     """
 
     seeds: tuple[int, ...]
     rates: tuple[Number, ...]
     mean: Number
-    sd: Number | None
-    interval: Interval | None
+    sd: Number
+    interval: Interval
 
 
 class Summary(Record):
@@ -225,8 +222,8 @@ def newcombe(before: Summary, after: Summary) -> Interval:
     )
 
 
-def t_quantile(freedom: int, probability: float = 0.975) -> float:
-    """The quantile of Student's t distribution, by bisection of its distribution function.
+def t_quantile(freedom: int) -> float:
+    """The 0.975 quantile of Student's t distribution, by bisection of its distribution function.
 
     With θ = atan(t / √ν), P(|T| ≤ t) is a finite sum (Abramowitz & Stegun 26.7.3 and 26.7.4):
 
@@ -235,17 +232,11 @@ def t_quantile(freedom: int, probability: float = 0.975) -> float:
 
     Args:
         freedom: ν ≥ 1.
-        probability: In (0.5, 1).
     """
-    if freedom < 1 or not 0.5 < probability < 1.0:
-        raise ValueError(f"no quantile: {freedom} degrees of freedom, probability {probability}")
-    low, high = 0.0, 1.0
-    while _t_inside(high, freedom) < 2 * probability - 1:
-        high *= 2
+    low, high = 0.0, 16.0  # ν = 1 has 12.7, others less
     for _ in range(80):
         middle = (low + high) / 2
-        is_below = _t_inside(middle, freedom) < 2 * probability - 1
-        low, high = (middle, high) if is_below else (low, middle)
+        low, high = (middle, high) if _t_inside(middle, freedom) < 0.95 else (low, middle)
     return high
 
 
@@ -276,16 +267,11 @@ def t_interval(values: Sequence[float], low: float = -math.inf, high: float = ma
     return Interval(low=max(low, mean - half), high=min(high, mean + half))
 
 
-def count_invalid(steps: Sequence[TimeStep]) -> int:
-    """The number of invalid actions."""
-    return sum(step.action.kind == ActionKind.INVALID.value for step in steps)
-
-
 def count_repeats(steps: Sequence[TimeStep]) -> int:
     """The number of actions that repeat the previous one on the same screen.
 
     Σ_t 1[n_t > 0], where n_t is the run length that the repetition penalty −κ·n_t uses
-    (`distrl.workers.rewards.count_repeats`). Invalid actions are counted by `count_invalid`, not here.
+    (`distrl.workers.rewards.count_repeats`). Invalid actions are not counted.
     """
     return sum(
         rewards.count_repeats(steps[:t], step.action, step.observation.image) > 0
@@ -297,37 +283,36 @@ def count_repeats(steps: Sequence[TimeStep]) -> int:
 def summarise(episodes: Iterable[EpisodeResult]) -> Summary:
     """The numbers over `episodes`, without faulted and unjudged ones."""
     counted = [episode for episode in episodes if episode.counts]
-    n = len(counted)
+    n, steps = len(counted), sum(episode.num_steps for episode in counted)
     successes = sum(episode.success for episode in counted)
-    steps = sum(episode.num_steps for episode in counted)
     tasks: dict[str, list[float]] = {}
     for episode in counted:
         tasks.setdefault(episode.task_id, []).append(float(episode.success))
+    paths = [(e.num_steps, e.expert_steps) for e in counted if e.success and e.expert_steps]
+
+    def mean(name: str, over: int = n) -> float:
+        return math.fsum(getattr(episode, name) for episode in counted) / over if over else 0.0
+
     return Summary(
         episodes=n,
         successes=successes,
-        success_rate=_ratio(successes, n),
+        success_rate=mean("success"),
         interval=wilson_by_task(tasks.values()),
-        mean_score=_ratio(math.fsum(episode.score for episode in counted), n),
-        mean_steps=_ratio(steps, n),
-        invalid_rate=_ratio(sum(episode.num_invalid for episode in counted), steps),
-        repeat_rate=_ratio(sum(episode.num_repeats for episode in counted), steps),
-        mean_reward=_ratio(math.fsum(episode.reward for episode in counted), n),
-        mean_duration_s=_ratio(math.fsum(episode.duration_s for episode in counted), n),
+        mean_score=mean("score"),
+        mean_steps=mean("num_steps"),
+        invalid_rate=mean("num_invalid", steps),
+        repeat_rate=mean("num_repeats", steps),
+        mean_reward=mean("reward"),
+        mean_duration_s=mean("duration_s"),
         outcomes=dict(sorted(Counter(episode.outcome.value for episode in counted).items())),
         modes=dict(sorted(Counter(episode.mode for episode in counted if episode.mode is not None).items())),
-        step_ratio=_step_ratio(counted),
-        mean_tokens_in=_ratio(sum(episode.tokens_in for episode in counted), n),
-        mean_tokens_out=_ratio(sum(episode.tokens_out for episode in counted), n),
-        mean_cost=_ratio(math.fsum(episode.cost for episode in counted), n),
-        mean_think_s=_ratio(math.fsum(episode.think_s for episode in counted), n),
-        mean_device_s=_ratio(math.fsum(episode.device_s for episode in counted), n),
+        step_ratio=sum(taken for taken, _ in paths) / sum(least for _, least in paths) if paths else None,
+        mean_tokens_in=mean("tokens_in"),
+        mean_tokens_out=mean("tokens_out"),
+        mean_cost=mean("cost"),
+        mean_think_s=mean("think_s"),
+        mean_device_s=mean("device_s"),
     )
-
-
-def _step_ratio(episodes: Sequence[EpisodeResult]) -> float | None:
-    pairs = [(e.num_steps, e.expert_steps) for e in episodes if e.success and e.expert_steps]
-    return sum(taken for taken, _ in pairs) / sum(needed for _, needed in pairs) if pairs else None
 
 
 def grouped(
@@ -346,18 +331,12 @@ def over_repeats(counted: Sequence[EpisodeResult]) -> Repeats | None:
     seeds = sorted({episode.seed for episode in counted})
     if len(seeds) < 2:
         return None
-    rates = [summarise(e for e in counted if e.seed == seed).success_rate for seed in seeds]
+    rates = [fmean(e.success for e in counted if e.seed == seed) for seed in seeds]
+    interval = t_interval(rates, 0.0, 1.0)
+    assert interval is not None  # there are several
     return Repeats(
-        seeds=tuple(seeds),
-        rates=tuple(rates),
-        mean=fmean(rates),
-        sd=stdev(rates),
-        interval=t_interval(rates, 0.0, 1.0),
+        seeds=tuple(seeds), rates=tuple(rates), mean=fmean(rates), sd=stdev(rates), interval=interval
     )
-
-
-def _ratio(part: float, whole: int) -> float:
-    return part / whole if whole else 0.0
 
 
 def effective_trials(tasks: Iterable[Collection[float]]) -> float:

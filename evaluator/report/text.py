@@ -23,7 +23,7 @@ def _split_lines(name: str, split: SplitResult) -> list[str]:
     lines = [_line(name, overall)]
     if overall.episodes:
         lines.append(f"  {_describe(overall)}")
-    if split.repeats is not None and split.repeats.sd is not None:
+    if split.repeats is not None:
         mean, sd = 100 * split.repeats.mean, 100 * split.repeats.sd
         lines.append(f"  {'over seeds':<22}  {mean:.1f} ± {sd:.1f}%, n = {len(split.repeats.seeds)}")
     lines += [_line(f"  level {level}", summary) for level, summary in split.levels.items()]

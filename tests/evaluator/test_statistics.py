@@ -14,7 +14,6 @@ from distrl.core.types import ActionRecord, Fault
 from distrl.evaluator.results import episode_result
 from distrl.evaluator.statistics import (
     EpisodeResult,
-    count_invalid,
     count_repeats,
     effective_trials,
     grouped,
@@ -125,7 +124,6 @@ def test_repeats_need_the_same_action_on_the_same_screen() -> None:
     # An invalid action is no repetition and does not end one.
     steps = [make_step(a, s) for a, s in [(tap, here), (invalid, here), (invalid, here), (tap, here)]]
     assert count_repeats(steps) == 1
-    assert count_invalid(steps) == 2
 
 
 @pytest.mark.parametrize(
@@ -152,11 +150,6 @@ def test_t_interval_of_a_known_sample() -> None:
     assert interval.low == pytest.approx(0.5 - 2.7764 * 0.1 / 5**0.5, abs=1e-5)
     assert interval.high == pytest.approx(0.5 + 2.7764 * 0.1 / 5**0.5, abs=1e-5)
     assert t_interval([0.5]) is None
-
-
-def test_no_quantile_without_freedom() -> None:
-    with pytest.raises(ValueError, match="no quantile"):
-        t_quantile(0)
 
 
 def test_an_unknown_action_repeats_only_itself() -> None:

@@ -7,8 +7,10 @@ weights arrive, an inference server needs the configuration and the suite's word
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
 from distrl.core.errors import PolicyError
@@ -97,6 +99,19 @@ def resolve_device(name: str) -> str:
             f"Device {name!r} cannot be used: {str(error).splitlines()[0]}.", "Set device to 'auto' or 'cpu'."
         ) from error
     return name
+
+
+@contextlib.contextmanager
+def loading(key: str, model: str, remedy: str) -> Iterator[None]:
+    """Turns what transformers raises when it cannot load `model` into a PolicyError that names its `key`."""
+    from safetensors import SafetensorError
+
+    kinds = (OSError, ValueError, ImportError, LookupError, AttributeError, RuntimeError)
+    try:
+        yield
+    except (*kinds, UnpicklingError, SafetensorError) as error:
+        reason = (str(error).strip() or repr(error)).splitlines()[0]
+        raise PolicyError(f"{key} {model!r} cannot be loaded: {reason}", remedy) from error
 
 
 def number_format(name: str, device: str) -> torch.dtype:

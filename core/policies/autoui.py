@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,14 +19,14 @@ from torch import Tensor, nn
 
 from distrl.core.errors import CheckpointError, ContextFull, PolicyError
 from distrl.core.hub_files import located
-from distrl.core.policies import number_format, resolve_device, weights_io
+from distrl.core.policies import loading, number_format, resolve_device, weights_io
 from distrl.core.policies.adapters import (
     ADAPTER_FILE,
     attach_adapter,
     checkpointed_layers,
     recomputed,
 )
-from distrl.core.policies.autoui_model import load_model, read_tensors, require_same, write_model
+from distrl.core.policies.autoui_model import T5_REMEDY, load_model, read_config, read_tensors, write_model
 from distrl.core.policies.base import (
     Generated,
     Pictures,
@@ -41,7 +40,7 @@ from distrl.core.policies.base import (
 )
 from distrl.core.policies.chat_template import ControlTokens
 from distrl.core.policies.hub_images import ImageReader
-from distrl.core.policies.images import ConvStem, decode_image
+from distrl.core.policies.images import ConvStem, Recent, decode_image
 from distrl.core.policies.sampling import (
     decode,
     sampling_temperature,
@@ -53,38 +52,16 @@ from distrl.core.policies.t5_decoding import T5Decoding
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
 
 KEY = "policy.image_features"
+REMEDY = (
+    "Name a whole BLIP-2 that this machine can reach, such as Salesforce/blip2-opt-2.7b, or its directory; "
+    "or leave the key out for a small encoder that is trained."
+)
 VISION_PREFIX = "vision_model."
 BATCH = 16
 """Pictures that go through BLIP-2 at once."""
 MAX_CACHED_BYTES = 256 * 2**20
 """Of features: some 45,000 screenshots of 1408 float32 numbers."""
 STEM_CHANNELS, STEM_STRIDES = (32, 64, 128), (4, 2, 2)
-
-
-class Eyes(Protocol):
-    """What turns pictures into features.
-
-    Attributes:
-        num_features: F.
-    """
-
-    num_features: int
-
-    def read(self, data: bytes) -> Tensor:
-        """Decodes a picture, [3, H, W] uint8; the same bytes always give the same tensor.
-
-        Raises:
-            PolicyError: `data` is not an image.
-        """
-        ...
-
-    def look(self, pictures: Sequence[Tensor]) -> list[Tensor]:
-        """What batches hold of pictures. Any thread."""
-        ...
-
-    def features(self, seen: Sequence[Tensor]) -> Tensor:
-        """[pictures, cells, F] of what `look` gave, on its device."""
-        ...
 
 
 class FrozenEyes:
@@ -95,8 +72,11 @@ class FrozenEyes:
     Args:
         model: A directory or hub id of a BLIP-2, of which the vision tower is loaded, in float32.
         device: Where it computes.
-        max_cached_bytes: Bound of the features that are kept, by the digest of the pixels; the least recently
-            used go first.
+        max_cached_bytes: Bound of the features that are kept, by the digest of the pixels.
+
+    Attributes:
+        num_features: F.
+        kept: Features that were computed.
 
     Raises:
         PolicyError: It cannot be loaded, or is no BLIP-2.
@@ -107,15 +87,8 @@ class FrozenEyes:
         self._tower.requires_grad_(False).eval()
         self._device = device
         self.num_features = int(self._tower.config.hidden_size)
-        self._max_bytes = max_cached_bytes
-        self._cache: OrderedDict[bytes, Tensor] = OrderedDict()
-        self._num_bytes = 0
+        self.kept: Recent[Tensor] = Recent(max_cached_bytes, lambda features: features.nbytes)
         self._lock = threading.Lock()
-
-    @property
-    def cached_bytes(self) -> int:
-        """Bytes of the features that are kept."""
-        return self._num_bytes
 
     def read(self, data: bytes) -> Tensor:
         """As BLIP-2's own processor resizes it."""
@@ -123,15 +96,16 @@ class FrozenEyes:
 
     def look(self, pictures: Sequence[Tensor]) -> list[Tensor]:
         """[F] float32 each, on the CPU. What is not kept is computed, each picture once."""
-        keys = [_digest(picture) for picture in pictures]
+        keys = [
+            hashlib.blake2b(picture.cpu().contiguous().numpy().data, digest_size=16).digest()
+            for picture in pictures
+        ]
         with self._lock:
-            found = {key: self._cache[key] for key in keys if key in self._cache}
-            for key in found:
-                self._cache.move_to_end(key)
+            found = self.kept.get(keys)
             missing = {key: one for key, one in zip(keys, pictures, strict=True) if key not in found}
             found |= dict(zip(missing, self._computed(list(missing.values())), strict=True))
             for key in missing:
-                self._keep(key, found[key])
+                self.kept.keep(key, found[key])
         return [found[key] for key in keys]
 
     @torch.no_grad()
@@ -143,12 +117,6 @@ class FrozenEyes:
             pooled = self._tower(pixel_values=inputs.to(self._device)).pooler_output
             rows += [row.clone() for row in pooled.float().cpu()]
         return rows
-
-    def _keep(self, key: bytes, features: Tensor) -> None:
-        self._cache[key] = features
-        self._num_bytes += features.nbytes
-        while self._num_bytes > self._max_bytes and len(self._cache) > 1:
-            self._num_bytes -= self._cache.popitem(last=False)[1].nbytes
 
     def features(self, seen: Sequence[Tensor]) -> Tensor:
         """[pictures, 1, F]: a picture is one cell."""
@@ -185,36 +153,16 @@ class LearningEyes(nn.Module):
         return grid.flatten(2).transpose(1, 2)
 
 
-def _digest(picture: Tensor) -> bytes:
-    return hashlib.blake2b(picture.cpu().contiguous().numpy().data, digest_size=16).digest()
-
-
 def empty_tower(model: str) -> Any:
     """The vision tower of a BLIP-2 by the sizes in its config.json, on the meta device: without weights.
 
     Raises:
         PolicyError: The config.json cannot be read, or is not a BLIP-2's.
     """
-    from transformers import AutoConfig, Blip2VisionModel
+    from transformers import Blip2VisionModel
 
-    try:
-        config = AutoConfig.from_pretrained(model)
-    except (OSError, ValueError, ImportError, KeyError) as error:
-        raise _cannot_be_loaded(model, error) from error
-    if config.model_type != "blip-2":
-        raise PolicyError(
-            f"{KEY} {model!r} is a {config.model_type}, not a BLIP-2.",
-            "Name Salesforce/blip2-opt-2.7b, or leave the key out for a small encoder that learns.",
-        )
     with torch.device("meta"):
-        return Blip2VisionModel(config.vision_config)
-
-
-def _cannot_be_loaded(model: str, error: Exception) -> PolicyError:
-    return PolicyError(
-        f"{KEY} {model!r} cannot be loaded: {str(error).strip().splitlines()[0]}",
-        "Name a BLIP-2 that this machine can reach, such as Salesforce/blip2-opt-2.7b, or its directory.",
-    )
+        return Blip2VisionModel(read_config(KEY, model, "blip-2", REMEDY).vision_config)
 
 
 def _load_tower(model: str) -> tuple[ImageReader, Any]:
@@ -222,12 +170,11 @@ def _load_tower(model: str) -> tuple[ImageReader, Any]:
     from transformers import AutoImageProcessor
 
     tower = empty_tower(model)
-    try:
+    with loading(KEY, model, REMEDY):
         processor = AutoImageProcessor.from_pretrained(model, backend="pil")
-    except (OSError, ValueError, ImportError, KeyError) as error:
-        raise _cannot_be_loaded(model, error) from error
-    tensors = {name: x.float() for name, x in read_tensors(KEY, model, VISION_PREFIX).items()}
-    require_same(KEY, model, tower.state_dict(), tensors, "Name a whole BLIP-2: its vision tower is read.")
+    tensors = {name: x.float() for name, x in read_tensors(KEY, model, REMEDY, VISION_PREFIX).items()}
+    if problem := weights_io.mismatch(tower.state_dict(), tensors):
+        raise PolicyError(f"{KEY} {model!r} does not fit: {problem}.", REMEDY)
     tower.load_state_dict(tensors, assign=True)
     return ImageReader(processor), tower
 
@@ -259,12 +206,19 @@ class AutoUIPolicy(Policy):
     name = "autoui"
 
     def __init__(self, config: AutoUIOptions, words: Sequence[str], seed: int) -> None:
+        from transformers import AutoTokenizer
+
         super().__init__()
         self.config = config
         source = located("policy.model", config.model)
-        self.tokenizer: Any = _load_tokenizer(source)
+        with loading("policy.model", source, T5_REMEDY):
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(source)
         self._control_tokens = ControlTokens(self.tokenizer)
-        self.eyes = _build_eyes(config, seed)
+        self.eyes: FrozenEyes | LearningEyes
+        if config.image_features is None:
+            self.eyes = LearningEyes(config.image_size, seed)
+        else:
+            self.eyes = FrozenEyes(located(KEY, config.image_features), resolve_device(config.device))
         dtype = number_format(config.dtype, config.device)
         self.model = load_model(source, self.eyes.num_features, dtype, seed)
         if config.lora is not None:
@@ -275,7 +229,7 @@ class AutoUIPolicy(Policy):
         self._start_id = int(self.model.t5.config.decoder_start_token_id or 0)
         self.end_ids = [int(self.tokenizer.eos_token_id)]
         self.num_tokens = int(self.model.t5.config.vocab_size)  # T5's spare rows included
-        self.state_size = self.model.width
+        self.state_size = int(self.model.t5.config.d_model)
         self.max_prompt_tokens = config.max_prompt_tokens
         allowed = writable_tokens(self.tokenizer, self.num_tokens, self.end_ids)
         self.register_buffer("_allowed", allowed, persistent=False)
@@ -333,7 +287,8 @@ class AutoUIPolicy(Policy):
     def verify(self, ids: Sequence[int], images: Sequence[Tensor]) -> None:
         """As in `Policy`; a prompt has a picture at least."""
         super().verify(ids, images)
-        _require_pictures(images)
+        if not images:
+            raise PolicyError("The prompt shows no picture.", "Use an agent that shows the screen.")
 
     def collate(
         self,
@@ -341,15 +296,9 @@ class AutoUIPolicy(Policy):
         images: Sequence[Sequence[Tensor]],
         places: Sequence[Sequence[Place]] | None = None,
     ) -> PromptBatch:
-        """Pads prompts on the right and looks at the pictures; no sequences.
-
-        Raises:
-            PolicyError: A prompt has no picture.
-        """
+        """Pads prompts on the right and looks at the pictures; no sequences."""
         assert places is None, "AutoUI reads one prompt at a time"
         input_ids, mask = pad_right(prompts, self.tokenizer.pad_token_id)
-        for pictures in images:
-            _require_pictures(pictures)
         seen = iter(self.eyes.look([picture for pictures in images for picture in pictures]))
         beside = Pictures([[next(seen) for _ in pictures] for pictures in images])
         return PromptBatch(input_ids, mask, beside).to(self.device)
@@ -464,33 +413,3 @@ class AutoUIPolicy(Policy):
         t5 = self.model.t5 if self.adapter is None else self.adapter.merge()
         write_model(self.model, t5, directory)
         self.tokenizer.save_pretrained(str(directory))
-
-
-def _require_pictures(images: Sequence[Tensor]) -> None:
-    if not images:
-        raise PolicyError("The prompt shows no picture.", "Use an agent that shows the screen.")
-
-
-def _build_eyes(config: AutoUIOptions, seed: int) -> Eyes:
-    if config.image_features is None:
-        return LearningEyes(config.image_size, seed)
-    source = located("policy.image_features", config.image_features)
-    return FrozenEyes(source, resolve_device(config.device))
-
-
-def _load_tokenizer(model: str) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(model)
-    except (OSError, ValueError, ImportError, KeyError) as error:
-        raise PolicyError(
-            f"policy.model {model!r} has no tokenizer: {str(error).strip().splitlines()[0]}",
-            "Name a T5 or an AutoUI checkpoint with its tokenizer's files.",
-        ) from error
-    if tokenizer.eos_token_id is None or tokenizer.pad_token_id is None:
-        raise PolicyError(
-            f"The tokenizer of policy.model {model!r} has no end or no padding token.",
-            "Take T5's.",
-        )
-    return tokenizer

@@ -11,9 +11,6 @@ Names of tensors are those of the published checkpoints: transformers' names of 
 from __future__ import annotations
 
 import json
-import pickle
-import zipfile
-from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,110 +19,11 @@ from torch import Tensor, nn
 
 from distrl.core.errors import PolicyError
 from distrl.core.hub_files import WEIGHTS
-from distrl.core.policies import weights_io
-
-WRAPPER = "module."
-"""What data-parallel training puts before every name."""
-
-
-def read_tensors(key: str, model: str, prefix: str = "") -> dict[str, Tensor]:
-    """The tensors of `model` whose names begin with `prefix`, which is cut off.
-
-    Args:
-        key: The configuration's key that names the model, for errors.
-        model: A directory, or a hub id.
-        prefix: E.g. "vision_model.".
-
-    Raises:
-        PolicyError: There are no such files, or they cannot be read.
-    """
-    tensors: dict[str, Tensor] = {}
-    try:
-        for file in _files(model, prefix):
-            tensors |= _read(file, prefix)
-    except (OSError, ValueError, KeyError, RuntimeError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
-        raise PolicyError(
-            f"{key} {model!r} cannot be read: {(str(error).strip() or repr(error)).splitlines()[0]}",
-            "Name a directory or a hub id with model.safetensors or pytorch_model.bin that this machine "
-            "can reach.",
-        ) from error
-    return tensors
-
-
-def _files(model: str, prefix: str) -> Iterator[Path]:
-    for name in WEIGHTS:
-        if (index := _find(model, f"{name}.index.json")) is not None:
-            where = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            names = sorted({file for tensor, file in where.items() if tensor.startswith(prefix)})
-        else:
-            names = [name]
-        found = [_find(model, one) for one in names]
-        if found and None not in found:
-            yield from (file for file in found if file is not None)
-            return
-    raise FileNotFoundError(f"there is neither {WEIGHTS[0]} nor {WEIGHTS[1]}, whole or in parts")
-
-
-def _find(model: str, name: str) -> Path | None:
-    from transformers.utils import cached_file
-
-    found = cached_file(model, name, _raise_exceptions_for_missing_entries=False)
-    return None if found is None else Path(found)
-
-
-def _read(file: Path, prefix: str) -> dict[str, Tensor]:
-    if file.suffix == ".safetensors":
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(str(file), framework="pt") as opened:
-                names = [name for name in opened.keys() if name.startswith(prefix)]  # noqa: SIM118
-                return {name.removeprefix(prefix): opened.get_tensor(name) for name in names}
-        except SafetensorError as error:
-            raise ValueError(f"{file}: {error}") from error
-    state: Mapping[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
-    if not all(isinstance(tensor, Tensor) for tensor in state.values()):
-        raise ValueError(f"{file} holds more than tensors by name")
-    return {name.removeprefix(prefix): x for name, x in state.items() if name.startswith(prefix)}
-
-
-def unwrapped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The names as the model itself has them."""
-    if all(name.startswith(WRAPPER) for name in tensors):
-        return {name.removeprefix(WRAPPER): tensor for name, tensor in tensors.items()}
-    return dict(tensors)
-
-
-def require_same(
-    key: str, model: str, expected: Mapping[str, Tensor], found: Mapping[str, Tensor], remedy: str
-) -> None:
-    """Refuses a checkpoint that has not exactly the tensors that a network has.
-
-    Raises:
-        PolicyError: Naming the first ones that are missing, unknown or of another shape.
-    """
-    missing, unknown = expected.keys() - found.keys(), found.keys() - expected.keys()
-    shared = sorted(expected.keys() & found.keys())
-    other = [
-        f"{name} {tuple(found[name].shape)} instead of {tuple(expected[name].shape)}"
-        for name in shared
-        if found[name].shape != expected[name].shape
-    ]
-    problems = [
-        f"{what} {_listed(names)}"
-        for what, names in (("lacks", missing), ("has the unknown", unknown), ("has", other))
-        if names
-    ]
-    if problems:
-        raise PolicyError(f"{key} {model!r} does not fit: it {'; it '.join(problems)}.", remedy)
-
-
-def _listed(names: Collection[str]) -> str:
-    first = sorted(names)[:3]
-    return ", ".join(first) + (f" and {len(names) - len(first)} more" if len(names) > len(first) else "")
-
+from distrl.core.policies import loading, weights_io
 
 KEY = "policy.model"
+WRAPPER = "module."
+"""What data-parallel training puts before every name."""
 SHARED = "shared.weight"
 HEAD = "lm_head.weight"
 COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
@@ -133,6 +31,72 @@ COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 UNUSED = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
 """In old T5 checkpoints; no T5 reads it."""
 FUSION = ("image_dense", "mha_layer", "gate_dense")
+T5_REMEDY = "Name a T5 or an AutoUI checkpoint: a hub id that this machine can reach, or a directory."
+
+
+def read_config(key: str, model: str, model_type: str, remedy: str) -> Any:
+    """The config.json of a model.
+
+    Args:
+        key: The configuration's key that names the model, for errors.
+        model: A directory, or a hub id.
+        model_type: What it must be, e.g. "t5".
+        remedy: What to do otherwise.
+
+    Raises:
+        PolicyError: It cannot be read, or belongs to another kind of model.
+    """
+    from transformers import AutoConfig
+
+    with loading(key, model, remedy):
+        config = AutoConfig.from_pretrained(model)
+    if config.model_type != model_type:
+        raise PolicyError(f"{key} {model!r} is a {config.model_type}, not a {model_type}.", remedy)
+    return config
+
+
+def read_tensors(key: str, model: str, remedy: str, prefix: str = "") -> dict[str, Tensor]:
+    """The tensors of `model` whose names begin with `prefix`, which is cut off; `key` as in `read_config`.
+
+    Files without such tensors are not read, and need not exist.
+
+    Raises:
+        PolicyError: There are no such files, or they cannot be read.
+    """
+    from safetensors import safe_open
+
+    tensors: dict[str, Tensor] = {}
+    with loading(key, model, remedy):
+        for file in _files(model, prefix):
+            if file.suffix == ".safetensors":
+                with safe_open(str(file), framework="pt") as opened:
+                    wanted = [name for name in opened.keys() if name.startswith(prefix)]  # noqa: SIM118
+                    found = {name: opened.get_tensor(name) for name in wanted}
+            else:
+                state = torch.load(file, map_location="cpu", weights_only=True)
+                found = {name: x for name, x in state.items() if name.startswith(prefix)}
+                if not all(isinstance(tensor, Tensor) for tensor in found.values()):
+                    raise ValueError(f"{file} holds more than tensors by name")
+            tensors |= {name.removeprefix(prefix): tensor for name, tensor in found.items()}
+    return tensors
+
+
+def _files(model: str, prefix: str) -> list[Path]:
+    from transformers.utils import cached_file
+
+    def find(name: str) -> Path | None:
+        found = cached_file(model, name, _raise_exceptions_for_missing_entries=False)
+        return None if found is None else Path(found)
+
+    for name in WEIGHTS:
+        names = [name]
+        if (index := find(f"{name}.index.json")) is not None:
+            where = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+            names = sorted({file for tensor, file in where.items() if tensor.startswith(prefix)})
+        found = [file for one in names if (file := find(one)) is not None]
+        if found and len(found) == len(names):
+            return found
+    raise FileNotFoundError(f"there is neither {WEIGHTS[0]} nor {WEIGHTS[1]}, whole or in parts")
 
 
 class FusedT5(nn.Module):
@@ -152,11 +116,6 @@ class FusedT5(nn.Module):
         self.gate_dense = nn.Linear(2 * d, d)
         # T5's checkpoints say by tied embeddings whether logits are scaled, tied or not.
         self._scale = d**-0.5 if t5.config.scale_decoder_outputs else 1.0
-
-    @property
-    def width(self) -> int:
-        """d, the size of states."""
-        return int(self.t5.config.d_model)
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor, images: Tensor) -> Tensor:
         """[N, P, d], what the decoder reads.
@@ -199,23 +158,24 @@ def load_model(model: str, num_features: int, dtype: torch.dtype, seed: int) -> 
         PolicyError: It is no T5, has not exactly the tensors of one, or was trained on other features.
     """
     network = FusedT5(empty_t5(model), num_features)
-    tensors = _named(model, unwrapped(read_tensors(KEY, model)), network)
-    if any(name.partition(".")[0] in FUSION for name in tensors):
-        _require_features(model, tensors, num_features)
-    else:
-        tensors |= _new_fusion(network.width, num_features, seed)
-    is_tied = HEAD not in tensors or (
-        bool(network.t5.config.scale_decoder_outputs) and torch.equal(tensors[HEAD], tensors[SHARED])
-    )
-    tensors.setdefault(HEAD, tensors[SHARED])
-    tensors |= dict.fromkeys(COPIES, tensors[SHARED])
-    require_same(
-        KEY,
-        model,
-        named_tensors(network),
-        tensors,
-        "Name a T5, or a checkpoint of AutoUI or DigiRL, with the config.json that it was trained with.",
-    )
+    tensors = read_tensors(KEY, model, T5_REMEDY)
+    if all(name.startswith(WRAPPER) for name in tensors):
+        tensors = {name.removeprefix(WRAPPER): tensor for name, tensor in tensors.items()}
+    tensors.pop(UNUSED, None)
+    is_tied, shared = False, next((tensors[name] for name in (SHARED, *COPIES) if name in tensors), None)
+    if shared is not None:
+        tensors |= dict.fromkeys((SHARED, *COPIES), shared)
+        head, scales = tensors.setdefault(HEAD, shared), bool(network.t5.config.scale_decoder_outputs)
+        is_tied = head is shared or (scales and torch.equal(head, shared))
+    if not any(name.partition(".")[0] in FUSION for name in tensors):
+        tensors |= _new_fusion(network.t5.config.d_model, num_features, seed)
+    if problem := weights_io.mismatch(named_tensors(network), tensors, has_types=False):
+        raise PolicyError(
+            f"{KEY} {model!r} does not fit: {problem}.",
+            "Name a T5, or a checkpoint of AutoUI or DigiRL with its config.json, and set "
+            "policy.image_features to the model that it was trained with: Salesforce/blip2-opt-2.7b gives "
+            "the 1408 features of AutoUI.",
+        )
     prefixed = {
         name if name.partition(".")[0] in FUSION else f"t5.{name}": tensor.to(dtype)
         for name, tensor in tensors.items()
@@ -231,50 +191,10 @@ def load_model(model: str, num_features: int, dtype: torch.dtype, seed: int) -> 
 
 def empty_t5(model: str) -> Any:
     """A T5 of the sizes in the model's config.json, without weights."""
-    from transformers import AutoConfig, T5ForConditionalGeneration
+    from transformers import T5ForConditionalGeneration
 
-    try:
-        config = AutoConfig.from_pretrained(model)
-    except (OSError, ValueError, KeyError) as error:
-        raise PolicyError(
-            f"{KEY} {model!r} cannot be loaded: {str(error).strip().splitlines()[0]}",
-            "Name a T5 or an AutoUI checkpoint: a hub id that this machine can reach, or a directory.",
-        ) from error
-    if config.model_type != "t5":
-        raise PolicyError(
-            f"{KEY} {model!r} is a {config.model_type}, and policy.kind autoui takes a T5.",
-            "Set policy.kind to hub for models that chat, or name a T5.",
-        )
     with torch.device("meta"):
-        return T5ForConditionalGeneration(config)
-
-
-def _named(model: str, tensors: dict[str, Tensor], network: FusedT5) -> dict[str, Tensor]:
-    """`tensors` with one name for the embedding and without what no T5 reads."""
-    tensors.pop(UNUSED, None)
-    copies = [tensors.pop(name) for name in COPIES if name in tensors]
-    if SHARED not in tensors and copies:
-        tensors[SHARED] = copies[0]
-    if SHARED not in tensors:
-        raise PolicyError(f"{KEY} {model!r} has no tensor {SHARED}.", "Name a T5 or an AutoUI checkpoint.")
-    if not all(torch.equal(copy, tensors[SHARED]) for copy in copies):
-        raise PolicyError(
-            f"{KEY} {model!r} embeds tokens differently in encoder and decoder, which no T5 does.",
-            "Name a T5 or an AutoUI checkpoint.",
-        )
-    return tensors
-
-
-def _require_features(model: str, tensors: Mapping[str, Tensor], num_features: int) -> None:
-    weight = tensors.get("image_dense.weight")
-    if weight is None or weight.dim() != 2 or weight.shape[1] == num_features:
-        return  # missing tensors are reported with everything else
-    raise PolicyError(
-        f"{KEY} {model!r} reads {weight.shape[1]} features of a screenshot, and policy.image_features gives "
-        f"{num_features}.",
-        "Set policy.image_features to the model that it was trained with: Salesforce/blip2-opt-2.7b gives "
-        "the 1408 of AutoUI.",
-    )
+        return T5ForConditionalGeneration(read_config(KEY, model, "t5", T5_REMEDY))
 
 
 def _new_fusion(width: int, num_features: int, seed: int) -> dict[str, Tensor]:

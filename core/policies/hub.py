@@ -23,7 +23,7 @@ from distrl.core import model_points
 from distrl.core.errors import CheckpointError, ContextFull, PolicyError
 from distrl.core.hub_files import located
 from distrl.core.model_points import Resize
-from distrl.core.policies import chat_template, number_format, weights_io
+from distrl.core.policies import chat_template, loading, number_format, weights_io
 from distrl.core.policies.adapters import (
     ADAPTER_FILE,
     attach_adapter,
@@ -75,17 +75,13 @@ def load_model(name: str, config: HubOptions, has_weights: bool) -> tuple[Any, A
     """
     from transformers import AutoImageProcessor, AutoProcessor, AutoTokenizer
 
-    try:
+    remedy = "Name an image-text-to-text model of the hub that this machine can reach, or its directory."
+    with loading("policy.model", name, remedy):
         model = _model(name, config, has_weights).eval()
         tokenizer = AutoTokenizer.from_pretrained(name)
         image_processor = AutoImageProcessor.from_pretrained(name, backend="pil")
         # Some processors cannot be made without torchvision, so they are the second choice.
         templating = tokenizer if tokenizer.chat_template else AutoProcessor.from_pretrained(name)
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
-        raise PolicyError(
-            f"policy.model {name!r} cannot be loaded: {str(error).strip().splitlines()[0]}",
-            "Name an image-text-to-text model of the hub that this machine can reach, or its directory.",
-        ) from error
     if not getattr(templating, "chat_template", None):
         raise PolicyError(f"policy.model {name!r} has no chat template.", "Choose a model made for chats.")
     # Scoring takes logits from the output layer itself; some families change them afterwards.

@@ -6,13 +6,12 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from distrl.core.errors import PolicyError
 from distrl.core.hub_files import find_model, read_json
 from distrl.core.model_points import ImageShape, image_shape
+from distrl.core.policies import loading
 from distrl.core.policies.adapters import default_targets
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -90,24 +89,12 @@ def read_model(model: str) -> ModelShape:
     from transformers import AutoConfig, AutoModelForImageTextToText
 
     directory = find_model(model)
-    raw = read_json(directory / "config.json")
-    try:
-        config = AutoConfig.from_pretrained(str(directory))
-        with torch.device("meta"):
-            network = AutoModelForImageTextToText.from_config(config)
-        text = _text_shape(config.get_text_config())
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError, AttributeError) as error:
-        raise PolicyError(
-            f"policy.model {model!r} ({raw.get('model_type')}) cannot be built from its config.json: "
-            f"{str(error).strip().splitlines()[0]}",
-            "Choose an image-text-to-text model that transformers supports.",
-        ) from error
-    return ModelShape(parameter_shapes(network), text, image_shape(raw, directory))
-
-
-def _text_shape(text: Any) -> TextShape:
+    remedy = "Choose an image-text-to-text model that transformers supports."
+    with loading("policy.model", model, remedy), torch.device("meta"):
+        network = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(str(directory)))
+    text = network.config.get_text_config()
     heads = int(text.num_attention_heads)
-    return TextShape(
+    shape = TextShape(
         hidden=int(text.hidden_size),
         layers=int(text.num_hidden_layers),
         heads=heads,
@@ -116,6 +103,8 @@ def _text_shape(text: Any) -> TextShape:
         intermediate=int(text.intermediate_size),
         vocabulary=int(text.vocab_size),
     )
+    image = image_shape(read_json(directory / "config.json"), directory)
+    return ModelShape(parameter_shapes(network), shape, image)
 
 
 def read_autoui(model: str, image_features: str | None, image_size: tuple[int, int]) -> ModelShape:

@@ -130,25 +130,29 @@ def distinct(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return kept
 
 
+def mismatch(own: Mapping[str, Tensor], state: Mapping[str, Tensor], has_types: bool = True) -> str:
+    """The first tensor that is missing in `state`, unknown or of another shape or type; "" if all fit."""
+    for name in sorted(own.keys() | state.keys()):
+        if name not in state or name not in own:
+            return f"tensor {name!r} is {'missing' if name not in state else 'unknown'}"
+        mine, given = own[name], state[name]
+        if mine.shape != given.shape or (has_types and mine.dtype != given.dtype):
+            expected = f"{tuple(mine.shape)} {mine.dtype}"
+            return f"tensor {name!r} is {tuple(given.shape)} {given.dtype} instead of {expected}"
+    return ""
+
+
 def copy_into(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
     """Copies `state` into the tensors of `own` in place, after checking that every one fits.
 
     Raises:
-        PolicyError: Naming the first tensor that is missing, unknown or of another shape or type.
+        PolicyError: Naming the first tensor that does not fit.
     """
-    for name in sorted(own.keys() | state.keys()):
-        if name not in state or name not in own:
-            what = "lack" if name not in state else "have an unknown"
-            raise PolicyError(
-                f"The weights {what} tensor {name!r}.",
-                "Use the policy configuration that they were made with.",
-            )
-        if own[name].shape != state[name].shape or own[name].dtype != state[name].dtype:
-            raise PolicyError(
-                f"Tensor {name!r} is {tuple(state[name].shape)} {state[name].dtype} in the weights but "
-                f"{tuple(own[name].shape)} {own[name].dtype} in the policy.",
-                "Use the policy configuration that they were made with.",
-            )
+    if problem := mismatch(own, state):
+        raise PolicyError(
+            f"The weights do not fit the policy: {problem}.",
+            "Use the policy configuration that they were made with.",
+        )
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(state[name])

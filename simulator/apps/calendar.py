@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import random
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from distrl.core.actions import Action
 from distrl.simulator.apps.base import App, Args, close_keyboard
@@ -14,20 +15,18 @@ from distrl.simulator.phone.nodes import WIDTH, Node, text_box
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 from distrl.simulator.tasks.base import (
+    Entries,
     Family,
-    May,
     Params,
     Template,
     everyday,
     fresh,
     held_out,
-    is_marked,
     mark,
-    only,
     product,
     zipped,
 )
-from distrl.simulator.tasks.expert import BACK, IMPOSSIBLE, Expert
+from distrl.simulator.tasks.expert import BACK, Expert
 
 TODAY = datetime.date(2025, 6, 3)
 SLOTS = tuple(range(8 * 60, 20 * 60, 30))
@@ -62,12 +61,6 @@ def day_text(day: str, with_year: bool = False) -> str:
     date = datetime.date.fromisoformat(day)
     year = f" {date.year}" if with_year else ""
     return f"{date:%a}, {date:%B} {date.day}{year}"
-
-
-def find(state: State, title: str) -> int:
-    """The place of the event with this title, -1 when there is none."""
-    events: list[State] = state["apps"]["calendar"]["events"]
-    return next((place for place, entry in enumerate(events) if entry["title"] == title), -1)
 
 
 def view(ui: Ui) -> list[Node]:
@@ -354,28 +347,20 @@ def _iso(day: int, month: int = 6) -> str:
     return f"{TODAY.year}-{month:02d}-{day:02d}"
 
 
-def _without(state: State, params: Params, rng: random.Random) -> None:
-    calendar = state["apps"]["calendar"]
-    calendar["events"] = [entry for entry in calendar["events"] if entry["title"] != params["title"]]
+MEETINGS = Entries("calendar", "events", "title", "event", "event", is_searched=True)
 
 
 def _with(state: State, params: Params, rng: random.Random) -> None:
     """The event, on a day and at a time that the seed chooses."""
-    _without(state, params, rng)
+    MEETINGS.remove(state, params, rng)
     day = params["day"] - params["shift"] if "shift" in params else rng.randrange(1, 31)
     meant = event(params["title"], _iso(day), rng.choice(SLOTS))
     mark(meant)
     state["apps"]["calendar"]["events"].append(meant)
 
 
-def _entry(state: State, params: Params) -> State:
-    place = find(state, params["title"])
-    entries: list[State] = state["apps"]["calendar"]["events"]
-    return entries[place] if place >= 0 else {}
-
-
 def _add_check(state: State, params: Params) -> bool:
-    entry = _entry(state, params)
+    entry = MEETINGS.entry(state, params)
     right_time = "minutes" not in params or entry.get("minutes") == params["minutes"]
     return bool(entry.get("day") == _iso(params["day"]) and right_time)
 
@@ -383,8 +368,8 @@ def _add_check(state: State, params: Params) -> bool:
 def _add_step(expert: Expert, params: Params) -> Action:
     state, calendar = expert.state, expert.state["apps"]["calendar"]
     at = expert.page("calendar")
-    if _entry(state, params):  # saved, but wrongly
-        return _delete_step(expert, params)
+    if MEETINGS.entry(state, params):  # saved, but wrongly
+        return MEETINGS.delete(expert, params)
     if at == ["time"]:
         return expert.tap(f"at_{params.get('minutes', 540)}")
     if at == ["form"]:
@@ -417,33 +402,8 @@ def _turn(expert: Expert, month: int) -> Action | None:
     return None if shown == wanted else expert.tap("next" if shown < wanted else "previous")
 
 
-def _opened(expert: Expert, params: Params) -> Action | None:
-    place = find(expert.state, params["title"])
-    if place < 0:
-        return IMPOSSIBLE
-    if expert.page("calendar") == ["event", place]:
-        return None
-    return expert.search("calendar", params["title"], f"event_{place}")
-
-
-def _show_check(state: State, params: Params) -> bool:
-    at = st.page(state, "calendar")
-    shown = at[0] == "event" and state["apps"]["calendar"]["events"][int(at[1])]["title"] == params["title"]
-    return bool(shown and state["front"] == "calendar")
-
-
-def _delete_check(state: State, params: Params) -> bool:
-    return not is_marked(state["apps"]["calendar"]["events"])
-
-
-def _delete_step(expert: Expert, params: Params) -> Action:
-    if expert.page("calendar") == ["delete", find(expert.state, params["title"])]:
-        return expert.tap("confirm")
-    return _opened(expert, params) or expert.tap("delete")
-
-
 def _change_step(expert: Expert, params: Params) -> Action:
-    place = find(expert.state, params["title"])
+    place = MEETINGS.find(expert.state, params)
     if place >= 0 and expert.page("calendar") == ["form", place]:
         draft = expert.state["apps"]["calendar"]["draft"]
         if st.text(expert.state, "calendar.title") != params["title"]:
@@ -452,13 +412,13 @@ def _change_step(expert: Expert, params: Params) -> Action:
             return _shift(expert, _iso(params["day"])) or expert.tap("save")
         right = draft["length"] == params["length"]
         return expert.tap("save" if right else f"length_{params['length']}")
-    return _opened(expert, params) or expert.tap("edit")
+    return MEETINGS.open(expert, params) or expert.tap("edit")
 
 
 def _length_start(state: State, params: Params, rng: random.Random) -> None:
     _with(state, params, rng)
     others = [length for length in LENGTHS if length != params["length"]]
-    _entry(state, params)["length"] = rng.choice(others)
+    MEETINGS.entry(state, params)["length"] = rng.choice(others)
 
 
 def _day_check(state: State, params: Params) -> bool:
@@ -480,53 +440,39 @@ EVENTS = (
 _DAYS = {"day": range(1, 31)}
 
 
-def _may(*fields: str) -> tuple[May, ...]:
-    """The task's event; of it only `fields`, if any are named."""
-    return (May("calendar.events", only("title", "title", *fields)),)
-
-
+_task = partial(everyday, "calendar")
 TEMPLATES: dict[str, Template] = {
-    "event_add": everyday(
-        "calendar", {"title": str, "day": int}, _without, _add_check, _add_step, _DAYS, _may()
+    "event_add": _task(
+        {"title": str, "day": int}, MEETINGS.remove, _add_check, _add_step, _DAYS, MEETINGS.may()
     ),
-    "event_at": everyday(
-        "calendar",
+    "event_at": _task(
         {"title": str, "day": int, "minutes": int},
-        _without,
+        MEETINGS.remove,
         _add_check,
         _add_step,
         {**_DAYS, "minutes": SLOTS},
-        _may(),
+        MEETINGS.may(),
     ),
-    "event_show": everyday(
-        "calendar", {"title": str}, _with, _show_check, lambda expert, params: _opened(expert, params) or BACK
-    ),
-    "event_delete": everyday("calendar", {"title": str}, _with, _delete_check, _delete_step, may=_may()),
-    "event_move": everyday(
-        "calendar",
+    "event_show": _task({"title": str}, _with, MEETINGS.is_open, MEETINGS.open),
+    "event_delete": _task({"title": str}, _with, MEETINGS.is_gone, MEETINGS.delete, may=MEETINGS.may()),
+    "event_move": _task(
         {"title": str, "day": int, "shift": int},
         _with,
         _add_check,
         _change_step,
         {"day": range(4, 31), "shift": (1, 2, 3)},
-        _may("day"),
+        MEETINGS.may("day"),
     ),
-    "event_length": everyday(
-        "calendar",
+    "event_length": _task(
         {"title": str, "length": int},
         _length_start,
-        lambda state, params: _entry(state, params).get("length") == params["length"],
+        MEETINGS.matches("length"),
         _change_step,
         {"length": LENGTHS},
-        _may("length"),
+        MEETINGS.may("length"),
     ),
-    "day_show": everyday(
-        "calendar",
-        {"month": int, "day": int},
-        fresh,
-        _day_check,
-        _day_step,
-        {"month": range(1, 13), "day": range(1, 29)},
+    "day_show": _task(
+        {"month": int, "day": int}, fresh, _day_check, _day_step, {"month": range(1, 13), "day": range(1, 29)}
     ),
 }
 FAMILIES = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from functools import partial
 
 from distrl.core.actions import Action
 from distrl.simulator.apps.clock import CITIES, PRESETS
@@ -302,6 +303,7 @@ _MOVES = tuple(
     params | {"to": to}
     for params, to in zip(_times(5, 35)[5:], (20, 50, 10, 40, 55, 25, 45, 15, 0, 30, 20, 50), strict=False)
 )
+_task = partial(everyday, "clock")
 TEMPLATES: dict[str, Template] = {
     "alarm": Template(
         {"hour": int, "minute": int},
@@ -311,11 +313,10 @@ TEMPLATES: dict[str, Template] = {
         choices={"hour": range(1, 13), "minute": range(0, 60, 5)},
         phone="quickstart",
     ),
-    "alarm_at": everyday("clock", {**_TIME}, _start_at, _at_check, _at_step, _TIMES, _alarms()),
-    "alarm_off": everyday("clock", {**_TIME}, _with_alarm, _off_check, _off_step, _TIMES, _alarms("on")),
-    "alarm_delete": everyday("clock", {**_TIME}, _with_alarm, _gone_check, _gone_step, _TIMES, _alarms()),
-    "alarm_days": everyday(
-        "clock",
+    "alarm_at": _task({**_TIME}, _start_at, _at_check, _at_step, _TIMES, _alarms()),
+    "alarm_off": _task({**_TIME}, _with_alarm, _off_check, _off_step, _TIMES, _alarms("on")),
+    "alarm_delete": _task({**_TIME}, _with_alarm, _gone_check, _gone_step, _TIMES, _alarms()),
+    "alarm_days": _task(
         {**_TIME, "days": str},
         _with_alarm,
         _days_check,
@@ -323,11 +324,10 @@ TEMPLATES: dict[str, Template] = {
         {**_TIMES, "days": DAYS},
         _alarms("days"),
     ),
-    "alarm_label": everyday(
-        "clock", {**_TIME, "label": str}, _with_alarm, _label_check, _label_step, _TIMES, _alarms("label")
+    "alarm_label": _task(
+        {**_TIME, "label": str}, _with_alarm, _label_check, _label_step, _TIMES, _alarms("label")
     ),
-    "alarm_move": everyday(
-        "clock",
+    "alarm_move": _task(
         {**_TIME, "to": int},
         _move_start,
         lambda state, params: bool(_alarm(state, _target(params)) and not _alarm(state, minutes_of(params))),
@@ -335,14 +335,10 @@ TEMPLATES: dict[str, Template] = {
         {**_TIMES, "to": range(0, 60, 5)},
         _alarms("minutes"),
     ),
-    "timer": everyday("clock", {"minutes": int}, fresh, _timer_check, _timer_step, _MINUTES, _TIMER),
-    "laps": everyday("clock", {"laps": int}, fresh, _laps_check, _laps_step, {"laps": range(10)}, _WATCH),
-    "world_add": everyday(
-        "clock", {"city": str}, _city_start, _city_check, _city_step, {"city": CITIES}, _WORLD
-    ),
-    "world_remove": everyday(
-        "clock", {"city": str}, _away_start, _away_check, _away_step, {"city": CITIES}, _WORLD
-    ),
+    "timer": _task({"minutes": int}, fresh, _timer_check, _timer_step, _MINUTES, _TIMER),
+    "laps": _task({"laps": int}, fresh, _laps_check, _laps_step, {"laps": range(10)}, _WATCH),
+    "world_add": _task({"city": str}, _city_start, _city_check, _city_step, {"city": CITIES}, _WORLD),
+    "world_remove": _task({"city": str}, _away_start, _away_check, _away_step, {"city": CITIES}, _WORLD),
 }
 FAMILIES = (
     Family(

@@ -6,6 +6,7 @@ import random
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from distrl.core.actions import Action
 from distrl.simulator.apps.base import App, Args
@@ -15,15 +16,14 @@ from distrl.simulator.phone.nodes import WIDTH, Event, Node, icon_button, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 from distrl.simulator.tasks.base import (
+    Entries,
     Family,
     May,
     Params,
     Template,
     everyday,
     held_out,
-    is_marked,
     mark,
-    only,
     product,
     where,
     zipped,
@@ -354,6 +354,9 @@ _NEW = (
 _PHONES = tuple(f"555 0{number}" for number in range(117, 190, 3))
 
 
+PEOPLE = Entries("contacts", "people", "name", "detail", "contact")
+
+
 def add_person(state: State, name: str) -> None:
     """Makes sure that `name` is in the address book."""
     people = state["apps"]["contacts"]["people"]
@@ -362,25 +365,13 @@ def add_person(state: State, name: str) -> None:
         people.sort(key=lambda entry: str(entry["name"]).lower())
 
 
-def person_at(state: State, name: str) -> int:
-    """The place of `name` in the address book, -1 when it is not there."""
-    people = state["apps"]["contacts"]["people"]
-    return next((place for place, entry in enumerate(people) if entry["name"] == name), -1)
-
-
 def _contact_start(state: State, params: Params, rng: random.Random) -> None:
     state["apps"]["contacts"]["people"] = [person(name) for name in sorted(params["book"])]
 
 
-def _contact_check(state: State, params: Params) -> bool:
-    page, people = st.page(state, "contacts"), state["apps"]["contacts"]["people"]
-    shown = page[0] == "detail" and people[page[1]]["name"] == params["name"]
-    return bool(shown and state["front"] == "contacts")
-
-
 def _contact_expert(expert: Expert, params: Params) -> Action:
     state = expert.state
-    if _contact_check(state, params):
+    if PEOPLE.is_open(state, params):
         return COMPLETE
     names = [entry["name"] for entry in state["apps"]["contacts"]["people"]]
     if params["name"] not in names:
@@ -409,63 +400,28 @@ def _known(state: State, params: Params, rng: random.Random) -> None:
     for name in NAMES:
         if name[:3] == params["name"][:3]:
             add_person(state, name)
-    mark(_person(state, params))
+    mark(PEOPLE.entry(state, params))
     state["apps"]["contacts"]["calls"] = []
 
 
-def _unknown(state: State, params: Params, rng: random.Random) -> None:
-    book = state["apps"]["contacts"]
-    book["people"] = [entry for entry in book["people"] if entry["name"] != params["name"]]
-
-
-def _person(state: State, params: Params) -> State:
-    place = person_at(state, params["name"])
-    people: list[State] = state["apps"]["contacts"]["people"]
-    return people[place] if place >= 0 else {}
-
-
-def _opened(expert: Expert, params: Params) -> Action | None:
-    place = person_at(expert.state, params["name"])
-    if place < 0:
-        return IMPOSSIBLE
-    at = expert.page("contacts")
-    if at == ["detail", place]:
-        return None
-    return expert.tap(f"contact_{place}") if at[0] == "root" else BACK
-
-
-def _add_check(state: State, params: Params) -> bool:
-    return bool(_person(state, params).get("phone") == params["phone"])
-
-
 def _add_step(expert: Expert, params: Params) -> Action:
-    if _person(expert.state, params):
+    if PEOPLE.entry(expert.state, params):
         return _number_step(expert, params)
     at = expert.page("contacts")[0]
     if at != "add":
         return expert.tap("add_contact") if at == "root" else BACK
-    for field in ("name", "phone"):
-        step = expert.write(f"contacts_{field}", f"contacts.{field}", params[field])
-        if step is not None:
-            return step
-    return expert.tap("save")
+    return expert.fill("contacts", {"name": params["name"], "phone": params["phone"]}, clear=False)
 
 
 def _number_step(expert: Expert, params: Params) -> Action:
-    if expert.page("contacts") == ["edit", person_at(expert.state, params["name"])]:
-        for field in ("name", "phone"):
-            step = expert.write(
-                f"contacts_{field}", f"contacts.{field}", params[field], clear=f"clear_{field}"
-            )
-            if step is not None:
-                return step
-        return expert.tap("save")
-    return _opened(expert, params) or expert.tap("edit")
+    if expert.page("contacts") == ["edit", PEOPLE.find(expert.state, params)]:
+        return expert.fill("contacts", {"name": params["name"], "phone": params["phone"]})
+    return PEOPLE.open(expert, params) or expert.tap("edit")
 
 
 def _number_start(state: State, params: Params, rng: random.Random) -> None:
     _known(state, params, rng)
-    entry = _person(state, params)
+    entry = PEOPLE.entry(state, params)
     if entry["phone"] == params["phone"]:
         entry["phone"] = "555 0000"
 
@@ -473,10 +429,6 @@ def _number_start(state: State, params: Params, rng: random.Random) -> None:
 def _call_check(state: State, params: Params) -> bool:
     calls = state["apps"]["contacts"]["calls"]
     return bool(calls and calls[0] == [params["name"], "out"])
-
-
-def _call_step(expert: Expert, params: Params) -> Action:
-    return _opened(expert, params) or expert.tap("phone_card")
 
 
 def _back_start(state: State, params: Params, rng: random.Random) -> None:
@@ -496,28 +448,6 @@ def _back_step(expert: Expert, params: Params) -> Action:
     return expert.tap("calls") if at == "root" else BACK
 
 
-def _delete_check(state: State, params: Params) -> bool:
-    return not is_marked(state["apps"]["contacts"]["people"])
-
-
-def _delete_step(expert: Expert, params: Params) -> Action:
-    if expert.page("contacts") == ["delete", person_at(expert.state, params["name"])]:
-        return expert.tap("confirm")
-    return _opened(expert, params) or expert.tap("delete")
-
-
-def _show_check(state: State, params: Params) -> bool:
-    at = st.page(state, "contacts")
-    people = state["apps"]["contacts"]["people"]
-    shown = at[0] == "detail" and people[int(at[1])]["name"] == params["name"]
-    return bool(shown and state["front"] == "contacts")
-
-
-def _show_step(expert: Expert, params: Params) -> Action:
-    place = person_at(expert.state, params["name"])
-    return expert.search("contacts", params["name"], f"contact_{place}") if place >= 0 else IMPOSSIBLE
-
-
 def _star_start(state: State, params: Params, rng: random.Random) -> None:
     _known(state, params, rng)
     for entry in state["apps"]["contacts"]["people"]:
@@ -525,38 +455,31 @@ def _star_start(state: State, params: Params, rng: random.Random) -> None:
 
 
 def _star_check(state: State, params: Params) -> bool:
-    return bool(_person(state, params).get("starred") is False)
-
-
-def _star_step(expert: Expert, params: Params) -> Action:
-    return _opened(expert, params) or expert.tap("favourite")
-
-
-def _person_may(*fields: str) -> tuple[May, ...]:
-    return (May("contacts.people", only("name", "name", *fields)),)
+    return bool(PEOPLE.entry(state, params).get("starred") is False)
 
 
 _CALL = (May("contacts.calls", where(lambda call, params: call == [params["name"], "out"])),)
 _NAME = {"name": str}
+_task = partial(everyday, "contacts")
 TEMPLATES: dict[str, Template] = {
     "contact": Template(
-        {"name": str, "book": list}, _contact_start, _contact_check, _contact_expert, phone="quickstart"
+        {"name": str, "book": list}, _contact_start, PEOPLE.is_open, _contact_expert, phone="quickstart"
     ),
     "star": Template(
         {"name": str, "book": list}, _contact_start, _starred_check, _starred_expert, phone="quickstart"
     ),
-    "contact_add": everyday(
-        "contacts", {**_NAME, "phone": str}, _unknown, _add_check, _add_step, may=_person_may()
+    "contact_add": _task(
+        {**_NAME, "phone": str}, PEOPLE.remove, PEOPLE.matches("phone"), _add_step, may=PEOPLE.may()
     ),
-    "contact_number": everyday(
-        "contacts", {**_NAME, "phone": str}, _number_start, _add_check, _number_step, may=_person_may("phone")
+    "contact_number": _task(
+        {**_NAME, "phone": str}, _number_start, PEOPLE.matches("phone"), _number_step, may=PEOPLE.may("phone")
     ),
-    "contact_call": everyday("contacts", _NAME, _known, _call_check, _call_step, may=_CALL),
-    "contact_call_back": everyday("contacts", _NAME, _back_start, _call_check, _back_step, may=_CALL),
-    "contact_delete": everyday("contacts", _NAME, _known, _delete_check, _delete_step, may=_person_may()),
-    "contact_show": everyday("contacts", _NAME, _known, _show_check, _show_step),
-    "contact_unstar": everyday(
-        "contacts", _NAME, _star_start, _star_check, _star_step, may=_person_may("starred")
+    "contact_call": _task(_NAME, _known, _call_check, PEOPLE.tap("phone_card"), may=_CALL),
+    "contact_call_back": _task(_NAME, _back_start, _call_check, _back_step, may=_CALL),
+    "contact_delete": _task(_NAME, _known, PEOPLE.is_gone, PEOPLE.delete, may=PEOPLE.may()),
+    "contact_show": _task(_NAME, _known, PEOPLE.is_open, PEOPLE.search),
+    "contact_unstar": _task(
+        _NAME, _star_start, _star_check, PEOPLE.tap("favourite"), may=PEOPLE.may("starred")
     ),
 }
 FAMILIES = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from distrl.core.actions import Action
 from distrl.simulator.apps.base import App, Args, close_keyboard
@@ -13,20 +14,20 @@ from distrl.simulator.phone.nodes import WIDTH, Node, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 from distrl.simulator.tasks.base import (
+    Entries,
     May,
     Params,
     Template,
     everyday,
     fresh,
     held_out,
-    is_marked,
     mark,
     only,
     product,
     where,
     zipped,
 )
-from distrl.simulator.tasks.expert import BACK, IMPOSSIBLE, Expert
+from distrl.simulator.tasks.expert import Expert
 
 FOLDERS = ("Documents", "Downloads", "Pictures", "Work")
 ORDERS = ("name", "size", "date")
@@ -57,12 +58,6 @@ def data() -> State:
 def file(name: str, folder: str, size: int, day: int) -> State:
     """A file: its size is in kB, and it was changed on a day of May."""
     return {"name": name, "folder": folder, "size": size, "day": day}
-
-
-def find(state: State, name: str) -> int:
-    """The place of the file with this name, -1 when there is none."""
-    files: list[State] = state["apps"]["files"]["files"]
-    return next((place for place, entry in enumerate(files) if entry["name"] == name), -1)
 
 
 def _kind(name: str) -> tuple[str, str]:
@@ -288,39 +283,18 @@ def _file_start(state: State, params: Params, rng: random.Random) -> None:
     state["apps"]["files"]["files"] = entries
 
 
-def _entry(state: State, name: str) -> State:
-    place = find(state, name)
-    entries: list[State] = state["apps"]["files"]["files"]
-    return entries[place] if place >= 0 else {}
-
-
-def _opened(expert: Expert, params: Params) -> Action | None:
-    place = find(expert.state, params["file"])
-    if place < 0:
-        return IMPOSSIBLE
-    if expert.page("files") == ["file", place]:
-        return None
-    return expert.search("files", params["file"], f"file_{place}")
-
-
-def _file_check(state: State, params: Params) -> bool:
-    place = find(state, params["file"])
-    return bool(place >= 0 and st.page(state, "files") == ["file", place] and state["front"] == "files")
-
-
-def _file_step(expert: Expert, params: Params) -> Action:
-    return _opened(expert, params) or BACK
+STORED = Entries("files", "files", "name", "file", "file", param="file", is_searched=True)
 
 
 def _rename_check(state: State, params: Params) -> bool:
-    return bool(_entry(state, params["name"]) and not _entry(state, params["file"]))
+    return bool(STORED.entry(state, {"file": params["name"]}) and not STORED.entry(state, params))
 
 
 def _rename_step(expert: Expert, params: Params) -> Action:
-    place = find(expert.state, params["file"])
+    place = STORED.find(expert.state, params)
     if place >= 0 and expert.page("files") == ["rename", place]:
         return expert.write("files_name", "files.name", params["name"], "clear_name") or expert.tap("save")
-    return _opened(expert, params) or expert.tap("rename")
+    return STORED.open(expert, params) or expert.tap("rename")
 
 
 def _move_start(state: State, params: Params, rng: random.Random) -> None:
@@ -329,20 +303,10 @@ def _move_start(state: State, params: Params, rng: random.Random) -> None:
 
 
 def _move_step(expert: Expert, params: Params) -> Action:
-    state, place = expert.state, find(expert.state, params["file"])
+    state, place = expert.state, STORED.find(expert.state, params)
     if place >= 0 and expert.page("files") == ["move", place]:
         return expert.tap(f"folder_{state['apps']['files']['folders'].index(params['to'])}")
-    return _opened(expert, params) or expert.tap("move")
-
-
-def _gone_check(state: State, params: Params) -> bool:
-    return not is_marked(state["apps"]["files"]["files"])
-
-
-def _gone_step(expert: Expert, params: Params) -> Action:
-    if expert.page("files") == ["delete", find(expert.state, params["file"])]:
-        return expert.tap("confirm")
-    return _opened(expert, params) or expert.tap("delete")
+    return STORED.open(expert, params) or expert.tap("move")
 
 
 def _folder_step(expert: Expert, params: Params) -> Action:
@@ -375,36 +339,30 @@ def _renamed(*fields: str) -> tuple[May, ...]:
     return (May("files.files", where(is_meant, *fields)),)
 
 
+_task = partial(everyday, "files")
 TEMPLATES: dict[str, Template] = {
-    "folder_new": everyday(
-        "files",
+    "folder_new": _task(
         {"name": str},
         fresh,
         lambda state, params: params["name"] in state["apps"]["files"]["folders"],
         _folder_step,
         may=(May("files.folders", only("", "name")),),
     ),
-    "file_show": everyday("files", {"file": str}, _file_start, _file_check, _file_step),
-    "file_rename": everyday(
-        "files", {"file": str, "name": str}, _file_start, _rename_check, _rename_step, may=_renamed("name")
+    "file_show": _task({"file": str}, _file_start, STORED.is_open, STORED.open),
+    "file_rename": _task(
+        {"file": str, "name": str}, _file_start, _rename_check, _rename_step, may=_renamed("name")
     ),
-    "file_move": everyday(
-        "files",
+    "file_move": _task(
         {"file": str, "to": str},
         _move_start,
-        lambda state, params: _entry(state, params["file"]).get("folder") == params["to"],
+        STORED.matches("folder", "to"),
         _move_step,
         {"to": FOLDERS},
         _renamed("folder"),
     ),
-    "file_delete": everyday("files", {"file": str}, _file_start, _gone_check, _gone_step, may=_renamed()),
-    "files_sort": everyday(
-        "files",
-        {"folder": str, "order": str},
-        fresh,
-        _sort_check,
-        _sort_step,
-        {"folder": FOLDERS, "order": ORDERS},
+    "file_delete": _task({"file": str}, _file_start, STORED.is_gone, STORED.delete, may=_renamed()),
+    "files_sort": _task(
+        {"folder": str, "order": str}, fresh, _sort_check, _sort_step, {"folder": FOLDERS, "order": ORDERS}
     ),
 }
 FAMILIES = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 
 from distrl.core.actions import Action
 from distrl.simulator.apps import contacts
@@ -14,12 +15,15 @@ from distrl.simulator.phone.nodes import WIDTH, Node, group, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 from distrl.simulator.tasks.base import (
+    Check,
     May,
     Params,
+    Step,
     Template,
     everyday,
     fresh,
     held_out,
+    is_shown,
     only,
     product,
     where,
@@ -262,20 +266,13 @@ def _mail_at(expert: Expert, params: Params) -> Action | None:
     return expert.to_root("mail") or expert.tap(f"mail_{place}")
 
 
-def _archived(state: State, params: Params) -> bool:
-    return find(state, params["subject"], "archive") >= 0
+def _is_in(box: str) -> Check:
+    return lambda state, params: find(state, params["subject"], box) >= 0
 
 
-def _archive_step(expert: Expert, params: Params) -> Action:
-    return _mail_at(expert, params) or expert.tap("archive")
-
-
-def _binned(state: State, params: Params) -> bool:
-    return find(state, params["subject"], "bin") >= 0
-
-
-def _bin_step(expert: Expert, params: Params) -> Action:
-    return _mail_at(expert, params) or expert.tap("bin")
+def _tap(rid: str) -> Step:
+    """Opens the mail, then taps `rid`."""
+    return lambda expert, params: _mail_at(expert, params) or expert.tap(rid)
 
 
 def _mail_star_check(state: State, params: Params) -> bool:
@@ -283,17 +280,9 @@ def _mail_star_check(state: State, params: Params) -> bool:
     return bool(place >= 0 and state["apps"]["mail"]["mails"][place]["star"])
 
 
-def _mail_star_step(expert: Expert, params: Params) -> Action:
-    return _mail_at(expert, params) or expert.tap("star")
-
-
 def _mail_show_check(state: State, params: Params) -> bool:
     place = find(state, params["subject"])
-    return bool(place >= 0 and st.page(state, "mail") == ["mail", place] and state["front"] == "mail")
-
-
-def _mail_show_step(expert: Expert, params: Params) -> Action:
-    return _mail_at(expert, params) or BACK
+    return place >= 0 and is_shown(state, "mail", "mail", place)
 
 
 def _sent(state: State, subject: str) -> State:
@@ -309,11 +298,8 @@ def _send_check(state: State, params: Params) -> bool:
 def _send_step(expert: Expert, params: Params) -> Action:
     if expert.page("mail")[0] != "write":
         return expert.to_root("mail") or expert.tap("write")
-    for field, value in (("to", params["to"]), ("subject", params["subject"]), ("body", params["text"])):
-        step = expert.write("mail_" + field, "mail." + field, value, "clear_" + field)
-        if step is not None:
-            return step
-    return expert.tap("save")
+    wanted = {"to": params["to"], "subject": params["subject"], "body": params["text"]}
+    return expert.fill("mail", wanted)
 
 
 def _reply_check(state: State, params: Params) -> bool:
@@ -341,21 +327,16 @@ def _is_sent(entry: State, params: Params) -> bool:
 
 
 _SENT = (May("mail.mails", where(_is_sent)),)
+_task = partial(everyday, "mail")
 TEMPLATES: dict[str, Template] = {
-    "mail_show": everyday("mail", {"subject": str}, _mail_start, _mail_show_check, _mail_show_step),
-    "mail_star": everyday(
-        "mail", {"subject": str}, _mail_start, _mail_star_check, _mail_star_step, may=_mail_may("star")
+    "mail_show": _task({"subject": str}, _mail_start, _mail_show_check, _mail_at),
+    "mail_star": _task({"subject": str}, _mail_start, _mail_star_check, _tap("star"), may=_mail_may("star")),
+    "mail_archive": _task(
+        {"subject": str}, _mail_start, _is_in("archive"), _tap("archive"), may=_mail_may("box")
     ),
-    "mail_archive": everyday(
-        "mail", {"subject": str}, _mail_start, _archived, _archive_step, may=_mail_may("box")
-    ),
-    "mail_delete": everyday("mail", {"subject": str}, _mail_start, _binned, _bin_step, may=_mail_may("box")),
-    "mail_send": everyday(
-        "mail", {"to": str, "subject": str, "text": str}, fresh, _send_check, _send_step, may=_SENT
-    ),
-    "mail_reply": everyday(
-        "mail", {"subject": str, "text": str}, _mail_start, _reply_check, _reply_step, may=_SENT
-    ),
+    "mail_delete": _task({"subject": str}, _mail_start, _is_in("bin"), _tap("bin"), may=_mail_may("box")),
+    "mail_send": _task({"to": str, "subject": str, "text": str}, fresh, _send_check, _send_step, may=_SENT),
+    "mail_reply": _task({"subject": str, "text": str}, _mail_start, _reply_check, _reply_step, may=_SENT),
 }
 _MAIL = product(subject=MAILS)
 FAMILIES = (

@@ -14,7 +14,7 @@ from distrl.simulator.phone.nodes import WIDTH, Node, group, image, text_box
 from distrl.simulator.phone.state import Page, State
 from distrl.simulator.phone.ui import Ui, viewport
 from distrl.simulator.tasks.base import Params, Template, fresh
-from distrl.simulator.tasks.expert import BACK, COMPLETE, ENTER, Expert
+from distrl.simulator.tasks.expert import BACK, COMPLETE, Expert
 
 COLORS: dict[str, str] = {
     "red": "#d93025",
@@ -453,10 +453,7 @@ def _shop_expert(expert: Expert, params: Params) -> Action:
         return step
     page = st.page(state, "browser")[0]
     if state["focus"] == "shop.query":
-        typed = st.text(state, "shop.query")
-        if not params["query"].startswith(typed):
-            return BACK
-        return ENTER if typed == params["query"] else Action.type_text(params["query"][len(typed) :])
+        return expert.type_and_enter("shop.query", params["query"])
     if state["focus"]:
         return BACK
     if page == "root":

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from distrl.core.actions import Action
 from distrl.simulator.apps import contacts
 from distrl.simulator.apps.base import App, Args
-from distrl.simulator.apps.contacts import NAMES, SAID, add_person, person_at
+from distrl.simulator.apps.contacts import NAMES, PEOPLE, SAID, add_person
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.fonts import text_width, wrap
@@ -286,7 +287,7 @@ def _chat(expert: Expert, name: str) -> Action | None:
     if at[0] == "root":
         return expert.tap(f"thread_{names.index(name)}" if name in names else "start_chat")
     if at[0] == "new" and name not in names:
-        place = person_at(state, name)
+        place = PEOPLE.find(state, {"name": name})
         return expert.tap(f"to_{place}") if place >= 0 else IMPOSSIBLE
     return BACK
 
@@ -342,24 +343,19 @@ def _marked(entry: State, params: Params) -> State:
 
 _SENT = (May("messages.threads", _said),)
 _NAME = {"name": str}
+_task = partial(everyday, "messages")
 TEMPLATES: dict[str, Template] = {
-    "message_send": everyday("messages", {**_NAME, "text": str}, _thread, _send_check, _send_step, may=_SENT),
-    "message_new": everyday(
-        "messages", {**_NAME, "text": str}, _no_thread, _send_check, _send_step, may=_SENT
-    ),
-    "chat_open": everyday(
-        "messages", _NAME, _thread, _open_check, lambda expert, params: _chat(expert, params["name"]) or BACK
-    ),
-    "chat_delete": everyday(
-        "messages",
+    "message_send": _task({**_NAME, "text": str}, _thread, _send_check, _send_step, may=_SENT),
+    "message_new": _task({**_NAME, "text": str}, _no_thread, _send_check, _send_step, may=_SENT),
+    "chat_open": _task(_NAME, _thread, _open_check, lambda expert, params: _chat(expert, params["name"])),
+    "chat_delete": _task(
         _NAME,
         _thread,
         lambda state, params: thread(state, params["name"]) is None,
         _chat_delete_step,
         may=(May("messages.threads", only("name", "name")),),
     ),
-    "chat_mark": everyday(
-        "messages",
+    "chat_mark": _task(
         {**_NAME, "mark": str},
         _thread,
         _mark_check,

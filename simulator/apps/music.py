@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from distrl.core.actions import Action
@@ -317,11 +318,6 @@ APP = App(
 TITLES = tuple(title for title, _ in SONGS)
 
 
-def _music(state: State) -> State:
-    app: State = state["apps"]["music"]
-    return app
-
-
 def _play_check(state: State, params: Params) -> bool:
     return bool(state["apps"]["music"]["song"] == number(params["song"]) and state["apps"]["music"]["on"])
 
@@ -392,10 +388,10 @@ _PLAYLIST = (May("music.playlists", where(lambda entry, params: entry[0] == para
 _SONG = {"song": str}
 _SONGS = {"song": TITLES}
 _NAMED = ("Roadtrip", "Dinner", "Focus", "Sunday", "Workout", "Rainy day", "Party mix", "Sleep")
+_task = partial(everyday, "music")
 TEMPLATES: dict[str, Template] = {
-    "music_play": everyday("music", _SONG, fresh, _play_check, _play_step, _SONGS),
-    "music_like": everyday(
-        "music",
+    "music_play": _task(_SONG, fresh, _play_check, _play_step, _SONGS),
+    "music_like": _task(
         _SONG,
         fresh,
         lambda state, params: number(params["song"]) in state["apps"]["music"]["liked"],
@@ -403,8 +399,7 @@ TEMPLATES: dict[str, Template] = {
         _SONGS,
         _LIKED,
     ),
-    "music_queue": everyday(
-        "music",
+    "music_queue": _task(
         _SONG,
         fresh,
         lambda state, params: number(params["song"]) in state["apps"]["music"]["queue"],
@@ -412,10 +407,9 @@ TEMPLATES: dict[str, Template] = {
         _SONGS,
         _QUEUED,
     ),
-    "music_album": everyday("music", {"album": str}, fresh, _album_check, _album_step, {"album": ALBUMS}),
-    "playlist_new": everyday("music", {"name": str}, fresh, _new_check, _new_step, may=_PLAYLIST),
-    "playlist_add": everyday(
-        "music",
+    "music_album": _task({"album": str}, fresh, _album_check, _album_step, {"album": ALBUMS}),
+    "playlist_new": _task({"name": str}, fresh, _new_check, _new_step, may=_PLAYLIST),
+    "playlist_add": _task(
         {**_SONG, "playlist": str},
         _put_start,
         _put_check,

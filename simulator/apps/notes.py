@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 
 from distrl.core.actions import Action
 from distrl.simulator.apps.base import App, Args
@@ -13,14 +14,13 @@ from distrl.simulator.phone.nodes import WIDTH, Node, group, icon_button
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 from distrl.simulator.tasks.base import (
+    Entries,
     Family,
     May,
     Params,
     Template,
     everyday,
-    is_marked,
     mark,
-    only,
     product,
     zipped,
 )
@@ -41,12 +41,6 @@ def data() -> State:
             {"title": "Trip", "body": "Train at 9:40, platform four"},
         ]
     }
-
-
-def find(state: State, title: str) -> int:
-    """The place of the note with this title, -1 when there is none."""
-    notes: list[State] = state["apps"]["notes"]["notes"]
-    return next((place for place, note in enumerate(notes) if note["title"] == title), -1)
 
 
 def body(note: State) -> str:
@@ -298,9 +292,12 @@ _BODIES = (
 _CHANGED = ("Ask Vera first", "All done by Friday", "Moved to the attic", "See the new list", "Twice a month")
 
 
+ENTRIES = Entries("notes", "notes", "title", "note", "note")
+
+
 def _add_note(state: State, note: State, rng: random.Random) -> None:
     entries = state["apps"]["notes"]["notes"]
-    if (place := find(state, note["title"])) >= 0:
+    if (place := ENTRIES.find(state, note)) >= 0:
         entries.pop(place)
     entries.insert(rng.randrange(len(entries) + 1), note)
 
@@ -312,11 +309,6 @@ def _with(state: State, params: Params, rng: random.Random) -> None:
     _add_note(state, note, rng)
 
 
-def _without(state: State, params: Params, rng: random.Random) -> None:
-    entries = state["apps"]["notes"]["notes"]
-    entries[:] = [note for note in entries if note["title"] != params["title"]]
-
-
 def _list(state: State, params: Params, rng: random.Random) -> None:
     """A checklist with the item open and others ticked or not; for a new item, without it."""
     known = [what for what in LISTS.get(params["title"], ()) if what != params["item"]]
@@ -326,82 +318,27 @@ def _list(state: State, params: Params, rng: random.Random) -> None:
     _add_note(state, {"title": params["title"], "items": items}, rng)
 
 
-def _entry(state: State, params: Params) -> State:
-    place = find(state, params["title"])
-    entries: list[State] = state["apps"]["notes"]["notes"]
-    return entries[place] if place >= 0 else {}
-
-
-def _opened(expert: Expert, params: Params) -> Action | None:
-    place = find(expert.state, params["title"])
-    if place < 0:
-        return IMPOSSIBLE
-    at = expert.page("notes")
-    if at == ["note", place]:
-        return None
-    return expert.tap(f"note_{place}") if at[0] == "root" else BACK
-
-
-def _add_check(state: State, params: Params) -> bool:
-    return bool(_entry(state, params).get("body") == params["body"])
-
-
-def _fill(expert: Expert, params: Params, clear: bool) -> Action:
-    for field in ("title", "body"):
-        button = "clear_" + field if clear else ""
-        step = expert.write("notes_" + field, "notes." + field, params[field], button)
-        if step is not None:
-            return step
-    return expert.tap("save")
-
-
 def _add_step(expert: Expert, params: Params) -> Action:
-    if "body" in _entry(expert.state, params):
+    if "body" in ENTRIES.entry(expert.state, params):
         return _edit_step(expert, params)
     at = expert.page("notes")[0]
     if at == "add":
-        return _fill(expert, params, clear=False)
+        return expert.fill("notes", {"title": params["title"], "body": params["body"]}, clear=False)
     return expert.tap("add_note") if at == "root" else BACK
 
 
 def _edit_step(expert: Expert, params: Params) -> Action:
-    if expert.page("notes") == ["edit", find(expert.state, params["title"])]:
-        return _fill(expert, params, clear=True)
-    return _opened(expert, params) or expert.tap("edit")
-
-
-def _show_check(state: State, params: Params) -> bool:
-    at = st.page(state, "notes")
-    entries = state["apps"]["notes"]["notes"]
-    shown = at[0] == "note" and entries[int(at[1])]["title"] == params["title"]
-    return bool(shown and state["front"] == "notes")
-
-
-def _show_step(expert: Expert, params: Params) -> Action:
-    place = find(expert.state, params["title"])
-    return expert.search("notes", params["title"], f"note_{place}") if place >= 0 else IMPOSSIBLE
+    if expert.page("notes") == ["edit", ENTRIES.find(expert.state, params)]:
+        return expert.fill("notes", {"title": params["title"], "body": params["body"]})
+    return ENTRIES.open(expert, params) or expert.tap("edit")
 
 
 def _pin_check(state: State, params: Params) -> bool:
-    return bool(_entry(state, params).get("pinned"))
-
-
-def _pin_step(expert: Expert, params: Params) -> Action:
-    return _opened(expert, params) or expert.tap("pin")
-
-
-def _delete_check(state: State, params: Params) -> bool:
-    return not is_marked(state["apps"]["notes"]["notes"])
-
-
-def _delete_step(expert: Expert, params: Params) -> Action:
-    if expert.page("notes") == ["delete", find(expert.state, params["title"])]:
-        return expert.tap("confirm")
-    return _opened(expert, params) or expert.tap("delete")
+    return bool(ENTRIES.entry(state, params).get("pinned"))
 
 
 def _items(state: State, params: Params) -> list[list[str | bool]]:
-    items: list[list[str | bool]] = _entry(state, params).get("items", [])
+    items: list[list[str | bool]] = ENTRIES.entry(state, params).get("items", [])
     return items
 
 
@@ -410,7 +347,7 @@ def _tick_check(state: State, params: Params) -> bool:
 
 
 def _tick_step(expert: Expert, params: Params) -> Action:
-    if (step := _opened(expert, params)) is not None:
+    if (step := ENTRIES.open(expert, params)) is not None:
         return step
     names = [what for what, _ in _items(expert.state, params)]
     if params["item"] not in names:
@@ -427,14 +364,9 @@ def _new_check(state: State, params: Params) -> bool:
 
 
 def _new_step(expert: Expert, params: Params) -> Action:
-    if (step := _opened(expert, params)) is not None:
+    if (step := ENTRIES.open(expert, params)) is not None:
         return step
     return expert.write("item_field", "notes.item", params["item"]) or expert.tap("add_item")
-
-
-def _note_may(*fields: str) -> tuple[May, ...]:
-    """The task's note; of it only `fields`, if any are named."""
-    return (May("notes.notes", only("title", "title", *fields)),)
 
 
 def _without_item(note: State, params: Params) -> State:
@@ -446,20 +378,19 @@ def _without_item(note: State, params: Params) -> State:
 
 _ITEM = (May("notes.notes", _without_item),)
 _TITLE = {"title": str}
+_task = partial(everyday, "notes")
 TEMPLATES: dict[str, Template] = {
-    "note_add": everyday("notes", {**_TITLE, "body": str}, _without, _add_check, _add_step, may=_note_may()),
-    "note_edit": everyday(
-        "notes", {**_TITLE, "body": str}, _with, _add_check, _edit_step, may=_note_may("body")
+    "note_add": _task(
+        {**_TITLE, "body": str}, ENTRIES.remove, ENTRIES.matches("body"), _add_step, may=ENTRIES.may()
     ),
-    "note_show": everyday("notes", _TITLE, _with, _show_check, _show_step),
-    "note_pin": everyday("notes", _TITLE, _with, _pin_check, _pin_step, may=_note_may("pinned")),
-    "note_delete": everyday("notes", _TITLE, _with, _delete_check, _delete_step, may=_note_may()),
-    "list_tick": everyday(
-        "notes", {**_TITLE, "item": str}, _list, _tick_check, _tick_step, {"title": LISTS}, _ITEM
+    "note_edit": _task(
+        {**_TITLE, "body": str}, _with, ENTRIES.matches("body"), _edit_step, may=ENTRIES.may("body")
     ),
-    "list_add": everyday(
-        "notes", {**_TITLE, "item": str}, _new_start, _new_check, _new_step, {"title": LISTS}, _ITEM
-    ),
+    "note_show": _task(_TITLE, _with, ENTRIES.is_open, ENTRIES.search),
+    "note_pin": _task(_TITLE, _with, _pin_check, ENTRIES.tap("pin"), may=ENTRIES.may("pinned")),
+    "note_delete": _task(_TITLE, _with, ENTRIES.is_gone, ENTRIES.delete, may=ENTRIES.may()),
+    "list_tick": _task({**_TITLE, "item": str}, _list, _tick_check, _tick_step, {"title": LISTS}, _ITEM),
+    "list_add": _task({**_TITLE, "item": str}, _new_start, _new_check, _new_step, {"title": LISTS}, _ITEM),
 }
 FAMILIES = (
     Family(

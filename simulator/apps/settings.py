@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from distrl.core.actions import Action
 from distrl.core.errors import TaskError
@@ -225,11 +226,6 @@ def _toggle_expert(expert: Expert, params: Params) -> Action:
     return expert.tap("switch_" + params["setting"]) if page[1] == section else BACK
 
 
-def _values(state: State) -> State:
-    values: State = state["apps"]["settings"]
-    return values
-
-
 def _opened(expert: Expert, name: str) -> Action | None:
     at = expert.page("settings")
     if at == ["section", name]:
@@ -275,14 +271,6 @@ def _choice_step(expert: Expert, params: Params) -> Action:
     return _opened(expert, section) or expert.tap("choice_" + params["setting"])
 
 
-def _page_check(state: State, params: Params) -> bool:
-    return is_shown(state, "settings", "section", params["section"])
-
-
-def _page_step(expert: Expert, params: Params) -> Action:
-    return _opened(expert, params["section"]) or BACK
-
-
 def _unless_flying(value: bool, params: Params) -> bool | None:
     """Wi-Fi and Bluetooth, which the airplane mode turns off."""
     return None if params["setting"] == "airplane" else value
@@ -316,6 +304,7 @@ _SWITCHES = (
     *("dnd", "vibrate", "key_tones", "touch_sounds", "location", "lock", "fingerprint", "find", "vpn"),
 )
 _NOTICES = tuple(key for key in TOGGLES if key.startswith("notify_"))
+_task = partial(everyday, "settings")
 TEMPLATES: dict[str, Template] = {
     "toggle": Template(
         {"setting": str, "on": bool},
@@ -325,8 +314,7 @@ TEMPLATES: dict[str, Template] = {
         choices={"setting": TOGGLES},
         phone="quickstart",
     ),
-    "setting_switch": everyday(
-        "settings",
+    "setting_switch": _task(
         {"setting": str, "on": bool},
         _switch_start,
         lambda state, params: state["apps"]["settings"][params["setting"]] == params["on"],
@@ -334,8 +322,7 @@ TEMPLATES: dict[str, Template] = {
         {"setting": TOGGLES},
         _SWITCH,
     ),
-    "setting_level": everyday(
-        "settings",
+    "setting_level": _task(
         {"setting": str, "percent": int},
         _level_start,
         lambda state, params: state["apps"]["settings"][params["setting"]] == params["percent"],
@@ -343,8 +330,7 @@ TEMPLATES: dict[str, Template] = {
         {"setting": SLIDERS, "percent": range(0, 101, 10)},
         _VALUE,
     ),
-    "setting_choice": everyday(
-        "settings",
+    "setting_choice": _task(
         {"setting": str, "option": str},
         _choice_start,
         lambda state, params: state["apps"]["settings"][params["setting"]] == params["option"],
@@ -352,8 +338,12 @@ TEMPLATES: dict[str, Template] = {
         {"setting": CHOICES, "option": _OPTIONS},
         _VALUE,
     ),
-    "setting_page": everyday(
-        "settings", {"section": str}, fresh, _page_check, _page_step, {"section": SECTIONS}
+    "setting_page": _task(
+        {"section": str},
+        fresh,
+        lambda state, params: is_shown(state, "settings", "section", params["section"]),
+        lambda expert, params: _opened(expert, params["section"]),
+        {"section": SECTIONS},
     ),
 }
 FAMILIES = (

@@ -21,7 +21,7 @@ from distrl.simulator.apps.store_catalog import ENTRIES
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.state import State
 from distrl.simulator.tasks.base import May, Params, Template, where
-from distrl.simulator.tasks.expert import BACK, COMPLETE, ENTER, WAIT, Expert
+from distrl.simulator.tasks.expert import BACK, COMPLETE, WAIT, Expert
 
 
 class _Lists:
@@ -60,10 +60,7 @@ def _find(expert: Expert, app: str) -> Action | None:
     state, label = expert.state, ENTRIES[app].label
     page = st.page(state, "store")
     if state["focus"] == QUERY:
-        typed = st.text(state, QUERY)
-        if not label.startswith(typed):
-            return BACK
-        return ENTER if typed == label else Action.type_text(label[len(typed) :])
+        return expert.type_and_enter(QUERY, label)
     if page[:2] == ["app", app]:
         return None
     if state["focus"] or page[0] in ("app", "category"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 
 from distrl.core.actions import Action
 from distrl.simulator.apps.base import App, Args
@@ -193,11 +194,6 @@ APP = App(
 )
 
 
-def _weather(state: State) -> State:
-    weather: State = state["apps"]["weather"]
-    return weather
-
-
 def _shown_start(state: State, params: Params, rng: random.Random) -> None:
     """The city is among those shown, and another is chosen."""
     city = CITIES.index(params["city"])
@@ -254,19 +250,13 @@ def _added_step(expert: Expert, params: Params) -> Action:
 
 _CITY = {"city": str}
 _SHOWN = May("weather.shown", where(lambda city, params: CITIES[city] == params["city"]))
+_task = partial(everyday, "weather")
 TEMPLATES: dict[str, Template] = {
-    "weather_city": everyday("weather", _CITY, _shown_start, _city_check, _city_step, {"city": CITIES}),
-    "weather_day": everyday(
-        "weather",
-        {**_CITY, "day": str},
-        _shown_start,
-        _day_check,
-        _day_step,
-        {"city": CITIES, "day": DAY_NAMES},
+    "weather_city": _task(_CITY, _shown_start, _city_check, _city_step, {"city": CITIES}),
+    "weather_day": _task(
+        {**_CITY, "day": str}, _shown_start, _day_check, _day_step, {"city": CITIES, "day": DAY_NAMES}
     ),
-    "weather_add": everyday(
-        "weather", _CITY, _added_start, _added_check, _added_step, {"city": CITIES}, (_SHOWN,)
-    ),
+    "weather_add": _task(_CITY, _added_start, _added_check, _added_step, {"city": CITIES}, (_SHOWN,)),
 }
 FAMILIES = (
     Family(

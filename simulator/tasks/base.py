@@ -17,7 +17,7 @@ from distrl.core.actions import Action
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.nodes import Arg
 from distrl.simulator.phone.state import State
-from distrl.simulator.tasks.expert import COMPLETE, Expert
+from distrl.simulator.tasks.expert import BACK, COMPLETE, IMPOSSIBLE, Expert
 
 Params = dict[str, Any]
 Start = Callable[[State, Params, random.Random], None]
@@ -88,18 +88,20 @@ def everyday(
     needs: Mapping[str, type],
     start: Start,
     check: Check,
-    step: Step,
+    step: Callable[[Expert, Params], Action | None],
     choices: Mapping[str, Container[Any]] | None = None,
     may: tuple[May, ...] = (),
 ) -> Template:
     """A template whose task is done in `app` of a phone in daily use.
 
     Args:
-        step: What to do while `app` is in front and the check fails.
+        step: What to do while `app` is in front and the check fails; None to go back.
     """
 
     def act(expert: Expert, params: Params) -> Action:
-        return COMPLETE if check(expert.state, params) else expert.open(app) or step(expert, params)
+        if check(expert.state, params):
+            return COMPLETE
+        return expert.open(app) or step(expert, params) or BACK
 
     return Template(needs, start, check, act, choices or {}, "everyday", app, may)
 
@@ -121,6 +123,91 @@ def mark(entry: State) -> None:
 def is_marked(entries: Iterable[State]) -> bool:
     """Whether the marked entry is still there."""
     return any(entry.get("mark", False) for entry in entries)
+
+
+@dataclass(frozen=True)
+class Entries:
+    """A list in an app's data of which tasks name one entry, and their checks and expert's steps with it.
+
+    Attributes:
+        app, part: The app, and the list's name in its data.
+        key: The field that has the entry's name.
+        page, row: The page that shows an entry, and the ids of the rows, without the entry's place.
+        param: The task's parameter with the name; `key` by default.
+        is_searched: Whether the expert finds an entry by the app's search, and not on its first page.
+    """
+
+    app: str
+    part: str
+    key: str
+    page: str
+    row: str
+    param: str = ""
+    is_searched: bool = False
+
+    def all(self, state: State) -> list[State]:
+        """The list."""
+        entries: list[State] = state["apps"][self.app][self.part]
+        return entries
+
+    def find(self, state: State, params: Params) -> int:
+        """The place of the task's entry, -1 when there is none."""
+        name = params[self.param or self.key]
+        return next((place for place, entry in enumerate(self.all(state)) if entry[self.key] == name), -1)
+
+    def entry(self, state: State, params: Params) -> State:
+        """The task's entry, empty when there is none."""
+        place = self.find(state, params)
+        return self.all(state)[place] if place >= 0 else {}
+
+    def is_open(self, state: State, params: Params) -> bool:
+        """Whether the entry is shown."""
+        at, name = st.page(state, self.app), params[self.param or self.key]
+        is_it = at[0] == self.page and self.all(state)[int(at[1])][self.key] == name
+        return bool(is_it and state["front"] == self.app)
+
+    def is_gone(self, state: State, params: Params) -> bool:
+        """Whether the marked entry was deleted."""
+        return not is_marked(self.all(state))
+
+    def remove(self, state: State, params: Params, rng: random.Random) -> None:
+        """A `start` without the task's entry."""
+        name = params[self.param or self.key]
+        self.all(state)[:] = [entry for entry in self.all(state) if entry[self.key] != name]
+
+    def search(self, expert: Expert, params: Params) -> Action:
+        """Finds and opens the entry by the app's search."""
+        place = self.find(expert.state, params)
+        if place < 0:
+            return IMPOSSIBLE
+        return expert.search(self.app, params[self.param or self.key], f"{self.row}_{place}")
+
+    def open(self, expert: Expert, params: Params) -> Action | None:
+        """Opens the entry; None when it is open."""
+        place, at = self.find(expert.state, params), expert.page(self.app)
+        if place >= 0 and at == [self.page, place]:
+            return None
+        if place < 0 or self.is_searched:
+            return self.search(expert, params)
+        return expert.tap(f"{self.row}_{place}") if at[0] == "root" else BACK
+
+    def tap(self, rid: str) -> Step:
+        """A step: opens the entry, then taps `rid`."""
+        return lambda expert, params: self.open(expert, params) or expert.tap(rid)
+
+    def delete(self, expert: Expert, params: Params) -> Action:
+        """Deletes the entry, with its confirmation."""
+        if expert.page(self.app) == ["delete", self.find(expert.state, params)]:
+            return expert.tap("confirm")
+        return self.open(expert, params) or expert.tap("delete")
+
+    def matches(self, field: str, param: str = "") -> Check:
+        """A check: the entry's `field` is the parameter `param`, by default that of the same name."""
+        return lambda state, params: self.entry(state, params).get(field) == params[param or field]
+
+    def may(self, *fields: str) -> tuple[May, ...]:
+        """The task's entry may change; of it only `fields`, if any are named."""
+        return (May(f"{self.app}.{self.part}", only(self.key, self.param or self.key, *fields)),)
 
 
 @dataclass(frozen=True)

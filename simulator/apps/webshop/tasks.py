@@ -23,7 +23,7 @@ from distrl.simulator.apps.webshop.shops import SHOPS, Shop
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.state import Page, State
 from distrl.simulator.tasks.base import May, Params, Template, where
-from distrl.simulator.tasks.expert import BACK, COMPLETE, ENTER, IMPOSSIBLE, SWIPE_DOWN, Expert
+from distrl.simulator.tasks.expert import BACK, COMPLETE, IMPOSSIBLE, SWIPE_DOWN, Expert
 
 UNSORTED = {"sort": "best", "brand": "", "band": ""}
 """Results as a shop first shows them."""
@@ -61,18 +61,11 @@ class Shopper:
         if self.page[:2] == ["site", self.key]:
             return BACK if focus not in ("", shop_state.QUERY) else self._unblock()
         if focus == browser.ADDRESS:
-            return self._type(browser.ADDRESS, self.shop.host)
+            return self.expert.type_and_enter(browser.ADDRESS, self.shop.host)
         if focus:
             return BACK
         tile = "site_" + self.shop.name.lower()
         return self.expert.tap(tile if self.expert.has(tile) else "address_bar")
-
-    def _type(self, field: str, text: str) -> Action:
-        """Types what is missing of `text`; a field that holds anything else is left."""
-        typed = st.text(self.state, field)
-        if not text.startswith(typed):
-            return BACK
-        return ENTER if typed == text else Action.type_text(text[len(typed) :])
 
     def _unblock(self) -> Action | None:
         """Answers what lies over the page: cookies, then the newsletter."""
@@ -113,7 +106,7 @@ class Shopper:
         if self.is_at("results") and self.data["query"].lower() == query.lower() and not self.state["focus"]:
             return None
         if self.state["focus"] == shop_state.QUERY:
-            return self._type(shop_state.QUERY, query)
+            return self.expert.type_and_enter(shop_state.QUERY, query)
         if self.state["focus"] or self.data["panel"]:
             return BACK
         return self.expert.tap("web_search" if self.expert.has("web_search") else "open_search")

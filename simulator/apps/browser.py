@@ -139,9 +139,7 @@ def _results(ui: Ui, query: str, area: tuple[float, float]) -> list[Node]:
             lead = ui.disc(widgets.MARGIN + 14, y + 14, 44, "storefront", "#e8710a")
             note = f"{len(products)} products at market.example"
             event = ("browser", "shop_for", query)
-            nodes.append(
-                widgets.row(ui, y, "Market", note, lead=lead, tap=event, rid="shop_offer", fill=ui.theme.card)
-            )
+            nodes.append(widgets.row(ui, y, "Market", note, lead=lead, tap=event, rid="shop_offer"))
             y += 84
         if has_web(ui.state):
             shown, y = offers(ui, query, y)
@@ -317,7 +315,7 @@ def offers(ui: Ui, query: str, y: float) -> tuple[list[Node], float]:
 def _offer(ui: Ui, y: float, shop: Shop, rid: str, note: str, event: Sequence[str]) -> Node:
     lead = ui.disc(widgets.MARGIN + 14, y + 14, 44, shop.icon, shop.light.brand)
     tap = ("browser", "site", shop.key, *event)
-    return widgets.row(ui, y, shop.name, note, lead=lead, tap=tap, rid=rid, fill=ui.theme.card)
+    return widgets.row(ui, y, shop.name, note, lead=lead, tap=tap, rid=rid)
 
 
 def suggestions(ui: Ui, area: tuple[float, float], above: bool) -> list[Node]:

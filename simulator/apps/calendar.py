@@ -14,6 +14,7 @@ from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node, text_box
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.phone.widgets import TOP
 from distrl.simulator.tasks.base import (
     Entries,
     Family,
@@ -34,7 +35,6 @@ SLOTS = tuple(range(8 * 60, 20 * 60, 30))
 LENGTHS = (30, 60, 90, 120)
 _COLORS = ("#1a73e8", "#188038", "#d93025", "#8430ce", "#f29900")
 _CELL, _ROW = 46.0, 48.0
-_TOP = STATUS_H + widgets.BAR_H
 
 
 def data() -> State:
@@ -88,11 +88,11 @@ def _month(ui: Ui) -> list[Node]:
     left = (WIDTH - 7 * _CELL) / 2
     nodes = []
     for place, letter in enumerate("MTWTFSS"):
-        nodes.append(ui.text(left + _CELL * place, _TOP, _CELL, 24, letter, 14, theme.muted, True, "c"))
+        nodes.append(ui.text(left + _CELL * place, TOP, _CELL, 24, letter, 14, theme.muted, True, "c"))
     date = first
     while date.month == month:
         line, column = divmod(first.weekday() + date.day - 1, 7)
-        box = (left + _CELL * column, _TOP + 26 + _ROW * line)
+        box = (left + _CELL * column, TOP + 26 + _ROW * line)
         nodes.append(_day_cell(ui, *box, date, calendar["day"], date.isoformat() in busy))
         date += datetime.timedelta(days=1)
     actions = [
@@ -104,7 +104,7 @@ def _month(ui: Ui) -> list[Node]:
             WIDTH - 152, STATUS_H + 8, "chevron_left", "Previous month", ("calendar", "turn", -1), "previous"
         ),
     ]
-    listed = _TOP + 26 + 6 * _ROW + 4
+    listed = TOP + 26 + 6 * _ROW + 4
     return [
         *nodes,
         viewport(ui, "calendar.day", listed, ui.bottom, lambda y: _agenda(ui, y, calendar["day"])),
@@ -150,7 +150,7 @@ def _event_row(ui: Ui, y: float, entry: State, place: int, when: str) -> Node:
         widgets.MARGIN + 12, y + 12, 6, 44, fill=_COLORS[sum(map(ord, entry["title"])) % 5], radius=3
     )
     tap, rid = ("calendar", "open", place), f"event_{place}"
-    return widgets.row(ui, y, entry["title"], when, lead=stripe, tap=tap, rid=rid, h=68, fill=ui.theme.card)
+    return widgets.row(ui, y, entry["title"], when, lead=stripe, tap=tap, rid=rid, h=68)
 
 
 def _search(ui: Ui) -> list[Node]:
@@ -161,14 +161,11 @@ def _search(ui: Ui) -> list[Node]:
         if widgets.asked(ui.state, "calendar", entry["title"])
     ]
 
-    def build(y: float) -> tuple[Sequence[Node], float]:
-        rows = [
-            _event_row(ui, y + 8 + 74 * line, events[place], place, f"{day_text(day)}, {st.clock_text(at)}")
-            for line, (day, at, place) in enumerate(sorted(found))
-        ]
-        return rows, y + 8 + 74 * len(rows)
+    def row(y: float, _: int, item: tuple[str, int, int]) -> Node:
+        day, at, place = item
+        return _event_row(ui, y, events[place], place, f"{day_text(day)}, {st.clock_text(at)}")
 
-    listed = viewport(ui, "calendar.found", _TOP, ui.bottom, build)
+    listed = widgets.listing(ui, "calendar.found", 74, sorted(found), row, head=8)
     return [listed, widgets.search_bar(ui, "calendar", "Search events")]
 
 
@@ -176,8 +173,8 @@ def _event(ui: Ui, index: int) -> list[Node]:
     entry, theme = ui.state["apps"]["calendar"]["events"][index], ui.theme
     color = _COLORS[sum(map(ord, entry["title"])) % 5]
     nodes = [
-        Node(widgets.MARGIN, _TOP + 16, 8, 56, fill=color, radius=4),
-        ui.text(40, _TOP + 8, 300, 72, entry["title"], 26, lines=2, rid="event_title"),
+        Node(widgets.MARGIN, TOP + 16, 8, 56, fill=color, radius=4),
+        ui.text(40, TOP + 8, 300, 72, entry["title"], 26, lines=2, rid="event_title"),
     ]
     length = f"{entry['length']} minutes"
     facts = (
@@ -186,9 +183,9 @@ def _event(ui: Ui, index: int) -> list[Node]:
         ("hourglass_bottom", length),
     )
     for place, (icon, said) in enumerate(facts):
-        y = _TOP + 96 + 64 * place
+        y = TOP + 96 + 64 * place
         lead = ui.disc(widgets.MARGIN + 10, y + 8, 40, icon, theme.tint, theme.on_tint)
-        nodes.append(widgets.row(ui, y, said, lead=lead, h=56, fill=theme.card, rid=f"fact_{place}"))
+        nodes.append(widgets.row(ui, y, said, lead=lead, h=56, rid=f"fact_{place}"))
     actions = [
         ui.icon_button(WIDTH - 56, STATUS_H + 8, "delete", "Delete", ("calendar", "delete", index), "delete"),
         ui.icon_button(WIDTH - 106, STATUS_H + 8, "edit", "Edit", ("calendar", "edit", index), "edit"),
@@ -198,24 +195,20 @@ def _event(ui: Ui, index: int) -> list[Node]:
 
 def _form(ui: Ui, is_change: bool) -> list[Node]:
     draft = ui.state["apps"]["calendar"]["draft"]
-    nodes = widgets.clearable(ui, _TOP + 8, "calendar", "calendar.title", "Title", "event_note")
+    nodes = widgets.clearable(ui, TOP + 8, "calendar", "calendar.title", "Title", "event_note")
     less = ("calendar", "shift", -1)
     nodes.append(
         widgets.stepper(
-            ui, _TOP + 76, "day", day_text(draft["day"]), less, ("calendar", "shift", 1), "form_day"
+            ui, TOP + 76, "day", day_text(draft["day"]), less, ("calendar", "shift", 1), "form_day"
         )
     )
-    lead = ui.disc(widgets.MARGIN + 14, _TOP + 168, 40, "schedule", ui.theme.tint, ui.theme.on_tint)
+    lead = ui.disc(widgets.MARGIN + 14, TOP + 168, 40, "schedule", ui.theme.tint, ui.theme.on_tint)
     when = st.clock_text(draft["minutes"], period=True)
     tap = ("calendar", "time")
-    nodes.append(
-        widgets.row(
-            ui, _TOP + 158, "Starts", when, lead=lead, tap=tap, rid="form_time", h=62, fill=ui.theme.card
-        )
-    )
+    nodes.append(widgets.row(ui, TOP + 158, "Starts", when, lead=lead, tap=tap, rid="form_time", h=62))
     nodes += widgets.chips(
         ui,
-        _TOP + 228,
+        TOP + 228,
         [f"{length} min" for length in LENGTHS],
         [("calendar", "length", length) for length in LENGTHS],
         [f"length_{length}" for length in LENGTHS],
@@ -235,7 +228,7 @@ def _times(ui: Ui) -> list[Node]:
             widgets.chip(
                 ui,
                 widgets.MARGIN + 111 * column,
-                _TOP + 8 + 60 * line,
+                TOP + 8 + 60 * line,
                 105,
                 label,
                 tap,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from distrl.simulator.apps.base import App, Args
@@ -13,7 +13,8 @@ from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Event, Node, button, image, text_box
 from distrl.simulator.phone.state import MAX_ITEMS, State
-from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.phone.ui import STATUS_H, Ui
+from distrl.simulator.phone.widgets import TOP
 
 _TABS = (
     (0, "alarm", "Alarm", 1),
@@ -48,7 +49,7 @@ def _tabbed(ui: Ui) -> list[Node]:
     items = [(icon, label, ("clock", "tab", number)) for number, icon, label, _ in known]
     chosen = next(place for place, tab in enumerate(known) if tab[0] == clock["tab"])
     if ui.layout.tabs == "bottom":
-        top, bottom = STATUS_H + widgets.BAR_H, ui.bottom - _TAB_H
+        top, bottom = TOP, ui.bottom - _TAB_H
         tabs = widgets.tab_bar(ui, bottom, items, chosen, _TAB_H)
         bar = widgets.app_bar(ui, known[chosen][2], back=False)
     else:
@@ -60,21 +61,14 @@ def _tabbed(ui: Ui) -> list[Node]:
 
 
 def _alarms(ui: Ui, top: float, bottom: float) -> list[Node]:
-    alarms = ui.state["apps"]["clock"]["alarms"]
-
-    def build(y: float) -> tuple[Sequence[Node], float]:
-        if not alarms:
-            return widgets.empty(ui, y + 96, "alarm", "No alarms yet"), y + 240
-        rows: list[Node] = []
-        for place, alarm in enumerate(alarms):
-            rows.append(_alarm(ui, y + 8 + place * 104, alarm, place))
-        return rows, y + 8 + len(alarms) * 104 + 96
-
+    alarms, none = ui.state["apps"]["clock"]["alarms"], ("alarm", "No alarms yet")
+    area = {"top": top, "bottom": bottom, "none_y": 96.0}
     add = widgets.fab(ui, "add", "Add alarm", ("clock", "add"), "add_alarm", bottom)
-    return [viewport(ui, "clock.alarms", top, bottom, build), add]
+    make = partial(_alarm, ui)
+    return [widgets.listing(ui, "clock.alarms", 104, alarms, make, head=8, foot=96, none=none, **area), add]
 
 
-def _alarm(ui: Ui, y: float, alarm: State, place: int) -> Node:
+def _alarm(ui: Ui, y: float, place: int, alarm: State) -> Node:
     theme, on = ui.theme, alarm["on"]
     left = widgets.MARGIN + (88 if ui.layout.switch_left else 20)
     knob_x = widgets.MARGIN + 18 if ui.layout.switch_left else WIDTH - widgets.MARGIN - 72
@@ -221,63 +215,44 @@ def note(alarm: State) -> str:
 
 def world(ui: Ui, top: float, bottom: float) -> list[Node]:
     """The chosen cities with their times, and a button to add one."""
-    cities = ui.state["apps"]["clock"]["world"]
 
-    def build(y: float) -> tuple[Sequence[Node], float]:
-        if not cities:
-            return widgets.empty(ui, y + 96, "public", "No cities yet"), y + 240
-        rows = []
-        for place, city in enumerate(cities):
-            row_y, hours = y + 8 + 84 * place, CITIES[city]
-            ahead = "Same time" if hours == 0 else f"{abs(hours)} h {'ahead' if hours > 0 else 'behind'}"
-            time = st.clock_text(ui.time + 60 * hours, period=True)
-            shown = ui.text(WIDTH - 178, row_y, 108, 76, time, 22, align="r", rid=f"city_{place}_time")
-            tap = ("clock", "remove", city)
-            gone = ui.icon_button(WIDTH - 68, row_y + 14, "close", f"Remove {city}", tap, f"remove_{place}")
-            parts = [
-                ui.text(36, row_y + 12, 130, 28, city, 18),
-                ui.text(36, row_y + 40, 130, 24, ahead, 14, ui.theme.muted),
-                shown,
-                gone,
-            ]
-            rows.append(widgets.card(ui, row_y, 76, parts, rid=f"city_{place}"))
-        return rows, y + 8 + 84 * len(cities) + 96
+    def row(y: float, place: int, city: str) -> Node:
+        hours = CITIES[city]
+        ahead = "Same time" if hours == 0 else f"{abs(hours)} h {'ahead' if hours > 0 else 'behind'}"
+        time, tap = st.clock_text(ui.time + 60 * hours, period=True), ("clock", "remove", city)
+        parts = [
+            ui.text(36, y + 12, 130, 28, city, 18),
+            ui.text(36, y + 40, 130, 24, ahead, 14, ui.theme.muted),
+            ui.text(WIDTH - 178, y, 108, 76, time, 22, align="r", rid=f"city_{place}_time"),
+            ui.icon_button(WIDTH - 68, y + 14, "close", f"Remove {city}", tap, f"remove_{place}"),
+        ]
+        return widgets.card(ui, y, 76, parts, rid=f"city_{place}")
 
+    cities, none = ui.state["apps"]["clock"]["world"], ("public", "No cities yet")
+    area = {"top": top, "bottom": bottom, "none_y": 96.0}
     add = widgets.fab(ui, "add", "Add city", ("clock", "cities"), "add_city", bottom)
-    return [viewport(ui, "clock.world", top, bottom, build), add]
+    return [widgets.listing(ui, "clock.world", 84, cities, row, head=8, foot=96, none=none, **area), add]
 
 
 def cities(ui: Ui) -> list[Node]:
     """The cities that can be added, found by typing."""
-    top = STATUS_H + widgets.BAR_H
     query = st.text(ui.state, "clock.search").strip()
-    chosen = ui.state["apps"]["clock"]["world"]
     found = [city for city in CITIES if not query or widgets.asked(ui.state, "clock", city)]
 
-    def build(y: float) -> tuple[Sequence[Node], float]:
-        rows = []
-        for place, city in enumerate(found):
-            mark = None
-            if city in chosen:
-                mark = image(WIDTH - 64, y + 60 * place, 32, 56, "check")
-            rid = "choose_" + city.lower().replace(" ", "_")
-            rows.append(
-                widgets.row(
-                    ui, y + 60 * place, city, trail=mark, tap=("clock", "choose", city), rid=rid, h=56
-                )
-            )
-        return rows, y + 60 * len(found)
+    def row(y: float, place: int, city: str) -> Node:
+        is_chosen = city in ui.state["apps"]["clock"]["world"]
+        mark = image(WIDTH - 64, y, 32, 56, "check") if is_chosen else None
+        tap, rid = ("clock", "choose", city), "choose_" + city.lower().replace(" ", "_")
+        return widgets.row(ui, y, city, trail=mark, tap=tap, rid=rid, h=56, flat=True)
 
-    return [
-        viewport(ui, "clock.cities", top, ui.bottom, build),
-        widgets.search_bar(ui, "clock", "Search city"),
-    ]
+    listed = widgets.listing(ui, "clock.cities", 60, found, row)
+    return [listed, widgets.search_bar(ui, "clock", "Search city")]
 
 
 def alarm(ui: Ui, index: int) -> list[Node]:
     """One alarm: its time, days, label, and a button that deletes it."""
     entry, theme = ui.state["apps"]["clock"]["alarms"][index], ui.theme
-    top = STATUS_H + widgets.BAR_H
+    top = TOP
     days, label = entry.get("days", []), entry.get("label", "")
     text, wide = st.clock_text(entry["minutes"], period=True), WIDTH - 2 * widgets.MARGIN
     look = {"desc": "Change the time", "cls": "widget.TextView"}
@@ -297,21 +272,17 @@ def alarm(ui: Ui, index: int) -> list[Node]:
         )
     lead = ui.disc(widgets.MARGIN + 14, top + 302, 44, "label", theme.tint, theme.on_tint)
     tap = ("clock", "relabel", index)
-    edit = widgets.row(
-        ui, top + 288, "Label", label or "None", lead=lead, tap=tap, rid="alarm_label", fill=theme.card
-    )
+    edit = widgets.row(ui, top + 288, "Label", label or "None", lead=lead, tap=tap, rid="alarm_label")
     lead = ui.disc(widgets.MARGIN + 14, top + 382, 44, "delete", "#d93025")
     event = ("clock", "delete", index)
-    gone = widgets.row(
-        ui, top + 368, "Delete alarm", lead=lead, tap=event, rid="delete_alarm", fill=theme.card
-    )
+    gone = widgets.row(ui, top + 368, "Delete alarm", lead=lead, tap=event, rid="delete_alarm")
     repeat = ui.text(24, top + 132, 200, 28, "Repeat", 15, theme.muted)
     return [time, repeat, *chips, edit, gone, widgets.app_bar(ui, "Alarm")]
 
 
 def label_form(ui: Ui, index: int) -> list[Node]:
     """The alarm's label, to be typed."""
-    fields = widgets.clearable(ui, STATUS_H + widgets.BAR_H + 16, "clock", "clock.label", "Label", "label")
+    fields = widgets.clearable(ui, TOP + 16, "clock", "clock.label", "Label", "label")
     return widgets.form(ui, "Label", fields, ("clock", "save_label", index))
 
 
@@ -349,7 +320,7 @@ MINUTES = tuple(range(0, 60, 5))
 
 def _picker(ui: Ui) -> list[Node]:
     clock = ui.state["apps"]["clock"]
-    top = STATUS_H + widgets.BAR_H
+    top = TOP
     nodes = _header(ui, top, clock["draft"], clock["phase"])
     hour, minute = (clock["draft"] // 60 - 1) % 12 + 1, clock["draft"] % 60
     if ui.layout.picker == "grid":

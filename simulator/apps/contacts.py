@@ -14,7 +14,8 @@ from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Event, Node, icon_button, image
 from distrl.simulator.phone.state import State
-from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.phone.ui import STATUS_H, Ui
+from distrl.simulator.phone.widgets import TOP
 from distrl.simulator.tasks.base import (
     Entries,
     Family,
@@ -84,7 +85,7 @@ def view(ui: Ui) -> list[Node]:
     if top[0] == "calls":
         return _calls(ui)
     if top[0] == "edit":
-        top_y = STATUS_H + widgets.BAR_H
+        top_y = TOP
         fields = [
             *widgets.clearable(ui, top_y + 16, "contacts", "contacts.name", "Name", "person"),
             *widgets.clearable(ui, top_y + 92, "contacts", "contacts.phone", "Phone", "phone"),
@@ -97,49 +98,52 @@ def view(ui: Ui) -> list[Node]:
 
 def _list(ui: Ui, searching: bool) -> list[Node]:
     people = ui.state["apps"]["contacts"]["people"]
-    shown = list(enumerate(people))
+    shown = list(range(len(people)))
     is_asked = searching and bool(st.text(ui.state, "contacts.search").strip())
     if is_asked:
-        shown = [pair for pair in shown if widgets.asked(ui.state, "contacts", pair[1]["name"])]
+        shown = [place for place in shown if widgets.asked(ui.state, "contacts", people[place]["name"])]
 
-    def build(y: float) -> tuple[Sequence[Node], float]:
-        if not shown:
-            message = "Nobody found" if is_asked else "No contacts yet"
-            return widgets.empty(ui, y + 80, "person", message), y + 240
-        rows = []
-        for line, (place, entry) in enumerate(shown):
-            top = y + line * (widgets.ROW_H + 6)
-            name = entry["name"]
-            lead = widgets.avatar(widgets.MARGIN + 12, top + 10, 52, name, color(name))
-            star = None
-            if entry["starred"]:
-                star = image(WIDTH - 64, top, 32, widgets.ROW_H, "star", color="#f29900")
-            tap = ("contacts", "open", place)
-            rid = f"contact_{place}"
-            rows.append(
-                widgets.row(ui, top, name, lead=lead, trail=star, tap=tap, rid=rid, fill=ui.theme.card)
-            )
-        return rows, y + len(shown) * (widgets.ROW_H + 6) + 96
+    def row(y: float, _: int, place: int) -> Node:
+        star = image(WIDTH - 64, y, 32, widgets.ROW_H, "star", color="#f29900")
+        trail = star if people[place]["starred"] else None
+        tap = ("contacts", "open", place)
+        return person_row(ui, y, people[place]["name"], "", tap, f"contact_{place}", trail)
 
-    top, actions = STATUS_H + widgets.BAR_H, []
+    none = ("person", "Nobody found" if is_asked else "No contacts yet")
+    listed = widgets.listing(ui, "contacts.list", 78, shown, row, foot=96, none=none)
     if searching:
-        listed = viewport(ui, "contacts.list", top, ui.bottom, build)
         return [listed, widgets.search_bar(ui, "contacts", "Search contacts")]
+    actions = []
     if ui.state["apps"]["contacts"]["edition"] > 1:
         for x, icon, label in ((WIDTH - 56, "search", "Search"), (WIDTH - 106, "history", "Calls")):
             verb = label.lower()
             actions.append(ui.icon_button(x, STATUS_H + 8, icon, label, ("contacts", verb), verb))
     return [
-        viewport(ui, "contacts.list", top, ui.bottom, build),
+        listed,
         widgets.app_bar(ui, "Contacts", actions, back=False),
         widgets.fab(ui, "person_add", "Add contact", ("contacts", "add"), "add_contact"),
     ]
 
 
+def person_row(
+    ui: Ui,
+    y: float,
+    name: str,
+    note: str,
+    tap: Event,
+    rid: str,
+    trail: Node | None = None,
+    flat: bool = False,
+) -> Node:
+    """A row with a person's avatar."""
+    lead = widgets.avatar(widgets.MARGIN + 12, y + 10, 52, name, color(name))
+    return widgets.row(ui, y, name, note, lead=lead, trail=trail, tap=tap, rid=rid, flat=flat)
+
+
 def _detail(ui: Ui, entry: State, index: int) -> list[Node]:
     name, theme = entry["name"], ui.theme
     star = "star" if entry["starred"] else "star_border"
-    top = STATUS_H + widgets.BAR_H
+    top = TOP
     actions = [
         ui.icon_button(WIDTH - 56, STATUS_H + 8, star, "Favourite", ("contacts", "star", index), "favourite")
     ]
@@ -160,14 +164,10 @@ def _detail(ui: Ui, entry: State, index: int) -> list[Node]:
     nodes.append(replace(card, tap=call, desc=f"Call {name}" if more else ""))
     lead = ui.disc(widgets.MARGIN + 14, top + 350, 44, "chat", "#1a73e8")
     event = ("contacts", "message", index)
-    nodes.append(
-        widgets.row(
-            ui, top + 336, "Send a message", lead=lead, tap=event, rid="send_message", fill=theme.card
-        )
-    )
+    nodes.append(widgets.row(ui, top + 336, "Send a message", lead=lead, tap=event, rid="send_message"))
     lead = ui.disc(widgets.MARGIN + 14, top + 434, 44, "delete", "#d93025")
     event = ("contacts", "delete", index)
-    nodes.append(widgets.row(ui, top + 420, "Delete", lead=lead, tap=event, rid="delete", fill=theme.card))
+    nodes.append(widgets.row(ui, top + 420, "Delete", lead=lead, tap=event, rid="delete"))
     nodes.append(widgets.app_bar(ui, "", actions, fill=theme.tint))
     return nodes
 
@@ -196,32 +196,28 @@ def _call(ui: Ui, name: str) -> list[Node]:
     ]
 
 
+_CALLS = {
+    "out": ("call_made", "Outgoing"),
+    "in": ("call_received", "Incoming"),
+    "missed": ("call_missed", "Missed"),
+}
+
+
 def _calls(ui: Ui) -> list[Node]:
-    calls = ui.state["apps"]["contacts"]["calls"]
+    def row(y: float, place: int, call: Sequence[str]) -> Node:
+        name, kind = call
+        icon, told = _CALLS[kind]
+        tint = ui.legible("#d93025") if kind == "missed" else ui.theme.muted
+        sign = image(WIDTH - 64, y, 32, widgets.ROW_H, icon, color=tint)
+        return person_row(ui, y, name, told, ("contacts", "call", name), f"call_{place}", sign)
 
-    def build(y: float) -> tuple[Sequence[Node], float]:
-        if not calls:
-            return widgets.empty(ui, y + 80, "call", "No calls yet"), y + 240
-        rows = []
-        for place, (name, kind) in enumerate(calls):
-            top = y + place * (widgets.ROW_H + 6)
-            icon = {"out": "call_made", "in": "call_received", "missed": "call_missed"}[kind]
-            told = {"out": "Outgoing", "in": "Incoming", "missed": "Missed"}[kind]
-            lead = widgets.avatar(widgets.MARGIN + 12, top + 10, 52, name, color(name))
-            tint = ui.legible("#d93025") if kind == "missed" else ui.theme.muted
-            sign = image(WIDTH - 64, top, 32, widgets.ROW_H, icon, color=tint)
-            tap, rid = ("contacts", "call", name), f"call_{place}"
-            rows.append(
-                widgets.row(ui, top, name, told, lead=lead, trail=sign, tap=tap, rid=rid, fill=ui.theme.card)
-            )
-        return rows, y + len(calls) * (widgets.ROW_H + 6)
-
-    top = STATUS_H + widgets.BAR_H
-    return [viewport(ui, "contacts.calls", top, ui.bottom, build), widgets.app_bar(ui, "Calls")]
+    calls, none = ui.state["apps"]["contacts"]["calls"], ("call", "No calls yet")
+    listed = widgets.listing(ui, "contacts.calls", 78, calls, row, none=none)
+    return [listed, widgets.app_bar(ui, "Calls")]
 
 
 def _form(ui: Ui) -> list[Node]:
-    top = STATUS_H + widgets.BAR_H
+    top = TOP
     nodes = [
         widgets.field(ui, top + 16, "contacts.name", "Name", icon="person", h=60),
         widgets.field(ui, top + 92, "contacts.phone", "Phone", icon="phone", h=60),

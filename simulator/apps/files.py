@@ -13,6 +13,7 @@ from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.phone.widgets import TOP
 from distrl.simulator.tasks.base import (
     Entries,
     May,
@@ -38,7 +39,6 @@ _KINDS = {
     "mp3": ("audio_file", "#8430ce"),
     "zip": ("archive", "#f29900"),
 }
-_TOP = STATUS_H + widgets.BAR_H
 
 
 def data() -> State:
@@ -78,11 +78,11 @@ def view(ui: Ui) -> list[Node]:
     if top[0] == "sort":
         return _sort(ui, str(top[1]))
     if top[0] == "new":
-        field = widgets.field(ui, _TOP + 16, "files.name", "Folder name", icon="folder", h=60)
+        field = widgets.field(ui, TOP + 16, "files.name", "Folder name", icon="folder", h=60)
         return widgets.form(ui, "New folder", [field], ("files", "save"), "Create")
     index = int(top[1])
     if top[0] == "rename":
-        fields = widgets.clearable(ui, _TOP + 16, "files", "files.name", "Name", "edit")
+        fields = widgets.clearable(ui, TOP + 16, "files", "files.name", "Name", "edit")
         return widgets.form(ui, "Rename", fields, ("files", "renamed", index))
     if top[0] == "move":
         return _move(ui, index)
@@ -97,7 +97,7 @@ def _folder_row(ui: Ui, y: float, name: str, place: int, tap: tuple[str | int, .
     count = sum(entry["folder"] == name for entry in ui.state["apps"]["files"]["files"])
     lead = ui.disc(widgets.MARGIN + 12, y + 12, 48, "folder", ui.theme.tint, ui.theme.on_tint)
     told = f"{count} file{'' if count == 1 else 's'}"
-    return widgets.row(ui, y, name, told, lead=lead, tap=tap, rid=f"folder_{place}", fill=ui.theme.card)
+    return widgets.row(ui, y, name, told, lead=lead, tap=tap, rid=f"folder_{place}")
 
 
 def _folders(ui: Ui) -> list[Node]:
@@ -117,7 +117,7 @@ def _folders(ui: Ui) -> list[Node]:
 
     look = ui.icon_button(WIDTH - 56, STATUS_H + 8, "search", "Search", ("files", "search"), "search")
     return [
-        viewport(ui, "files.folders", _TOP, ui.bottom, build),
+        viewport(ui, "files.folders", TOP, ui.bottom, build),
         widgets.app_bar(ui, "Files", [look], back=False),
         widgets.fab(ui, "create_new_folder", "New folder", ("files", "new"), "new_folder"),
     ]
@@ -129,14 +129,13 @@ def _file_row(ui: Ui, y: float, place: int) -> Node:
     lead = ui.disc(widgets.MARGIN + 12, y + 12, 48, icon, ui.legible(color, "#ffffff"))
     told = f"{_size(entry['size'])}, May {entry['day']}"
     tap, rid = ("files", "open", place), f"file_{place}"
-    return widgets.row(ui, y, entry["name"], told, lead=lead, tap=tap, rid=rid, fill=ui.theme.card)
+    return widgets.row(ui, y, entry["name"], told, lead=lead, tap=tap, rid=rid)
 
 
-def _rows(ui: Ui, y: float, places: Sequence[int]) -> tuple[Sequence[Node], float]:
-    if not places:
-        return widgets.empty(ui, y + 80, "folder_open", "No files here"), y + 240
-    return [_file_row(ui, y + 8 + 78 * line, place) for line, place in enumerate(places)], (
-        y + 8 + 78 * len(places)
+def _listed(ui: Ui, key: str, places: Sequence[int]) -> Node:
+    none = ("folder_open", "No files here")
+    return widgets.listing(
+        ui, key, 78, places, lambda y, _, place: _file_row(ui, y, place), head=8, none=none
     )
 
 
@@ -146,17 +145,13 @@ def _folder(ui: Ui, folder: str) -> list[Node]:
     key = {"name": "name", "size": "size", "date": "day"}[app["order"]]
     inside.sort(key=lambda place: app["files"][place][key], reverse=key != "name")
     sort = ui.icon_button(WIDTH - 56, STATUS_H + 8, "sort", "Sort", ("files", "sort", folder), "sort")
-    return [
-        viewport(ui, "files.folder", _TOP, ui.bottom, lambda y: _rows(ui, y, inside)),
-        widgets.app_bar(ui, folder, [sort]),
-    ]
+    return [_listed(ui, "files.folder", inside), widgets.app_bar(ui, folder, [sort])]
 
 
 def _search(ui: Ui) -> list[Node]:
     files = ui.state["apps"]["files"]["files"]
     found = [place for place, entry in enumerate(files) if widgets.asked(ui.state, "files", entry["name"])]
-    listed = viewport(ui, "files.found", _TOP, ui.bottom, lambda y: _rows(ui, y, found))
-    return [listed, widgets.search_bar(ui, "files", "Search files")]
+    return [_listed(ui, "files.found", found), widgets.search_bar(ui, "files", "Search files")]
 
 
 def _sort(ui: Ui, folder: str) -> list[Node]:
@@ -177,32 +172,27 @@ def _details(ui: Ui, index: int) -> list[Node]:
     icon, color = _kind(entry["name"])
     ink = ui.legible(color)
     nodes = [
-        image(widgets.MARGIN, _TOP + 4, WIDTH - 2 * widgets.MARGIN, 150, icon, 84, ink, theme.card, 24),
-        ui.text(24, _TOP + 162, WIDTH - 48, 40, entry["name"], 24, rid="file_name"),
+        image(widgets.MARGIN, TOP + 4, WIDTH - 2 * widgets.MARGIN, 150, icon, 84, ink, theme.card, 24),
+        ui.text(24, TOP + 162, WIDTH - 48, 40, entry["name"], 24, rid="file_name"),
     ]
     facts = f"{_size(entry['size'])} · {entry['folder']} · May {entry['day']}"
-    nodes.append(ui.text(24, _TOP + 200, WIDTH - 48, 28, facts, 15, theme.muted, rid="file_facts"))
+    nodes.append(ui.text(24, TOP + 200, WIDTH - 48, 28, facts, 15, theme.muted, rid="file_facts"))
     for place, (sign, label, verb) in enumerate(
         (("edit", "Rename", "rename"), ("drive_file_move", "Move", "move"), ("delete", "Delete", "delete"))
     ):
-        y = _TOP + 244 + 76 * place
+        y = TOP + 244 + 76 * place
         lead = ui.disc(widgets.MARGIN + 14, y + 14, 42, sign, theme.tint, theme.on_tint)
         tap = ("files", verb, index)
-        nodes.append(widgets.row(ui, y, label, lead=lead, tap=tap, rid=verb, h=70, fill=theme.card))
+        nodes.append(widgets.row(ui, y, label, lead=lead, tap=tap, rid=verb, h=70))
     return [*nodes, widgets.app_bar(ui, "Details")]
 
 
 def _move(ui: Ui, index: int) -> list[Node]:
+    def row(y: float, place: int, name: str) -> Node:
+        return _folder_row(ui, y, name, place, ("files", "moved", index, name))
+
     names = ui.state["apps"]["files"]["folders"]
-
-    def build(y: float) -> tuple[Sequence[Node], float]:
-        rows = [
-            _folder_row(ui, y + 8 + 80 * place, name, place, ("files", "moved", index, name))
-            for place, name in enumerate(names)
-        ]
-        return rows, y + 8 + 80 * len(rows)
-
-    return [viewport(ui, "files.move", _TOP, ui.bottom, build), widgets.app_bar(ui, "Move to")]
+    return [widgets.listing(ui, "files.move", 80, names, row, head=8), widgets.app_bar(ui, "Move to")]
 
 
 def act(state: State, verb: str, args: Args) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from functools import partial
 
 from distrl.core.actions import Action
@@ -13,7 +12,8 @@ from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node, group, image
 from distrl.simulator.phone.state import State
-from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.phone.ui import STATUS_H, Ui
+from distrl.simulator.phone.widgets import TOP
 from distrl.simulator.tasks.base import (
     Check,
     May,
@@ -38,7 +38,6 @@ BOXES = {
     "bin": ("delete", "Bin"),
 }
 """Icon and label of each box."""
-_TOP = STATUS_H + widgets.BAR_H
 
 
 def data() -> State:
@@ -87,13 +86,16 @@ def _box(ui: Ui, searching: bool) -> list[Node]:
             if widgets.asked(ui.state, "mail", entry["subject"], entry["person"])
         ]
 
-    def build(y: float) -> tuple[Sequence[Node], float]:
-        if not shown:
-            return widgets.empty(ui, y + 80, "mail", "Nothing here"), y + 240
-        rows = [_mail_row(ui, y + 4 + 92 * line, place) for line, place in enumerate(shown)]
-        return rows, y + 4 + 92 * len(rows) + 90
-
-    listed = viewport(ui, "mail.list", _TOP, ui.bottom, build)
+    listed = widgets.listing(
+        ui,
+        "mail.list",
+        92,
+        shown,
+        lambda y, _, place: _mail_row(ui, y, place),
+        head=4,
+        foot=90,
+        none=("mail", "Nothing here"),
+    )
     if searching:
         return [listed, widgets.search_bar(ui, "mail", "Search mail")]
     actions = [
@@ -128,15 +130,11 @@ def _mail_row(ui: Ui, y: float, place: int) -> Node:
 def _boxes(ui: Ui) -> list[Node]:
     app, rows = ui.state["apps"]["mail"], []
     for place, (box, (icon, label)) in enumerate(BOXES.items()):
-        y = _TOP + 8 + 80 * place
+        y = TOP + 8 + 80 * place
         count = sum(entry["box"] == box for entry in app["mails"])
         lead = ui.disc(widgets.MARGIN + 12, y + 12, 48, icon, ui.theme.tint, ui.theme.on_tint)
         tap = ("mail", "box", box)
-        rows.append(
-            widgets.row(
-                ui, y, label, f"{count} mails", lead=lead, tap=tap, rid="box_" + box, fill=ui.theme.card
-            )
-        )
+        rows.append(widgets.row(ui, y, label, f"{count} mails", lead=lead, tap=tap, rid="box_" + box))
     return [*rows, widgets.app_bar(ui, "Boxes")]
 
 
@@ -150,24 +148,24 @@ def _mail(ui: Ui, index: int) -> list[Node]:
         x = WIDTH - 52 - 50 * place
         actions.append(ui.icon_button(x, STATUS_H + 8, icon, label, ("mail", verb, index), verb))
     sheet = (
-        widgets.avatar(32, _TOP + 84, 48, entry["person"], contacts.color(entry["person"])),
-        ui.text(92, _TOP + 84, 230, 26, entry["person"], 17, bold=True),
-        ui.text(92, _TOP + 108, 230, 22, "to me" if entry["box"] != "sent" else "from me", 14, theme.muted),
-        ui.text(32, _TOP + 146, 296, 140, entry["body"], 17, lines=6, top=True, rid="mail_body"),
+        widgets.avatar(32, TOP + 84, 48, entry["person"], contacts.color(entry["person"])),
+        ui.text(92, TOP + 84, 230, 26, entry["person"], 17, bold=True),
+        ui.text(92, TOP + 108, 230, 22, "to me" if entry["box"] != "sent" else "from me", 14, theme.muted),
+        ui.text(32, TOP + 146, 296, 140, entry["body"], 17, lines=6, top=True, rid="mail_body"),
     )
     nodes = [
-        ui.text(24, _TOP, 312, 64, entry["subject"], 24, lines=2, rid="mail_subject"),
-        widgets.card(ui, _TOP + 70, 230, sheet, rid="mail_sheet"),
-        ui.button(24, _TOP + 316, 150, "Reply", ("mail", "reply", index), "reply"),
+        ui.text(24, TOP, 312, 64, entry["subject"], 24, lines=2, rid="mail_subject"),
+        widgets.card(ui, TOP + 70, 230, sheet, rid="mail_sheet"),
+        ui.button(24, TOP + 316, 150, "Reply", ("mail", "reply", index), "reply"),
     ]
     return [*nodes, widgets.app_bar(ui, "", actions)]
 
 
 def _form(ui: Ui, is_reply: bool) -> list[Node]:
     fields = [
-        *widgets.clearable(ui, _TOP + 4, "mail", "mail.to", "To", "person"),
-        *widgets.clearable(ui, _TOP + 72, "mail", "mail.subject", "Subject", "mail"),
-        *widgets.clearable(ui, _TOP + 140, "mail", "mail.body", "Text", "edit"),
+        *widgets.clearable(ui, TOP + 4, "mail", "mail.to", "To", "person"),
+        *widgets.clearable(ui, TOP + 72, "mail", "mail.subject", "Subject", "mail"),
+        *widgets.clearable(ui, TOP + 140, "mail", "mail.body", "Text", "edit"),
     ]
     return widgets.form(ui, "Reply" if is_reply else "New mail", fields, ("mail", "send"), "Send")
 

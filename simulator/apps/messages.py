@@ -16,6 +16,7 @@ from distrl.simulator.phone.fonts import text_width, wrap
 from distrl.simulator.phone.nodes import WIDTH, Node, group, icon_button, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.phone.widgets import TOP
 from distrl.simulator.tasks.base import (
     Family,
     May,
@@ -80,34 +81,16 @@ def _menu(ui: Ui, name: str) -> list[Node]:
 
 
 def _threads(ui: Ui) -> list[Node]:
-    threads = ui.state["apps"]["messages"]["threads"]
-
-    def build(y: float) -> tuple[Sequence[Node], float]:
-        rows = []
-        for place, entry in enumerate(threads):
-            name, top = entry["name"], y + place * 84
-            lead = widgets.avatar(widgets.MARGIN + 12, top + 12, 54, name, contacts.color(name))
-            who, said = entry["lines"][-1] if entry["lines"] else ("me", "")
-            note = f"You: {said}" if who == "me" else said
-            event = ("messages", "open", name)
-            rows.append(
-                widgets.row(
-                    ui,
-                    top,
-                    name,
-                    note,
-                    lead=lead,
-                    trail=_mark(ui, top, entry),
-                    tap=event,
-                    rid=f"thread_{place}",
-                    fill=ui.theme.card,
-                    h=78,
-                )
-            )
-        return rows, y + len(threads) * 84 + 96
+    def row(y: float, place: int, entry: State) -> Node:
+        name, rid = entry["name"], f"thread_{place}"
+        lead = widgets.avatar(widgets.MARGIN + 12, y + 12, 54, name, contacts.color(name))
+        who, said = entry["lines"][-1] if entry["lines"] else ("me", "")
+        note = f"You: {said}" if who == "me" else said
+        tap, trail = ("messages", "open", name), _mark(ui, y, entry)
+        return widgets.row(ui, y, name, note, lead=lead, trail=trail, tap=tap, rid=rid, h=78)
 
     return [
-        viewport(ui, "messages.list", STATUS_H + widgets.BAR_H, ui.bottom, build),
+        widgets.listing(ui, "messages.list", 84, ui.state["apps"]["messages"]["threads"], row, foot=96),
         widgets.app_bar(ui, "Messages", back=False),
         widgets.fab(ui, "chat", "Start chat", ("messages", "new"), "start_chat"),
     ]
@@ -123,25 +106,19 @@ def _mark(ui: Ui, y: float, entry: State) -> Node | None:
 
 
 def _people(ui: Ui) -> list[Node]:
+    def row(y: float, place: int, entry: State) -> Node:
+        name, tap = entry["name"], ("messages", "start", entry["name"])
+        return contacts.person_row(ui, y, name, entry["phone"], tap, f"to_{place}", flat=True)
+
     people = ui.state["apps"]["contacts"]["people"]
-
-    def build(y: float) -> tuple[Sequence[Node], float]:
-        rows = []
-        for place, entry in enumerate(people):
-            name, top = entry["name"], y + place * widgets.ROW_H
-            lead = widgets.avatar(widgets.MARGIN + 12, top + 10, 52, name, contacts.color(name))
-            event = ("messages", "start", name)
-            rows.append(widgets.row(ui, top, name, entry["phone"], lead=lead, tap=event, rid=f"to_{place}"))
-        return rows, y + len(people) * widgets.ROW_H
-
-    top = STATUS_H + widgets.BAR_H
-    return [viewport(ui, "messages.people", top, ui.bottom, build), widgets.app_bar(ui, "New message")]
+    listed = widgets.listing(ui, "messages.people", widgets.ROW_H, people, row)
+    return [listed, widgets.app_bar(ui, "New message")]
 
 
 def _conversation(ui: Ui, name: str) -> list[Node]:
     entry = thread(ui.state, name) or {"lines": []}
     shown = entry["lines"][-12:]
-    top, bottom = STATUS_H + widgets.BAR_H, ui.bottom - 76
+    top, bottom = TOP, ui.bottom - 76
 
     def build(y: float) -> tuple[Sequence[Node], float]:
         nodes: list[Node] = []

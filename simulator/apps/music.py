@@ -14,6 +14,7 @@ from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node, group, icon_button, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.phone.widgets import TOP
 from distrl.simulator.tasks.base import (
     May,
     Params,
@@ -40,7 +41,6 @@ SONGS: tuple[tuple[str, str], ...] = tuple(
 """Every song with its album; a song's place here is its number."""
 _TABS = (("music_note", "Songs"), ("album", "Albums"), ("queue_music", "Playlists"))
 _TAB_H, _MINI = 72.0, 68.0
-_TOP = STATUS_H + widgets.BAR_H
 
 
 def data() -> State:
@@ -80,7 +80,7 @@ def view(ui: Ui) -> list[Node]:
     if top[0] == "pick":
         return _pick(ui, int(top[1]))
     if top[0] == "new":
-        field = widgets.field(ui, _TOP + 16, "music.name", "Name", icon="queue_music", h=60)
+        field = widgets.field(ui, TOP + 16, "music.name", "Name", icon="queue_music", h=60)
         return widgets.form(ui, "New playlist", [field], ("music", "save"))
     return _root(ui)
 
@@ -89,7 +89,7 @@ def _root(ui: Ui) -> list[Node]:
     music = ui.state["apps"]["music"]
     items = [(icon, label, ("music", "tab", place)) for place, (icon, label) in enumerate(_TABS)]
     if ui.layout.tabs == "bottom":
-        top, bottom = _TOP, ui.bottom - _TAB_H
+        top, bottom = TOP, ui.bottom - _TAB_H
         tabs = widgets.tab_bar(ui, bottom, items, music["tab"], _TAB_H)
         bar = widgets.app_bar(ui, "Music", back=False)
     else:
@@ -115,9 +115,8 @@ def _song_row(ui: Ui, y: float, song: int, line: int) -> Node:
     rid = f"song_{song}" if line < 0 else f"song_{song}_{line}"
     lead = _cover(widgets.MARGIN + 8, y + 9, 50, album)
     trail = Node(WIDTH - 68, y, 1, 1)
-    row = widgets.row(
-        ui, y, title, ALBUMS[album][0], lead=lead, trail=trail, tap=("music", "play", song), rid=rid, h=68
-    )
+    tap, artist = ("music", "play", song), ALBUMS[album][0]
+    row = widgets.row(ui, y, title, artist, lead=lead, trail=trail, tap=tap, rid=rid, h=68, flat=True)
     name = f"more_{song}" if line < 0 else f"more_{song}_{line}"
     more = ui.icon_button(WIDTH - 64, y + 10, "more_vert", f"More of {title}", ("music", "menu", song), name)
     return row.with_children(*row.children, more)
@@ -146,7 +145,7 @@ def _playlist_row(ui: Ui, y: float, name: str, place: int, tap: tuple[str | int,
     count = len(ui.state["apps"]["music"]["playlists"][name])
     lead = ui.disc(widgets.MARGIN + 12, y + 12, 48, "queue_music", ui.theme.tint, ui.theme.on_tint)
     told = f"{count} song{'' if count == 1 else 's'}"
-    return widgets.row(ui, y, name, told, lead=lead, tap=tap, rid=f"playlist_{place}", fill=ui.theme.card)
+    return widgets.row(ui, y, name, told, lead=lead, tap=tap, rid=f"playlist_{place}")
 
 
 def _playlists(ui: Ui, y: float) -> tuple[Sequence[Node], float]:
@@ -179,7 +178,7 @@ def _player(ui: Ui) -> list[Node]:
     music, theme = ui.state["apps"]["music"], ui.theme
     title, album = SONGS[music["song"]]
     liked = music["song"] in music["liked"]
-    y = _TOP + 8
+    y = TOP + 8
     middle = y + 372
     nodes = [
         _cover(52, y, 256, album),
@@ -212,13 +211,11 @@ def _player(ui: Ui) -> list[Node]:
 
 
 def _listing(ui: Ui, title: str, songs: Sequence[int], nothing: str) -> list[Node]:
-    def build(y: float) -> tuple[Sequence[Node], float]:
-        if not songs:
-            return widgets.empty(ui, y + 80, "music_note", nothing), y + 240
-        rows = [_song_row(ui, y + 70 * line, song, line) for line, song in enumerate(songs)]
-        return rows, y + 70 * len(rows)
+    def row(y: float, line: int, song: int) -> Node:
+        return _song_row(ui, y, song, line)
 
-    return [viewport(ui, "music.songs", _TOP, ui.bottom, build), widgets.app_bar(ui, title)]
+    listed = widgets.listing(ui, "music.songs", 70, songs, row, none=("music_note", nothing))
+    return [listed, widgets.app_bar(ui, title)]
 
 
 def _menu(ui: Ui, song: int) -> list[Node]:
@@ -232,16 +229,11 @@ def _menu(ui: Ui, song: int) -> list[Node]:
 
 
 def _pick(ui: Ui, song: int) -> list[Node]:
-    names = ui.state["apps"]["music"]["playlists"]
+    def row(y: float, place: int, name: str) -> Node:
+        return _playlist_row(ui, y, name, place, ("music", "put", song, name))
 
-    def build(y: float) -> tuple[Sequence[Node], float]:
-        rows = [
-            _playlist_row(ui, y + 8 + 80 * place, name, place, ("music", "put", song, name))
-            for place, name in enumerate(names)
-        ]
-        return rows, y + 8 + 80 * len(rows)
-
-    return [viewport(ui, "music.pick", _TOP, ui.bottom, build), widgets.app_bar(ui, "Add to playlist")]
+    names = list(ui.state["apps"]["music"]["playlists"])
+    return [widgets.listing(ui, "music.pick", 80, names, row, head=8), widgets.app_bar(ui, "Add to playlist")]
 
 
 def act(state: State, verb: str, args: Args) -> None:

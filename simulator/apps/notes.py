@@ -13,6 +13,7 @@ from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node, group, icon_button
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.phone.widgets import TOP
 from distrl.simulator.tasks.base import (
     Entries,
     Family,
@@ -29,7 +30,6 @@ from distrl.simulator.tasks.expert import BACK, IMPOSSIBLE, Expert
 _PAPER = ("#ffe8a3", "#c7f0d2", "#cfe2ff", "#ffd3e0", "#e6d9ff")
 _INK = "#2a2620"
 _PIN = "#b3261e"
-_TOP = STATUS_H + widgets.BAR_H
 
 
 def data() -> State:
@@ -81,7 +81,7 @@ def _grid(ui: Ui, searching: bool = False) -> list[Node]:
             nodes.append(_paper(ui, 16 + 168 * column, y + 8 + 172 * line, notes[index], index))
         return nodes, y + 8 + 172 * ((len(order) + 1) // 2) + 96
 
-    grid = viewport(ui, "notes.list", _TOP, ui.bottom, build)
+    grid = viewport(ui, "notes.list", TOP, ui.bottom, build)
     if searching:
         return [grid, widgets.search_bar(ui, "notes", "Search notes")]
     look = ui.icon_button(WIDTH - 56, STATUS_H + 8, "search", "Search", ("notes", "search"), "search")
@@ -119,50 +119,38 @@ def _note(ui: Ui, index: int) -> list[Node]:
     if "items" in note:
         return [*_checklist(ui, note, index), bar]
     parts = (
-        ui.text(36, _TOP + 20, 288, 48, note["title"], 28, _INK, True, rid="note_title"),
-        ui.text(36, _TOP + 72, 288, 260, note["body"], 18, _INK, lines=10, top=True, rid="note_body"),
+        ui.text(36, TOP + 20, 288, 48, note["title"], 28, _INK, True, rid="note_title"),
+        ui.text(36, TOP + 72, 288, 260, note["body"], 18, _INK, lines=10, top=True, rid="note_body"),
     )
-    sheet = group(16, _TOP + 4, WIDTH - 32, 360, "sheet", parts, fill=paper, radius=24)
+    sheet = group(16, TOP + 4, WIDTH - 32, 360, "sheet", parts, fill=paper, radius=24)
     return [sheet, bar]
 
 
 def _checklist(ui: Ui, note: State, index: int) -> list[Node]:
-    def build(y: float) -> tuple[Sequence[Node], float]:
-        rows: list[Node] = []
-        for place, (what, done) in enumerate(note["items"]):
-            tap = ("notes", "tick", index, place)
-            rows.append(widgets.tick_row(ui, y + 70 * place, what, tap, f"item_{place}", done))
-        return rows, y + 70 * len(rows) + 8
+    def row(y: float, place: int, item: tuple[str, bool]) -> Node:
+        what, done = item
+        return widgets.tick_row(ui, y, what, ("notes", "tick", index, place), f"item_{place}", done)
 
-    title = ui.text(24, _TOP, 312, 52, note["title"], 28, bold=True, rid="note_title")
-    field = widgets.field(
-        ui, ui.bottom - 66, "notes.item", "Add an item", w=WIDTH - 96, pill=True, rid="item_field"
-    )
-    add = icon_button(
-        WIDTH - 72,
-        ui.bottom - 66,
-        56,
-        "add",
-        "Add item",
-        ("notes", "add_item", index),
-        "add_item",
-        ui.theme.on_primary,
-        ui.theme.primary,
-    )
-    bar = group(0, ui.bottom - 76, WIDTH, 76, "compose", (field, add), fill=ui.theme.bg)
-    return [viewport(ui, "notes.items", _TOP + 56, ui.bottom - 76, build), title, bar]
+    y, theme, tap = ui.bottom - 66, ui.theme, ("notes", "add_item", index)
+    title = ui.text(24, TOP, 312, 52, note["title"], 28, bold=True, rid="note_title")
+    field = widgets.field(ui, y, "notes.item", "Add an item", w=WIDTH - 96, pill=True, rid="item_field")
+    add = icon_button(WIDTH - 72, y, 56, "add", "Add item", tap, "add_item", theme.on_primary, theme.primary)
+    bar = group(0, ui.bottom - 76, WIDTH, 76, "compose", (field, add), fill=theme.bg)
+    items, bottom = note["items"], ui.bottom - 76
+    listed = widgets.listing(ui, "notes.items", 70, items, row, top=TOP + 56, bottom=bottom, foot=8)
+    return [listed, title, bar]
 
 
 def _form(ui: Ui, title: str) -> list[Node]:
     if title == "New note":
         nodes = [
-            widgets.field(ui, _TOP + 16, "notes.title", "Title", h=60),
-            widgets.field(ui, _TOP + 92, "notes.body", "Note", h=60),
+            widgets.field(ui, TOP + 16, "notes.title", "Title", h=60),
+            widgets.field(ui, TOP + 92, "notes.body", "Note", h=60),
         ]
     else:
         nodes = [
-            *widgets.clearable(ui, _TOP + 16, "notes", "notes.title", "Title"),
-            *widgets.clearable(ui, _TOP + 92, "notes", "notes.body", "Note"),
+            *widgets.clearable(ui, TOP + 16, "notes", "notes.title", "Title"),
+            *widgets.clearable(ui, TOP + 92, "notes", "notes.body", "Note"),
         ]
     return widgets.form(ui, title, nodes, ("notes", "save"))
 

@@ -28,6 +28,7 @@ from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.phone.widgets import TOP
 from distrl.simulator.tasks.base import Family, May, Params, Template, everyday, fresh, is_shown, product
 from distrl.simulator.tasks.expert import BACK, COMPLETE, Expert
 
@@ -65,7 +66,9 @@ def _root(ui: Ui) -> list[Node]:
             lead = ui.disc(widgets.MARGIN + 14, top + 14, 44, section.icon, section.color)
             tap = ("settings", "section", name)
             rows.append(
-                widgets.row(ui, top, section.title, section.note, lead=lead, tap=tap, rid="section_" + name)
+                widgets.row(
+                    ui, top, section.title, section.note, lead=lead, tap=tap, rid="section_" + name, flat=True
+                )
             )
         height = widgets.ROW_H * len(rows)
         nodes.append(widgets.card(ui, y, height, rows))
@@ -85,7 +88,7 @@ def _section(ui: Ui, section: Section) -> list[Node]:
             y += nodes[-1].h + 8
         return nodes, y
 
-    top = STATUS_H + widgets.BAR_H
+    top = TOP
     return [
         viewport(ui, "settings." + section.icon, top, ui.bottom, build),
         widgets.app_bar(ui, section.title),
@@ -97,14 +100,12 @@ def _entry(ui: Ui, y: float, entry: Entry, color: str) -> Node:
     if isinstance(entry, Toggle):
         event = ("settings", "toggle", entry.key)
         on = values[entry.key]
-        return widgets.switch_row(
-            ui, y, entry.label, entry.note, on, event, "switch_" + entry.key, fill=ui.theme.card, h=84
-        )
+        return widgets.switch_row(ui, y, entry.label, entry.note, on, event, "switch_" + entry.key)
     if isinstance(entry, Slider):
         return _slider(ui, y, entry, values[entry.key], color)
     if isinstance(entry, Fact):
         told = entry.value.format(installed=len(ui.state["installed"]))
-        return widgets.row(ui, y, entry.label, told, fill=ui.theme.card)
+        return widgets.row(ui, y, entry.label, told)
     if isinstance(entry, Link):
         below = SECTIONS[entry.section]
         return _opener(ui, y, below.title, below.note, below.icon, color, ("section", entry.section))
@@ -113,24 +114,19 @@ def _entry(ui: Ui, y: float, entry: Entry, color: str) -> Node:
 
 def _opener(ui: Ui, y: float, title: str, note: str, icon: str, color: str, target: tuple[str, str]) -> Node:
     """A row that opens a page: `target` is its kind, which is also its event, and its argument."""
-    lead = ui.disc(widgets.MARGIN + 14, y + 20, 44, icon, color)
     tap, rid = ("settings", *target), "_".join(target)
-    return widgets.row(ui, y, title, note, lead=lead, tap=tap, rid=rid, fill=ui.theme.card, h=84)
+    return widgets.row(ui, y, title, note, lead=(icon, color), tap=tap, rid=rid, h=84)
 
 
 def _options(ui: Ui, choice: Choice) -> list[Node]:
-    chosen, top = ui.state["apps"]["settings"][choice.key], STATUS_H + widgets.BAR_H
+    chosen = ui.state["apps"]["settings"][choice.key]
 
-    def build(y: float) -> tuple[Sequence[Node], float]:
-        rows = []
-        for place, option in enumerate(choice.options):
-            tap = ("settings", "choose", choice.key, option)
-            rows.append(
-                widgets.radio_row(ui, y + 8 + 70 * place, option, tap, f"option_{place}", option == chosen)
-            )
-        return rows, y + 8 + 70 * len(rows)
+    def row(y: float, place: int, option: str) -> Node:
+        tap = ("settings", "choose", choice.key, option)
+        return widgets.radio_row(ui, y, option, tap, f"option_{place}", option == chosen)
 
-    return [viewport(ui, "settings.options", top, ui.bottom, build), widgets.app_bar(ui, choice.label)]
+    listed = widgets.listing(ui, "settings.options", 70, choice.options, row, head=8)
+    return [listed, widgets.app_bar(ui, choice.label)]
 
 
 def _slider(ui: Ui, y: float, entry: Slider, value: int, color: str) -> Node:

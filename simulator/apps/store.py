@@ -16,6 +16,7 @@ from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node, group, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.phone.widgets import TOP
 
 QUERY = "store.query"
 """The search field."""
@@ -42,7 +43,7 @@ def view(ui: Ui) -> list[Node]:
         return _results(ui)
     if page[0] == "category":
         entries = [entry for entry in ENTRIES.values() if entry.category == page[1]]
-        nodes = _list(ui, "store.category", STATUS_H + widgets.BAR_H, entries)
+        nodes = _list(ui, "store.category", TOP, entries)
         return [nodes, widgets.app_bar(ui, str(page[1]))]
     return _root(ui)
 
@@ -134,11 +135,7 @@ def _categories(ui: Ui, top: float, bottom: float) -> Node:
             count = sum(entry.category == name for entry in ENTRIES.values())
             tap = ("store", "category", name)
             rid = "category_" + name.lower()
-            nodes.append(
-                widgets.row(
-                    ui, at, name, f"{count} apps", lead=lead, tap=tap, rid=rid, fill=ui.theme.card, h=64
-                )
-            )
+            nodes.append(widgets.row(ui, at, name, f"{count} apps", lead=lead, tap=tap, rid=rid, h=64))
         return nodes, y + 64 + 72 * len(CATEGORIES)
 
     return viewport(ui, "store.categories", top, bottom, build)
@@ -225,7 +222,7 @@ _NEEDS = {
 
 
 def _app_page(ui: Ui, entry: Entry) -> list[Node]:
-    top = STATUS_H + widgets.BAR_H
+    top = TOP
     nodes = [
         viewport(ui, "store.app", top, ui.bottom, lambda y: _page(ui, entry, y)),
         widgets.app_bar(ui, ""),

@@ -15,8 +15,8 @@ from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node, icon_button, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.phone.widgets import TOP
 
-_TOP = STATUS_H + widgets.BAR_H
 _NEIGHBOURS = ((0, 1, 3), (0, 1, 2, 4), (1, 2, 5), (0, 3, 4, 6), (1, 3, 4, 5, 7), (2, 4, 5, 8), (3, 6, 7))
 _LIGHTS = (*_NEIGHBOURS, (4, 6, 7, 8), (5, 7, 8))
 """Which lights of the three by three a touch turns over."""
@@ -48,7 +48,7 @@ def _view(entry: Entry, ui: Ui) -> list[Node]:
 
 
 def _sign_in(entry: Entry, ui: Ui) -> list[Node]:
-    data, name, top = ui.state["apps"][entry.name], entry.name, _TOP
+    data, name, top = ui.state["apps"][entry.name], entry.name, TOP
     if data["user"]:
         return [
             *widgets.empty(ui, top + 60, "account_circle", f"Signed in as {data['user']}"),
@@ -64,7 +64,7 @@ def _sign_in(entry: Entry, ui: Ui) -> list[Node]:
     ]
 
 
-def _rows(ui: Ui, key: str, build: Callable[[float], Sequence[Node]], top: float = _TOP) -> list[Node]:
+def _rows(ui: Ui, key: str, build: Callable[[float], Sequence[Node]], top: float = TOP) -> list[Node]:
     """A scrolling list of rows, 80 dp each."""
 
     def measured(y: float) -> tuple[Sequence[Node], float]:
@@ -95,13 +95,12 @@ def _checklist(entry: Entry, ui: Ui) -> list[Node]:
                 tap=(name, "tick", place),
                 rid=f"item_{place}",
                 checked=done,
-                fill=ui.theme.card,
             )
             for place, (text, done) in enumerate(items)
         ]
 
-    field = widgets.field(ui, _TOP + 4, name + ".new", "Add an item", icon="add", rid="new_item")
-    return [*_rows(ui, name + ".list", build, _TOP + 64), field]
+    field = widgets.field(ui, TOP + 4, name + ".new", "Add an item", icon="add", rid="new_item")
+    return [*_rows(ui, name + ".list", build, TOP + 64), field]
 
 
 def _reader(entry: Entry, ui: Ui) -> list[Node]:
@@ -117,7 +116,6 @@ def _reader(entry: Entry, ui: Ui) -> list[Node]:
                 lead=ui.disc(32, y + 80 * place + 14, 44, entry.icon, entry.color),
                 tap=(name, "read", place),
                 rid=f"item_{place}",
-                fill=ui.theme.card,
             )
             for place, line in enumerate(entry.lines)
         ]
@@ -127,16 +125,16 @@ def _reader(entry: Entry, ui: Ui) -> list[Node]:
 
 def _item(entry: Entry, ui: Ui, place: int) -> list[Node]:
     is_saved = place in ui.state["apps"][entry.name]["saved"]
-    banner = image(16, _TOP + 8, WIDTH - 32, 160, fill=entry.color, radius=24)
+    banner = image(16, TOP + 8, WIDTH - 32, 160, fill=entry.color, radius=24)
     words = f"{entry.summary} {entry.lines[place]} is what people who like {entry.label} look at most."
     label = "Saved" if is_saved else "Save for later"
     tap = (entry.name, "save", place)
     return [
         banner,
-        Node(16, _TOP + 8, WIDTH - 32, 160, icon=entry.icon, icon_size=88, color="#ffffffd9"),
-        ui.text(20, _TOP + 184, WIDTH - 40, 40, entry.lines[place], 26, rid="headline"),
-        ui.text(20, _TOP + 230, WIDTH - 40, 120, words, 16, ui.theme.muted, lines=5, top=True),
-        ui.button(20, _TOP + 366, WIDTH - 40, label, tap, "save_item", "tonal" if is_saved else "filled"),
+        Node(16, TOP + 8, WIDTH - 32, 160, icon=entry.icon, icon_size=88, color="#ffffffd9"),
+        ui.text(20, TOP + 184, WIDTH - 40, 40, entry.lines[place], 26, rid="headline"),
+        ui.text(20, TOP + 230, WIDTH - 40, 120, words, 16, ui.theme.muted, lines=5, top=True),
+        ui.button(20, TOP + 366, WIDTH - 40, label, tap, "save_item", "tonal" if is_saved else "filled"),
         widgets.app_bar(ui, entry.label),
     ]
 
@@ -144,7 +142,7 @@ def _item(entry: Entry, ui: Ui, place: int) -> list[Node]:
 def _counter(entry: Entry, ui: Ui) -> list[Node]:
     counts, name, nodes = ui.state["apps"][entry.name]["counts"], entry.name, []
     for place, line in enumerate(entry.lines):
-        y = _TOP + 12 + 132 * place
+        y = TOP + 12 + 132 * place
         parts = (
             ui.text(40, y + 10, 200, 34, line, 18),
             ui.text(40, y + 46, 120, 62, str(counts[place]), 44, rid=f"count_{place}"),
@@ -186,7 +184,6 @@ def _player(entry: Entry, ui: Ui) -> list[Node]:
                 ),
                 tap=(name, "play", place),
                 rid=f"item_{place}",
-                fill=ui.theme.card,
             )
             for place, line in enumerate(entry.lines)
         ]
@@ -196,7 +193,7 @@ def _player(entry: Entry, ui: Ui) -> list[Node]:
 
 def _game(entry: Entry, ui: Ui) -> list[Node]:
     data, side = ui.state["apps"][entry.name], 96.0
-    left, top = (WIDTH - 3 * side - 16) / 2, _TOP + 96
+    left, top = (WIDTH - 3 * side - 16) / 2, TOP + 96
     is_won = not any(data["board"])
     cells = [
         Node(
@@ -219,8 +216,8 @@ def _game(entry: Entry, ui: Ui) -> list[Node]:
     ]
     words = "Solved!" if is_won else entry.lines[0]
     return [
-        ui.text(20, _TOP + 16, WIDTH - 40, 36, words, 22, align="c", rid="goal"),
-        ui.text(20, _TOP + 52, WIDTH - 40, 28, f"Moves: {data['moves']}", 16, ui.theme.muted, align="c"),
+        ui.text(20, TOP + 16, WIDTH - 40, 36, words, 22, align="c", rid="goal"),
+        ui.text(20, TOP + 52, WIDTH - 40, 28, f"Moves: {data['moves']}", 16, ui.theme.muted, align="c"),
         *cells,
         ui.button(100, top + 336, WIDTH - 200, "New game", (entry.name, "new"), "new_game", "tonal"),
     ]

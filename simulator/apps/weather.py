@@ -13,6 +13,7 @@ from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.phone.widgets import TOP
 from distrl.simulator.tasks.base import Family, May, Params, Template, everyday, held_out, product, where
 from distrl.simulator.tasks.expert import BACK, Expert
 
@@ -88,18 +89,14 @@ def _days(ui: Ui, city: int, start: float) -> tuple[Sequence[Node], float]:
         trail = ui.text(WIDTH - 92, y, 60, 70, f"{degrees(ui.state, city, place)}°", 22, align="r")
         event = ("weather", "day", city, place)
         rid = f"day_{place}"
-        nodes.append(
-            widgets.row(
-                ui, y, day, words, lead=lead, trail=trail, tap=event, rid=rid, fill=ui.theme.card, h=70
-            )
-        )
+        nodes.append(widgets.row(ui, y, day, words, lead=lead, trail=trail, tap=event, rid=rid, h=70))
     return nodes, start + 4 + 76 * len(_DAYS)
 
 
 def _day(ui: Ui, city: int, day: int) -> list[Node]:
     icon, words, color, _ = forecast(city, day)
     color = ui.legible(color)
-    warm, top, theme = degrees(ui.state, city, day), STATUS_H + widgets.BAR_H, ui.theme
+    warm, top, theme = degrees(ui.state, city, day), TOP, ui.theme
     parts = (
         image(40, top + 16, 110, 130, icon, 108, color),
         ui.text(160, top + 20, 160, 88, f"{warm}°", 76, rid="degrees"),
@@ -115,35 +112,22 @@ def _day(ui: Ui, city: int, day: int) -> list[Node]:
     for place, (sign, label, value) in enumerate(facts):
         y = top + 174 + 78 * place
         lead = ui.disc(widgets.MARGIN + 14, y + 14, 44, sign, theme.tint, theme.on_tint)
-        nodes.append(widgets.row(ui, y, label, value, lead=lead, rid=f"fact_{place}", fill=theme.card))
+        nodes.append(widgets.row(ui, y, label, value, lead=lead, rid=f"fact_{place}"))
     return [*nodes, widgets.app_bar(ui, f"{DAY_NAMES[day]}, {CITIES[city]}")]
 
 
 def _places(ui: Ui) -> list[Node]:
-    weather, top = ui.state["apps"]["weather"], STATUS_H + widgets.BAR_H
+    weather = ui.state["apps"]["weather"]
 
-    def build(y: float) -> tuple[Sequence[Node], float]:
-        rows = []
-        for place, name in enumerate(CITIES):
-            tap, on = ("weather", "show", place), place in weather["shown"]
-            rows.append(widgets.tick_row(ui, y + 70 * place, name, tap, f"place_{place}", on))
-        return rows, y + 70 * len(CITIES)
+    def row(y: float, place: int, name: str) -> Node:
+        on = place in weather["shown"]
+        return widgets.tick_row(ui, y, name, ("weather", "show", place), f"place_{place}", on)
 
-    units = [("C", "°C"), ("F", "°F")]
-    chips = [
-        widgets.chip(
-            ui,
-            WIDTH - 136 + 62 * place,
-            STATUS_H + 8,
-            58,
-            label,
-            ("weather", "unit", unit),
-            "unit_" + unit.lower(),
-            weather["unit"] == unit,
-        )
-        for place, (unit, label) in enumerate(units)
-    ]
-    return [viewport(ui, "weather.places", top, ui.bottom, build), widgets.app_bar(ui, "Cities", chips)]
+    chips = []
+    for x, unit in ((WIDTH - 136, "C"), (WIDTH - 74, "F")):
+        tap, rid = ("weather", "unit", unit), "unit_" + unit.lower()
+        chips.append(widgets.chip(ui, x, STATUS_H + 8, 58, "°" + unit, tap, rid, weather["unit"] == unit))
+    return [widgets.listing(ui, "weather.places", 70, CITIES, row), widgets.app_bar(ui, "Cities", chips)]
 
 
 def act(state: State, verb: str, args: Args) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.fonts import text_width
 from distrl.simulator.phone.nodes import WIDTH, Event, Node, button, group, icon_button, image, text_box
 from distrl.simulator.phone.state import State
-from distrl.simulator.phone.ui import STATUS_H, Ui
+from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 
 BAR_H = 64.0
+TOP = STATUS_H + BAR_H
+"""Where an app's page begins, below its bar."""
 ROW_H = 72.0
 FAB = 64.0
 MARGIN = 16.0
+T = TypeVar("T")
 Item = tuple[str, str, Event]
 """An icon, a label and the event of choosing it."""
 
@@ -40,16 +43,22 @@ def row(
     title: str,
     subtitle: str = "",
     *,
-    lead: Node | None = None,
+    lead: Node | tuple[str, ...] | None = None,
     trail: Node | None = None,
     tap: Event = (),
     rid: str = "",
     checked: bool | None = None,
     h: float = ROW_H,
-    x: float = MARGIN,
-    fill: str = "",
+    flat: bool = False,
 ) -> Node:
-    """A list row: `lead` (placed by the caller) on the left, title and subtitle, `trail` on the right."""
+    """A list row: `lead` on the left, title and subtitle, `trail` on the right; on a card unless `flat`.
+
+    Args:
+        lead: Placed by the caller; or icon and colours of a disc of 44 dp.
+    """
+    x, fill = MARGIN, "" if flat else ui.theme.card
+    if isinstance(lead, tuple):
+        lead = ui.disc(x + 14, y + (h - 44) / 2, 44, *lead)
     left = x + 16 if lead is None else max(x + 16, lead.x + lead.w + 16)
     right = WIDTH - x - 16 if trail is None or trail.x < left else trail.x - 8
     parts = [node for node in (lead, trail) if node is not None]
@@ -82,22 +91,12 @@ def switch(ui: Ui, x: float, y: float, on: bool) -> Node:
     return Node(x, y, 52, 32, "widget.Switch", fill=fill, border=border, radius=16, children=(knob,))
 
 
-def switch_row(
-    ui: Ui,
-    y: float,
-    title: str,
-    subtitle: str,
-    on: bool,
-    tap: Event,
-    rid: str,
-    fill: str = "",
-    h: float = ROW_H,
-) -> Node:
+def switch_row(ui: Ui, y: float, title: str, subtitle: str, on: bool, tap: Event, rid: str) -> Node:
     """A row that turns something on or off; the switch stands where this layout has it."""
     x = MARGIN + 16 if ui.layout.switch_left else WIDTH - MARGIN - 68
-    knob = switch(ui, x, y + h / 2 - 16, on)
+    knob = switch(ui, x, y + 26, on)
     lead, trail = (knob, None) if ui.layout.switch_left else (None, knob)
-    return row(ui, y, title, subtitle, lead=lead, trail=trail, tap=tap, rid=rid, checked=on, fill=fill, h=h)
+    return row(ui, y, title, subtitle, lead=lead, trail=trail, tap=tap, rid=rid, checked=on, h=84)
 
 
 def field(
@@ -183,6 +182,36 @@ def empty(ui: Ui, y: float, icon: str, message: str) -> list[Node]:
     ]
 
 
+def listing(
+    ui: Ui,
+    key: str,
+    pitch: float,
+    entries: Sequence[T],
+    make: Callable[[float, int, T], Node],
+    *,
+    top: float = TOP,
+    bottom: float | None = None,
+    head: float = 0,
+    foot: float = 0,
+    none: tuple[str, str] = ("", ""),
+    none_y: float = 80,
+) -> Node:
+    """A scrolling list: `make(y, place, entry)` for each entry, `pitch` dp apart.
+
+    Args:
+        head, foot: Room above and below the rows.
+        none: The icon and the message of an empty list, `none_y` below its top.
+    """
+
+    def build(y: float) -> tuple[Sequence[Node], float]:
+        if none[0] and not entries:
+            return empty(ui, y + none_y, *none), y + 240
+        rows = [make(y + head + pitch * place, place, entry) for place, entry in enumerate(entries)]
+        return rows, y + head + pitch * len(rows) + foot
+
+    return viewport(ui, key, top, ui.bottom if bottom is None else bottom, build)
+
+
 def toast(ui: Ui, message: str) -> Node:
     """The short message that floats above tabs and action buttons."""
     ground, ink = ("#e3e5ec", "#22252b") if ui.theme.dark else ("#2e3138", "#f2f3f8")
@@ -220,7 +249,7 @@ def clear(state: State, key: str) -> None:
 
 def search_bar(ui: Ui, app: str, hint: str) -> Node:
     """An app bar with a search field, whose key is "<app>.search"."""
-    top = STATUS_H + BAR_H
+    top = TOP
     up = ui.icon_button(4, STATUS_H + 8, "arrow_back", "Navigate up", ("system", "back"), "up")
     box = field(
         ui, STATUS_H + 6, app + ".search", hint, x=56, w=WIDTH - 72, h=52, pill=True, rid="search_field"
@@ -292,7 +321,7 @@ def tick_row(ui: Ui, y: float, label: str, tap: Event, rid: str, on: bool) -> No
 def _choice_row(ui: Ui, y: float, label: str, tap: Event, rid: str, on: bool, cls: str, icon: str) -> Node:
     theme = ui.theme
     sign = Node(MARGIN + 16, y, 28, 64, cls, icon=icon, color=theme.primary if on else theme.muted)
-    return row(ui, y, label, lead=sign, tap=tap, rid=rid, checked=on, h=64, fill=theme.card)
+    return row(ui, y, label, lead=sign, tap=tap, rid=rid, checked=on, h=64)
 
 
 _MENU_W, _ITEM_H = 216.0, 56.0

@@ -89,8 +89,6 @@ MAX_LINKS = 16
 """Most symbolic links followed in one path."""
 MAX_NAME = 255
 """Most bytes in one name."""
-GROUPS = frozenset({2000, 1004, 1007, 1011, 1015, 1028, 1078, 1079, 3001, 3002, 3003, 3006, 3009, 3011})
-"""The groups of the user `shell`: input, log, adb, sdcard_rw, …"""
 
 
 def fail(number: int, path: str) -> OSError:
@@ -99,10 +97,10 @@ def fail(number: int, path: str) -> OSError:
 
 
 class Files:
-    """A file tree.
+    """A file tree. Modes and owners are kept and shown, and forbid nothing.
 
     Attributes:
-        uid: Who acts: `ROOT` may do everything, others what the modes allow.
+        uid: Who owns what is made.
     """
 
     def __init__(self, clock: Callable[[], int] = lambda: 0) -> None:
@@ -118,12 +116,6 @@ class Files:
         self._inodes += 1
         return Node(mode, self._clock(), self._inodes, self.uid, self.uid if gid is None else gid)
 
-    def _may(self, node: Node, want: int) -> bool:
-        if self.uid == ROOT:
-            return True
-        shift = 6 if node.uid == self.uid else 3 if node.gid == self.uid or node.gid in GROUPS else 0
-        return (node.mode >> shift) & want == want
-
     def _walk(self, path: str, follow: bool) -> tuple[Node, str, Node | None, str]:
         """The parent directory, the last name, the node of that name (None if absent), and its real path."""
         if not path:
@@ -138,8 +130,6 @@ class Files:
             here = trail[-1][1]
             if not here.is_dir:
                 raise fail(errno.ENOTDIR, path)
-            if not self._may(here, 1):
-                raise fail(errno.EACCES, path)
             if name == "..":
                 del trail[max(1, len(trail) - 1) :]
                 continue
@@ -175,16 +165,10 @@ class Files:
             raise fail(errno.ENOENT, path)
         return node
 
-    def _change(self, parent: Node, real: str, path: str) -> None:
+    def _change(self, real: str, path: str) -> None:
         top = real.split("/")[1] if real.count("/") > 1 else ""
         if top in self.readonly:
             raise fail(errno.EROFS, path)
-        if not self._may(parent, 3):
-            raise fail(errno.EACCES, path)
-
-    def real(self, path: str) -> str:
-        """The path with links and dots resolved; its last part need not exist."""
-        return self._walk(path, True)[3]
 
     def exists(self, path: str) -> bool:
         """Whether there is something at `path`, links followed."""
@@ -213,8 +197,6 @@ class Files:
         node = self._get(path)
         if not node.is_dir:
             raise fail(errno.ENOTDIR, path)
-        if not self._may(node, 4):
-            raise fail(errno.EACCES, path)
         return [(name, child.stat()) for name, child in sorted(node.children.items())]
 
     def read(self, path: str) -> bytes:
@@ -222,8 +204,6 @@ class Files:
         node = self._get(path)
         if node.is_dir:
             raise fail(errno.EISDIR, path)
-        if not self._may(node, 4):
-            raise fail(errno.EACCES, path)
         return bytes(node.data) if node.source is None else node.source()
 
     def write(
@@ -238,7 +218,7 @@ class Files:
         if node is None and path.endswith("/"):
             raise fail(errno.EISDIR, path)
         if node is None:
-            self._change(parent, real, path)
+            self._change(real, path)
             node = self._new(modes.S_IFREG | (mode & 0o7777), parent.gid if parent.mode & 0o2000 else None)
             parent.children[name] = node
         elif node.is_dir:
@@ -247,8 +227,6 @@ class Files:
             return
         elif real.split("/")[1] in self.readonly:
             raise fail(errno.EROFS, path)
-        elif not self._may(node, 2):
-            raise fail(errno.EACCES, path)
         added = len(data) if append else len(data) - len(node.data)
         if self._bytes + added > MAX_BYTES:
             raise fail(errno.ENOSPC, path)
@@ -275,7 +253,7 @@ class Files:
         parent, name, node, real = self._walk(path.rstrip("/") or "/", False)
         if node is not None:
             raise fail(errno.EEXIST, path)
-        self._change(parent, real, path)
+        self._change(real, path)
         inherited = parent.mode & 0o2000
         parent.children[name] = self._new(
             modes.S_IFDIR | (mode & 0o7777) | inherited, parent.gid if inherited else None
@@ -287,7 +265,7 @@ class Files:
         parent, name, node, real = self._walk(path, False)
         if node is not None:
             raise fail(errno.EEXIST, path)
-        self._change(parent, real, path)
+        self._change(real, path)
         link = self._new(modes.S_IFLNK | 0o777)
         link.target = target
         parent.children[name] = link
@@ -299,7 +277,7 @@ class Files:
             raise fail(errno.ENOENT, path)
         if node is self.root:
             raise fail(errno.EBUSY, path)
-        self._change(parent, real, path)
+        self._change(real, path)
         if node.children:
             raise fail(errno.ENOTEMPTY, path)
         del parent.children[name]
@@ -316,25 +294,17 @@ class Files:
     def chmod(self, path: str, mode: int) -> None:
         """Sets the permission bits."""
         node = self._get(path)
-        self._own(node, path)
         node.mode = modes.S_IFMT(node.mode) | (mode & 0o7777)
 
     def chown(self, path: str, uid: int, gid: int) -> None:
-        """Sets owner and group; only root may."""
+        """Sets owner and group."""
         node = self._get(path)
-        if self.uid != ROOT:
-            raise fail(errno.EPERM, path)
         node.uid, node.gid = uid, gid
 
     def utime(self, path: str, mtime: int) -> None:
         """Sets the time of the last change, in seconds since 1970."""
         node = self._get(path)
-        self._own(node, path)
         node.mtime = mtime
-
-    def _own(self, node: Node, path: str) -> None:
-        if self.uid not in (ROOT, node.uid):
-            raise fail(errno.EPERM, path)
 
     def generated(self, path: str, source: Callable[[], bytes], mode: int = 0o444) -> None:
         """Makes a file whose bytes `source` makes at each read."""
@@ -349,7 +319,7 @@ class Files:
         self._get(path).mode = modes.S_IFCHR | 0o666
 
     def tree(self, path: str = "/") -> Iterator[tuple[str, Node]]:
-        """All nodes below `path` with their paths, parents first, whoever acts."""
+        """All nodes below `path` with their paths, parents first."""
         node = self._walk(path, True)[2]
         if node is None:
             raise fail(errno.ENOENT, path)
@@ -360,7 +330,7 @@ class Files:
         return self._bytes
 
     def replace(self, tops: tuple[str, ...], entries: Iterable[Entry]) -> None:
-        """Empties the directories `tops` and fills them with `entries`, whoever acts.
+        """Empties the directories `tops` and fills them with `entries`.
 
         Args:
             tops: Directories that stay as they are themselves.

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from distrl.simulator.adb.files import ROOT
 from distrl.simulator.apps import APPS, BUILT_IN, store_catalog
 from distrl.workers.devices.apps import SIMPHONE
 
@@ -239,7 +238,11 @@ class Installer:
                 f"{manifest.version_code} is older than current {old.version_code}"
             )
         path = f"/data/app/{manifest.package}/base.apk"
-        self._write(path, data)
+        try:
+            self._system.files.mkdir(path.rpartition("/")[0], parents=True)
+            self._system.files.write(path, data)
+        except OSError as error:
+            raise InstallFailure(f"INSTALL_FAILED_INSUFFICIENT_STORAGE: {error.strerror}") from error
         now = int(self._system.clock() * 1000)
         asked = tuple(dict.fromkeys(manifest.permissions))
         kept = old.granted if old is not None else frozenset()
@@ -285,31 +288,15 @@ class Installer:
         for folder in (f"/data/data/{name}", f"/sdcard/Android/data/{name}"):
             self._remove(folder, keep=True)
 
-    def _write(self, path: str, data: bytes) -> None:
-        files, before = self._system.files, self._system.files.uid
-        files.uid = ROOT
-        try:
-            files.mkdir(path.rpartition("/")[0], parents=True)
-            files.write(path, data)
-        except OSError as error:
-            raise InstallFailure(f"INSTALL_FAILED_INSUFFICIENT_STORAGE: {error.strerror}") from error
-        finally:
-            files.uid = before
-
     def _remove(self, path: str, keep: bool = False) -> None:
-        """Removes a directory, or with `keep` only what is in it, with the rights of the system."""
-        files, before = self._system.files, self._system.files.uid
-        files.uid = ROOT
-        try:
-            if not files.exists(path):
-                return
-            if not keep:
-                files.remove_tree(path)
-                return
-            for name, _ in files.list(path):
-                files.remove_tree(f"{path}/{name}")
-        finally:
-            files.uid = before
+        """Removes a directory, or with `keep` only what is in it."""
+        files = self._system.files
+        if not files.exists(path):
+            return
+        for name, _ in files.list(path):
+            files.remove_tree(f"{path}/{name}")
+        if not keep:
+            files.remove(path)
 
 
 def _written_out(package: str, name: str) -> str:

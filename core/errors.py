@@ -188,10 +188,6 @@ class JudgeRefuses(JudgeUnavailable):
     """A judge turns everybody away until a person puts something right: a key, a bill, a name."""
 
 
-class QuotaUsed(JudgeUnavailable):
-    """The judge's quota of this minute is used up; `retry_after_s` says when there is room again."""
-
-
 class NothingCameIn(DistrlError):
     """The episodes that are needed did not come before the time was over, or all of them faulted."""
 

@@ -18,10 +18,8 @@ class Judged(Record):
 
     Attributes:
         trajectory_id: The episode in the store.
-        task_id, template, split, goal: Its task.
         truth: Whether the environment gave full credit, of a judge that goes through the steps at the step
             where it decided; None if there is no score.
-        verdict: The judge's verdict.
     """
 
     trajectory_id: str
@@ -65,7 +63,6 @@ class Agreement(Record):
         rate, interval: Share of the verdicts that are right, and Wilson's 95% interval. Episodes of a task
             are not independent, so the interval uses `effective_trials`.
         kappa: Cohen's κ; None where it is not defined: the judge or the truth always says the same.
-        no_kappa: Why κ is not defined; "" if it is, or if nothing was compared.
         precision: Share of the judge's successes that are successes; None without any.
         recall: Share of the successes that the judge finds; None without any.
     """
@@ -80,7 +77,6 @@ class Agreement(Record):
     kappa: Number | None
     precision: Number | None
     recall: Number | None
-    no_kappa: str = ""
 
     @property
     def total(self) -> int:
@@ -89,13 +85,7 @@ class Agreement(Record):
 
 
 class Solved(Record):
-    """A success rate according to a judge.
-
-    Attributes:
-        successes, episodes: Counts k and n.
-        rate: k / n; 0 when n = 0.
-        interval: Wilson's 95% interval with `effective_trials`.
-    """
+    """A success rate according to a judge: k of n, k / n (0 when n = 0), and Wilson's 95% interval."""
 
     successes: int
     episodes: int
@@ -112,11 +102,7 @@ class Solved(Record):
 
 
 def solved(ends: Iterable[tuple[str, bool]]) -> Solved:
-    """The numbers over episodes.
-
-    Args:
-        ends: The task's id of each episode, and whether it was a success.
-    """
+    """The numbers over episodes: the task's id of each, and whether it was a success."""
     tasks: dict[str, list[float]] = {}
     for task_id, success in ends:
         tasks.setdefault(task_id, []).append(float(success))
@@ -126,14 +112,7 @@ def solved(ends: Iterable[tuple[str, bool]]) -> Solved:
 
 
 class Unjudged(Record):
-    """A reason for missing verdicts.
-
-    Attributes:
-        reason: The common part of such reasons.
-        count: How many episodes.
-        example: One of the reasons in full.
-        task_id: Its task.
-    """
+    """A reason for missing verdicts: the common part, how many episodes, one reason in full, and its task."""
 
     reason: str
     count: int
@@ -182,18 +161,6 @@ class AgreementReport(Record):
         return Spent(**{name: getattr(self, name) for name in Spent.model_fields})
 
 
-def _no_kappa(both: int, judge_only: int, truth_only: int, neither: int) -> str:
-    """Why the κ of these counts is not defined; "" if it is, or if there are none."""
-    n = both + judge_only + truth_only + neither
-    reasons = {
-        "every episode is a success": both + truth_only,
-        "every episode is a failure": judge_only + neither,
-        "the judge calls every episode a success": both + judge_only,
-        "the judge calls every episode a failure": truth_only + neither,
-    }
-    return " and ".join(reason for reason, count in reasons.items() if n and count == n)
-
-
 def cohen_kappa(both: int, judge_only: int, truth_only: int, neither: int) -> float | None:
     """Cohen's κ = (p_o − p_e) / (1 − p_e) of a confusion matrix (Cohen 1960), agreement beyond chance.
 
@@ -233,7 +200,6 @@ def agreement(judged: Iterable[Judged]) -> Agreement:
         kappa=cohen_kappa(both, judge_only, truth_only, neither),
         precision=both / (both + judge_only) if both + judge_only else None,
         recall=both / (both + truth_only) if both + truth_only else None,
-        no_kappa=_no_kappa(both, judge_only, truth_only, neither),
     )
 
 
@@ -285,26 +251,23 @@ def why_unjudged(judged: Iterable[Judged]) -> tuple[Unjudged, ...]:
     for one in judged:
         if not one.verdict.is_decided:
             found.setdefault(_gist(one.verdict.reason), []).append(one)
-    made = [
-        Unjudged(
-            reason=reason, count=len(ones), example=_one_line(ones[0].verdict.reason), task_id=ones[0].task_id
-        )
-        for reason, ones in found.items()
-    ]
+    made = []
+    for reason, ones in found.items():
+        example = _one_line(ones[0].verdict.reason)
+        made.append(Unjudged(reason=reason, count=len(ones), example=example, task_id=ones[0].task_id))
     return tuple(sorted(made, key=lambda one: -one.count))
 
 
 def _gist(reason: str) -> str:
-    """A reason without parts that differ between episodes: quotations, and an endpoint's messages."""
-    line = _one_line(re.sub(r"(answers \d{3}): .*", r"\1.", reason, flags=re.DOTALL), 2 * MAX_REASON)
-    return _one_line(
-        re.sub(r"(?<!\w)(['\"]).*\1", "…", re.sub(r"(?<![\d.])\d+[.]\d+%?(?![\d.]*\d)", "…", line))
-    )
+    """A reason without parts that differ between episodes: quotations, numbers, an endpoint's messages."""
+    line = _one_line(re.sub(r"(answers \d{3}): .*", r"\1.", reason, flags=re.DOTALL))
+    line = re.sub(r"(?<![\d.])\d+[.]\d+%?(?![\d.]*\d)", "…", line)
+    return re.sub(r"(?<!\w)(['\"]).*\1", "…", line)
 
 
-def _one_line(text: str, most: int = MAX_REASON) -> str:
+def _one_line(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return line if len(line) <= MAX_REASON else f"{line[: MAX_REASON - 1]}…"
 
 
 def disagreements(judged: Iterable[Judged]) -> list[Judged]:
@@ -315,7 +278,13 @@ def disagreements(judged: Iterable[Judged]) -> list[Judged]:
 
 def lines(report: AgreementReport) -> list[str]:
     """The report in a few lines of text."""
-    text = _solved_lines(report, report.solved) if report.solved is not None else []
+    text = []
+    if report.solved is not None:
+        text.append(f"by {report.judge}: {report.solved.describe()}")
+        if len(report.solved_templates) > 1:
+            text += [f"  {name:<22}  {one.describe()}" for name, one in report.solved_templates.items()]
+        if report.num_failed:
+            text.append(f"  {report.num_failed} of these fail in any case: the judge was not called")
     text.append(f"{report.judge} against ground truth: {describe(report.overall)}")
     if len(report.templates) > 1:
         text += [f"  {name:<22}  {describe(found)}" for name, found in report.templates.items()]
@@ -325,8 +294,8 @@ def lines(report: AgreementReport) -> list[str]:
         f"  {'judge: success':<22}  {table.both:>14}  {table.judge_only:>14}",
         f"  {'judge: failure':<22}  {table.truth_only:>14}  {table.neither:>14}",
     ]
-    if report.overall.undecided or report.unknown:
-        text.append(f"  {report.overall.undecided} unjudged; {report.unknown} without ground truth")
+    if table.undecided or report.unknown:
+        text.append(f"  {table.undecided} unjudged; {report.unknown} without ground truth")
     for why in report.unjudged:
         text.append(f"  {why.count} unjudged: {why.reason}")
         if why.example != why.reason:
@@ -340,22 +309,10 @@ def lines(report: AgreementReport) -> list[str]:
     return text
 
 
-def _solved_lines(report: AgreementReport, found: Solved) -> list[str]:
-    """The judge's success rate, and by template where there are several."""
-    text = [f"by {report.judge}: {found.describe()}"]
-    if len(report.solved_templates) > 1:
-        text += [f"  {name:<22}  {one.describe()}" for name, one in report.solved_templates.items()]
-    if report.num_failed:
-        text.append(f"  {report.num_failed} of these fail in any case: the judge was not called")
-    return text
-
-
 def describe(found: Agreement) -> str:
-    """Agreement with its interval, and κ or why it is not defined, in one line."""
+    """Agreement with its interval and κ, in one line."""
     if not found.total:
         return "nothing to compare"
     low, high = 100 * found.interval.low, 100 * found.interval.high
-    text = f"{100 * found.rate:.1f}% agree ({low:.1f} to {high:.1f}), n = {found.total}"
-    if found.kappa is None:
-        return f"{text}, κ not defined: {found.no_kappa}" if found.no_kappa else text
-    return f"{text}, κ = {found.kappa:.2f}"
+    kappa = "κ not defined" if found.kappa is None else f"κ = {found.kappa:.2f}"
+    return f"{100 * found.rate:.1f}% agree ({low:.1f} to {high:.1f}), n = {found.total}, {kappa}"

@@ -7,9 +7,7 @@ answers in words with one action. It is not trained, and returns no tokens.
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
-import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,12 +17,10 @@ from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, InferenceUnavailable
 from distrl.core.http_post import GARBLED, PostFailed
 from distrl.core.types import NO_PREFIX, ChatMessage, Completion, ImagePart, Prefix, Sampling, Spent, TextPart
-from distrl.evaluator.judges.vlm.client import Adapted, OpenAI, post, priced
+from distrl.evaluator.judges.vlm.client import MAX_PAUSE_S, OpenAI, call, pause_s, priced
 
 NAME = "prompted"
 BACKOFF_S = 2.0  # the first pause between two tries, which doubles each time
-MAX_PAUSE_S = 60.0
-MAX_DOUBLINGS = 30  # of a pause
 
 
 def as_prompted(config: Config) -> Config:
@@ -68,8 +64,7 @@ class PromptedPolicy:
     ) -> None:
         self._config, self._wait = config, wait
         self._key = environ.get(config.key_env, "")
-        self._format = endpoint or _endpoint(config)
-        self._rng = random.Random()
+        self._endpoint = endpoint or _endpoint(config)
         self._spent: list[Spent] = []
 
     def take_spent(self) -> Spent:
@@ -90,52 +85,39 @@ class PromptedPolicy:
             InferenceUnavailable: There was no answer in `attempts` tries.
             ConfigError: The endpoint rejects the key, the model or the request.
         """
+        config, endpoint = self._config, self._endpoint
+
+        def body() -> dict[str, Any]:
+            chat = [_message(message, images) for message in messages]
+            settings = endpoint.sampling(sampling.temperature, sampling.max_new_tokens)
+            return {"model": config.model, "messages": chat, **settings}
+
         failure = PostFailed(0, "it was not called.")
-        for attempt in range(self._config.attempts):
-            if attempt and self._wait(self._pause_s(attempt, failure)):
+        for attempt in range(config.attempts):
+            if attempt and self._wait(min(MAX_PAUSE_S, pause_s(attempt, BACKOFF_S, failure.retry_after_s))):
                 break
             try:
-                text = self._ask(lambda: self._body(messages, images, sampling))
-                return Completion(text=text, sampling=sampling)
+                answer = call(
+                    endpoint, body, self._key, config.timeout_s, lambda: self._spent.append(Spent(calls=1))
+                )
+                tokens = answer.input_tokens, answer.output_tokens
+                self._spent[-1] = priced(*tokens, config.price_input, config.price_output)
+                if answer.text is None:
+                    raise PostFailed(GARBLED, "the reply contains no answer.")
+                return Completion(text=answer.text, sampling=sampling)
             except PostFailed as error:
                 if not error.may_pass:
                     raise ConfigError(
                         f"The prompted model's endpoint rejects the request: {error.detail}",
-                        f"Check evaluate.prompted and the key in {self._config.key_env}.",
+                        f"Check evaluate.prompted and the key in {config.key_env}.",
                     ) from error
                 failure = error
         raise InferenceUnavailable(
-            f"The prompted model did not answer in {self._config.attempts} tries: {failure.detail}"
+            f"The prompted model did not answer in {config.attempts} tries: {failure.detail}"
         )
 
     def close(self) -> None:
         """Nothing to close."""
-
-    def _ask(self, make_body: Callable[[], dict[str, Any]]) -> str:
-        while True:
-            self._spent.append(Spent(calls=1))
-            with contextlib.suppress(Adapted):
-                reply = post(self._format, make_body(), self._key, self._config.timeout_s)
-                break
-        prices = self._config.price_input, self._config.price_output
-        self._spent[-1] = priced(*self._format.tokens(reply), *prices)
-        answer = self._format.answer(reply)
-        if answer is None:
-            raise PostFailed(GARBLED, "the reply contains no answer.")
-        return answer.text
-
-    def _body(
-        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling
-    ) -> dict[str, Any]:
-        return {
-            "model": self._config.model,
-            "messages": [_message(message, images) for message in messages],
-            **self._format.sampling(sampling.temperature, sampling.max_new_tokens),
-        }
-
-    def _pause_s(self, attempt: int, failure: PostFailed) -> float:
-        backoff_s = BACKOFF_S * 2.0 ** min(attempt - 1, MAX_DOUBLINGS) * self._rng.uniform(0.75, 1.25)
-        return min(MAX_PAUSE_S, max(failure.retry_after_s or 0.0, backoff_s))
 
 
 def prompted_policies(config: Config, stop: threading.Event) -> Callable[[int], PromptedPolicy]:

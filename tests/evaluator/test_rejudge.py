@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from distrl.cli.main import app
 from distrl.configs.schema import Config
-from distrl.core.errors import JudgeRefuses, QuotaUsed, RunDirectoryError
+from distrl.core.errors import JudgeRefuses, RunDirectoryError
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Outcome, Spent, Trajectory, Verdict
+from distrl.core.types import Fault, Outcome, Trajectory, Verdict
 from distrl.evaluator import rejudge as rejudge_module
 from distrl.evaluator.agreement import AgreementReport, lines
 from distrl.evaluator.rejudge import Rejudged, read_verdicts
@@ -291,32 +291,14 @@ def with_judge(place: Path, judge: FakeJudge, monkeypatch: pytest.MonkeyPatch, *
     return Rejudged(place, loaded.judge, loaded.worker.rewards)
 
 
-def test_a_quota_is_waited_for_and_what_was_spent_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_that_waits_for_its_quota_can_be_stopped(tmp_path: Path) -> None:
     fill(tmp_path, True, True)
-    used = [QuotaUsed("Used up.", retry_after_s=0.2) for _ in range(7)]
-    used[0].spent = Spent(calls=1, input_tokens=9)
-    judge = FakeJudge(*used, YES)
-    rejudged = with_judge(tmp_path, judge, monkeypatch, threads=2)
-    told: list[int] = []
-    rejudged.run(None, threading.Event(), lambda done, total: told.append(done))
-    rejudged.close()
-    assert min(told) == 1
-    assert [one.verdict.is_decided for one in rejudged.judged] == [True, True]
-    assert judge.asked == 9
-    assert sum(one.verdict.input_tokens for one in rejudged.judged) == 9
-
-
-def test_a_session_that_waits_for_its_quota_can_be_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(tmp_path, True, True)
-    judge = FakeJudge(YES, QuotaUsed("Used up.", retry_after_s=3600.0))
-    rejudged = with_judge(tmp_path, judge, monkeypatch)
     stop = threading.Event()
-    rejudged.run(None, stop, lambda done, total: stop.set())
-    rejudged.close()
+    with JudgeEndpoint([status(True)]) as endpoint:
+        loaded = config(endpoint, calls_per_minute=0.1)
+        rejudged = Rejudged(tmp_path, loaded.judge, loaded.worker.rewards)
+        rejudged.run(None, stop, lambda done, total: stop.set())
+        rejudged.close()
     assert len(read_verdicts(rejudged.file)) == 1, "nothing is written of the one that waited"
 
 

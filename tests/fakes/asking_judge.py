@@ -17,14 +17,16 @@ KEY = "sk-not-to-be-seen"
 class Slept(list[float]):
     """The pauses that were made, none of them waited for."""
 
-    def __call__(self, seconds: float) -> None:
+    def __call__(self, seconds: float) -> bool:
         self.append(seconds)
+        return False
 
 
 def make(endpoint: JudgeEndpoint, slept: Slept | None = None, **fields: Any) -> VlmJudge:
     config = VlmConfig.model_validate({"model": "m", "url": endpoint.url, "timeout_s": 20.0, **fields})
-    client = Client(make_endpoint(config), config, KEY, Budget(config), Slept() if slept is None else slept)
-    return VlmJudge(config, client)
+    judge = VlmJudge(config, Client(make_endpoint(config), config, KEY, Budget(config)))
+    judge.wait_by(Slept() if slept is None else slept)
+    return judge
 
 
 def serve(*replies: Reply) -> AbstractContextManager[JudgeEndpoint]:

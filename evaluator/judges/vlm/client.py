@@ -4,7 +4,7 @@
 |---|---|
 | no connection, a timeout, 408, 409, 425, 429, 5xx | retried after Retry-After; then postponed |
 | 401, 402, 403, 404, 400 for the key (Gemini) | postponed: a user can fix the key or model meanwhile |
-| 400 for a setting that the model does not accept | repeated without it, at once (`Endpoint.adapt`) |
+| 400 for a setting that the model does not accept | repeated without it, at once (`OpenAI.adapt`) |
 | other 4xx, a redirect | no verdict on this episode |
 | a reply that is not JSON, has no answer, or was cut off | retried; then no verdict |
 """
@@ -12,8 +12,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
-import itertools
 import json
 import logging
 import random
@@ -23,10 +21,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from distrl.configs.judge import VlmConfig
-from distrl.core.errors import ConfigError, JudgeError, JudgeRefuses, JudgeUnavailable, QuotaUsed
+from distrl.core.errors import ConfigError, JudgeError, JudgeRefuses, JudgeUnavailable
 from distrl.core.http_post import GARBLED, PostFailed, post_json
 from distrl.core.types import Spent
 from distrl.evaluator.judges.vlm.prompt import Question
@@ -40,162 +38,24 @@ MAX_PAUSE_S = 60.0
 MENDABLE_S = 120.0
 """When to retry after an error that a user has to fix: longer than a pause between two tries."""
 
-QUOTA_WAITS = 2
-"""How often a question waits for its quota before it is postponed; see `Client.wait_for_quota`."""
+MINUTE_S = 60.0
+PER_TOKENS = 1_000_000
+MAX_ANSWER = 50_000
+"""Characters of an answer that are read and stored."""
+MAX_TOKENS = 2**31
+"""Larger token counts are ignored as invalid."""
 
-MAX_QUOTA_PAUSE_S = 3600.0
-"""The quota is checked again after this long."""
-
-MAX_DOUBLINGS = 30  # of a pause
+OPENAI_URL = "https://api.openai.com/v1"
+GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta"
 
 _MENDABLE = frozenset({401, 402, 403, 404})
 _BAD_KEY = re.compile(r"API[ _]KEY[ _](?:is )?(?:not valid|INVALID|expired)|invalid API key", re.IGNORECASE)
 """Gemini's messages about an invalid key, which come with status 400."""
+_log = logging.getLogger(__name__)
 
 
 class Garbage(JudgeError):
     """The endpoint's reply contains no answer."""
-
-
-class Client:
-    """Asks one endpoint. Thread-safe.
-
-    Args:
-        endpoint: The format.
-        config: Deadlines and tries.
-        key: Sent with each request, and never logged or stored.
-        budget: Checked before each call.
-        sleep: Waits for a number of seconds.
-        rng: Randomises the pauses, so that clients do not retry all at once.
-    """
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        config: VlmConfig,
-        key: str,
-        budget: Budget,
-        sleep: Callable[[float], object] = time.sleep,
-        rng: random.Random | None = None,
-    ) -> None:
-        self._endpoint, self._config, self._key = endpoint, config, key
-        self._budget, self._sleep = budget, sleep
-        self._rng = rng or random.Random()
-        self._stop: threading.Event | None = None
-
-    def wait_for_quota(self, stop: threading.Event) -> None:
-        """Lets questions wait for their quota without a limit, until `stop` is set, which ends pauses.
-
-        A postponed question starts again from its first vote, so a quota smaller than its votes would be
-        spent forever.
-        """
-        self._stop, self._sleep = stop, stop.wait
-
-    def ask(self, question: Question, is_answer: Callable[[str], bool], spent: list[Spent]) -> Answer:
-        """A valid answer.
-
-        Args:
-            question: The question.
-            is_answer: Whether a text is a valid answer; if not, the question is asked again.
-            spent: The cost of each call is added to it, also of failed calls.
-
-        Raises:
-            JudgeUnavailable: No answer came; a later request may succeed.
-            Garbage: No reply was a valid answer.
-            BudgetSpent: No more calls are allowed.
-            JudgeError: The endpoint rejects this question.
-        """
-        failure: JudgeError = JudgeUnavailable("judge.vlm was not called.")
-        for attempt in range(self._config.attempts):
-            if attempt:
-                self._pause(attempt, failure)
-                if self._stop is not None and self._stop.is_set():
-                    break
-            try:
-                answer = self._answer(question, spent)
-            except (JudgeUnavailable, Garbage) as error:
-                failure = error
-                continue
-            if is_answer(answer.text):
-                return answer
-            failure = Garbage(f"The answer has no status, or several; it ends with {_end(answer.text)!r}.")
-        raise failure
-
-    def _answer(self, question: Question, spent: list[Spent]) -> Answer:
-        """The model's answer, after adapting the request to the settings that it accepts."""
-        while True:
-            self._take()
-            spent.append(Spent(calls=1))
-            with contextlib.suppress(Adapted):
-                reply = self._post(self._endpoint.body(question, self._config))
-                break
-        spent[-1] = self._budget.pay(*self._endpoint.tokens(reply))
-        if self._endpoint.is_cut(reply):  # the rest could have contradicted it
-            limit = self._config.max_tokens
-            raise Garbage(f"The answer was cut off at judge.max_tokens={limit}.", "Increase it.")
-        answer = self._endpoint.answer(reply)
-        if answer is None or not answer.text:
-            raise Garbage("The reply contains no answer.")
-        return answer
-
-    def _take(self) -> None:
-        """Counts a call, once the quota per minute allows it.
-
-        Raises:
-            BudgetSpent: No more calls are allowed.
-            QuotaUsed: The wait would be too long.
-        """
-        for attempt in itertools.count():
-            try:
-                self._budget.take()
-                return
-            except QuotaUsed as error:
-                wait_s = error.retry_after_s or 0.0
-                if not self._may_wait(attempt, wait_s):
-                    raise
-                self._sleep(min(wait_s, MAX_QUOTA_PAUSE_S))
-
-    def _may_wait(self, attempt: int, wait_s: float) -> bool:
-        """Whether to wait for the quota. It may take several waits, because other threads use it too."""
-        if self._stop is not None:
-            return not self._stop.is_set()
-        return attempt < QUOTA_WAITS and wait_s <= MAX_PAUSE_S
-
-    def _pause(self, attempt: int, failure: JudgeError) -> None:
-        asked_s = failure.retry_after_s if isinstance(failure, JudgeUnavailable) else None
-        if asked_s is not None and asked_s > MAX_PAUSE_S:
-            raise failure
-        pause_s = min(MAX_PAUSE_S, BACKOFF_S * 2.0 ** min(attempt - 1, MAX_DOUBLINGS))
-        self._sleep(max(asked_s or 0.0, pause_s * self._rng.uniform(0.75, 1.25)))
-
-    def _post(self, body: Mapping[str, Any]) -> Any:
-        try:
-            return post(self._endpoint, body, self._key, self._config.timeout_s)
-        except PostFailed as error:
-            raise _meaning(error) from None
-
-
-def _end(text: str) -> str:
-    """The end of an answer on one line, where its status should be."""
-    return " ".join(text.split())[-200:]
-
-
-def _meaning(error: PostFailed) -> JudgeError:
-    """The error for a failed request."""
-    detail = f"The endpoint: {error.detail}"
-    if error.status in _MENDABLE or (error.status == 400 and _BAD_KEY.search(error.detail)):
-        remedy = "Check judge.url, judge.model and the key."
-        return JudgeRefuses(detail, remedy, retry_after_s=MENDABLE_S)
-    if error.status == GARBLED:
-        return Garbage(detail)
-    if error.may_pass:
-        return JudgeUnavailable(detail, retry_after_s=error.retry_after_s)
-    return JudgeError(detail)
-
-
-MINUTE_S = 60.0
-PER_TOKENS = 1_000_000
-_log = logging.getLogger(__name__)
 
 
 class BudgetSpent(JudgeError):
@@ -218,37 +78,28 @@ class Budget:
         self._cost = 0.0
         self._has_warned = False
 
-    def take(self) -> None:
-        """Counts a call that is about to be made.
+    def take(self) -> float:
+        """Counts a call that is about to be made; or seconds until `calls_per_minute` allows it.
 
         Raises:
             BudgetSpent: No more calls are allowed.
-            QuotaUsed: The calls of this minute are used up; the error says when to retry.
         """
-        config = self._config
+        config, rate = self._config, self._config.calls_per_minute
         with self._lock:
             if config.max_calls is not None and self._num_calls >= config.max_calls:
                 raise BudgetSpent(f"judge.max_calls={config.max_calls} is used up.", "Increase it.")
             if config.max_cost is not None and self._cost >= config.max_cost:
                 raise BudgetSpent(f"judge.max_cost={config.max_cost:g} is used up.", "Increase it.")
-            self._keep_pace()
+            if rate is not None:
+                now = self._clock()
+                window_s = MINUTE_S * max(1.0, 1.0 / rate)  # less than one a minute: one in several minutes
+                while self._recent and now - self._recent[0] >= window_s:
+                    self._recent.popleft()
+                if len(self._recent) >= max(1.0, rate):
+                    return self._recent[0] + window_s - now
+                self._recent.append(now)
             self._num_calls += 1
-
-    def _keep_pace(self) -> None:
-        if self._config.calls_per_minute is None:
-            return
-        now = self._clock()
-        # Less than one a minute means one in several minutes.
-        window_s = MINUTE_S * max(1.0, 1.0 / self._config.calls_per_minute)
-        while self._recent and now - self._recent[0] >= window_s:
-            self._recent.popleft()
-        if len(self._recent) >= max(1.0, self._config.calls_per_minute):
-            wait_s = self._recent[0] + window_s - now
-            raise QuotaUsed(
-                f"judge.calls_per_minute={self._config.calls_per_minute:g} is used up.",
-                retry_after_s=wait_s,
-            )
-        self._recent.append(now)
+            return 0.0
 
     def pay(self, input_tokens: int, output_tokens: int) -> Spent:
         """Counts and returns the cost of a reply. The first reply without a token count is logged."""
@@ -272,85 +123,145 @@ def priced(input_tokens: int, output_tokens: int, price_input: float, price_outp
     return Spent(calls=1, input_tokens=input_tokens, output_tokens=output_tokens, cost=cost)
 
 
-_log = logging.getLogger(__name__)
+def pause_s(attempt: int, first_s: float, asked_s: float | None) -> float:
+    """The pause before try `attempt` (the second is 1): doubled each time, at least what was asked for."""
+    longest = min(MAX_PAUSE_S, first_s * 2.0 ** min(attempt - 1, 30))
+    return max(asked_s or 0.0, longest * random.uniform(0.75, 1.25))  # not all clients at once
 
-OPENAI_URL = "https://api.openai.com/v1"
-GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta"
+
+class Client:
+    """Asks one endpoint. Thread-safe.
+
+    Args:
+        endpoint: The format.
+        config: Deadlines and tries.
+        key: Sent with each request, and never logged or stored.
+        budget: Checked before each call.
+
+    Attributes:
+        wait: Waits for a number of seconds; True if the questions should end.
+    """
+
+    def __init__(self, endpoint: Endpoint, config: VlmConfig, key: str, budget: Budget) -> None:
+        self._endpoint, self._config, self._key, self._budget = endpoint, config, key, budget
+        self.wait: Callable[[float], bool] = threading.Event().wait
+
+    def ask(self, question: Question, is_answer: Callable[[str], bool], spent: list[Spent]) -> str:
+        """A valid answer.
+
+        Args:
+            question: The question.
+            is_answer: Whether a text is a valid answer; if not, the question is asked again.
+            spent: The cost of each call is added to it, also of failed calls.
+
+        Raises:
+            JudgeUnavailable: No answer came; a later request may succeed.
+            Garbage: No reply was a valid answer.
+            BudgetSpent: No more calls are allowed.
+            JudgeError: The endpoint rejects this question.
+        """
+        failure: JudgeError = JudgeUnavailable("judge.vlm was not called.")
+        for attempt in range(self._config.attempts):
+            if attempt:
+                asked_s = failure.retry_after_s if isinstance(failure, JudgeUnavailable) else None
+                if asked_s is not None and asked_s > MAX_PAUSE_S:
+                    break
+                if self.wait(pause_s(attempt, BACKOFF_S, asked_s)):
+                    break
+            try:
+                text = self._answer(question, spent)
+            except (JudgeUnavailable, Garbage) as error:
+                failure = error
+                continue
+            if is_answer(text):
+                return text
+            end = " ".join(text.split())[-200:]  # where its status should be
+            failure = Garbage(f"The answer has no status, or several; it ends with {end!r}.")
+        raise failure
+
+    def _answer(self, question: Question, spent: list[Spent]) -> str:
+        """The model's answer; waits until the quota allows a call."""
+
+        def take() -> None:
+            while (wait_s := self._budget.take()) > 0.0:
+                if self.wait(wait_s):
+                    raise JudgeUnavailable("The judge was stopped while it waited for its calls_per_minute.")
+            spent.append(Spent(calls=1))
+
+        config = self._config
+        try:
+            answer = call(
+                self._endpoint,
+                lambda: self._endpoint.body(question, config),
+                self._key,
+                config.timeout_s,
+                take,
+            )
+        except PostFailed as error:
+            raise _meaning(error) from None
+        spent[-1] = self._budget.pay(answer.input_tokens, answer.output_tokens)
+        if answer.is_cut:  # the rest could have contradicted it
+            raise Garbage(f"The answer was cut off at judge.max_tokens={config.max_tokens}.", "Increase it.")
+        if not answer.text:
+            raise Garbage("The reply contains no answer.")
+        return answer.text
 
 
-MAX_ANSWER = 50_000
-"""Characters of an answer that are read and stored."""
-MAX_TOKENS = 2**31
-"""Larger token counts are ignored as invalid."""
+def _meaning(error: PostFailed) -> JudgeError:
+    """The error for a failed request."""
+    detail = f"The endpoint: {error.detail}"
+    if error.status in _MENDABLE or (error.status == 400 and _BAD_KEY.search(error.detail)):
+        remedy = "Check judge.url, judge.model and the key."
+        return JudgeRefuses(detail, remedy, retry_after_s=MENDABLE_S)
+    if error.status == GARBLED:
+        return Garbage(detail)
+    if error.may_pass:
+        return JudgeUnavailable(detail, retry_after_s=error.retry_after_s)
+    return JudgeError(detail)
 
-Tokens = tuple[int, int]
-"""Input tokens and output tokens."""
+
+def call(
+    endpoint: Endpoint,
+    make_body: Callable[[], Mapping[str, Any]],
+    key: str,
+    timeout_s: float,
+    before: Callable[[], None],
+) -> Answer:
+    """Sends a request, again at once without a setting that the endpoint rejects.
+
+    Args:
+        make_body: Makes the request, as the endpoint accepts it by then.
+        before: Called before each request.
+
+    Raises:
+        PostFailed: See `post_json`.
+    """
+    while True:
+        before()
+        body = make_body()
+        try:
+            reply = post_json(endpoint.url, json.dumps(body).encode(), endpoint.headers(key), timeout_s, key)
+        except PostFailed as error:
+            if error.status == 400 and endpoint.adapt(error.detail, body):
+                continue
+            raise
+        return endpoint.read(reply)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A model's answer, and the tokens as counted by the endpoint."""
+    """What is in a reply.
 
-    text: str
+    Attributes:
+        text: None if the reply contains no answer; "" if the model refused, or its reasoning took all tokens.
+        input_tokens, output_tokens: As counted by the endpoint; 0 where it does not report them.
+        is_cut: Whether the answer was cut off.
+    """
+
+    text: str | None
     input_tokens: int = 0
     output_tokens: int = 0
-
-
-class Endpoint(Protocol):
-    """A format of requests and replies."""
-
-    url: str
-
-    def headers(self, key: str) -> dict[str, str]:
-        """The headers with the key, if there is one."""
-        ...
-
-    def body(self, question: Question, config: VlmConfig) -> dict[str, Any]:
-        """The request."""
-        ...
-
-    def adapt(self, refusal: str, sent: Mapping[str, Any]) -> bool:
-        """Adapts later requests to a refusal. Returns whether they differ from the one that was sent.
-
-        Args:
-            refusal: The endpoint's message with status 400.
-            sent: The refused request.
-        """
-        ...
-
-    def answer(self, reply: Any) -> Answer | None:
-        """The model's answer, which may be empty: it refused, or its reasoning took all tokens.
-
-        None if the reply contains no answer.
-        """
-        ...
-
-    def is_cut(self, reply: Any) -> bool:
-        """Whether the answer was cut off."""
-        ...
-
-    def tokens(self, reply: Any) -> Tokens:
-        """The tokens of the request and the reply; 0 where the reply does not report them."""
-        ...
-
-
-class Adapted(Exception):
-    """The endpoint rejected a setting; later requests leave it out."""
-
-
-def post(endpoint: Endpoint, body: Mapping[str, Any], key: str, timeout_s: float) -> Any:
-    """Sends a request in the endpoint's format and returns the parsed reply.
-
-    Raises:
-        Adapted: The request must be built and sent again; at most once for each rejected setting.
-        PostFailed: See `post_json`.
-    """
-    try:
-        return post_json(endpoint.url, json.dumps(body).encode(), endpoint.headers(key), timeout_s, key)
-    except PostFailed as error:
-        if error.status == 400 and endpoint.adapt(error.detail, body):
-            raise Adapted from None
-        raise
+    is_cut: bool = False
 
 
 def make_endpoint(config: VlmConfig) -> Endpoint:
@@ -387,7 +298,7 @@ class OpenAI:
         return {**chosen, self._length: max_tokens}
 
     def adapt(self, refusal: str, sent: Mapping[str, Any]) -> bool:
-        """See `Endpoint`."""
+        """Adapts later requests to a refusal, a message with status 400. Whether they differ from `sent`."""
         if "max_tokens" in sent and "max_completion_tokens" in refusal:
             self._length = "max_completion_tokens"
             return True
@@ -402,11 +313,11 @@ class OpenAI:
         return False
 
     def headers(self, key: str) -> dict[str, str]:
-        """See `Endpoint`."""
+        """The headers with the key, if there is one."""
         return {"Authorization": f"Bearer {key}"} if key else {}
 
     def body(self, question: Question, config: VlmConfig) -> dict[str, Any]:
-        """See `Endpoint`."""
+        """The request."""
         content: list[dict[str, Any]] = []
         for part in question.parts:
             if isinstance(part, str):
@@ -423,38 +334,33 @@ class OpenAI:
             **self.sampling(config.temperature, config.max_tokens),
         }
 
-    def answer(self, reply: Any) -> Answer | None:
-        """See `Endpoint`."""
+    def read(self, reply: Any) -> Answer:
+        """The answer in a reply."""
         message = _at(reply, "choices", 0, "message")
-        if not isinstance(message, Mapping):
-            return None
-        return _answer(message.get("content"), self.tokens(reply))
-
-    def is_cut(self, reply: Any) -> bool:
-        """See `Endpoint`."""
-        return bool(_at(reply, "choices", 0, "finish_reason") == "length")
-
-    def tokens(self, reply: Any) -> Tokens:
-        """See `Endpoint`."""
-        return _count(reply, "usage", "prompt_tokens"), _count(reply, "usage", "completion_tokens")
+        return Answer(
+            _text(message.get("content")) if isinstance(message, Mapping) else None,
+            _count(reply, "usage", "prompt_tokens"),
+            _count(reply, "usage", "completion_tokens"),
+            is_cut=_at(reply, "choices", 0, "finish_reason") == "length",
+        )
 
 
 class Gemini:
-    """POST {base}/models/MODEL:generateContent."""
+    """POST {base}/models/MODEL:generateContent. Methods as of `OpenAI`."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     def headers(self, key: str) -> dict[str, str]:
-        """See `Endpoint`. The key is not in the URL, because servers log URLs."""
+        """The key is not in the URL, because servers log URLs."""
         return {"x-goog-api-key": key} if key else {}
 
     def adapt(self, refusal: str, sent: Mapping[str, Any]) -> bool:
-        """See `Endpoint`. There is nothing to adapt."""
+        """There is nothing to adapt."""
         return False
 
     def body(self, question: Question, config: VlmConfig) -> dict[str, Any]:
-        """See `Endpoint`."""
+        """The request."""
         parts: list[dict[str, Any]] = []
         for part in question.parts:
             if isinstance(part, str):
@@ -468,23 +374,21 @@ class Gemini:
             "generationConfig": {"temperature": config.temperature, "maxOutputTokens": config.max_tokens},
         }
 
-    def answer(self, reply: Any) -> Answer | None:
-        """See `Endpoint`."""
+    def read(self, reply: Any) -> Answer:
+        """The answer in a reply. What the model thought is paid for as well, and counted separately."""
         candidate = _at(reply, "candidates", 0)
-        parts = _at(candidate, "content", "parts")
-        if parts is None and _at(candidate, "finishReason") is None:
-            return None
-        return _answer(parts, self.tokens(reply))
-
-    def is_cut(self, reply: Any) -> bool:
-        """See `Endpoint`."""
-        return bool(_at(reply, "candidates", 0, "finishReason") == "MAX_TOKENS")
-
-    def tokens(self, reply: Any) -> Tokens:
-        """See `Endpoint`. What the model thought is paid for as what it wrote is, and counted apart."""
-        said = _count(reply, "usageMetadata", "candidatesTokenCount")
+        parts, finish = _at(candidate, "content", "parts"), _at(candidate, "finishReason")
+        written = _count(reply, "usageMetadata", "candidatesTokenCount")
         thought = _count(reply, "usageMetadata", "thoughtsTokenCount")
-        return _count(reply, "usageMetadata", "promptTokenCount"), said + thought
+        return Answer(
+            None if parts is None and finish is None else _text(parts),
+            _count(reply, "usageMetadata", "promptTokenCount"),
+            written + thought,
+            is_cut=finish == "MAX_TOKENS",
+        )
+
+
+Endpoint = OpenAI | Gemini
 
 
 def _at(data: Any, *path: str | int) -> Any:
@@ -499,18 +403,15 @@ def _at(data: Any, *path: str | int) -> Any:
     return data
 
 
-def _answer(content: Any, tokens: Tokens) -> Answer | None:
-    """The answer in a text, in parts of one, or in null for none at all; None if `content` is neither."""
+def _text(content: Any) -> str | None:
+    """A text, in one piece or in parts, "" for null; no longer than a record takes, and in valid UTF-8."""
     if content is None or isinstance(content, list):
         content = "".join(str(_at(part, "text") or "") for part in content or ())
-    return Answer(_storable(content), *tokens) if isinstance(content, str) else None
+    if not isinstance(content, str):
+        return None
+    return content[:MAX_ANSWER].encode("utf-8", "replace").decode("utf-8")
 
 
 def _count(reply: Any, *path: str) -> int:
     found = _at(reply, *path)
     return found if isinstance(found, int) and 0 < found <= MAX_TOKENS else 0
-
-
-def _storable(text: str) -> str:
-    """`text` with what UTF-8 cannot write replaced, and no longer than a record takes."""
-    return text[:MAX_ANSWER].encode("utf-8", "replace").decode("utf-8")

@@ -177,66 +177,32 @@ MAX_STATUSES = 100
 _SUCCESS = r"success|successful|succeeded"
 _FAILURE = r"failure|failed|unsuccessful|incomplete"
 _MEANS = {**dict.fromkeys(_SUCCESS.split("|"), True), **dict.fromkeys(_FAILURE.split("|"), False)}
-
 _MARKS = re.compile(r"[*_`\"'“”‘’]")
 """Markdown and quotes; they do not change the meaning."""
 _FENCE = re.compile(r"^```(?:json)?\s*(.*?)\s*```$", re.DOTALL)
-
-_STATUS = re.compile(
-    r"\b(status|verdict|answer|result|outcome|conclusion|correction)\s*"
-    r"(?:[:：=]|\s[–—-]\s|\b(?:is|was|should be|remains|becomes)\b:?)\s*",
+_KEY = re.compile(r"(?:(?:final|overall|task)[\s_-]*)?status", re.IGNORECASE)
+_OWN_LINE = re.compile(
+    r"^[ \t>#{•\d.)-]*(?:(?:final|overall|task) )?status[ \t]*(?:[:：=]|[–—-][ \t])\s*(.*)$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_PLAIN = {
+    True: re.compile(rf"(?:{_SUCCESS})[\s.!}}]*[✅✓✔☑\ufe0f\s]*", re.IGNORECASE),
+    False: re.compile(rf"(?:{_FAILURE})[\s.!}}]*[❌✗✘✖\ufe0f\s]*", re.IGNORECASE),
+}
+"""A status, and a mark that agrees with it."""
+_LONE = re.compile(rf"^[ \t>#•-]*({_SUCCESS}|{_FAILURE})[^\w\n]*$", re.IGNORECASE | re.MULTILINE)
+_SENTENCE = re.compile(
+    r"\b(?:status|verdict|answer|result|outcome|conclusion|correction)\b"
+    rf"[^.,;(\n]{{0,40}}?\b({_SUCCESS}|{_FAILURE})\b",
     re.IGNORECASE,
 )
-_OWN_LINE = re.compile(r"[\s>#{•\d.)-]*(?:(?:final|overall|task)\s+)?", re.IGNORECASE)
-"""What may precede "status" on its own line: list and heading marks, and a qualifier."""
-_KEY = re.compile(r"(?:(?:final|overall|task)[\s_-]*)?status", re.IGNORECASE)
-
-_WORD = re.compile(rf"\b(?:{_SUCCESS}|{_FAILURE})\b", re.IGNORECASE)
-_LONE = re.compile(rf"^[ \t>#•-]*({_SUCCESS}|{_FAILURE})[ \t.!]*$", re.IGNORECASE | re.MULTILINE)
-_YES, _NO = "[✅✓✔☑]", "[❌✗✘✖]"
-_TICKED = re.compile(
-    rf"\b((?:{_SUCCESS})[.!]*)[ \t]*{_YES}\ufe0f?|\b((?:{_FAILURE})[.!]*)[ \t]*{_NO}\ufe0f?", re.IGNORECASE
+"""A sentence that states the outcome as well."""
+_HEDGE = re.compile(
+    r"\b(?:not?|never|only|without|partial\w*|part(?:ly)?|almost|\w+nt|or|if|maybe)\b|\?", re.IGNORECASE
 )
-"""A status and a mark that agrees with it."""
-_PLAIN = re.compile(rf"({_SUCCESS}|{_FAILURE})\b(?:[\s.!}}]*$|\s*[.,;:(–—-]+\s*(.*)$)", re.IGNORECASE)
-"""A status, and after punctuation the explanation."""
-_NOT_DONE = r"\bnot\s+(?:yet\s+|been\s+)*(?:done|complete|met|achieve|fulfil)"
-_OF_OUTCOME = re.compile(rf"\b(?:un)?succe|\bfail|\bincomplete\b|\bpartial|{_NOT_DONE}", re.IGNORECASE)
-"""Words that show that a sentence is about the task's status, and not, say, Wi-Fi's."""
-_GUESS = r"\b(?:or|if|unless|maybe|perhaps|possibly|probably|likely|unclear|unsure|unknown|assuming)\b|\?"
+"""Words that change the meaning of such a sentence. Apostrophes have been removed with the other marks."""
 _BACK = r"\b(?:wait|actually|correction|second thoughts?|reconsider\w*|mistaken)\b"
-_NOT = r"\b(?:not|(?:is|are|was|were|do|does|did|has|have|had|wo|would|should)nt)\b"
-"""Apostrophes have been removed with the other marks."""
-_UNDONE = (
-    rf"{_NOT}\s+(?:(?:yet|been|be|fully|quite|really|an?|the)\s+)*(?:all\b|every|both\b|done\b|complet|finish|met\b|"
-    r"achiev|fulfil|reach|succe|set\b|save|sent\b|creat|added\b|work|happen|confirm|verif|correct|right\b|sure|"
-    r"certain|enough)"
-)
-_AGREES = {
-    True: re.compile(
-        rf"\b(?:no|not|without)\s+(?:an?\s+|any\s+)?(?:{_FAILURE})\b"
-        r"|\bnothing\s+(?:\w+\s+){0,2}(?:missing|pending|wrong)\b",
-        re.IGNORECASE,
-    ),
-    False: re.compile(rf"\b(?:no|not|without)\s+(?:an?\s+|any\s+)?(?:{_SUCCESS})\b", re.IGNORECASE),
-}
-"""Phrases that agree with a status although they contain a word that does not."""
-_DOUBT = {
-    True: re.compile(
-        rf"{_GUESS}|{_BACK}|{_UNDONE}|\b(?:never|yet|but|however|although|though|except|{_FAILURE}|fails?|unable)\b"
-        r"|\b(?:can|could)(?:\s*not|n?t)\b|\bpart(?:ly|ial)|\bonly\s+(?:some|half|one\s+of)\b"
-        r"|\b(?:almost|nearly|missing|pending|wrong)\b|\b(?:no|without)\s+(?:any\s+)?succe"
-        rf"|\bno\s*(?:[.,;:!]|\s[–—-]|$)|{_NO}",
-        re.IGNORECASE,
-    ),
-    False: re.compile(
-        rf"{_GUESS}|{_BACK}|\b(?:{_SUCCESS})\b|{_NOT}\s+(?:been\s+|an?\s+)?fail|{_YES}", re.IGNORECASE
-    ),
-}
-"""Words that cast doubt on a status when its explanation contains them. That something is off or absent is
-not a doubt: it may be what the task asked for, and treating it as one would only cost successes."""
-_NEGATION = re.compile(rf"{_NOT}|\b(?:no|never|only|without)\b", re.IGNORECASE)
-"""Words that negate a status within a sentence."""
+_NOT_DONE = r"\bnot\s+(?:yet\s+|been\s+)*(?:done|complete|met|achieve|fulfil)"
 _RETRACTED = {
     True: re.compile(rf"{_BACK}|\b(?:but|however|{_FAILURE})\b|{_NOT_DONE}", re.IGNORECASE),
     False: re.compile(rf"{_BACK}|\b(?:{_SUCCESS})\b", re.IGNORECASE),
@@ -247,68 +213,35 @@ _RETRACTED = {
 def read_status(text: str) -> bool | None:
     """Whether an answer's status is success; None unless it is plain and nothing contradicts it.
 
-    A line of its own decides, "Status: success" or "Status: failure". An answer that gives another status
-    anywhere, in any words, contradicts itself: no reward depends on a guess about its meaning. Reasoning up
-    to `</think>` is not part of the answer. A JSON object has the key `status`.
+    A line of its own decides, "Status: success" or "Status: failure", with nothing but a mark after it, or
+    the key `status` of a JSON object. An answer that gives another status anywhere contradicts itself: no
+    reward depends on a guess about its meaning. Reasoning up to `</think>` is not part of the answer.
     """
     answer = text.rpartition("</think>")[2].strip()
     fenced = _FENCE.match(answer)
     try:
         data = json.loads(fenced[1] if fenced else answer, object_pairs_hook=_every_value)
     except (ValueError, RecursionError):
-        said = _said(answer)
-    else:
-        said = _of_object(data)
+        return _read_text(_MARKS.sub("", answer))
+    pairs = data.items() if isinstance(data, dict) else ()
+    found = [value for key, values in pairs if _KEY.fullmatch(key.strip()) for value in values]
+    said = {_MEANS.get(one.strip().lower()) if isinstance(one, str) else None for one in found}
     return said.pop() if len(said) == 1 else None
 
 
-def _said(answer: str) -> set[bool | None]:
-    """All statuses in a text, None for one that is not plain; empty if no line of its own has one."""
-    plain = _TICKED.sub(r"\1\2", _MARKS.sub("", answer))
-    said: set[bool | None] = {_MEANS[word.lower()] for word in _LONE.findall(plain)}
-    rest: str | None = None
-    statuses = list(_STATUS.finditer(plain))
-    if len(statuses) > MAX_STATUSES:
-        return {None}
-    for found in statuses:
-        before = plain[: found.start()].rpartition("\n")[2]
-        value, _, after = plain[found.end() :].partition("\n")
-        is_status = found[1].lower() == "status"
-        if is_status and found[0].strip()[-1] in ":：=–—-" and _OWN_LINE.fullmatch(before):
-            said.add(_of_line(value.strip()))
-            rest = after
-        elif is_status and _OF_OUTCOME.search(clause := re.split(r"[.,;:(]", value)[0]):
-            said.add(_of_clause(clause))
-        elif _PLAIN.match(value):
-            said.add(_of_line(value.strip()))
-    if rest is None:
-        return set()
-    is_retracted = any(says in said and _RETRACTED[says].search(rest) for says in (True, False))
-    return {None} if is_retracted else said
-
-
-def _of_line(value: str) -> bool | None:
-    """A status, alone or explained; None if the explanation casts doubt on it, or it is another word."""
-    found = _PLAIN.match(value)
-    if found is None:
+def _read_text(plain: str) -> bool | None:
+    """The status in a text without markdown."""
+    lines = list(_OWN_LINE.finditer(plain))
+    if not 0 < len(lines) <= MAX_STATUSES:
         return None
-    says = _MEANS[found[1].lower()]
-    return None if _DOUBT[says].search(_AGREES[says].sub("", found[2] or "")) else says
-
-
-def _of_clause(clause: str) -> bool | None:
-    """The status within a sentence; None if it is not plain."""
-    says = {_MEANS[word.lower()] for word in _WORD.findall(clause)}
-    rest = _WORD.sub("", clause)
-    is_plain = len(says) == 1 and not any(_DOUBT[one].search(rest) for one in says)
-    return says.pop() if is_plain and not _NEGATION.search(rest) else None
-
-
-def _of_object(data: Any) -> set[bool | None]:
-    """All statuses of a JSON object."""
-    pairs = data.items() if isinstance(data, dict) else ()
-    found = [value for key, values in pairs if _KEY.fullmatch(key.strip()) for value in values]
-    return {_MEANS.get(one.strip().lower()) if isinstance(one, str) else None for one in found}
+    values = [line[1].strip() for line in lines]
+    said = {next((says for says in (True, False) if _PLAIN[says].fullmatch(one)), None) for one in values}
+    said |= {_MEANS[word.lower()] for word in _LONE.findall(plain)}
+    for found in _SENTENCE.finditer(plain):
+        said.add(None if _HEDGE.search(found[0]) else _MEANS[found[1].lower()])
+    if len(said) != 1 or (says := said.pop()) is None:
+        return None
+    return None if _RETRACTED[says].search(plain[lines[-1].end() :]) else says
 
 
 def _every_value(pairs: list[tuple[str, Any]]) -> dict[str, list[Any]]:

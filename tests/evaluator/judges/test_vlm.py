@@ -295,7 +295,7 @@ def test_an_answer_that_was_cut_off_is_none(api: str) -> None:
 def test_nothing_from_gemini_is_no_verdict(reason: str, content: dict[str, Any]) -> None:
     usage = {"promptTokenCount": 7, "thoughtsTokenCount": 9}
     body = {"candidates": [{**content, "finishReason": reason}], "usageMetadata": usage}
-    assert Gemini("").answer(body) == Answer("", 7, 9)
+    assert Gemini("").read(body) == Answer("", 7, 9, is_cut=reason == "MAX_TOKENS")
     with serve(Reply(body=json.dumps(body))) as endpoint:
         verdict = make(endpoint, api="gemini", examples=None, attempts=2).judge(*make_episode())
     assert not verdict.is_decided

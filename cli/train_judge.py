@@ -74,26 +74,17 @@ def train_judge(
     its verdicts on the held-out episodes, agreement.json and agreement.html.
     """
     from distrl.core.policies import use_threads
-    from distrl.evaluator.judges.local.data import HoldOut
     from distrl.evaluator.judges.local.model import CARD_FILE
-    from distrl.evaluator.judges.local.ocr import OcrRecipe
-    from distrl.evaluator.judges.local.training import Plan, Recipe, fit_judge
+    from distrl.evaluator.judges.local.training import Plan, fit_judge
 
     if (output / CARD_FILE).exists():
         raise RunDirectoryError(f"{output} holds a judge already.", "Name another directory with --output.")
     check_folder(output)
     use_threads(threads)
-    plan = Plan(
-        episodes=episodes,
-        held_out=held_out,
-        hold_out=HoldOut(hold_out),
-        recipe=Recipe(epochs=epochs, seed=seed),
-        reading=OcrRecipe(seed=seed),
-        reader=reader,
-    )
-    result = fit_judge(sources, output, plan, lambda line: typer.echo(line, err=True))
-    page = write_results(output, result.report, result.judged, result.examples)
-    print_results(result.report, result.judged)
+    plan = Plan(episodes, held_out, hold_out, epochs, seed=seed, reader=reader)
+    report, judged, examples = fit_judge(sources, output, plan, lambda line: typer.echo(line, err=True))
+    page = write_results(output, report, judged, examples)
+    print_results(report, judged)
     typer.echo(f"Judge: {output}")
     if page is not None:
         typer.echo(f"Errors: {page}")

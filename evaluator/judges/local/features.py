@@ -25,7 +25,7 @@ from distrl.core.actions import ActionKind
 from distrl.core.policies.images import opened
 from distrl.core.types import Observation, TimeStep, Trajectory
 from distrl.evaluator.judges.base import acted, screens
-from distrl.evaluator.judges.local.ocr import WIDTH, Line, Recent, TextReader
+from distrl.evaluator.judges.local.ocr import WIDTH, Line, TextReader
 
 BUCKETS = 4096
 UNKNOWN = 1
@@ -46,8 +46,6 @@ ACROSS = 0.2
 """Distance along a row counts so much: what stands at its other end belongs to it."""
 MIN_LENGTH = 5
 """A word of so many letters may differ from another in one that was misread."""
-KEPT = 8192
-"""So many pieces of screens are kept to be used again: 25 MB."""
 _EDGES = " .,;:!?\"'()[]…"
 
 
@@ -123,7 +121,6 @@ class Reader:
     def __init__(self, size: tuple[int, int], text: TextReader) -> None:
         self.size = size
         self._text = text
-        self._kept: Recent[Tensor] = Recent(KEPT)
 
     def read(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Features:
         """The features of an episode.
@@ -132,7 +129,7 @@ class Reader:
             PolicyError: A screenshot is no picture.
             KeyError: A screenshot is missing.
         """
-        seen = _Screens(screens(trajectory), images, self._text, self._kept)
+        seen = _Screens(screens(trajectory), images, self._text)
         goal = words_of(trajectory.task.goal)[:MAX_WORDS]
         kinds, numbers, meant, crops, said = _actions(acted(trajectory), goal, seen)
         lines, places, read = _lines(goal, seen)
@@ -147,26 +144,20 @@ class Reader:
             places=places,
             matches=torch.from_numpy(_matches(goal, app, said, read)),
             app=_rows([_bag(app)], 1)[0],
-            screen=seen.small(len(seen.shown) - 1, self.size),
+            screen=_pixels(seen.picture(len(seen.shown) - 1).resize(self.size, Image.Resampling.BOX))[None],
         )
 
 
 class _Screens:
     """The screens of an episode, in brightness, and their text."""
 
-    def __init__(
-        self,
-        shown: Sequence[Observation],
-        images: Mapping[str, bytes],
-        text: TextReader,
-        kept: Recent[Tensor],
-    ) -> None:
+    def __init__(self, shown: Sequence[Observation], images: Mapping[str, bytes], text: TextReader) -> None:
         self.shown = shown
-        self._images, self._text, self._kept = images, text, kept
+        self._images, self._text = images, text
         self._pictures: dict[str, Image.Image] = {}
 
-    def _picture(self, index: int) -> Image.Image:
-        """Decoded once."""
+    def picture(self, index: int) -> Image.Image:
+        """A screen, decoded once."""
         digest = self.shown[index].image
         if digest not in self._pictures:
             with opened(self._images[digest]) as image:
@@ -174,22 +165,9 @@ class _Screens:
                 self._pictures[digest] = image.convert("L")
         return self._pictures[digest]
 
-    def small(self, index: int, size: tuple[int, int]) -> Tensor:
-        """[1, height, width] of all of it."""
-        key = (self.shown[index].image, size)
-        return self._kept.get(
-            key, lambda: _pixels(self._picture(index).resize(size, Image.Resampling.BOX))[None]
-        )
-
-    def piece(self, index: int, point: tuple[float, float]) -> Tensor:
-        """[32, 96] around `point`; beyond the edge it is black."""
-        key = (self.shown[index].image, point)
-        return self._kept.get(key, lambda: _piece(self._picture(index), point))
-
     def lines(self, index: int) -> list[Line]:
         """Its text, from top to bottom."""
-        digest = self.shown[index].image
-        return self._text.lines(digest, lambda: self._picture(index))
+        return self._text.lines(self.shown[index].image, lambda: self.picture(index))
 
     def height(self, index: int) -> float:
         """In pixels of a screen that is WIDTH pixels wide."""
@@ -210,7 +188,7 @@ def _actions(
         said[place] = words_of(action.text)
         if action.point is not None:
             after = min(index + 1, len(seen.shown) - 1)
-            crops[place] = torch.stack([seen.piece(at, action.point) for at in (index, after)])
+            crops[place] = torch.stack([_piece(seen.picture(at), action.point) for at in (index, after)])
             said[place] = said[place] or _touched(seen.lines(index), action.point, seen.height(index))
         kinds[place] = 1 + KINDS.index(action.kind) if action.kind in KINDS else 0
         points = (*_point(action.point), *_point(action.to))
@@ -264,6 +242,7 @@ def _matches(
 
 
 def _piece(picture: Image.Image, point: tuple[float, float]) -> Tensor:
+    """[32, 96] around `point`; beyond the edge it is black."""
     width = CROP_SHARE * picture.width
     height = width * CROP[1] / CROP[0]
     x, y = point[0] * picture.width, point[1] * picture.height

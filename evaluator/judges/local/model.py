@@ -3,8 +3,8 @@
 [ask: app and last screen] [goal's words] [actions with what they touched] [lines of text]
    └── look at each other, the more where they have the same word ──► [ask] ──► logit
 
-That a word of the goal stands somewhere is told it, so that it need not know the word: it learns where which
-kind of word has to stand, and a goal can be judged that was never seen.
+Where a word of the goal appears is an input, so the network need not know the word: it learns where which
+kind of word has to appear, and can judge goals that were never seen.
 """
 
 from __future__ import annotations
@@ -23,22 +23,15 @@ from distrl.core.files import write_atomically, write_bytes_atomically, writing
 from distrl.core.policies import weights_io
 from distrl.core.types import Number, Record
 from distrl.evaluator.judges.local.data import HoldOut
-from distrl.evaluator.judges.local.features import (
-    BUCKETS,
-    CROP,
-    KINDS,
-    MAX_ACTIONS,
-    MAX_WORDS,
-    Features,
-)
-from distrl.evaluator.judges.local.ocr import OcrModel, OcrSize
+from distrl.evaluator.judges.local.features import BUCKETS, CROP, KINDS, MAX_ACTIONS, MAX_WORDS, Features
+from distrl.evaluator.judges.local.ocr import OcrModel
 
 SCREEN_STRIDES = (3, 2, 2)
 CROP_STRIDES = (2, 2, 2)
 
 
 class ModelSize(Record):
-    """How large the network is. `width`, `height`: pixels of the last screen as it is looked at."""
+    """The network's sizes. `width`, `height`: pixels of the last screen as the network sees it."""
 
     width: int = 54
     height: int = 120
@@ -180,24 +173,21 @@ WEIGHTS_FILE = "judge.safetensors"
 
 
 class JudgeCard(Record):
-    """What a trained judge is.
+    """What a trained judge is, and how it came about.
 
     Attributes:
-        size: Its network's.
-        reading: The text reader's.
+        size: The network's.
         temperature: Its logits are divided by this to be probabilities (Guo et al. 2017).
         threshold: From this probability on an episode counts as a success.
         seed: Of its weights and of the split.
         sources: The stores that it was fitted to.
-        num_fitted, num_calibration, num_held_out: Episodes of each part of the split.
-        hold_out: What these do not share with the others.
-        num_broken: Episodes that were left out, as a screenshot of theirs is no picture.
+        hold_out: What the parts of the split do not share.
+        num_broken: Episodes that were left out because a screenshot of theirs is not a valid image.
         agreement: Share of the held-out episodes on which it agrees with ground truth.
     """
 
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     size: ModelSize
-    reading: OcrSize
     temperature: Number
     threshold: Number
     seed: int
@@ -232,11 +222,11 @@ def read_judge(directory: Path) -> tuple[JudgeModel, OcrModel, JudgeCard]:
     if not (directory / CARD_FILE).is_file():
         raise JudgeError(
             f"{directory} holds no trained judge ({CARD_FILE} is missing).",
-            "Train one with distrl train-judge, and name its directory in judge.path.",
+            "Train one with distrl train-judge, and set judge.path to its directory.",
         )
     try:
         card = JudgeCard.model_validate_json((directory / CARD_FILE).read_text(encoding="utf-8"))
-        model, reader = JudgeModel(card.size), OcrModel(card.reading)
+        model, reader = JudgeModel(card.size), OcrModel()
         weights_io.load_into(_state(model, reader), directory / WEIGHTS_FILE)
     except (ValidationError, CheckpointError, OSError) as error:
         reason = " ".join(str(error).split())[:200]

@@ -9,12 +9,9 @@ simulated phone, which are Android's.
 from __future__ import annotations
 
 import random
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from hashlib import blake2b
-from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -22,36 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 from torch import Tensor, nn
 
-from distrl.core.types import Record
 from distrl.simulator.phone import fonts
-
-Made = TypeVar("Made")
-
-
-class Recent(Generic[Made]):
-    """Values by key; the least recently asked for go first. Not for several threads at once.
-
-    Args:
-        capacity: The most values to keep.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._kept: OrderedDict[Hashable, Made] = OrderedDict()
-
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._kept
-
-    def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """The value of `key`, made unless it is kept."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        self._kept.move_to_end(key)
-        value = self._kept[key]
-        while len(self._kept) > self._capacity:
-            self._kept.popitem(last=False)
-        return value
-
 
 WIDTH = 540
 """Screens are looked at so many pixels wide."""
@@ -172,8 +140,10 @@ MARGIN = 2
 MAX_WIDTH = 512
 WIDTHS = (48, 96, 192, MAX_WIDTH)
 """Boxes are padded to the next of these widths, and read together."""
-BOXES = 16384
-"""So many boxes are remembered, far more than a screen can have."""
+PICTURE_CHANNELS, COLUMN_CHANNELS = (12, 24, 32), 64
+"""Of the network's convolutions over the picture and over its columns."""
+SCREENS, BOXES = 4096, 16384
+"""How many screens and boxes are remembered."""
 LEAST_SURE = 0.5
 """Readings that are less sure are none: icons, pictures."""
 
@@ -191,37 +161,22 @@ class Line:
     box: Box
 
 
-class OcrSize(Record):
-    """Channels of the network's convolutions over the picture and over its columns."""
-
-    picture: tuple[int, int, int] = (12, 24, 32)
-    columns: int = 64
-
-
 class OcrModel(nn.Module):
-    """Boxes of text to letters.
+    """Boxes of text to letters."""
 
-    Args:
-        size: Its sizes.
-    """
-
-    def __init__(self, size: OcrSize) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        a, b, c = size.picture
+        a, b, c = PICTURE_CHANNELS
+        d = COLUMN_CHANNELS
         self.picture = nn.Sequential(
             *_block(nn.Conv2d(1, a, 3, padding=1, bias=False), nn.BatchNorm2d(a), nn.MaxPool2d(2)),
             *_block(nn.Conv2d(a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.MaxPool2d((2, 1))),
             *_block(nn.Conv2d(b, c, 3, padding=1, bias=False), nn.BatchNorm2d(c), nn.MaxPool2d((2, 1))),
         )
-        rows = HEIGHT // 8
         self.columns = nn.Sequential(
-            *_block(
-                nn.Conv1d(c * rows, size.columns, 5, padding=2, bias=False), nn.BatchNorm1d(size.columns)
-            ),
-            *_block(
-                nn.Conv1d(size.columns, size.columns, 5, padding=2, bias=False), nn.BatchNorm1d(size.columns)
-            ),
-            nn.Conv1d(size.columns, 1 + len(ALPHABET), 1),
+            *_block(nn.Conv1d(c * (HEIGHT // 8), d, 5, padding=2, bias=False), nn.BatchNorm1d(d)),
+            *_block(nn.Conv1d(d, d, 5, padding=2, bias=False), nn.BatchNorm1d(d)),
+            nn.Conv1d(d, 1 + len(ALPHABET), 1),
         )
 
     def forward(self, pictures: Tensor) -> Tensor:
@@ -276,36 +231,36 @@ def decoded(logits: Tensor) -> list[tuple[str, float]]:
 
 
 class TextReader:
-    """Reads screenshots; what it has read it remembers. Not for several threads at once.
+    """Reads screenshots, and remembers what it has read. Not for several threads at once.
 
     Args:
         model: Fitted.
-        capacity: The most screens to remember; the least recently asked for go first.
     """
 
-    def __init__(self, model: OcrModel, capacity: int = 4096) -> None:
+    def __init__(self, model: OcrModel) -> None:
         self._model = model.eval()
-        self._screens: Recent[list[Line]] = Recent(capacity)
-        self._boxes: Recent[str] = Recent(BOXES)
+        self._screens: dict[str, list[Line]] = {}
+        self._boxes: dict[bytes, str] = {}
 
     def lines(self, digest: str, picture: Callable[[], Image.Image]) -> list[Line]:
-        """The text on a screenshot, from top to bottom.
-
-        Args:
-            digest: The screenshot's.
-            picture: Gives it; called unless it is remembered.
-        """
-        return self._screens.get(digest, lambda: self._read(grey_of(picture())))
+        """The text on a screenshot, from top to bottom; `picture` is called unless `digest` is remembered."""
+        if digest not in self._screens:
+            if len(self._screens) >= SCREENS:
+                self._screens.clear()
+            self._screens[digest] = self._read(grey_of(picture()))
+        return self._screens[digest]
 
     def _read(self, grey: NDArray[np.uint8]) -> list[Line]:
-        """What is in its boxes, from what looked the same or by the network."""
+        """The text in the screen's boxes, from what looked the same or by the network."""
         boxes = find_boxes(grey)
         pictures = [scaled(grey, box) for box in boxes]
         keys = [blake2b(picture.tobytes(), digest_size=16).digest() for picture in pictures]
-        new = {key: one for key, one in zip(keys, pictures, strict=True) if key not in self._boxes}
-        texts = self._texts(new)
-        found = [self._boxes.get(key, partial(texts.__getitem__, key)) for key in keys]
-        return [Line(text, box) for text, box in zip(found, boxes, strict=True) if text]
+        if len(self._boxes) >= BOXES:
+            self._boxes.clear()
+        self._boxes |= self._texts(
+            {key: one for key, one in zip(keys, pictures, strict=True) if key not in self._boxes}
+        )
+        return [Line(text, box) for key, box in zip(keys, boxes, strict=True) if (text := self._boxes[key])]
 
     @torch.inference_mode()
     def _texts(self, pictures: Mapping[bytes, NDArray[np.float32]]) -> dict[bytes, str]:
@@ -322,9 +277,6 @@ class TextReader:
         return texts
 
 
-__all__ = ["ALPHABET", "HEIGHT", "WIDTH", "Line", "OcrModel", "OcrSize", "TextReader"]
-
-
 COMMON = "eeeeeeeetttttaaaaaoooooiiiiinnnnnssssrrrrhhhllldddccuummffppggwwyybbvk"
 POOL = 8
 """Batches that are drawn at once."""
@@ -337,47 +289,35 @@ ICONS = sorted(fonts.icons())
 GROUND = 4
 """Pixels of ground around drawn text."""
 
+LEARNING_RATE = 3e-3  # the highest
+NO_TEXT = 0.12
+"""The share of boxes that hold no text."""
+
 Sample = tuple[NDArray[np.float32], str]
-"""A box, and what it says."""
+"""A box, and its text."""
 
 
-class OcrRecipe(Record):
-    """How the reader is fitted.
-
-    Attributes:
-        updates: Of AdamW.
-        batch_size: Boxes in an update.
-        learning_rate: The highest; one cycle.
-        no_text: The share of boxes that hold none.
-        seed: Of weights and text.
-    """
-
-    updates: int = 1000
-    batch_size: int = 48
-    learning_rate: float = 3e-3
-    no_text: float = 0.12
-    seed: int = 0
-
-
-def fit_reader(recipe: OcrRecipe, size: OcrSize, tell: Callable[[str], None]) -> OcrModel:
-    """A reader of text in the phone's fonts.
+def fit_reader(
+    seed: int, report: Callable[[str], None], updates: int = 1000, batch_size: int = 48
+) -> OcrModel:
+    """A reader of text in the phone's fonts, fitted by AdamW in one cycle of the learning rate.
 
     Args:
-        recipe: How.
-        size: The network's.
-        tell: Told how far it is, a line at a time.
+        seed: Of weights and text.
+        report: Receives lines of progress.
+        updates, batch_size: How many, and boxes in each.
     """
-    rng, noise = random.Random(f"reader/{recipe.seed}"), np.random.default_rng(recipe.seed)
+    rng, noise = random.Random(f"reader/{seed}"), np.random.default_rng(seed)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed)
-        model = OcrModel(size)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=1e-3)
+        torch.manual_seed(seed)
+        model = OcrModel()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=1e-3)
         schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, recipe.learning_rate, total_steps=recipe.updates, pct_start=0.2
+            optimizer, LEARNING_RATE, total_steps=updates, pct_start=0.2
         )
         losses: list[float] = []
-        batches = _batches(recipe, rng, noise)
-        for update in range(recipe.updates):
+        batches = _batches(batch_size, rng, noise)
+        for update in range(updates):
             loss = _loss(model, next(batches))
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -387,19 +327,19 @@ def fit_reader(recipe: OcrRecipe, size: OcrSize, tell: Callable[[str], None]) ->
             losses.append(loss.item())
             if (update + 1) % TELL_EVERY == 0:
                 loss_now = sum(losses[-TELL_EVERY:]) / TELL_EVERY
-                tell(f"learning to read, update {update + 1} of {recipe.updates}: loss {loss_now:.3f}")
+                report(f"learning to read, update {update + 1} of {updates}: loss {loss_now:.3f}")
     return model.eval()
 
 
-def _batches(recipe: OcrRecipe, rng: random.Random, noise: np.random.Generator) -> Iterator[list[Sample]]:
-    """Boxes of like width together, so that little is spent on what they are padded with."""
+def _batches(batch_size: int, rng: random.Random, noise: np.random.Generator) -> Iterator[list[Sample]]:
+    """Boxes of similar width together, so that little is spent on padding."""
     while True:
-        samples = [sample(rng, noise, recipe.no_text) for _ in range(recipe.batch_size * POOL)]
+        samples = [sample(rng, noise) for _ in range(batch_size * POOL)]
         samples.sort(key=lambda one: one[0].shape[1])
-        starts = list(range(0, len(samples), recipe.batch_size))
+        starts = list(range(0, len(samples), batch_size))
         rng.shuffle(starts)
         for start in starts:
-            yield samples[start : start + recipe.batch_size]
+            yield samples[start : start + batch_size]
 
 
 def _loss(model: OcrModel, samples: list[Sample]) -> torch.Tensor:
@@ -416,12 +356,13 @@ def _loss(model: OcrModel, samples: list[Sample]) -> torch.Tensor:
     return loss / max(1, len(targets))
 
 
-def sample(rng: random.Random, noise: np.random.Generator, no_text: float) -> Sample:
-    """A box as the reader gets it, and what it says: "" for an icon."""
-    if rng.random() < no_text:
+def sample(rng: random.Random, noise: np.random.Generator) -> Sample:
+    """A box as the reader gets it, and its text: "" for an icon."""
+    if rng.random() < NO_TEXT:
         text, mask = "", _no_text(rng)
     else:
-        text = some_text(rng)
+        words = [_word(rng) for _ in range(rng.choice((1, 1, 2, 3)))]  # that mean nothing, numbers, prices
+        text = " ".join(words)[:MAX_LETTERS].strip()
         mask, _ = fonts.text_mask(text, rng.random() < 0.4, rng.choice(SIZES))
     ground = Image.new("L", (mask.width + 2 * GROUND, mask.height + 2 * GROUND))
     ground.paste(mask, (GROUND, GROUND))
@@ -438,12 +379,6 @@ def sample(rng: random.Random, noise: np.random.Generator, no_text: float) -> Sa
     return normalised(
         values + noise.normal(0.0, rng.uniform(0.0, 12.0), values.shape).astype(np.float32)
     ), text.lower()
-
-
-def some_text(rng: random.Random) -> str:
-    """Up to MAX_LETTERS of words that mean nothing, numbers, times and prices."""
-    words = [_word(rng) for _ in range(rng.choice((1, 1, 2, 3)))]
-    return " ".join(words)[:MAX_LETTERS].strip()
 
 
 def _word(rng: random.Random) -> str:
@@ -478,6 +413,3 @@ def _no_text(rng: random.Random) -> Image.Image:
     thick = rng.choice((0, 2, 3))
     shape((0, 0, width - 1, height - 1), fill=None if thick else 255, outline=255, width=thick or 1)
     return mask.crop((rng.randint(0, width // 2), 0, width, height))
-
-
-__all__ = ["HEIGHT", "OcrRecipe", "fit_reader", "sample", "some_text"]

@@ -24,12 +24,19 @@ from distrl.core.errors import ConfigError, JudgeError, PolicyError, RunDirector
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Fault, Outcome, Purpose, Trajectory
 from distrl.evaluator.judges.local import training as fitting
-from distrl.evaluator.judges.local.data import HoldOut, choose_episodes, is_askable, read_examples, split
+from distrl.evaluator.judges.local.data import (
+    Example,
+    choose_episodes,
+    find_parts,
+    is_askable,
+    read_features,
+    split,
+)
 from distrl.evaluator.judges.local.features import MAX_ACTIONS, MAX_WORDS, Reader, buckets
 from distrl.evaluator.judges.local.judge import LocalJudge, probability
 from distrl.evaluator.judges.local.model import JudgeModel, ModelSize, collate, read_judge, write_judge
-from distrl.evaluator.judges.local.ocr import OcrModel, OcrRecipe, OcrSize, TextReader
-from distrl.evaluator.judges.local.training import Plan, Recipe, calibrate, fit_judge
+from distrl.evaluator.judges.local.ocr import OcrModel, TextReader
+from distrl.evaluator.judges.local.training import Plan, calibrate, fit_judge
 from distrl.evaluator.rejudge import Rejudged, read_verdicts
 
 
@@ -38,14 +45,18 @@ def unexpected(name: str, error: PolicyError) -> None:
 
 
 SMALL = ModelSize(width=36, height=80, d_model=24, num_layers=1, num_heads=2)
-RECIPE = Recipe(epochs=25, batch_size=8, learning_rate=5e-3, averaged=0.5)
-READING = OcrRecipe(updates=2, batch_size=4)
-PLAN = Plan(episodes=100, recipe=RECIPE, size=SMALL, reading=READING)
+PLAN = Plan(
+    episodes=100, epochs=25, batch_size=8, learning_rate=5e-3, averaged=0.5, size=SMALL, reader_updates=2
+)
 
 
 def reader() -> Reader:
     """One that cannot read yet."""
-    return Reader((36, 80), TextReader(OcrModel(OcrSize())))
+    return Reader((36, 80), TextReader(OcrModel()))
+
+
+def read(*episodes: tuple[Path, str]) -> list[Example]:
+    return list(read_features(find_parts(episodes, random.Random(0)), reader(), unexpected))
 
 
 def episode(
@@ -76,9 +87,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
     directory = tmp_path_factory.mktemp("judge") / "judge"
-    fitted = fit_judge([place], directory, PLAN, lambda line: None)
-    assert fitted.report.overall.total == 12
-    assert fitted.report.overall.rate >= 0.9
+    report, _, _ = fit_judge([place], directory, PLAN, lambda line: None)
+    assert report.overall.total == 12
+    assert report.overall.rate >= 0.9
     return directory
 
 
@@ -135,9 +146,8 @@ def test_a_judge_that_the_disk_has_no_room_for_leaves_the_one_before(trained: Pa
 
 
 def test_the_same_seed_gives_the_same_judge(place: Path, tmp_path: Path) -> None:
-    recipe = RECIPE.model_copy(update={"epochs": 1})
     for name in "ab":
-        fit_judge([place], tmp_path / name, replace(PLAN, episodes=20, recipe=recipe), lambda line: None)
+        fit_judge([place], tmp_path / name, replace(PLAN, episodes=20, epochs=1), lambda line: None)
     assert (tmp_path / "a/judge.safetensors").read_bytes() == (tmp_path / "b/judge.safetensors").read_bytes()
 
 
@@ -165,43 +175,28 @@ def test_what_is_wrong_with_the_sources_is_told_before_the_reader_is_fitted(
     assert not out.exists()
 
 
-def test_no_task_is_in_two_parts(place: Path) -> None:
+def names(place: Path) -> list[tuple[Path, str]]:
     store = TrajectoryStore(place / "store.sqlite3")
-    names = [(place, name) for name in store.ids()]
-    store.close()
-    examples = list(read_examples(names, reader(), random.Random(0), unexpected))
+    try:
+        return [(place, name) for name in store.ids()]
+    finally:
+        store.close()
+
+
+def test_no_task_is_in_two_parts_and_an_episode_neither(place: Path) -> None:
+    found = find_parts(names(place), random.Random(0))
     for seed in range(5):
-        found = split(examples, 0.25, HoldOut.TASK, seed)
-        parts = [
-            {example.kin for example in part} for part in (found.fitted, found.calibration, found.held_out)
-        ]
-        assert all(parts)
-        assert sum(map(len, parts)) == len(set().union(*parts))
-        assert sum(map(len, (found.fitted, found.calibration, found.held_out))) == len(examples)
-
-
-def test_episodes_of_one_task_may_be_in_two_parts(place: Path) -> None:
-    """By episode no episode is in two parts; its task may be."""
-    store = TrajectoryStore(place / "store.sqlite3")
-    names = [(place, name) for name in store.ids()]
-    store.close()
-    examples = list(read_examples(names, reader(), random.Random(0), unexpected))
-    same = [replace(example, task=examples[0].task) for example in examples]
-    found = split(same, 0.25, HoldOut.EPISODE, 0)
-    parts = (found.fitted, found.calibration, found.held_out)
-    assert [len(part) for part in parts] == [38, 7, 15]
-    assert len({example.trajectory_id for part in parts for example in part}) == 60
-    with pytest.raises(JudgeError, match="1 tasks are too few"):
-        split(same, 0.25, HoldOut.TASK, 0)
-
-
-def test_tasks_that_differ_in_their_seed_are_one(place: Path) -> None:
-    store = TrajectoryStore(place / "store.sqlite3")
-    name = store.ids()[0]
-    store.close()
-    (example,) = read_examples([(place, name)], reader(), random.Random(0), unexpected)
-    twin = example.task.model_copy(update={"seed": 99, "id": "another/one"})
-    assert type(example)(place, name, twin, 3, True, example.features).kin == example.kin
+        parts = split(found, 0.25, "task", seed)
+        tasks = [{one.kin for one in part} for part in parts]
+        assert all(tasks)
+        assert sum(map(len, tasks)) == len(set().union(*tasks))
+        assert sum(map(len, parts)) == len(found)
+    same = [replace(one, task=found[0].task.model_copy(update={"seed": n})) for n, one in enumerate(found)]
+    by_episode = split(same, 0.25, "episode", 0)
+    assert [len(part) for part in by_episode] == [38, 7, 15]
+    assert len({one.trajectory_id for part in by_episode for one in part}) == 60
+    with pytest.raises(JudgeError, match="1 tasks are too few"):  # they differ in their seed alone
+        split(same, 0.25, "task", 0)
 
 
 def test_all_repetitions_of_an_evaluation_are_fitted_to(tmp_path: Path) -> None:
@@ -211,8 +206,7 @@ def test_all_repetitions_of_an_evaluation_are_fitted_to(tmp_path: Path) -> None:
         for number in range(2):
             store.add(*episode(number, number == seed))
         store.close()
-    chosen = choose_episodes([tmp_path], 10, random.Random(0))
-    examples = list(read_examples(chosen, reader(), random.Random(0), unexpected))
+    examples = read(*choose_episodes([tmp_path], 10, random.Random(0)))
     assert sorted((one.task.params["switch"], one.truth) for one in examples) == [
         (0, False),
         (0, True),
@@ -229,8 +223,7 @@ def test_broken_screenshots_are_counted_and_told(place: Path, tmp_path: Path) ->
     store.add(nothing, {**images, "0" * 32: b"no picture", last: images[last]})
     store.close()
     told: list[str] = []
-    recipe = RECIPE.model_copy(update={"epochs": 1})
-    fit_judge([place, tmp_path], tmp_path / "judge", replace(PLAN, recipe=recipe), told.append)
+    fit_judge([place, tmp_path], tmp_path / "judge", replace(PLAN, epochs=1), told.append)
     (line,) = [one for one in told if "broken screenshot" in one]
     assert line.startswith(f"left out 1 episodes with a broken screenshot, such as {broken.id}")
     assert json.loads((tmp_path / "judge" / "judge.json").read_text())["num_broken"] == 1
@@ -266,7 +259,7 @@ def test_a_demonstration_shows_what_is_not_done_yet(tmp_path: Path, said: str, t
     trajectory, images = demonstration(["tap", said, "done"])
     store.add(trajectory, images)
     store.close()
-    whole, part = read_examples([(tmp_path, trajectory.id)], reader(), random.Random(0), unexpected)
+    whole, part = read((tmp_path, trajectory.id))
     assert (whole.num_steps, whole.truth) == (3, True)
     assert (part.num_steps, part.truth) == (1, truth)
 
@@ -321,7 +314,7 @@ def test_the_command_fits_measures_and_shows_errors(place: Path, trained: Path, 
     assert "truth: success" in result.output
     assert len(read_verdicts(output / "held-out.jsonl")) == 12
     _, letters, card = read_judge(output)
-    assert card.hold_out is HoldOut.EPISODE
+    assert card.hold_out == "episode"
     for one, other in zip(letters.parameters(), read_judge(trained)[1].parameters(), strict=True):
         assert torch.equal(one, other), "the reader is the other judge's"
     page = (output / "agreement.html").read_text()

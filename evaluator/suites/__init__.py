@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from distrl.core.errors import ConfigError, DistrlError, TaskError
@@ -73,19 +74,15 @@ def get_task(task_id: str) -> Task:
 
 
 def vocabulary(name_or_path: str) -> list[str]:
-    """The words that a policy for the suite needs: its module's `vocabulary`, else those of its goals.
-
-    Args:
-        name_or_path: As for `load_suite`; a module may have `vocabulary() -> list[str]` beside its tasks.
+    """The words that a policy for the suite needs: its module's `vocabulary()`, else those of its goals.
 
     Raises:
         TaskError: As `load_suite`.
     """
     tasks = _load(name_or_path)
-    module_name, colon, _ = SUITES.get(name_or_path, name_or_path).partition(":")
-    said = getattr(sys.modules.get(module_name), "vocabulary", None) if colon else None
-    if said is not None:
-        return list(said())
+    given = getattr(_module(name_or_path), "vocabulary", None)
+    if given is not None:
+        return list(given())
     return sorted({word for task in tasks for word in re.findall(r"\w+|[^\w\s]", task.goal)})
 
 
@@ -111,11 +108,15 @@ def promises(name_or_path: str) -> Promises:
         TaskError: As `load_suite`.
     """
     _load(name_or_path)
-    module_name, colon, _ = SUITES.get(name_or_path, name_or_path).partition(":")
-    module = sys.modules.get(module_name) if colon else None
+    module = _module(name_or_path)
     rules = tuple(getattr(module, "DISJOINT", DEFAULT_RULES))
-    trained_on = getattr(module, "TRAINED_ON", None)
-    return Promises(rules, getattr(module, "phrasing", masked), trained_on)
+    return Promises(rules, getattr(module, "phrasing", masked), getattr(module, "TRAINED_ON", None))
+
+
+def _module(name_or_path: str) -> ModuleType | None:
+    """The module of a suite that is loaded; None for a file."""
+    name, colon, _ = SUITES.get(name_or_path, name_or_path).partition(":")
+    return sys.modules.get(name) if colon else None
 
 
 def _load(name_or_path: str) -> tuple[Task, ...]:

@@ -29,14 +29,13 @@ from pydantic import ValidationError
 from distrl.configs.parse import parse_yaml
 from distrl.core.errors import ConfigError, TaskError
 from distrl.core.types import Task
+from distrl.core.user_errors import first_problem
 from distrl.evaluator.suites.leakage import folded, says_something, standard
 
 _YAML = (".yaml", ".yml")
 _LINES = (".jsonl", ".ndjson")
 MAX_ID = 200
 """The longest id of a task."""
-MAX_MISTAKES = 10
-"""The largest number of mistakes in one error."""
 _REMEDY = "A task has id and goal; template, params, split, suite, seed and max_steps are optional."
 
 
@@ -47,18 +46,25 @@ def load_file(path: Path) -> list[Task]:
         TaskError: The file cannot be read, or an entry is not a valid task or repeats an id.
     """
     text = read_text(path, "task file")
-    if path.suffix in _YAML:
-        entries = list(_yaml_entries(path, text))
-    elif path.suffix in _LINES:
-        entries = list(_line_entries(text))
-    else:
-        raise TaskError(
-            f"{path}: {path.suffix!r} is not a task file's extension ({', '.join(_YAML + _LINES)}).",
-            "Rename it.",
-        )
-    if not entries:
+    if path.suffix not in _YAML + _LINES:
+        known = ", ".join(_YAML + _LINES)
+        raise TaskError(f"{path}: {path.suffix!r} is not a task file's extension ({known}).", "Rename it.")
+    tasks: dict[str, Task] = {}
+    mistakes: list[str] = []
+    for where, entry in _yaml_entries(path, text) if path.suffix in _YAML else _line_entries(text):
+        found = _task(entry, path.stem)
+        if isinstance(found, Task) and found.id in tasks:
+            found = f"the id {found.id!r} occurs twice"
+        if isinstance(found, Task):
+            tasks[found.id] = found
+        else:
+            mistakes.append(f"{where}: {found}")
+    if mistakes:
+        more = f" ({len(mistakes) - 1} more entries are not valid)" if len(mistakes) > 1 else ""
+        raise TaskError(f"{path}, {mistakes[0]}{more}.", _REMEDY)
+    if not tasks:
         raise TaskError(f"{path}: the task file contains no tasks.", "Add at least one.")
-    return _validated(path, entries)
+    return list(tasks.values())
 
 
 def read_text(path: Path, what: str) -> str:
@@ -109,60 +115,26 @@ def _line_entries(text: str) -> Iterator[tuple[str, Any]]:
                 yield f"line {number}", error
 
 
-def _validated(path: Path, entries: list[tuple[str, Any]]) -> list[Task]:
-    tasks: dict[str, Task] = {}
-    mistakes: list[str] = []
-    for where, entry in entries:
-        found = _task(entry, path.stem)
-        if isinstance(found, Task) and found.id in tasks:
-            found = [f"the id {found.id!r} occurs twice"]
-        if isinstance(found, Task):
-            tasks[found.id] = found
-        else:
-            mistakes += [f"{where}: {mistake}" for mistake in found]
-    if mistakes:
-        more = f"; and {len(mistakes) - MAX_MISTAKES} more" if len(mistakes) > MAX_MISTAKES else ""
-        rule = f"{path}, {'; '.join(mistakes[:MAX_MISTAKES])}{more}"
-        raise TaskError(rule if rule.endswith("?") else f"{rule}.", _REMEDY)
-    return list(tasks.values())
-
-
-def _task(entry: Any, suite: str) -> Task | list[str]:
-    """The task of an entry, or its mistakes."""
+def _task(entry: Any, suite: str) -> Task | str:
+    """The task of an entry, or its mistake."""
     if isinstance(entry, json.JSONDecodeError):
-        return [f"not valid JSON: {entry.msg}"]
+        return f"not valid JSON: {entry.msg}"
     if not isinstance(entry, dict):
-        return [f"a task is a mapping, not {str(entry)[:40]!r}"]
+        return f"a task is a mapping, not {str(entry)[:40]!r}"
     try:
         task = Task.model_validate({"suite": suite, "split": "test", "template": "custom", **entry})
     except ValidationError as error:
-        return _explain(error)
+        for problem in error.errors(include_url=False):
+            if problem["type"] == "extra_forbidden":  # first: a mistyped key is often missing, too
+                key = str(problem["loc"][-1])
+                near = difflib.get_close_matches(key, Task.model_fields, n=1)
+                return f"unknown key {key!r}{f', did you mean {near[0]!r}?' if near else ''}"
+        return first_problem(error)
     if not task.id or not task.goal.strip():
-        return ["id and goal must not be empty"]
+        return "id and goal must not be empty"
     if len(task.id) > MAX_ID or not task.id.isprintable():
-        return [f"an id is one line of at most {MAX_ID} characters, not {task.id[:40]!r}"]
+        return f"an id is one line of at most {MAX_ID} characters, not {task.id[:40]!r}"
     return task
-
-
-def _explain(error: ValidationError) -> list[str]:
-    """The mistakes, unknown keys first. A key that was only misspelt is not reported as missing too."""
-    unknown: list[str] = []
-    others: dict[str, str] = {}
-    for problem in error.errors(include_url=False):
-        field = ".".join(str(part) for part in problem["loc"])
-        if problem["type"] == "extra_forbidden":
-            unknown.append(field)
-        elif problem["type"] == "missing":
-            others[field] = f"{field} is missing"
-        else:
-            others[field] = f"{field}: {problem['msg']}" if field else problem["msg"]
-    mistakes = []
-    for key in unknown:
-        near = difflib.get_close_matches(key, Task.model_fields, n=1)
-        mistakes.append(f"unknown key {key!r}{f', did you mean {near[0]!r}?' if near else ''}")
-        if near:
-            others.pop(near[0], None)
-    return mistakes + list(others.values())
 
 
 def check_file(path: Path) -> None:
@@ -215,13 +187,8 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Imported:
-    """What came of lists.
-
-    Attributes:
-        tasks: The tasks, list by list.
-        repeated: Instructions that their own list had already.
-        empty: Entries without an instruction.
-        leaked: Instructions of a list that a list named after it has too.
+    """Tasks, list by list; and entries that their own list has already, that have no instruction, or that a
+    list named later has too.
     """
 
     tasks: list[Task]
@@ -251,11 +218,13 @@ def import_lists(lists: Sequence[str], suite: str, max_steps: int) -> Imported:
         found[split], again = _distinct(goals)
         repeated += [LeftOut(split, goal, kept) for goal, kept in again]
     leaked = _drop_leaked(found)
-    tasks = [
-        _instruction_task(suite, split, goal, max_steps)
-        for split, distinct in found.items()
-        for goal in distinct.values()
-    ]
+    tasks = []
+    for split, distinct in found.items():
+        for name, goal in distinct.items():
+            digest = hashlib.blake2b(name.encode(), digest_size=DIGEST_BYTES).hexdigest()
+            id_ = f"{suite}/{TEMPLATE}/{split}/{digest}"
+            kind = {"suite": suite, "template": TEMPLATE, "split": split, "max_steps": max_steps}
+            tasks.append(Task.model_validate({"id": id_, "goal": goal, **kind}))
     return Imported(tasks, repeated, empty, leaked)
 
 
@@ -276,7 +245,7 @@ def read_list(file: Path) -> tuple[list[str], list[str]]:
         TaskError: It cannot be read, has an unknown extension or no instruction, or one is too long.
     """
     text = read_text(file, "list")
-    readers = {".txt": _lines, ".csv": _table, ".tsv": _tabbed, ".json": _json, ".jsonl": _json_lines}
+    readers = {".txt": _lines, ".csv": _table, ".tsv": _table, ".json": _json, ".jsonl": _json_lines}
     if file.suffix not in readers:
         raise TaskError(
             f"{file}: a list's extension is one of {', '.join(readers)}.", "Rename or convert it."
@@ -328,25 +297,16 @@ def _drop_leaked(found: dict[str, dict[str, str]]) -> list[LeftOut]:
     return leaked
 
 
-def _instruction_task(suite: str, split: str, goal: str, max_steps: int) -> Task:
-    digest = hashlib.blake2b(folded(goal).encode(), digest_size=DIGEST_BYTES).hexdigest()
-    return Task(
-        id=f"{suite}/{TEMPLATE}/{split}/{digest}",
-        suite=suite,
-        template=TEMPLATE,
-        split=split,
-        goal=goal,
-        max_steps=max_steps,
-    )
-
-
 def _lines(file: Path, text: str) -> Iterator[str]:
     yield from filter(str.strip, text.splitlines())
 
 
 def _table(file: Path, text: str) -> Iterator[str]:
-    """The column of the instructions. Other columns may contain line breaks in quotes."""
-    rows = csv.reader(io.StringIO(text), strict=True)
+    """The column of the instructions. In a TSV a line is a row; only quotes around a whole field count."""
+    if file.suffix == ".tsv":
+        rows = csv.reader(io.StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE)
+    else:
+        rows = csv.reader(io.StringIO(text), strict=True)
     before = 0
     try:
         column = _column(file, next(rows, []))
@@ -357,21 +317,13 @@ def _table(file: Path, text: str) -> Iterator[str]:
                 rule = f"the instruction that begins in line {before + 1} continues to line {rows.line_num}"
                 raise TaskError(f"{file}: {rule}.", "Close its quote, or write it in one line.")
             before = rows.line_num
+            if file.suffix == ".tsv" and _QUOTED_FIELD.fullmatch(entry.strip()):
+                entry = entry.strip()[1:-1].replace('""', '"')
             if row:
                 yield entry
     except csv.Error as error:
         rule = f"the row that begins in line {before + 1} is not valid CSV, or has an open quote: {error}"
         raise TaskError(f"{file}: {rule}.", "Correct it, or save the table as .tsv.") from error
-
-
-def _tabbed(file: Path, text: str) -> Iterator[str]:
-    """The column of the instructions. A line is a row; only quotes around a whole field count."""
-    head, *lines = text.splitlines() or [""]
-    column = _column(file, head.split("\t"))
-    for line in filter(str.strip, lines):
-        fields = line.split("\t")
-        field = fields[column].strip() if column < len(fields) else ""
-        yield field[1:-1].replace('""', '"') if _QUOTED_FIELD.fullmatch(field) else field
 
 
 def _column(file: Path, names: Sequence[str]) -> int:

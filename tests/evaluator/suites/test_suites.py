@@ -74,9 +74,9 @@ def test_yaml_and_json_lines_give_the_same_tasks(tmp_path: Path) -> None:
             json.dumps(TASK | {"max_steps": 0}),
             r"a\.jsonl, line 1: max_steps: Input should be greater",
         ),
+        ("a.yaml", "- {id: a/1, gaol: Do it}", r"entry 1: unknown key 'gaol', did you mean 'goal'\?"),
+        ("a.yaml", "- {id: a/1}", r"entry 1: goal: Field required"),
         ("a.txt", "hello", r"a\.txt: '\.txt' is not a task file's extension"),
-        ("a.yaml", "", r"a\.yaml: the task file contains no tasks"),
-        ("a.yaml", "- just text", r"a\.yaml, entry 1: a task is a mapping, not 'just text'"),
         (
             "a.jsonl",
             json.dumps(TASK | {"id": "a\nb"}),
@@ -91,31 +91,10 @@ def test_a_broken_file_names_file_place_and_rule(tmp_path: Path, name: str, text
         load_suite(str(path))
 
 
-def test_a_mistyped_key_is_told_with_the_one_that_was_meant(tmp_path: Path) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_text("- {id: a/1, gaol: Do it}\n")
-    with pytest.raises(TaskError) as caught:
-        load_suite(str(path))
-    assert caught.value.message == f"{path}, entry 1: unknown key 'gaol', did you mean 'goal'?"
-
-
-def test_all_mistakes_of_a_file_are_told_at_once_but_for_many(tmp_path: Path) -> None:
+def test_further_mistakes_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    lines = [json.dumps(TASK), "{", json.dumps({"id": "x", "max_steps": 0}), json.dumps(TASK), "3"]
-    path.write_text("\n".join(lines))
-    with pytest.raises(TaskError) as caught:
-        load_suite(str(path))
-    said = caught.value.message
-    for place in (
-        "line 2: not valid JSON",
-        "line 3: goal is missing",
-        "line 3: max_steps: Input should be",
-        "line 4: the id 'mine/1' occurs twice",
-        "line 5: a task is a mapping",
-    ):
-        assert place in said
-    path.write_text("{\n" * 13)
-    with pytest.raises(TaskError, match=r"line 10: not valid JSON[^;]*; and 3 more\."):
+    path.write_text("\n".join([json.dumps(TASK), "{", json.dumps(TASK), "3"]))
+    with pytest.raises(TaskError, match=r"line 2: not valid JSON.* \(2 more entries are not valid\)\."):
         load_suite(str(path))
 
 

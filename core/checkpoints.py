@@ -45,12 +45,19 @@ def write_checkpoint(directory: Path, name: str, fill: Callable[[Path], None]) -
         with writing(target, CheckpointError):
             temporary.mkdir(parents=True)
             fill(temporary)
-            entries = {str(p.relative_to(temporary)): _entry(p) for p in _files(temporary)}
+            files = [path for path in sorted(temporary.rglob("*")) if path.is_file()]
+            entries = {
+                str(path.relative_to(temporary)): {"size": path.stat().st_size, "blake2b": _digest(path)}
+                for path in files
+            }
             (temporary / MANIFEST).write_text(json.dumps(entries, indent=1, sort_keys=True))
             for path in [*temporary.rglob("*"), temporary]:
                 _fsync(path)
             if target.exists():
-                _drop_pointers(directory, name)
+                for pointer in POINTERS:
+                    if pointed(directory, pointer) == name:
+                        _log.warning("%s is being replaced: %r names no checkpoint for now", name, pointer)
+                        (directory / pointer).unlink()
                 shutil.rmtree(target)
             temporary.rename(target)
             _fsync(directory)
@@ -58,13 +65,6 @@ def write_checkpoint(directory: Path, name: str, fill: Callable[[Path], None]) -
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     return target
-
-
-def _drop_pointers(directory: Path, name: str) -> None:
-    for pointer in POINTERS:
-        if pointed(directory, pointer) == name:
-            _log.warning("%s is being replaced: %r names no checkpoint for now", name, pointer)
-            (directory / pointer).unlink()
 
 
 def remove_unfinished(directory: Path) -> None:
@@ -88,8 +88,19 @@ def point(directory: Path, pointer: str, name: str, note: str = "") -> None:
 
 def pointed(directory: Path, pointer: str) -> str | None:
     """The name that `pointer` holds, None if there is no such pointer."""
-    lines = _lines(directory / pointer)
-    return lines[0] if lines else None
+    return _line(directory / pointer, 0) or None
+
+
+def note_of(directory: Path, pointer: str) -> str:
+    """The note that `point` was given, "" without one."""
+    return _line(directory / pointer, 1)
+
+
+def _line(path: Path, number: int) -> str:
+    try:
+        return "".join(path.read_text(errors="replace").split()[number : number + 1])
+    except FileNotFoundError:
+        return ""
 
 
 def to_resume_from(directory: Path) -> Path | None:
@@ -103,25 +114,21 @@ def to_resume_from(directory: Path) -> Path | None:
             cost the checkpoints that there are. One alone is what a crash leaves of the first before its
             pointer is written.
     """
-    name, known = pointed(directory, "latest"), checkpoints(directory)
-    if name is None and known and (len(known) > 1 or (directory / "latest").exists()):
+    latest, known = pointed(directory, "latest"), checkpoints(directory)
+    if latest is None and known and (len(known) > 1 or (directory / "latest").exists()):
         raise CheckpointError(
             f"{directory / 'latest'} names no checkpoint, but there are: {', '.join(known)}.",
             "Write the name of the one to resume from into it.",
         )
-    if name is None:
+    if latest is None:
         return None
     try:
-        return resolve(directory, name)
+        return resolve(directory, latest)
     except CheckpointError as error:
-        return _fall_back(directory, name, error)
-
-
-def _fall_back(directory: Path, damaged: str, error: CheckpointError) -> Path:
-    """The newest whole checkpoint before the damaged one that `latest` names; raises `error` without any."""
-    bad = {damaged}
-    for name in reversed(checkpoints(directory)):
-        if name in bad or (step_of(damaged) is not None and _by_step(name) > _by_step(damaged)):
+        first = error
+    bad, newest = {latest}, step_of(latest)
+    for name in reversed(known):
+        if name in bad or (newest is not None and _by_step(name) > newest):
             continue
         try:
             path = resolve(directory, name)
@@ -132,21 +139,9 @@ def _fall_back(directory: Path, damaged: str, error: CheckpointError) -> Path:
             if pointer != "latest" and pointed(directory, pointer) in bad:
                 (directory / pointer).unlink()
         point(directory, "latest", name)
-        _log.warning("%s Resuming from %s, the newest whole checkpoint.", error.message, name)
+        _log.warning("%s Resuming from %s, the newest whole checkpoint.", first.message, name)
         return path
-    raise error
-
-
-def note_of(directory: Path, pointer: str) -> str:
-    """The note that `point` was given, "" without one."""
-    return "".join(_lines(directory / pointer)[1:2])
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(errors="replace").split()
-    except FileNotFoundError:
-        return []
+    raise first
 
 
 def resolve(directory: Path, name: str = "latest") -> Path:
@@ -186,21 +181,26 @@ def verify(path: Path) -> None:
     Raises:
         CheckpointError: Naming the first file that is missing, truncated or damaged.
     """
-    others = ", ".join(name for name in checkpoints(path.parent) if name != path.name)
-    remedy = f"Use another checkpoint{f': {others}' if others else ''}."
+    if (problem := _damage(path)) is not None:
+        others = ", ".join(name for name in checkpoints(path.parent) if name != path.name)
+        raise CheckpointError(problem, f"Use another checkpoint{f': {others}' if others else ''}.")
+
+
+def _damage(path: Path) -> str | None:
     try:
         entries = json.loads((path / MANIFEST).read_text())
         expected = {str(name): (int(entry["size"]), str(entry["blake2b"])) for name, entry in entries.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path / MANIFEST} is missing or damaged.", remedy) from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return f"{path / MANIFEST} is missing or damaged."
     for name, (size, digest) in expected.items():
         file = path / name
         if not file.is_file():
-            raise CheckpointError(f"{file} is missing.", remedy)
+            return f"{file} is missing."
         if file.stat().st_size != size:
-            raise CheckpointError(f"{file} has {file.stat().st_size} bytes, not {size}.", remedy)
+            return f"{file} has {file.stat().st_size} bytes, not {size}."
         if _digest(file) != digest:
-            raise CheckpointError(f"{file} is damaged: its checksum differs.", remedy)
+            return f"{file} is damaged: its checksum differs."
+    return None
 
 
 def remove_old(directory: Path, keep: int, protected: set[str]) -> list[str]:
@@ -213,24 +213,14 @@ def remove_old(directory: Path, keep: int, protected: set[str]) -> list[str]:
     up_to = [name for name in names if latest is None or _by_step(name) <= _by_step(latest)]
     old, beyond = up_to[: max(0, len(up_to) - keep)], names[len(up_to) :]
     kept = {pointed(directory, pointer) for pointer in POINTERS} | protected
-    return [name for name in (*old, *beyond) if name not in kept and _is_removed(directory / name)]
-
-
-def _is_removed(path: Path) -> bool:
-    try:
-        shutil.rmtree(path)
-    except OSError as error:
-        _log.warning("cannot remove the old checkpoint %s yet: %s", path, error.strerror)
-        return False
-    return True
-
-
-def _files(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.rglob("*") if path.is_file())
-
-
-def _entry(path: Path) -> dict[str, int | str]:
-    return {"size": path.stat().st_size, "blake2b": _digest(path)}
+    removed = []
+    for name in (name for name in (*old, *beyond) if name not in kept):
+        try:
+            shutil.rmtree(directory / name)
+            removed.append(name)
+        except OSError as error:
+            _log.warning("cannot remove the old checkpoint %s yet: %s", directory / name, error.strerror)
+    return removed
 
 
 def _digest(path: Path) -> str:

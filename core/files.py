@@ -30,12 +30,7 @@ Buffer = bytes | bytearray | memoryview
 
 @contextlib.contextmanager
 def writing(path: Path, kind: type[DistrlError] = RunDirectoryError) -> Iterator[None]:
-    """Turns what the system says against writing `path`, a full disk for one, into an error for users.
-
-    Args:
-        path: What is written; the error names it.
-        kind: Of error.
-    """
+    """Turns the system's refusal to write `path`, such as a full disk, into an error for users."""
     try:
         yield
     except DistrlError:
@@ -57,7 +52,7 @@ def _remedy(error: Exception) -> str:
 
 
 def _refusal(error: Exception) -> str | None:
-    """What the system said, None if it said nothing: `error` may come of it (torch), or quote it (Rust)."""
+    """The system's reason; None without one: `error` may be caused by it (torch), or quote it (Rust)."""
     for one in (error, error.__cause__ or error.__context__):
         if isinstance(one, OSError):
             return one.strerror or str(one)
@@ -71,13 +66,14 @@ def write_atomically(file: Path, text: str) -> None:
     write_bytes_atomically(file, text.encode("utf-8"))
 
 
-def write_bytes_atomically(file: Path, data: Buffer, is_durable: bool = False) -> None:
+def write_bytes_atomically(file: Path, data: Buffer, is_durable: bool = False, mode: int = 0o666) -> None:
     """Writes `data` so that readers see the old or the new file, never a part.
 
     A process that is killed meanwhile may leave a hidden file beside it.
 
     Args:
         is_durable: Whether the data has to be on disk on return.
+        mode: Permissions, less the umask.
 
     Raises:
         RunDirectoryError: It cannot be written.
@@ -85,7 +81,8 @@ def write_bytes_atomically(file: Path, data: Buffer, is_durable: bool = False) -
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with writing(file):
-            with temporary.open("wb") as out:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+            with os.fdopen(descriptor, "wb") as out:
                 out.write(data)
                 if is_durable:
                     out.flush()
@@ -105,17 +102,12 @@ def remove_files(directory: Path, names: Iterable[str]) -> None:
 
 
 def read_records(file: Path, model: type[_Model], remedy: str) -> list[_Model]:
-    """The records of a file of JSON lines; a last line that a crash tore off, anywhere, is left out.
+    """The records of a file of JSON lines, none without a file; a last line that a crash cut off is left out.
 
     Only a line feed ends a line: what a model or a user wrote may hold other signs that split text.
 
-    Args:
-        file: One that is not there has no records.
-        model: What each line is.
-        remedy: What to do about a damaged file.
-
     Raises:
-        RunDirectoryError: Another line is damaged.
+        RunDirectoryError: Another line is damaged; `remedy` is the error's.
     """
     if not file.is_file():
         return []
@@ -176,17 +168,13 @@ class Scratch:
 
 
 def abandoned(kind: str = "") -> list[Path]:
-    """This user's folders whose owners are gone.
-
-    Args:
-        kind: Only of this kind; "": all.
-    """
+    """This user's folders, of this kind or of all, whose owners are gone."""
     pattern = f"{PREFIX}{kind}-*" if kind else f"{PREFIX}*"
     found = []
     for path in sorted(Path(tempfile.gettempdir()).glob(pattern)):
-        with _taken(path) as is_ours:
-            if is_ours:
-                found.append(path)
+        if (held := _take(path)) is not None:
+            held.release()
+            found.append(path)
     return found
 
 
@@ -196,24 +184,16 @@ def reclaim(path: Path) -> bool:
     Raises:
         OSError: It cannot be removed.
     """
-    with _taken(path) as is_ours:
-        if is_ours:
-            shutil.rmtree(path)
-    return is_ours
+    held = _take(path)
+    if held is None:
+        return False
+    with held:
+        shutil.rmtree(path)
+    return True
 
 
-@contextlib.contextmanager
-def _taken(path: Path) -> Iterator[bool]:
-    """Holds the lock of an abandoned folder; False for any other."""
-    held = _try_lock(path)
-    try:
-        yield held is not None
-    finally:
-        if held is not None:
-            held.release()
-
-
-def _try_lock(path: Path) -> HeldLock | None:
+def _take(path: Path) -> HeldLock | None:
+    """The lock of an abandoned folder; None for any other."""
     try:
         found = path.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or not (path / _HELD).is_file():

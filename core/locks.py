@@ -32,12 +32,7 @@ class HeldLock:
 
 
 def try_lock(path: Path, wait_s: float = 0.0, mode: int = 0o600) -> HeldLock | None:
-    """Locks a file, which is created if missing.
-
-    Args:
-        path: The file, in an existing folder.
-        wait_s: How long to wait for another holder.
-        mode: Permissions of a new file.
+    """Locks a file in an existing folder, created with `mode` if missing; waits `wait_s` for a holder.
 
     Returns:
         None if another process, or another caller in this one, holds the lock.

@@ -97,9 +97,10 @@ class MetricsWriter:
         self._sinks, self._clock = sinks, clock
         self._path = path
         with writing(path):
-            self._has_rows = path.exists() and path.stat().st_size > 0
-            _end_last_line(path)
             self._file = path.open("a", encoding="utf-8", buffering=1)
+            self._has_rows = path.stat().st_size > 0
+            if self._has_rows and path.read_bytes()[-1:] != b"\n":
+                self._file.write("\n")  # ends a line that a crash cut off
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Writes one line. What is not finite becomes null there and is left out elsewhere.
@@ -110,7 +111,8 @@ class MetricsWriter:
         """
         finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
         row = {"step": step, "time": round(self._clock(), 3)}
-        values = {name: _short(finite[name]) if name in finite else None for name in metrics}
+        # Seven significant digits are all that a float32 has.
+        values = {name: float(f"{finite[name]:.7g}") if name in finite else None for name in metrics}
         with writing(self._path):
             self._file.write(json.dumps(row | values) + "\n")
             for sink in self._sinks:
@@ -132,21 +134,6 @@ class MetricsWriter:
             self._file.close()
             for sink in self._sinks:
                 sink.close()
-
-
-def _short(value: float) -> float:
-    """Seven significant digits: all that a float32 has."""
-    return float(f"{value:.7g}")
-
-
-def _end_last_line(path: Path) -> None:
-    """Ends a line that a crash cut off, so that the next one starts on its own."""
-    if not path.exists() or path.stat().st_size == 0:
-        return
-    with path.open("rb+") as file:
-        file.seek(-1, 2)
-        if file.read(1) != b"\n":
-            file.write(b"\n")
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, float]]:

@@ -14,6 +14,7 @@ import os
 import secrets
 import shutil
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -21,7 +22,6 @@ from distrl.core.errors import RunDirectoryError
 from distrl.core.files import write_atomically, write_bytes_atomically, writing
 from distrl.core.locks import try_lock
 
-SECRET_BYTES = 32
 TASKS_FILE = "tasks.json"
 """What became of each training task."""
 
@@ -69,40 +69,32 @@ class RunDir:
         """Makes the directory of a new run and writes its config.yaml.
 
         Raises:
-            RunDirectoryError: If it exists already or cannot be made.
+            RunDirectoryError: It exists already or cannot be made.
         """
         run = cls.of(config)
+        is_made = False
         try:
             run.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise run._not_made(error) from error
-        try:
+            if run.path.exists():
+                raise RunDirectoryError(
+                    f"The run directory {run.path} exists already.",
+                    "Continue it with --resume, or start another with --set name=NAME.",
+                )
             run.path.mkdir()
-        except FileExistsError as error:
-            raise RunDirectoryError(
-                f"The run directory {run.path} exists already.",
-                "Continue it with --resume, or start another with --set name=NAME.",
-            ) from error
-        except OSError as error:
-            raise run._not_made(error) from error
-        try:
-            run.logs.mkdir()
-            run.checkpoints.mkdir()
-            run.weights.mkdir()
+            is_made = True
+            for folder in (run.logs, run.checkpoints, run.weights):
+                folder.mkdir()
             write_atomically(run.config, config.to_yaml())
-        except OSError as error:
-            run.discard()
-            raise run._not_made(error) from error
-        except RunDirectoryError:
-            run.discard()
-            raise
+        except (OSError, RunDirectoryError) as error:
+            if is_made:
+                run.discard()
+            if isinstance(error, RunDirectoryError):
+                raise
+            raise RunDirectoryError(
+                f"The run directory {run.path} cannot be made: {error.strerror or error}.",
+                "Choose another place with --set runs_dir=DIR.",
+            ) from error
         return run
-
-    def _not_made(self, error: OSError) -> RunDirectoryError:
-        return RunDirectoryError(
-            f"The run directory {self.path} cannot be made: {error.strerror or error}.",
-            "Choose another place with --set runs_dir=DIR.",
-        )
 
     def discard(self) -> None:
         """Deletes the directory of a run that this process has made and that has not begun."""
@@ -161,35 +153,25 @@ class RunDir:
 
     def run_id(self) -> str:
         """The same for every process that ever runs this run directory."""
-        path = self.path / ".run_id"
-        found = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""
-        if not found:
-            found = f"{self.path.name}-{uuid.uuid4().hex[:12]}"
-            # Durable: what workers have spooled for this id, no learner with another one may take.
-            write_bytes_atomically(path, f"{found}\n".encode(), is_durable=True)
-        return found
+        # Durable: what workers have spooled for this id, no learner with another one may take.
+        return self._kept(".run_id", lambda: f"{self.path.name}-{uuid.uuid4().hex[:12]}")
 
     def lease_secret(self) -> bytes:
-        """What every learner of this run directory signs leases with."""
-        path = self.path / ".lease_secret"
-        found = path.read_bytes() if path.exists() else b""
-        if len(found) != SECRET_BYTES:
-            found = secrets.token_bytes(SECRET_BYTES)
-            # Durable: trajectories of leases that were signed with another one would be rejected.
-            with writing(path):
-                path.unlink(missing_ok=True)
-                with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                    file.write(found)
-                    file.flush()
-                    os.fsync(file.fileno())
+        """The key with which every learner of this run directory signs leases."""
+        # Durable: trajectories of leases that were signed with another one would be rejected.
+        return bytes.fromhex(self._kept(".lease_secret", secrets.token_hex))
+
+    def _kept(self, name: str, make: Callable[[], str]) -> str:
+        """A private file's text; one that is missing, or that a power cut emptied, is made."""
+        path = self.path / name
+        found = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""
+        if not found:
+            found = make()
+            write_bytes_atomically(path, f"{found}\n".encode(), is_durable=True, mode=0o600)
         return found
 
     def lock(self, role: str = "learner") -> RunLock:
-        """Takes the run for `role`; released by `RunLock.release`, or when the process ends, however it ends.
-
-        Raises:
-            RunDirectoryError: As `RunLock`.
-        """
+        """Takes the run for `role`; errors as for `RunLock`."""
         return RunLock(self.path / f".{role}.lock", role)
 
 
@@ -237,24 +219,21 @@ class RunLock:
                 "Check its permissions, and that its file system supports locks (NFS: mount it with locks).",
             ) from error
         if held is None:
-            holder = ""
+            holder = "unknown"
             with contextlib.suppress(OSError):
-                holder = path.read_text(errors="replace").strip()
+                holder = path.read_text(errors="replace").strip() or holder
             raise DirectoryInUse(
-                f"Another {role} (process {holder or 'unknown'}) is using {path.parent}.",
+                f"Another {role} (process {holder}) is using {path.parent}.",
                 f"Wait for it, stop it, or {otherwise}.",
             )
-        self._held = held
+        self.release = held.release
+        """Releases the lock. May be called twice."""
         try:
             with writing(path):
                 path.write_text(f"{os.getpid()}\n")
         except RunDirectoryError:
             self.release()
             raise
-
-    def release(self) -> None:
-        """Releases the lock. May be called twice."""
-        self._held.release()
 
     def __enter__(self) -> RunLock:
         return self

@@ -49,7 +49,6 @@ class Service:
     """Answers the requests that arrive at a router: each by the handler, bad ones by a typed `Reject`.
 
     Args:
-        channel: The router.
         handle: Called with each good message. A `ProtocolError` it raises becomes the Reject that the peer
             gets; anything else is logged with its traceback and answered with "internal".
         permits: What clients may send, where the channel has keys. Other messages are refused as "forbidden".
@@ -104,19 +103,21 @@ class Service:
         self.reply(peer, Reject(code=RejectCode(error.code), reason=error.message[:500], ref=ref[:500]))
 
     def _handle_one(self, received: Received) -> None:
-        subject = _subject(received.message)
+        message = received.message
+        # The id of what the message is about, as its sender knows it.
+        subject = message.trajectory.id if isinstance(message, Submit) else getattr(message, "unit_id", "")
         try:
             if received.client is not None and self._permits is not None:
-                _check_sender(received.client, received.message, self._permits)
+                _check_sender(received.client, message, self._permits)
             self._handle(received)
         except ProtocolError as error:
             self.reject(received.peer, error, subject)
-        except DistrlError as error:
-            _log.error("%s: %s", self.channel.endpoint, error)
-            self.reject(received.peer, ProtocolError(RejectCode.INTERNAL.value, error.message), subject)
-        except Exception:  # noqa: BLE001 - a request must not end the service for the other peers
-            _log.exception("%s: a %s failed", self.channel.endpoint, type(received.message).__name__)
-            self.reject(received.peer, ProtocolError(RejectCode.INTERNAL.value, "see the log"), subject)
+        except Exception as error:  # noqa: BLE001 - a request must not end the service for the other peers
+            known = error.message if isinstance(error, DistrlError) else ""
+            kind, endpoint = type(message).__name__, self.channel.endpoint
+            _log.error("%s: a %s failed: %s", endpoint, kind, error, exc_info=not known)
+            internal = ProtocolError(RejectCode.INTERNAL.value, known or "see the log")
+            self.reject(received.peer, internal, subject)
 
     def _log_once(self, peer: bytes, code: str, reason: str) -> None:
         if (peer, code) not in self._logged:
@@ -124,11 +125,6 @@ class Service:
                 self._logged.clear()
             self._logged.add((peer, code))
             _log.warning("%s: %s from peer %s: %s", self.channel.endpoint, code, peer.hex(), reason)
-
-
-def _subject(message: Record) -> str:
-    """The id of what a message is about, as its sender knows it; "" for none."""
-    return message.trajectory.id if isinstance(message, Submit) else getattr(message, "unit_id", "")
 
 
 def _check_sender(client: Client, message: Record, permits: Permits) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from distrl.core.process import Child, stop_all
 # Exit codes of errors that a restart cannot mend: configuration, run directory, checkpoint, tasks, missing
 # packages, policy, a run in which nothing came in (see distrl.core.errors).
 HOPELESS = frozenset({2, 3, 4, 6, 7, 9, 12, 14})
-# Of errors that their one line tells all about: these but the last, and an address in use or nobody there.
+# Of errors whose one line says everything: these but the last, and an address in use or without an answer.
 EXPLAINED = (HOPELESS - {12}) | {5}
 MAX_DEATHS = 5
 QUICK_S = 30.0
@@ -62,12 +62,12 @@ class Program:
 @dataclass
 class _Kept:
     program: Program
-    child: Child | None = None
+    child: Child
+    is_running: bool = True
     quick_deaths: int = 0
     same_deaths: int = 0
     last_words: str = ""
     start_at: float = 0.0
-    restarts: int = 0
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,6 @@ class Death:
     restart_in_s: float
 
 
-@dataclass
 class Supervisor:
     """Owns the children.
 
@@ -87,25 +86,21 @@ class Supervisor:
         logs: Directory of the log files.
         env: Environment variables to add for every child.
         backoff_s: The pause before the first restart; it doubles with every quick death.
-        clock: Seconds, monotonic.
 
     Attributes:
         closing: Only programs that end by themselves are replaced any more: the others leave one by one.
+        restarts: How many replacements were started.
     """
 
-    logs: Path
-    env: Mapping[str, str] = field(default_factory=dict)
-    backoff_s: float = 0.5
-    clock: Callable[[], float] = time.monotonic
-    closing: bool = False
-    _kept: dict[str, _Kept] = field(default_factory=dict)
+    def __init__(self, logs: Path, env: Mapping[str, str] | None = None, backoff_s: float = 0.5) -> None:
+        self._logs, self._env, self._backoff_s = logs, env or {}, backoff_s
+        self._kept: dict[str, _Kept] = {}
+        self.closing, self.restarts = False, 0
 
     def start(self, program: Program) -> None:
         """Starts `program` now and keeps it alive from now on."""
         assert program.name not in self._kept, f"{program.name} is there already"
-        kept = _Kept(program)
-        self._kept[program.name] = kept
-        self._spawn(kept)
+        self._kept[program.name] = _Kept(program, self._spawn(program))
 
     def check(self) -> list[Death]:
         """Notices who died and starts the replacements that are due.
@@ -119,52 +114,40 @@ class Supervisor:
         """
         deaths = []
         for kept in self._kept.values():
-            if kept.child is not None and not self.is_done(kept.program.name):
-                exit_code = kept.child.poll()
-                if exit_code is not None:
-                    deaths.append(self._bury(kept, exit_code))
+            exit_code = kept.child.poll()
+            if kept.is_running and exit_code is not None and not self.is_done(kept.program.name):
+                kept.is_running = False
+                deaths.append(self._bury(kept, exit_code))
             is_wanted = kept.program.ends or not self.closing
-            if kept.child is None and is_wanted and self.clock() >= kept.start_at:
-                kept.restarts += 1
-                self._spawn(kept)
+            if not kept.is_running and is_wanted and time.monotonic() >= kept.start_at:
+                self.restarts += 1
+                kept.child, kept.is_running = self._spawn(kept.program), True
         return deaths
 
     def is_done(self, name: str) -> bool:
         """Whether a program that `ends` has ended well."""
         kept = self._kept[name]
-        return kept.program.ends and kept.child is not None and kept.child.poll() in kept.program.done
+        return kept.program.ends and kept.is_running and kept.child.poll() in kept.program.done
 
     def pids(self) -> dict[str, int]:
         """The process ids of those that run now."""
-        return {name: kept.child.pid for name, kept in self._kept.items() if self._runs(kept) and kept.child}
-
-    def restarts(self) -> int:
-        """How many replacements were started."""
-        return sum(kept.restarts for kept in self._kept.values())
+        return {name: kept.child.pid for name, kept in self._kept.items() if kept.child.poll() is None}
 
     def stop(self) -> None:
         """Stops all: SIGTERM to everyone, and SIGKILL to each whose patience is over. None comes back."""
-        running = [(kept.child, kept.program.patience_s) for kept in self._kept.values() if kept.child]
+        stop_all([(kept.child, kept.program.patience_s) for kept in self._kept.values()])
         self._kept.clear()
-        stop_all(running)
 
-    def _runs(self, kept: _Kept) -> bool:
-        return kept.child is not None and kept.child.poll() is None
-
-    def _spawn(self, kept: _Kept) -> None:
-        log_file = self.logs / f"{kept.program.name}.log"
-        env = {**self.env, **kept.program.env}
-        kept.child = Child(kept.program.name, kept.program.command, log_file, env)
+    def _spawn(self, program: Program) -> Child:
+        log_file = self._logs / f"{program.name}.log"
+        return Child(program.name, program.command, log_file, {**self._env, **program.env})
 
     def _bury(self, kept: _Kept, exit_code: int) -> Death:
-        assert kept.child is not None
         name, lived_s = kept.program.name, time.monotonic() - kept.child.started_at
-        log_file = kept.child.log_file
-        words = last_error(log_file)
-        kept.child = None
+        words = last_error(kept.child.log_file)
         if exit_code in HOPELESS:
-            failed = ProgramFailed(f"{name} stopped: {words}", f"See {log_file}.")
-            failed.exit_code, failed.is_explained = exit_code, exit_code in EXPLAINED
+            failed = self._failed(kept, exit_code, f"{name} stopped: {words}")
+            failed.exit_code = exit_code
             raise failed
         kept.quick_deaths = kept.quick_deaths + 1 if lived_s < QUICK_S else 1
         is_same = exit_code > 0 and lived_s < SAME_S and words == kept.last_words
@@ -172,16 +155,20 @@ class Supervisor:
         kept.last_words = words
         for num_deaths, within_s in ((kept.quick_deaths, QUICK_S), (kept.same_deaths, SAME_S)):
             if num_deaths > MAX_DEATHS:
-                failed = ProgramFailed(
+                raise self._failed(
+                    kept,
+                    exit_code,
                     f"{name} died {num_deaths} times in a row within {within_s:g} s of its start, "
                     f"the last time with exit code {exit_code}: {words}",
-                    f"See {log_file}.",
                 )
-                failed.is_explained = exit_code in EXPLAINED
-                raise failed
-        pause_s = min(self.backoff_s * 2.0 ** (kept.quick_deaths - 1), MAX_BACKOFF_S)
-        kept.start_at = self.clock() + pause_s
+        pause_s = min(self._backoff_s * 2.0 ** (kept.quick_deaths - 1), MAX_BACKOFF_S)
+        kept.start_at = time.monotonic() + pause_s
         return Death(name, exit_code, pause_s)
+
+    def _failed(self, kept: _Kept, exit_code: int, said: str) -> ProgramFailed:
+        failed = ProgramFailed(said, f"See {kept.child.log_file}.")
+        failed.is_explained = exit_code in EXPLAINED
+        return failed
 
 
 def last_error(log_file: Path) -> str:

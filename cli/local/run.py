@@ -126,7 +126,7 @@ class LocalRun:
                     self._check()
                     self._note_fall_back()
                     self._progress.show(
-                        watch.status, len(self._supervisor.pids()), self._supervisor.restarts()
+                        watch.status, len(self._supervisor.pids()), self._supervisor.restarts
                     )
                     if self._supervisor.is_done(learner.name):
                         self._let_leave()

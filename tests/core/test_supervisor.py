@@ -37,7 +37,7 @@ def test_a_killed_child_is_replaced(kept: Supervisor) -> None:
     first = kept.pids()["sleeper"]
     os.kill(first, signal.SIGKILL)
     deaths = []
-    until(lambda: kept.restarts() == 1, meanwhile=lambda: deaths.extend(kept.check()))
+    until(lambda: kept.restarts == 1, meanwhile=lambda: deaths.extend(kept.check()))
     assert [(death.name, death.exit_code) for death in deaths] == [("sleeper", -signal.SIGKILL)]
     assert kept.pids()["sleeper"] != first
 
@@ -45,7 +45,7 @@ def test_a_killed_child_is_replaced(kept: Supervisor) -> None:
 def test_a_clean_exit_is_replaced_unless_the_program_ends(kept: Supervisor) -> None:
     kept.start(python("again", "pass"))
     kept.start(python("once", "pass", ends=True))
-    until(lambda: kept.is_done("once") and kept.restarts() >= 2, meanwhile=kept.check)
+    until(lambda: kept.is_done("once") and kept.restarts >= 2, meanwhile=kept.check)
 
 
 def test_while_closing_only_programs_that_end_are_replaced(kept: Supervisor, tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_while_closing_only_programs_that_end_are_replaced(kept: Supervisor, tmp
     kept.start(python("leaves", "pass"))
     kept.start(python("ends", fail_once, ends=True))
     until(lambda: kept.is_done("ends") and "leaves" not in kept.pids(), meanwhile=kept.check)
-    assert kept.restarts() == 1
+    assert kept.restarts == 1
 
 
 def test_a_child_that_keeps_dying_fails_with_its_last_error(kept: Supervisor) -> None:
@@ -67,7 +67,7 @@ def test_a_child_that_keeps_dying_fails_with_its_last_error(kept: Supervisor) ->
     ) as caught:
         until(lambda: False, meanwhile=kept.check)
     assert "broken.log" in str(caught.value)
-    assert kept.restarts() == module.MAX_DEATHS
+    assert kept.restarts == module.MAX_DEATHS
 
 
 def test_a_child_that_ends_slowly_but_always_alike_fails_too(kept: Supervisor, monkeypatch) -> None:
@@ -85,7 +85,7 @@ def test_a_child_that_ends_slowly_but_always_alike_fails_too(kept: Supervisor, m
 def test_a_child_that_ends_slowly_and_otherwise_is_replaced(kept: Supervisor, monkeypatch, code) -> None:
     monkeypatch.setattr(module, "QUICK_S", 0.0)
     kept.start(python("dies", code))
-    until(lambda: kept.restarts() > module.MAX_DEATHS + 1, meanwhile=kept.check)
+    until(lambda: kept.restarts > module.MAX_DEATHS + 1, meanwhile=kept.check)
 
 
 def test_a_user_error_fails_at_once(kept: Supervisor) -> None:
@@ -94,7 +94,7 @@ def test_a_user_error_fails_at_once(kept: Supervisor) -> None:
         until(lambda: False, meanwhile=kept.check)
     assert caught.value.exit_code == 2
     assert caught.value.is_explained
-    assert kept.restarts() == 0
+    assert kept.restarts == 0
 
 
 @pytest.mark.parametrize(("code", "is_explained"), [(5, True), (1, False)])
@@ -170,5 +170,5 @@ def test_a_log_that_was_cleared_away_does_not_end_the_others(kept: Supervisor, t
     kept.start(python("sleeper", SLEEP))
     (tmp_path / "logs" / "sleeper.log").unlink()
     os.kill(kept.pids()["sleeper"], signal.SIGKILL)
-    until(lambda: kept.restarts() == 1, meanwhile=kept.check)
+    until(lambda: kept.restarts == 1, meanwhile=kept.check)
     assert (tmp_path / "logs" / "sleeper.log").exists()

@@ -40,6 +40,7 @@ from distrl.workers.agents.androidworld import named_gesture, write_json
 from distrl.workers.agents.chat_agent import Grid
 from distrl.workers.devices.adb_server import adb_path
 from distrl.workers.devices.processes import state_dir
+from distrl.workers.envs import android_world_child
 from distrl.workers.envs.android_world_child import DEVICE, MISSING, TASK
 from distrl.workers.envs.base import Frame, StepResult
 
@@ -53,6 +54,8 @@ EXIT_S = 10.0
 MAX_BYTES = 256 * 2**20
 """Largest answer; a raw screenshot of 1440x3200 has 14 MiB."""
 
+# By its path: as a module it would first import the packages around it, which it does not use.
+_RUN = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"
 _TAIL = 2000
 INSTALL = (
     "Clone github.com/google-research/android_world, then run `pip install -r requirements.txt` and "
@@ -206,7 +209,7 @@ class WorldProcess:
         self._pipe, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "distrl.workers.envs.android_world_child", str(theirs.fileno())],
+                [sys.executable, "-c", _RUN, android_world_child.__file__, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,

@@ -1,18 +1,18 @@
 """The process in which the `android_world` package runs: it seeds the global `random` and prints as it likes.
 
-Started as `python -m distrl.workers.envs.android_world_child FD`, where FD is its end of a socket pair. It
-serves one request after another. When the other end or the parent is gone, it tears the task down, closes the
-device and ends. Standard output goes where standard error goes: to the environment's log file.
+Its last argument is the file descriptor of its end of a socket pair. It serves one request after another.
+When the other end or the parent is gone, it tears the task down, closes the device and ends. Standard output
+goes where standard error goes: to the environment's log file.
 
     main thread   waits for a request, without a deadline, or for the end of the pipe
     watch thread  waits for the parent's end; `LAST_S` later the process ends, whatever the main thread does
 
     environment (a slot's thread)            child (one thread)
     {op: "step", …}          ──────────────► the package does it
-                             ◄────────────── {ok: {…}}   or   {error: kind, message, detail}
+                             ◄────────────── {ok: {…}}   or   {error: kind, message}
 
-A message is a msgpack map of plain data. The package is imported here and nowhere else,
-when it is first needed; its names are those of google-research/android_world, see docs/devices.md.
+A message is a msgpack map of plain data. The package is imported here and nowhere else, when it is first
+needed; its names are those of google-research/android_world, see docs/devices.md.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ def main() -> None:
     """Runs the child."""
     os.dup2(2, 1)  # what the package prints
     threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
-    serve(Connection(int(sys.argv[1])))
+    serve(Connection(int(sys.argv[-1])))
 
 
 if __name__ == "__main__":

@@ -1,27 +1,68 @@
-"""AndroidWorld through a double of the package: the order of an episode, its goals, its actions."""
+"""AndroidWorld through a double of the package: episodes, actions, and what fails, hangs, dies or is left."""
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Callable
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
-from android_world_bench import Emulators, counter, described, task, times
+from android_world_bench import DOUBLE, Emulators, counter, described, task, times
+from waiting import until
 
 from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action, ActionKind
-from distrl.core.errors import EnvError
+from distrl.core.errors import ConfigError, EnvError, MissingDependency, TaskError
 from distrl.core.messages import Lease
-from distrl.core.types import Completion, Outcome
+from distrl.core.types import Completion, Fault, Outcome
 from distrl.workers.agents.androidworld import AndroidWorldAgent
-from distrl.workers.envs.android_world import AndroidWorldEnv
+from distrl.workers.envs.android_world import AndroidWorldEnv, WorldProcess
 from distrl.workers.envs.android_world_child import instance_seed
 from distrl.workers.episode import EpisodeRunner
 
 COMPLETE = Action(kind=ActionKind.COMPLETE)
 TAP = Action.tap(0.5, 0.5)
 Make = Callable[..., AndroidWorldEnv]
+
+
+@pytest.fixture
+def emulators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Emulators:
+    monkeypatch.syspath_prepend(str(DOUBLE))
+    monkeypatch.setenv("ANDROID_WORLD_DOUBLE", str(tmp_path))
+    monkeypatch.setenv("DISTRL_STATE_DIR", str(tmp_path))
+    return Emulators(tmp_path)
+
+
+@pytest.fixture
+def make(emulators: Emulators) -> Iterator[Make]:
+    made = []
+
+    def _make(**options: Any) -> AndroidWorldEnv:
+        env = AndroidWorldEnv(adb_path=sys.executable, **options)
+        made.append(env)
+        return env
+
+    yield _make
+    for env in made:
+        env.close()
+
+
+class Says:
+    """A policy that writes the given actions, in order; the last for ever."""
+
+    def __init__(self, *actions: str) -> None:
+        self.actions, self.asked = actions, []
+
+    def act(self, messages: Any, *_: Any) -> Completion:
+        self.asked.append(messages[1].parts[0].text)
+        action = self.actions[min(len(self.asked), len(self.actions)) - 1]
+        return Completion(text=f"Action: {action}", token_ids=(1,))
 
 
 def test_an_episode_in_the_packages_order(make: Make, emulators: Emulators) -> None:
@@ -72,32 +113,21 @@ def test_the_instance_seed_is_create_suites() -> None:
 def test_a_goal_that_is_worded_at_the_start_is_what_the_agent_reads(make: Make) -> None:
     (one,) = described("AskDay")
     assert one["goal"].startswith("What is on October")
-    env, asked = make(), []
-
-    class Policy:
-        def act(self, messages: Any, *_: Any) -> Completion:
-            asked.append(messages[1].parts[0].text)
-            answer = '{"action_type": "answer", "text": "Dentist"}'
-            done = '{"action_type": "status", "goal_status": "complete"}'
-            return Completion(text=f"Action: {done if len(asked) > 1 else answer}", token_ids=(1,))
-
+    policy = Says(
+        '{"action_type": "answer", "text": "Dentist"}', '{"action_type": "status", "goal_status": "complete"}'
+    )
     lease = Lease(id="l", task=task("AskDay", one["goal"]))
-    episode = EpisodeRunner(env, AndroidWorldAgent(), Policy(), WorkerConfig()).run(lease)
+    episode = EpisodeRunner(make(), AndroidWorldAgent(), policy, WorkerConfig()).run(lease)
     assert episode is not None
     assert episode[0].outcome is Outcome.SUCCESS
     assert episode[0].task.goal in ("What is on tomorrow?", "What is on the day after tomorrow?")
-    assert f"Goal: {episode[0].task.goal}" in asked[0]
+    assert f"Goal: {episode[0].task.goal}" in policy.asked[0]
 
 
 def test_success_counts_only_if_the_agent_said_done(make: Make, emulators: Emulators) -> None:
     one = counter().model_copy(update={"max_steps": times(counter())})
-
-    class Policy:
-        def act(self, *_: Any) -> Completion:
-            return Completion(text='Action: {"action_type": "click", "x": 1, "y": 1}', token_ids=(1,))
-
-    env = make()
-    episode = EpisodeRunner(env, AndroidWorldAgent(), Policy(), WorkerConfig()).run(Lease(id="l", task=one))
+    env, policy = make(), Says('{"action_type": "click", "x": 1, "y": 1}')
+    episode = EpisodeRunner(env, AndroidWorldAgent(), policy, WorkerConfig()).run(Lease(id="l", task=one))
     assert episode is not None
     assert (episode[0].outcome, episode[0].success) == (Outcome.STEP_LIMIT, 0.0)
     assert "is_successful CounterReach" not in emulators.events()
@@ -157,3 +187,166 @@ def test_there_is_no_expert(make: Make) -> None:
         env.expert_action()
     with pytest.raises(EnvError, match="no AndroidWorld task is running"):
         env.step(TAP)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("FailsToStart", "reset: RuntimeError: the app is not installed"), ("FailsToScore", "score: KeyError")],
+)
+def test_what_the_package_raises_is_a_fault_and_the_task_is_torn_down(
+    make: Make, emulators: Emulators, name: str, message: str
+) -> None:
+    env = make()
+
+    def play() -> None:
+        env.reset(task(name, described(name)[0]["goal"]))
+        env.evaluate()
+
+    with pytest.raises(EnvError, match=message):
+        play()
+    env.close()
+    assert emulators.events()[-2:] == [f"tear_down {name}", "close"]
+
+
+def test_a_score_holds_though_tearing_down_fails_and_the_next_task_waits_for_a_clean_device(
+    make: Make, emulators: Emulators
+) -> None:
+    (one,) = described("FailsToEnd")
+    env = make()
+    env.reset(task("FailsToEnd", one["goal"]))
+    for _ in range(int(one["goal"].split()[3])):
+        env.step(TAP)
+    assert env.evaluate() == 1.0
+    with pytest.raises(
+        EnvError, match=r"the task before was not torn down: .*the snapshot is gone"
+    ) as caught:
+        env.reset(counter())
+    assert caught.value.fault == Fault.DEVICE.value
+    env.close()
+    make().reset(counter())
+    again = emulators.events()[emulators.events().index("close") :]
+    assert again[3] == "tear_down FailsToEnd", "the next holder of the emulator tries once more"
+    assert again.index("initialize CounterReach") > 3
+
+
+def test_a_package_that_hangs_is_ended_and_its_task_torn_down_by_the_next(
+    make: Make, emulators: Emulators
+) -> None:
+    env = make(deadlines={"step_s": 0.5})
+    env.reset(counter())
+    with pytest.raises(EnvError, match=r"did not finish step in 0\.5 s; its process was ended") as caught:
+        env.step(Action(kind=ActionKind.OPEN_APP, text="hang"))
+    assert caught.value.fault == Fault.DEVICE.value
+    env.close()
+    assert "tear_down CounterReach" not in emulators.events()
+    make().reset(counter())
+    assert emulators.events().count("tear_down CounterReach") == 1
+
+
+@pytest.mark.parametrize(
+    ("app", "message"),
+    [
+        ("crash", r"(?s)ended its process during step, exit status 3\..*about to crash"),
+        ("lost", "android_world failed in step: RuntimeError: emulator lost"),
+    ],
+)
+def test_a_package_that_dies_or_fails_is_the_devices_fault(make: Make, app: str, message: str) -> None:
+    env = make()
+    env.reset(counter())
+    with pytest.raises(EnvError, match=message) as caught:
+        env.step(Action(kind=ActionKind.OPEN_APP, text=app))
+    assert caught.value.fault == Fault.DEVICE.value
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"params": {"task": "NoSuchTask"}}, "family 'android_world' has no task 'NoSuchTask'"),
+        ({"params": {"task": "AskDay", "family": "windows"}}, "Unsupported family: windows"),
+        ({"params": {}}, "names no AndroidWorld task in params.task"),
+    ],
+)
+def test_a_task_that_the_package_does_not_have(make: Make, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        make().reset(task("AskDay", **changes))
+
+
+def test_what_was_left_is_torn_down_when_the_emulator_is_there_again(
+    make: Make, emulators: Emulators
+) -> None:
+    env = make()
+    env.reset(counter())
+    os.kill(env._process.pid, signal.SIGKILL)
+    env.close()
+    (emulators.folder / "running").unlink()
+    for _ in range(2):  # the claim is released again
+        with pytest.raises(EnvError, match="attach: RuntimeError: no emulator at gRPC port 8554") as caught:
+            make()
+        assert caught.value.fault == Fault.DEVICE.value
+    (emulators.folder / "running").touch()
+    make()
+    assert emulators.events().count("tear_down CounterReach") == 1
+
+
+ABANDONED = """
+import os, signal, sys
+from android_world_bench import counter
+from distrl.workers.envs.android_world import AndroidWorldEnv
+
+env = AndroidWorldEnv(adb_path=sys.executable)
+env.reset(counter())
+print(env._process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_worker_that_is_killed_leaves_no_task_no_process_and_no_file(emulators: Emulators) -> None:
+    temporary = emulators.folder / "tmp"
+    temporary.mkdir()
+    path = os.pathsep.join(filter(None, sys.path))
+    result = subprocess.run(
+        [sys.executable, "-c", ABANDONED],
+        env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == -signal.SIGKILL, result.stderr
+    child = int(result.stdout)
+    until(lambda: emulators.events()[-2:] == ["tear_down CounterReach", "close"], "tearing down", 60.0)
+    until(lambda: not Path(f"/proc/{child}").exists(), "the child's end", 60.0)
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"devices": []}, r"env\.options\.devices`"),
+        ({"devices": [{"port": 1}]}, r"env\.options\.devices\.0\.port`: "),
+        ({"devices": [{"console": 5554}, {"console": 5556}]}, "two devices share the grpc port 8554"),
+        (
+            {"devices": [{"console": 5554}, {"console": 5556, "grpc": 8555}]},
+            "share the adb_server port 5037",
+        ),
+        ({"accessibility": "eyes"}, r"env\.options\.accessibility` is 'eyes'"),
+        ({"deadlines": {"step": 3}}, r"env\.options\.deadlines\.step`: "),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        AndroidWorldEnv(**options)
+
+
+def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTRL_STATE_DIR", str(tmp_path))
+    with pytest.raises(MissingDependency, match="no adb program /nowhere/adb"):
+        AndroidWorldEnv(adb_path="/nowhere/adb")
+    if find_spec("android_world") is not None:
+        pytest.skip("needs a Python without android_world")
+    process = WorldProcess()
+    try:
+        with pytest.raises(MissingDependency, match=r"needs the package android_world, .*requirements\.txt"):
+            process.call("describe", 60.0, family="android_world", names=[], seeds=[0])
+    finally:
+        process.close(60.0)

@@ -32,37 +32,19 @@ def spool(path):
     spool.close()
 
 
-def test_what_is_put_is_pending_oldest_first(spool):
+def test_what_is_put_is_kept_oldest_first_until_it_is_deleted(spool, path):
     for name in "bac":
         spool.put(episode(name), IMAGES)
+    spool.put(episode("a"), {})  # once more, which changes nothing
     assert spool.ids() == ["b", "a", "c"]
-    assert [(spool.get(n).trajectory, spool.get(n).images) for n in "bac"] == [
-        (episode(n), IMAGES) for n in "bac"
-    ]
-    assert len(spool) == 3
-
-
-def test_deleted_ones_are_gone(spool):
-    for name in "abc":
-        spool.put(episode(name), IMAGES)
-    spool.delete("a", "c", "unknown")
-    assert spool.ids() == ["b"]
-    with pytest.raises(StoreError, match="No trajectory a"):
-        spool.get("a")
-
-
-def test_putting_twice_changes_nothing(spool):
-    spool.put(episode("a"), IMAGES)
-    spool.put(episode("a"), {})
-    assert spool.get("a").images == IMAGES
-    assert len(spool) == 1
-
-
-def test_it_outlives_the_process(spool, path):
-    spool.put(episode("a"), IMAGES)
     spool.close()
     again = Spool(path)
-    assert again.get("a").trajectory == episode("a")
+    stored = [(again.get(name).trajectory, again.get(name).images) for name in "bac"]
+    assert stored == [(episode(name), IMAGES) for name in "bac"]
+    again.delete("b", "c", "unknown")
+    assert (again.ids(), len(again)) == (["a"], 1)
+    with pytest.raises(StoreError, match="No trajectory b"):
+        again.get("b")
     again.close()
 
 
@@ -97,20 +79,6 @@ def test_a_second_process_is_refused(spool, path):
         Spool(path)
 
 
-def test_threads_may_share_it(spool):
-    def work(name):
-        for number in range(10):
-            spool.put(episode(f"{name}{number}"), IMAGES)
-        spool.delete(*[f"{name}{number}" for number in range(0, 10, 2)])
-
-    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(spool.ids()) == sorted(f"{name}{number}" for name in "abcd" for number in range(1, 10, 2))
-
-
 def test_what_workers_of_another_host_left_behind_is_found(tmp_path):
     for name in ("old-0", "old-1", "old-2", "here-0"):
         RunLock(tmp_path / f".{name}.lock", "worker").release()
@@ -126,36 +94,36 @@ def test_what_workers_of_another_host_left_behind_is_found(tmp_path):
     assert left_behind(tmp_path / "none", "here") == {}
 
 
-def test_threads_that_put_meanwhile_share_a_commit(spool):
-    commits = []
-    spool._connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
-    threads = [threading.Thread(target=spool.put, args=(episode(name), IMAGES)) for name in "abcd"]
-    with spool._lock:  # as a commit that waits for the disk
+def put_together(spool, names, images):
+    """Puts from one thread each while a commit waits for the disk; returns the errors by name."""
+    failed = {}
+
+    def put(name):
+        try:
+            spool.put(episode(name), images)
+        except StoreError as error:
+            failed[name] = str(error)
+
+    threads = [threading.Thread(target=put, args=(name,)) for name in names]
+    with spool._lock:
         for thread in threads:
             thread.start()
         until(lambda: len(spool._entries) == len(threads))
     for thread in threads:
         thread.join()
+    return failed
+
+
+def test_threads_that_put_meanwhile_share_a_commit(spool):
+    commits = []
+    spool._connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
+    assert put_together(spool, "abcd", IMAGES) == {}
     assert sorted(spool.ids()) == list("abcd")
     assert len(commits) == 1
 
 
 def test_a_full_disk_is_reported_to_every_thread_that_put(spool):
-    failed = []
-
-    def put(name):
-        try:
-            spool.put(episode(name), {"d": bytes(100_000)})
-        except StoreError as error:
-            failed.append((name, str(error)))
-
     spool._connection.execute("PRAGMA max_page_count=1")
-    threads = [threading.Thread(target=put, args=(name,)) for name in "ab"]
-    with spool._lock:
-        for thread in threads:
-            thread.start()
-        until(lambda: len(spool._entries) == 2)
-    for thread in threads:
-        thread.join()
-    assert sorted(name for name, _ in failed) == ["a", "b"]
-    assert "full" in failed[0][1]
+    failed = put_together(spool, "ab", {"d": bytes(100_000)})
+    assert sorted(failed) == ["a", "b"]
+    assert "full" in failed["a"]

@@ -16,12 +16,18 @@ from shell_phone import HOME, ShellPhone
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError, TaskError
 from distrl.core.types import Task
+from distrl.workers.devices import guard
 from distrl.workers.devices.device import Device, Key
 from distrl.workers.devices.errors import NotReady
 from distrl.workers.envs.backends import Check, RecipeBackend
 from distrl.workers.envs.phone import PhoneEnv
 
 WIFI = {"shell": "settings get global wifi_on", "equals": "1"}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "LEAVE_S", 0.01)  # BACK does not leave the dialer of `ShellPhone`
 
 
 def task(**params: Any) -> Task:

@@ -125,14 +125,11 @@ def test_the_base_is_found_beside_the_sweep_and_options_of_an_environment_merge(
         ("base: nowhere", "no configuration file nowhere"),
         ("bass: quickstart", "unknown key `bass`. An experiment has: name, title, base, set,"),
         ("seeds: [0]", "`base`: Field required"),
-        ("base: quickstart\nseeds: []", "`seeds`"),
         ("base: quickstart\nseeds: [1, 1]", "a seed appears twice"),
         ("base: quickstart\ngrid: {learner.optim.lr: []}", "`grid.learner.optim.lr`"),
         ("base: quickstart\narms: {'../up': {}}", "is not a valid name"),
         ("base: quickstart\narms: {a: {}, A: {}}", "two arms are called 'A'"),
         ("base: quickstart\nset: {learner.episods: 3}", "set: unknown key `learner.episods`. Did you mean"),
-        ("base: quickstart\narms: {x: {learner.replay.alfa: 1}}", "arm x: unknown key `learner.replay.alfa`"),
-        ("base: quickstart\narms: {x: {learner.episodes: many}}", "arm x: `learner.episodes` is 'many'"),
         ("base: quickstart\narms: {x: {learner.episodes.much: 1}}", "leads through 17000"),
         (
             "base: quickstart\narms: {x: {learner.replay.weights.3: 1}}",
@@ -156,13 +153,6 @@ def test_every_sweep_that_ships_is_sound(name: str) -> None:
     sweep = load_sweep(name)
     check_metric(sweep)
     assert (sweep.name, bool(sweep.runs)) == (name, True)
-
-
-def test_the_paper_s_grid_is_compared_on_validation_tasks() -> None:
-    sweep = load_sweep("dper")
-    assert len(sweep.arms) == 7 * 6 * 6
-    assert sweep.metric == "val/success"
-    assert {run.config.learner.replay.weights for run in sweep.runs} >= {(0.01, 0.01, 0.01), (10.0, 1.0, 1.0)}
 
 
 def test_own_modules_of_an_arm_are_beside_the_sweep(tmp_path, monkeypatch) -> None:
@@ -218,14 +208,12 @@ def test_other_metrics_are_refused_with_the_nearest(tmp_path: Path, text: str, m
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({}, None),
         ({"metric": "loss/policy", "curve": "loss/policy"}, None),
         ({"curve": "eval/none/success"}, None),
         (
             {"metric": "loss/polcy"},
             "has no loss/polcy, which is the sweep's metric. Did you mean loss/policy?",
         ),
-        ({"metric": "test/steps+"}, "the sweep's metric. Did you mean test/steps?"),
         ({"curve": "loss/polcy"}, "has no loss/polcy, which is the sweep's curve. Did you mean loss/policy?"),
     ],
 )
@@ -240,12 +228,9 @@ def test_a_finished_run_shows_what_it_lacks(
     lacking = not_measured(sweep, read_run(sweep.runs[0], sweep))
     assert not_measured(sweep, read_run(sweep.runs[1], sweep)) is None, "it is not finished"
     block, _ = write_sweep(sweep)
-    if told is None:
-        assert lacking is None
-    else:
-        assert lacking is not None
-        assert told in lacking
-        assert block.text.endswith(lacking)
+    assert (lacking is None) == (told is None)
+    assert (told or "") in (lacking or "")
+    assert block.text.endswith(lacking or "t-interval.")
 
 
 def plan(
@@ -275,6 +260,9 @@ def test_a_run_is_finished_when_its_result_and_its_start_are_evaluated(tmp_path)
     assert not is_finished(planned.directory)
     evaluate(run, "step_0", 2)
     assert is_finished(planned.directory)
+    (run.evaluations / "step_9" / "results.json").write_text('{"splits": {"test"')
+    with pytest.raises(RunDirectoryError, match="is damaged"):
+        read_run(planned, plan(tmp_path))
 
 
 def test_a_run_s_numbers(tmp_path) -> None:
@@ -288,12 +276,9 @@ def test_a_run_s_numbers(tmp_path) -> None:
     assert (result.elapsed_s, result.episodes, result.updates) == (400.0, 200.0, 4.0)
 
 
-@pytest.mark.parametrize(
-    ("metric", "is_percent"),
-    [("test/invalid", True), ("reward/invalid", False), ("eval/val/reward/invalid", False)],
-)
-def test_a_part_of_the_reward_is_no_share(metric: str, is_percent: bool) -> None:
-    assert is_share(metric) == is_percent
+def test_a_part_of_the_reward_is_no_share() -> None:
+    assert is_share("test/invalid")
+    assert not is_share("eval/val/reward/invalid")
 
 
 def test_continuous_control_is_compared_by_its_return(tmp_path) -> None:
@@ -306,24 +291,14 @@ def test_continuous_control_is_compared_by_its_return(tmp_path) -> None:
     assert "210" in write_sweep(sweep)[0].markdown()
 
 
-def test_damaged_results_are_one_clear_error(tmp_path) -> None:
-    sweep = plan(tmp_path)
-    run = make_run(sweep.runs[0], 2, 9, [0.3])
-    (run.evaluations / "step_9" / "results.json").write_text('{"splits": {"test"')
-    with pytest.raises(RunDirectoryError, match="is damaged"):
-        read_run(sweep.runs[0], sweep)
-
-
 def test_splits_can_be_joined(tmp_path) -> None:
     sweep = plan(tmp_path, "test+other/success")
     run = make_run(sweep.runs[0], 2, 9, [0.3])
     assert read_run(sweep.runs[0], sweep).after is None, "one of them was not measured"
-    file = run.evaluations / "step_9" / "results.json"
-    spec = EvaluationSpec(
-        suite="s", splits=("test", "other"), subject=Subject(kind="checkpoint", name="step_9")
-    )
+    spec = EvaluationSpec(suite="s", splits=("test", "other"), subject=Subject(kind="checkpoint", name="x"))
     splits = {"test": split_result(episodes(9)), "other": split_result(episodes(0, of=5))}
-    file.write_text(Evaluation(spec=spec, splits=splits).model_dump_json())
+    evaluation = Evaluation(spec=spec, splits=splits)
+    (run.evaluations / "step_9" / "results.json").write_text(evaluation.model_dump_json())
     assert read_run(sweep.runs[0], sweep).after == pytest.approx(9 / 15)
 
 
@@ -396,9 +371,8 @@ def test_mean_curves_cover_the_time_that_all_have() -> None:
 
 @pytest.mark.parametrize(
     ("times", "median"),
-    [([], None), ([3.0], 3.0), ([1.0, None, 2.0], 2.0), ([1.0, None], None), ([None, None, 1.0], None),
-     ([4.0, 2.0, None, 1.0], 3.0)],
-)  # fmt: skip
+    [([], None), ([1.0, None, 2.0], 2.0), ([1.0, None], None), ([4.0, 2.0, None, 1.0], 3.0)],
+)
 def test_runs_that_never_get_there_count_as_the_slowest(times, median) -> None:
     assert median_time(times) == median
 

@@ -93,47 +93,30 @@ def test_resuming_keeps_whole_lines_and_forgets_a_torn_one(tmp_path: Path) -> No
     assert len(read_episodes(tmp_path / "e" / EPISODES_FILE)) == 2
 
 
-def test_what_others_wrote_may_hold_signs_that_split_text(tmp_path: Path) -> None:
+def test_lines_may_hold_signs_that_split_text_and_be_torn_inside_a_letter(tmp_path: Path) -> None:
     directory = EvaluationDirectory(tmp_path / "e", SPEC)
     trajectory, images = make_episode(make_task(0), True, fault=Fault.ENV)
-    told = episode_result(trajectory)
-    told = told.model_copy(update={"fault_detail": "one\u2028two\x85three\u2029é"})
-    directory.add(told, trajectory, images)
-    add(directory, 1)
-    directory.close()
-    assert read_episodes(tmp_path / "e" / EPISODES_FILE)[0] == told
-
-
-def test_a_line_may_be_torn_inside_a_letter(tmp_path: Path) -> None:
-    directory = EvaluationDirectory(tmp_path / "e", SPEC)
-    add(directory, 0)
+    odd = episode_result(trajectory).model_copy(update={"fault_detail": "one\u2028two\x85three\u2029é"})
+    directory.add(odd, trajectory, images)
     directory.close()
     with (tmp_path / "e" / EPISODES_FILE).open("ab") as file:
         file.write('{"task_id": "é'.encode()[:-1])
-    assert len(read_episodes(tmp_path / "e" / EPISODES_FILE)) == 1
+    assert read_episodes(tmp_path / "e" / EPISODES_FILE) == [odd]
 
 
-def test_a_damaged_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
-    directory = EvaluationDirectory(tmp_path / "e", SPEC)
-    add(directory, 0)
-    directory.close()
-    file = tmp_path / "e" / EPISODES_FILE
-    file.write_text("{}\n" + file.read_text())
-    with pytest.raises(RunDirectoryError, match="line 1 of"):
-        EvaluationDirectory(tmp_path / "e", SPEC, resume=True)
-
-
-def test_resuming_another_evaluation_says_what_differs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"temperature": 0.5}, r"its temperature is 0.0, not 0.5"),
+        ({"tasks": "cd"}, r"the tasks of fake, .* have changed since"),
+    ],
+)
+def test_resuming_another_evaluation_says_what_differs(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
     EvaluationDirectory(tmp_path / "e", SPEC).close()
-    other = SPEC.model_copy(update={"temperature": 0.5})
-    with pytest.raises(RunDirectoryError, match=r"its temperature is 0.0, not 0.5"):
-        EvaluationDirectory(tmp_path / "e", other, resume=True)
-
-
-def test_an_evaluation_of_other_tasks_is_not_gone_on_with(tmp_path: Path) -> None:
-    EvaluationDirectory(tmp_path / "e", SPEC.model_copy(update={"tasks": "ab"})).close()
-    with pytest.raises(RunDirectoryError, match=r"the tasks of fake, .* have changed since"):
-        EvaluationDirectory(tmp_path / "e", SPEC.model_copy(update={"tasks": "cd"}), resume=True)
+    with pytest.raises(RunDirectoryError, match=message):
+        EvaluationDirectory(tmp_path / "e", SPEC.model_copy(update=change), resume=True)
 
 
 def test_servers_may_move_between_sessions(tmp_path: Path) -> None:
@@ -166,12 +149,9 @@ def test_a_damaged_directory_is_given_free(tmp_path: Path) -> None:
             EvaluationDirectory(tmp_path / "e", SPEC, resume=True)
 
 
-def test_who_died_before_the_first_file_leaves_nothing_to_resume(tmp_path: Path) -> None:
-    (tmp_path / LOCK_FILE).touch()
-    EvaluationDirectory(tmp_path, SPEC).close()
-
-
 def test_an_unfinished_evaluation_does_not_load(tmp_path: Path) -> None:
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e" / LOCK_FILE).touch()  # of a process that died before its first file
     EvaluationDirectory(tmp_path / "e", SPEC).close()
     with pytest.raises(RunDirectoryError, match="no complete evaluation"):
         load_evaluation(tmp_path / "e")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from distrl.cli.avd.steps import Steps
-    from distrl.workers.devices.emulator import EmulatorOptions, Open
-    from distrl.workers.devices.snapshots import Manifest
+    from distrl.cli.avd import Steps
+    from distrl.workers.devices.emulator import Open
+    from distrl.workers.devices.snapshots import Manifest, SnapshotInfo
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -92,32 +92,31 @@ def create(
     emulator_option: ExtraOption = None,
 ) -> None:
     """Boot the AVD (or use the emulator that runs from it), set it up, save a snapshot with its manifest."""
-    from distrl.cli.avd import new_avd
-    from distrl.cli.avd.place import Place
-    from distrl.cli.avd.setup import run_here, run_on_device
-    from distrl.cli.avd.steps import Steps
+    from distrl.cli.avd import Steps, emulator_of, make_avd, run_here, run_on_device, store_at
     from distrl.core.errors import ConfigError
     from distrl.workers.devices.console import require_snapshot_name
+    from distrl.workers.devices.sdk import find_sdk
 
     if setup is not None and not setup.is_file():
         raise ConfigError(f"--setup {setup} is not a file.", "Pass a shell script.")
     require_snapshot_name(snapshot)
-    place = Place(sdk, avd_home, adb_port, port, boot_timeout)
+    store = store_at(avd_home)
     with Steps() as steps:
-        if image is not None and not place.store.exists(avd):
+        if image is not None and not store.exists(avd):
             steps.begin(f"making the AVD {avd}")
-            new_avd.make(place.sdk, place.store, avd, image, device)
-        with place.session(avd, _options(gpu, emulator_option), steps) as emulator:
+            make_avd(find_sdk(sdk), store, avd, image, device)
+        place = avd, steps, sdk, avd_home, adb_port
+        with emulator_of(*place, port=port, boot_s=boot_timeout, gpu=gpu, extra=emulator_option) as emulator:
             if setup is not None:
                 steps.begin(f"running {setup} on {emulator.serial}")
-                run_on_device(emulator.client, setup, setup_timeout, steps.say)
+                run_on_device(emulator.client, setup, setup_timeout, steps)
             if host_setup is not None:
                 steps.begin(f"running {host_setup!r} for {emulator.serial}")
-                run_here(host_setup, emulator.client, place.sdk, setup_timeout)
+                run_here(host_setup, emulator.client, find_sdk(sdk), setup_timeout)
             manifest = _save(emulator, snapshot, steps)
             if check:
                 _load_and_compare(emulator, snapshot, steps)
-    typer.echo(_saved(manifest))
+    typer.echo(f"Saved {avd}/{snapshot}: {_facts(manifest)}.")
 
 
 @app.command()
@@ -127,13 +126,12 @@ def clone(
     avd_home: HomeOption = None,
 ) -> None:
     """Copy a virtual device with its snapshots; no emulator may be writing it."""
-    from distrl.cli.avd.place import Place
-    from distrl.cli.avd.steps import Steps
+    from distrl.cli.avd import Steps, store_at
     from distrl.workers.devices import avd as avds
 
     with Steps() as steps:
         steps.begin(f"cloning {avd} to {copy}")
-        made = avds.clone(Place(avd_home=avd_home).store, avd, copy, steps.bytes_done)
+        made = avds.clone(store_at(avd_home), avd, copy)
     typer.echo(f"Cloned {avd} to {copy}, in {made.directory}.")
 
 
@@ -146,13 +144,11 @@ def save(
     adb_port: AdbPortOption = None,
 ) -> None:
     """Save the state of the emulator that runs from the AVD, with a manifest."""
-    from distrl.cli.avd.place import Place
-    from distrl.cli.avd.steps import Steps
+    from distrl.cli.avd import Steps, emulator_of
 
-    place = Place(sdk, avd_home, adb_port)
-    with Steps() as steps, place.session(avd, _options(), steps, must_run=True) as emulator:
+    with Steps() as steps, emulator_of(avd, steps, sdk, avd_home, adb_port, must_run=True) as emulator:
         manifest = _save(emulator, snapshot, steps)
-    typer.echo(_saved(manifest))
+    typer.echo(f"Saved {avd}/{snapshot}: {_facts(manifest)}.")
 
 
 @app.command()
@@ -164,13 +160,11 @@ def load(
     adb_port: AdbPortOption = None,
 ) -> None:
     """Load a snapshot into the emulator that runs from the AVD."""
-    from distrl.cli.avd.place import Place
-    from distrl.cli.avd.steps import Steps
+    from distrl.cli.avd import Steps, emulator_of, store_at
     from distrl.workers.devices.snapshots import get_snapshot
 
-    place = Place(sdk, avd_home, adb_port)
-    get_snapshot(place.store.get(avd), snapshot)
-    with Steps() as steps, place.session(avd, _options(), steps, must_run=True) as emulator:
+    get_snapshot(store_at(avd_home).get(avd), snapshot)
+    with Steps() as steps, emulator_of(avd, steps, sdk, avd_home, adb_port, must_run=True) as emulator:
         steps.begin(f"loading {snapshot} on {emulator.serial}")
         emulator.snapshotter.load(snapshot)
     typer.echo(f"Loaded {avd}/{snapshot} on {emulator.serial}.")
@@ -183,17 +177,57 @@ def list_snapshots(
     avd_home: HomeOption = None,
 ) -> None:
     """List the virtual devices and their snapshots; no emulator need run."""
-    from distrl.cli.avd import table
-    from distrl.cli.avd.place import Place
+    import json
+
+    from distrl.cli.avd import store_at
+    from distrl.cli.listing import print_table
     from distrl.workers.devices.snapshots import snapshots_of
 
-    store = Place(avd_home=avd_home).store
+    store = store_at(avd_home)
     avds, broken = (store.list(), store.broken()) if avd is None else ([store.get(avd)], {})
-    rows = [(one, snapshots_of(one)) for one in avds]
-    for line in table.as_json(rows, broken) if as_json else table.as_text(rows, broken):
-        typer.echo(line)
-    if not rows and not broken:
+    found = [(one.name, snapshots_of(one)) for one in avds]
+    if as_json:
+        for name, error in broken.items():
+            typer.echo(json.dumps({"avd": name, "snapshot": None, "problem": str(error)}))
+        for name, infos in found:
+            for info in infos:
+                typer.echo(json.dumps({"avd": name, **_record(info)}))
+        return
+    if not found and not broken:
         typer.echo(f"There are no AVDs in {store.home}.", err=True)
+        return
+    rows = [["AVD", "SNAPSHOT", "SIZE", "SAVED", "API", "GPU", "SCREEN", "APPS"]]
+    for name, infos in found:
+        rows += [[name, *_cells(info)] for info in infos] or [[name, "-", *[""] * 6]]
+    print_table(rows, texts=8)
+    for name, error in broken.items():
+        typer.echo(f"{name}: {error}")
+
+
+def _record(info: SnapshotInfo) -> dict[str, object]:
+    manifest = info.manifest
+    named = ("api_level", "image", "gpu", "emulator", "apps")
+    return {
+        "snapshot": info.name,
+        "size_bytes": info.size_bytes,
+        "saved_at": info.saved_at,
+        "has_manifest": manifest is not None,
+        "problem": info.problem,
+        **{name: getattr(manifest, name, None) for name in named},
+    }
+
+
+def _cells(info: SnapshotInfo) -> list[str]:
+    import time
+
+    from distrl.cli.avd import size
+
+    saved = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.saved_at))
+    start, manifest = [info.name, size(info.size_bytes), saved], info.manifest
+    if manifest is None:
+        return [*start, "?", "?", "?", "no manifest" if not info.problem else "unreadable manifest"]
+    screen = f"{manifest.screen.width}x{manifest.screen.height}"
+    return [*start, str(manifest.api_level), manifest.gpu, screen, str(len(manifest.apps))]
 
 
 @app.command()
@@ -212,15 +246,26 @@ def verify(
 
     An emulator is started for it, read-only. One that already runs from the AVD is used, and loses its state.
     """
-    from distrl.cli.avd.place import Place
-    from distrl.cli.avd.steps import Steps
+    from distrl.cli.avd import Steps, emulator_of, store_at
     from distrl.workers.devices.snapshots import get_snapshot
 
-    place = Place(sdk, avd_home, adb_port, port, boot_timeout)
-    info = get_snapshot(place.store.get(avd), snapshot)
+    info = get_snapshot(store_at(avd_home).get(avd), snapshot)
     gpu = gpu or (info.manifest.gpu if info.manifest else None)
-    options = _options(gpu, emulator_option, snapshot=snapshot, read_only=True)
-    with Steps() as steps, place.session(avd, options, steps) as emulator:
+    with (
+        Steps() as steps,
+        emulator_of(
+            avd,
+            steps,
+            sdk,
+            avd_home,
+            adb_port,
+            port=port,
+            boot_s=boot_timeout,
+            gpu=gpu,
+            extra=emulator_option,
+            snapshot=snapshot,
+        ) as emulator,
+    ):
         if not emulator.has_started:
             manifest = _load_and_compare(emulator, snapshot, steps)
         else:
@@ -239,7 +284,7 @@ def delete(
     avd_home: HomeOption = None,
 ) -> None:
     """Delete a snapshot, or a whole virtual device."""
-    from distrl.cli.avd.place import Place
+    from distrl.cli.avd import store_at
     from distrl.core.errors import ConfigError
     from distrl.workers.devices import snapshots
     from distrl.workers.devices.console import Console
@@ -249,7 +294,7 @@ def delete(
         raise ConfigError(
             "name either a SNAPSHOT or --whole-avd.", "See `distrl snapshot-avd delete --help`."
         )
-    store = Place(avd_home=avd_home).store
+    store = store_at(avd_home)
     one = store.get(avd)
     if snapshot is None:
         store.delete(avd)
@@ -265,18 +310,6 @@ def delete(
     typer.echo(f"Deleted {avd}/{snapshot}.")
 
 
-def _options(
-    gpu: str | None = None,
-    extra: list[str] | None = None,
-    *,
-    snapshot: str | None = None,
-    read_only: bool = False,
-) -> EmulatorOptions:
-    from distrl.workers.devices.emulator import GPU, EmulatorOptions
-
-    return EmulatorOptions(gpu or GPU, snapshot, read_only, tuple(extra or ()))
-
-
 def _save(emulator: Open, snapshot: str, steps: Steps) -> Manifest:
     steps.begin(f"saving {snapshot} on {emulator.serial}")
     return emulator.snapshotter.save(snapshot)
@@ -286,10 +319,6 @@ def _load_and_compare(emulator: Open, snapshot: str, steps: Steps) -> Manifest:
     steps.begin(f"loading {snapshot} on {emulator.serial} and comparing")
     emulator.snapshotter.load(snapshot)
     return emulator.snapshotter.verify(snapshot)
-
-
-def _saved(manifest: Manifest) -> str:
-    return f"Saved {manifest.avd}/{manifest.snapshot}: {_facts(manifest)}."
 
 
 def _facts(manifest: Manifest) -> str:

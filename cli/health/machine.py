@@ -16,7 +16,7 @@ from typing import Any
 
 from distrl.core.errors import MissingDependency
 from distrl.core.user_errors import EXTRAS
-from distrl.workers.devices.claims import FIRST, is_free
+from distrl.workers.devices.claims import CONSOLE_PORTS, is_free
 from distrl.workers.envs import chromium
 from distrl.workers.envs.android_world import INSTALL as ANDROID_WORLD_REMEDY
 
@@ -198,9 +198,9 @@ def first_gpu() -> tuple[str | None, float | None]:
 
 def emulator_ports(last: int = 5584) -> Finding:
     """How many emulators find ports that the adb server looks at by itself."""
-    consoles = range(FIRST, last + 1, 2)
+    consoles = range(CONSOLE_PORTS[0], last + 1, 2)
     free = [port for port in consoles if is_free(port) and is_free(port + 1)]
-    said = f"{len(free)} of {len(consoles)} console ports from {FIRST} to {last} are free."
+    said = f"{len(free)} of {len(consoles)} console ports from {CONSOLE_PORTS[0]} to {last} are free."
     if free:
         return good("ports", said, Need.EMULATOR)
     return bad("ports", said, "Stop emulators: `distrl cleanup --dry-run` shows this tool's.", Need.NOTHING)

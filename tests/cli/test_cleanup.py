@@ -131,10 +131,10 @@ def test_a_server_that_others_use_is_left_alone(start: Start) -> None:
         server.listen()
         port = server.getsockname()[1]
         enter(process, shared_port=port)
-        with socket.create_connection(("127.0.0.1", port)):
+        code = f"import socket\nwith socket.create_connection(('127.0.0.1', {port})): input()"
+        with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE), server.accept()[0]:
             assert "has clients of other processes; left alone" in cleanup().stdout
             assert process.poll() is None
-        server.accept()[0].close()
     assert "ended (SIGTERM)" in cleanup("--all").stdout
 
 

@@ -196,7 +196,7 @@ class TestFaults:
         [
             ("low_disk", "Not enough disk space to run AVD", "Free some GB on the disk of the AVD"),
             ("avd_locked", "another emulator uses the AVD", "clone the AVD, or start all of its emulators"),
-            ("snapshot_pending", "another process saves or loads a snapshot", "remove snapshot.lock"),
+            ("snapshot_pending", "the emulator waited 10 s for a snapshot operation", "remove snapshot.lock"),
             ("no_accel", "the emulator cannot use hardware acceleration", ""),
             ("port_in_use", "the emulator could not listen on its ports", "choose another even --port"),
             ("crash:0", "the emulator was ended by signal 9", "See its log"),

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.table import Table
 
-from distrl.cli.avd.steps import Steps
+from distrl.cli.avd import Steps
 from distrl.core.terminal import Console
 
 HOSTILE = "a\x1b]0;owned\x07 [/red] [bold]b :smile: \u202e"
@@ -39,6 +39,5 @@ def test_a_step_that_is_under_way_is_shown_as_it_is() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=200)
     with Steps(console) as steps:
         steps.begin(HOSTILE)
-        steps.bytes_done(1, 2)
     assert SHOWN in console.file.getvalue()
     assert "\x1b]" not in console.file.getvalue()

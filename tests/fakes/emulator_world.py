@@ -17,7 +17,7 @@ import sim_phones
 from distrl.simulator.emulator.sdk import SimSdk, make_avd, make_sdk
 from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.avd import Avd
-from distrl.workers.devices.claims import PortAllocator
+from distrl.workers.devices.claims import claim_ports
 from distrl.workers.devices.emulator import EmulatorOptions, EmulatorProcess
 from distrl.workers.devices.processes import Registry
 from distrl.workers.devices.sdk import find_sdk
@@ -41,7 +41,7 @@ class EmulatorWorld:
     @contextlib.contextmanager
     def running(self, avd: Avd, *, in_use: bool = False) -> Iterator[EmulatorProcess]:
         """An emulator that runs from it, as if a user had started it, or another process of ours."""
-        ports = PortAllocator().claim(sim_phones.free_pair())
+        ports = claim_ports(sim_phones.free_pair())
         process = EmulatorProcess(find_sdk(), avd, ports, EmulatorOptions(), adb_server_port=self.adb_port)
         try:
             process.start()

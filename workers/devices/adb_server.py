@@ -55,12 +55,10 @@ class DeviceEntry:
     Attributes:
         serial: Its name, e.g. emulator-5554.
         state: "device" when it can be used, else "offline", "unauthorized", ….
-        transport_id: The server's number of this connection to it; another one after a reconnect.
     """
 
     serial: str
     state: str
-    transport_id: int = 0
 
 
 def parse_devices(text: str) -> list[DeviceEntry]:
@@ -71,9 +69,9 @@ def parse_devices(text: str) -> list[DeviceEntry]:
         words = rest.split()
         if not serial or not words:
             continue
-        ids = [word.partition(":")[2] for word in words if word.startswith("transport_id:")]
-        state = "no permissions" if words[:2] == ["no", "permissions"] else words[0]
-        found.append(DeviceEntry(serial, state, int(ids[0]) if ids and ids[0].isdigit() else 0))
+        found.append(
+            DeviceEntry(serial, "no permissions" if words[:2] == ["no", "permissions"] else words[0])
+        )
     return found
 
 
@@ -200,7 +198,8 @@ class AdbServer:
                 # It listens before it answers: the first time it makes a key, which takes a moment.
                 ended = self._own.poll() is not None
                 if ended or not deadline.left:
-                    self._end_own()
+                    _end(self._own)
+                    self._own = None
                     raise self._not_started(log, ended) from error
                 time.sleep(_POLL_S)
             else:
@@ -229,46 +228,28 @@ class AdbServer:
         One that other processes are connected to is left to the last of them that calls this, or to
         `distrl cleanup`.
         """
-        entry, self._entry = self._entry, None
-        if self._own is None:
-            self._end_left()
-        elif entry is None:
-            self._end_own()
-        else:
-            Registry().disown(
-                entry
-            )  # first: a client that leaves at this moment sees either it or no clients
-            if self._own.poll() is None and has_clients(self.port, others=True):
-                _log.info("the adb server at port %d is left to other processes that use it", self.port)
-                self._own = None
-                return
-            self._end_own()
-            Registry().remove(entry)
+        own, entry, registry = self._own, self._entry, Registry()
+        self._own = self._entry = None
+        if own is None:  # one that another process of this tool started and left
+            for left in registry.entries():
+                if left.shared_port == self.port and left.is_orphan and not has_clients(self.port):
+                    end_process(left.key, left.marks)
+                    registry.remove(left)
+            return
+        if entry is not None:  # first: a client that leaves at this moment sees either it or no clients
+            registry.disown(entry)
+        if own.poll() is None and has_clients(self.port):
+            _log.info("the adb server at port %d is left to other processes that use it", self.port)
+            return
+        _end(own)
+        if entry is not None:
+            registry.remove(entry)
 
     def end(self) -> None:
         """As `stop`, and no thread can start another server afterwards."""
         self._is_over = True
         with self._starting:
             self.stop()
-
-    def _end_left(self) -> None:
-        """Ends a server that another process of this tool started and left, unless a process uses it."""
-        registry = Registry()
-        for entry in registry.entries():
-            if entry.shared_port == self.port and entry.is_orphan and not has_clients(self.port, others=True):
-                end_process(entry.key, entry.marks)
-                registry.remove(entry)
-
-    def _end_own(self) -> None:
-        own, self._own = self._own, None
-        if own is None or own.poll() is not None:
-            return
-        own.terminate()
-        try:
-            own.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            own.kill()
-            own.wait()
 
     # Following the devices
 
@@ -299,6 +280,15 @@ class AdbServer:
                 if _readable(connection):
                     connection.deadline = Deadline(CALL_S, "host:track-devices-l")
                     yield parse_devices(connection.read_text())
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()
+    try:
+        child.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def _readable(connection: Connection) -> bool:

@@ -9,7 +9,7 @@
                              emulators with -read-only, exclusive by one without
 
 Emulators remove or take over locks of dead processes by themselves. A clone is a copy under another name with
-every path in it rewritten, snapshots included. It grows in a folder of another name and is renamed when it is
+every path in it rewritten, snapshots included. It grows in a folder of another name and is moved when it is
 complete; its ini file comes last.
 """
 
@@ -22,29 +22,25 @@ import re
 import shutil
 import struct
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 
 from distrl.core.locks import try_lock
 from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.errors import AvdLocked, EmulatorError, LowDisk, SnapshotPending
-from distrl.workers.devices.processes import cmdline, key_of, state_dir
+from distrl.workers.devices.processes import cmdline, key_of, state_dir, write_whole
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+WRITER, SNAPSHOT, INSTANCES = "hardware-qemu.ini.lock", "snapshot.lock", "multiinstance.lock"
 _API = re.compile(r"android-(\d+)")
 
 
 def avd_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where virtual devices are: the first of `avd_homes` that exists.
-
-    If none does, it is the first that a variable of Android's names, else `~/.android/avd`.
-    """
-    named, usual, emulators = _places(environ)
-    places = [*named, *usual, *emulators]
-    return next((path for path in places if path.is_dir()), [*named, *emulators, usual[-1]][0])
+    """Where virtual devices are: the first of `avd_homes` that exists, else the first of them."""
+    places = avd_homes(environ)
+    return next((path for path in places if path.is_dir()), places[0])
 
 
 def avd_homes(environ: Mapping[str, str] = os.environ) -> list[Path]:
@@ -56,23 +52,19 @@ def avd_homes(environ: Mapping[str, str] = os.environ) -> list[Path]:
     ANDROID_PREFS_ROOT, ANDROID_SDK_HOME, HOME, and last ANDROID_EMULATOR_HOME. This is the union of both
     orders; emulators that are started here get the directory that was found as ANDROID_AVD_HOME.
     """
-    named, usual, emulators = _places(environ)
-    return [*named, *usual, *emulators]
-
-
-def _places(environ: Mapping[str, str]) -> tuple[list[Path], list[Path], list[Path]]:
-    """Directories that variables of Android's name; the usual ones; and the emulator's last one."""
-
-    def below(variable: str, *inside: str) -> list[Path]:
-        value = environ.get(variable)
-        return [Path(value).expanduser() / part for part in inside] if value else []
-
-    named = below("ANDROID_AVD_HOME", "") + below("ANDROID_USER_HOME", "avd")
-    for variable in ("ANDROID_PREFS_ROOT", "ANDROID_SDK_HOME"):
-        named += below(variable, ".android/avd", "avd")
-    home = Path(environ.get("HOME") or Path.home()) / ".android" / "avd"
-    usual = [*below("XDG_CONFIG_HOME", ".android/avd"), home]
-    return named, usual, below("ANDROID_EMULATOR_HOME", "avd")
+    places = (
+        ("ANDROID_AVD_HOME", ""),
+        ("ANDROID_USER_HOME", "avd"),
+        ("ANDROID_PREFS_ROOT", ".android/avd"),
+        ("ANDROID_PREFS_ROOT", "avd"),
+        ("ANDROID_SDK_HOME", ".android/avd"),
+        ("ANDROID_SDK_HOME", "avd"),
+        ("XDG_CONFIG_HOME", ".android/avd"),
+        ("HOME", ".android/avd"),
+        ("ANDROID_EMULATOR_HOME", "avd"),
+    )
+    given = {"HOME": str(Path.home()), **environ}
+    return [Path(given[name]).expanduser() / inside for name, inside in places if given.get(name)]
 
 
 def require_name(name: str) -> None:
@@ -121,8 +113,41 @@ class Avd:
         return None
 
     def require_unused(self, *, shared: bool = False) -> None:
-        """As `require_unused`."""
-        require_unused(self.name, self.directory, shared=shared)
+        """Returns if no living process holds a lock of the AVD.
+
+        Args:
+            shared: Emulators with -read-only do not matter.
+
+        Raises:
+            SnapshotPending: If a snapshot is being saved or loaded.
+            AvdLocked: If an emulator runs from it.
+        """
+        for path in (self.directory / SNAPSHOT, self.directory / WRITER):
+            pid = _holder(path)
+            if pid is None or key_of(pid) is None:
+                continue
+            # Of an interpreter the program that it runs says more.
+            words = [Path(word).name for word in cmdline(pid)[:3] if not word.startswith("-")]
+            holder = f"process {pid} ({' '.join(words)})"
+            if not any(part in holder for part in ("emulator", "qemu")):
+                raise AvdLocked(
+                    f"the AVD {self.name!r} is locked in the name of {holder}, which is not an emulator: an "
+                    "emulator died, and its number was used again.",
+                    f"Remove {path}.",
+                )
+            if path.name == SNAPSHOT:
+                message = f"{holder} is saving or loading a snapshot of the AVD {self.name!r}."
+                raise SnapshotPending(message, "Wait until it is done.")
+            raise self._in_use(holder)
+        if not shared and _is_flocked(self.directory / INSTANCES):
+            raise self._in_use("an emulator")
+
+    def _in_use(self, holder: str) -> AvdLocked:
+        return AvdLocked(
+            f"the AVD {self.name!r} is in use by {holder}.",
+            "Stop that emulator; or work on a clone, made before (`distrl snapshot-avd clone`), or start all "
+            "of its emulators read-only.",
+        )
 
 
 class AvdStore:
@@ -198,7 +223,7 @@ class AvdStore:
                 directory = self._read(self.ini(name)).directory
         elif not directory.is_dir():
             self.get(name)  # raises, and lists those that exist
-        require_unused(name, directory)
+        Avd(name, self.ini(name), directory).require_unused()
         try:
             self.ini(name).unlink(missing_ok=True)  # first: without it the rest is not an AVD
             if directory.exists():
@@ -242,62 +267,9 @@ def read_ini(path: Path) -> dict[str, str]:
 
 
 def write_ini(path: Path, values: Mapping[str, str]) -> None:
-    """Writes a file with these keys and values; an old file stays complete until the new one is.
-
-    Raises:
-        EmulatorError: If it cannot be written.
-    """
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    """Writes a file with these keys and values. Raises EmulatorError if it cannot be written."""
     text = "".join(f"{key}={value}\n" for key, value in values.items())
-    try:
-        fresh.write_text(text, encoding="utf-8", errors="surrogateescape")
-        os.replace(fresh, path)
-    except OSError as error:
-        raise EmulatorError(f"{path} cannot be written: {error.strerror}.", "Is the disk full?") from error
-
-
-WRITER, SNAPSHOT, INSTANCES = "hardware-qemu.ini.lock", "snapshot.lock", "multiinstance.lock"
-
-
-def require_unused(name: str, directory: Path, *, shared: bool = False) -> None:
-    """Returns if no living process holds a lock of the AVD.
-
-    Args:
-        name: The AVD's name, for the message.
-        directory: Its directory.
-        shared: Emulators with -read-only do not matter.
-
-    Raises:
-        SnapshotPending: If a snapshot is being saved or loaded.
-        AvdLocked: If an emulator runs from it.
-    """
-    for path in (directory / SNAPSHOT, directory / WRITER):
-        pid = _holder(path)
-        if pid is None or key_of(pid) is None:
-            continue
-        # Of an interpreter the program that it runs says more.
-        words = [Path(word).name for word in cmdline(pid)[:3] if not word.startswith("-")]
-        holder = f"process {pid} ({' '.join(words)})"
-        if not any(part in holder for part in ("emulator", "qemu")):
-            raise AvdLocked(
-                f"the AVD {name!r} is locked in the name of {holder}, which is not an emulator: an emulator "
-                "died, and its number was used again.",
-                f"Remove {path}.",
-            )
-        if path.name == SNAPSHOT:
-            message = f"{holder} is saving or loading a snapshot of the AVD {name!r}."
-            raise SnapshotPending(message, "Wait until it is done.")
-        raise _in_use(name, holder)
-    if not shared and _is_flocked(directory / INSTANCES):
-        raise _in_use(name, "an emulator")
-
-
-def _in_use(name: str, holder: str) -> AvdLocked:
-    return AvdLocked(
-        f"the AVD {name!r} is in use by {holder}.",
-        "Stop that emulator; or work on a clone, made before (`distrl snapshot-avd clone`), or start all of "
-        "its emulators read-only.",
-    )
+    write_whole(path, text.encode("utf-8", "surrogateescape"))
 
 
 def _holder(path: Path) -> int | None:
@@ -328,18 +300,9 @@ PARTIAL = ".distrl-partial"
 """How the folder of an unfinished clone ends."""
 _NAME_KEYS = frozenset({"AvdId", "avd.ini.displayname", "avd.name", "avd.id"})
 
-Progress = Callable[[int, int], object]
-"""Called with the bytes that are done and the total."""
 
-
-def clone(store: AvdStore, source: str, name: str, progress: Progress = lambda done, total: None) -> Avd:
-    """Copies the AVD `source` to a new one.
-
-    Args:
-        store: Where both are.
-        source: The AVD to copy; no emulator may write it meanwhile.
-        name: The new AVD's name.
-        progress: Called after each file.
+def clone(store: AvdStore, source: str, name: str) -> Avd:
+    """Copies the AVD `source`, which no emulator may write meanwhile, to a new one called `name`.
 
     Raises:
         AvdLocked, SnapshotPending: If an emulator uses the source.
@@ -354,12 +317,12 @@ def clone(store: AvdStore, source: str, name: str, progress: Progress = lambda d
         )
     avd.require_unused(shared=True)
     final = store.directory(name)
-    new = Avd(name, store.home / f"{name}.ini", final)
+    new = Avd(name, store.ini(name), final)
     try:
         with _partial_folder(final.with_name(final.name + PARTIAL)) as partial:
-            _copy_files(avd.directory, partial, progress)
-            _rewrite(avd, new, partial)
-            os.rename(partial, final)
+            _copy_files(avd.directory, partial / "avd")
+            _rewrite(avd, new, partial / "avd")
+            os.rename(partial / "avd", final)
             pointer = {**read_ini(avd.ini), "path": str(final)}
             if "path.rel" in pointer:
                 pointer["path.rel"] = f"{new.home.name}/{final.name}"  # as seen from the home's parent
@@ -383,7 +346,7 @@ def _clone_claims() -> Claims:
 
 @contextmanager
 def _partial_folder(partial: Path) -> Iterator[Path]:
-    """An empty folder, claimed by this process, and removed if the clone fails."""
+    """An empty folder, claimed by this process, and removed at the end."""
     claims = _clone_claims()
     if not claims.take(partial.name):
         raise EmulatorError(
@@ -395,66 +358,39 @@ def _partial_folder(partial: Path) -> Iterator[Path]:
             shutil.rmtree(partial)
         partial.mkdir(parents=True)
         yield partial
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
     finally:
+        shutil.rmtree(partial, ignore_errors=True)
         claims.release_all()
 
 
-def _copy_files(source: Path, target: Path, progress: Progress) -> None:
-    files = [
-        Path(folder, name).relative_to(source)
-        for folder, _, names in os.walk(source)
-        for name in sorted(names)
-        if not any(fnmatch(name, pattern) for pattern in SKIPPED)
-    ]
-    total, done, is_first = sum((source / file).lstat().st_size for file in files), 0, True
-    for file in files:
-        old, new = source / file, target / file
-        new.parent.mkdir(parents=True, exist_ok=True)
-        if old.is_symlink():
-            new.symlink_to(os.readlink(old))
-        else:
-            if is_first and copy_file(old, new, "always"):
-                _require_space(source, files, target)
-            is_first = False
-            if error := copy_file(old, new):
-                raise OSError(error)
-        done += old.lstat().st_size
-        progress(done, total)
+def _copy_files(source: Path, target: Path) -> None:
+    """Copies a folder to a new one. Whether its file system shares blocks shows at the largest file."""
+    files = [path for path in source.rglob("*") if path.is_file() and not path.is_symlink()]
+    largest = str(max(files, key=disk_usage, default=source))
+    if _cp("--reflink=always", largest, str(target.with_name("trial"))):
+        need, free = sum(map(disk_usage, files)), shutil.disk_usage(target.parent).free
+        if free < need + RESERVE_BYTES:
+            raise LowDisk(
+                f"a copy of {source} needs {need / 2**30:.1f} GB, and {RESERVE_BYTES / 2**30:.0f} more. "
+                f"{free / 2**30:.1f} GB are free on its disk, which cannot share blocks between files.",
+                "Free some space, or keep AVDs on Btrfs or XFS, where a clone takes none.",
+            )
+    target.mkdir()
+    if problem := _cp("--archive", "--reflink=auto", "--sparse=auto", f"{source}/.", str(target)):
+        raise OSError(problem)
+    for path in [path for pattern in SKIPPED for path in target.rglob(pattern)]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def copy_file(source: Path, target: Path, reflink: str = "auto") -> str:
-    """Copies a file by `cp`: it shares blocks where the file system can, and keeps holes.
-
-    Args:
-        source, target: The files.
-        reflink: "auto", or "always" to fail where blocks cannot be shared.
-
-    Returns:
-        The error message, "" if it worked.
-    """
-    options = [f"--reflink={reflink}", "--sparse=auto", "--preserve=mode,timestamps", "--"]
-    command = ["cp", *options, str(source), str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    return (done.stderr.strip() or f"cp failed for {source}") if done.returncode else ""
+def _cp(*words: str) -> str:
+    """Copies by `cp`, which shares blocks where the file system can, and keeps holes. Returns its error."""
+    done = subprocess.run(["cp", *words], capture_output=True, text=True, errors="replace", check=False)
+    return (done.stderr.strip() or "cp failed") if done.returncode else ""
 
 
 def disk_usage(path: Path) -> int:
     """The bytes that a file takes on disk: less than its size if it has holes."""
     return path.stat().st_blocks * 512
-
-
-def _require_space(source: Path, files: list[Path], target: Path) -> None:
-    need = sum(disk_usage(source / file) for file in files if not (source / file).is_symlink())
-    free = shutil.disk_usage(target).free
-    if free < need + RESERVE_BYTES:
-        raise LowDisk(
-            f"a copy of {source} needs {need / 2**30:.1f} GB and {RESERVE_BYTES / 2**30:.0f} GB to spare, "
-            f"but {free / 2**30:.1f} GB are free on its disk, which cannot share blocks between files.",
-            "Free some space, or keep AVDs on Btrfs or XFS, where a clone takes none.",
-        )
 
 
 def _rewrite(old: Avd, new: Avd, directory: Path) -> None:

@@ -12,16 +12,16 @@ from __future__ import annotations
 import errno
 import re
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from distrl.core.errors import ConfigError, RunDirectoryError
 from distrl.core.locks import HeldLock, try_lock
 from distrl.workers.devices.errors import PortInUse
 from distrl.workers.devices.processes import state_dir
 
-FIRST, LAST = 5554, 5682
+CONSOLE_PORTS = range(5554, 5683, 2)
 """The emulator's range for `-port`. The adb server finds those up to 5584 by itself."""
 
 
@@ -54,10 +54,9 @@ class Claims:
             return True
         folder = self._folder or state_dir() / "claims"
         lock = _try_lock(folder / f"{re.sub(r'[^A-Za-z0-9._-]', '_', name)}.lock")
-        if lock is None:
-            return False
-        self._locks[name] = lock
-        return True
+        if lock is not None:
+            self._locks[name] = lock
+        return lock is not None
 
     def release(self, name: str) -> None:
         """Gives a claim back; one that is not held is ignored."""
@@ -75,16 +74,11 @@ class Ports:
     """The claimed ports of one emulator; a context manager.
 
     Attributes:
-        console: The console's port, even; the number in the serial.
+        console: The console's port, even; the number in the serial. The adb daemon's is the next.
     """
 
     console: int
-    _lock: HeldLock | None = None
-
-    @property
-    def adb(self) -> int:
-        """The port of its adb daemon."""
-        return self.console + 1
+    _lock: HeldLock
 
     @property
     def serial(self) -> str:
@@ -93,68 +87,52 @@ class Ports:
 
     def release(self) -> None:
         """Gives the ports back. May be called twice."""
-        if self._lock is not None:
-            self._lock.release()
+        self._lock.release()
 
     def __enter__(self) -> Ports:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.release()
 
 
-class PortAllocator:
-    """Claims ports.
+def claim_ports(console: int | None = None, candidates: Sequence[int] = CONSOLE_PORTS) -> Ports:
+    """Claims the first free ports, or those of one console port.
 
     Args:
-        directory: The state directory; the usual one when None.
-        first, last: The console ports to choose from, even.
+        console: The console port; None for the first of `candidates` that is free.
+        candidates: Even console ports.
+
+    Raises:
+        PortInUse: If it is taken, or all are.
+        ConfigError: If `console` is odd or out of range.
     """
+    if console is not None:
+        if console % 2 or not 1024 <= console <= 65000:
+            raise ConfigError(f"a console port is even and at most 65000, got {console}.", "Take 5554.")
+        return _claim(console)
+    last: PortInUse | None = None
+    for candidate in candidates:
+        try:
+            return _claim(candidate)
+        except PortInUse as error:
+            last = error
+    raise PortInUse(
+        f"all console ports from {candidates[0]} to {candidates[-1]} are taken.",
+        "Stop unused emulators: `distrl cleanup` lists those that this tool started.",
+        evidence=str(last),
+    )
 
-    def __init__(self, directory: Path | None = None, first: int = FIRST, last: int = LAST) -> None:
-        if first % 2 or not 1024 <= first <= last <= 65000:
-            raise ConfigError(
-                f"console ports must be even and from 1024 to 65000, got {first} to {last}.",
-                f"The emulator's own range is {FIRST} to {LAST}.",
-            )
-        self._directory = (directory or state_dir()) / "ports"
-        self._candidates = range(first, last + 1, 2)
 
-    def claim(self, console: int | None = None) -> Ports:
-        """Claims the first free ports, or those of one console port.
-
-        Raises:
-            PortInUse: If it is taken, or all are.
-            ConfigError: If `console` is odd or out of range.
-        """
-        if console is not None:
-            if console % 2 or not 1024 <= console <= 65000:
-                raise ConfigError(f"a console port is even and at most 65000, got {console}.", "Take 5554.")
-            return self._claim(console)
-        last: PortInUse | None = None
-        for candidate in self._candidates:
-            try:
-                return self._claim(candidate)
-            except PortInUse as error:
-                last = error
-        first, final = self._candidates[0], self._candidates[-1]
-        raise PortInUse(
-            f"all console ports from {first} to {final} are taken.",
-            "Stop unused emulators: `distrl cleanup` lists those that this tool started.",
-            evidence=str(last),
-        )
-
-    def _claim(self, console: int) -> Ports:
-        lock = _try_lock(self._directory / f"{console}.lock")
-        if lock is None:
-            raise _taken(console, "another process of this tool has claimed it")
-        for port in (console, console + 1):
-            if not is_free(port):
-                lock.release()
-                raise _taken(console, f"port {port} is in use by another process")
-        return Ports(console, lock)
+def _claim(console: int) -> Ports:
+    lock = _try_lock(state_dir() / "ports" / f"{console}.lock")
+    if lock is None:
+        raise _taken(console, "another process of this tool has claimed it")
+    for port in (console, console + 1):
+        if not is_free(port):
+            lock.release()
+            raise _taken(console, f"port {port} is in use by another process")
+    return Ports(console, lock)
 
 
 def _taken(console: int, why: str) -> PortInUse:

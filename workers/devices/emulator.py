@@ -4,7 +4,7 @@ Ready means, in this order: the adb server lists it as `device`; sys.boot_comple
 stopped; `wm size` names a size and a screenshot has more than one colour.
 
 `EmulatorProcess` is used by one thread at a time, but `stop` and `pid` may be called by another. The process
-is registered as soon as it runs, so that `distrl cleanup` finds it if this process dies first. `Session`
+is registered as soon as it runs, so that `distrl cleanup` finds it if this process dies first. `session`
 works with the emulator that already runs from an AVD, which is left running, or with one started for the
 purpose.
 """
@@ -16,20 +16,19 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from distrl.core.errors import ConfigError
 from distrl.workers.devices import processes
 from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.avd import Avd, read_ini
-from distrl.workers.devices.claims import PortAllocator, Ports
+from distrl.workers.devices.claims import Ports, claim_ports
 from distrl.workers.devices.console import Console
-from distrl.workers.devices.emulator_log import LogFollower, fault_of, last_complaint, snapshot_fault_of
+from distrl.workers.devices.emulator_log import LogFollower, fault_of, last_complaint
 from distrl.workers.devices.errors import (
     AvdLocked,
     BootTimeout,
@@ -38,7 +37,6 @@ from distrl.workers.devices.errors import (
     EmulatorError,
     EmulatorExited,
     LowDisk,
-    SnapshotMissing,
 )
 from distrl.workers.devices.processes import (
     CONSOLE_S,
@@ -53,15 +51,22 @@ from distrl.workers.devices.processes import (
 )
 from distrl.workers.devices.screen import Frames
 from distrl.workers.devices.sdk import ROOT_VARIABLES, Sdk, emulator_version
-from distrl.workers.devices.snapshots import Snapshotter, require_same_hardware
+from distrl.workers.devices.snapshots import Snapshotter, get_snapshot, require_same_hardware
 
 GPU = "swiftshader_indirect"
 """The GPU mode for machines without a GPU; a snapshot loads only under the mode it was saved with."""
-
 LEAST_FREE_BYTES = 64 * 2**20
 """Free space below which no emulator is started. Emulators themselves refuse with less than about 2 GB."""
-MAX_LOGS = 100
-"""Most logs that are kept in the state directory."""
+COLD_S, SNAPSHOT_S = 180.0, 60.0
+"""Longest time for a boot, and for a start from a snapshot."""
+_CALL_S, _SCREENSHOT_S = 5.0, 10.0
+_POLL_S = 0.25
+_SLOW = "See the emulator's log; a slow machine needs more time: --boot-timeout, or boot_s."
+_DRAWS_NOTHING = (
+    "Take a system image that draws: ATD images (aosp_atd, google_atd) do not; with another one see the "
+    "emulator's log."
+)
+_SIZE = re.compile(r"(?:Physical|Override) size: (\d+)x(\d+)")
 
 
 @dataclass(frozen=True)
@@ -102,13 +107,10 @@ class EmulatorProcess:
         avd: Which virtual device.
         ports: Its claimed ports; the caller releases them after `stop`.
         options: How it is started.
-        registry: Where it is registered; the user's when None.
-        log_file: Receives its output; one in the state directory when None.
         adb_server_port: The adb server it registers with; None: as the environment says.
-        environ: The environment it gets, with what is said above changed.
 
     Attributes:
-        log: Its output.
+        log: Its output, in a file of the state directory that each start replaces.
     """
 
     def __init__(
@@ -117,17 +119,12 @@ class EmulatorProcess:
         avd: Avd,
         ports: Ports,
         options: EmulatorOptions = EmulatorOptions(),
-        *,
-        registry: Registry | None = None,
-        log_file: Path | None = None,
         adb_server_port: int | None = None,
-        environ: Mapping[str, str] = os.environ,
     ) -> None:
         self.sdk, self.avd, self.ports, self.options = sdk, avd, ports, options
         self.serial = ports.serial
-        self._registry = registry or Registry()
-        self.log = LogFollower(log_file or _log_file(avd.name, ports.console))
-        self._environ = dict(environ, ANDROID_AVD_HOME=str(avd.home))
+        self.log = LogFollower(state_dir() / "logs" / f"emulator-{ports.console}-{avd.name}.log")
+        self._environ = dict(os.environ, ANDROID_AVD_HOME=str(avd.home))
         if sdk.root is not None:  # else it would look for system images where the environment says
             self._environ |= dict.fromkeys(ROOT_VARIABLES, str(sdk.root))
         if adb_server_port is not None:
@@ -155,12 +152,14 @@ class EmulatorProcess:
             raise EmulatorError("the emulator runs already.", "Stop it first.", serial=self.serial)
         self.avd.require_unused(shared=self.options.read_only)
         self._require_disk()
-        self._require_snapshot()
+        if self.options.snapshot is not None:
+            get_snapshot(self.avd, self.options.snapshot)
+            require_same_hardware(self.avd, self.options.snapshot, self.options.extra)
         command = [str(self.sdk.emulator), *self.options.flags(self.avd.name, self.ports)]
         self.log.path.parent.mkdir(parents=True, exist_ok=True)
-        self.log.lines()  # a start begins where the last one ended
+        self.log = LogFollower(self.log.path)
         try:
-            with self.log.path.open("ab") as output:
+            with self.log.path.open("wb") as output:
                 self._child = child = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
@@ -179,7 +178,7 @@ class EmulatorProcess:
         what = f"emulator of AVD {self.avd.name} at port {self.ports.console}"
         marks = ("-avd", self.avd.name, str(self.ports.console))
         try:
-            self._entry = self._registry.add(child.pid, what, marks, self.ports.console)
+            self._entry = Registry().add(child.pid, what, marks, self.ports.console)
         except EmulatorError:
             child.kill()  # without an entry no later command could end it
             child.wait()
@@ -196,17 +195,6 @@ class EmulatorProcess:
                 serial=self.serial,
             )
 
-    def _require_snapshot(self) -> None:
-        name = self.options.snapshot
-        if name is not None and not (self.avd.snapshots / name).is_dir():
-            raise SnapshotMissing(
-                f"the AVD {self.avd.name!r} has no snapshot {name!r}.",
-                f"Make it with `distrl snapshot-avd create {self.avd.name} {name}`.",
-                serial=self.serial,
-            )
-        if name is not None:
-            require_same_hardware(self.avd, name, self.options.extra)
-
     def check(self) -> None:
         """Returns if it runs and its log reports no failure.
 
@@ -216,9 +204,7 @@ class EmulatorProcess:
         child = self._child  # another thread may be stopping it
         has_ended = child is None or child.poll() is not None
         for line in self.log.lines():
-            fault = fault_of(line, self.serial)
-            if fault is None and self.options.snapshot is not None:
-                fault = snapshot_fault_of(line, self.serial)
+            fault = fault_of(line, self.serial, from_snapshot=self.options.snapshot is not None)
             if fault is not None:
                 raise fault
         if has_ended:
@@ -231,7 +217,7 @@ class EmulatorProcess:
                 evidence=self.log.tail(),
             )
 
-    def wait_booted(self, client: AdbClient, timeout_s: float | None = None) -> dict[str, float]:
+    def wait_booted(self, client: AdbClient, timeout_s: float | None = None) -> None:
         """Waits until Android can be used.
 
         Args:
@@ -244,7 +230,7 @@ class EmulatorProcess:
         """
         patience_s = timeout_s or (SNAPSHOT_S if self.options.snapshot else COLD_S)
         try:
-            return BootWait(client, self.check).wait(patience_s, self.serial)
+            wait_booted(client, patience_s, self.serial, self.check)
         except BootTimeout as error:
             error.evidence = f"{error.evidence}\n{self.log.tail()}"
             raise
@@ -274,7 +260,7 @@ class EmulatorProcess:
                     serial=self.serial,
                 )
         if entry is not None:
-            self._registry.remove(entry)
+            Registry().remove(entry)
         child.poll()
         self._child = self._entry = None
         return how
@@ -284,154 +270,102 @@ def _status(code: int) -> str:
     return f"was ended by signal {-code}" if code < 0 else f"ended with exit status {code}"
 
 
-def _log_file(avd: str, port: int) -> Path:
-    """A new log's path; of the old ones the newest stay."""
-    folder = state_dir() / "logs"
-    for path in sorted(folder.glob("emulator-*.log"), key=_modified)[: -MAX_LOGS + 1 or None]:
-        path.unlink(missing_ok=True)
-    return folder / f"emulator-{port}-{avd}-{time.strftime('%Y%m%d-%H%M%S')}.log"
-
-
-def _modified(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:  # another process removes old ones, too
-        return 0.0
-
-
-COLD_S, SNAPSHOT_S = 180.0, 60.0
-"""Longest time for a boot, and for a start from a snapshot."""
-_CALL_S, _SCREENSHOT_S = 5.0, 10.0
-_POLL_S = 0.25
-_SLOW = "See the emulator's log; a slow machine needs more time: --boot-timeout, or boot_s."
-_DRAWS_NOTHING = (
-    "Take a system image that draws: ATD images (aosp_atd, google_atd) do not; with another one see the "
-    "emulator's log."
-)
-_SIZE = re.compile(r"(?:Physical|Override) size: (\d+)x(\d+)")
-
-
-class BootWait:
-    """Waits for one emulator.
+def wait_booted(
+    client: AdbClient,
+    timeout_s: float,
+    serial: str = "",
+    check: Callable[[], object] = lambda: None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Waits until Android can be used.
 
     Args:
         client: The way to it.
+        timeout_s: For all conditions together.
+        serial: For the error.
         check: Called before each look; raises when waiting is in vain (its process ended, its log says why).
         clock, sleep: Monotonic seconds, and a pause.
-        screencap: The command that takes a screenshot.
+
+    Raises:
+        BootTimeout: With the condition that did not hold, and what was seen of it.
+        EmulatorError: What `check` raises.
     """
+    give_up_at = clock() + timeout_s
 
-    def __init__(
-        self,
-        client: AdbClient,
-        check: Callable[[], object] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-        screencap: str = "screencap -p",
-    ) -> None:
-        self._client, self._screencap = client, screencap
-        self._check = check
-        self._clock = clock
-        self._sleep = sleep
-        self._give_up_at = 0.0
+    def left(most_s: float) -> float:
+        """The time for one call; a last one may be made at the deadline, but briefly."""
+        return max(0.5, min(most_s, give_up_at - clock()))
 
-    def wait(self, timeout_s: float, serial: str = "") -> dict[str, float]:
-        """Returns when all conditions hold: the seconds after which each first did, by name.
+    # Each returns "" when its condition holds, else what it saw.
 
-        Args:
-            timeout_s: For all of them together.
-            serial: For the error.
+    def is_there() -> str:
+        state = client.state(left(2.0))
+        return "" if state == "device" else f"its state is {state!r}"
 
-        Raises:
-            BootTimeout: With the condition that did not hold, and what was seen of it.
-            EmulatorError: What `check` raises.
-        """
-        started = self._clock()
-        self._give_up_at = started + timeout_s
-        conditions = {
-            "adb": self._is_there,
-            "boot_completed": lambda: self._property("sys.boot_completed", "1"),
-            "bootanim": lambda: self._property("init.svc.bootanim", "stopped"),
-            "service": self._answers,
-        }
-        times = {}
-        for name, holds in conditions.items():
-            if seen := self._until(holds):
+    def has(name: str, wanted: str) -> str:
+        value = client.shell(f"getprop {name}", left(_CALL_S)).text.strip()
+        return "" if value == wanted else f"{name} is {value!r}"
+
+    def answers() -> str:
+        size = client.shell("wm size", left(_CALL_S)).text
+        if not _SIZE.search(size):
+            return f"`wm size` prints {size[:80].strip()!r}"
+        Frames().judge(client.exec_out(client.display.screencap, left(_SCREENSHOT_S)))
+        return ""
+
+    conditions = {
+        "adb": is_there,
+        "boot_completed": lambda: has("sys.boot_completed", "1"),
+        "bootanim": lambda: has("init.svc.bootanim", "stopped"),
+        "service": answers,
+    }
+    for name, look in conditions.items():
+        while True:
+            check()
+            try:
+                seen = look()
+            except DeviceError as error:
+                seen = error.message
+            if not seen:
+                break
+            if clock() >= give_up_at:
                 raise BootTimeout(
-                    f"not ready after {timeout_s:g} s, waiting for {name}: {seen}.",
+                    f"not ready after {timeout_s:g} s, waiting for {name}: {seen.rstrip('.')}.",
                     _DRAWS_NOTHING if "of one colour" in seen else _SLOW,
                     serial=serial,
                     evidence=seen,
                 )
-            times[name] = round(self._clock() - started, 3)
-        return times
-
-    def _until(self, holds: Callable[[], str]) -> str:
-        """Looks until the condition holds, then returns ""; else what was seen last."""
-        while True:
-            self._check()
-            try:
-                seen = holds()
-            except DeviceError as error:
-                seen = error.message
-            if not seen:
-                return ""
-            if self._clock() >= self._give_up_at:
-                return seen.rstrip(".")
-            self._sleep(_POLL_S)
-
-    def _left(self, most_s: float) -> float:
-        """The time for one call; a last one may be made at the deadline, but briefly."""
-        return max(0.5, min(most_s, self._give_up_at - self._clock()))
-
-    # Each returns "" when its condition holds, else what it saw.
-
-    def _is_there(self) -> str:
-        state = self._client.state(self._left(2.0))
-        return "" if state == "device" else f"its state is {state!r}"
-
-    def _property(self, name: str, wanted: str) -> str:
-        value = self._client.shell(f"getprop {name}", self._left(_CALL_S)).text.strip()
-        return "" if value == wanted else f"{name} is {value!r}"
-
-    def _answers(self) -> str:
-        size = self._client.shell("wm size", self._left(_CALL_S)).text
-        if not _SIZE.search(size):
-            return f"`wm size` prints {size[:80].strip()!r}"
-        Frames().judge(self._client.exec_out(self._screencap, self._left(_SCREENSHOT_S)))
-        return ""
-
-
-_Exit = Callable[[type[BaseException] | None, BaseException | None, TracebackType | None], None]
+            sleep(_POLL_S)
 
 
 @dataclass(frozen=True)
 class Open:
-    """An emulator that can be used.
+    """An emulator that can be used: its snapshots, the way to Android on it, and whether we started it."""
 
-    Attributes:
-        serial: Its name in adb.
-        snapshotter: Its snapshots.
-        client: The way to Android on it.
-        has_started: It was started for the purpose.
-    """
-
-    serial: str
     snapshotter: Snapshotter
     client: AdbClient
     has_started: bool
 
-
-def running_from(avd: Avd, environ: Mapping[str, str] = os.environ) -> Running | None:
-    """The emulator that runs from this AVD, if one announces itself."""
-    for one in running(environ):
-        if one.avd_name == avd.name and (one.avd_dir is None or one.avd_dir == avd.directory):
-            return one
-    return None
+    @property
+    def serial(self) -> str:
+        """Its name in adb."""
+        return self.client.serial
 
 
-class Session:
-    """A context manager that gives an `Open` emulator.
+@contextmanager
+def session(
+    sdk: Sdk,
+    avd: Avd,
+    options: EmulatorOptions,
+    server: AdbServer,
+    *,
+    console_port: int | None = None,
+    boot_s: float | None = None,
+    must_run: bool = False,
+    note: Callable[[str], object] = lambda text: None,
+) -> Iterator[Open]:
+    """An emulator that runs from an AVD, for a while.
 
     Args:
         sdk: Whose emulator.
@@ -442,105 +376,56 @@ class Session:
         boot_s: Longest time for the boot; the usual when None.
         must_run: Work only with an emulator that runs already; none is started.
         note: Called with each step, in words.
-        environ: Where the environment's variables are.
     """
-
-    def __init__(
-        self,
-        sdk: Sdk,
-        avd: Avd,
-        options: EmulatorOptions,
-        server: AdbServer,
-        *,
-        console_port: int | None = None,
-        boot_s: float | None = None,
-        must_run: bool = False,
-        note: Callable[[str], object] = lambda text: None,
-        environ: Mapping[str, str] = os.environ,
-    ) -> None:
-        self._sdk, self._avd, self._options, self._server = sdk, avd, options, server
-        self._console_port, self._boot_s, self._must_run = console_port, boot_s, must_run
-        self._note, self._environ = note, environ
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Open:
-        with ExitStack() as stack:
-            opened = self._open(stack)
-            self._stack = stack.pop_all()
-        return opened
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
-
-    def _open(self, stack: ExitStack) -> Open:
-        stack.callback(self._server.stop)
-        self._server.ensure_running()
-        there = running_from(self._avd, self._environ)
-        if there is None:
-            if self._must_run:
-                raise DeviceNotFound(
-                    f"no emulator runs from the AVD {self._avd.name!r}.",
-                    f"Start one (`emulator -avd {self._avd.name}`), or make the snapshot with `create`.",
-                )
-            return self._started(stack)
-        require_ours(there)
-        if self._console_port not in (None, there.console_port):
-            raise ConfigError(
-                f"an emulator runs from the AVD {self._avd.name!r} already, at port {there.console_port}, "
-                f"so none is started at {self._console_port}.",
-                "Leave --port out to work with that one, or stop it first.",
+    with ExitStack() as stack:
+        stack.callback(server.stop)
+        server.ensure_running()
+        there = running_from(avd)
+        if there is not None:
+            yield _attached(there, sdk, avd, server, console_port)
+            return
+        if must_run:
+            raise DeviceNotFound(
+                f"no emulator runs from the AVD {avd.name!r}.",
+                f"Start one (`emulator -avd {avd.name}`), or make the snapshot with `create`.",
             )
-        client = AdbClient(there.serial, self._server.port)
-        client.wait_ready(10.0)
-        # The options of an emulator that was started elsewhere are only on its command line.
-        words = cmdline(there.key.pid)
-        return self._wrap(there.console_port, client, _gpu_of(words, self._avd), words, False)
-
-    def _started(self, stack: ExitStack) -> Open:
-        ports = stack.enter_context(PortAllocator().claim(self._console_port))
-        process = EmulatorProcess(
-            self._sdk,
-            self._avd,
-            ports,
-            self._options,
-            registry=Registry(),
-            adb_server_port=self._server.port,
-            environ=self._environ,
-        )
+        ports = stack.enter_context(claim_ports(console_port))
+        process = EmulatorProcess(sdk, avd, ports, options, adb_server_port=server.port)
         stack.callback(process.stop)
-        stack.callback(self._note, "stopping the emulator")
-        stack.push(_explain_end(process))
-        self._note(f"starting {self._avd.name} at port {ports.console}")
-        process.start()
-        client = AdbClient(ports.serial, self._server.port)
-        self._note(f"booting {ports.serial} (log: {process.log.path})")
-        process.wait_booted(client, self._boot_s)
-        return self._wrap(ports.console, client, self._options.gpu, self._options.extra, True)
-
-    def _wrap(
-        self, port: int, client: AdbClient, gpu: str, options: Sequence[str], has_started: bool
-    ) -> Open:
-        version = emulator_version(self._sdk)
-        snapshotter = Snapshotter(self._avd, Console(port), client, gpu, version, options)
-        return Open(client.serial, snapshotter, client, has_started)
+        stack.callback(note, "stopping the emulator")
+        note(f"starting {avd.name} at port {ports.console}")
+        try:
+            process.start()
+            client = AdbClient(ports.serial, server.port)
+            note(f"booting {ports.serial} (log: {process.log.path})")
+            process.wait_booted(client, boot_s)
+            yield Open(_snapshotter(sdk, avd, client, options.gpu, options.extra), client, True)
+        except DeviceError as error:
+            is_vague = isinstance(error, EmulatorExited) or not isinstance(error, EmulatorError)
+            if is_vague and process.pid is None:
+                process.check()  # its own last words say more
+            raise
 
 
-def _explain_end(process: EmulatorProcess) -> _Exit:
-    """For an `ExitStack`: when work fails because the emulator has ended, that is the error to raise."""
+def _attached(there: Running, sdk: Sdk, avd: Avd, server: AdbServer, console_port: int | None) -> Open:
+    """The emulator that already runs from the AVD."""
+    require_ours(there)
+    if console_port not in (None, there.console_port):
+        raise ConfigError(
+            f"an emulator runs from the AVD {avd.name!r} already, at port {there.console_port}, so none is "
+            f"started at {console_port}.",
+            "Leave --port out to work with that one, or stop it first.",
+        )
+    client = AdbClient(there.serial, server.port)
+    client.wait_ready(10.0)
+    words = cmdline(there.key.pid)  # the only place of its options
+    gpu = words[words.index("-gpu") + 1] if "-gpu" in words[:-1] else avd.config().get("hw.gpu.mode", GPU)
+    return Open(_snapshotter(sdk, avd, client, gpu, words), client, False)
 
-    def explain(
-        kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        is_vague = isinstance(error, EmulatorExited) or not isinstance(error, EmulatorError)
-        if isinstance(error, DeviceError) and is_vague and process.pid is None:
-            try:
-                process.check()
-            except EmulatorError as why:
-                raise why from error
 
-    return explain
+def _snapshotter(sdk: Sdk, avd: Avd, client: AdbClient, gpu: str, options: Sequence[str]) -> Snapshotter:
+    port = int(client.serial.removeprefix("emulator-"))
+    return Snapshotter(avd, Console(port), client, gpu, emulator_version(sdk), options)
 
 
 def require_ours(there: Running) -> None:
@@ -553,12 +438,6 @@ def require_ours(there: Running) -> None:
                 "Wait until that is done, or work on a clone of the AVD.",
                 serial=there.serial,
             )
-
-
-def _gpu_of(words: Sequence[str], avd: Avd) -> str:
-    if "-gpu" in words[:-1]:
-        return words[words.index("-gpu") + 1]
-    return avd.config().get("hw.gpu.mode", GPU)
 
 
 @dataclass(frozen=True)
@@ -585,26 +464,26 @@ class Running:
 
 def directories(environ: Mapping[str, str] = os.environ) -> list[Path]:
     """Where emulators may have announced themselves, the likeliest first."""
-    home = Path(environ.get("HOME") or Path.home())
     bases = [environ.get("XDG_RUNTIME_DIR"), f"/run/user/{os.getuid()}"]
     bases += [environ.get("ANDROID_EMULATOR_HOME"), environ.get("ANDROID_USER_HOME")]
-    for variable in ("ANDROID_PREFS_ROOT", "ANDROID_SDK_HOME"):
-        if environ.get(variable):
-            bases += [f"{environ[variable]}/.android", environ[variable]]
-    bases.append(str(home / ".android"))
+    for root in (environ.get("ANDROID_PREFS_ROOT"), environ.get("ANDROID_SDK_HOME")):
+        bases += [f"{root}/.android", root] if root else []
+    bases.append(f"{environ.get('HOME') or Path.home()}/.android")
     bases.append(f"/tmp/android-{environ.get('USER', 'root')}")
-    found = [Path(base) / "avd" / "running" for base in bases if base]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(Path(base) / "avd" / "running" for base in bases if base))
 
 
 def running(environ: Mapping[str, str] = os.environ) -> list[Running]:
     """All emulators that announce themselves and whose process runs."""
-    found: dict[int, Running] = {}
-    for directory in directories(environ):
-        for path in sorted(directory.glob("pid_*.ini")):
-            if one := _read_running(path):
-                found.setdefault(one.key.pid, one)
+    files = (path for folder in directories(environ) for path in sorted(folder.glob("pid_*.ini")))
+    found = {one.key.pid: one for path in files if (one := _read_running(path)) is not None}
     return list(found.values())
+
+
+def running_from(avd: Avd) -> Running | None:
+    """The emulator that runs from this AVD, if one announces itself."""
+    same = (one for one in running() if one.avd_name == avd.name)
+    return next((one for one in same if one.avd_dir in (None, avd.directory)), None)
 
 
 def _read_running(path: Path) -> Running | None:

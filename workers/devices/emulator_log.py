@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.workers.devices import sdk
@@ -61,22 +59,26 @@ class LogFollower:
             return ""
 
 
-def fault_of(line: str, serial: str = "") -> EmulatorError | None:
-    """The error that a line of the log announces; None if it is not one that ends a start."""
-    return _acceleration_fault_of(line, serial) or _first(_FATAL, line, serial)
+def fault_of(line: str, serial: str = "", from_snapshot: bool = False) -> EmulatorError | None:
+    """The error that a line of the log announces; None if it is not one that ends a start.
 
-
-def snapshot_fault_of(line: str, serial: str = "") -> EmulatorError | None:
-    """The same for an emulator that should start from a snapshot.
-
-    Without the snapshot the emulator boots cold: these lines are warnings of its own, but errors here.
+    Args:
+        line: The line.
+        serial: The emulator's, for the error.
+        from_snapshot: It should start from a snapshot. That it cannot is only a warning of its own, because
+            it boots cold then.
     """
-    return _first(_SNAPSHOT, line, serial)
-
-
-def _first(meanings: Sequence[_Meaning], line: str, serial: str) -> EmulatorError | None:
-    errors = (meaning.of(line, serial) for meaning in meanings)
-    return next((error for error in errors if error is not None), None)
+    if "emulation currently requires hardware acceleration" in line:
+        found = sdk.probe_acceleration()
+        reason = f"although {found.reason}" if found.usable else f"because {found.reason}"
+        text = f"the emulator cannot use hardware acceleration, {reason}"
+        remedy = found.remedy or "Ask the emulator why: `emulator -accel-check`."
+        return NoAcceleration(text, remedy, serial=serial, evidence=line)
+    for pattern, kind, message, remedy in (*_FATAL, *(_SNAPSHOT if from_snapshot else ())):
+        if match := re.search(pattern, line):
+            text = message.format(*match.groups(), line=bare(line).removesuffix(" Exiting..."))
+            return kind(text, remedy, serial=serial, evidence=line)
+    return None
 
 
 def bare(line: str) -> str:
@@ -91,103 +93,68 @@ def last_complaint(text: str) -> str:
     return bare((complaints or lines or [""])[-1])[:300]
 
 
-@dataclass(frozen=True)
-class _Meaning:
-    """What a line means, if `pattern` is in it.
-
-    Attributes:
-        pattern: A regular expression.
-        error: The error's type.
-        message, remedy: Its texts; {0} is the pattern's first group, {line} the line without its level.
-    """
-
-    pattern: str
-    error: type[EmulatorError]
-    message: str
-    remedy: str
-
-    def of(self, line: str, serial: str) -> EmulatorError | None:
-        """The error that the line announces, None if it does not."""
-        match = re.search(self.pattern, line)
-        if match is None:
-            return None
-        text = self.message.format(*match.groups(), line=bare(line).removesuffix(" Exiting..."))
-        return self.error(text, self.remedy, serial=serial, evidence=line)
-
-
-def _acceleration_fault_of(line: str, serial: str) -> EmulatorError | None:
-    """The error of an emulator that lacks acceleration; the reason is probed here."""
-    if "emulation currently requires hardware acceleration" not in line:
-        return None
-    found = sdk.probe_acceleration()
-    if found.usable:
-        reason, remedy = f"although {found.reason}", "Ask the emulator why: `emulator -accel-check`."
-    else:
-        reason, remedy = f"because {found.reason}", found.remedy
-    text = f"the emulator cannot use hardware acceleration, {reason}"
-    return NoAcceleration(text, remedy, serial=serial, evidence=line)
-
-
-_FATAL = (
-    _Meaning(
+# Pattern, error, message and remedy; in the message {0} is the pattern's first group, {line} the line.
+_Meaning = tuple[str, type[EmulatorError], str, str]
+_FATAL: tuple[_Meaning, ...] = (
+    (
         "Not enough disk space to run AVD|Not enough space to create userdata",
         LowDisk,
         "the emulator reports: {line}",
         "Free some GB on the disk of the AVD, for instance by deleting unused snapshots.",
     ),
-    _Meaning(
+    (
         "A snapshot operation for '([^']*)' is pending and timeout has expired",
         SnapshotPending,
-        "another process saves or loads a snapshot of the AVD {0!r} and was not done after 10 s.",
+        "the emulator waited 10 s for a snapshot operation of the AVD {0!r} that another process has begun.",
         "Wait for it; if no emulator runs, remove snapshot.lock in the AVD's directory, and check that you "
         "may write there.",
     ),
-    _Meaning(
+    (
         "Running multiple emulators with the same AVD|nother emulator instance (?:is )?running",
         AvdLocked,
         "another emulator uses the AVD.",
         "Stop it (`distrl cleanup` shows those of this tool), clone the AVD, or start all of its emulators "
         "read-only.",
     ),
-    _Meaning(
+    (
         "(?i)too many emulator instances are running",
         PortInUse,
         "the emulator could not listen on its ports.",
         "Another program was faster; start again, or choose another even --port.",
     ),
-    _Meaning(
+    (
         r"^unknown option: (\S+)",
         EmulatorExited,
         "this emulator has no option {0}.",
         "Update it (`sdkmanager emulator`), or remove the option.",
     ),
-    _Meaning(
+    (
         r"Unknown AVD name \[([^\]]*)\]",
         EmulatorExited,
         "the emulator finds no AVD {0!r}.",
         "Is ANDROID_AVD_HOME the same for it as for this tool? See `emulator -list-avds`.",
     ),
-    _Meaning(
+    (
         "Broken AVD system path|Cannot find AVD system path",
         EmulatorExited,
         "the emulator reports: {line}",
         "The AVD's system image is not in this SDK; `sdkmanager` installs what its config.ini names.",
     ),
 )
-_SNAPSHOT = (
-    _Meaning(
+_SNAPSHOT: tuple[_Meaning, ...] = (
+    (
         "does not have the requested snapshot '([^']*)'",
         SnapshotMissing,
         "the AVD has no snapshot {0!r}.",
         "See `distrl snapshot-avd list`, and make it with `create`.",
     ),
-    _Meaning(
+    (
         "Failed to load snapshot '([^']*)'",
         SnapshotFailed,
         "the snapshot {0!r} does not load.",
         UNLOADABLE,
     ),
-    _Meaning(
+    (
         r"(?:[Cc]old boot\b:?\s*|(?=ignoring -snapshot option\b))(.*)",
         SnapshotFailed,
         "the emulator boots cold instead of loading the snapshot: {0}",

@@ -24,10 +24,10 @@ from distrl.workers.devices.adb import DEFAULT_DISPLAY, AdbClient, Display
 from distrl.workers.devices.adb_device import AdbDevice, EmulatorDevice
 from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.avd import Avd, AvdStore, clone
-from distrl.workers.devices.claims import Claims, PortAllocator, Ports
+from distrl.workers.devices.claims import CONSOLE_PORTS, Claims, Ports, claim_ports
 from distrl.workers.devices.console import Console
 from distrl.workers.devices.device import Device
-from distrl.workers.devices.emulator import GPU, SNAPSHOT_S, BootWait, EmulatorOptions, EmulatorProcess
+from distrl.workers.devices.emulator import GPU, SNAPSHOT_S, EmulatorOptions, EmulatorProcess, wait_booted
 from distrl.workers.devices.errors import (
     BlankFrame,
     DeviceDisconnected,
@@ -37,7 +37,7 @@ from distrl.workers.devices.errors import (
     TransportError,
 )
 from distrl.workers.devices.health import RecoveryStep
-from distrl.workers.devices.processes import CONSOLE_S, Registry, end_process, state_dir
+from distrl.workers.devices.processes import CONSOLE_S, Registry, end_process
 from distrl.workers.devices.recipes import Cook, Recipe
 from distrl.workers.devices.sdk import Sdk
 from distrl.workers.devices.snapshots import snapshots_of
@@ -161,7 +161,7 @@ class PhoneMember(AdbMember):
         deadline = time.monotonic() + DOWN_S
         while before and self._boot() == before and time.monotonic() < deadline:
             time.sleep(LOOK_S)
-        BootWait(self._client, screencap=self._client.display.screencap).wait(REBOOT_S, self.id)
+        wait_booted(self._client, REBOOT_S, self.id)
 
     def _boot(self) -> str:
         """What names the boot that it runs in; "" while it does not answer."""
@@ -247,7 +247,7 @@ class AvdFleet:
     """What the members of one AVD share.
 
     Attributes:
-        sdk, store, allocator: Whose emulator, where AVDs are, and what gives ports.
+        sdk, store: Whose emulator, and where AVDs are.
         server: The adb server that emulators register with.
         avd: The AVD's name.
         snapshot: Where episodes start; None for a cold boot.
@@ -256,12 +256,12 @@ class AvdFleet:
         boot_s: Longest cold boot.
         options: What `distrl.workers.envs.backends.backend_for` takes besides the device.
         claims_folder: Where serials are claimed; the usual one when None.
+        console_ports: From which the emulators' are chosen.
         stagger_s: Between the starts of two emulators, which `launch` lets happen one at a time.
     """
 
     sdk: Sdk
     store: AvdStore
-    allocator: PortAllocator
     server: AdbServer
     avd: str
     snapshot: str | None = None
@@ -270,6 +270,7 @@ class AvdFleet:
     boot_s: float = 180.0
     options: Mapping[str, object] = field(default_factory=dict)
     claims_folder: Path | None = None
+    console_ports: Sequence[int] = CONSOLE_PORTS
     stagger_s: float = field(default_factory=lambda: STAGGER_S)
     launch: threading.Lock = field(default_factory=threading.Lock)
 
@@ -385,15 +386,11 @@ class AvdMember:
         _end_orphans(fleet.avd if fleet.is_shared else self.id)
         avd = fleet.store.get(fleet.avd) if fleet.is_shared else self._own_avd()
         if self._ports is None:
-            self._ports = fleet.allocator.claim()
+            self._ports = claim_ports(candidates=fleet.console_ports)
             # A pattern, of this pool or of another one, may stand for its serial: it is taken.
             self._claims.take(f"adb-{fleet.server.port}-{self._ports.serial}")
         options = EmulatorOptions(fleet.gpu(), snapshot, fleet.is_shared, fleet.extra)
-        log = state_dir() / "logs" / f"{self.id}.log"
-        log.unlink(missing_ok=True)  # one file for each member, with what its present emulator says
-        process = EmulatorProcess(
-            fleet.sdk, avd, self._ports, options, log_file=log, adb_server_port=fleet.server.port
-        )
+        process = EmulatorProcess(fleet.sdk, avd, self._ports, options, adb_server_port=fleet.server.port)
         self._process = process  # before it runs: `close` may come at any moment
         process.start()
         if self._closed.is_set():

@@ -11,18 +11,20 @@ started it runs, an entry is in use; afterwards it is an orphan. Ending an emula
 
 from __future__ import annotations
 
-import json
+import contextlib
 import logging
 import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
+from pydantic import TypeAdapter
 
-from distrl.core.errors import ConfigError
+from distrl.core.errors import ConfigError, RunDirectoryError
+from distrl.core.files import write_bytes_atomically, writing
 from distrl.workers.devices.console import Console
 from distrl.workers.devices.errors import DeviceError, EmulatorError
 
@@ -76,24 +78,6 @@ def is_what(key: ProcessKey, marks: Iterable[str]) -> bool:
     return is_alive(key) and set(marks) <= set(cmdline(key.pid))
 
 
-def send_signal(key: ProcessKey, number: signal.Signals, marks: Iterable[str] = ()) -> bool:
-    """Signals the process if it is still the one meant.
-
-    Returns:
-        Whether it was signalled; False if it is gone or another.
-
-    Raises:
-        PermissionError: If it belongs to another user.
-    """
-    if not is_what(key, marks):
-        return False
-    try:
-        os.kill(key.pid, number)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def listens(pid: int, port: int) -> bool:
     """Whether the process is the one that listens on this TCP port."""
     try:
@@ -103,16 +87,12 @@ def listens(pid: int, port: int) -> bool:
     return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in found)
 
 
-def has_clients(port: int, others: bool = False) -> bool:
-    """Whether a process of this machine is connected to the server on this TCP port.
-
-    Args:
-        others: Connections of this process do not count.
-    """
+def has_clients(port: int) -> bool:
+    """Whether another process of this machine is connected to the server on this TCP port."""
     return any(
         one.status == psutil.CONN_ESTABLISHED and one.raddr and one.raddr.port == port
         for one in psutil.net_connections("tcp")
-        if not (others and one.pid == os.getpid())
+        if one.pid != os.getpid()
     )
 
 
@@ -135,6 +115,16 @@ def state_dir(environ: Mapping[str, str] = os.environ) -> Path:
             f"Set {STATE_VARIABLE} to a directory of yours.",
         ) from error
     return path
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file whole or not at all, with its folder. Raises EmulatorError if it cannot be written."""
+    try:
+        with writing(path):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_bytes_atomically(path, data)
+    except RunDirectoryError as error:
+        raise EmulatorError(error.message, error.remedy) from error
 
 
 @dataclass(frozen=True)
@@ -175,15 +165,14 @@ class Entry:
         return self.shared_port is not None and has_clients(self.shared_port)
 
 
+_ENTRY = TypeAdapter(Entry)
+
+
 class Registry:
-    """The entries of one user.
+    """The entries of one user, in the state directory."""
 
-    Args:
-        directory: The state directory; the usual one when None.
-    """
-
-    def __init__(self, directory: Path | None = None) -> None:
-        self.directory = (directory or state_dir()) / "processes"
+    def __init__(self) -> None:
+        self.directory = state_dir() / "processes"
 
     def add(
         self,
@@ -205,27 +194,12 @@ class Registry:
         self._write(entry)
         return entry
 
-    def disown(self, entry: Entry) -> Entry:
-        """Leaves a running process to whichever process finds it; returns its new entry.
-
-        Raises:
-            EmulatorError: If the entry cannot be written.
-        """
-        left = replace(entry, owner=None)
-        self._write(left)
-        return left
+    def disown(self, entry: Entry) -> None:
+        """Leaves a running process to whichever process finds it. Raises EmulatorError as `add`."""
+        self._write(replace(entry, owner=None))
 
     def _write(self, entry: Entry) -> None:
-        path = self._path(entry.key)
-        fresh = path.with_suffix(f".{os.getpid()}.new")
-        try:
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fresh.write_text(json.dumps(asdict(entry)), encoding="utf-8")
-            os.replace(fresh, path)
-        except OSError as error:
-            raise EmulatorError(
-                f"{path} cannot be written: {error.strerror}.", f"Free disk space, or set {STATE_VARIABLE}."
-            ) from error
+        write_whole(self._path(entry.key), _ENTRY.dump_json(entry))
 
     def remove(self, entry: Entry) -> None:
         """Removes the entry of a process that has ended; a missing one is ignored."""
@@ -233,28 +207,18 @@ class Registry:
 
     def entries(self) -> list[Entry]:
         """All, oldest first; also of processes that are gone."""
-        found = (_read_entry(path) for path in self.directory.glob("*.json"))
-        return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.started_at)
+        found = []
+        for path in self.directory.glob("*.json"):
+            try:
+                found.append(_ENTRY.validate_json(path.read_bytes()))
+            except FileNotFoundError:
+                continue  # it ended in the meantime
+            except (OSError, ValueError) as error:
+                _log.warning("%s is not a valid entry of a started process and is ignored: %s", path, error)
+        return sorted(found, key=lambda entry: entry.started_at)
 
     def _path(self, key: ProcessKey) -> Path:
         return self.directory / f"{key.pid}-{key.started}.json"
-
-
-def _read_entry(path: Path) -> Entry | None:
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-        key, owner = ProcessKey(**fields.pop("key")), fields.pop("owner")
-        return Entry(
-            key=key,
-            owner=ProcessKey(**owner) if owner else None,
-            marks=tuple(fields.pop("marks")),
-            **fields,
-        )
-    except FileNotFoundError:
-        return None  # it ended in the meantime
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        _log.warning("%s is not a valid entry of a started process and is ignored: %s", path, error)
-        return None
 
 
 def end_process(
@@ -285,8 +249,9 @@ def end_process(
     if console_port is not None and _kill_by_console(key.pid, console_port) and _wait(gone, console_s):
         return "console"
     for number, patience_s in ((signal.SIGTERM, TERM_S), (signal.SIGKILL, KILL_S)):
-        if not send_signal(key, number, marks) and gone():
-            return "gone"
+        if is_what(key, marks):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(key.pid, number)
         if _wait(gone, patience_s):
             return number.name
     return ""

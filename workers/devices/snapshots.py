@@ -7,16 +7,16 @@ was when it was saved, lies there too, so that it is copied and deleted with the
 from __future__ import annotations
 
 import itertools
-import json
-import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
+from distrl.core.user_errors import first_problem
 from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.avd import Avd, disk_usage
 from distrl.workers.devices.console import Console
@@ -26,10 +26,10 @@ from distrl.workers.devices.errors import (
     SnapshotMismatch,
     SnapshotMissing,
 )
+from distrl.workers.devices.processes import write_whole
 from distrl.workers.devices.screen import MAX_CHANGED, Frames, ScreenMark, mark_of
 
 FILE = "distrl-manifest.json"
-FORMAT = 1
 _CALL_S, _PACKAGES_S = 5.0, 30.0
 _PACKAGE = re.compile(r"^package:(\S+)\s+versionCode:(\d+)", re.MULTILINE)
 _RAM = re.compile(r"(\d+)\s*([MGmg]?)[Bb]?")
@@ -136,36 +136,30 @@ class Manifest:
         return f"{self.screen.width}x{self.screen.height} at {self.density} dpi"
 
 
+_MANIFEST = TypeAdapter(Manifest)
+
+
 def write_manifest(manifest: Manifest, directory: Path) -> None:
-    """Writes the manifest into a snapshot's directory. Raises SnapshotFailed if that is impossible."""
-    path = directory / FILE
-    fresh = path.with_name(f".{FILE}.{os.getpid()}.new")
-    try:
-        fresh.write_text(json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1) + "\n", "utf-8")
-        os.replace(fresh, path)
-    except OSError as error:
+    """Writes the manifest into a snapshot's directory. Raises EmulatorError if that is impossible."""
+    if not directory.is_dir():
         raise SnapshotFailed(
-            f"the manifest {path} cannot be written: {error.strerror}.",
-            "Does the emulator use the same AVD? Compare ANDROID_AVD_HOME.",
-        ) from error
+            f"the emulator did not save into {directory}.",
+            "Does it use the same AVD? Compare ANDROID_AVD_HOME.",
+        )
+    write_whole(directory / FILE, _MANIFEST.dump_json(manifest, indent=1))
 
 
 def read_manifest(directory: Path) -> Manifest | None:
     """The manifest in a snapshot's directory; None if there is none. Raises SnapshotFailed if damaged."""
     path = directory / FILE
     try:
-        fields: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        if fields.pop("format") != FORMAT:
-            raise ValueError(f"it is not of format {FORMAT}")
-        fields["screen"] = ScreenMark(**fields["screen"])
-        hardware = fields["hardware"]
-        fields["hardware"] = Hardware(**{**hardware, "features": tuple(hardware["features"])})
-        return Manifest(**fields)
+        return _MANIFEST.validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError) as error:
+        reason = first_problem(error, "it") if isinstance(error, ValidationError) else str(error)
         raise SnapshotFailed(
-            f"the manifest {path} cannot be used: {error}.", "Make the snapshot again with `create`."
+            f"the manifest {path} cannot be used: {reason}.", "Make the snapshot again with `create`."
         ) from error
 
 
@@ -205,25 +199,14 @@ def snapshots_of(avd: Avd) -> list[SnapshotInfo]:
     return [_info(path) for path in sorted(avd.snapshots.iterdir()) if path.is_dir()]
 
 
-def get_snapshot(avd: Avd, name: str, remedy: str | None = None) -> SnapshotInfo:
-    """One snapshot.
-
-    Args:
-        avd: Whose.
-        name: Its name.
-        remedy: What to do if it is missing; None: make it.
-
-    Raises:
-        SnapshotMissing: If there is none of this name.
-    """
-    known = snapshots_of(avd)
-    for info in known:
-        if info.name == name:
-            return info
-    names = ", ".join(info.name for info in known) or "none"
+def get_snapshot(avd: Avd, name: str, remedy: str = "") -> SnapshotInfo:
+    """One snapshot. Raises SnapshotMissing if there is none of this name; `remedy`: other than to make it."""
+    known = {info.name: info for info in snapshots_of(avd)}
+    if name in known:
+        return known[name]
     raise SnapshotMissing(
-        f"the AVD {avd.name!r} has no snapshot {name!r}; it has: {names}.",
-        f"Make it with `distrl snapshot-avd create {avd.name} {name}`." if remedy is None else remedy,
+        f"the AVD {avd.name!r} has no snapshot {name!r}; it has: {', '.join(known) or 'none'}.",
+        remedy or f"Make it with `distrl snapshot-avd create {avd.name} {name}`.",
     )
 
 
@@ -276,7 +259,6 @@ class Snapshotter:
         gpu: The GPU mode it runs with.
         emulator: The emulator's version.
         options: The emulator's command line, or what of it says what its hardware is.
-        clock: Seconds since 1970.
     """
 
     def __init__(
@@ -287,14 +269,12 @@ class Snapshotter:
         gpu: str,
         emulator: str,
         options: Sequence[str] = (),
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.avd = avd
         self._console = console
         self._client = client
         self._gpu, self._emulator = gpu, emulator
         self._options = options
-        self._clock = clock
 
     def save(self, name: str) -> Manifest:
         """Saves the device as snapshot `name`, in place of an older one, with a manifest.
@@ -354,14 +334,6 @@ class Snapshotter:
             )
         return found
 
-    def delete(self, name: str) -> None:
-        """Deletes the snapshot `name`.
-
-        Raises:
-            SnapshotMissing, SnapshotPending, SnapshotFailed: By what goes wrong.
-        """
-        self._console.avd_snapshot_delete(name)
-
     def _look(self, name: str) -> tuple[Manifest, bytes]:
         """What is on the device now, and the screenshot that the manifest describes, as PNG bytes."""
         client = self._client
@@ -375,7 +347,7 @@ class Snapshotter:
         manifest = Manifest(
             snapshot=name,
             avd=self.avd.name,
-            created=self._clock(),
+            created=time.time(),
             api_level=int(level),
             image=self._read("getprop ro.build.fingerprint"),
             gpu=self._gpu,

@@ -112,7 +112,6 @@ def _options(part: AdbMembers | PhoneMembers | AvdMembers) -> Mapping[str, objec
 
 def _emulators(part: AvdMembers, server: Any) -> list[ManagedDevice]:
     from distrl.workers.devices.avd import AvdStore
-    from distrl.workers.devices.claims import PortAllocator
     from distrl.workers.devices.members import AvdFleet, AvdMember
     from distrl.workers.devices.sdk import find_sdk
     from distrl.workers.devices.snapshots import get_snapshot
@@ -120,7 +119,6 @@ def _emulators(part: AvdMembers, server: Any) -> list[ManagedDevice]:
     fleet = AvdFleet(
         find_sdk(part.sdk, option="`sdk` of its entry in devices.pool"),
         AvdStore(Path(part.avd_home).expanduser() if part.avd_home else None),
-        PortAllocator(),
         server,
         part.avd,
         part.snapshot,

@@ -57,10 +57,10 @@ def test_the_list_is_read_as_the_server_writes_it() -> None:
         "\n"
     )
     assert parse_devices(text) == [
-        DeviceEntry("emulator-5554", "device", 12),
-        DeviceEntry("0123456789ABCDEF", "unauthorized", 3),
-        DeviceEntry("192.168.1.5:5555", "offline", 4),
-        DeviceEntry("HT7", "no permissions", 0),
+        DeviceEntry("emulator-5554", "device"),
+        DeviceEntry("0123456789ABCDEF", "unauthorized"),
+        DeviceEntry("192.168.1.5:5555", "offline"),
+        DeviceEntry("HT7", "no permissions"),
     ]
 
 
@@ -68,7 +68,7 @@ def test_version_and_devices_are_asked_for() -> None:
     with fake_server(a=FakeDevice(), b=FakeDevice("offline")) as fake:
         server = AdbServer(port=fake.port)
         assert server.version() == 41
-        assert server.devices() == [DeviceEntry("a", "device", 1), DeviceEntry("b", "offline", 2)]
+        assert server.devices() == [DeviceEntry("a", "device"), DeviceEntry("b", "offline")]
 
 
 def test_a_server_that_runs_is_used_and_left_running() -> None:
@@ -85,7 +85,7 @@ def test_following_the_devices_tells_each_change() -> None:
     stop = threading.Event()
     with fake_server(a=FakeDevice()) as fake:
         seen = AdbServer(port=fake.port).track(stop)
-        assert next(seen) == [DeviceEntry("a", "device", 1)]
+        assert next(seen) == [DeviceEntry("a", "device")]
         fake.change(lambda devices: devices.update(b=FakeDevice("offline")))
         assert [(entry.serial, entry.state) for entry in next(seen)] == [("a", "device"), ("b", "offline")]
         fake.change(lambda devices: devices.clear())

@@ -35,10 +35,9 @@ pytestmark = pytest.mark.usefixtures("state")
     [
         ({"ANDROID_AVD_HOME": "/a", "ANDROID_USER_HOME": "/b"}, "/a"),
         ({"ANDROID_USER_HOME": "/b", "HOME": "/h"}, "/b/avd"),
-        ({"ANDROID_EMULATOR_HOME": "/e", "HOME": "/h"}, "/e/avd"),
         ({"ANDROID_SDK_HOME": "/s", "HOME": "/h"}, "/s/.android/avd"),
         ({"ANDROID_PREFS_ROOT": "/p", "ANDROID_SDK_HOME": "/s", "HOME": "/h"}, "/p/.android/avd"),
-        ({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}, "/h/.android/avd"),
+        ({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}, "/x/.android/avd"),
         ({"HOME": "/h"}, "/h/.android/avd"),
     ],
 )
@@ -254,20 +253,15 @@ def test_the_old_one_stays_as_it_was(store: AvdStore) -> None:
     assert base_of(old.directory / "userdata-qemu.img.qcow2") == f"{old.directory}/userdata-qemu.img"
 
 
-def test_what_belongs_to_a_run_is_left_out(store: AvdStore) -> None:
-    avd_with_snapshot(store)
+def test_holes_stay_holes_and_what_belongs_to_a_run_is_left_out(store: AvdStore) -> None:
+    old = avd_with_snapshot(store).directory / "userdata-qemu.img"
+    os.truncate(old, 8 * 2**20)
     new = clone(store, "pixel", "pixel-2")
     names = {path.name for path in new.directory.rglob("*")}
+    data = new.directory / "userdata-qemu.img"
+    assert (data.stat().st_size, avd.disk_usage(data)) == (8 * 2**20, avd.disk_usage(old))
     assert {"ram.bin", "userdata-qemu.img", "config.ini"} <= names
     assert not names & {"hardware-qemu.ini.lock", "multiinstance.lock", "emu-launch-params.txt"}
-
-
-def test_progress_ends_at_the_whole(store: AvdStore) -> None:
-    avd_with_snapshot(store)
-    told: list[tuple[int, int]] = []
-    clone(store, "pixel", "pixel-2", lambda done, total: told.append((done, total)))
-    assert told == sorted(told)
-    assert told[-1][0] == told[-1][1] > 1000
 
 
 def test_a_name_that_is_taken_or_none_is_refused(store: AvdStore) -> None:
@@ -291,7 +285,7 @@ def test_one_that_is_written_is_not_copied(store: AvdStore) -> None:
 def test_a_full_disk_is_seen_before_anything_is_copied(store: AvdStore, monkeypatch) -> None:
     avd_with_snapshot(store)
     monkeypatch.setattr(avd, "RESERVE_BYTES", 2**60)
-    with pytest.raises(LowDisk, match=r"GB to spare, but .* are free"):
+    with pytest.raises(LowDisk, match=r" GB, and .* more\. .* are free"):
         clone(store, "pixel", "pixel-2")
     assert sorted(path.name for path in store.home.iterdir()) == ["pixel.avd", "pixel.ini"]
 
@@ -327,18 +321,6 @@ def test_a_clone_of_a_clone(store: AvdStore) -> None:
     three = clone(store, "two", "three")
     assert hidden_paths(three.directory, "two.avd") == []
     assert three.config()["avd.ini.displayname"] == "three"
-
-
-def test_holes_stay_holes(tmp_path: Path) -> None:
-    source, target = tmp_path / "a", tmp_path / "b"
-    with source.open("wb") as file:
-        file.truncate(8 * 2**20)
-        file.seek(4 * 2**20)
-        file.write(b"data")
-    assert avd.copy_file(source, target) == ""
-    assert target.stat().st_size == 8 * 2**20
-    assert target.read_bytes() == source.read_bytes()
-    assert avd.disk_usage(target) <= avd.disk_usage(source) + 2**20
 
 
 class TestBaseOfAnImage:

@@ -20,7 +20,6 @@ from distrl.simulator.emulator.sdk import SimSdk, make_avd, make_sdk
 from distrl.workers.devices import members, snapshots
 from distrl.workers.devices.adb_device import EmulatorDevice
 from distrl.workers.devices.adb_server import AdbServer
-from distrl.workers.devices.claims import PortAllocator
 from distrl.workers.devices.emulator import GPU, EmulatorProcess
 from distrl.workers.devices.errors import DeviceError, EmulatorExited, SnapshotMissing
 from distrl.workers.devices.health import Health, SlotState
@@ -251,12 +250,12 @@ def make_members(world: World, snapshot: str | None, shared: bool = False) -> li
     fleet = AvdFleet(
         find_sdk(world.sdk.root),
         world.sdk.store,
-        PortAllocator(first=6554, last=6600),
         AdbServer(port=world.port),
         "pixel",
         snapshot,
         shared,
         claims_folder=world.folder / "claims",
+        console_ports=range(6554, 6602, 2),
     )
     return [AvdMember(fleet, 0, 1)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import pytest
 import sim_phones
 
 from distrl.core.errors import ConfigError
-from distrl.workers.devices.claims import Claims, PortAllocator, is_free
+from distrl.workers.devices.claims import Claims, claim_ports, is_free
 from distrl.workers.devices.errors import PortInUse
 
 pytestmark = pytest.mark.usefixtures("state")
@@ -27,27 +26,17 @@ def first() -> int:
             return port
 
 
-def test_ports_belong_together(first: int) -> None:
-    with PortAllocator(first=first, last=first).claim() as ports:
-        assert (ports.console, ports.adb, ports.serial) == (first, first + 1, f"emulator-{first}")
-
-
-def test_two_claims_never_meet(first: int) -> None:
-    allocator = PortAllocator(first=first, last=60000)
-    with allocator.claim() as one, allocator.claim() as two:
-        assert len({one.console, one.adb, two.console, two.adb}) == 4
-    with pytest.raises(PortInUse, match="has claimed it"), allocator.claim(first):
-        allocator.claim(first)
-
-
-def test_what_is_given_back_can_be_had_again(first: int) -> None:
-    allocator = PortAllocator(first=first, last=first)
-    ports = allocator.claim()
-    with pytest.raises(PortInUse, match=f"all console ports from {first} to {first}"):
-        allocator.claim()
-    ports.release()
-    ports.release()
-    allocator.claim().release()
+def test_two_claims_never_meet_and_are_given_back(first: int) -> None:
+    candidates = range(first, first + 40, 2)
+    with claim_ports(candidates=candidates) as one, claim_ports(candidates=candidates) as two:
+        assert one.serial == f"emulator-{one.console}"
+        assert abs(one.console - two.console) >= 2
+        with pytest.raises(PortInUse, match="has claimed it"):
+            claim_ports(one.console)
+        with pytest.raises(PortInUse, match=f"all console ports from {one.console} to {one.console}"):
+            claim_ports(candidates=[one.console])
+    one.release()
+    claim_ports(one.console).release()
 
 
 @pytest.mark.parametrize("offset", [0, 1])
@@ -57,32 +46,15 @@ def test_a_port_that_a_stranger_holds_is_passed_over(first: int, offset: int) ->
         stranger.listen()
         assert not is_free(first + offset)
         with pytest.raises(PortInUse, match=f"port {first + offset} is in use"):
-            PortAllocator().claim(first)
-        with PortAllocator(first=first, last=60000).claim() as ports:
+            claim_ports(first)
+        with claim_ports(candidates=range(first, 60000, 2)) as ports:
             assert ports.console > first
-
-
-def test_a_claim_ends_with_its_process(first: int, state: Path) -> None:
-    code = (
-        "import sys\nfrom distrl.workers.devices.claims import PortAllocator\n"
-        f"ports = PortAllocator().claim({first})\nprint('claimed', flush=True)\nsys.stdin.read()\n"
-    )
-    command = [sys.executable, "-c", code]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"claimed\n"
-        with pytest.raises(PortInUse):
-            PortAllocator().claim(first)
-        other.kill()
-    PortAllocator().claim(first).release()
 
 
 @pytest.mark.parametrize("port", [5555, 70000, 80])
 def test_odd_and_impossible_ports_are_refused(port: int) -> None:
     with pytest.raises(ConfigError):
-        PortAllocator().claim(port)
-    with pytest.raises(ConfigError):
-        PortAllocator(first=port)
+        claim_ports(port)
 
 
 HOLDER = """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from distrl.workers.devices.emulator_log import LogFollower, bare, fault_of, last_complaint, snapshot_fault_of
+from distrl.workers.devices.emulator_log import LogFollower, bare, fault_of, last_complaint
 from distrl.workers.devices.errors import (
     AvdLocked,
     EmulatorError,
@@ -86,12 +86,14 @@ def test_other_lines_end_nothing(line: str) -> None:
 
 
 def test_who_wanted_a_snapshot_is_told_that_it_does_not_load() -> None:
-    failed = snapshot_fault_of("WARNING      | Failed to load snapshot 'base'")
+    failed = fault_of("WARNING      | Failed to load snapshot 'base'", from_snapshot=True)
     assert type(failed) is SnapshotFailed
     assert "'base' does not load" in failed.message
-    missing = snapshot_fault_of("WARNING | Device 'cache' does not have the requested snapshot 'base'")
+    missing = fault_of(
+        "WARNING | Device 'cache' does not have the requested snapshot 'base'", from_snapshot=True
+    )
     assert type(missing) is SnapshotMissing
-    assert snapshot_fault_of("INFO | Successfully loaded snapshot 'base'") is None
+    assert fault_of("INFO | Successfully loaded snapshot 'base'", from_snapshot=True) is None
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,7 @@ def test_who_wanted_a_snapshot_is_told_that_it_does_not_load() -> None:
 )
 def test_who_wanted_a_snapshot_is_told_that_the_emulator_boots_cold(line: str, reason: str) -> None:
     """Those do not name the snapshot, and the emulator goes on as if nothing were wrong."""
-    error = snapshot_fault_of(line)
+    error = fault_of(line, from_snapshot=True)
     assert type(error) is SnapshotFailed
     assert error.message.endswith(f"instead of loading the snapshot: {reason}")
     assert "forceColdBoot" in error.remedy

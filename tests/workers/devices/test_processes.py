@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from emulator_programs import bystander, dead_pid
@@ -34,9 +32,9 @@ def gone(pid: int) -> bool:
     return os.waitpid(pid, os.WNOHANG)[0] == pid
 
 
-def test_an_entry_is_found_by_others(child: int, registry: Registry, state: Path) -> None:
+def test_an_entry_is_found_by_others(child: int, registry: Registry) -> None:
     entered = registry.add(child, "emulator of AVD pixel", ("-avd", "pixel"), 5554)
-    assert Registry(state).entries() == [entered]
+    assert Registry().entries() == [entered]
     assert entered.is_running
     assert not entered.is_orphan
     registry.remove(entered)
@@ -55,7 +53,6 @@ def test_a_number_that_was_used_again_is_another_process(child: int, registry: R
     entry = registry.add(child, "emulator", ("-avd",))
     stale = dataclasses.replace(entry, key=dataclasses.replace(entry.key, started=1))
     assert not stale.is_running
-    assert not processes.send_signal(stale.key, signal.SIGKILL)
     assert processes.end_process(stale.key) == "gone"
     assert entry.is_running
 
@@ -63,7 +60,6 @@ def test_a_number_that_was_used_again_is_another_process(child: int, registry: R
 def test_a_process_with_other_arguments_is_not_touched(child: int, registry: Registry) -> None:
     entry = registry.add(child, "emulator", ("-avd", "another"))
     assert not entry.is_running
-    assert not processes.send_signal(entry.key, signal.SIGKILL, entry.marks)
     assert processes.end_process(entry.key, entry.marks) == "gone"
     assert processes.is_alive(entry.key)
 

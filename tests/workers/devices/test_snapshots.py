@@ -91,14 +91,14 @@ def emulator(store: AvdStore) -> Played:
 def snapshotter(
     emulator: Played, gpu: str = "swiftshader_indirect", version: str = "36.1.9.0"
 ) -> Snapshotter:
-    return Snapshotter(emulator.avd, emulator, emulator, gpu, version, clock=lambda: 1.8e9)
+    return Snapshotter(emulator.avd, emulator, emulator, gpu, version)
 
 
 def test_a_saved_snapshot_has_a_manifest_with_everything(emulator: Played) -> None:
     saved = snapshotter(emulator).save("base")
     info = get_snapshot(emulator.avd, "base")
     assert info.manifest == saved
-    assert (saved.snapshot, saved.avd, saved.created) == ("base", "pixel", 1.8e9)
+    assert (saved.snapshot, saved.avd) == ("base", "pixel")
     assert (saved.api_level, saved.image, saved.apps) == (34, "google/sdk_gphone64/34", {"org.notes": 3})
     assert (saved.gpu, saved.emulator, saved.density) == ("swiftshader_indirect", "36.1.9.0", 420)
     assert (saved.screen.width, saved.screen.height) == (108, 240)
@@ -164,7 +164,7 @@ def with_hardware(emulator: Played, **keys: str) -> Snapshotter:
     """The emulator after a start with these keys in its config.ini, and with an option."""
     write_ini(emulator.avd.directory / "config.ini", {**emulator.avd.config(), **CORES, **keys})
     options = ("-feature", "Vulkan,-GLDMA")
-    return Snapshotter(emulator.avd, emulator, emulator, "host", "36.1.9.0", options, lambda: 1.8e9)
+    return Snapshotter(emulator.avd, emulator, emulator, "host", "36.1.9.0", options)
 
 
 def test_the_manifest_holds_what_the_emulator_compares(emulator: Played) -> None:
@@ -226,7 +226,7 @@ def test_a_snapshot_of_other_making_cannot_be_verified(emulator: Played) -> None
         snapshotter(emulator).verify("default_boot")
 
 
-@pytest.mark.parametrize("text", ["{", "{}", '{"format": 99}', "[]", '{"format": 1, "avd": "x"}'])
+@pytest.mark.parametrize("text", ["{", "{}", "[]", '{"avd": 3}'])
 def test_a_broken_manifest_is_told_of_and_lists_all_the_same(emulator: Played, text: str) -> None:
     snapshotter(emulator).save("base")
     (emulator.avd.snapshots / "base" / snapshots.FILE).write_text(text)

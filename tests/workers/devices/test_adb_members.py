@@ -257,7 +257,7 @@ def test_a_phone_that_goes_down_slowly_has_not_booted_yet(monkeypatch: pytest.Mo
 
     waited: list[int] = []
     monkeypatch.setattr(member, "_client", Phone())
-    monkeypatch.setattr(members.BootWait, "wait", lambda *_: waited.append(len(asked)))
+    monkeypatch.setattr(members, "wait_booted", lambda *_: waited.append(len(asked)))
     member.ladder()[-1].run()
     assert [command[:6] for command in asked] == ["cat /p", "reboot", "cat /p", "cat /p", "cat /p"]
     assert waited == [5]

@@ -85,13 +85,13 @@ class EmulatorOptions:
     read_only: bool = False
     extra: tuple[str, ...] = ()
 
-    def flags(self, avd: str, ports: Ports) -> list[str]:
+    def flags(self, avd: str, console_port: int) -> list[str]:
         """The command line behind the program's name."""
         start = ["-snapshot", self.snapshot] if self.snapshot else ["-no-snapshot-load"]
         return [
             # `-grpc PORT` would serve the whole emulator to everyone, on all interfaces. Without it emulators
             # choose a port of the loopback interface and require a token; old ones only with this option.
-            *("-avd", avd, "-port", str(ports.console), "-grpc-use-token"),
+            *("-avd", avd, "-port", str(console_port), "-grpc-use-token"),
             *("-no-window", "-no-audio", "-no-boot-anim", "-gpu", self.gpu, "-no-snapshot-save"),
             *start,
             *(["-read-only"] if self.read_only else []),
@@ -155,7 +155,7 @@ class EmulatorProcess:
         if self.options.snapshot is not None:
             get_snapshot(self.avd, self.options.snapshot)
             require_same_hardware(self.avd, self.options.snapshot, self.options.extra)
-        command = [str(self.sdk.emulator), *self.options.flags(self.avd.name, self.ports)]
+        command = [str(self.sdk.emulator), *self.options.flags(self.avd.name, self.ports.console)]
         self.log.path.parent.mkdir(parents=True, exist_ok=True)
         self.log = LogFollower(self.log.path)
         try:

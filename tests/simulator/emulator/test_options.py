@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from distrl.simulator.emulator.startup import PLAIN, VALUED, Fault, Refused, fault_of, parse
-from distrl.workers.devices.claims import Ports
 from distrl.workers.devices.emulator import EmulatorOptions
 
 
 def test_it_knows_all_that_we_tell_an_emulator() -> None:
-    told = EmulatorOptions(snapshot="base", read_only=True).flags("pixel", Ports(5580))
+    told = EmulatorOptions(snapshot="base", read_only=True).flags("pixel", 5580)
     options = parse(told)
     assert (options.avd, options.port, options.gpu) == ("pixel", 5580, "swiftshader_indirect")
     assert (options.snapshot, options.read_only, options.saves_on_exit) == ("base", True, False)

@@ -48,7 +48,7 @@ class World:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder, self.stack = folder, stack
         self.sdk: SimSdk = make_sdk(folder / "sdk")
-        make_avd(self.sdk.store, "pixel")
+        make_avd(self.sdk.store, "pixel", 270, 600, config={"sim.boot_s": "0", "sim.lock_s": "0.1"})
         program = adb_programs.bundled()
         assert program is not None
         self.port = stack.enter_context(adb_programs.server(program, folder / "home"))
@@ -97,7 +97,7 @@ def test_clones_are_booted_lent_and_stopped(world: World) -> None:
         assert {one.id, two.id} == {"pixel-distrl-0", "pixel-distrl-1"}
         one.device.save_state("mine")
         one.device.load_state("mine")
-        assert two.device.screenshot().size == (540, 1200)
+        assert two.device.screenshot().size == (270, 600)
         # As on sim-host's phones, where uiautomator2 starts its server by this.
         said = two.device.client.shell("app_process / no.Class", DEADLINE_S).said
         assert "could not find class 'no.Class'" in said

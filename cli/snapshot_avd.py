@@ -180,7 +180,7 @@ def list_snapshots(
     import json
 
     from distrl.cli.avd import store_at
-    from distrl.cli.listing import print_table
+    from distrl.cli.inspect import print_table
     from distrl.workers.devices.snapshots import snapshots_of
 
     store = store_at(avd_home)

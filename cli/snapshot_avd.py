@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from distrl.cli.avd import Steps
+    from distrl.cli.avd.steps import Steps
     from distrl.workers.devices.emulator import Open
     from distrl.workers.devices.snapshots import Manifest, SnapshotInfo
 
@@ -92,7 +92,7 @@ def create(
     emulator_option: ExtraOption = None,
 ) -> None:
     """Boot the AVD (or use the emulator that runs from it), set it up, save a snapshot with its manifest."""
-    from distrl.cli.avd import Steps, emulator_of, make_avd, run_here, run_on_device, store_at
+    from distrl.cli.avd.steps import Steps, emulator_of, make_avd, run_here, run_on_device, store_at
     from distrl.core.errors import ConfigError
     from distrl.workers.devices.console import require_snapshot_name
     from distrl.workers.devices.sdk import find_sdk
@@ -126,7 +126,7 @@ def clone(
     avd_home: HomeOption = None,
 ) -> None:
     """Copy a virtual device with its snapshots; no emulator may be writing it."""
-    from distrl.cli.avd import Steps, store_at
+    from distrl.cli.avd.steps import Steps, store_at
     from distrl.workers.devices import avd as avds
 
     with Steps() as steps:
@@ -144,7 +144,7 @@ def save(
     adb_port: AdbPortOption = None,
 ) -> None:
     """Save the state of the emulator that runs from the AVD, with a manifest."""
-    from distrl.cli.avd import Steps, emulator_of
+    from distrl.cli.avd.steps import Steps, emulator_of
 
     with Steps() as steps, emulator_of(avd, steps, sdk, avd_home, adb_port, must_run=True) as emulator:
         manifest = _save(emulator, snapshot, steps)
@@ -160,7 +160,7 @@ def load(
     adb_port: AdbPortOption = None,
 ) -> None:
     """Load a snapshot into the emulator that runs from the AVD."""
-    from distrl.cli.avd import Steps, emulator_of, store_at
+    from distrl.cli.avd.steps import Steps, emulator_of, store_at
     from distrl.workers.devices.snapshots import get_snapshot
 
     get_snapshot(store_at(avd_home).get(avd), snapshot)
@@ -179,7 +179,7 @@ def list_snapshots(
     """List the virtual devices and their snapshots; no emulator need run."""
     import json
 
-    from distrl.cli.avd import store_at
+    from distrl.cli.avd.steps import store_at
     from distrl.cli.inspect import print_table
     from distrl.workers.devices.snapshots import snapshots_of
 
@@ -220,7 +220,7 @@ def _record(info: SnapshotInfo) -> dict[str, object]:
 def _cells(info: SnapshotInfo) -> list[str]:
     import time
 
-    from distrl.cli.avd import size
+    from distrl.cli.avd.steps import size
 
     saved = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.saved_at))
     start, manifest = [info.name, size(info.size_bytes), saved], info.manifest
@@ -246,7 +246,7 @@ def verify(
 
     An emulator is started for it, read-only. One that already runs from the AVD is used, and loses its state.
     """
-    from distrl.cli.avd import Steps, emulator_of, store_at
+    from distrl.cli.avd.steps import Steps, emulator_of, store_at
     from distrl.workers.devices.snapshots import get_snapshot
 
     info = get_snapshot(store_at(avd_home).get(avd), snapshot)
@@ -284,7 +284,7 @@ def delete(
     avd_home: HomeOption = None,
 ) -> None:
     """Delete a snapshot, or a whole virtual device."""
-    from distrl.cli.avd import store_at
+    from distrl.cli.avd.steps import store_at
     from distrl.core.errors import ConfigError
     from distrl.workers.devices import snapshots
     from distrl.workers.devices.console import Console

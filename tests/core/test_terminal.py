@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.table import Table
 
-from distrl.cli.avd import Steps
+from distrl.cli.avd.steps import Steps
 from distrl.core.terminal import Console
 
 HOSTILE = "a\x1b]0;owned\x07 [/red] [bold]b :smile: \u202e"

@@ -1,1 +1,1 @@
-"""What the commands about virtual devices share: progress, set-up scripts, the table of snapshots."""
+"""What the commands about virtual devices share."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +24,18 @@ ADAPTER_FILE = "adapter_model.safetensors"
 
 
 def checkpointed_layers(model: Any) -> list[nn.Module]:
-    """Readies a model's layers to keep their inputs only and to be computed again in the backward pass.
+    """Prepares a model's layers to keep only their inputs and to be computed again in the backward pass.
 
-    Other modules that have such a switch are left out: T5's attentions too ask whether they train, and would
-    compute something else again.
+    Other modules that have such a switch are left out: T5's attentions too depend on whether they train, and
+    would compute something else again.
 
     Raises:
         PolicyError: The model's layers cannot.
     """
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    try:
+    with suppress(ValueError):  # the model has no such layers
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    except ValueError as error:
-        raise PolicyError(
-            f"policy.gradient_checkpointing: {error}", "Set it to false for this model."
-        ) from error
     layers: list[nn.Module] = [
         module
         for module in model.modules()
@@ -57,17 +53,16 @@ def checkpointed_layers(model: Any) -> list[nn.Module]:
 def recomputed(layers: Sequence[nn.Module]) -> Iterator[None]:
     """Lets layers be computed again for this forward pass, if it has gradients.
 
-    transformers does so in training mode only, in which dropout would falsify the importance ratios: so the
-    layers alone say that they train, and what is in them does not.
+    transformers does so in training mode only, in which dropout would falsify the importance ratios. So only
+    the layers are in training mode, and the modules in them are not.
     """
-    chosen = layers if torch.is_grad_enabled() else []
-    before = [layer.training for layer in chosen]
-    for layer in chosen:
+    before = [(layer, layer.training) for layer in (layers if torch.is_grad_enabled() else [])]
+    for layer, _ in before:
         layer.training = True
     try:
         yield
     finally:
-        for layer, was_training in zip(chosen, before, strict=True):
+        for layer, was_training in before:
             layer.training = was_training
 
 
@@ -80,15 +75,8 @@ def freeze_vision(model: Any) -> None:
 
 
 _LANGUAGE = (
-    "q_proj",
-    "k_proj",
-    "v_proj",
-    "o_proj",
-    "qkv_proj",
-    "gate_proj",
-    "up_proj",
-    "gate_up_proj",
-    "down_proj",
+    *("q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj"),
+    *("gate_proj", "up_proj", "gate_up_proj", "down_proj"),
 )
 _T5 = ("q", "k", "v", "o")
 _VISION = ("qkv", "proj", "out_proj", "linear_fc1", "linear_fc2", "fc1", "fc2")
@@ -149,15 +137,19 @@ def attach_adapter(model: nn.Module, config: LoraOptions) -> AdapterHandle:
     from peft import get_peft_model
 
     prefix = "" if config.vision else language_prefix(model)
-    layers = _numbered_layers(model, prefix)
-    present = sorted({name.rpartition(".")[2] for name in layers})
-    targets = config.targets if config.targets is not None else default_targets(present, config.vision)
-    missing = [target for target in targets if target not in present]
-    if missing or not targets:
+    # Linear layers in a stack of blocks: neither embeddings nor the output layer.
+    layers = {
+        name.rpartition(".")[2]
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and name.startswith(prefix) and re.search(r"(^|\.)\d+\.", name)
+    }
+    targets = config.targets if config.targets is not None else default_targets(layers, config.vision)
+    if not targets or not layers.issuperset(targets):
         where = "The model" if config.vision or not prefix else "The language model"
         raise PolicyError(
-            f"policy.lora.targets {list(targets)}: {where} has no layers named {missing or 'as usual'}.",
-            f"It has {', '.join(present) or 'none'}.",
+            f"policy.lora.targets {list(targets)}: {where} has no layers named "
+            f"{sorted(set(targets) - layers) or 'as usual'}.",
+            f"It has {', '.join(sorted(layers)) or 'none'}.",
         )
     start = re.escape(f"{prefix}.") if prefix else ""
     names = "|".join(re.escape(target) for target in targets)
@@ -177,13 +169,3 @@ def language_prefix(model: nn.Module) -> str:
     """The name of the language model inside of a model, "" if that is all that there is."""
     names = (name for name, _ in model.named_modules() if name.rpartition(".")[2] == "language_model")
     return next(names, "")
-
-
-def _numbered_layers(model: nn.Module, prefix: str) -> list[str]:
-    """Names of the linear layers in a stack of blocks: not embeddings, not the output layer."""
-    within = [
-        name
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and name.startswith(prefix)
-    ]
-    return [name for name in within if any(part.isdigit() for part in name.split(".")[:-1])]

@@ -25,31 +25,6 @@ Message = dict[str, Any]
 """A message as chat templates take it: `role`, and `content` as a list of parts."""
 
 
-def continuation_text(render: Callable[[Sequence[Message]], str], messages: Sequence[Message]) -> str:
-    """What a template writes between an answer and the next one.
-
-    Args:
-        render: The template with the prompt for another answer at the end.
-        messages: What is said between the two answers.
-
-    Returns:
-        The text from the end of the answer on: the end of its turn comes first.
-
-    Raises:
-        PolicyError: The template does not show an earlier answer as it was given.
-    """
-    text = repr(messages)
-    stand_in = next(word for n in itertools.count() if (word := f"answer{n}") not in text)
-    rendered = render([_says("user", "question"), _says("assistant", stand_in), *messages])
-    before, found, after = rendered.rpartition(stand_in)
-    if not found or stand_in in before:
-        raise PolicyError(
-            "The model's chat template does not show an earlier answer exactly once: no chat can continue.",
-            "Set agent.options.mode to history.",
-        )
-    return after
-
-
 def continuation_ids(
     render: Callable[[Sequence[Message]], str],
     tokenise: Callable[[str], list[int]],
@@ -69,7 +44,15 @@ def continuation_ids(
     Raises:
         PolicyError: The template does not show an earlier answer as it was given.
     """
-    text = continuation_text(render, messages)
+    said = repr(messages)
+    stand_in = next(word for n in itertools.count() if (word := f"answer{n}") not in said)
+    rendered = render([_says("user", "question"), _says("assistant", stand_in), *messages])
+    before, found, text = rendered.rpartition(stand_in)
+    if not found or stand_in in before:
+        raise PolicyError(
+            "The model's chat template does not show an earlier answer exactly once: no chat can continue.",
+            "Set agent.options.mode to history.",
+        )
     if prefix and prefix[-1] in end_ids:
         ids = tokenise(text.lstrip())
         return ids[1:] if ids[:1] == [prefix[-1]] else ids
@@ -135,11 +118,6 @@ class ControlTokens:
         return ["".join(one + " " * (next(places) in starts) for one in text) for text in texts]
 
 
-_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-_OTHERS = [byte for byte in range(0x100) if byte not in _PRINTABLE]
-_BYTES = {chr(byte): byte for byte in _PRINTABLE} | {chr(0x100 + n): byte for n, byte in enumerate(_OTHERS)}
-
-
 def vocabulary_bytes(tokenizer: Any, token_id: int) -> bytes | None:
     """The bytes of a token; None if the tokenizer's vocabulary is not spelt in bytes.
 
@@ -147,8 +125,12 @@ def vocabulary_bytes(tokenizer: Any, token_id: int) -> bytes | None:
         tokenizer: One of transformers.
         token_id: No special token.
     """
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    signs = bytes_to_unicode()
     decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
-    if decoder is None or decoder.decode([chr(0x100 + _OTHERS.index(0x20))]) != " ":
+    if decoder is None or decoder.decode([signs[0x20]]) != " ":
         return None
+    values = {sign: byte for byte, sign in signs.items()}
     spelt = tokenizer.convert_ids_to_tokens(token_id)
-    return bytes(_BYTES[sign] for sign in spelt) if set(spelt) <= _BYTES.keys() else None
+    return bytes(values[sign] for sign in spelt) if set(spelt) <= values.keys() else None

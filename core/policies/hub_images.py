@@ -186,76 +186,58 @@ class ImageReader:
 
 
 def expand(ids: Sequence[int], placeholder: int, counts: Sequence[int]) -> list[int]:
-    """Token ids with one placeholder per picture → with as many as each picture asks for.
+    """Token ids with one placeholder per picture → with as many as each picture needs.
 
     Raises:
         PolicyError: There are more or fewer placeholders than pictures.
     """
-    num_places = sum(token == placeholder for token in ids)
+    num_places = ids.count(placeholder)
     if num_places != len(counts):
         raise PolicyError(
             f"The chat template leaves room for {num_places} pictures, but the chat shows {len(counts)}.",
             "Give the policy all of them, and choose a model whose template shows pictures.",
         )
-    left = iter(counts)
-    return [token for one in ids for token in ([placeholder] * next(left) if one == placeholder else [one])]
+    return exchange(ids, placeholder, [1] * len(counts), counts)
 
 
 def exchange(ids: Sequence[int], placeholder: int, before: Sequence[int], after: Sequence[int]) -> list[int]:
-    """A prompt with as many placeholders of each picture as another asks for that stands in for it.
+    """A prompt with other numbers of placeholders.
 
     Args:
-        before, after: How many placeholders the pictures take that are there, and the others.
+        before, after: How many placeholders each picture has, and how many it gets.
 
     Raises:
         PolicyError: The placeholders are not those of `before`.
     """
-    check(ids, placeholder, before)
-    left, found = list(before), list[int]()
-    for token in ids:
-        if token != placeholder:
-            found.append(token)
-        elif left[0] == 1:
-            found += [placeholder] * after[len(before) - len(left)]
-            del left[0]
-        else:
-            left[0] -= 1
-    return found
+    found, end = list[int](), 0
+    for start, old, new in zip(check(ids, placeholder, before), before, after, strict=True):
+        found += [*ids[end:start], *[placeholder] * new]
+        end = start + old
+    return [*found, *ids[end:]]
 
 
-def check(ids: Sequence[int], placeholder: int, counts: Sequence[int]) -> None:
-    """That the placeholders in a prompt are exactly those which its pictures ask for, one after the other.
+def check(ids: Sequence[int], placeholder: int, counts: Sequence[int]) -> list[int]:
+    """Where the placeholders of each picture begin; these must be exactly the placeholders of the prompt.
+
+    Args:
+        counts: How many placeholders each picture has, one after the other.
 
     Raises:
-        PolicyError: They are not.
+        PolicyError: The prompt has others.
     """
-    runs, length = [], 0
-    for token in (*ids, None):
-        if token == placeholder:
-            length += 1
-        elif length:
-            runs.append(length)
-            length = 0
-    asked = iter(counts)
-    for run in runs:  # pictures without a token between them are one run
-        taken = 0
-        while taken < run:
-            count = next(asked, None)
-            if count is None or taken + count > run:
-                raise _mismatch(runs, counts)
-            taken += count
-    if next(asked, None) is not None:
-        raise _mismatch(runs, counts)
-
-
-def _mismatch(runs: Sequence[int], counts: Sequence[int]) -> PolicyError:
-    return PolicyError(
-        f"The prompt has {sum(runs)} picture placeholders ({_listed(runs)}), its pictures need "
-        f"{sum(counts)} ({_listed(counts)}).",
-        "The prompt was made with other pictures or other bounds of pixels: use one policy configuration "
-        "everywhere.",
-    )
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return " + ".join(map(str, numbers)) or "none"
+    starts, end = list[int](), 0
+    for count in counts:
+        start = ids.index(placeholder, end) if placeholder in ids[end:] else len(ids)
+        starts.append(start)
+        end = start + count
+        if list(ids[start:end]) != [placeholder] * count:
+            end = -1
+            break
+    if end < 0 or placeholder in ids[end:]:
+        raise PolicyError(
+            f"The prompt has {ids.count(placeholder)} picture placeholders, and its pictures need "
+            f"{sum(counts)} in {len(counts)} runs.",
+            "The prompt was made with other pictures or other bounds of pixels: use one policy configuration "
+            "everywhere.",
+        )
+    return starts

@@ -14,7 +14,7 @@ pytest.importorskip("jinja2", reason="needs jinja2: not installed")
 from chatml import END, IMAGE, QWEN, START, THINKING, chatml_tokenizer
 
 from distrl.core.errors import PolicyError
-from distrl.core.policies.chat_template import continuation_ids, continuation_text
+from distrl.core.policies.chat_template import continuation_ids
 
 Message = dict[str, Any]
 TEMPLATES = {"qwen": QWEN, "thinking": THINKING}
@@ -118,16 +118,16 @@ def test_thinking_that_a_template_leaves_out_of_earlier_answers_stays_in_the_seq
 
 
 def test_messages_that_hold_the_stand_in_s_word_are_no_trouble(chat: Chat) -> None:
-    text = continuation_text(chat.render, [says("user", "answer0 answer1 answer2")])
+    text = chat.shown(chat.go_on([], says("user", "answer0 answer1 answer2")))
     assert text.startswith(f"{END}\n{START}user\nanswer0 answer1 answer2{END}\n")
 
 
 def test_several_messages_may_come_between_two_answers(chat: Chat) -> None:
-    text = continuation_text(chat.render, [says("tool", "done"), says("user", "Next?")])
+    text = chat.shown(chat.go_on([], says("tool", "done"), says("user", "Next?")))
     assert text.startswith(f"{END}\n{START}tool\ndone{END}\n{START}user\nNext?{END}\n")
 
 
 @pytest.mark.parametrize("template", ["{{ messages[-1].content[0].text }}", "{{ messages }}{{ messages }}"])
 def test_a_template_that_does_not_show_answers_once_is_refused(template: str) -> None:
     with pytest.raises(PolicyError, match=r"agent\.options\.mode to history"):
-        continuation_text(Chat(template).render, [says("user", "?")])
+        Chat(template).go_on([], says("user", "?"))

@@ -235,8 +235,8 @@ def check(ids: Sequence[int], placeholder: int, counts: Sequence[int]) -> list[i
             break
     if end < 0 or placeholder in ids[end:]:
         raise PolicyError(
-            f"The prompt has {ids.count(placeholder)} picture placeholders, and its pictures need "
-            f"{sum(counts)} in {len(counts)} runs.",
+            f"The prompt has {ids.count(placeholder)} picture placeholders where its pictures need "
+            f"{sum(counts)}.",
             "The prompt was made with other pictures or other bounds of pixels: use one policy configuration "
             "everywhere.",
         )

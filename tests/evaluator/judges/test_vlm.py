@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +16,23 @@ from distrl.configs.judge import VlmConfig
 from distrl.core.errors import ConfigError, JudgeError, JudgeUnavailable
 from distrl.core.messages import pack_trajectory, unpack_trajectory
 from distrl.core.types import Verdict
-from distrl.evaluator.judges.vlm.client import Answer, Gemini
 from distrl.evaluator.judges.vlm.judge import VlmJudge, decide, is_lost
 
 GARBAGE = [
     says("I cannot help with that."),
-    says("Status: success or failure?"),
     says("Status: success\nStatus: failure"),
     says('{"status": "perhaps"}'),
-    says(""),
     Reply(body='{"choices": [{"message": {"cont'),
     Reply(body="<html>gateway</html>"),
     Reply(body='{"choices": []}'),
     Reply(body='{"choices": [{"message": {"content": null, "refusal": "No."}}]}'),
-    Reply(body="[]"),
     Reply(body="[" * 100_000),
-    says("[" * 100_000),
     says("x" * 100_000 + "\nStatus: success"),
 ]
+BUSY = [Reply(429), Reply(500, "oh"), Reply(503), Reply(body=status(True).body, cut=True), Reply(hangs=True)]
+NO_ANSWER = Reply(body='{"choices": [], "usage": {"prompt_tokens": 1000, "completion_tokens": 20}}')
+PRICES = {"price_input": 2.0, "price_output": 10.0}
+COST = (1000 * 2.0 + 20 * 10.0) / 1e6
 
 
 @pytest.fixture(autouse=True)
@@ -42,58 +40,98 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTRL_JUDGE_KEY", KEY)
 
 
+def gemini(text: str | None = None, **fields: Any) -> Reply:
+    usage = {"promptTokenCount": 7, "candidatesTokenCount": 3, "thoughtsTokenCount": 90}
+    content = {} if text is None else {"content": {"parts": [{"text": "I see.\n"}, {"text": text}]}}
+    return Reply(body=json.dumps({"candidates": [{**content, **fields}], "usageMetadata": usage}))
+
+
 @pytest.mark.parametrize("success", [True, False])
 def test_a_verdict_holds_question_answer_model_and_cost(success: bool) -> None:
     with serve(status(success)) as endpoint:
-        verdict = make(endpoint, price_input=2.0, price_output=10.0).judge(*make_episode())
+        verdict = make(endpoint, **PRICES, screenshots=3).judge(*make_episode(num_steps=4))
+        path, headers, body = endpoint.requests[0]
     assert (verdict.success, verdict.is_decided, verdict.score) == (success, True, float(success))
     assert (verdict.judge, verdict.model) == ("vlm", "m")
     assert verdict.answers == (f"I see it.\nStatus: {'success' if success else 'failure'}",)
     assert "Task: Turn on switch 0" in verdict.prompt
     assert "expert in evaluating" in verdict.prompt
-    assert verdict.cost == pytest.approx((1000 * 2.0 + 20 * 10.0) / 1e6)
+    assert verdict.cost == pytest.approx(COST)
     assert (verdict.input_tokens, verdict.output_tokens) == (1000, 20)
     assert KEY not in verdict.model_dump_json()
-
-
-def test_the_question_has_examples_with_pictures_and_the_last_screens() -> None:
-    with serve(status(True)) as endpoint:
-        make(endpoint, screenshots=3).judge(*make_episode(num_steps=4))
-        path, headers, body = endpoint.requests[0]
-    assert path == "/v1/chat/completions"
-    assert headers["Authorization"] == f"Bearer {KEY}"
+    assert (path, headers["Authorization"]) == ("/v1/chat/completions", f"Bearer {KEY}")
     parts = body["messages"][1]["content"]
-    kinds = [part["type"] for part in parts]
-    assert kinds.count("image_url") == 4 + 3
+    assert [part["type"] for part in parts].count("image_url") == 4 + 3, "of examples, and the last screens"
     texts = [part["text"] for part in parts if part["type"] == "text"]
-    assert texts[0] == "=====Examples====="
     assert sum("Status: failure" in text for text in texts) == 2
     assert "Screenshot 3 of 3, the last:" in texts
 
 
 def test_gemini_is_asked_in_its_own_words() -> None:
-    reply = {
-        "candidates": [{"content": {"parts": [{"text": "It is.\n"}, {"text": "Status: success"}]}}],
-        "usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 3},
-    }
-    with serve(Reply(body=json.dumps(reply))) as endpoint:
+    with serve(gemini("Status: success")) as endpoint:
         verdict = make(endpoint, api="gemini", examples=None).judge(*make_episode())
         path, headers, body = endpoint.requests[0]
     assert verdict.success
-    assert (verdict.input_tokens, verdict.output_tokens) == (7, 3)
+    assert (verdict.input_tokens, verdict.output_tokens) == (7, 93), "what it thought is paid for"
     assert path == "/v1/models/m:generateContent"
-    assert KEY not in path
     assert {name.lower(): value for name, value in headers.items()}["x-goog-api-key"] == KEY
     assert "inlineData" in json.dumps(body["contents"])
 
 
-@pytest.mark.parametrize("bad", [Reply(429), Reply(500, "oh"), Reply(503), *GARBAGE])
-def test_what_fails_is_tried_again(bad: Reply) -> None:
+@pytest.mark.parametrize("bad", [*BUSY, *GARBAGE])
+def test_what_may_pass_is_tried_again(bad: Reply) -> None:
     with serve(bad, bad, status(True)) as endpoint:
-        verdict = make(endpoint).judge(*make_episode())
+        verdict = make(endpoint, timeout_s=0.5).judge(*make_episode())
         assert len(endpoint.requests) == 3
-    assert verdict.success
-    assert verdict.is_decided
+    assert (verdict.success, verdict.is_decided) == (True, True)
+
+
+@pytest.mark.parametrize("bad", GARBAGE)
+def test_nothing_but_garbage_is_undecided(bad: Reply) -> None:
+    with serve(bad) as endpoint:
+        verdict = make(endpoint, attempts=3).judge(*make_episode())
+        assert len(endpoint.requests) == 3
+    assert (verdict.success, verdict.is_decided) == (False, False)
+
+
+BAD_KEY = json.dumps({"error": {"code": 400, "message": "API key not valid. Please pass a valid API key."}})
+
+
+@pytest.mark.parametrize(
+    ("reply", "fields", "num", "is_postponed", "reason"),
+    [
+        (Reply(503), {"attempts": 2}, 2, True, "answers 503"),
+        (Reply(hangs=True), {"attempts": 2, "timeout_s": 0.05}, 2, True, "does not answer"),
+        (Reply(429, headers={"Retry-After": "3600"}), {}, 1, True, "429"),
+        *[(Reply(code, f"bad key {KEY}"), {}, 1, True, r"bad key \*\*\*") for code in (401, 402, 403, 404)],
+        (Reply(400, BAD_KEY), {"api": "gemini", "examples": None}, 1, True, "the key"),
+        (Reply(400, "too many pictures"), {}, 1, False, "too many pictures"),
+    ],
+)
+def test_without_a_verdict_an_episode_is_asked_about_later_or_never(
+    reply: Reply, fields: dict[str, Any], num: int, is_postponed: bool, reason: str
+) -> None:
+    slept = Slept()
+    with serve(reply) as endpoint:
+        with pytest.raises(JudgeError, match=reason) as caught:
+            make(endpoint, slept, **fields).judge(*make_episode())
+        assert len(endpoint.requests) == num
+    assert isinstance(caught.value, JudgeUnavailable) is is_postponed
+    assert KEY not in str(caught.value)
+    assert len(slept) == num - 1
+    assert caught.value.spent is not None
+    assert caught.value.spent.calls == num
+
+
+def test_an_address_without_a_server_and_a_redirect() -> None:
+    with serve(status(True)) as other:
+        there = Reply(302, headers={"Location": f"{other.url}/chat/completions"})
+        with serve(there) as endpoint, pytest.raises(JudgeError):
+            make(endpoint).judge(*make_episode())
+        assert other.requests == [], "the key stays"
+        judge = make(other, attempts=2)
+    with pytest.raises(JudgeUnavailable, match="does not answer"):
+        judge.judge(*make_episode())
 
 
 @pytest.mark.parametrize("tokens", [10**400, -5, "many", None, 1.5])
@@ -117,88 +155,26 @@ def test_a_page_that_repeats_the_key_does_not_bring_it_into_a_verdict() -> None:
     assert KEY not in verdict.model_dump_json()
 
 
-def test_pauses_stay_bounded_however_many_tries() -> None:
-    slept = Slept()
-    with serve(*[Reply(500)] * 40, status(True)) as endpoint:
-        assert make(endpoint, slept, attempts=50).judge(*make_episode()).success
-    assert max(slept) <= 75.0
-
-
-def test_a_torn_reply_is_tried_again() -> None:
-    torn = Reply(body=status(True).body, cut=True)
-    with serve(torn, status(False)) as endpoint:
-        verdict = make(endpoint, timeout_s=0.5).judge(*make_episode())
-    assert verdict.is_decided
-    assert not verdict.success
-
-
-def test_an_endpoint_that_hangs_is_given_up() -> None:
-    with serve(Reply(hangs=True)) as endpoint, pytest.raises(JudgeUnavailable, match="does not answer"):
-        make(endpoint, timeout_s=0.05, attempts=2).judge(*make_episode())
-
-
 @pytest.mark.parametrize("drips", ["headers", "body"])
 @pytest.mark.parametrize("code", [200, 400])
 def test_the_deadline_is_for_the_whole_reply_however_it_drips(drips: Any, code: int) -> None:
     """Each byte comes in time."""
     slow = Reply(code, body=" " * 60 + status(True).body, drips=drips)
-    with serve(slow) as endpoint:
-        judge = make(endpoint, timeout_s=0.3, attempts=1)
-        if drips == "body" and code == 400:
-            with pytest.raises(JudgeError, match="answers 400") as caught:
-                judge.judge(*make_episode())
-            assert "choices" not in caught.value.message, "what came after the deadline"
-        else:
-            with pytest.raises(JudgeUnavailable, match="does not answer"):
-                judge.judge(*make_episode())
+    reason = "answers 400" if (drips, code) == ("body", 400) else "does not answer"
+    with serve(slow) as endpoint, pytest.raises(JudgeError, match=reason) as caught:
+        make(endpoint, timeout_s=0.3, attempts=1).judge(*make_episode())
+    assert "choices" not in caught.value.message, "what came after the deadline"
 
 
-def test_nobody_at_the_address() -> None:
-    with serve(status(True)) as endpoint:
-        judge = make(endpoint, attempts=2)
-    with pytest.raises(JudgeUnavailable, match="does not answer"):
-        judge.judge(*make_episode())
-
-
-def test_pauses_grow_and_the_endpoints_wish_counts() -> None:
+def test_pauses_grow_within_bounds_and_the_endpoints_wish_counts() -> None:
     slept = Slept()
-    replies = (Reply(500), Reply(500), Reply(429, headers={"Retry-After": "30"}), status(True))
-    with serve(*replies) as endpoint:
-        make(endpoint, slept).judge(*make_episode())
-    assert [round(seconds) for seconds in slept][2] == 30
+    wish = Reply(429, headers={"Retry-After": "30"})
+    with serve(Reply(500), Reply(500), wish, *[Reply(500)] * 37, status(True)) as endpoint:
+        assert make(endpoint, slept, attempts=50).judge(*make_episode()).success
     assert 0.75 <= slept[0] <= 1.25
     assert 1.5 <= slept[1] <= 2.5
-
-
-def test_who_is_to_wait_for_long_comes_back_later() -> None:
-    slept = Slept()
-    with serve(Reply(429, headers={"Retry-After": "3600"})) as endpoint:
-        with pytest.raises(JudgeUnavailable) as caught:
-            make(endpoint, slept).judge(*make_episode())
-        assert len(endpoint.requests) == 1
-    assert caught.value.retry_after_s == 3600
-    assert slept == []
-
-
-@pytest.mark.parametrize("code", [401, 402, 403, 404])
-def test_a_wrong_key_keeps_episodes_waiting_and_is_not_shown(code: int) -> None:
-    with serve(Reply(code, f"bad key {KEY}")) as endpoint:
-        with pytest.raises(JudgeUnavailable) as caught:
-            make(endpoint).judge(*make_episode())
-        assert len(endpoint.requests) == 1
-    assert KEY not in str(caught.value)
-    assert "***" in str(caught.value)
-
-
-@pytest.mark.parametrize("told", ["API key not valid. Please pass a valid API key.", "API key expired."])
-def test_geminis_400_for_a_key_keeps_episodes_waiting(told: str) -> None:
-    details = [{"reason": "API_KEY_INVALID", "domain": "googleapis.com"}]
-    body = {"error": {"code": 400, "message": told, "status": "INVALID_ARGUMENT", "details": details}}
-    with serve(Reply(400, json.dumps(body, indent=2))) as endpoint:
-        with pytest.raises(JudgeUnavailable) as caught:
-            make(endpoint, api="gemini", examples=None).judge(*make_episode())
-        assert len(endpoint.requests) == 1
-    assert "the key" in caught.value.remedy
+    assert round(slept[2]) == 30
+    assert max(slept) <= 75.0
 
 
 @pytest.mark.parametrize("last", [Reply(500), Reply(401), Reply(400)])
@@ -209,41 +185,10 @@ def test_without_a_verdict_question_model_and_answers_are_kept(last: Reply) -> N
     assert asked is not None
     verdict = Verdict.none("vlm", "Nobody.", asked)
     assert (verdict.is_decided, verdict.reason, verdict.judge, verdict.model) == (
-        False,
-        "Nobody.",
-        "vlm",
-        "m",
-    )
+        False, "Nobody.", "vlm", "m",
+    )  # fmt: skip
     assert "Task: Turn on switch 0" in verdict.prompt
     assert verdict.answers == ("I see it.\nStatus: success",)
-
-
-def test_a_refused_question_has_no_verdict() -> None:
-    with serve(Reply(400, "too many pictures")) as endpoint, pytest.raises(JudgeError) as caught:
-        make(endpoint).judge(*make_episode())
-    assert not isinstance(caught.value, JudgeUnavailable)
-    assert "too many pictures" in str(caught.value)
-
-
-def test_a_redirect_does_not_take_the_key_elsewhere() -> None:
-    with serve(status(True)) as other:
-        there = Reply(302, headers={"Location": f"{other.url}/chat/completions"})
-        with serve(there) as endpoint, pytest.raises(JudgeError):
-            make(endpoint).judge(*make_episode())
-        assert other.requests == []
-
-
-@pytest.mark.parametrize("bad", GARBAGE)
-def test_nothing_but_garbage_is_undecided(bad: Reply) -> None:
-    with serve(bad) as endpoint:
-        verdict = make(endpoint, attempts=3).judge(*make_episode())
-        assert len(endpoint.requests) == 3
-    assert not verdict.is_decided
-    assert not verdict.success
-
-
-NO_ANSWER = Reply(body='{"choices": [], "usage": {"prompt_tokens": 1000, "completion_tokens": 20}}')
-PRICES = {"price_input": 2.0, "price_output": 10.0}
 
 
 @pytest.mark.parametrize(
@@ -260,51 +205,32 @@ def test_every_call_is_counted_whatever_came_of_it(replies: list[Reply], calls: 
     with serve(*replies) as endpoint:
         verdict = make(endpoint, **PRICES).judge(*make_episode())
     assert (verdict.calls, verdict.input_tokens, verdict.output_tokens) == (calls, 1000 * paid, 20 * paid)
-    assert verdict.cost == pytest.approx(paid * (1000 * 2.0 + 20 * 10.0) / 1e6)
+    assert verdict.cost == pytest.approx(paid * COST)
 
 
-@pytest.mark.parametrize(("last", "kind"), [(Reply(503), JudgeUnavailable), (Reply(400), JudgeError)])
-def test_what_led_to_no_verdict_is_counted(last: Reply, kind: type[JudgeError]) -> None:
-    with serve(says("hm"), last) as endpoint, pytest.raises(kind) as caught:
-        make(endpoint, attempts=2, **PRICES).judge(*make_episode())
-    assert caught.value.spent is not None
-    assert (caught.value.spent.calls, caught.value.spent.input_tokens) == (2, 1000)
+CUT = "Status: success\nOr is it? The alarm"
+OPENAI_CUT = {"choices": [{"message": {"content": CUT}, "finish_reason": "length"}]}
 
 
-def test_what_gemini_thought_is_counted() -> None:
-    usage = {"promptTokenCount": 7, "candidatesTokenCount": 3, "thoughtsTokenCount": 90}
-    body = {"candidates": [{"content": {"parts": [{"text": "Status: failure"}]}}], "usageMetadata": usage}
-    with serve(Reply(body=json.dumps(body))) as endpoint:
-        verdict = make(endpoint, api="gemini", examples=None).judge(*make_episode())
-    assert (verdict.input_tokens, verdict.output_tokens) == (7, 93)
-
-
-@pytest.mark.parametrize("api", ["openai", "gemini"])
-def test_an_answer_that_was_cut_off_is_none(api: str) -> None:
-    text = "Status: success\nOr is it? The alarm"
-    openai = {"choices": [{"message": {"content": text}, "finish_reason": "length"}]}
-    gemini = {"candidates": [{"content": {"parts": [{"text": text}]}, "finishReason": "MAX_TOKENS"}]}
-    with serve(Reply(body=json.dumps(openai if api == "openai" else gemini))) as endpoint:
-        verdict = make(endpoint, api=api, examples=None, max_tokens=9).judge(*make_episode())
+@pytest.mark.parametrize(
+    ("api", "reply", "reason"),
+    [
+        ("openai", Reply(body=json.dumps(OPENAI_CUT)), "cut off at judge.max_tokens=9"),
+        ("gemini", gemini(CUT, finishReason="MAX_TOKENS"), "cut off at judge.max_tokens=9"),
+        ("gemini", gemini(finishReason="MAX_TOKENS"), "cut off"),
+        ("gemini", gemini(finishReason="SAFETY"), "contains no answer"),
+        ("gemini", gemini(finishReason="SAFETY", content={"role": "model"}), "contains no answer"),
+    ],
+)
+def test_an_answer_that_was_cut_off_or_withheld_is_none(api: str, reply: Reply, reason: str) -> None:
+    with serve(reply) as endpoint:
+        verdict = make(endpoint, api=api, examples=None, max_tokens=9, attempts=2).judge(*make_episode())
     assert not verdict.is_decided
-    assert "judge.max_tokens=9" in verdict.reason
+    assert reason in verdict.reason
+    assert verdict.calls == 2
 
 
-@pytest.mark.parametrize("reason", ["SAFETY", "MAX_TOKENS"])
-@pytest.mark.parametrize("content", [{}, {"content": {"role": "model"}}, {"content": {"parts": []}}])
-def test_nothing_from_gemini_is_no_verdict(reason: str, content: dict[str, Any]) -> None:
-    usage = {"promptTokenCount": 7, "thoughtsTokenCount": 9}
-    body = {"candidates": [{**content, "finishReason": reason}], "usageMetadata": usage}
-    assert Gemini("").read(body) == Answer("", 7, 9, is_cut=reason == "MAX_TOKENS")
-    with serve(Reply(body=json.dumps(body))) as endpoint:
-        verdict = make(endpoint, api="gemini", examples=None, attempts=2).judge(*make_episode())
-    assert not verdict.is_decided
-    assert (verdict.calls, verdict.input_tokens, verdict.output_tokens) == (2, 14, 18)
-    assert ("contains no answer" in verdict.reason) is (reason == "SAFETY")
-    assert ("was cut off" in verdict.reason) is (reason == "MAX_TOKENS")
-
-
-def test_answers_that_contradict_themselves_are_asked_for_again_and_never_count() -> None:
+def test_answers_that_contradict_themselves_never_count() -> None:
     torn = says("Status: success\nFinal status: failed (no alarm)")
     with serve(torn, status(False)) as endpoint:
         assert not make(endpoint).judge(*make_episode()).success
@@ -322,24 +248,12 @@ def test_the_key_has_to_be_in_the_environment(monkeypatch: pytest.MonkeyPatch) -
     VlmJudge(VlmConfig(model="m", key_env="", url="http://127.0.0.1:1/v1"))
 
 
-def examples(text: str) -> Callable[[Path], Path]:
-    def write(folder: Path) -> Path:
-        file = folder / "examples.yaml"
-        file.write_text(text)
-        return file
-
-    return write
-
-
-@pytest.mark.parametrize("text", ["examples: [", "examples: []", "examples: [{image: no.jpg}]", "other: 1"])
+@pytest.mark.parametrize("text", ["examples: [", "examples: []", "examples: [{image: no.jpg}]", "[]"])
 def test_wrong_examples_are_refused(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "examples.yaml"
+    file.write_text(text)
     with pytest.raises(ConfigError, match=r"examples\.yaml"):
-        VlmJudge(VlmConfig(model="m", examples=str(examples(text)(tmp_path))))
-
-
-def test_what_is_wrong_with_all_of_an_examples_file_is_told_of_no_place_in_it(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"examples\.yaml: Input should be"):
-        VlmJudge(VlmConfig(model="m", examples=str(examples("[]")(tmp_path))))
+        VlmJudge(VlmConfig(model="m", examples=str(file)))
 
 
 @pytest.mark.parametrize("total", [1, 2, 3, 5])

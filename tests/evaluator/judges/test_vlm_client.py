@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from asking_judge import KEY, make, serve
@@ -19,7 +20,7 @@ from distrl.core.errors import JudgeError, JudgeUnavailable
 from distrl.core.types import ChatMessage, Sampling, TextPart
 from distrl.evaluator.judges.vlm.client import Budget, Client, Gemini, OpenAI, make_endpoint
 from distrl.evaluator.judges.vlm.judge import VlmJudge
-from distrl.evaluator.prompted import PromptedPolicy, prompted_policies
+from distrl.evaluator.prompted import prompted_policies
 
 
 def votes(*said: bool) -> list[Reply]:
@@ -33,6 +34,7 @@ def votes(*said: bool) -> list[Reply]:
         ((True, False, True), 0.5, True, True, 3),
         ((False, True, False), 0.5, True, False, 3),
         ((True, False, True), 1.0, False, False, 2),
+        ((True, False, True), 0.9, False, False, 2),
     ],
 )
 def test_votes(said: tuple[bool, ...], agreement: float, decided: bool, success: bool, calls: int) -> None:
@@ -72,12 +74,6 @@ def test_who_is_patient_waits_for_each_vote_and_asks_none_twice() -> None:
         assert len(endpoint.requests) == 3
 
 
-def test_an_even_split_is_undecided() -> None:
-    with serve(*votes(True, False)) as endpoint:
-        verdict = make(endpoint, votes=2, temperature=0.7).judge(*make_episode())
-    assert not verdict.is_decided
-
-
 def test_a_cached_answer_costs_nothing(tmp_path: Path) -> None:
     episode = make_episode()
     with serve(*votes(True, True)) as endpoint:
@@ -101,17 +97,6 @@ def test_the_cache_is_by_content_and_apart_for_each_task(tmp_path: Path) -> None
     assert KEY not in "".join(file.read_text() for file in tmp_path.rglob("*.txt"))
 
 
-def test_a_damaged_cache_is_asked_anew(tmp_path: Path) -> None:
-    episode = make_episode()
-    with serve(status(True)) as endpoint:
-        judge = make(endpoint, cache=str(tmp_path))
-        judge.judge(*episode)
-        (file,) = tmp_path.rglob("*.txt")
-        file.write_text("Status")
-        assert judge.judge(*episode).success
-        assert len(endpoint.requests) == 2
-
-
 def test_a_cache_that_cannot_be_written_is_told_once_and_the_verdicts_stand(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -125,29 +110,27 @@ def test_a_cache_that_cannot_be_written_is_told_once_and_the_verdicts_stand(
     assert f"judge.cache {folder} is not writable" in told
 
 
-def test_garbage_is_not_cached(tmp_path: Path) -> None:
+def test_garbage_is_not_cached_and_damage_is_asked_about_again(tmp_path: Path) -> None:
     episode = make_episode()
     with serve(says("hm"), says("hm"), status(True)) as endpoint:
         judge = make(endpoint, cache=str(tmp_path), attempts=2)
         assert not judge.judge(*episode).is_decided
         assert judge.judge(*episode).success
+        (file,) = tmp_path.rglob("*.txt")
+        file.write_text("Status")
+        assert judge.judge(*episode).success
+        assert len(endpoint.requests) == 4
 
 
-def test_a_spent_budget_is_undecided() -> None:
+@pytest.mark.parametrize("limit", [{"max_calls": 1}, {"max_cost": 0.001, "price_input": 1.0}])
+def test_a_spent_budget_is_undecided(limit: dict[str, Any]) -> None:
     with serve(status(True)) as endpoint:
-        judge = make(endpoint, max_calls=1)
+        judge = make(endpoint, **limit)
         assert judge.judge(*make_episode()).is_decided
         verdict = judge.judge(*make_episode())
         assert len(endpoint.requests) == 1
     assert not verdict.is_decided
-    assert "max_calls=1" in verdict.reason
-
-
-def test_a_spent_purse_is_undecided() -> None:
-    with serve(status(True)) as endpoint:
-        judge = make(endpoint, max_cost=0.001, price_input=1.0)
-        assert judge.judge(*make_episode()).is_decided
-        assert "max_cost" in judge.judge(*make_episode()).reason
+    assert next(iter(limit)) in verdict.reason
 
 
 def refusal(message: str, param: str, code: str) -> Reply:
@@ -205,16 +188,6 @@ def test_an_endpoint_that_refuses_its_own_words_is_not_asked_for_ever() -> None:
         assert len(endpoint.requests) == 2
 
 
-def test_a_prompted_model_that_reasons() -> None:
-    with JudgeEndpoint([LENGTH, TEMPERATURE, status(True)]) as endpoint:
-        policy = PromptedPolicy(PromptedConfig(url=endpoint.url, model="m"), lambda seconds: False, {})
-        asked = [ChatMessage(role="user", parts=(TextPart(text="Goal: tap"),))]
-        for _ in range(2):
-            policy.act(asked, {}, Sampling(temperature=0.0, max_new_tokens=9))
-        assert policy.take_spent().calls == 4
-        assert settings(endpoint)[2:] == [{"max_completion_tokens": 9}] * 2
-
-
 def test_the_slots_of_a_prompted_model_learn_together_how_it_is_asked(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -241,25 +214,16 @@ def test_a_refusal_of_what_was_sent_before_another_thread_adapted_is_understood(
     assert not Gemini("http://127.0.0.1").adapt(LENGTH.body, before)
 
 
-def test_the_pace_is_kept() -> None:
+@pytest.mark.parametrize(("rate", "window_s"), [(2, 60.0), (0.5, 120.0)])
+def test_the_pace_is_kept(rate: float, window_s: float) -> None:
     now = [0.0]
-    config = VlmConfig(calls_per_minute=2)
-    budget = Budget(config, lambda: now[0])
+    budget = Budget(VlmConfig(calls_per_minute=rate), lambda: now[0])
     budget.take()
     now[0] = 10.0
-    budget.take()
-    assert budget.take() == pytest.approx(50.0)
-    now[0] = 60.0
-    assert budget.take() == 0.0
-
-
-def test_less_than_one_call_a_minute() -> None:
-    now = [0.0]
-    budget = Budget(VlmConfig(calls_per_minute=0.5), lambda: now[0])
-    budget.take()
-    now[0] = 119.0
-    assert budget.take() == pytest.approx(1.0)
-    now[0] = 120.0
+    if rate > 1:
+        assert budget.take() == 0.0
+    assert budget.take() == pytest.approx(window_s - 10.0)
+    now[0] = window_s
     assert budget.take() == 0.0
 
 

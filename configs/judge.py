@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from distrl.configs.section import Count, NonNegative, Positive, Section, one_of
+from distrl.core.actions import ActionKind
 
 if TYPE_CHECKING:
     from distrl.configs.schema import Config
@@ -122,6 +124,36 @@ class LocalJudgeConfig(JudgeConfig):
     min_confidence: Annotated[float, Field(ge=0.5, lt=1.0)] = 0.5
 
 
+NAME = re.compile(r"\{([A-Za-z_]\w*)\}")
+"""A placeholder for a named group of the goal or a parameter of the task."""
+
+
+def _regex(pattern: str) -> str:
+    try:
+        re.compile(NAME.sub("x", pattern))
+    except re.error as error:
+        raise ValueError(
+            f"{pattern!r} is not a valid regular expression ({error}); escape special characters with \\"
+        ) from error
+    return pattern
+
+
+def _box(box: list[float]) -> list[float]:
+    if not (len(box) == 4 and 0.0 <= box[0] < box[2] <= 1.0 and 0.0 <= box[1] < box[3] <= 1.0):
+        raise ValueError(f"{box} is not [left, top, right, bottom] in shares of the screen, from 0 to 1")
+    return box
+
+
+def _action(kind: str) -> str:
+    known = [one.value for one in ActionKind]
+    if kind not in known:
+        raise ValueError(f"{kind!r} is not a kind of action; use {', '.join(known)}")
+    return kind
+
+
+Regex = Annotated[str, AfterValidator(_regex)]
+
+
 class Rule(Section):
     """A rule of the judge `rules`, which decides on the tasks that it matches. An empty key is not a
     condition.
@@ -139,14 +171,14 @@ class Rule(Section):
     """
 
     task: str = "*"
-    template: str = ""
-    goal: str = ""
-    app: str = ""
-    text: list[str] = []
-    not_text: list[str] = []
-    typed: list[str] = []
-    tapped: list[Annotated[list[float], Field(min_length=4, max_length=4)]] = []
-    last: list[str] = []
+    template: Regex = ""
+    goal: Regex = ""
+    app: Regex = ""
+    text: list[Regex] = []
+    not_text: list[Regex] = []
+    typed: list[Regex] = []
+    tapped: list[Annotated[list[float], AfterValidator(_box)]] = []
+    last: list[Annotated[str, AfterValidator(_action)]] = []
     max_steps: Count | None = None
 
 

@@ -6,7 +6,6 @@ rule matches is unjudged, and so is one whose rule needs screen texts that were 
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import re
 from collections.abc import Iterator, Mapping
@@ -15,10 +14,10 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from distrl.configs.judge import Rule, RulesConfig
+from distrl.configs.judge import NAME, Rule, RulesConfig
 from distrl.configs.parse import read_yaml
-from distrl.core.actions import ActionKind
 from distrl.core.errors import ConfigError
+from distrl.core.importing import did_you_mean
 from distrl.core.types import Task, Trajectory, Verdict
 from distrl.core.user_errors import first_problem
 from distrl.evaluator.judges.base import acted, screens, undecided
@@ -111,75 +110,22 @@ def _fits(pattern: str, text: str, values: Mapping[str, Any]) -> bool:
     return re.search(filled, text, re.IGNORECASE) is not None
 
 
-NAME = re.compile(r"\{([A-Za-z_]\w*)\}")
-"""A placeholder for a named group of the goal or a parameter of the task."""
-
-_KINDS = [kind.value for kind in ActionKind]
-
-
 def written_rules(config: RulesConfig) -> list[Rule]:
-    """All rules, first the configuration's, then the file's, checked for conditions that can never hold.
+    """All rules, first the configuration's, then the file's.
 
     Raises:
-        ConfigError: The list of rules is empty, or a rule is not valid.
+        ConfigError: The list of rules is empty, or a rule in the file is not valid.
     """
-    rules = [*config.rules, *(_read(Path(config.path).expanduser()) if config.path else [])]
+    rules = config.rules
+    if config.path:
+        file = Path(config.path).expanduser()
+        try:
+            rules = [*rules, *TypeAdapter(list[Rule]).validate_python(read_yaml(file))]
+        except ValidationError as error:
+            first = error.errors()[0]
+            is_unknown = first["type"] == "extra_forbidden"
+            hint = did_you_mean(str(first["loc"][-1]), Rule.model_fields) if is_unknown else ""
+            raise ConfigError(f"{file}: {first_problem(error)}.", f"{hint}Write a list of rules.") from error
     if not rules:
         raise ConfigError("The judge 'rules' has no rules.", "Set judge.path or judge.rules.")
-    for number, rule in enumerate(rules, start=1):
-        _check_patterns(rule, number)
-        _check_kinds(rule, number)
-        _check_boxes(rule, number)
     return rules
-
-
-def _read(file: Path) -> list[Rule]:
-    try:
-        return TypeAdapter(list[Rule]).validate_python(read_yaml(file))
-    except ValidationError as error:
-        first = error.errors()[0]
-        hint = (
-            _near(str(first["loc"][-1]), list(Rule.model_fields))
-            if first["type"] == "extra_forbidden"
-            else ""
-        )
-        raise ConfigError(f"{file}: {first_problem(error)}.", f"{hint}Write a list of rules.") from error
-
-
-def _check_patterns(rule: Rule, number: int) -> None:
-    filled = {"app": [rule.app], "text": rule.text, "not_text": rule.not_text, "typed": rule.typed}
-    patterns = {"template": [rule.template], "goal": [rule.goal]}
-    patterns |= {key: [NAME.sub("x", pattern) for pattern in found] for key, found in filled.items()}
-    for key, found in patterns.items():
-        for pattern in found:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ConfigError(
-                    f"Rule {number}: {key} {pattern!r} is not a valid regular expression: {error}.",
-                    "Correct it; escape special characters with \\.",
-                ) from error
-
-
-def _check_kinds(rule: Rule, number: int) -> None:
-    for kind in rule.last:
-        if kind not in _KINDS:
-            raise ConfigError(
-                f"Rule {number}: {kind!r} in `last` is not a kind of action.",
-                f"{_near(kind, _KINDS)}Use {', '.join(_KINDS)}.",
-            )
-
-
-def _check_boxes(rule: Rule, number: int) -> None:
-    for box in rule.tapped:
-        left, top, right, bottom = box
-        if not (0.0 <= left < right <= 1.0 and 0.0 <= top < bottom <= 1.0):
-            raise ConfigError(
-                f"Rule {number}: {box} is not a valid box.",
-                "Write [left, top, right, bottom] as fractions of the screen, from 0 to 1.",
-            )
-
-
-def _near(word: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"Did you mean {near[0]!r}? " if near else ""

@@ -117,13 +117,6 @@ def test_a_stranger_under_the_same_number_is_not_touched(start: Start) -> None:
     assert process.poll() is None
 
 
-def test_a_process_with_other_arguments_is_not_touched(start: Start) -> None:
-    process = start("-avd", "tablet")
-    enter(process)
-    assert "is gone." in cleanup("--all").stdout
-    assert process.poll() is None
-
-
 def test_a_server_that_others_use_is_left_alone(start: Start) -> None:
     process = start("-avd", "pixel")
     with socket.socket() as server:
@@ -156,12 +149,6 @@ def test_an_adb_server_of_a_killed_process_is_ended(tmp_path: Path, monkeypatch)
     until(lambda: not entry.has_clients, "the end of the connections")
     assert f"adb server at port {port} (process {entry.key.pid}) ended" in cleanup().stdout
     assert not entry.is_running
-
-
-def test_what_nobody_entered_is_not_touched(start: Start) -> None:
-    process = start("-avd", "pixel")
-    assert cleanup("--all").stdout == "Nothing to clean up.\n"
-    assert process.poll() is None
 
 
 def test_unfinished_clones_go_and_avds_stay(home: Path) -> None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from distrl.cli.health import machine
 from distrl.cli.local import programs
-from distrl.cli.local.progress import Progress, clock
+from distrl.cli.local.progress import Progress
 from distrl.cli.local.run import LocalRun
 from distrl.cli.main import app
 from distrl.cli.train import doubtful_points
@@ -33,19 +33,6 @@ def test_dry_run_prints_the_resolved_config_and_makes_nothing(tmp_path: Path) ->
     (tmp_path / "out.yaml").write_text(result.stdout)
     assert load_config(tmp_path / "out.yaml") == load_config("quickstart", [f"runs_dir={tmp_path}/runs"])
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.needs("torch", "transformers", "jinja2")
-def test_an_existing_run_is_refused_and_left_alone(tmp_path: Path) -> None:
-    run = RunDir.create(Config(name="here", runs_dir=str(tmp_path)))
-    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
-    result = runner.invoke(
-        app, ["train", "quickstart", "--set", "name=here", "--set", f"runs_dir={tmp_path}"]
-    )
-    assert result.exit_code == 3
-    assert result.stderr.count("\n") == 1
-    assert "exists already" in result.stderr
-    assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
 
 
 @pytest.mark.parametrize(
@@ -338,24 +325,6 @@ def test_continuous_control_shows_returns() -> None:
     )
     wanted = "steps 500/500000 · return -3.2 · validation 7.0 · staleness 1.5 · steps/s 1234 · updates 3"
     assert wanted in text.splitlines()[0]
-
-
-def test_continuous_control_has_no_inference_servers(tmp_path: Path) -> None:
-    config = load_config("appo-lunarlander", ["local.workers=2"])
-    started = programs.servers_and_workers(config, RunDir(tmp_path), config.network)
-    assert [program.name for program in started] == ["worker-0", "worker-1"]
-
-
-def test_a_terminal_gets_one_live_display() -> None:
-    text = shown(status("training", **{"phase/done": 40.0, "phase/total": 2000.0}), terminal=True)
-    assert "training" in text
-    assert "40/2000" in text
-    assert "worker-1 died" in text
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (187.9, "3:07"), (3671, "1:01:11")])
-def test_clock(seconds: float, text: str) -> None:
-    assert clock(seconds) == text
 
 
 @pytest.fixture

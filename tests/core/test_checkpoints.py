@@ -65,16 +65,6 @@ def test_a_failure_while_writing_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_stop_while_writing_leaves_nothing_behind(tmp_path: Path) -> None:
-    def fill(path: Path) -> None:
-        (path / "half").write_text("x")
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        checkpoints.write_checkpoint(tmp_path, "step_1", fill)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_what_killed_processes_left_half_written_can_be_removed(tmp_path: Path) -> None:
     make(tmp_path, "step_1")
     (tmp_path / ".step_2.tmp" / "policy").mkdir(parents=True)
@@ -106,14 +96,6 @@ def test_what_was_rolled_back_does_not_count_as_newest(tmp_path: Path) -> None:
     assert checkpoints.checkpoints(tmp_path) == ["step_0", "step_100", "step_105", "step_120"]
 
 
-def test_a_left_over_of_a_crash_is_replaced(tmp_path: Path) -> None:
-    make(tmp_path, "step_1", "old")
-    (tmp_path / ".step_1.tmp").mkdir()
-    path = make(tmp_path, "step_1", "new")
-    assert (path / "policy" / "model.bin").read_text() == "new"
-    checkpoints.verify(path)
-
-
 def test_old_ones_go_but_not_what_is_protected_or_pointed_to(tmp_path: Path) -> None:
     for number in (0, 5, 10, 15, 20, 100):
         make(tmp_path, f"step_{number}")
@@ -140,13 +122,6 @@ def test_a_crash_before_the_first_pointer_costs_nothing(tmp_path: Path) -> None:
     assert checkpoints.to_resume_from(tmp_path) is None
     make(tmp_path, "step_0")
     assert checkpoints.to_resume_from(tmp_path) is None
-
-
-def test_a_pointer_that_is_no_text_names_nothing_that_is_there(tmp_path: Path) -> None:
-    make(tmp_path, "step_3")
-    (tmp_path / "latest").write_bytes(b"\xff\xfe\n")
-    with pytest.raises(CheckpointError, match="There are: step_3"):
-        checkpoints.resolve(tmp_path)
 
 
 def test_an_old_one_that_cannot_be_removed_is_tried_again(tmp_path: Path, monkeypatch, caplog) -> None:

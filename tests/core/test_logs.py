@@ -30,13 +30,6 @@ def test_lines_carry_time_level_and_role(tmp_path, capsys):
     assert line[:2] == "20"
 
 
-def test_setting_up_again_replaces(tmp_path, capsys):
-    logs.setup(None, "INFO", "a")
-    logs.setup(None, "INFO", "b")
-    logging.getLogger("distrl.test").info("once")
-    assert capsys.readouterr().err.count("once") == 1
-
-
 @pytest.mark.needs("huggingface_hub")
 @pytest.mark.parametrize(("asked_for", "is_told"), [(None, False), ("warning", True)])
 def test_the_hub_s_library_tells_its_retries_only_if_asked_to(monkeypatch, asked_for, is_told):

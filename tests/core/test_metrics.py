@@ -47,10 +47,6 @@ def test_a_line_cut_by_a_crash_costs_only_itself(tmp_path: Path) -> None:
     assert [row["step"] for row in read_metrics(path)] == [1, 3]
 
 
-def test_no_file_is_no_rows(tmp_path: Path) -> None:
-    assert list(read_metrics(tmp_path / "none.jsonl")) == []
-
-
 def test_where_a_run_goes_on_is_a_row_unless_it_only_begins(tmp_path: Path) -> None:
     for step in (0, 7):
         writer = MetricsWriter(tmp_path / "m.jsonl", clock=lambda: 1.0)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from distrl.core.process import Child, StopEvent, stop_all
+from distrl.core.process import Child, stop_all
 
 WAIT_S = 30.0
 CHILD = """
@@ -129,12 +129,3 @@ time.sleep(1000)
     parent.stdout.close()
     until(lambda: not is_running(pid))
     assert "stopping" in log.read_text()
-
-
-def test_a_stop_event_calls_back_once_set_or_at_once():
-    stop, calls = StopEvent(), []
-    stop.on_set(lambda: calls.append("first"))
-    assert calls == []
-    stop.set()
-    stop.on_set(lambda: calls.append("second"))
-    assert calls == ["first", "second"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -38,12 +37,6 @@ def test_an_existing_directory_is_refused_and_left_alone(config: Config) -> None
     assert run.config.read_bytes() == before
 
 
-def test_an_empty_directory_is_refused_too(config: Config) -> None:
-    RunDir.of(config).path.mkdir(parents=True)
-    with pytest.raises(RunDirectoryError, match="exists already"):
-        RunDir.create(config)
-
-
 def test_resume_needs_an_existing_run(config: Config) -> None:
     with pytest.raises(RunDirectoryError, match="is not a run"):
         RunDir.create_or_open(config, resume=True)
@@ -69,18 +62,6 @@ def test_a_directory_that_is_half_made_is_taken_away(config: Config) -> None:
     with pytest.raises(RunDirectoryError, match="cannot be made: No space left"):
         RunDir.create(Unwritable())
     assert RunDir.create(config).config.is_file()
-
-
-def test_a_process_that_dies_while_it_writes_leaves_no_half_config(config: Config, monkeypatch) -> None:
-    def die(source: Path, target: Path) -> None:
-        assert source.stat().st_size > 0
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", die)
-        with pytest.raises(KeyboardInterrupt):
-            RunDir.create(config)
-    assert not RunDir.of(config).config.exists()
 
 
 def test_a_new_config_keeps_the_old_one(config: Config) -> None:

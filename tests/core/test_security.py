@@ -169,10 +169,6 @@ def test_widely_readable_secrets_are_refused(keys, name):
         load_security(keys)
 
 
-def test_no_directory_means_no_security():
-    assert load_security(None) is None
-
-
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
@@ -186,11 +182,6 @@ def test_broken_directories_are_named(keys, damage, named):
     damage(keys)
     with pytest.raises(SecurityError, match=named):
         load_security(keys)
-
-
-def test_a_missing_directory_is_named(tmp_path):
-    with pytest.raises(SecurityError, match="distrl keys create"):
-        load_security(tmp_path / "none")
 
 
 def test_keys_are_never_overwritten(keys):

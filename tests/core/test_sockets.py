@@ -7,7 +7,7 @@ import pytest
 import zmq
 
 from distrl.core.errors import NetworkError, ProtocolError, SecurityError
-from distrl.core.messages import MAX_BLOB_BYTES, Ack, Reject, RejectCode, StatusRequest, encode
+from distrl.core.messages import Ack, Reject, RejectCode, StatusRequest, encode
 from distrl.core.service import Service
 from distrl.core.sockets import Channel, PeerError, Poller, Waker, Wire, is_local
 
@@ -103,17 +103,6 @@ def test_sending_without_a_server_ends_at_the_deadline(wire):
     assert not client.is_connected
     with pytest.raises(NetworkError):
         client.send(StatusRequest(), timeout_s=0.05)
-
-
-def test_what_no_receiver_takes_is_not_sent(wire):
-    client = wire.connect_dealer("tcp://127.0.0.1:1")
-    for message, blobs in (
-        (StatusRequest(), [bytes(MAX_BLOB_BYTES + 1)]),
-        (Ack(trajectory_id="x" * 2**24), []),
-    ):
-        with pytest.raises(ProtocolError) as caught:
-            client.send(message, blobs)
-        assert caught.value.code == "too-large"
 
 
 def test_a_peer_that_is_gone_is_counted(wire):

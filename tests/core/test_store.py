@@ -3,7 +3,6 @@
 import contextlib
 import random
 import sqlite3
-import threading
 import zlib
 
 import msgpack
@@ -112,28 +111,6 @@ def test_it_is_all_there_after_reopening(store, tmp_path):
     again.close()
 
 
-def test_other_threads_read_while_one_writes(store):
-    errors = []
-
-    def read():
-        try:
-            for _ in range(50):
-                for trajectory in store.iterate():
-                    store.images(trajectory.image_digests)
-        except StoreError as error:
-            errors.append(error)
-
-    readers = [threading.Thread(target=read) for _ in range(2)]
-    for reader in readers:
-        reader.start()
-    for index in range(30):
-        store.add(*episode(f"t{index}", bytes([index]) * 100))
-    for reader in readers:
-        reader.join()
-    assert errors == []
-    assert store.count() == 30
-
-
 def test_trimming_deletes_the_oldest_but_what_is_kept(store):
     for name in "abcd":
         store.add(*episode(name, name.encode() * 10_000, b"shared"))
@@ -176,14 +153,6 @@ def test_a_resend_after_trimming_is_still_a_duplicate(store):
     assert not store.add(trajectory, images)
     assert store.ids() == []
     assert store.size_bytes == 0
-
-
-def test_many_images_at_once(store):
-    pictures = [str(number).encode() for number in range(1200)]
-    trajectory, images = episode("a", *pictures)
-    store.add(trajectory, images)
-    assert store.images(images) == images
-    assert store.known_images([*images, "unknown"]) == images.keys()
 
 
 def test_an_unknown_id_is_named(store):

@@ -97,14 +97,6 @@ def test_a_user_error_fails_at_once(kept: Supervisor) -> None:
     assert kept.restarts == 0
 
 
-@pytest.mark.parametrize(("code", "is_explained"), [(5, True), (1, False)])
-def test_whether_the_message_tells_all(kept: Supervisor, code: int, is_explained: bool) -> None:
-    kept.start(python("dies", f"import sys; print('error: in use'); sys.exit({code})"))
-    with pytest.raises(ProgramFailed, match="in use") as caught:
-        until(lambda: False, meanwhile=kept.check)
-    assert caught.value.is_explained == is_explained
-
-
 @pytest.mark.parametrize(
     ("error", "is_explained"),
     [(ConfigError, True), (CheckpointError, True), (StoreFull, True), (NothingCameIn, False)],
@@ -124,12 +116,6 @@ def test_a_program_may_have_variables_of_its_own(kept: Supervisor, tmp_path: Pat
     kept.start(replace(talker, env={"FLAVOUR": "pepper", "TASTE": "hot"}))
     until(lambda: kept.is_done("talker"), meanwhile=kept.check)
     assert (tmp_path / "logs" / "talker.log").read_text() == "pepper hot\n"
-
-
-def test_a_child_gets_the_environment_and_a_log(kept: Supervisor, tmp_path: Path) -> None:
-    kept.start(python("talker", "import os; print(os.environ['FLAVOUR'])", ends=True))
-    until(lambda: kept.is_done("talker"))
-    assert (tmp_path / "logs" / "talker.log").read_text() == "salt\n"
 
 
 def test_stop_ends_even_those_that_ignore_sigterm(kept: Supervisor, tmp_path: Path) -> None:

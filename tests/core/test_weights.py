@@ -117,11 +117,6 @@ def test_the_newest_versions_are_kept():
         store.chunk(infos[0].digest, 0, 1)
 
 
-def test_what_does_not_fit_its_description_is_not_published():
-    with pytest.raises(ValueError, match="size_bytes"):
-        WeightStore().publish(describe(1, b"12"), b"123")
-
-
 # ---- servers of one host ----
 
 # Fetches what it is given, and would never end.
@@ -190,12 +185,6 @@ def test_bytes_that_are_in_use_do_not_change(learner, make, root):
         assert second.fetch(learner.publish(DATA[version:], version), WAIT_S) == DATA[version:]
         assert len(files(root)) == 2
     assert kept == DATA
-
-
-@pytest.mark.parametrize("size", [0, 1])
-def test_the_smallest_weights_are_shared_too(learner, make, size):
-    info = learner.publish(DATA[:size])
-    assert [make().fetch(info, WAIT_S) for _ in range(2)] == [DATA[:size]] * 2
 
 
 def test_damaged_bytes_are_never_shared(learner, make, root):

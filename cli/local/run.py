@@ -125,9 +125,7 @@ class LocalRun:
                     self._supervisor.closing = watch.is_over
                     self._check()
                     self._note_fall_back()
-                    self._progress.show(
-                        watch.status, len(self._supervisor.pids()), self._supervisor.restarts
-                    )
+                    self._progress.show(watch.status, len(self._supervisor.pids()), self._supervisor.restarts)
                     if self._supervisor.is_done(learner.name):
                         self._let_leave()
                         return True

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from distrl.evaluator.report.metrics import ELAPSED, EPISODES, RunMetrics
@@ -34,13 +31,6 @@ def test_time_goes_on_over_rows_and_not_over_breaks() -> None:
 def test_the_learners_own_clock_wins() -> None:
     rows = [{"time": 0.0, "a": 1.0, "time/elapsed_s": 40.0}, {"time": 5.0, "a": 2.0}]
     assert RunMetrics(rows).series("a", ELAPSED) == [(40.0, 1.0), (45.0, 2.0)]
-
-
-def test_a_torn_line_and_a_missing_file_are_no_problem(tmp_path: Path) -> None:
-    file = tmp_path / "metrics.jsonl"
-    assert RunMetrics.read(file).rows == []
-    file.write_text(json.dumps(ROWS[0]) + "\n" + '{"step": 2, "ti')
-    assert RunMetrics.read(file).last("episodes") == 10
 
 
 def test_charts_are_drawn_over_episodes_and_minutes() -> None:
@@ -86,8 +76,3 @@ def test_what_was_rolled_back_is_left_out_but_for_evaluations() -> None:
     assert metrics.series("a", ELAPSED) == [(10.0, 1.0), (20.0, 2.0), (30.0, 3.0), (40.0, 4.0)]
     assert metrics.last("b") is None
     assert learning_curve(metrics, ELAPSED).validation == [(20.0, 0.5)], "its weights were those of step 2"
-
-
-def test_a_run_that_is_only_prolonged_loses_nothing() -> None:
-    rows = [{"step": 2, "a": 1.0}, {"step": 2, "resumed": 1.0}, {"step": 3, "a": 2.0}]
-    assert RunMetrics(rows).series("a", "step") == [(2, 1.0), (3, 2.0)]

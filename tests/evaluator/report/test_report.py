@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import builtins
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from episode_factory import make_episode, make_task
@@ -24,27 +23,30 @@ from distrl.evaluator.report.metrics import RunMetrics
 from distrl.evaluator.report.run import run_facts, write_report, write_run_report
 from distrl.evaluator.report.viewer import write_trajectory_page
 from distrl.evaluator.results import (
-    Evaluation,
     EvaluationDirectory,
     EvaluationSpec,
     Subject,
     episode_result,
-    split_result,
+    evaluation_of,
 )
 from distrl.evaluator.stores import Found
 
+pytestmark = pytest.mark.needs("jinja2")
 EVIL = '<script>alert("x")</script><img src=http://example.org/x>'
+Evaluate = Callable[..., Path]
 
 
 class Page(HTMLParser):
     """Collects tags, attributes that load things, and the visible text."""
 
-    def __init__(self, html: str) -> None:
+    def __init__(self, file: Path) -> None:
         super().__init__()
+        self.html = file.read_text(encoding="utf-8")
         self.tags: list[str] = []
         self.sources: list[str] = []
         self.text = ""
-        self.feed(html)
+        self.feed(self.html)
+        self.words = " ".join(self.text.split())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
@@ -55,103 +57,78 @@ class Page(HTMLParser):
         self.text += data
 
 
-def words(page: Page) -> str:
-    return " ".join(page.text.split())
-
-
 @pytest.fixture
-def evaluate(tmp_path: Path) -> Callable[..., Path]:
+def evaluate(tmp_path: Path) -> Evaluate:
     """Writes an evaluation in which the first `solved` of 8 tasks are solved."""
 
     def make(
         name: str,
         solved: int,
-        goal: str = "",
-        text: str = "",
+        evil: str = "",
         split: str = "test",
-        levels: int = 0,
-        subject: Subject | None = None,
+        levels: bool = False,
+        subject: object = None,
     ) -> Path:
         subject = subject or Subject(kind="checkpoint", name=f"checkpoints/{name}")
         spec = EvaluationSpec(suite="fake", splits=(split,), subject=subject)
         directory = EvaluationDirectory(tmp_path / name, spec)
         for i in range(9):
-            task = make_task(i, ("toggle", "alarm")[i % 2], split, goal)
+            task = make_task(i, ("toggle", "alarm")[i % 2], split, evil)
             if levels:
-                task = task.model_copy(update={"params": {"level": 1 + i % levels}})
+                task = task.model_copy(update={"params": {"level": (2, 10)[i % 2]}})
             fault = Fault.DEVICE if i == 8 else Fault.NONE
-            trajectory, images = make_episode(task, i < solved, 4, text=text, fault=fault)
+            trajectory, images = make_episode(task, i < solved, 4, text=evil, fault=fault)
             directory.add(episode_result(trajectory), trajectory, images)
-        results = {split: split_result(directory.episodes)}
-        directory.finish(Evaluation(spec=spec, splits=results, weight_versions=(0, 0), duration_s=9.0))
+        directory.finish(evaluation_of(spec, directory.episodes, 0.0, 9.0))
         directory.close()
         return directory.path
 
     return make
 
 
-@pytest.mark.needs("jinja2")
 @pytest.mark.parametrize(
     ("subject", "who"),
     [
-        (Subject(kind="random"), "random actions"),
-        (Subject(kind="prompted", name="gpt-x"), "the prompted model gpt-x"),
-        (Subject(kind="model", name="Auto-UI-Base"), "Auto-UI-Base, untrained"),
+        (Subject(kind="random"), "random actions · measured with seed 0"),
+        (Subject(kind="prompted", name="gpt-x"), "the prompted model gpt-x · measured with seed 0"),
+        (Subject(kind="model", name="Auto-UI-Base"), "Auto-UI-Base, untrained · measured with seed 0"),
+        (Subject(kind="checkpoint", name="step_9"), "algorithm aride · policy tiny · seed 5"),
     ],
 )
-def test_the_header_says_who_acted(
-    tmp_path: Path, evaluate: Callable[..., Path], subject: Subject, who: str
-) -> None:
-    measured = evaluate("one", 3, subject=subject)
-    page = words(Page(write_report(tmp_path, "demo", {"one": measured}, config=Config(seed=5)).read_text()))
-    assert f"Suite fake · {who} · measured with seed 0" in page
-    assert "algorithm" not in page.split("of the tasks in")[0]
+def test_the_header_says_who_acted(tmp_path: Path, evaluate: Evaluate, subject: Subject, who: str) -> None:
+    results = {"one": evaluate("one", 3, subject=subject)}
+    page = Page(write_report(tmp_path, "demo", results, config=Config(seed=5)))
+    assert f"Suite fake · {who}" in page.words
+    assert ("algorithm" in page.words.split("of the tasks in")[0]) == ("algorithm" in who)
+    assert "Learning curve" not in page.words
 
 
-@pytest.mark.needs("jinja2")
-def test_a_gain_over_other_tasks_says_so(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
+def test_a_gain_over_other_tasks_says_so(tmp_path: Path, evaluate: Evaluate) -> None:
     results = {"before": evaluate("step_0", 2), "after": evaluate("step_9", 7)}
     html = write_report(tmp_path, "demo", results).read_text()
     assert "the same tasks twice" in html
     assert "not on the same tasks" not in html
     log = results["before"] / "episodes.jsonl"
-    log.write_text(log.read_text().replace('"task_id":"', '"task_id":"other/'))
-    html = write_report(tmp_path, "demo", results).read_text()
-    assert "not on the same tasks and seeds: none in common</p>" in html
-    log.write_text(log.read_text().replace('"task_id":"other/', '"task_id":"', 3))
-    html = write_report(tmp_path, "demo", results).read_text()
-    assert "not on the same tasks and seeds: 3 in common</p>" in html
+    for part, common in (('"task_id":"', "none"), ('"task_id":"other/', "3")):
+        other = {'"task_id":"': '"task_id":"other/', '"task_id":"other/': '"task_id":"'}[part]
+        log.write_text(log.read_text().replace(part, other, -1 if common == "none" else 3))
+        html = write_report(tmp_path, "demo", results).read_text()
+        assert f"not on the same tasks and seeds: {common} in common</p>" in html
 
 
-@pytest.mark.needs("jinja2")
-def test_the_header_of_a_policy_says_what_trained_it(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
-    html = write_report(tmp_path, "demo", {"one": evaluate("one", 3)}, config=Config(seed=5)).read_text()
-    assert "Suite fake · algorithm aride · policy tiny · seed 5" in words(Page(html))
-
-
-@pytest.mark.needs("jinja2")
-def test_a_run_report_shows_before_and_after(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
+def test_a_run_report_shows_before_and_after(tmp_path: Path, evaluate: Evaluate) -> None:
     run = RunDir.create(Config(name="demo", runs_dir=str(tmp_path / "runs")))
     rows = [{"step": i, "time": 10.0 * i, "episodes": 8 * i, "train/success": 0.1 * i} for i in range(9)]
     run.metrics.write_text("\n".join(json.dumps(row) for row in rows))
-    before, after = evaluate("step_0", 2), evaluate("step_9", 7)
-
-    page_file = write_run_report(run.path, {"warm start": before, "after training": after})
-
-    assert page_file == run.report
-    page = Page(page_file.read_text(encoding="utf-8"))
-    text = words(page)
-    assert "25%→88%" in text
-    assert "2 of 8" in text
-    assert "7 of 8" in text
-    for expected in (
-        "Learning curve",
-        "Training episodes64",
-        "the device went away",
-        "step_9",
-        "name: demo",
-    ):
-        assert expected in text
+    results = {"warm start": evaluate("step_0", 2), "after training": evaluate("step_9", 7)}
+    assert write_run_report(run.path, results) == run.report
+    page = Page(run.report)
+    for expected in ("25%→88%", "2 of 8", "7 of 8", "Learning curve", "Training episodes64"):
+        assert expected in page.words
+    for expected in ("the device went away", "step_9", "name: demo"):
+        assert expected in page.words
+    assert "<h2>Staleness" not in page.html
+    assert "Rewards by part" not in page.words
     data = json.loads(run.report_json.read_text())
     assert data["evaluations"]["after training"]["splits"]["test"]["overall"]["success_rate"] == 0.875
     assert data["gains"]["test"]["gain"] == pytest.approx(0.625)
@@ -165,123 +142,74 @@ def row(step: int, **values: float) -> dict[str, float]:
 
 UPDATES = [row(i, off_policy__ess=0.5, reward__outcome=0.1 * i, reward__shaping=0.0) for i in range(1, 5)]
 ROUNDS = [row(3, eval__val__updates=2, eval__val__reward__outcome=0.25)]
-TABLE = {"trajectories": 4, "steps": 8, "success": 0.75, "ratio_mean": 2.0, "log_ratio_abs": 0.6}
+TABLE = {"trajectories": 4, "steps": 8, "success": 0.75, "ratio_mean": 2.0, "log_ratio_abs": 0.6, "ess": 0.8}
 MISMATCH = {"kl": 1e-9, "kl_max": 0.5, "outside": 0.1, "tokens": 100, "kl_limit": 0.05, "alarm": 1.0}
 TABLES = [
-    row(25) | {f"staleness/4-7/{k}": v for k, v in {**TABLE, "ess": 0.8}.items()},
-    row(25) | {f"mismatch/{k}": v for k, v in MISMATCH.items()},
+    row(25) | {f"staleness/4-7/{name}": value for name, value in TABLE.items()},
+    row(25) | {f"mismatch/{name}": value for name, value in MISMATCH.items()},
 ]
 
 
-@pytest.mark.needs("jinja2")
 @pytest.mark.parametrize("with_tables", [True, False])
 def test_staleness_mismatch_and_rewards_have_sections_if_they_were_measured(
-    tmp_path: Path, evaluate: Callable[..., Path], with_tables: bool
+    tmp_path: Path, evaluate: Evaluate, with_tables: bool
 ) -> None:
-    run = RunDir.create(Config(name="demo", runs_dir=str(tmp_path / "runs")))
-    rows = [*UPDATES, *ROUNDS, *(TABLES if with_tables else [])]
-    run.metrics.write_text("\n".join(json.dumps(row) for row in rows))
-    html = write_run_report(run.path, {"only": evaluate("only", 2)}).read_text(encoding="utf-8")
+    metrics = RunMetrics([*UPDATES, *ROUNDS, *(TABLES if with_tables else [])])
+    html = write_report(tmp_path, "demo", {"only": evaluate("only", 2)}, metrics).read_text()
     text = " ".join(re.sub(r"<[^>]+>", " ", html).split())
     assert "Rewards by part" in text
     assert "Effective sample" in text
     assert ("4–7 4 8 75% 2.00 ± 1.00 0.60 80%" in text) is with_tables
     assert ("alarm from update 25 to the end" in text) is with_tables
     assert ("median 1e−09, at most 0.5" in text) is with_tables
-    data = json.loads(run.report_json.read_text())
+    data = json.loads((tmp_path / "report.json").read_text())
     assert [one["label"] for one in data["staleness"]["by_versions"]] == (["4-7"] if with_tables else [])
-    assert data["rewards"]["outcome"]["validation"] == [[2, 0.25]]
-    assert list(data["rewards"]) == ["outcome"]
+    assert {part: series["validation"] for part, series in data["rewards"].items()} == {
+        "outcome": [[2, 0.25]]
+    }
     assert (data["mismatch"] is not None) is with_tables
 
 
-@pytest.mark.needs("jinja2")
-def test_a_page_without_these_measurements_has_no_such_sections(
-    tmp_path: Path, evaluate: Callable[..., Path]
-) -> None:
-    run = RunDir.create(Config(name="demo", runs_dir=str(tmp_path / "runs")))
-    run.metrics.write_text(json.dumps(row(1, train__success=0.5)))
-    html = write_run_report(run.path, {"only": evaluate("only", 2)}).read_text(encoding="utf-8")
-    assert "<h2>Staleness" not in html
-    assert "Rewards by part" not in html
-
-
-@pytest.mark.needs("jinja2")
-def test_the_page_is_complete_in_itself_and_escapes_everything(
-    tmp_path: Path, evaluate: Callable[..., Path]
-) -> None:
-    results = {EVIL: evaluate("a", 2, EVIL, EVIL), "after": evaluate("b", 6, EVIL, EVIL)}
-    html = write_report(tmp_path, EVIL, results).read_text(encoding="utf-8")
-    page = Page(html)
+def test_the_page_is_complete_in_itself_and_escapes_everything(tmp_path: Path, evaluate: Evaluate) -> None:
+    page = Page(write_report(tmp_path, EVIL, {EVIL: evaluate("a", 2, EVIL), "after": evaluate("b", 6, EVIL)}))
     assert page.tags.count("script") == 2  # the table's data and its program, whose hash the policy names
-    program = re.search(r"<script>(.*?)</script>", html, re.DOTALL)
+    program = re.search(r"<script>(.*?)</script>", page.html, re.DOTALL)
+    style = re.search(r"<style>(.*?)</style>", page.html, re.DOTALL)
     assert program is not None
+    assert style is not None
     digest = base64.b64encode(hashlib.sha256(program[1].encode()).digest()).decode()
-    assert f"script-src 'sha256-{digest}'" in html
+    assert f"script-src 'sha256-{digest}'" in page.html
     assert EVIL in page.text
     assert page.sources
     assert all(source.startswith(("data:image/jpeg;base64,", "#")) for source in page.sources)
-    assert "default-src 'none'" in html
-    style = re.search(r"<style>(.*?)</style>", html, re.DOTALL)
-    assert style is not None
+    assert "default-src 'none'" in page.html
     assert "url(" not in style[1]
     assert "&gt;" not in style[1]
 
 
-@pytest.mark.needs("jinja2")
-def test_a_single_evaluation_has_a_report_too(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
-    text = words(Page(write_report(tmp_path, "alone", {"step_5": evaluate("step_5", 8)}).read_text()))
-    assert "100% of the tasks in “test” solved" in text
-    assert "Learning curve" not in text
+def test_levels_of_difficulty_stand_in_order_before_the_templates(tmp_path: Path, evaluate: Evaluate) -> None:
+    results = {"before": evaluate("a", 2, split="val"), "after": evaluate("b", 7, levels=True)}
+    words = Page(write_report(tmp_path, "levels", results)).words
+    assert words.index("level 2") < words.index("level 10") < words.index("alarm")
+    assert "val" in words, "splits may differ between evaluations"
 
 
-@pytest.mark.needs("jinja2")
-def test_levels_of_difficulty_stand_before_the_templates(
-    tmp_path: Path, evaluate: Callable[..., Path]
-) -> None:
-    results = {"before": evaluate("a", 2, levels=2), "after": evaluate("b", 7, levels=2)}
-    text = words(Page(write_report(tmp_path, "levels", results).read_text(encoding="utf-8")))
-    assert text.index("level 1") < text.index("level 2") < text.index("alarm")
-    data = json.loads((tmp_path / "report.json").read_text())
-    levels = data["evaluations"]["after"]["splits"]["test"]["levels"]
-    assert {level: found["successes"] for level, found in levels.items()} == {"1": 4, "2": 3}
-
-
-@pytest.mark.needs("jinja2")
-def test_splits_may_differ_between_evaluations(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
-    results = {"a": evaluate("a", 2, split="val"), "b": evaluate("b", 8, split="unseen_layout")}
-    text = words(Page(write_report(tmp_path, "mixed", results).read_text()))
-    assert "unseen_layout" in text
-
-
-@pytest.mark.needs("jinja2")
-def test_repeated_steps_share_a_card(tmp_path: Path, evaluate: Callable[..., Path]) -> None:
+def test_repeated_steps_share_a_card(tmp_path: Path, evaluate: Evaluate) -> None:
     html = write_report(tmp_path, "folded", {"only": evaluate("only", 0)}).read_text()
     assert "×3" in html
     assert html.count('class="step"') == 6 * 3  # first tap, three equal taps, final screen
 
 
-def test_a_report_needs_complete_evaluations(tmp_path: Path) -> None:
+def test_a_report_needs_complete_evaluations_and_jinja2(
+    tmp_path: Path, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(RunDirectoryError, match="no complete evaluation"):
         write_report(tmp_path, "x", {"a": tmp_path / "nothing"})
     with pytest.raises(RunDirectoryError, match="not a run"):
         write_run_report(tmp_path, {})
-
-
-def test_without_jinja2_the_error_names_the_extra(
-    tmp_path: Path, evaluate: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    result = evaluate("only", 4)
-    real_import = builtins.__import__
-
-    def no_jinja(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.split(".")[0] == "jinja2":
-            raise ImportError(name)
-        return real_import(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", no_jinja)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(MissingDependency, match=r"distrl\[report\]"):
-        write_report(tmp_path, "x", {"only": result})
+        write_report(tmp_path, "x", {"only": evaluate("only", 4)})
 
 
 def write_page(tmp_path: Path, trajectory: Trajectory, images: dict[str, bytes]) -> Page:
@@ -289,10 +217,9 @@ def write_page(tmp_path: Path, trajectory: Trajectory, images: dict[str, bytes])
     store.add(trajectory, images)
     write_trajectory_page(file, Found(trajectory, episode_result(trajectory), store))
     store.close()
-    return Page(file.read_text(encoding="utf-8"))
+    return Page(file)
 
 
-@pytest.mark.needs("jinja2")
 def test_a_trajectory_page_shows_tokens_and_escapes(tmp_path: Path) -> None:
     names = {"model": {"vocab": {"<token 7>": 7}}}
     (tmp_path / "checkpoints").mkdir()
@@ -300,17 +227,15 @@ def test_a_trajectory_page_shows_tokens_and_escapes(tmp_path: Path) -> None:
     page = write_page(tmp_path, *make_episode(make_task(goal=EVIL), success=True, text=EVIL, version=12))
     assert "script" not in page.tags
     assert page.tags.count("img") == 4
-    text = words(page)
     for expected in (EVIL, "<token 7>", "−0.10", "log μ = −0.35", "weights v12", "+1 outcome", "solved"):
-        assert expected in text
+        assert expected in page.words
 
 
-@pytest.mark.needs("jinja2")
 def test_a_trajectory_with_damaged_screenshots_still_shows(tmp_path: Path) -> None:
     trajectory, images = make_episode(fault=Fault.INFERENCE)
-    text = words(write_page(tmp_path, trajectory, dict.fromkeys(images, b"no image")))
-    assert "screenshot not stored" in text
-    assert "inference fault" in text
+    page = write_page(tmp_path, trajectory, dict.fromkeys(images, b"no image"))
+    assert "screenshot not stored" in page.words
+    assert "inference fault" in page.words
 
 
 def test_actions_a_second_are_the_mean_over_the_time_of_training() -> None:
@@ -324,18 +249,14 @@ def test_actions_a_second_are_the_mean_over_the_time_of_training() -> None:
         {"time": t, "step": step, "workers/actions_per_s": rate, "inference/batch_size": 2.0 + rate / 10}
         for t, step, rate in measured
     ]
-    rows.insert(3, {"time": 40.0, "step": 4.0})  # of an update, without this number
-    fact = next(fact for fact in run_facts({}, RunMetrics(rows)) if fact.key == "actions_per_s")
+    rows.insert(3, {"time": 40.0, "step": 4.0, "episodes": 4.0})  # of an update, without this number
+    facts = {fact.key: fact for fact in run_facts({}, RunMetrics(rows))}
+    fact = facts["actions_per_s"]
     assert (fact.number, fact.value, fact.note) == (25.0, "25.0", "per second, in batches of 4.5")
+    assert (facts["episodes"].number, "judged" in facts) == (4.0, False)
 
 
-def test_what_was_not_measured_has_no_tile() -> None:
-    keys = [fact.key for fact in run_facts({}, RunMetrics([{"step": 1.0, "time": 0.0, "episodes": 4.0}]))]
-    assert "actions_per_s" not in keys
-    assert "episodes" in keys
-
-
-def test_what_a_judge_took_is_a_tile() -> None:
+def test_a_judge_s_work_and_cost_are_tiles() -> None:
     said = {"judged": 40.0, "unjudged": 2.0, "calls": 55.0, "input_tokens": 5e4, "output_tokens": 900.0}
     row = {"step": 1.0, "time": 0.0, **{f"judge/{name}": number for name, number in said.items()}}
     facts = {fact.key: fact for fact in run_facts({}, RunMetrics([{**row, "judge/cost": 0.0}]))}
@@ -344,7 +265,5 @@ def test_what_a_judge_took_is_a_tile() -> None:
     assert facts["judge_cost"].note == "55 calls, 50,000 + 900 tokens"
     facts = {fact.key: fact for fact in run_facts({}, RunMetrics([{**row, "judge/cost": 1.5}]))}
     assert (facts["judge_cost"].number, facts["judge_cost"].value) == (1.5, "1.5")
-    assert facts["judge_cost"].note.endswith(", cost 1.5")
-    nobody = dict.fromkeys(row, 0.0)
-    assert run_facts({}, RunMetrics([nobody]))[0].key == "duration_s"
-    assert not any(fact.key.startswith("judge") for fact in run_facts({}, RunMetrics([nobody])))
+    unused = run_facts({}, RunMetrics([dict.fromkeys(row, 0.0)]))
+    assert not any(fact.key.startswith("judge") for fact in unused)

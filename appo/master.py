@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -35,7 +35,8 @@ from distrl.core.messages import EpisodeReturn, Gradient, Measured, RejectCode, 
 from distrl.core.policies import weights_io
 from distrl.core.sockets import Blob
 from distrl.core.weights import Buffer
-from distrl.learner.publish import Announcer, Publisher
+from distrl.learner.publish import Publisher
+from distrl.learner.server import ServerBase
 
 RECENT = 100
 """Training episodes whose mean return is the metric `train/return`, and may start a confirmation."""
@@ -202,14 +203,6 @@ def _malformed(reason: str) -> ProtocolError:
     return ProtocolError(RejectCode.MALFORMED.value, reason)
 
 
-class WeightServer(Announcer, Protocol):
-    """What the master uses of `distrl.appo.learner.AppoServer`."""
-
-    def offer_weights(self, info: WeightInfo, data: Buffer) -> None:
-        """Makes older weights available again."""
-        ...
-
-
 class Master:
     """Owns θ_g, ω_g and the statistics.
 
@@ -225,7 +218,7 @@ class Master:
         self,
         config: Config,
         policy: GaussianPolicy,
-        server: WeightServer,
+        server: ServerBase,
         version_file: Path,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -22,23 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class StepBatch:
-    """N steps for the policy.
-
-    Attributes:
-        prompts: The N states.
-        completions: [N, L] int64 action tokens, padded.
-        token_mask: [N, L] bool.
-        behaviour_logprobs: [N, L] log μ.
-        temperature: [N] sampling temperatures.
-        proximal_logprobs: [N, L] log-probabilities under the weights at the start of the batch, or None.
-    """
+    """N steps for the policy."""
 
     prompts: PromptBatch
-    completions: Tensor
-    token_mask: Tensor
-    behaviour_logprobs: Tensor
-    temperature: Tensor
-    proximal_logprobs: Tensor | None = None
+    completions: Tensor  # [N, L] int64 action tokens, padded
+    token_mask: Tensor  # [N, L] bool
+    behaviour_logprobs: Tensor  # [N, L] log μ
+    temperature: Tensor  # [N] at which they were sampled
+    proximal_logprobs: Tensor | None = None  # [N, L] under the weights at the start of the batch
 
     def __len__(self) -> int:
         return int(self.completions.shape[0])
@@ -74,52 +65,32 @@ class Whole:
 
 @dataclass
 class TrajectoryBatch:
-    """B whole trajectories of at most T steps, N steps in all.
+    """B whole trajectories of at most T steps, N steps in all."""
 
-    Attributes:
-        ids: Trajectory ids; the same id may occur twice (sampling is with replacement).
-        steps: The N steps, trajectory by trajectory.
-        row, col: [N] int64, the place of each step in the [B, T] layout; `col` is also the step index t.
-        last: [B] int64, the position among the N steps of each trajectory's last step.
-        mask: [B, T] bool.
-        outcome, penalty: [B, T] the two parts of the reward.
-        invalid: [N] float, 1 where the action was refused as invalid.
-        terminated: [B] bool.
-        success: [B] outcomes in [0, 1].
-        final_prompts: The F states after a truncated episode's last action, or None.
-        final_row, final_step: [F] int64, their trajectories, and the step index given to the critic.
-        oldest_version: [B] int64.
-        group_mean, group_std: [B] of the total rewards of each trajectory's group, see `GroupStats`.
-        group_count: [B] int64, the members of that group; 1 for a trajectory without one.
-        old_values: [N] V(s_t) by the critic of when the episode was ingested; None if it was not kept.
-        old_bootstrap: [B] the same of the state after a cut, or None.
-        advantage_moments: What advantages are normalised by, if not by those of the batch itself: several
-            gradient steps on parts of a batch take those of the whole.
-        whole: The batch that this is a share of; None: it is not a share.
-    """
-
-    ids: list[str]
-    steps: StepBatch
-    row: Tensor
-    col: Tensor
-    last: Tensor
-    mask: Tensor
-    outcome: Tensor
-    penalty: Tensor
-    invalid: Tensor
-    terminated: Tensor
-    success: Tensor
-    final_prompts: PromptBatch | None
-    final_row: Tensor
-    final_step: Tensor
-    oldest_version: Tensor
-    group_mean: Tensor
-    group_std: Tensor
-    group_count: Tensor
-    old_values: Tensor | None = None
-    old_bootstrap: Tensor | None = None
+    ids: list[str]  # the same id may occur twice: sampling is with replacement
+    steps: StepBatch  # the N steps, trajectory by trajectory
+    row: Tensor  # [N] int64, the place of each step in the [B, T] layout
+    col: Tensor  # [N] int64, also the step index t
+    last: Tensor  # [B] int64, the position among the N steps of each trajectory's last step
+    mask: Tensor  # [B, T] bool
+    outcome: Tensor  # [B, T] one part of the reward
+    penalty: Tensor  # [B, T] the other
+    invalid: Tensor  # [N] float, 1 where the action was refused as invalid
+    terminated: Tensor  # [B] bool
+    success: Tensor  # [B] outcomes in [0, 1]
+    final_prompts: PromptBatch | None  # the F states after a truncated episode's last action
+    final_row: Tensor  # [F] int64, their trajectories
+    final_step: Tensor  # [F] int64, the step index given to the critic
+    oldest_version: Tensor  # [B] int64
+    group_mean: Tensor  # [B] of the total rewards of each trajectory's group, see `GroupStats`
+    group_std: Tensor  # [B]
+    group_count: Tensor  # [B] int64, the members of that group; 1 for a trajectory without one
+    old_values: Tensor | None = None  # [N] V(s_t) by the critic of when the episode was ingested
+    old_bootstrap: Tensor | None = None  # [B] the same of the state after a cut
+    # What advantages are normalised by, if not by those of the batch itself: several gradient steps on parts
+    # of a batch take those of the whole.
     advantage_moments: Moments | None = None
-    whole: Whole | None = None
+    whole: Whole | None = None  # the batch that this is a share of, if it is one
 
     @property
     def num_steps(self) -> int:

@@ -140,7 +140,6 @@ def open_learner(
 
 
 def _limits(policy: Policy, max_new_tokens: int, publisher: Publisher) -> RunLimits:
-    """What a trajectory of this run may hold."""
     return RunLimits(
         policy.num_tokens,
         policy.max_prompt_tokens,
@@ -151,7 +150,6 @@ def _limits(policy: Policy, max_new_tokens: int, publisher: Publisher) -> RunLim
 
 
 def _resume(context: Context) -> None:
-    """Restores the newest checkpoint, and every trajectory that arrived after it."""
     state = context.checkpointer.load()
     if state is not None:
         restore(context, state)

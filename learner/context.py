@@ -42,21 +42,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Progress:
-    """Counters that a checkpoint keeps.
+    """Counters that a checkpoint keeps."""
 
-    Attributes:
-        updates: Policy updates made.
-        is_warm: Whether the warm start (cloning) is done.
-        critic_is_warm: Whether the critic's warm-up is done.
-        elapsed_s: Seconds that earlier processes spent on this run.
-        online_s: Those of them that count towards `learner.max_minutes`.
-    """
-
-    updates: int = 0
-    is_warm: bool = False
+    updates: int = 0  # of the policy
+    is_warm: bool = False  # whether the warm start (cloning) is done
     critic_is_warm: bool = False
-    elapsed_s: float = 0.0
-    online_s: float = 0.0
+    elapsed_s: float = 0.0  # spent on this run by earlier processes
+    online_s: float = 0.0  # what of that counts towards `learner.max_minutes`
 
 
 class RunClock:
@@ -78,11 +70,9 @@ class RunClock:
 
     @property
     def is_running(self) -> bool:
-        """Whether the run's time has started in this process."""
         return self._since is not None
 
     def start(self) -> None:
-        """Starts the run's time, unless it runs."""
         self._since = self.now() if self._since is None else self._since
 
     def start_online(self) -> None:
@@ -144,13 +134,7 @@ class Reporter:
 
 @dataclass
 class Context:
-    """What a learner consists of.
-
-    Attributes:
-        published_at: The policy's updates when it was last published; -1 before.
-        has_arrivals: Whether a trajectory has arrived in this process.
-        arrived_at, peers_due: By the clock: when the last one did, and when peers' metrics are written next.
-    """
+    """What a learner consists of."""
 
     config: Config
     server: LearnerServer
@@ -166,10 +150,10 @@ class Context:
     rng: np.random.Generator
     progress: Progress
     clock: RunClock
-    published_at: int = field(init=False, default=-1)
-    has_arrivals: bool = field(init=False, default=False)
-    arrived_at: float = field(init=False)
-    peers_due: float = field(init=False)
+    published_at: int = field(init=False, default=-1)  # the policy's updates when it was last published
+    has_arrivals: bool = field(init=False, default=False)  # in this process
+    arrived_at: float = field(init=False)  # when the last trajectory did, by the clock
+    peers_due: float = field(init=False)  # when peers' metrics are written next
 
     def __post_init__(self) -> None:
         self.arrived_at = self.clock.now()

@@ -35,7 +35,6 @@ from distrl.core.model_points import check_agent_points
 from distrl.core.policies import build_critic, build_policy, resolve_device
 from distrl.core.policies.base import Pictures, PromptBatch
 from distrl.learner.algorithms import build_algorithm
-from distrl.learner.algorithms.actor_critic import Values
 from distrl.learner.algorithms.base import Loss
 from distrl.learner.batching import StepBatch, TrajectoryBatch, Whole
 from distrl.learner.losses import Moments
@@ -48,17 +47,7 @@ _log = logging.getLogger(__name__)
 
 # ---- messages ----
 
-KINDS: list[Any] = [
-    Loss,
-    Moments,
-    Pictures,
-    PromptBatch,
-    StepBatch,
-    StepStats,
-    TrajectoryBatch,
-    Values,
-    Whole,
-]
+KINDS: list[Any] = [Loss, Moments, Pictures, PromptBatch, StepBatch, StepStats, TrajectoryBatch, Whole]
 """The records that are made from bytes; others are refused."""
 
 
@@ -159,42 +148,29 @@ class RankGroup(TrainStep):
         self._ping_s, self._last_command = RANK_TIMEOUT_S / 4, time.monotonic()
 
     def before_update(self, batch: TrajectoryBatch) -> None:
-        """See `TrainStep.before_update`."""
         found = self._on_shares("before_update", batch)
         batch.advantage_moments = found[0][1]["moments"]
         if found[0][1]["proximal"] is not None:
-            whole = torch.zeros_like(batch.steps.behaviour_logprobs)
-            for places, stored in found:
-                at = torch.isin(batch.row, places.to(batch.row.device))
-                whole[at] = stored["proximal"].to(whole.device, whole.dtype)
-            batch.steps.proximal_logprobs = whole
+            pieces = [(places, stored["proximal"]) for places, stored in found]
+            batch.steps.proximal_logprobs = _by_step(batch, pieces)
 
     def step(self, batch: TrajectoryBatch, lr: float) -> Loss | None:
-        """See `TrainStep.step`."""
         found = self._on_shares("step", batch, lr=lr)
         return (
             None if found[0][1] is None else merge(found, len(batch.ids), are_shares=True)
         )  # None on all ranks alike
 
     def measure(self, batch: TrajectoryBatch) -> Loss:
-        """See `TrainStep.measure`."""
         return merge(self._on_shares("measure", batch), len(batch.ids), are_shares=True)
 
-    def values(self, batch: TrajectoryBatch) -> Values:
-        """See `TrainStep.values`."""
+    def values(self, batch: TrajectoryBatch) -> tuple[Tensor, Tensor]:
         found = self._on_shares("values", batch)
-        first = found[0][1]
-        steps = first.baseline.new_zeros(len(batch.steps))
-        whole = Values(steps, steps.clone(), steps.clone(), first.bootstrap.new_zeros(len(batch.ids)))
-        for places, values in found:
-            at = torch.isin(batch.row, places.to(batch.row.device))
-            for name in ("logits", "taken", "baseline"):
-                getattr(whole, name)[at] = getattr(values, name).to(steps.device)
-            whole.bootstrap[places] = values.bootstrap.to(steps.device)
-        return whole
+        bootstrap = found[0][1][1].new_zeros(len(batch.ids))
+        for places, (_, after) in found:
+            bootstrap[places] = after.to(bootstrap.device)
+        return _by_step(batch, [(places, values) for places, (values, _) in found]), bootstrap
 
     def fit_critic(self, batch: TrajectoryBatch) -> float:
-        """See `TrainStep.fit_critic`."""
         return float(sum(loss for _, loss in self._on_shares("fit_critic", batch)))
 
     def clone(self, batch: StepBatch, count: int | None = None, is_idle: bool = False) -> float:
@@ -224,7 +200,6 @@ class RankGroup(TrainStep):
         return found
 
     def optimiser_states(self) -> dict[str, Any]:
-        """See `TrainStep.optimiser_states`."""
         with self._checked():
             self._command_all("state")
             return super().optimiser_states()
@@ -243,7 +218,6 @@ class RankGroup(TrainStep):
 
     @contextmanager
     def gathered(self, is_full: bool) -> Iterator[None]:
-        """See `TrainStep.gathered`."""
         with self._checked():
             if self.is_sharded:
                 self._command_all("gather", is_full=is_full)
@@ -289,6 +263,15 @@ class RankGroup(TrainStep):
         except RankError as error:
             self._watch(error)
             raise
+
+
+def _by_step(batch: TrajectoryBatch, pieces: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """[N, …] what shares have for their steps; each comes with the places of its trajectories."""
+    first = pieces[0][1]
+    whole = first.new_zeros(len(batch.row), *first.shape[1:]).to(batch.row.device)
+    for places, piece in pieces:
+        whole[torch.isin(batch.row, places.to(batch.row.device))] = piece.to(whole.device)
+    return whole
 
 
 # ---- the other ranks ----
@@ -348,7 +331,8 @@ def load_everywhere(train_step: TrainStep, states: Mapping[str, Any] | None) -> 
         for module in (train_step.policy, train_step.critic):
             for tensor in (*module.parameters(), *module.buffers()):
                 tensor.copy_(_broadcast(tensor))
-    if loaded := spread({name: states[name] for name in ("actor", "value")} if states else {}):
+    own = {name: states[name] for name in ("actor", "value", "cloner") if name in states} if states else {}
+    if loaded := spread(own):
         TrainStep.load_optimisers(train_step, loaded)
 
 

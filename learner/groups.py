@@ -25,35 +25,24 @@ REMEMBERED = 256  # closed groups whose late members still find them
 
 @dataclass
 class Group:
-    """A group that is open.
-
-    Attributes:
-        task: What its places are leased for; None if no more are to be leased.
-        size: How many members it was meant to have.
-        members: Total reward R of those that are in, by trajectory id.
-        gone: How many will not come, or are of no use.
-        out: Ids of its leases: held by a worker, or waiting to be run again.
-        since: When the first member arrived.
-    """
+    """A group that is open."""
 
     id: str
-    task: Task | None
-    size: int
-    members: dict[str, float] = field(default_factory=dict)
-    gone: int = 0
-    out: set[str] = field(default_factory=set)
-    since: float | None = None
+    task: Task | None  # what its places are leased for; None if no more are to be leased
+    size: int  # how many members it was meant to have
+    members: dict[str, float] = field(default_factory=dict)  # R of those that are in, by trajectory id
+    gone: int = 0  # how many will not come, or are of no use
+    out: set[str] = field(default_factory=set)  # its leases: held by a worker, or waiting to be run again
+    since: float | None = None  # when the first member arrived
 
     @property
     def num_places(self) -> int:
-        """How many places have not been leased yet."""
         if self.task is None:
             return 0
         return max(0, self.size - len(self.members) - self.gone - len(self.out))
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing more is to come."""
         return len(self.members) + self.gone >= self.size
 
 
@@ -89,7 +78,6 @@ class Groups:
         return [name for group in self._open.values() for name in group.members]
 
     def is_open(self, group_id: str) -> bool:
-        """Whether it waits for members."""
         return group_id in self._open
 
     # ---- leasing ----
@@ -100,7 +88,6 @@ class Groups:
         return group
 
     def with_place(self) -> Group | None:
-        """The oldest group that has a place to give."""
         return next((group for group in self._open.values() if group.num_places), None)
 
     def lease(self, group_id: str, lease_id: str, instead_of: str = "") -> None:
@@ -224,27 +211,16 @@ class Groups:
 
 @dataclass
 class EvalRound:
-    """One measurement on validation tasks with greedy sampling.
+    """One measurement on validation tasks with greedy sampling."""
 
-    Attributes:
-        updates: The learner's updates when it started.
-        size: How many episodes it has.
-        waiting: Tasks not leased yet.
-        min_version: Episodes acted with older weights, if only for a token, are run again.
-        leases: The tasks of its leases that are not accounted for, by the lease's id.
-        scores: Success of each finished episode that was judged.
-        rewards: Its rewards, each part summed over its steps.
-        abandoned: Episodes that faulted again and again.
-    """
-
-    updates: int
+    updates: int  # the learner's when it started
     size: int
-    waiting: deque[Task]
-    min_version: int = -1
-    leases: dict[str, Task] = field(default_factory=dict)
-    scores: list[float] = field(default_factory=list)
-    rewards: list[RewardParts] = field(default_factory=list)
-    abandoned: int = 0
+    waiting: deque[Task]  # not leased yet
+    min_version: int = -1  # episodes acted with older weights, if only for a token, are run again
+    leases: dict[str, Task] = field(default_factory=dict)  # those that are not accounted for, by id
+    scores: list[float] = field(default_factory=list)  # success of each finished episode that was judged
+    rewards: list[RewardParts] = field(default_factory=list)  # their parts, summed over the steps
+    abandoned: int = 0  # episodes that faulted again and again
 
     @property
     def success(self) -> float | None:
@@ -260,7 +236,6 @@ class EvalRound:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every episode has come back or been given up."""
         return not self.waiting and not self.leases
 
 

@@ -137,7 +137,6 @@ class Ingest:
             self._add(episode)
 
     def _release(self) -> None:
-        """Puts the episodes of groups that are closed into replay."""
         for closed in self._scheduler.pop_groups():
             for name in closed.members:
                 episode = self._held.pop(name, None)
@@ -318,7 +317,6 @@ class Ingest:
         return {*self._replay.ids, *self._held, *([self.last_id] if self.last_id else [])}
 
     def state_dict(self) -> dict[str, Any]:
-        """What `restore` needs."""
         return {
             "last_id": self.last_id,
             "rolling": list(self._success),

@@ -14,10 +14,12 @@ may call. The update itself (forward, loss, backward, step) is `train_step.Train
 
 from __future__ import annotations
 
+import shutil
 from threading import Event
 
 from distrl.core.errors import MismatchError, NotFinite
 from distrl.core.types import Purpose
+from distrl.learner.checkpoint import Checkpointer
 from distrl.learner.context import (
     POLL_S,
     Context,
@@ -32,6 +34,8 @@ from distrl.learner.scheduler import DONE, TRAINING
 from distrl.learner.updates import Updates
 from distrl.learner.validation import Validation
 from distrl.learner.warm_start import Cloning, critic_warm_up, demonstrate, warm_up
+
+CLONING = "warm_up"  # folder of the run with the checkpoint of a warm-up that was stopped
 
 
 class Learner:
@@ -49,7 +53,6 @@ class Learner:
 
     @property
     def progress(self) -> Progress:
-        """Where the run stands."""
         return self.context.progress
 
     def run(self) -> None:
@@ -63,13 +66,21 @@ class Learner:
             self.updates.close()
 
     def start_warm(self) -> None:
-        """Collects demonstrations and clones them."""
-        cloning = Cloning(self.context)
+        """Collects demonstrations and clones them. If stopped meanwhile, --resume continues from there."""
+        context = self.context
+        saved = Checkpointer(context.checkpointer.directory.parent / CLONING, context.train_step, keep=1)
+        cloning = Cloning(context)
         try:
-            demonstrate(self.context, cloning, self.stop)
-            warm_up(self.context, cloning, self.stop)
+            if (state := saved.load()) is not None:
+                cloning.load_state_dict(state)
+            demonstrate(context, cloning, self.stop)
+            warm_up(context, cloning, self.stop)
         finally:
             cloning.close()
+        if self.progress.is_warm:
+            shutil.rmtree(saved.directory, ignore_errors=True)
+        elif cloning.num_updates:
+            saved.save(cloning.num_updates, cloning.state_dict())
 
     def train(self) -> None:
         """The online phase."""

@@ -158,16 +158,13 @@ class LeaseTable:
         return sum(x.purpose is purpose and (not x.group_id or is_open(x.group_id)) for x in leases)
 
     def hold(self, lease: Lease, worker: str, now: float, attempt: int = 1) -> None:
-        """Notes that `worker` has `lease`."""
         limit = now + self._max_s
         self._held[lease.id] = Held(lease, worker, min(now + lease.ttl_s, limit), limit, attempt)
 
     def is_held(self, lease_id: str) -> bool:
-        """Whether a lease is out."""
         return lease_id in self._held
 
     def num_held(self, client: Client, now: float) -> int:
-        """How many leases the workers of a client hold."""
         return sum(client.owns(held.worker) and held.deadline > now for held in self._held.values())
 
     def make_room(self, worker: str, most: int, now: float) -> None:

@@ -7,7 +7,7 @@ import shutil
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from torch import Tensor
 
@@ -17,32 +17,21 @@ from distrl.core.messages import WeightInfo
 from distrl.core.policies import weights_io
 from distrl.core.weights import Buffer, describe
 
+if TYPE_CHECKING:
+    from distrl.learner.server import ServerBase
+
 KEPT = 3  # as many versions as the server offers, which has the same buffers
 _log = logging.getLogger(__name__)
 
 
-class Announcer(Protocol):
-    """Where weights are offered: `LearnerServer`."""
-
-    def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
-        """Offers and announces `data`."""
-        ...
-
-
 class Publishable(Protocol):
-    """What is published: a policy."""
+    """What is published: a policy, of chats or of continuous control."""
 
-    def published_state(self) -> Mapping[str, Tensor]:
-        """Its tensors by name."""
-        ...
+    def published_state(self) -> Mapping[str, Tensor]: ...
 
-    def published_metadata(self) -> Mapping[str, str]:
-        """Texts that travel with them."""
-        ...
+    def published_metadata(self) -> Mapping[str, str]: ...
 
-    def published_kind(self) -> str:
-        """ "full" or "adapter"."""
-        ...
+    def published_kind(self) -> str: ...
 
 
 class Publisher:
@@ -75,7 +64,7 @@ class Publisher:
     def __init__(
         self,
         policy: Publishable,
-        server: Announcer,
+        server: ServerBase,
         version_file: Path,
         lag: int = 0,
         level: int = logging.INFO,

@@ -81,10 +81,8 @@ class TaskScheduler:
         """Up to `count` leases: validation first, then those of the phase.
 
         Args:
-            worker: Its name.
-            count: How many it can start now.
-            limit: The most leases that it may hold. If it requests more, its oldest end: it has restarted
-                and lost them, or it hoards.
+            limit: The most leases that the worker may hold. If it requests more, its oldest end: it has
+                restarted and lost them, or it hoards.
             client: The one with its key, whose workers hold `slots` leases at most.
         """
         with self._lock:
@@ -160,12 +158,10 @@ class TaskScheduler:
                 self._table.drop(lambda lease: lease.purpose is Purpose.DEMO)
 
     def set_updates(self, updates: int) -> None:
-        """Sets how many policy updates have been made."""
         with self._lock:
             self._updates = updates
 
     def set_elapsed(self, share: float) -> None:
-        """Sets how much of the run's time limit is over."""
         with self._lock:
             self._elapsed = share
 
@@ -226,7 +222,6 @@ class TaskScheduler:
 
     @property
     def is_evaluating(self) -> bool:
-        """Whether a round is under way."""
         with self._lock:
             return self._evals.current is not None
 
@@ -303,7 +298,6 @@ class TaskScheduler:
             }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores `state_dict`."""
         with self._lock:
             self._phase = state["phase"]
             self._accounted = {purpose: int(state["accounted"][purpose.value]) for purpose in Purpose}
@@ -395,11 +389,9 @@ class TaskScheduler:
         return self._table.pop_retry(purpose, worker, self._clock(), is_wanted)
 
     def _is_wanted(self, purpose: Purpose, wanted: int) -> bool:
-        """Whether more episodes are wanted than have arrived, are out or wait to be run again."""
         return self._finished[purpose] + self._table.count(purpose, self._groups.is_open) < wanted
 
     def _progress(self) -> float:
-        """The share of the run that is over: of its episodes or of its time, whichever is more."""
         return max(self._accounted[Purpose.TRAIN] / self.config.episodes, self._elapsed)
 
     def _stays_fresh(self) -> bool:

@@ -129,7 +129,6 @@ class ServerBase:
         self._thread = threading.Thread(target=self._run, name="network", daemon=True)
 
     def start(self) -> None:
-        """Starts the threads."""
         self._thread.start()
         self._chunks.start()
 
@@ -257,7 +256,6 @@ class LearnerServer(ServerBase):
     """Ingests what workers send, and hands out leases. See `ServerBase` for the rest.
 
     Args:
-        endpoints, security, run_id, heartbeat_s, keep_weights: See `ServerBase`.
         store: Where trajectories are committed.
         scheduler: Grants leases. Called by the network thread only.
         ingested: Bounded queue; each new trajectory is put in once, after its commit.
@@ -296,7 +294,8 @@ class LearnerServer(ServerBase):
     # ---- network thread ----
 
     def _work(self) -> None:
-        self._commit()
+        submits, self._submits = self._submits, []
+        self._commit(submits)
         self._hand_over()
         self._change(paused=bool(self._backlog))
         self._scheduler.tick()
@@ -330,7 +329,6 @@ class LearnerServer(ServerBase):
         return LeaseGrant(leases=tuple(leases))
 
     def _take(self, peer: bytes, submit: Submit, blobs: Sequence[memoryview]) -> None:
-        """Checks a Submit and queues it for the next commit."""
         trajectory = submit.trajectory
         try:
             if problem := self.limits.check(trajectory) if self.limits is not None else "":
@@ -353,7 +351,6 @@ class LearnerServer(ServerBase):
             self._submits.append((peer, submit, images))
 
     def _name(self, peer: bytes, worker: str) -> None:
-        """Notes which worker is at the other end of a connection."""
         if worker:
             self._workers[peer] = worker
             self._workers.move_to_end(peer)
@@ -366,32 +363,25 @@ class LearnerServer(ServerBase):
         if worker and ref and RejectCode(error.code) not in TRANSIENT:
             self._suspensions.record(worker, f"{error.message} ({error.code})")
 
-    def _commit(self) -> None:
-        """Commits all that waits at once; if that fails one by one, so that a bad one is rejected alone."""
-        submits, self._submits = self._submits, []
+    def _commit(self, submits: Sequence[tuple[bytes, Submit, dict[str, bytes]]]) -> None:
+        """Commits all at once; if that fails one by one, so that a bad one is rejected alone."""
         if not submits:
             return
         try:
             items = [(submit.trajectory, images) for _, submit, images in submits]
             is_new = self._store.add_many(items, [submit.body for _, submit, _ in submits])
-        except StoreError:
-            for one in submits:
-                self._commit_one(*one)
+        except StoreError as error:
+            if len(submits) > 1:
+                for one in submits:
+                    self._commit([one])
+                return
+            ((peer, submit, _),) = submits
+            _log.error("trajectory %s is not stored: %s", submit.trajectory.id, error)
+            problem = ProtocolError(RejectCode.INTERNAL.value, error.message)
+            self._service.reject(peer, problem, ref=submit.trajectory.id)
             return
         for (peer, submit, _), new in zip(submits, is_new, strict=True):
             self._committed(peer, submit.trajectory, new)
-
-    def _commit_one(self, peer: bytes, submit: Submit, images: dict[str, bytes]) -> None:
-        trajectory = submit.trajectory
-        try:
-            (is_new,) = self._store.add_many([(trajectory, images)], [submit.body])
-        except StoreError as error:
-            _log.error("trajectory %s is not stored: %s", trajectory.id, error)
-            self._service.reject(
-                peer, ProtocolError(RejectCode.INTERNAL.value, error.message), ref=trajectory.id
-            )
-        else:
-            self._committed(peer, trajectory, is_new)
 
     def _committed(self, peer: bytes, trajectory: Trajectory, is_new: bool) -> None:
         self._service.reply(peer, Ack(trajectory_id=trajectory.id, duplicate=not is_new))

@@ -49,7 +49,6 @@ class SumTree:
 
     @property
     def total(self) -> float:
-        """The sum of all masses."""
         self._sum_stale()
         return float(self._top[-1])
 
@@ -65,7 +64,6 @@ class SumTree:
         return masses
 
     def at(self, indices: Indices) -> Masses:
-        """[len(indices)] the masses of `indices`."""
         return self._levels[0].take(indices)
 
     def set(self, indices: Sequence[int] | Indices, masses: Sequence[float] | Masses) -> None:
@@ -85,7 +83,6 @@ class SumTree:
             self._stale, self._num_stale = [np.arange(0, self.capacity, _FAN_OUT)], num_parents
 
     def before(self, index: int) -> float:
-        """The sum of the masses before `index`."""
         self._sum_stale()
         total = 0.0
         for before in self._before:

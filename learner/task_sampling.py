@@ -60,7 +60,6 @@ class TaskSampler:
         self._draws = 0
 
     def draw(self) -> Task:
-        """The next task."""
         if self._kind != "uniform":
             if self._draws % REDRAW_EVERY == 0:
                 self._weights = self.weights()
@@ -72,7 +71,6 @@ class TaskSampler:
         return self._tasks[self._bag.pop()]
 
     def record(self, task_id: str, success: float) -> None:
-        """Records a finished training episode."""
         recent = self._recent.setdefault(task_id, [])
         recent.append(success)
         del recent[:-RECENT]
@@ -96,11 +94,9 @@ class TaskSampler:
 
     @property
     def num_tried(self) -> int:
-        """Tasks with at least one finished episode."""
         return len(self._recent)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a restart needs, JSON-able."""
         return {
             "recent": {task: list(scores) for task, scores in self._recent.items()},
             "bag": list(self._bag),
@@ -110,7 +106,6 @@ class TaskSampler:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores `state_dict`."""
         self._recent = {task: list(scores) for task, scores in state["recent"].items()}
         self._bag = [index for index in state["bag"] if index < len(self._tasks)]
         set_rng_state(self._rng, state["rng"])
@@ -125,7 +120,6 @@ def rng_state(rng: random.Random) -> list[Any]:
 
 
 def set_rng_state(rng: random.Random, state: list[Any]) -> None:
-    """Restores `rng_state`."""
     version, internal, gauss = state
     rng.setstate((version, tuple(internal), gauss))
 
@@ -158,7 +152,6 @@ class TemplateSampler:
             )
 
     def draw(self) -> Task:
-        """The next task."""
         return self._rng.choices(self._tasks, self._weights)[0]
 
 
@@ -208,7 +201,6 @@ class TaskSource:
         self._ids = {task.id for task in drift.tasks} if drift else set()
 
     def draw(self, progress: float) -> Task:
-        """A task, at this share of the run."""
         if self._drift is not None and self._after is not None:
             self.has_drifted = self.has_drifted or progress >= self._drift.after
             if self.has_drifted and (self._drift.share >= 1.0 or self._rng.random() < self._drift.share):
@@ -216,12 +208,10 @@ class TaskSource:
         return self._train.draw()
 
     def of(self, task_id: str) -> TaskSampler:
-        """The sampler that this task belongs to."""
         return self._after if self._after is not None and task_id in self._ids else self._train
 
     @property
     def num_tried(self) -> int:
-        """Tasks with at least one finished episode."""
         return self._train.num_tried + (self._after.num_tried if self._after else 0)
 
     def metrics(self) -> dict[str, float]:
@@ -229,14 +219,12 @@ class TaskSource:
         return {"scheduler/drift": float(self.has_drifted)} if self._drift else {}
 
     def state_dict(self) -> dict[str, Any]:
-        """What a restart needs, JSON-able."""
         drift = None
         if self._after is not None:
             drift = {"sampler": self._after.state_dict(), "rng": rng_state(self._rng)}
         return {"train": self._train.state_dict(), "drift": drift, "has_drifted": self.has_drifted}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores `state_dict`; a drift that the run did not have before starts."""
         self._train.load_state_dict(state["train"])
         self.has_drifted = bool(state["has_drifted"])
         if self._after is not None and state["drift"] is not None:
@@ -250,43 +238,28 @@ def _sampler(config: LearnerConfig, tasks: Sequence[Task], rng: random.Random) -
 
 @dataclass
 class TaskRecord:
-    """One task's totals.
-
-    Attributes:
-        template: The task's.
-        episodes: Training episodes without a fault.
-        judged: Those of them that a judge gave a score.
-        success: Sum of the scores.
-        steps: Sum of their steps.
-        seconds: Sum of their durations.
-        faults: Episodes that a device, the environment or inference failed, and that were run again.
-        expired: Leases that their worker let expire.
-        abandoned: Episodes given up after several attempts.
-    """
+    """One task's totals."""
 
     template: str = ""
-    episodes: int = 0
-    judged: int = 0
-    success: float = 0.0
+    episodes: int = 0  # training episodes without a fault
+    judged: int = 0  # those of them that a judge gave a score
+    success: float = 0.0  # sum of the scores
     steps: int = 0
     seconds: float = 0.0
-    faults: int = 0
-    expired: int = 0
-    abandoned: int = 0
+    faults: int = 0  # episodes that a device, the environment or inference failed, and that were run again
+    expired: int = 0  # leases that their worker let expire
+    abandoned: int = 0  # episodes given up after several attempts
 
     @property
     def mean_success(self) -> float | None:
-        """None if nothing was judged."""
         return self.success / self.judged if self.judged else None
 
     @property
     def mean_steps(self) -> float | None:
-        """None without an episode."""
         return self.steps / self.episodes if self.episodes else None
 
     @property
     def mean_seconds(self) -> float | None:
-        """None without an episode."""
         return self.seconds / self.episodes if self.episodes else None
 
 
@@ -294,7 +267,6 @@ class TaskStatistics(dict[str, TaskRecord]):
     """Records by task id."""
 
     def of(self, task: Task) -> TaskRecord:
-        """The record of a task."""
         return self.setdefault(task.id, TaskRecord(task.template))
 
     def account(self, trajectory: Trajectory) -> None:

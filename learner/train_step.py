@@ -31,7 +31,7 @@ from torch import Tensor
 from distrl.configs.learner import LearnerConfig
 from distrl.core.policies.base import Critic, Policy
 from distrl.learner import off_policy
-from distrl.learner.algorithms.actor_critic import ActorCritic, Values
+from distrl.learner.algorithms.actor_critic import ActorCritic
 from distrl.learner.algorithms.base import Algorithm, Inputs, Loss, NetworkOutputs, score
 from distrl.learner.algorithms.bc import cloning_loss
 from distrl.learner.batching import StepBatch, TrajectoryBatch, pack, to_device, trimmed
@@ -114,7 +114,7 @@ class TrainStep:
             None if no loss and gradient was finite: the batch is skipped, and nothing has changed. Of several
             gradient steps only those that are not finite are skipped.
         """
-        lr = self._learning_rate(progress)
+        self._cloner, lr = None, self._learning_rate(progress)
         if self.algorithm.has_snapshot:
             self.before_update(batch)
         results = [
@@ -179,7 +179,6 @@ class TrainStep:
     def _backward(
         self, batch: TrajectoryBatch, forward: Forward, policy_loss: Tensor | None, critic_loss: Tensor | None
     ) -> None:
-        """Adds the gradients of the losses to both networks."""
         optimisers = (self._policy_optimiser, self._critic_optimiser)
         losses = [loss if loss is None else loss * (not batch.is_idle) for loss in (policy_loss, critic_loss)]
         if len(forward.parts) == 1:
@@ -273,11 +272,13 @@ class TrainStep:
         return self.algorithm.loss(batch, self._forward(batch).outputs)
 
     @torch.no_grad()
-    def values(self, batch: TrajectoryBatch) -> Values:
-        """The present critic's values of the states of `batch`."""
+    def values(self, batch: TrajectoryBatch) -> tuple[Tensor, Tensor]:
+        """The present critic's values: [N] of the states of `batch`, and [B] of those after a cut."""
         to_device(batch, self.policy.device)
         assert isinstance(self.algorithm, ActorCritic)
-        return self.algorithm.values(batch, self._forward(batch, with_logprobs=False).outputs, recompute=True)
+        outputs = self._forward(batch, with_logprobs=False).outputs
+        found = self.algorithm.values(batch, outputs, recompute=True)
+        return found.baseline, found.bootstrap
 
     @torch.no_grad()
     def logprobs(
@@ -342,13 +343,19 @@ class TrainStep:
         """
 
     def optimiser_states(self) -> dict[str, Any]:
-        """The optimisers' states, under "actor" and "value"."""
-        return {"actor": self._policy_optimiser.state_dict(), "value": self._critic_optimiser.state_dict()}
+        """The optimisers' states, under "actor" and "value"; while cloning is under way also "cloner"."""
+        return {
+            "actor": self._policy_optimiser.state_dict(),
+            "value": self._critic_optimiser.state_dict(),
+            **({"cloner": self._cloner.state_dict()} if self._cloner is not None else {}),
+        }
 
     def load_optimisers(self, states: Mapping[str, Any]) -> None:
-        """Restores `optimiser_states`."""
         self._policy_optimiser.load_state_dict(states["actor"])
         self._critic_optimiser.load_state_dict(states["value"])
+        if "cloner" in states:
+            self._cloner = self._optimiser(self._config.demonstrations.lr)
+            self._cloner.load_state_dict(states["cloner"])
 
     def state_dict(self) -> dict[str, Any]:
         """Optimisers, update count, torch's random state; `torch.load(weights_only=True)` can read it."""
@@ -361,7 +368,6 @@ class TrainStep:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores `state_dict`."""
         self.load_optimisers(state)
         self.num_updates = int(state["num_steps"])
         torch.set_rng_state(state["torch_rng"])

@@ -201,14 +201,12 @@ class Updates:
             self._guarded("scoring", some, partial(self._score, some))
 
     def _score(self, some: Sequence[Episode]) -> None:
-        """Replaces these episodes by ones with values."""
         batch = self._context.batcher.trajectories(some)
-        values = self._context.train_step.values(batch)
-        flat, bootstrap = values.baseline.tolist(), values.bootstrap.tolist()
+        values, bootstrap = (found.tolist() for found in self._context.train_step.values(batch))
         for episode, first, last, after in zip(
             some, batch.first.tolist(), batch.last.tolist(), bootstrap, strict=True
         ):
-            kept = (*flat[first : last + 1], after)
+            kept = (*values[first : last + 1], after)
             self._context.ingest.episodes[episode.id] = replace(episode, values=kept)
 
     def _build(self, episodes: Sequence[Episode]) -> TrajectoryBatch:
@@ -240,7 +238,6 @@ class Updates:
         return None
 
     def _progress(self) -> float:
-        """The share of the run that is over: of its episodes or its time limit, whichever is more."""
         episodes = self._context.scheduler.accounted(Purpose.TRAIN) / self._config.episodes
         return min(1.0, max(episodes, self._context.clock.share()))
 
@@ -257,7 +254,6 @@ class Updates:
             self._context.report.writer.write(self._context.progress.updates, self._freshness.take())
 
     def close(self) -> None:
-        """Ends the prefetch thread; a batch that takes longer is left."""
         self._prefetch.shutdown(wait=False, cancel_futures=True)
 
     def _next_batch(self) -> tuple[TrajectoryBatch, Pending] | None:

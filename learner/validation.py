@@ -108,19 +108,14 @@ class Validation:
                 checkpoints.point(context.checkpointer.directory, "best", name, note=f"{success}")
 
     def _report_cut(self, cut: EvalRound) -> None:
-        """Logs why a round that the next one cut short has no result."""
+        """Logs that a round that the next one cut short has no result; unless the run has ended first."""
         given = 2 * self._config.eval_every
-        if self._context.progress.updates - cut.updates < given:
-            _log.info(
-                "validation after %d updates has no result, because the run ended first: %d episodes arrived",
-                cut.updates, len(cut.scores),
+        if self._context.progress.updates - cut.updates >= given:
+            _log.warning(
+                "validation after %d updates took longer than %d updates and has no result: %d episodes "
+                "arrived; raise learner.eval_every or lower learner.eval_episodes",
+                cut.updates, given, len(cut.scores),
             )  # fmt: skip
-            return
-        _log.warning(
-            "validation after %d updates took longer than %d updates and has no result: %d episodes arrived; "
-            "raise learner.eval_every or lower learner.eval_episodes",
-            cut.updates, given, len(cut.scores),
-        )  # fmt: skip
 
     def _best(self) -> float:
         """The success of the best checkpoint so far; among equals the later one is taken."""

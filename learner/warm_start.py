@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from threading import Event
+from typing import Any
 
 import numpy as np
 import torch
@@ -129,9 +130,24 @@ class Cloning:
         self._losses: list[float] = []  # since they were written last
         self._recent: deque[float] = deque(maxlen=RECENT_LOSSES)
         self._skipped, self._drawn = Skipped(), deque[tuple[list[str], Future[StepBatch]]]()
-        policy = context.train_step.policy
-        self._renamed = Renaming(policy.word_ids, self._config.rename, context.rng)
+        self._word_ids = context.train_step.policy.word_ids
+        if self._config.rename and not self._word_ids:
+            raise ConfigError(
+                f"learner.demonstrations.rename={self._config.rename:g} needs a policy with a token for each "
+                "word.",
+                "Use policy.kind 'tiny', or leave the key out.",
+            )
         self._prefetch = ThreadPoolExecutor(1, "prefetch")
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is not in the networks and their optimisers, JSON-able."""
+        rng = self._context.rng.bit_generator.state
+        return {"updates": self.num_updates, "drawn": self._num_drawn, "rng": rng}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores `state_dict`."""
+        self.num_updates, self._num_drawn = int(state["updates"]), int(state["drawn"])
+        self._context.rng.bit_generator.state = state["rng"]
 
     def has_fresh_steps(self) -> bool:
         """Whether an update is due before all demonstrations have arrived."""
@@ -180,14 +196,12 @@ class Cloning:
         self._drawn.clear()
 
     def write(self) -> None:
-        """Writes the mean loss since the last time."""
         if self._losses:
             number = float(self.num_updates)
             self._context.report.write({"loss/cloning": mean(self._losses), "cloning_updates": number})
             self._losses.clear()
 
     def close(self) -> None:
-        """Ends the prefetch thread."""
         self._prefetch.shutdown(wait=False, cancel_futures=True)
 
     def _take(self) -> None:
@@ -200,9 +214,11 @@ class Cloning:
         size = min(self._config.batch_size, len(self._steps))
         self._num_drawn += size
         chosen = [self._steps[i] for i in self._context.rng.choice(len(self._steps), size=size)]
-        batch = self._prefetch.submit(
-            self._context.batcher.steps, [self._renamed(step) for _, step in chosen]
-        )
+        steps = [step for _, step in chosen]
+        if self._config.rename:
+            args = (self._word_ids, self._config.rename, self._context.rng)
+            steps = [renamed(step, *args) for step in steps]
+        batch = self._prefetch.submit(self._context.batcher.steps, steps)
         self._drawn.append(([name for name, _ in chosen], batch))
 
 
@@ -246,48 +262,29 @@ def critic_warm_up(context: Context, updates: Updates, stop: Event) -> bool:
     return True
 
 
-class Renaming:
-    """Replaces words of demonstrations by others: `learner.demonstrations.rename`.
+def renamed(step: StepData, word_ids: Sequence[int], share: float, rng: np.random.Generator) -> StepData:
+    """The step with some words of its prompt replaced, alike in its answer: `learner.demonstrations.rename`.
 
     A policy that is trained from scratch has no meaning for a word that no training goal has. Here it meets
-    such words: with a given probability each word of a goal is another one, the same in prompt and answer.
-    Names must then be copied, and no single word decides (word dropout, Iyyer et al. 2015, for words that are
-    not copied).
+    such words: names must then be copied, and no single word decides (word dropout, Iyyer et al. 2015, for
+    words that are not copied).
 
     Args:
         word_ids: The tokens that may be replaced, and that replace them.
-        share: The probability for each word of a prompt.
-        rng: Draws them.
-
-    Raises:
-        ConfigError: There are no such tokens.
+        share: The probability for each word of the prompt.
     """
-
-    def __init__(self, word_ids: Sequence[int], share: float, rng: np.random.Generator) -> None:
-        if share and not word_ids:
-            raise ConfigError(
-                f"learner.demonstrations.rename={share:g} needs a policy with a token for each word.",
-                "Use policy.kind 'tiny', or leave the key out.",
-            )
-        self._ids, self._words = list(word_ids), frozenset(word_ids)
-        self._share, self._rng = share, rng
-
-    def __call__(self, step: StepData) -> StepData:
-        """The step with other words, or itself."""
-        if not self._share:
-            return step
-        words = sorted(self._words.intersection(step.prompt))
-        drawn = self._rng.random(len(words)) < self._share
-        other = {
-            word: self._ids[self._rng.integers(len(self._ids))]
-            for word, is_drawn in zip(words, drawn, strict=True)
-            if is_drawn
-        }
-        return replace(
-            step,
-            prompt=tuple(other.get(token, token) for token in step.prompt),
-            tokens=tuple(other.get(token, token) for token in step.tokens),
-        )
+    words = sorted(set(word_ids).intersection(step.prompt))
+    drawn = rng.random(len(words)) < share
+    other = {
+        word: word_ids[int(rng.integers(len(word_ids)))]
+        for word, is_drawn in zip(words, drawn, strict=True)
+        if is_drawn
+    }
+    return replace(
+        step,
+        prompt=tuple(other.get(token, token) for token in step.prompt),
+        tokens=tuple(other.get(token, token) for token in step.tokens),
+    )
 
 
 def take_dataset(context: Context, stop: Event) -> None:

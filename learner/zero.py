@@ -190,7 +190,6 @@ class _Calls(nn.Module):
         self.policy = policy
 
     def forward(self, name: str, *arguments: Any) -> Any:
-        """What the method `name` returns."""
         found = getattr(self.policy, name)(*arguments)
         if isinstance(found, TokenScores):
             return found.logprobs, found.entropy, *_flat(found.states)

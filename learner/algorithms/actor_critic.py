@@ -237,7 +237,6 @@ def bootstrap(batch: TrajectoryBatch, outputs: NetworkOutputs) -> Tensor:
 
 
 def _critic_terms(batch: TrajectoryBatch, estimates: Estimates) -> tuple[Tensor, Tensor]:
-    """The losses of V (or Q), and of V_traj."""
     targets = batch.flat(estimates.returns.targets)
     return (
         losses.critic_bce(estimates.values.logits, targets, batch.num_steps),

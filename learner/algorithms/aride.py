@@ -28,8 +28,6 @@ Q_SAMPLES = 4  # actions per expectation under π
 
 
 class Aride(ActorCritic[ArideConfig]):
-    """The policy gradient, weighed by ratios and Retrace's advantages."""
-
     options = ArideConfig
 
     def __init__(self, config: ArideConfig, learner: LearnerConfig) -> None:
@@ -38,14 +36,12 @@ class Aride(ActorCritic[ArideConfig]):
         self._max_tokens = learner.max_new_tokens
 
     def estimator(self, rollout: Rollout, baseline: Tensor, ratios: Tensor) -> Returns:
-        """Of state values as `returns` says, or Retrace of action values."""
         c = self.config
         if not self._has_q:
             return super().estimator(rollout, baseline, ratios)
         return retrace_q(rollout, baseline, ratios, c.gamma, c.lam)
 
     def step_values(self, critic: Critic, states: States, inputs: Inputs) -> Tensor:
-        """Of states, or of actions with `critic: q`."""
         if not self._has_q:
             return super().step_values(critic, states, inputs)
         return critic.action_values(states, inputs.times, inputs.steps.completions, inputs.steps.token_mask)
@@ -54,7 +50,6 @@ class Aride(ActorCritic[ArideConfig]):
     def expected_values(
         self, policy: Policy, critic: Critic, states: States, inputs: Inputs
     ) -> Tensor | None:
-        """With `critic: q` E_{a~π} Q(s_t, a), as the mean over `Q_SAMPLES` actions of the policy."""
         if not self._has_q:
             return None
         temperatures = inputs.steps.temperature.tolist()
@@ -68,12 +63,10 @@ class Aride(ActorCritic[ArideConfig]):
 
     @torch.no_grad()
     def final_values(self, policy: Policy, critic: Critic, inputs: Inputs) -> Tensor:
-        """V of the state, or E_{a~π} Q with `critic: q`."""
         expected = self.expected_values(policy, critic, policy.states(inputs.steps.prompts), inputs)
         return super().final_values(policy, critic, inputs) if expected is None else expected
 
     def values(self, batch: TrajectoryBatch, outputs: NetworkOutputs, recompute: bool) -> Values:
-        """Of states, or of actions with `critic: q`."""
         if not self._has_q:
             return super().values(batch, outputs, recompute)
         assert outputs.values is not None
@@ -82,7 +75,6 @@ class Aride(ActorCritic[ArideConfig]):
         return Values(outputs.values, taken, outputs.expected, bootstrap(batch, outputs))
 
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
-        """−E[ sg(min(ρ, ρ_max)) A log π ], with PPO's clip if asked for."""
         c = self.config
         advantages = self.normalised(batch, estimates.advantages)
         rho, mask, clip = scored.ratios.at(c.ratio_level), batch.steps.token_mask, c.policy_clip

@@ -42,7 +42,6 @@ class Cloning(CriticFree[BcConfig]):
         return torch.ones_like(batch.success)
 
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, advantages: Tensor) -> PolicyTerm:
-        """−E[ w log π ]."""
         return PolicyTerm(-advantages[batch.row] * scored.log_pi)
 
 

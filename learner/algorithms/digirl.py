@@ -71,8 +71,6 @@ def doubly_robust(
 
 
 class Digirl(ActorCritic[DigirlConfig]):
-    """Filtered log-likelihood."""
-
     options = DigirlConfig
     returns = "mc"
 
@@ -84,26 +82,21 @@ class Digirl(ActorCritic[DigirlConfig]):
         return super().estimate(ended, outputs, rho, recompute)
 
     def values(self, batch: TrajectoryBatch, outputs: NetworkOutputs, recompute: bool) -> Values:
-        """Of states; nothing is bootstrapped."""
         return super().values(replace(batch, final_prompts=None), outputs, recompute)
 
     def needs_final_values(self, batch: TrajectoryBatch, is_fitting: bool = False) -> bool:
-        """Never."""
         return False
 
     def value_index(self, batch: TrajectoryBatch) -> Tensor:
-        """V_traj is read at the first step."""
         return batch.first
 
     def trajectory_values(self, critic: Critic, states: States, inputs: Inputs, at: Tensor) -> Tensor:
-        """[n] logits of V_traj(s_0), which reads no action."""
         tokens, mask = inputs.steps.completions[at], inputs.steps.token_mask[at]
         return critic.trajectory_values(
             states[at], inputs.times[at], torch.zeros_like(tokens), torch.zeros_like(mask)
         )
 
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
-        """−E[ 1{τ kept} 1{A > threshold} log π ]."""
         c = self.config
         rewards = batch.outcome + batch.penalty
         total = torch.where(batch.mask, rewards, 0.0).sum(dim=1)

@@ -36,7 +36,6 @@ class Gipo(ActorCritic[GipoConfig]):
     options = GipoConfig
 
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
-        """−E[ w ρ A ]."""
         c, steps = self.config, batch.steps
         ratios = losses.ratio(scored.logprobs, steps.behaviour_logprobs, steps.token_mask, c.ratio_level)
         advantages = losses.per_action(self.normalised(batch, estimates.advantages), ratios)

@@ -50,11 +50,9 @@ class Grpo(CriticFree[GrpoConfig]):
 
     @property
     def has_snapshot(self) -> bool:
-        """If there is a proximal policy other than the present one."""
         return self.config.decoupled and self.epochs * self.minibatches > 1
 
     def before_update(self, batch: TrajectoryBatch, outputs: NetworkOutputs) -> None:
-        """Stores the proximal policy's log-probabilities."""
         batch.steps.proximal_logprobs = outputs.logprobs
 
     def advantages(self, batch: TrajectoryBatch) -> Tensor:
@@ -63,7 +61,6 @@ class Grpo(CriticFree[GrpoConfig]):
         return group_relative(total, batch.group_mean, batch.group_std, batch.group_count, STD_EPSILON)
 
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, advantages: Tensor) -> PolicyTerm:
-        """−E[ min(r A, clip(r) A) ]."""
         c, steps = self.config, batch.steps
         objective, weighed = losses.surrogate(c, scored.logprobs, steps, advantages[batch.row])
         weights = sample_weights(batch, c.ratio_level, c.per)

@@ -31,7 +31,6 @@ class Ppo(ActorCritic[PpoConfig]):
 
     @property
     def has_snapshot(self) -> bool:
-        """Before several steps."""
         return self.epochs * self.minibatches > 1
 
     def before_update(self, batch: TrajectoryBatch, outputs: NetworkOutputs) -> None:
@@ -43,7 +42,6 @@ class Ppo(ActorCritic[PpoConfig]):
             batch.steps.proximal_logprobs = scored.logprobs
 
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
-        """−E[ min(r A, clip(r) A) ]."""
         c, steps = self.config, batch.steps
         advantages = self.normalised(batch, estimates.advantages)
         objective, weighed = losses.surrogate(c, scored.logprobs, steps, advantages)

@@ -26,12 +26,10 @@ class Vtrace(ActorCritic[VtraceConfig]):
     returns = "vtrace"
 
     def estimator(self, rollout: Rollout, baseline: Tensor, ratios: Tensor) -> Returns:
-        """V-trace with both thresholds."""
         c = self.config
         return vtrace(rollout, ratios, c.gamma, c.lam, c.rho_bar, c.c_bar)
 
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
-        """−E[ sg(min(ρ̄, ρ)) A log π ]."""
         c = self.config
         advantages, rho = self.normalised(batch, estimates.advantages), scored.ratios.at(c.ratio_level)
         held = scored.ratios.action > c.c_bar

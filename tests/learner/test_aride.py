@@ -92,18 +92,6 @@ def test_the_critic_alone_learns_the_same_loss_when_the_policy_is_the_behaviour(
     torch.testing.assert_close(critic_loss(algorithm, policy, critic, batch), together)
 
 
-def test_the_negative_weight_scales_the_share_of_negative_advantages(policy, critic, batch) -> None:
-    policy, critic = warm(policy, critic)
-    none, some, all_ = (
-        float(evaluate(objective(config), policy, critic, batch).policy_loss.detach())
-        for config in (
-            ArideConfig(entropy=0.0, invalid=0.0, negative_weight=weight) for weight in (0.0, 0.3, 1.0)
-        )
-    )
-    assert some == pytest.approx(0.7 * none + 0.3 * all_, abs=1e-6)
-    assert none != pytest.approx(all_, abs=1e-3)
-
-
 def test_cloning_raises_the_probability_of_what_was_shown(policy, batch) -> None:
     optimiser = torch.optim.SGD(policy.parameters(), lr=0.5)
     before = float(cloning_loss(policy, batch.steps).detach())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 
 import numpy as np
@@ -59,11 +58,6 @@ def test_of_the_newest_pictures_the_oldest_goes_when_the_final_one_comes(toy, po
     assert cut.final_images == (toy.digests[2], toy.digests[3])
     grown = compile_episode(toy.trajectory("a", [first, second], truncated=True), policy)
     assert grown.final_images == (toy.digests[0], toy.digests[3])
-
-
-def test_an_outcome_paid_at_the_step_limit_ends_the_episode(toy, policy) -> None:
-    steps = [toy.step(1, (1,), (-1.0,), outcome=1.0)]
-    assert compile_episode(toy.trajectory("x", steps, truncated=True), policy).terminated
 
 
 def test_layout(toy, policy, load_images) -> None:
@@ -131,25 +125,6 @@ def test_demonstrations_are_tokenised_here(toy, policy) -> None:
     assert compile_episode(toy.trajectory("d", [step]), policy) is None
 
 
-def test_nothing_is_learnt_from_faults_or_empty_episodes(toy, policy) -> None:
-    step = toy.step(1, (1,), (-1.0,))
-    assert compile_episode(toy.trajectory("f", [step], fault=Fault.DEVICE), policy) is None
-    assert compile_episode(toy.trajectory("f", []), policy) is None
-
-
-def test_screenshots_are_decoded_several_at_a_time_and_told_apart() -> None:
-    together = threading.Barrier(4)
-
-    def decode(data: bytes) -> torch.Tensor:
-        together.wait(30.0)
-        return torch.full((3, 1, 1), int(data), dtype=torch.uint8)
-
-    found = ImageCache(decode, lambda digests: {name: name.encode() for name in digests}).get(
-        list("21032103")
-    )
-    assert {name: int(image[0, 0, 0]) for name, image in found.items()} == {str(n): n for n in range(4)}
-
-
 def test_the_cache_is_bounded_and_decodes_again(toy, policy) -> None:
     loads: list[str] = []
 
@@ -167,3 +142,13 @@ def test_the_cache_is_bounded_and_decodes_again(toy, policy) -> None:
     assert loads == [first, second, third, second]
     with pytest.raises(StoreError, match="nowhere"):
         cache.get(["nowhere"])
+
+
+def test_an_outcome_paid_at_the_step_limit_ends_the_episode(toy, policy) -> None:
+    steps = [toy.step(1, (1,), (-1.0,), outcome=1.0)]
+    assert compile_episode(toy.trajectory("x", steps, truncated=True), policy).terminated
+
+
+def test_nothing_is_learnt_from_faults_or_empty_episodes(toy, policy) -> None:
+    faulted = toy.trajectory("f", [toy.step(1, (1,), (-1.0,))], fault=Fault.DEVICE)
+    assert [compile_episode(one, policy) for one in (faulted, toy.trajectory("f", []))] == [None, None]

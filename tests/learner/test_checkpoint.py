@@ -9,7 +9,6 @@ import pytest
 pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
-from full_disk import full_disk
 
 from distrl.configs.learner import LearnerConfig
 from distrl.core import checkpoints
@@ -123,25 +122,3 @@ def test_the_warm_start_and_the_protected_stay(make) -> None:
     for updates in range(6):
         checkpointer.save(updates, {}, protected={"step_2"})
     assert checkpoints.checkpoints(checkpointer.directory) == ["step_0", "step_2", "step_4", "step_5"]
-
-
-def test_a_disk_that_is_full_before_the_optimiser_states_are_written_is_told_and_freed(
-    make, monkeypatch
-) -> None:
-    engine, checkpointer = make()
-    monkeypatch.setattr(engine, "state_dict", lambda: {"exp_avg": torch.zeros(500_000)})
-    message = r"step_7 cannot be written.*Free some disk space"
-    with pytest.raises(CheckpointError, match=message), full_disk(10**6):
-        checkpointer.save(7, {})
-    assert list(checkpointer.directory.iterdir()) == []
-    checkpointer.save(7, {})
-    assert checkpoints.pointed(checkpointer.directory, "latest") == "step_7"
-
-
-def test_what_a_killed_learner_left_half_written_goes(make) -> None:
-    _, checkpointer = make()
-    half = checkpointer.directory / ".step_9.tmp"
-    half.mkdir()
-    (half / "training.pt").write_bytes(b"half")
-    make()
-    assert not half.exists()

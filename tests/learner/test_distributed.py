@@ -6,7 +6,6 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch: not installed")
 
-import math
 
 import pytest
 import torch
@@ -44,11 +43,6 @@ def test_a_share_of_a_batch_comes_through_whole() -> None:
     assert torch.equal(got.steps.prompts.images, share.steps.prompts.images)
 
 
-def test_plain_values_come_through() -> None:
-    value = {"lr": 1e-4, "flags": [True, None, "ü"], 3: (1, 2), "inf": -math.inf, "none": {}}
-    assert from_bytes(to_bytes(value)) == value
-
-
 def test_prompts_of_a_hub_model_come_through() -> None:
     pictures = Pictures(
         [[torch.ones(3, 4, 2, dtype=torch.uint8)], [], [torch.zeros(3, 200, 20, dtype=torch.uint8)] * 2]
@@ -79,7 +73,3 @@ def test_every_trajectory_has_one_rank_and_ranks_have_equal_work() -> None:
     loads = [sum(lengths[i] for i in some.tolist()) for some in places]
     assert max(loads) - min(loads) <= 3
     assert all(some.tolist() == sorted(some.tolist()) for some in places)
-
-
-def test_rank_0_is_never_without() -> None:
-    assert [some.tolist() for some in split([5, 9], 3)] == [[1], [0], []]

@@ -8,9 +8,8 @@ from math import sqrt
 import pytest
 from group_world import GroupWorld
 
-from distrl.core.types import Fault, Outcome, Purpose
+from distrl.core.types import Outcome, Purpose
 from distrl.learner.episodes import GroupStats
-from distrl.learner.leases import AVOID_S, MAX_ATTEMPTS
 from distrl.learner.scheduler import DEMONSTRATIONS
 
 UNUSED = {"outcome": Outcome.UNJUDGED}
@@ -37,15 +36,6 @@ def test_demonstrations_and_evaluations_have_no_groups(toy, purpose) -> None:
         world.scheduler.start_eval()
     leases = world.lease(4)
     assert {(lease.purpose, lease.group_id) for lease in leases} == {(purpose, "")}
-
-
-def test_without_groups_nothing_has_one(toy) -> None:
-    world = GroupWorld(toy, group_size=1)
-    for lease in world.lease(4):
-        assert lease.group_id == ""
-        world.finish(lease, 1.0)
-    assert set(world.replay.values()) == {GroupStats(0.0, 0.0, 1)}
-    assert not [name for name in world.scheduler.metrics() if name.startswith("groups/")]
 
 
 def test_a_group_enters_replay_when_its_last_member_is_in(toy) -> None:
@@ -100,33 +90,6 @@ def test_a_stuck_member_that_is_renewed_for_ever_is_not_waited_for(toy) -> None:
     assert world.scheduler.accounted(Purpose.TRAIN) == 4
 
 
-def test_what_was_to_be_run_again_for_a_closed_group_is_forgotten(toy) -> None:
-    world = GroupWorld(toy, episodes=4)
-    first, second, *_ = world.lease(4)
-    world.finish(first, 1.0)
-    world.finish(second, fault=Fault.DEVICE)
-    world.wait(100.0)
-    leases = world.lease(10, "other")
-    assert len(leases) == 3, "three of four episodes are still wanted"
-    assert {lease.group_id for lease in leases}.isdisjoint({first.group_id})
-
-
-def test_a_member_that_always_faults_is_given_up(toy) -> None:
-    world = GroupWorld(toy, group_wait_s=1e6)
-    bad, *others = world.lease(4)
-    for lease in others:
-        world.finish(lease, 1.0)
-    for attempt in range(MAX_ATTEMPTS):
-        assert world.replay == {}
-        world.finish(bad, fault=Fault.ENV)
-        world.now += AVOID_S
-        if attempt + 1 < MAX_ATTEMPTS:
-            (bad,) = [lease for lease in world.lease(1) if lease.group_id == bad.group_id]
-    world.train()
-    assert {stats.count for stats in world.replay.values()} == {3}
-    assert len(world.replay) == 3
-
-
 def test_an_episode_that_comes_after_its_place_was_leased_anew_counts_too(toy) -> None:
     world = GroupWorld(toy)
     slow, *others = world.lease(4, "slow")
@@ -151,17 +114,6 @@ def test_a_member_that_nobody_judged_is_not_waited_for(toy) -> None:
     assert world.scheduler.accounted(Purpose.TRAIN) == 4
 
 
-def test_a_lease_that_is_given_back_stays_in_its_group(toy) -> None:
-    world = GroupWorld(toy)
-    first, *others = world.lease(4)
-    world.scheduler.release("w", [first.id])
-    (again,) = world.lease(1)
-    assert again.group_id == first.group_id
-    for lease in (again, *others):
-        world.finish(lease)
-    assert {stats.count for stats in world.replay.values()} == {4}
-
-
 def test_the_last_group_has_the_episodes_that_are_left(toy) -> None:
     world = GroupWorld(toy, episodes=6, max_staleness=100)
     leases = world.lease(50)
@@ -170,19 +122,6 @@ def test_the_last_group_has_the_episodes_that_are_left(toy) -> None:
         world.finish(lease)
     assert Counter(stats.count for stats in world.replay.values()) == {4: 4, 2: 2}
     assert world.scheduler.accounted(Purpose.TRAIN) == 6
-
-
-def test_a_member_that_is_out_is_not_waited_for_once_all_episodes_are_in(toy) -> None:
-    world = GroupWorld(toy, episodes=8, max_staleness=100, group_wait_s=1e6)
-    slow, *others = world.lease(8, "slow")
-    world.wait(50.0)
-    world.scheduler.renew("slow", [lease.id for lease in others])
-    world.wait(11.0)
-    (again,) = world.lease(5, "fast")
-    for lease in (slow, again, *others[:-1]):  # the first group has had five
-        world.finish(lease)
-    assert len(world.replay) == 8
-    assert world.scheduler.accounted(Purpose.TRAIN) == 8
 
 
 # ---- admission ----
@@ -197,21 +136,6 @@ def test_a_group_is_admitted_as_a_whole_or_not_at_all(toy) -> None:
     assert sum(len(world.lease(1)) for _ in range(50)) == 15, "places that are not leased yet count as well"
 
 
-def test_a_group_larger_than_the_bound_is_admitted_alone(toy) -> None:
-    world = GroupWorld(toy, group_size=12, max_staleness=1, publish_every=1, min_replay=1)
-    leases = world.lease(50)
-    assert len(leases) == 12
-    for lease in leases[:11]:
-        world.finish(lease)
-    world.update()
-    assert world.updates == 0
-    assert world.lease(50) == []
-    world.finish(leases[11])
-    world.update()
-    assert world.updates == 6
-    assert len(world.lease(50)) == 12
-
-
 def test_members_to_be_run_again_are_not_kept_back_by_freshness(toy) -> None:
     """Else the group would wait for its member, the updates for the group, and freshness for the updates."""
     world = GroupWorld(toy, group_wait_s=1e6)
@@ -222,29 +146,6 @@ def test_members_to_be_run_again_are_not_kept_back_by_freshness(toy) -> None:
             world.finish(lease)
     world.wait(61.0)
     assert len(world.lease(50, "alive")) == 2
-
-
-def test_members_to_be_run_again_are_ahead_of_a_new_group(toy) -> None:
-    """Ten are in and two wait, kept from who failed: of 16, a group of 6 has no room beside them."""
-    world = GroupWorld(toy, group_size=6, group_wait_s=1e6)
-    leases = world.lease(12, "dead")
-    for lease in leases[2:]:
-        world.finish(lease)
-    world.wait(61.0)
-    assert world.lease(1, "dead") == []
-    for lease in world.lease(2, "alive"):
-        world.finish(lease)
-    world.update()
-    assert world.updates == 6
-    assert len(world.lease(6, "dead")) == 6
-
-
-def test_a_member_that_is_run_again_takes_no_second_place(toy) -> None:
-    world = GroupWorld(toy)
-    (first,) = world.lease(1, "a")
-    world.finish(first, fault=Fault.DEVICE)
-    leases = world.lease(4, "b")
-    assert {lease.group_id for lease in leases} == {first.group_id}
 
 
 # ---- restarts ----
@@ -281,19 +182,6 @@ def test_after_a_restart_members_of_a_group_that_only_the_store_knows_find_toget
     assert {(stats.mean, stats.count) for stats in again.replay.values()} == {(0.5, 4)}
     again.finish(missing[1], 0.0)
     assert again.replay["t4"].count == 5
-
-
-def test_members_of_a_forgotten_group_are_waited_for_only_a_while(toy) -> None:
-    world = GroupWorld(toy)
-    state = world.save()
-    leases = world.lease(4)
-    again = world.restart(state, "i1")
-    again.finish(leases[0], 1.0)
-    again.finish(leases[1], 0.0)
-    assert again.replay == {}
-    assert again.lease(1)[0].group_id != leases[0].group_id
-    again.wait(100.0)
-    assert {(stats.mean, stats.count) for stats in again.replay.values()} == {(0.5, 2)}
 
 
 def test_a_member_that_comes_late_after_a_restart_still_finds_its_group(toy) -> None:

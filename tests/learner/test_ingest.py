@@ -13,7 +13,6 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch: not installed")
 
-import json
 
 import pytest
 import torch
@@ -130,18 +129,6 @@ def test_a_demonstration_with_too_many_pixels_is_quarantined(toy, tmp_path, monk
     learner.updates.close()
 
 
-def test_a_replayed_one_that_has_become_unusable_leaves_replay(toy, tmp_path) -> None:
-    learner, _world = ready(toy, tmp_path)
-    names = come(learner, _world, 4)
-    learner.context.checkpointer.save(0, state_of(learner.context))
-    learner.updates.close()
-    learner.context.ingest.quarantine.add(names[1], "by hand")
-    again, _ = ready(toy, tmp_path, incarnation="i2")
-    restore(again.context, again.context.checkpointer.load())
-    assert again.context.replay.ids == [names[0], *names[2:]]
-    again.updates.close()
-
-
 def test_one_that_cannot_be_drawn_is_quarantined_and_the_others_are_learnt_from(toy, tmp_path) -> None:
     learner, world = ready(toy, tmp_path)
     names = come(learner, world, 8)
@@ -249,18 +236,6 @@ def test_a_demonstration_that_cannot_be_cloned_is_quarantined(toy, tmp_path) -> 
     learner.updates.close()
 
 
-def test_one_that_is_quarantined_while_its_group_is_open_stays_out_of_replay(toy, tmp_path) -> None:
-    learner, _world = ready(
-        toy, tmp_path, algorithm={"kind": "grpo", "group_size": 4}, updates_per_episode=0.5
-    )
-    names = come(learner, _world, 3)
-    learner.context.ingest.quarantine.add(names[0], "by hand")
-    learner.context.ingest.drop(names[:1])
-    names += come(learner, _world, 1)
-    assert sorted(learner.context.replay.ids) == sorted(names[1:])
-    learner.updates.close()
-
-
 def test_what_fails_with_every_trajectory_is_not_theirs(toy, tmp_path) -> None:
     learner, world = ready(toy, tmp_path)
     come(learner, world, 4)
@@ -322,22 +297,6 @@ def test_a_batch_that_is_not_finite_changes_nothing_and_ten_in_a_row_end_the_run
     assert sorted(named) == sorted(set(bad))
     assert learner.context.checkpointer.load() is not None, "what was learnt before is saved"
     learner.updates.close()
-
-
-def test_a_skipped_batch_starts_no_second_round_after_the_same_update(toy, tmp_path) -> None:
-    learner, _ = build(toy, tmp_path, episodes=60, eval_every=5)
-    algorithm, start, rounds = learner.context.train_step.algorithm, learner.validation.start, []
-    judge, skips = algorithm.loss, iter([True, True, False] * 100)
-
-    def infinite(batch, outputs):
-        result = judge(batch, outputs)
-        return replace(result, critic_loss=result.critic_loss * math.inf) if next(skips) else result
-
-    algorithm.loss = infinite
-    learner.validation.start = lambda *version: rounds.append(learner.progress.updates) or start(*version)
-    learner.run()
-    assert learner.updates.skipped.count > 30
-    assert len(rounds[:-1]) == len(set(rounds[:-1]))  # the last one measures the final weights
 
 
 def die_at(toy, path, bad: str, incarnation: str) -> None:
@@ -418,19 +377,6 @@ def test_no_update_is_made_for_them_on_what_is_in_replay_already(toy, tmp_path, 
     learner.updates.close()
 
 
-def test_the_first_update_waits_for_min_replay_usable_ones(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path, phase="training", min_replay=8, max_staleness=4)
-    come(learner, world, 4)
-    for _ in range(5):
-        come(learner, world, 4, **UNJUDGED)
-        assert learner.updates.owed() == 0
-    come(learner, world, 3)
-    assert learner.updates.owed() == 0
-    come(learner, world, 1)
-    assert learner.updates.owed() == 4
-    learner.updates.close()
-
-
 def test_a_run_ends_when_enough_episodes_could_be_used(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, episodes=60, eval_every=0)
     play, number = world.play, iter(range(10**6))
@@ -445,20 +391,6 @@ def test_a_run_ends_when_enough_episodes_could_be_used(toy, tmp_path) -> None:
     assert learner.context.scheduler.accounted(Purpose.TRAIN) == 60
     assert learner.context.ingest.num_unjudged >= 29
     assert learner.progress.updates == 30
-
-
-def test_a_restart_knows_of_them(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path, phase="training", min_replay=4, updates_per_episode=1.0)
-    come(learner, world, 6)
-    come(learner, world, 10, **UNJUDGED)
-    state = json.loads(json.dumps(state_of(learner.context)))
-    come(learner, world, 2, **UNJUDGED)
-    learner.updates.close()
-    again, _ = build(toy, tmp_path, "i2", min_replay=4, updates_per_episode=1.0)
-    restore(again.context, state)
-    assert again.context.scheduler.accounted(Purpose.TRAIN) == 6
-    assert again.updates.owed() == 6
-    again.updates.close()
 
 
 @pytest.mark.parametrize(("changes", "owed"), [(UNJUDGED, 3.0), ({"success": 0.0}, 4.0)])
@@ -492,23 +424,4 @@ def test_it_is_told_once_when_they_do_not_end(toy, tmp_path, caplog) -> None:
     come(learner, world, MANY_IN_VAIN, **UNJUDGED)
     assert told() == 1
     assert "99 have no verdict and 0 cannot be read" in caplog.text
-    learner.updates.close()
-
-
-def test_a_judge_that_is_down_at_the_start_does_not_end_the_run_in_waiting(toy, tmp_path) -> None:
-    """Episodes that nobody judged pay for updates, but there is nothing to make them with."""
-    learner, world = build(
-        toy, tmp_path, phase="training", min_replay=4, max_staleness=1, updates_per_episode=1.0
-    )
-    for _ in range(3):
-        leases = world.scheduler.grant("w", 4)
-        assert leases
-        for lease in leases:
-            trajectory = world.play(lease).model_copy(update={"outcome": Outcome.UNJUDGED})
-            world.store.add(trajectory, toy.pixels)
-            world.scheduler.finish(lease.id, trajectory)
-            world.queue.put_nowait(trajectory)
-        learner.context.ingest.drain(0.0)
-        assert learner.updates.owed() == 0
-    assert world.scheduler.grant("w", 4)
     learner.updates.close()

@@ -10,12 +10,11 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch: not installed")
 
-import torch
 from learning_world import build
 
 from distrl.core import checkpoints
 from distrl.core.metrics import read_metrics
-from distrl.core.types import Outcome, Purpose
+from distrl.core.types import Purpose
 from distrl.learner.checkpoint import restore
 from distrl.learner.episodes import GroupStats, compile_episode
 from distrl.learner.task_sampling import read_table
@@ -47,38 +46,6 @@ def test_a_run_learns_from_whole_groups(toy, tmp_path) -> None:
     rows = list(read_metrics(tmp_path / "metrics.jsonl"))
     assert max(row.get("groups/closed", 0.0) for row in rows) == 24
     assert sum(row.episodes for row in read_table(tmp_path / "tasks.json").values()) == 96
-
-
-def test_batches_carry_the_statistics_of_each_group(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path, phase="training", **GROUPS)
-    leases = world.scheduler.grant("w", 4)
-    for place, lease in enumerate(leases):
-        played = world.play(lease)
-        step = played.steps[-1]
-        reward = step.reward.model_copy(update={"outcome": float(place == 0), "repetition": -0.25})
-        steps = (*played.steps[:-1], step.model_copy(update={"reward": reward}))
-        played = played.model_copy(update={"steps": steps, "outcome": Outcome.FAILURE})
-        world.store.add(played, toy.pixels)
-        world.scheduler.finish(lease.id, played)
-        learner.context.ingest.take(played)
-    batch = learner.updates.uniform_batch()
-    assert batch.group_count.tolist() == [4] * 4
-    assert batch.group_mean.tolist() == pytest.approx([0.0] * 4)
-    assert batch.group_std.tolist() == pytest.approx([0.4330127] * 4)
-    total = (batch.outcome + batch.penalty).sum(1)
-    assert torch.allclose(total.mean(), batch.group_mean[0])
-    learner.updates.close()
-
-
-def test_an_episode_without_a_group_counts_as_one(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path, phase="training")
-    (lease,) = world.scheduler.grant("w", 1)
-    played = world.play(lease)
-    world.store.add(played, toy.pixels)
-    learner.context.ingest.take(played)
-    batch = learner.updates.uniform_batch()
-    assert (batch.group_count.tolist(), batch.group_std.tolist()) == ([1], [0.0])
-    learner.updates.close()
 
 
 def test_resume_brings_back_groups_and_those_that_wait_for_theirs(toy, tmp_path) -> None:

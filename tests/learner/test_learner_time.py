@@ -11,8 +11,7 @@ from learning_world import OPTIONS, build
 from distrl.core.metrics import read_metrics
 from distrl.learner import warm_start
 from distrl.learner.checkpoint import restore
-from distrl.learner.context import PEERS_S, poll, start_clock
-from distrl.learner.updates import Updates
+from distrl.learner.context import start_clock
 
 
 def hand_clock(learner, world) -> None:
@@ -25,51 +24,6 @@ def hand_clock(learner, world) -> None:
 
     world.check = check
     learner.context.clock.now = lambda: now[0]
-
-
-def test_the_time_without_episodes_is_measured(toy, tmp_path, monkeypatch) -> None:
-    learner, world = build(toy, tmp_path, phase="training")
-    learner.updates.close()
-    context, now = learner.context, [0.0]
-    for lease in world.scheduler.grant("w", 20):
-        trajectory = world.play(lease)
-        world.store.add(trajectory, toy.pixels)
-        context.ingest.take(trajectory)
-
-    def nothing_comes(timeout_s: float) -> int:
-        now[0] += timeout_s
-        return 0
-
-    context.clock.now = lambda: now[0]
-    monkeypatch.setattr(context.ingest, "drain", nothing_comes)
-    updates = Updates(context)
-    updates.wait(3.0)
-    now[0] += 1.0
-    updates.make()
-    updates.close()
-    (row,) = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "loss/policy" in row]
-    assert row["time/wait_for_episodes"] == 0.75
-
-
-def test_rates_of_workers_count_from_where_the_runs_time_begins(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path)
-    context, asked = learner.context, []
-    now = [context.clock.now() + 1000.0]
-    start = now[0]
-    context.clock.now = lambda: now[0]
-    world.check = lambda: None
-    world.peer_metrics = lambda: asked.append(now[0]) or {"workers/alive": 1.0}
-    poll(context)
-    assert not list(read_metrics(tmp_path / "metrics.jsonl")), "no trajectory has come yet"
-    assert world.status["workers/alive"] == 1.0, "who watches sees what it waits for"
-    asked.clear()
-    start_clock(context)
-    start_clock(context)
-    for _ in range(3):
-        now[0] += PEERS_S / 2
-        poll(context)
-    assert asked == [start, start + PEERS_S]
-    assert len(list(read_metrics(tmp_path / "metrics.jsonl"))) == 1
 
 
 def test_the_limit_counts_neither_cloning_nor_the_critics_warm_up(toy, tmp_path) -> None:

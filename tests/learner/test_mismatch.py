@@ -34,14 +34,6 @@ def test_the_estimate_is_that_of_its_definition(scale) -> None:
     assert kl_of_tokens(np.array(d)).tolist() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
-def test_kl_is_that_of_the_distributions() -> None:
-    generator = torch.Generator().manual_seed(0)
-    mu, pi = (torch.randn(2, 6, generator=generator) * 0.3).log_softmax(1)
-    drawn = torch.multinomial(mu.exp(), 200_000, replacement=True, generator=generator)
-    found = float(kl_of_tokens((pi - mu)[drawn].double().numpy()).mean())
-    assert found == pytest.approx(float((mu.exp() * (mu - pi)).sum()), rel=0.03)
-
-
 def episodes_of(toy, policy, versions):
     """One episode per list of versions, a step each."""
     return [

@@ -226,17 +226,6 @@ def test_only_the_policy_gets_the_policy_losss_gradient(name, policy, critic, ba
     assert all(np.isfinite(value) for value in result.metrics.values())
 
 
-@pytest.mark.parametrize("name", ["aride", "ppo", "gipo", "vtrace"])
-def test_both_ratio_levels_agree_where_the_policy_is_the_behaviour(name, policy, critic, batch) -> None:
-    batch.steps.behaviour_logprobs = score(policy, batch).logprobs.detach()
-    gradients = []
-    for level in ("action", "token"):
-        algorithm = build(name, {"ratio_level": level})
-        loss = evaluate(algorithm, policy, critic, batch).policy_loss
-        gradients.append(torch.autograd.grad(loss, [policy.head.weight])[0])
-    torch.testing.assert_close(*gradients)
-
-
 def test_decoupled_ppo_is_importance_weighted_ppo_at_the_first_step(policy, critic, batch) -> None:
     """At the proximal policy r = 1: nothing is clipped, and the gradient is that of ρ A log π, ρ capped."""
     options = {"entropy": 0.0, "invalid": 0.0, "rho_max": 1.2, "returns": "gae"}

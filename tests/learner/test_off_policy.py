@@ -64,12 +64,6 @@ def test_numbers_of_tokens() -> None:
     )
 
 
-def test_equal_ratios_are_a_full_sample_and_one_that_outweighs_all_is_one_in_n() -> None:
-    assert off_policy.effective_share(4 * 0.5, 4 * 0.25, 4) == 1.0
-    assert off_policy.effective_share(1e6, 1e12, 4) == pytest.approx(0.25)
-    assert off_policy.effective_share(0.0, 0.0, 4) == 0.0
-
-
 @pytest.fixture
 def measure(toy, policy, critic, load_images):
     """The metrics on four one-step episodes of ρ 3, 1.5, 0.5 and 0.1; the first two won."""
@@ -182,15 +176,6 @@ def test_shares_of_tokens_are_divided_by_tokens() -> None:
     table = fresh.take()
     assert table["staleness/1/clipped_fraction"] == 0.25
     assert (table["staleness/1/tokens"], table["staleness/1/steps"]) == (4, 2)
-
-
-def test_no_update_is_in_two_tables() -> None:
-    fresh = Freshness()
-    fresh.trained(np.array([0]), np.array([1.0]), steps([0], [1.0]))
-    assert fresh.num_updates == 1
-    assert fresh.take()
-    assert fresh.num_updates == 0
-    assert fresh.take() == {}
 
 
 def test_the_parts_of_the_reward_are_means_of_an_episode(toy, tmp_path) -> None:

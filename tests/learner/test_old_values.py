@@ -44,14 +44,6 @@ def test_each_episode_is_valued_once(toy, policy, load_images, tmp_path) -> None
     learner.updates.close()
 
 
-def test_an_objective_without_a_critic_keeps_none(toy, tmp_path) -> None:
-    options = {"algorithm": "filtered-bc", "value_recompute": False, "episodes": 60, "eval_every": 0}
-    learner, _ = build(toy, tmp_path, **options)
-    learner.run()
-    assert learner.progress.updates > 0
-    assert not any(episode.values for episode in learner.context.ingest.episodes.values())
-
-
 def test_a_run_learns_from_them_and_resumes_with_them(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, value_recompute=False, episodes=60, eval_every=0)
     learner.run()

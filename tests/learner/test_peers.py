@@ -9,7 +9,7 @@ from judge_fake import FakeJudge, FakeLink
 
 from distrl.configs.judge import RewardConfig, RulesConfig
 from distrl.core.errors import ProtocolError
-from distrl.core.messages import Heartbeat, Hello
+from distrl.core.messages import Heartbeat
 from distrl.learner import peers as module
 from distrl.learner.peers import FIRST_S, LEAST, LONGEST_S, WINDOW, Peers, Suspensions
 from distrl.workers.devices.pool import DevicePool
@@ -91,13 +91,6 @@ def test_who_is_gone_is_left_out_but_for_what_it_had_counted(rig) -> None:
     assert "inference/batch_size" not in metrics
 
 
-def test_news_are_arrivals_and_moves(rig) -> None:
-    assert rig.peers.register(Hello(role="inference", name="i", act_endpoint="tcp://127.0.0.1:1"))
-    assert not rig.beat("inference", "i", "tcp://127.0.0.1:1", queue=0.0)
-    assert rig.beat("inference", "i", "tcp://127.0.0.1:2", queue=0.0)
-    assert rig.peers.act_endpoints() == ("tcp://127.0.0.1:2",)
-
-
 def test_there_is_a_limit(rig, monkeypatch) -> None:
     monkeypatch.setattr(module, "MAX_PEERS", 1)
     rig.beat("worker", "a")
@@ -161,12 +154,3 @@ def test_each_further_time_lasts_twice_as_long_up_to_a_bound(sender: Sender) -> 
         sender.now += lasted[-1]
     assert lasted[:4] == [60.0, 120.0, 240.0, 480.0]
     assert lasted[-1] == LONGEST_S
-
-
-def test_who_mends_its_ways_begins_again(sender: Sender) -> None:
-    for _ in range(3):
-        sender.send("r" * LEAST)
-        sender.now += sender.left_s()
-    sender.send("a" * WINDOW)
-    sender.send("r" * WINDOW)
-    assert sender.left_s() == FIRST_S

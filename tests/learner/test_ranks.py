@@ -10,16 +10,14 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch: not installed")
 
-import os
 
 import pytest
 import torch
 from rank_world import run_ranks
 
 from distrl.core.errors import ConfigError, RankError
-from distrl.learner import losses
 from distrl.learner import ranks as launch
-from distrl.learner.ranks import LocalRanks, Place, local_ranks, open_job, sum_over_ranks, translated
+from distrl.learner.ranks import Place, local_ranks, open_job, translated
 
 RANK = """
 import sys
@@ -75,13 +73,6 @@ def test_the_losses_and_gradients_of_shares_add_up_to_those_of_the_batch(size, t
     run_ranks("rank_objectives:add_up", size, tmp_path)
 
 
-def test_one_process_sums_nothing() -> None:
-    value = torch.tensor([1.0, 2.0])
-    assert sum_over_ranks(value) is value
-    a, mask = torch.tensor([[1e4, 1e4 + 1.0]]), torch.ones(1, 2, dtype=torch.bool)
-    torch.testing.assert_close(losses.normalise(a, mask, 0.0), torch.tensor([[-1.0, 1.0]]))
-
-
 def test_torchrun_s_variables_are_used() -> None:
     found = Place.given({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "h"})
     assert found == Place(3, 4, 1, "env://")
@@ -104,16 +95,6 @@ def test_ranks_that_do_not_come_are_missed(tmp_path) -> None:
         pass
 
 
-def test_a_rank_without_a_gpu_says_so(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with (
-        pytest.raises(RankError, match="Rank 1 has no GPU: its machine has 1 of them"),
-        open_job(Place(1, 2, 1, f"file://{tmp_path / 'meeting'}"), timeout_s=1.0),
-    ):
-        pass
-
-
 def test_only_errors_of_the_job_are_about_ranks() -> None:
     with pytest.raises(RankError, match="rank 3"), translated("rank 3"):
         raise RuntimeError("[gloo/transport/tcp/pair.cc:1] Connection closed by peer [127.0.0.1]:1")
@@ -130,34 +111,3 @@ def test_the_end_of_a_rank_is_said_with_its_last_words(tmp_path, monkeypatch) ->
         with pytest.raises(RankError, match="Rank 1") as raised:
             ranks.watch(None)
         assert raised.value.exit_code == 2, "what another start cannot mend is told as it is"
-
-
-BLOCKED = """
-import sys, time
-from pathlib import Path
-from distrl.learner import ranks as launch
-launch.HANG_S = 0.1
-with launch.local_ranks(["run-learner", "no-such.yaml"], 2, Path(sys.argv[1])):
-    time.sleep(250)
-"""
-
-
-def test_who_waits_for_a_rank_that_is_gone_is_ended(tmp_path) -> None:
-    command = [sys.executable, "-c", BLOCKED, str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert ended.returncode == 2
-    assert ended.stderr.startswith("error: Rank 1 of the learner ended with exit code 2: ")
-
-
-def test_ranks_end_with_the_block(tmp_path) -> None:
-    def interrupted() -> None:
-        with local_ranks(["tasks", "list"], 3, tmp_path) as ranks:
-            found.append(ranks)
-            raise KeyError
-
-    found: list[LocalRanks] = []
-    with pytest.raises(KeyError):
-        interrupted()
-    for pid in found[0].pids:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
 from collections import Counter
 
 import numpy as np
@@ -12,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrl.configs.learner import ReplayConfig
-from distrl.learner import sum_tree
 from distrl.learner.replay import REFRESH_SIZE, Replay
 
 
@@ -132,37 +130,6 @@ def test_a_run_that_is_resumed_with_other_priorities_draws_by_these(before, afte
     resumed.load_state_dict(json.loads(json.dumps(replay.state_dict())))
     for name in other.ids:
         assert resumed.probability(name) == pytest.approx(other.probability(name), rel=1e-9)
-
-
-def test_training_makes_nothing_that_is_as_long_as_the_buffer(monkeypatch) -> None:
-    """Unless a maximum moves: then masses are made anew, which the last lines see."""
-    capacity, rng = 200_000, np.random.default_rng(0)
-    replay = filled(capacity=capacity, count=capacity)
-    first = replay.sample(capacity - 100)
-    replay.update(first, np.concatenate([np.ones((1, 3)), rng.random((len(first) - 1, 3))]))
-    assert replay.metrics()["replay/effective_share"] > 0.5
-    assert len(replay.refresh_slice()) == 16
-    summed, whole = [], sum_tree._cumulated
-    monkeypatch.setattr(sum_tree, "_cumulated", lambda masses: summed.append(len(masses)) or whole(masses))
-
-    def peak_bytes(largest: float) -> int:
-        tracemalloc.start()
-        chosen = replay.sample(32)
-        raw = rng.random((32, 3))
-        raw[0] = largest
-        replay.update(chosen, raw)
-        replay.update(replay.refresh_slice(), rng.random((16, 3)))
-        replay.add(f"n{largest}")
-        replay.discard(replay.names(chosen[:1]))
-        assert replay.metrics()["replay/size"] >= capacity - 2
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return peak
-
-    assert peak_bytes(1.0) < capacity / 2, "less than half a byte for each"
-    # A tree of masses and one of what has been seen; each mass is set at most once for each call above.
-    assert 0 < sum(summed) <= 2 * 2 * (32 + 32 + 16 + 1 + 1)
-    assert peak_bytes(2.0) > 8 * capacity
 
 
 class Model:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
@@ -104,16 +103,6 @@ def test_tasks_are_drawn_uniformly_and_by_seed(toy) -> None:
     assert orders[0] == orders[1] != orders[2]
 
 
-def test_training_stops_at_its_number_of_episodes(toy) -> None:
-    rig = Rig(toy, episodes=8, max_staleness=100)
-    leases = rig.take(50)
-    assert len(leases) == 8
-    for lease in leases:
-        rig.finish(lease)
-    assert rig.take() == []
-    assert rig.scheduler.accounted(Purpose.TRAIN) == 8
-
-
 def test_no_more_is_leased_than_can_still_be_fresh(toy) -> None:
     """4 versions of 2 updates of 2 episodes: 16 episodes may lie between a lease and its training."""
     rig = Rig(toy)
@@ -124,11 +113,6 @@ def test_no_more_is_leased_than_can_still_be_fresh(toy) -> None:
     assert rig.take() == []
     rig.scheduler.set_updates(5)
     assert len(rig.take(50)) == 10
-
-
-def test_before_the_first_update_nothing_goes_stale(toy) -> None:
-    rig = Rig(toy, min_replay=30, max_staleness=1, publish_every=1)
-    assert len(rig.take(50)) == 30
 
 
 @pytest.mark.parametrize(
@@ -290,19 +274,6 @@ def test_a_round_runs_again_what_weights_older_than_it_asks_for_have_done(toy) -
     assert done.scores == [0.0, 0.0]
 
 
-def test_a_new_round_ends_an_unfinished_one_with_what_it_has(toy) -> None:
-    rig = Rig(toy)
-    rig.scheduler.start_eval()
-    leases = rig.take(3)
-    rig.finish(leases[0], 1.0)
-    rig.scheduler.set_updates(1)
-    rig.scheduler.start_eval()
-    (done,) = rig.scheduler.pop_evals()
-    assert done.scores == [1.0]
-    rig.finish(leases[1], 1.0)
-    assert [lease.purpose for lease in rig.take(3)] == [Purpose.EVAL] * 3
-
-
 @pytest.mark.parametrize("how", ["given back", "faulted"])
 def test_what_comes_back_of_an_older_round_does_not_enter_the_new_one(toy, how) -> None:
     rig = Rig(toy)
@@ -338,20 +309,6 @@ def test_state_survives_a_restart_and_what_was_out_is_granted_anew(toy) -> None:
     assert len(again.take(50)) == 30
 
 
-def test_what_is_committed_but_not_taken_by_training_is_not_saved(toy) -> None:
-    rig = Rig(toy)
-    (lease,) = rig.take()
-    trajectory = toy.trajectory("t", [toy.step(0, (1,), (-1.0,))], lease_id=lease.id)
-    rig.scheduler.finish(lease.id, trajectory)
-    again = Rig(toy)
-    again.scheduler.load_state_dict(rig.scheduler.state_dict())
-    assert again.scheduler.accounted(Purpose.TRAIN) == 0
-    again.scheduler.account(trajectory, replayed=True)
-    assert again.scheduler.accounted(Purpose.TRAIN) == 1
-    again_total = again.scheduler.state_dict()["accounted"]["train"]
-    assert again_total == 1
-
-
 @pytest.fixture
 def rig_of(toy):
     return lambda **changes: Rig(toy, **changes)
@@ -378,42 +335,6 @@ def test_a_lost_episode_is_run_again(rig_of) -> None:
     rig.finish(again)
     assert rig.scheduler.accounted(Purpose.TRAIN) == 3
     assert rig.take(8) == []
-
-
-def test_a_lost_episode_of_a_round_does_not_keep_it_open(rig_of) -> None:
-    rig = rig_of()
-    rig.scheduler.start_eval()
-    leases = rig.take(3)
-    assert rig.scheduler.is_eval_leased
-    lost(rig, leases[0])
-    for lease in leases[1:]:
-        rig.finish(lease)
-    assert not rig.scheduler.is_eval_leased
-    (done,) = rig.scheduler.pop_evals()
-    assert (len(done.scores), done.abandoned) == (2, 1)
-
-
-def test_the_counters_of_leases_go_on_after_a_restart(rig_of) -> None:
-    rig = rig_of()
-    for attempt in range(MAX_ATTEMPTS):
-        (lease,) = rig.take(1, f"w{attempt}")
-        rig.finish(lease, fault=Fault.DEVICE)
-    rig.take(1)
-    rig.now += 1000.0
-    rig.scheduler.tick()
-    names = ("scheduler/expired", "scheduler/faulted", "scheduler/abandoned")
-    counted = {name: rig.scheduler.metrics()[name] for name in names}
-    assert counted == {"scheduler/expired": 1, "scheduler/faulted": MAX_ATTEMPTS, "scheduler/abandoned": 1}
-    again = rig_of(seed=1)
-    again.scheduler.load_state_dict(json.loads(json.dumps(rig.scheduler.state_dict())))
-    assert {name: again.scheduler.metrics()[name] for name in names} == counted
-
-
-@pytest.mark.parametrize("algorithm", ["aride", "bc"])
-def test_sampling_is_untruncated_unless_asked_otherwise(algorithm: str) -> None:
-    config = LearnerConfig.model_validate({"algorithm": algorithm, "temperature": 0.7, "max_new_tokens": 9})
-    expected = Sampling(temperature=0.7, top_p=1.0, top_k=0, max_new_tokens=9)
-    assert sampling_for(config, Purpose.TRAIN) == expected
 
 
 def test_truncation_reaches_training_and_no_measurement() -> None:
@@ -475,16 +396,3 @@ def test_a_demonstration_brings_no_sampled_tokens() -> None:
     issuer = LeaseIssuer(LearnerConfig(), b"s")
     demo, train = (issuer.issue(p.value, "w", TASK, p, "") for p in (Purpose.DEMO, Purpose.TRAIN))
     assert issuer.check(played(demo, steps=played(train).steps)) == "a demonstration has no sampled tokens"
-
-
-def test_a_trajectory_fits_after_its_lease_expired(toy: Any) -> None:
-    now = 0.0
-    config = LearnerConfig(lease_ttl_s=10.0)
-    scheduler = TaskScheduler(config, [toy.task(0)], [], 0, "i", b"s", lambda: now)
-    scheduler.set_phase(TRAINING)
-    (lease,) = scheduler.grant("w", 1)
-    now = 11.0
-    scheduler.tick()
-    assert scheduler.metrics()["scheduler/expired"] == 1
-    assert "was not granted" in scheduler.check(played(lease, group_id="g9"))
-    assert scheduler.check(played(lease)) == ""

@@ -8,7 +8,7 @@ import msgpack
 import pytest
 from waiting import until
 
-from distrl.core.errors import NetworkError, SecurityError, StoreError
+from distrl.core.errors import NetworkError, StoreError
 from distrl.core.messages import (
     MAX_FRAMES,
     PROTOCOL_VERSION,
@@ -29,14 +29,12 @@ from distrl.core.messages import (
     encode,
     unpack,
 )
-from distrl.core.security import create_keys, load_security
-from distrl.core.service import Service
-from distrl.core.sockets import Wire, new_keypair
+from distrl.core.sockets import Wire
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Observation, Task, TimeStep, Trajectory, image_digest
-from distrl.core.weights import ChunkServer, WeightFetcher, WeightStore, describe
+from distrl.core.weights import WeightFetcher, describe
 from distrl.learner.peers import FIRST_S, LEAST
-from distrl.learner.server import MAX_READS, Endpoints, LearnerServer
+from distrl.learner.server import Endpoints, LearnerServer
 
 WAIT_S = 20.0
 TASK = Task(id="q/t/1", suite="q", template="t", split="train", goal="Do it")
@@ -162,12 +160,6 @@ def hear(sub, wanted):
     raise AssertionError("waited in vain")
 
 
-def test_status_on_request_and_on_heartbeat(server, peer):
-    server.set_metrics({"reward": 0.5})
-    assert peer.ask(StatusRequest()).metrics == {"reward": 0.5}
-    assert isinstance(peer.ask(Heartbeat(role="worker", name="w")), Status)
-
-
 def test_leases_are_granted_renewed_and_given_back(server, peer, scheduler):
     peer.ask(Hello(role="worker", name="w", slots=2, waiting=4))
     grant = peer.ask(LeaseRequest(worker="w", count=3))
@@ -178,21 +170,6 @@ def test_leases_are_granted_renewed_and_given_back(server, peer, scheduler):
     assert scheduler.renewed == [("w", ("a", "unknown"))]
     assert isinstance(peer.ask(LeaseRelease(worker="w", lease_ids=("a",))), Status)
     assert scheduler.released == [("w", ("a",))]
-
-
-def test_a_chunk_server_whose_thread_ends_is_noticed(wire, monkeypatch):
-    def broken(service):
-        raise OSError("broken")
-
-    monkeypatch.setattr(Service, "pump", broken)
-    channel = wire.bind_router("tcp://127.0.0.1:0")
-    chunks = ChunkServer(channel, WeightStore())
-    chunks.start()
-    chunks.check()
-    wire.connect_dealer(channel.endpoint).send(StatusRequest())
-    with pytest.raises(OSError, match="broken"):
-        until(chunks.check)
-    chunks.close()
 
 
 def test_an_ack_means_stored_finished_and_handed_over(server, peer, store, scheduler, ingested):
@@ -219,12 +196,6 @@ def test_a_submit_that_is_no_message_is_refused_by_its_trajectorys_id(server, pe
     reject = peer.answer()
     assert (reject.code.value, reject.ref) == ("too-large", "wide")
     assert store.count() == 0
-
-
-def test_an_image_that_is_stored_need_not_come_again(server, peer, store):
-    peer.ask(submit("a", PIXELS), [PIXELS])
-    assert isinstance(peer.ask(submit("b", PIXELS, named=())), Ack)
-    assert store.count() == 2
 
 
 @pytest.mark.parametrize(
@@ -276,23 +247,6 @@ def fill(peer, names):
     """Submits all at once, more than the queue has room for."""
     for name in names:
         peer.ask(submit(name))
-
-
-def test_one_that_waits_on_disk_is_read_again_if_that_fails(
-    server, peer, ingested, store, scheduler, monkeypatch
-):
-    real, failures = store.get, iter(range(MAX_READS - 1))
-
-    def get(name):
-        if name == "t3" and next(failures, None) is not None:
-            raise StoreError("database is locked")
-        return real(name)
-
-    monkeypatch.setattr(store, "get", get)
-    names = [f"t{number}" for number in range(5)]
-    fill(peer, names)
-    assert [ingested.get(timeout=WAIT_S).id for _ in names] == names
-    assert scheduler.lost == []
 
 
 def test_one_that_can_never_be_read_is_lost_and_the_scheduler_told(
@@ -403,14 +357,6 @@ def test_one_that_was_accepted_before_is_a_duplicate_even_if_it_would_be_rejecte
     assert peer.ask(submit("t")) == Ack(trajectory_id="t", duplicate=True)
 
 
-def test_numbers_of_heartbeats_become_metrics(server, peer):
-    for steps in (0, 7):
-        peer.ask(Heartbeat(role="worker", name="w", stats={"steps": steps, "faults": steps}))
-    metrics = server.peer_metrics()
-    assert (metrics["workers/alive"], metrics["workers/faults"]) == (1, 7)
-    assert metrics["workers/actions_per_s"] > 0
-
-
 def test_a_status_that_cannot_be_sent_does_not_end_the_network_thread(server, wire, peer, caplog):
     server.set_metrics({letter * 9_000_000: 1.0 for letter in "ab"})
     for phase in ("warm-up", "training"):
@@ -421,13 +367,6 @@ def test_a_status_that_cannot_be_sent_does_not_end_the_network_thread(server, wi
     sub = wire.connect_sub(server.endpoints.broadcast)
     hear(sub, lambda status: (status.phase, status.metrics) == ("training", {"loss": 1.0}))
     assert sum("cannot send a Status" in record.getMessage() for record in caplog.records) == 1
-
-
-def test_changes_are_broadcast(server, wire):
-    sub = wire.connect_sub(server.endpoints.broadcast)
-    assert sub.recv(WAIT_S).message.phase == "starting"  # repeated for those who come late
-    server.set_phase("training")
-    hear(sub, lambda status: status.phase == "training")
 
 
 def test_weights_are_announced_and_served(server, wire, peer):
@@ -459,34 +398,3 @@ def test_an_address_in_use_is_named_and_leaves_nothing_behind(server, store, sch
     taken = Endpoints(free, free, server.endpoints.control)
     with pytest.raises(NetworkError, match="in use"):
         LearnerServer(taken, None, store, scheduler, ingested, "run")
-
-
-def test_a_public_address_needs_keys(store, scheduler, ingested):
-    public = Endpoints(*["tcp://0.0.0.0:0"] * 3)
-    with pytest.raises(SecurityError, match="distrl keys"):
-        LearnerServer(public, None, store, scheduler, ingested, "run")
-
-
-def test_with_keys_only_listed_clients_reach_the_learner(tmp_path, store, scheduler, ingested):
-    keys, others = tmp_path / "keys", tmp_path / "others"
-    for directory in (keys, others):
-        create_keys(directory, new_keypair(), new_keypair())
-    (others / "server.pub").write_text((keys / "server.pub").read_text())
-    local = Endpoints(*["tcp://127.0.0.1:0"] * 3)
-    server = LearnerServer(local, load_security(keys), store, scheduler, ingested, "run")
-    server.start()
-    with Wire(load_security(keys)) as listed, Wire(load_security(others)) as stranger, Wire() as plain:
-        own = submit("t", PIXELS, worker="client/w")
-        assert isinstance(Peer(listed, server.endpoints.control).ask(own, [PIXELS]), Ack)
-        data = b"weights" * 1000
-        server.publish_weights(describe(1, data), data)
-        fetcher = WeightFetcher(listed, server.endpoints.weights)
-        assert fetcher.fetch(server.status.weights, WAIT_S) == data
-        fetcher.close()
-        for wire in (stranger, plain):
-            for endpoint in (server.endpoints.control, server.endpoints.weights):
-                with pytest.raises(NetworkError):
-                    wire.connect_dealer(endpoint).send(StatusRequest(), timeout_s=0.2)
-            assert wire.connect_sub(server.endpoints.broadcast).recv(0.2) is None
-    server.close()
-    server.check()

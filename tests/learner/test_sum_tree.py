@@ -97,12 +97,6 @@ def test_equal_masses_are_equal_trees_whatever_order_they_were_set_in(capacity) 
         np.testing.assert_array_equal(one, other)
 
 
-def test_of_an_index_set_twice_at_once_the_last_mass_counts() -> None:
-    tree = SumTree(5000)
-    tree.set([7, 4999, 7], [1.0, 2.0, 3.0])
-    assert (tree.masses[7], tree.total) == (3.0, 5.0)
-
-
 def test_draws_follow_the_masses_in_no_order() -> None:
     tree, rng = SumTree(70_000), np.random.default_rng(0)
     masses = {3: 1.0, 17: 2.0, 35_000: 3.0, 69_999: 4.0}
@@ -129,18 +123,6 @@ def test_an_update_of_k_masses_sums_k_nodes_a_level_at_most(monkeypatch, count) 
     tree.sample(256, rng)
     assert tree.before(77) < tree.total
     assert summed == [3 * count] * 2, "two levels above a million masses, then the top"
-
-
-@pytest.mark.parametrize("capacity", CAPACITIES)
-def test_what_waits_to_be_summed_is_bounded_and_not_forgotten(capacity) -> None:
-    tree, again = SumTree(capacity), SumTree(capacity)
-    rng = np.random.default_rng(0)
-    for _ in range(100):
-        tree.set(rng.integers(0, capacity, 1 + capacity // 32), rng.random(1 + capacity // 32))
-        assert sum(len(some) for some in tree._stale) == tree._num_stale <= 2 + capacity / 8
-    again.set(np.arange(capacity), tree.masses)
-    for one, other in zip(levels(tree), levels(again), strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(

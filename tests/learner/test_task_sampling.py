@@ -18,14 +18,11 @@ from distrl.learner.scheduler import DEMONSTRATIONS
 from distrl.learner.task_sampling import (
     FLOOR,
     PRIOR,
-    RECENT,
     REDRAW_EVERY,
     Drift,
-    TaskRecord,
     TaskSampler,
     TemplateSampler,
     read_table,
-    write_table,
 )
 
 TASKS = [
@@ -86,14 +83,6 @@ def test_learnable_prefers_tasks_that_sometimes_fail() -> None:
     assert mastered < 0.5 + FLOOR
 
 
-def test_only_recent_episodes_count() -> None:
-    changed, always = sampler(), sampler()
-    for success in [0.0] * RECENT + [1.0] * RECENT:
-        changed.record("easy/0", success)
-        always.record("easy/0", 1.0)
-    assert changed.weights() == always.weights()
-
-
 @pytest.mark.parametrize("kind", ["uniform", "weighted", "learnable"])
 def test_a_restored_sampler_draws_what_the_saved_one_would_have(kind: str) -> None:
     saved, restored = sampler(kind), sampler(kind)
@@ -150,14 +139,6 @@ def test_expired_leases_and_episodes_given_up_are_counted(toy) -> None:
     assert (row.mean_success, row.mean_steps, row.mean_seconds) == (None, None, None)
 
 
-def test_evaluations_are_not_in_it(toy) -> None:
-    world = GroupWorld(toy, **OPTIONS)
-    world.scheduler.start_eval()
-    for lease in world.lease(3):
-        world.finish(lease, 1.0)
-    assert world.scheduler.task_table() == {}
-
-
 def test_a_restart_counts_what_came_in_after_the_checkpoint_once(toy) -> None:
     world = GroupWorld(toy, **OPTIONS)
     leases = world.lease(6)
@@ -169,14 +150,6 @@ def test_a_restart_counts_what_came_in_after_the_checkpoint_once(toy) -> None:
     world.train()
     again = world.restart(state, "i1")
     assert again.scheduler.task_table() == world.scheduler.task_table()
-
-
-def test_the_table_is_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "tasks.json"
-    table = {"s/t/1": TaskRecord("t", episodes=3, judged=2, success=1.5, steps=9, seconds=2.5, faults=1)}
-    write_table(path, table)
-    assert read_table(path) == table
-    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(
@@ -216,27 +189,10 @@ def test_tasks_come_from_the_drift_split_once_its_share_of_the_episodes_is_in(to
     assert run.metric("scheduler/drift") == 1
 
 
-def test_or_of_the_time(toy) -> None:
-    run = world(toy)
-    run.scheduler.set_elapsed(0.49)
-    assert splits(run.lease(2)) == ["train"] * 2
-    run.scheduler.set_elapsed(0.5)
-    assert splits(run.lease(2)) == ["drift"] * 2
-
-
 def test_a_share_of_the_draws_may_stay_with_the_training_split(toy) -> None:
     run = world(toy, after=0.0, share=0.25, episodes=400)
     drawn = splits(run.lease(400))
     assert 60 <= drawn.count("drift") <= 140
-
-
-def test_what_is_run_again_is_not_exchanged(toy) -> None:
-    run = world(toy)
-    (lease,) = run.lease(1, "dead")
-    run.scheduler.set_elapsed(1.0)
-    run.wait(61.0)
-    (again,) = run.lease(1, "alive")
-    assert again.task == lease.task
 
 
 @pytest.mark.parametrize("purpose", [Purpose.DEMO, Purpose.EVAL])

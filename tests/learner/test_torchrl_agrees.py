@@ -12,7 +12,6 @@ import torch
 
 from distrl.configs.algorithms import PpoConfig
 from distrl.learner import losses, returns
-from distrl.learner.episodes import GroupStats
 from distrl.learner.returns import Rollout
 
 pytestmark = pytest.mark.needs("torchrl")
@@ -69,16 +68,6 @@ def test_gae(rollout: Rollout) -> None:
         torch.testing.assert_close(found.targets[row, :length], target[:, 0], atol=1e-6, rtol=1e-6)
 
 
-def test_monte_carlo_returns(rollout: Rollout) -> None:
-    from torchrl.objectives.value.functional import td1_return_estimate
-
-    found = returns.monte_carlo(rollout, 0.9)
-    for row, length, common in rows(rollout):
-        target = td1_return_estimate(0.9, **common)[:, 0]
-        torch.testing.assert_close(found.targets[row, :length], target)
-        torch.testing.assert_close(found.advantages[row, :length], target - rollout.values[row, :length])
-
-
 def test_vtrace_and_retrace(rollout: Rollout, ratios: torch.Tensor) -> None:
     """torchrl's V-trace has no λ, and the ratio in its advantage. Retrace is V-trace where λ and ρ̄ are 1."""
     from torchrl.objectives.value.functional import vtrace_advantage_estimate
@@ -112,29 +101,6 @@ def test_retrace_is_a_lambda_return_whose_lambda_is_each_steps_trace(
         torch.testing.assert_close(found.advantages[row, :length], target - value)
         weighed = value + ratios[row, :length].clamp(max=1.0) * (target - value)
         torch.testing.assert_close(found.targets[row, :length], weighed)
-
-
-def test_group_relative_advantages_of_uneven_lengths() -> None:
-    """torchrl divides by the sample's standard deviation, where the paper's is the population's."""
-    from tensordict import TensorDict
-    from torchrl.objectives.llm import MCAdvantage
-
-    rewards = [[0.0, 0.0, 1.0], [-0.2], [0.0, 0.7]]
-    grouping = MCAdvantage(grpo_size=3, prompt_key="group", trajectory_return="sum")
-    for number, member in enumerate(rewards):
-        length, done = len(member), torch.zeros(len(member), 1, dtype=torch.bool)
-        done[-1] = True
-        step = TensorDict({"reward": torch.tensor(member)[:, None], "done": done}, [length])
-        theirs = grouping.inv(TensorDict({"group": torch.full((length,), 7), "next": step}, [length]))
-        assert (theirs is None) == (number < 2), "a group comes out when its last member is in"
-    totals = [sum(member) for member in rewards]
-    stats = GroupStats.of(totals)
-    ours = returns.group_relative(
-        torch.tensor(totals), *(torch.tensor([x] * 3) for x in (stats.mean, stats.std, stats.count)), 1e-6
-    )
-    lengths = torch.tensor([len(member) for member in rewards])
-    expected = theirs["advantage"].flatten() * (3 / 2) ** 0.5
-    torch.testing.assert_close(ours.repeat_interleave(lengths), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:No target network updater:UserWarning")

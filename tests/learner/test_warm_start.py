@@ -17,8 +17,9 @@ from distrl.core.errors import ConfigError
 from distrl.core.policies.tiny import TinyPolicy
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Purpose
+from distrl.learner import warm_start
 from distrl.learner.episodes import StepData
-from distrl.learner.warm_start import Renaming, take_dataset
+from distrl.learner.warm_start import renamed, take_dataset
 
 
 @pytest.fixture
@@ -83,10 +84,12 @@ def test_too_few_are_told(toy: Any, tmp_path: Path, collection: Path) -> None:
 def test_what_is_cloned_is_renamed_first(
     toy: Any, tmp_path: Path, collection: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner, _ = with_dataset(toy, tmp_path / "run", collection)
+    monkeypatch.setattr(warm_start, "renamed", lambda step, *more: replace(step, prompt=(5,)))
+    monkeypatch.setattr(type(toy.policy()), "word_ids", (1, 2))
+    options = {**OPTIONS["demonstrations"], "dataset": str(collection), "rename": 0.1}
+    learner, _ = build(toy, tmp_path / "run", demonstrations=options, episodes=16)
     seen: list[Any] = []
     clone = learner.context.train_step.clone
-    monkeypatch.setattr(Renaming, "__call__", lambda self, step: replace(step, prompt=(5,)))
     learner.context.train_step.clone = lambda batch: seen.append(batch.prompts.input_ids) or clone(batch)
     learner.run()
     assert seen
@@ -119,14 +122,17 @@ def step_of(policy: TinyPolicy, typed: str) -> StepData:
     )
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_word_has_the_same_stand_in_in_the_prompt_and_in_the_answer(policy: TinyPolicy, seed: int) -> None:
+def rename(policy: TinyPolicy, step: StepData, share: float, seed: int) -> StepData:
+    return renamed(step, policy.word_ids, share, np.random.default_rng(seed))
+
+
+def test_a_word_has_the_same_stand_in_in_the_prompt_and_in_the_answer(policy: TinyPolicy) -> None:
     step = step_of(policy, "Two litres")
-    renamed = Renaming(policy.word_ids, 0.5, np.random.default_rng(seed))(step)
-    other = dict(zip(step.prompt, renamed.prompt, strict=True))
-    assert len(renamed.prompt) == len(step.prompt)
-    assert renamed.tokens == tuple(other.get(token, token) for token in step.tokens)
-    assert renamed.images == step.images
+    for seed in range(20):
+        new = rename(policy, step, 0.5, seed)
+        other = dict(zip(step.prompt, new.prompt, strict=True))
+        assert new.tokens == tuple(other.get(token, token) for token in step.tokens)
+        assert new.images == step.images
 
 
 def test_words_of_goals_are_renamed_and_neither_numbers_nor_what_stands_around_them(
@@ -136,27 +142,22 @@ def test_words_of_goals_are_renamed_and_neither_numbers_nor_what_stands_around_t
     step = step_of(policy, "Two litres")
     changed: set[int] = set()
     for seed in range(50):
-        renamed = Renaming(policy.word_ids, 1.0, np.random.default_rng(seed))(step)
-        changed |= {old for old, new in zip(step.prompt, renamed.prompt, strict=True) if old != new}
+        new = rename(policy, step, 1.0, seed)
+        changed |= {old for old, other in zip(step.prompt, new.prompt, strict=True) if old != other}
     assert {words["note"], words["milk"], words["litres"], words["at"]} <= changed
     assert not changed & {words["step"], words["3"], words["last"], words["goal"], words["17"]}
-    assert changed <= set(policy.word_ids)
 
 
 def test_the_share_is_that_of_the_words(policy: TinyPolicy) -> None:
     step = step_of(policy, "Two litres")
-    renaming = Renaming(policy.word_ids, 0.25, np.random.default_rng(0))
     places = [at for at, token in enumerate(step.prompt) if token in set(policy.word_ids)]
-    count = sum(
-        renamed.prompt[at] != step.prompt[at]
-        for renamed in (renaming(step) for _ in range(2000))
-        for at in places
-    )
+    drawn = [rename(policy, step, 0.25, seed).prompt for seed in range(2000)]
+    count = sum(prompt[at] != step.prompt[at] for prompt in drawn for at in places)
     expected = 0.25 * (1 - 1 / len(policy.word_ids))  # a word may stand in for itself
     assert count / (2000 * len(places)) == pytest.approx(expected, abs=0.02)
 
 
-def test_a_policy_whose_words_have_no_tokens_is_refused() -> None:
+def test_a_policy_whose_words_have_no_tokens_is_refused(toy: Any, tmp_path: Path) -> None:
+    learner, _ = build(toy, tmp_path, demonstrations={**OPTIONS["demonstrations"], "rename": 0.2})
     with pytest.raises(ConfigError, match=r"rename=0\.2 needs a policy with a token for each word"):
-        Renaming((), 0.2, np.random.default_rng(0))
-    Renaming((), 0.0, np.random.default_rng(0))
+        learner.run()

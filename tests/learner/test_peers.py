@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from judge_fake import FakeJudge, FakeLink
+from link_fake import FakeJudge, FakeLink
 
 from distrl.configs.judge import RewardConfig, RulesConfig
 from distrl.core.errors import ProtocolError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from counting_env import CountingEnv, counting_task
 from judge_endpoint import GARBAGE_REPLY, JudgeEndpoint, Reply, status
-from judge_fake import FakeJudge, FakeLink
+from link_fake import FakeJudge, FakeLink
 from policy_of_counting import CountingPolicy
 from waiting import until
 
@@ -79,8 +79,8 @@ def start(spool: Spool) -> Iterator[Start]:
 
 def the_only(link: FakeLink) -> Trajectory:
     until(lambda: link.submitted, "the episode")
-    ((trajectory, images, _),) = link.submitted
-    assert set(images) == set(trajectory.image_digests)
+    (trajectory,) = link.submitted
+    assert set(link.images[0]) == set(trajectory.image_digests)
     return trajectory
 
 
@@ -144,7 +144,7 @@ def test_what_was_spent_before_a_verdict_came_is_part_of_it(start: Start) -> Non
     assert (first.success, first.calls, first.input_tokens, first.cost) == (True, 2, 10, 0.75)
     judging.submit(*play(index=1))
     until(lambda: len(link.submitted) == 2, "the other episode")
-    second = link.submitted[1][0].verdict
+    second = link.submitted[1].verdict
     assert second is not None
     assert (second.is_decided, second.calls, second.cost) == (False, 4, 0.5)
     stats = judging.stats()
@@ -212,8 +212,8 @@ def test_what_waits_outlives_the_process(spool: Spool, start: Start) -> None:
     assert link.submitted == []
     _, link = start(YES)
     until(lambda: len(link.submitted) == 3, "the three episodes")
-    assert [trajectory.id for trajectory, _, _ in link.submitted] == [one.id for one, _ in episodes]
-    assert {run for _, _, run in link.submitted} == {"r"}
+    assert [trajectory.id for trajectory in link.submitted] == [one.id for one, _ in episodes]
+    assert link.runs == {"r"}
 
 
 def test_while_too_many_wait_nothing_is_leased(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +295,7 @@ def test_a_judge_that_cannot_be_made_is_told(judge: dict[str, Any] | None, probl
 
 
 def test_a_judge_of_ones_own() -> None:
-    assert load_judge(CustomJudgeConfig(import_path="judge_fake:FakeJudge")).name == "fake"
+    assert load_judge(CustomJudgeConfig(import_path="link_fake:FakeJudge")).name == "fake"
 
 
 def test_a_run_with_an_endpoint_that_fails_goes_on(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,12 +325,10 @@ def test_a_run_with_an_endpoint_that_fails_goes_on(spool: Spool, monkeypatch: py
         judging.start()
         Worker(config, judging, CountingPolicy, "w").run()
         assert judging.close()
-    found = sorted((trajectory.lease_id, trajectory.outcome.value) for trajectory, _, _ in link.submitted)
     # One thread takes the oldest that is due, so that one which is put off can come after others.
-    assert sorted(outcome for _, outcome in found) == [
-        "failure", "success", "success", "unjudged", "unjudged",
-    ]  # fmt: skip
-    for trajectory, _, _ in link.submitted:
+    outcomes = sorted(trajectory.outcome.value for trajectory in link.submitted)
+    assert outcomes == ["failure", "success", "success", "unjudged", "unjudged"]
+    for trajectory in link.submitted:
         verdict = trajectory.verdict
         assert verdict is not None
         if verdict.is_decided:

@@ -3,63 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 import worker_envs
 from counting_env import counting_task
+from link_fake import FakeLink
 from policy_of_counting import CountingPolicy
 
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
 from distrl.core.messages import Lease
-from distrl.core.types import Fault, Purpose, Trajectory
+from distrl.core.types import Fault, Purpose
 from distrl.workers import worker as worker_module
 from distrl.workers.worker import Worker
 
 DEADLINE_S = 20.0
-
-
-class FakeLink:
-    """Hands out its leases in order and ends the run when `expected` trajectories are in."""
-
-    def __init__(self, leases: Sequence[Lease], expected: int | None = None) -> None:
-        self.leases, self.expected = list(leases), len(leases) if expected is None else expected
-        self.shutdown = threading.Event()
-        self.has_policy = True
-        self.submitted: list[Trajectory] = []
-        self.images: list[Mapping[str, bytes]] = []
-        self.released: list[str] = []
-        self.log: list[str] = []
-        self.stats: Mapping[str, float] = {}
-        self.on_submit: Callable[[], None] = lambda: None
-        self._lock = threading.Lock()
-
-    def lease(self, timeout_s: float) -> Lease | None:
-        with self._lock:
-            if not self.leases:
-                return None
-            self.log.append("lease")
-            return self.leases.pop(0)
-
-    def release(self, lease_id: str) -> None:
-        self.released.append(lease_id)
-
-    def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
-        with self._lock:
-            self.log.append("submit")
-            self.submitted.append(trajectory)
-            self.images.append(images)
-            if len(self.submitted) == self.expected:
-                self.shutdown.set()
-        self.on_submit()
-
-    def set_stats(self, stats: Mapping[str, float]) -> None:
-        self.stats = stats
-
-    def check(self) -> None:
-        pass
 
 
 @pytest.fixture(autouse=True)
@@ -70,8 +29,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CountingPolicy, "closed", [])
 
 
-def leases(count: int, **fields: Any) -> list[Lease]:
-    return [Lease(id=f"lease-{i}", task=counting_task(i), **fields) for i in range(count)]
+def link_of(count: int, cls: type[FakeLink] = FakeLink, **fields: Any) -> FakeLink:
+    """A link with so many leases, which ends the run when all have become trajectories."""
+    return cls([Lease(id=f"lease-{i}", task=counting_task(i), **fields) for i in range(count)], count)
 
 
 def config(env: str = "counting_env:CountingEnv", slots: int = 2, barrier: bool = False) -> Config:
@@ -90,7 +50,7 @@ def start(
 
 
 def test_every_lease_becomes_a_trajectory() -> None:
-    link = FakeLink(leases(12))
+    link = link_of(12)
     Worker(config(slots=3), link, CountingPolicy, "w").run()
     assert sorted(t.lease_id for t in link.submitted) == sorted(f"lease-{i}" for i in range(12))
     assert all(t.success == 1.0 and t.worker == "w" and len(t.steps) == 4 for t in link.submitted)
@@ -104,7 +64,7 @@ def test_every_lease_becomes_a_trajectory() -> None:
 def test_a_slow_slot_delays_nobody() -> None:
     """The first task is held until all others are done: that can only end if the other slot goes on."""
     worker_envs.GatedEnv.gate = threading.Event()
-    link = FakeLink(leases(6))
+    link = link_of(6)
     link.on_submit = lambda: worker_envs.GatedEnv.gate.set() if len(link.submitted) == 5 else None
     Worker(config("worker_envs:GatedEnv"), link, CountingPolicy, "w").run()
     assert link.submitted[-1].lease_id == "lease-0"
@@ -112,7 +72,7 @@ def test_a_slow_slot_delays_nobody() -> None:
 
 
 def test_with_a_barrier_slots_go_round_by_round() -> None:
-    link = FakeLink(leases(9))
+    link = link_of(9)
     Worker(config(slots=3, barrier=True), link, CountingPolicy, "w").run()
     assert len(link.submitted) == 9
     for number in range(3):  # no lease of a round before the last trajectory of the one before
@@ -122,7 +82,7 @@ def test_with_a_barrier_slots_go_round_by_round() -> None:
 def test_demonstrations_know_no_barrier() -> None:
     """The first one is held until all others are done: that can only end if the other slot goes on."""
     worker_envs.GatedEnv.gate = threading.Event()
-    link = FakeLink(leases(4, purpose=Purpose.DEMO))
+    link = link_of(4, purpose=Purpose.DEMO)
     link.on_submit = lambda: worker_envs.GatedEnv.gate.set() if len(link.submitted) == 3 else None
     Worker(config("worker_envs:GatedEnv", barrier=True), link, CountingPolicy, "w").run()
     assert link.submitted[-1].lease_id == "lease-0"
@@ -131,7 +91,7 @@ def test_demonstrations_know_no_barrier() -> None:
 
 def test_a_broken_environment_is_replaced_and_its_episode_reported_as_a_fault() -> None:
     worker_envs.FlakyEnv.made = worker_envs.FlakyEnv.closed = 0
-    link = FakeLink(leases(3))
+    link = link_of(3)
     Worker(config("worker_envs:FlakyEnv", slots=1), link, CountingPolicy, "w").run()
     assert [t.fault for t in link.submitted] == [Fault.DEVICE, Fault.NONE, Fault.NONE]
     assert (worker_envs.FlakyEnv.made, worker_envs.FlakyEnv.closed) == (3, 2)
@@ -142,18 +102,18 @@ def test_wrong_options_end_the_worker_with_a_clear_error() -> None:
     settings = config()
     settings.env.options = {"colour": "red"}
     with pytest.raises(ConfigError, match=r"env\.options: CountingEnv: .*colour.*fail_at, closes_at"):
-        Worker(settings, FakeLink(leases(1)), CountingPolicy, "w").run()
+        Worker(settings, link_of(1), CountingPolicy, "w").run()
 
 
 def test_a_bug_ends_the_worker_and_is_seen() -> None:
     with pytest.raises(ZeroDivisionError):
-        Worker(config("worker_envs:BrokenEnv"), FakeLink(leases(1)), CountingPolicy, "w").run()
+        Worker(config("worker_envs:BrokenEnv"), link_of(1), CountingPolicy, "w").run()
 
 
 def test_stop_abandons_and_releases() -> None:
     worker_envs.StuckEnv.entered, worker_envs.StuckEnv.release = threading.Event(), threading.Event()
     stop = threading.Event()
-    link = FakeLink(leases(1))
+    link = link_of(1)
     worker, thread = start(link, config("worker_envs:StuckEnv", slots=1), stop)
     assert worker_envs.StuckEnv.entered.wait(DEADLINE_S)
     stop.set()
@@ -167,7 +127,7 @@ def test_a_slot_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(worker_module, "STOP_S", 0.05)
     worker_envs.StuckEnv.entered, worker_envs.StuckEnv.release = threading.Event(), threading.Event()
     stop = threading.Event()
-    worker, thread = start(FakeLink(leases(1)), config("worker_envs:StuckEnv", slots=1), stop)
+    worker, thread = start(link_of(1), config("worker_envs:StuckEnv", slots=1), stop)
     assert worker_envs.StuckEnv.entered.wait(DEADLINE_S)
     stop.set()
     thread.join(DEADLINE_S)
@@ -179,7 +139,7 @@ def test_a_slot_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> No
 def test_stop_frees_slots_from_the_barrier() -> None:
     """Two slots and one lease: the slot that ran it waits for the other until the worker stops."""
     stop = threading.Event()
-    link = FakeLink(leases(1), expected=2)
+    link = FakeLink(link_of(1).leases, 2)
     submitted = threading.Event()
     link.on_submit = submitted.set
     worker, thread = start(link, config(barrier=True), stop)
@@ -205,14 +165,14 @@ class LateServers(FakeLink):
 
 
 def test_an_episode_waits_for_an_inference_server() -> None:
-    link = LateServers(leases(1))
+    link = link_of(1, LateServers)
     Worker(config(slots=1), link, CountingPolicy, "w").run()
     assert (link.looks, link.submitted[0].fault) == (4, Fault.NONE)
 
 
 def test_a_lease_is_given_back_when_no_inference_server_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "NO_POLICY_S", 0.0)
-    link = FakeLink(leases(1))
+    link = link_of(1)
     link.has_policy = False
     stop = threading.Event()
     monkeypatch.setattr(link, "release", lambda lease_id: (link.released.append(lease_id), stop.set()))
@@ -221,7 +181,7 @@ def test_a_lease_is_given_back_when_no_inference_server_comes(monkeypatch: pytes
 
 
 def test_demonstrations_need_no_inference_server() -> None:
-    link = FakeLink(leases(2, purpose=Purpose.DEMO))
+    link = link_of(2, purpose=Purpose.DEMO)
     link.has_policy = False
     Worker(config(), link, CountingPolicy, "w").run()
     assert [t.success for t in link.submitted] == [1.0, 1.0]
@@ -229,7 +189,7 @@ def test_demonstrations_need_no_inference_server() -> None:
 
 def test_the_heartbeat_numbers_count_episodes_successes_and_faults() -> None:
     worker_envs.FlakyEnv.made = 0
-    link = FakeLink(leases(3))
+    link = link_of(3)
     worker = Worker(config("worker_envs:FlakyEnv", slots=1), link, CountingPolicy, "w")
     worker.run()
     assert worker.stats() == {"episodes": 3, "steps": 9, "successes": 2, "faults": 1}

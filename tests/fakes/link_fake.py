@@ -1,9 +1,9 @@
-"""A judge that says what it was told to say, and the link of the worker that asks it."""
+"""A judge that says what it was given, and a worker's link without a learner."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from distrl.core.messages import Lease
 from distrl.core.types import Trajectory, Verdict
@@ -32,31 +32,43 @@ class FakeJudge:
 
 
 class FakeLink:
-    """Hands out leases, and keeps what is submitted with the run it is for."""
+    """Hands out its leases, keeps what is submitted, and ends the run after `expected` trajectories."""
 
     def __init__(self, leases: Sequence[Lease] = (), expected: int = -1) -> None:
         self.leases, self.expected = list(leases), expected
         self.shutdown = threading.Event()
         self.has_policy = True
-        self.submitted: list[tuple[Trajectory, Mapping[str, bytes], str | None]] = []
+        self.submitted: list[Trajectory] = []
+        self.images: list[Mapping[str, bytes]] = []
+        self.runs: set[str | None] = set()
+        self.released: list[str] = []
+        self.log: list[str] = []
         self.stats: Mapping[str, float] = {}
+        self.on_submit: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
 
     def lease(self, timeout_s: float) -> Lease | None:
         with self._lock:
-            return self.leases.pop(0) if self.leases else None
+            if not self.leases:
+                return None
+            self.log.append("lease")
+            return self.leases.pop(0)
 
     def release(self, lease_id: str) -> None:
-        pass
+        self.released.append(lease_id)
 
     def run_of(self, lease_id: str) -> str:
         return "r"
 
     def submit(self, trajectory: Trajectory, images: Mapping[str, bytes], run_id: str | None = None) -> None:
         with self._lock:
-            self.submitted.append((trajectory, images, run_id))
+            self.log.append("submit")
+            self.submitted.append(trajectory)
+            self.images.append(images)
+            self.runs.add(run_id)
             if len(self.submitted) == self.expected:
                 self.shutdown.set()
+        self.on_submit()
 
     def set_stats(self, stats: Mapping[str, float]) -> None:
         self.stats = stats

@@ -40,7 +40,6 @@ class ActClient:
     image once: later requests only name it, and are repeated with the image if the server has dropped it.
 
     Args:
-        wire: Makes the connections.
         endpoints: Returns the act endpoints that are alive now.
         is_stopping: Polled while waiting; ends a call early.
         name: The slot, e.g. "worker-0/3"; determines the order of preference.
@@ -74,7 +73,6 @@ class ActClient:
         Args:
             messages: The chat, or its new part.
             images: The bytes of at least the images that it and the prefix show, by digest.
-            sampling: How tokens are sampled.
             prefix: The token sequence that it continues.
 
         Raises:

@@ -34,12 +34,6 @@ class Demonstrator:
     way back. The completion is always the *expert's* action in the present state, even where a random action
     was executed instead (a label as in DAgger), so that cloning the completions learns from the expert only.
     The random action is recorded as the step's action. Demonstrations carry no token ids and no log-probs.
-
-    Args:
-        env: The environment, whose `expert_action` is executed.
-        agent: The notation of the completions.
-        noise: Probability of a random action.
-        rng: The source of the noise.
     """
 
     def __init__(self, env: Env, agent: Agent, noise: float, rng: random.Random) -> None:
@@ -94,10 +88,6 @@ class RandomActor:
     Each action's kind is uniform over `KINDS`, which include the claims that the episode is over; its points
     are uniform over the screen, and typed text is one to `MAX_LETTERS` lower-case letters. The answer is the
     action in the agent's notation, and the action parsed from it is executed. There are no tokens.
-
-    Args:
-        agent: The notation of the answers.
-        rng: The source of the actions.
     """
 
     def __init__(self, agent: Agent, rng: random.Random) -> None:

@@ -149,11 +149,7 @@ class LeaseBook:
 
 
 class Outbox:
-    """The unacked trajectories of one run, oldest first. Its owner locks, except around `load`.
-
-    Args:
-        spool: Where they are on disk.
-    """
+    """The unacked trajectories of one run, oldest first. Its owner locks, except around `load`."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
@@ -236,9 +232,7 @@ class LearnerLink:
     """A connection to the learner, with its own thread.
 
     Args:
-        wire: Makes the channels.
         control, broadcast: The learner's endpoints.
-        role: This process's role.
         name: Unique among the processes of its role.
         slots: How many episodes it runs at once.
         spool: Where finished trajectories wait; required by `submit`.
@@ -589,10 +583,8 @@ def wait_for_learner(
     """Waits for the learner's first answer. Returns False if `stop` was set meanwhile, or the run is over.
 
     Args:
-        link: The connection, started.
         setting: The setting of the learner's address, for errors, e.g. "network.control".
         wait_s: How long to wait, in seconds; None: without a limit.
-        stop: Ends the wait.
         say: Receives a line at the start and every `REMIND_S` seconds.
 
     Raises:

@@ -43,7 +43,6 @@ class Entry:
     """An environment that one slot thread holds.
 
     Attributes:
-        env: Where the episode runs.
         index: The slot's number.
         device: The pool's device it is on, if any.
     """
@@ -73,12 +72,7 @@ class EpisodeEnd:
 
 
 class EnvPool:
-    """Environments for slots: here one for each slot, replaced after it fails.
-
-    Args:
-        config: How to make one.
-        capacity: How many slots can work at a time.
-    """
+    """Environments for slots: here one for each slot, replaced after it fails."""
 
     def __init__(self, config: EnvConfig, capacity: int) -> None:
         self._config, self._capacity = config, capacity
@@ -131,7 +125,6 @@ class DeviceEnvs(EnvPool):
     """Environments on devices of a pool, kept until the device is reopened.
 
     Args:
-        config: How to make one.
         pool: The devices; closed with this.
     """
 

@@ -79,26 +79,14 @@ class PolicyClient(Protocol):
 
 
 class Conversation:
-    """The chats of one episode with one policy.
-
-    Args:
-        policy: Completes them.
-        images: Bytes by digest of the screenshots so far; it grows with the episode.
-        sampling: How tokens are sampled.
-    """
+    """The chats of one episode with one policy."""
 
     def __init__(self, policy: PolicyClient, images: Mapping[str, bytes], sampling: Sampling) -> None:
         self._policy, self._images, self._sampling = policy, images, sampling
         self._sequence = NO_PREFIX
 
     def ask(self, prompt: Prompt) -> Chat:
-        """Completes `prompt`, continuing the previous chat's token sequence if the prompt says so.
-
-        Raises:
-            ContextFull: The sequence is too long, or leaves no room for an answer.
-            InferenceUnavailable: No server answered in time.
-            ProtocolError: The request itself was rejected.
-        """
+        """Completes `prompt`, which may continue the previous chat's token sequence; see `PolicyClient`."""
         prefix = self._sequence if prompt.continues else NO_PREFIX
         shown = dict.fromkeys((*prefix.images, *shown_images(prompt.messages)))
         images = {digest: self._images[digest] for digest in shown}
@@ -112,8 +100,6 @@ class EpisodeRunner:
     """Runs episodes in one environment. Used by one thread.
 
     Args:
-        env: The environment.
-        agent: Prompt and action notation.
         policy: Completes the agent's chats; unused in demonstrations.
         config: Rewards and screenshot encoding.
         worker, slot: Recorded in the trajectory.

@@ -78,14 +78,9 @@ class JudgingLink:
     """A worker's link that has episodes judged before they are submitted.
 
     Args:
-        link: Where judged episodes go, and where leases come from.
         judge: Called by several threads.
         config: Threads, pauses and limits.
-        rewards: Which episodes are judged.
         spool: Where episodes wait; those that an earlier process left there are judged too.
-
-    Attributes:
-        shutdown: The link's own.
     """
 
     def __init__(
@@ -247,9 +242,6 @@ def judge_steps(judge: Judge, trajectory: Trajectory, images: Mapping[str, bytes
 
     Screens that earlier steps have shown are not judged again. A screen that the judge cannot decide leaves
     the whole episode undecided, because a later verdict could have the wrong step.
-
-    Raises:
-        JudgeUnavailable: As the judge's.
     """
     shown: set[str] = set()
     verdict: Verdict | None = None

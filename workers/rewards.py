@@ -59,7 +59,6 @@ def judge(last: AnyAction, score: float | None, truncated: bool) -> Ending:
     """How an episode ended.
 
     Args:
-        last: Its last action.
         score: The environment's score in [0, 1]; None if it does not count.
         truncated: Whether the step limit ended the episode.
     """
@@ -116,7 +115,6 @@ def truth_after(trajectory: Trajectory, count: int) -> float | None:
     with `require_complete` in any case.
 
     Args:
-        trajectory: The whole episode.
         count: From 1; 0, or the number of its steps, is the end.
     """
     path = [*(step.observation for step in trajectory.steps), trajectory.final]
@@ -137,12 +135,6 @@ def step_penalties(
     repetition = −κ · n, where n counts how often the same action was just done on this screen (see
     `count_repeats`): −κ, −2κ, … while it is repeated, and 0 after any change.
     invalid = −`config.invalid` for an invalid action, which is not penalised as a repetition.
-
-    Args:
-        history: The steps before this one.
-        action: The present action.
-        screen: Digest of the present screenshot.
-        config: κ and the invalid penalty.
     """
     if action.kind is ActionKind.INVALID:
         return RewardParts(invalid=-config.invalid)

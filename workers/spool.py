@@ -68,13 +68,7 @@ class Spool:
         self._connection = open_database(path, _SCHEMA, _VERSION, exclusive=True)
 
     def put(self, trajectory: Trajectory, images: Mapping[str, bytes], run_id: str = "") -> None:
-        """Stores a finished trajectory, durably on return. Storing it again changes nothing.
-
-        Args:
-            trajectory: The trajectory.
-            images: The bytes of its images by digest.
-            run_id: The run that it belongs to.
-        """
+        """Stores a finished trajectory, durably on return. Storing it again changes nothing."""
         body, packed_images = pack_trajectory(trajectory), msgpack.packb(dict(images), use_bin_type=True)
         entry = _Entry((trajectory.id, run_id, body, packed_images))
         self._entries.append(entry)

@@ -96,10 +96,8 @@ class Worker:
 
     Args:
         config: The sections env, agent and worker are used.
-        link: Leases in, trajectories out.
         policy: Makes the policy client of a slot, given the slot's number; called in the slot's thread.
         name: Recorded in every trajectory.
-        stop: Stops the worker when set.
         envs: Where episodes run, closed by the caller; by default each slot makes an environment.
         pauses: How long slots pause after failures; by default `BackOff`.
         distances: Whether observations record the expert's distance from the goal.

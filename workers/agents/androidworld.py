@@ -84,16 +84,13 @@ class AndroidWorldAgent(ChatAgent):
         self._instructions = INSTRUCTIONS.format(max_x=self.grid.columns - 1, max_y=self.grid.rows - 1)
 
     def system(self, screen: Observation) -> str:
-        """The actions, and the form of an answer."""
         return self._instructions
 
     def question(self, goal: str, progress: str, number: int) -> str:
-        """The goal and the earlier steps."""
         progress = progress.rstrip() or "Nothing yet."
         return f"Goal: {goal}\n\nWhat you have done so far:\n{progress}\n\nStep {number + 1}. The screen now:"
 
     def opening(self, goal: str) -> str:
-        """The goal."""
         return f"Goal: {goal}\n\nStep 1. The screen:"
 
     def line(self, step: TimeStep) -> str:
@@ -184,10 +181,6 @@ _NAMES_OF_GESTURES = {gesture: names for names, gesture in GESTURES.items()}
 
 def read_json(fields: Mapping[str, Any], grid: Grid) -> Action:
     """The action that a JSON object means.
-
-    Args:
-        fields: The object.
-        grid: What its points are written in.
 
     Raises:
         NoAction: It is none, or one that is not supported here: an `index` into a list of elements, a

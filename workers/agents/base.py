@@ -35,9 +35,7 @@ class Agent(Protocol):
         """What to ask next, given the goal, the present screen and the steps so far.
 
         Args:
-            goal: The instruction.
             screen: What is seen now; the prompt names its picture by digest.
-            history: The steps so far.
             said: What has been asked and answered in this step already, none of it the action.
         """
 

@@ -73,7 +73,6 @@ class ChatAgent(ABC):
         """The question of step `number` (from 0); the screenshot follows it.
 
         Args:
-            goal: The instruction.
             progress: The earlier steps, a line each, or their summary; "" for none.
             number: How many there are.
         """
@@ -162,7 +161,6 @@ def read_action(
 
     Args:
         read: Raises NoAction for everything that is not an action.
-        text: What the model wrote.
         max_chars: Longer texts are refused unread.
         kept_chars: How much of a text that is not an action is kept.
     """

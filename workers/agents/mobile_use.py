@@ -137,7 +137,6 @@ class MobileUseAgent(ChatAgent):
         return Grid(*self._resize.size(screen.width, screen.height))
 
     def system(self, screen: Observation) -> str:
-        """The tool's signature for a screen of this size, and the format of an answer."""
         grid = self.grid(screen)
         # Qwen3-VL's own prompt calls 0 to 999 a screen of 999x999.
         size = (999, 999) if self.coordinates == "relative" else (grid.columns, grid.rows)
@@ -145,7 +144,6 @@ class MobileUseAgent(ChatAgent):
         return SYSTEM.format(tools=tools) + (FORMAT if self.reasoning == "action" else "")
 
     def question(self, goal: str, progress: str, number: int) -> str:
-        """The goal and, as progress, what was done."""
         text = f"The user query: {goal}\n"
         if progress:
             done = "You have done the following operation on the current device"
@@ -153,7 +151,6 @@ class MobileUseAgent(ChatAgent):
         return text + (CONCLUDE if self.reasoning == "conclusion" else "")
 
     def opening(self, goal: str) -> str:
-        """The goal."""
         return self.question(goal, "", 0)
 
     def line(self, step: TimeStep) -> str:
@@ -318,10 +315,6 @@ def tool_schema(width: int, height: int) -> dict[str, Any]:
 
 def read_call(arguments: Mapping[str, Any], grid: Grid) -> Action:
     """The action that a call means.
-
-    Args:
-        arguments: The call's arguments.
-        grid: What its points are written on.
 
     Raises:
         NoAction: It is none, or one that no device here can do.

@@ -27,7 +27,6 @@ def build_env(
     """The environment that `config` names, made with its options.
 
     Args:
-        config: Which one.
         device: A device of the pool that it shall act on; None: it makes its own.
         options: What belongs to that device, such as a snapshot or a recipe.
 

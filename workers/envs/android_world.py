@@ -104,7 +104,6 @@ class AndroidWorldOptions(BaseModel):
         setup: Whether the package installs its apps first: once for each new emulator.
         freeze_time: Whether the clock is set to the package's date, as its tasks expect.
         wait: Whether a step ends when the package finds the screen stable, rather than at once.
-        deadlines: See `Deadlines`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -145,9 +144,6 @@ def find_adb(path: str | None) -> str:
 
 class EmulatorClaim:
     """One emulator, held until `release`; see the module's docstring.
-
-    Args:
-        devices: The emulators to choose from.
 
     Attributes:
         ports: Those of the first one that no other process or slot of this user holds.
@@ -232,9 +228,7 @@ class WorldProcess:
         """Calls a method of the child's `Session`.
 
         Args:
-            operation: The method's name.
             seconds: The deadline; past it the child is ended.
-            arguments: The method's arguments, plain data.
 
         Raises:
             MissingDependency: A package is not installed.

@@ -40,12 +40,7 @@ TASK, ENV, DEVICE, MISSING = "task", "env", "device", "missing"
 
 
 class Refused(Exception):
-    """A request that cannot be done.
-
-    Args:
-        kind: One of the kinds above.
-        message: What happened, for people.
-    """
+    """A request that cannot be done."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)

@@ -92,14 +92,9 @@ class RecipeBackend:
     """Tasks on one real device, for `PhoneEnv`.
 
     Args:
-        device: The phone that is touched.
-        shell: Its shell.
         recipe: Fields of `Recipe`: the start state, and what is verified before each episode.
         snapshot: The snapshot to start from; the recipe's steps are then left out, its checks are made.
         guard: Fields of `GuardPolicy`; None for no guard.
-
-    Attributes:
-        guard: Watches over the steps; None without one.
 
     Raises:
         ConfigError: A field is unknown or wrong.

@@ -83,8 +83,6 @@ class ChromeDriver:
     """A running driver with one browser session.
 
     Args:
-        driver, browser: Paths of chromedriver and of the browser.
-        flags: Command-line flags of the browser.
         deadline_s: Longest wait for the reply to one command.
         start_deadline_s: Longest wait for the driver and the browser to start.
 
@@ -124,7 +122,6 @@ class ChromeDriver:
 
         Args:
             name: As `selenium.webdriver.remote.command.Command` calls it, e.g. "get".
-            parameters: The command's parameters.
 
         Raises:
             EnvError: The browser refused, died or did not answer in time. All processes are killed then,
@@ -277,10 +274,8 @@ class Chromium:
 
     Args:
         size: Width and height of the pages in CSS pixels.
-        scale: Screenshot pixels per CSS pixel.
         browser, driver: Paths; found by environment variable or on PATH when None.
         sandbox: Whether Chromium's sandbox is on. It does not work for root or in most containers.
-        flags: Further command-line flags.
         deadline_s, start_deadline_s: Longest wait for one command, and for the start.
 
     Raises:

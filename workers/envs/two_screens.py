@@ -69,11 +69,7 @@ Picture = tuple[int, int, int, tuple[tuple[str, Point], ...]]
 
 
 class TwoScreensEnv:
-    """The two screens of a task.
-
-    Args:
-        width, height: Size of the screen in pixels.
-    """
+    """The two screens of a task."""
 
     def __init__(self, width: int = 320, height: int = 640) -> None:
         if min(width, height) < 32:

@@ -9,12 +9,12 @@ thread per securely binding wire answers ZAP requests (may this client key conne
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import socket
 import threading
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import zmq
@@ -84,13 +84,10 @@ def new_keypair() -> KeyPair:
 
 
 class Received(NamedTuple):
-    """A message as it came in.
+    """A message that arrived: its envelope and byte frames.
 
-    Attributes:
-        peer: Who sent it; empty unless the channel is a router.
-        message: The envelope.
-        blobs: The byte frames.
-        client: Whose key authenticated the connection; None without keys.
+    `peer` is its sender, empty unless the channel is a router. The key of `client` authenticated the
+    connection; None without keys.
     """
 
     peer: bytes
@@ -100,12 +97,7 @@ class Received(NamedTuple):
 
 
 class PeerError(ProtocolError):
-    """A bad frame.
-
-    Attributes:
-        peer: Who sent it; empty unless the channel is a router.
-        ref: The trajectory or unit that it is about; empty if that cannot be read.
-    """
+    """A bad frame from `peer`. `ref` is the trajectory or unit it is about, "" if that cannot be read."""
 
     def __init__(self, error: ProtocolError, peer: bytes, ref: str) -> None:
         super().__init__(error.code, error.message, error.remedy)
@@ -127,7 +119,7 @@ class Channel:
         self._is_router = raw.type == zmq.ROUTER
         self._has_clients = self._is_router and raw.getsockopt(zmq.CURVE_SERVER) == 1
         self._timeout_ms = -2
-        self._monitor: zmq.Socket[bytes] | None = None
+        self.monitor: zmq.Socket[bytes] | None = None  # of a connecting channel
         self._was_lost = False
         self._unsendable: set[type[Record]] = set()
 
@@ -137,10 +129,9 @@ class Channel:
         """Sends a message; large blobs leave without being copied, so they must not change afterwards.
 
         Args:
-            message: Any message of `distrl.core.messages`.
             blobs: The byte frames that the message names, in its order.
-            peer: Whom to send to; required for routers. A peer that is gone is dropped and counted.
-            timeout_s: How long to wait for room (or for the connection) before giving up.
+            peer: The receiver; required for routers. Messages to one that is gone are dropped and counted.
+            timeout_s: Longest wait for room, or for the connection.
 
         Raises:
             NetworkError: There was no room within `timeout_s`.
@@ -178,7 +169,7 @@ class Channel:
             return
 
     def recv(self, timeout_s: float) -> Received | None:
-        """The next message, or None when none came within `timeout_s`.
+        """The next message, None if none arrived within `timeout_s`.
 
         Raises:
             PeerError: The frames are not a message of this protocol version; the channel stays usable.
@@ -216,28 +207,22 @@ class Channel:
         was_lost, self._was_lost = self._was_lost, False
         return was_lost
 
-    def watch_connection(self) -> None:
-        """Starts to watch for lost connections, and for servers that libzmq gives up on."""
-        self._monitor = self.raw.get_monitor_socket(
-            zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-        )
-
     def _heed_monitor(self) -> None:
         """Connects again after a server with keys where none are set, or without where some are.
 
         libzmq never does, and the next server at that address may be the right one.
         """
-        while self._monitor is not None and self._monitor.poll(0):
+        while self.monitor is not None and self.monitor.poll(0):
             self._was_lost = True
-            if recv_monitor_message(self._monitor)["event"] == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+            if recv_monitor_message(self.monitor)["event"] == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
                 self.raw.disconnect(self.endpoint)
                 self.raw.connect(self.endpoint)
 
     def close(self) -> None:
         """Closes the socket; what is queued has a second to leave."""
-        if self._monitor is not None:
+        if self.monitor is not None:
             self.raw.disable_monitor()
-            self._monitor.close()
+            self.monitor.close()
         self.raw.close()
 
     def _set_timeout(self, timeout_s: float) -> None:
@@ -279,9 +264,7 @@ class Wire:
     def __enter__(self) -> Wire:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def full_name(self, name: str) -> str:
@@ -329,37 +312,40 @@ class Wire:
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         raw = self._context.socket(kind)
-        raw.setsockopt(zmq.LINGER, LINGER_MS)
         raw.set_hwm(HIGH_WATER_MARK)
-        raw.setsockopt(zmq.MAXMSGSIZE, MAX_BLOB_BYTES)
-        raw.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-        raw.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
-        raw.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-        raw.setsockopt(zmq.RECONNECT_IVL, 100)
-        raw.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
+        for option, value in (
+            (zmq.LINGER, LINGER_MS),
+            (zmq.MAXMSGSIZE, MAX_BLOB_BYTES),
+            (zmq.HEARTBEAT_IVL, HEARTBEAT_MS),
+            (zmq.HEARTBEAT_TIMEOUT, SILENCE_MS),
+            (zmq.HANDSHAKE_IVL, HANDSHAKE_MS),
+            (zmq.RECONNECT_IVL, 100),
+            (zmq.RECONNECT_IVL_MAX, 2000),
+        ):
+            raw.setsockopt(option, value)
         return raw
 
     def _bind(self, raw: zmq.Socket[bytes], endpoint: str) -> Channel:
-        try:
-            self._secure_server(raw, endpoint)
+        with _closed_if_refused(raw, "bind", endpoint):
+            if self._security is not None:
+                secret = self._security.server_pair().secret
+                if self._gate is None:
+                    self._gate = _Gatekeeper(self._context, self._security)
+                raw.setsockopt(zmq.CURVE_SERVER, 1)
+                raw.setsockopt(zmq.CURVE_SECRETKEY, secret.encode())
+                raw.setsockopt(zmq.ZAP_DOMAIN, b"distrl")
+                # Without a running gatekeeper no client is admitted, instead of every client.
+                raw.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+            elif not is_local(endpoint):
+                raise _no_keys("Binding", endpoint)
             raw.setsockopt(zmq.IPV6, "[" in endpoint)
             raw.bind(_resolve(endpoint))
-        except zmq.ZMQError as error:
-            raw.close()
-            if error.errno == zmq.EADDRINUSE:
-                raise NetworkError(
-                    f"The address {endpoint} is in use.", "Stop the other process or choose another port."
-                ) from error
-            raise NetworkError(f"Cannot bind {endpoint!r}: {error}.", "Use tcp://HOST:PORT.") from error
-        except NetworkError:
-            raw.close()
-            raise
         bound = raw.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(bound, bytes)
         return Channel(raw, bound.rstrip(b"\0").decode())
 
     def _connect(self, raw: zmq.Socket[bytes], endpoint: str) -> Channel:
-        try:
+        with _closed_if_refused(raw, "connect to", endpoint):
             if self._security is not None:
                 pair = self._security.client_pair()
                 raw.setsockopt(zmq.CURVE_SERVERKEY, self._security.server_public.encode())
@@ -369,29 +355,26 @@ class Wire:
                 raise _no_keys("Connecting to", endpoint)
             raw.setsockopt(zmq.IPV6, "[" in endpoint)
             channel = Channel(raw, endpoint)
-            channel.watch_connection()
+            events = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+            channel.monitor = raw.get_monitor_socket(events)
             raw.connect(endpoint)
-        except zmq.ZMQError as error:
-            raw.close()
-            raise NetworkError(f"Cannot connect to {endpoint!r}: {error}.", "Use tcp://HOST:PORT.") from error
-        except SecurityError:
-            raw.close()
-            raise
         return channel
 
-    def _secure_server(self, raw: zmq.Socket[bytes], endpoint: str) -> None:
-        if self._security is None:
-            if not is_local(endpoint):
-                raise _no_keys("Binding", endpoint)
-            return
-        pair = self._security.server_pair()
-        if self._gate is None:
-            self._gate = _Gatekeeper(self._context, self._security)
-        raw.setsockopt(zmq.CURVE_SERVER, 1)
-        raw.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.encode())
-        raw.setsockopt(zmq.ZAP_DOMAIN, b"distrl")
-        # Without a running gatekeeper no client is admitted, instead of every client.
-        raw.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+
+@contextlib.contextmanager
+def _closed_if_refused(raw: zmq.Socket[bytes], verb: str, endpoint: str) -> Iterator[None]:
+    """Closes a socket that cannot be bound or connected, and says why."""
+    try:
+        yield
+    except zmq.ZMQError as error:
+        raw.close()
+        if error.errno == zmq.EADDRINUSE:
+            remedy = "Stop the other process or choose another port."
+            raise NetworkError(f"The address {endpoint} is in use.", remedy) from error
+        raise NetworkError(f"Cannot {verb} {endpoint!r}: {error}.", "Use tcp://HOST:PORT.") from error
+    except NetworkError:
+        raw.close()
+        raise
 
 
 def _resolve(endpoint: str) -> str:

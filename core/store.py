@@ -24,10 +24,9 @@ LOCK_WAIT_S = 10.0
 
 
 def open_database(path: Path, schema: str, version: int, exclusive: bool = False) -> sqlite3.Connection:
-    """Opens (and creates) a database whose commits are on disk when they return.
+    """Opens (and creates, with its folder) a database whose commits are on disk when they return.
 
     Args:
-        path: The file; its folder is created.
         schema: Statements that create missing tables.
         version: The schema's version; a file of another version is refused.
         exclusive: Whether this process wants the file for itself alone.
@@ -48,25 +47,20 @@ def open_database(path: Path, schema: str, version: int, exclusive: bool = False
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA wal_autocheckpoint=4000")  # pages: moves 64 MB at a time
-            if not _has_version(connection, path, version):
-                connection.executescript(
-                    f"BEGIN IMMEDIATE; {schema} PRAGMA user_version={version:d}; COMMIT;"
+            found = connection.execute("PRAGMA user_version").fetchone()[0]
+            tables = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
+            if found != version and (found or tables):
+                raise StoreError(
+                    f"{path} has schema version {found}, this distrl reads {version}.",
+                    "Use the distrl that wrote it, or another path.",
                 )
+            if found != version:
+                statements = f"BEGIN IMMEDIATE; {schema} PRAGMA user_version={version:d}; COMMIT;"
+                connection.executescript(statements)
         except BaseException:
             connection.close()
             raise
     return connection
-
-
-def _has_version(connection: sqlite3.Connection, path: Path, version: int) -> bool:
-    found = connection.execute("PRAGMA user_version").fetchone()[0]
-    tables = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
-    if found != version and (found or tables):
-        raise StoreError(
-            f"{path} has schema version {found}, this distrl reads {version}.",
-            "Use the distrl that wrote it, or another path.",
-        )
-    return bool(found == version)
 
 
 @contextlib.contextmanager
@@ -89,16 +83,14 @@ def typed_errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
-            raise StoreError(
-                f"{path} is in use by another process.", "Stop it or use another path."
-            ) from error
+            said = f"{path} is in use by another process."
+            raise StoreError(said, "Stop it or use another path.") from error
         if "is full" in str(error):
             raise StoreFull(f"{path} cannot be written: {error}.", "Free some disk space.") from error
         raise StoreError(f"{path}: {error}.", "Is the disk full or the folder read-only?") from error
     except sqlite3.Error as error:
-        raise StoreError(
-            f"{path} cannot be used: {error}.", "Restore the file or start with another path."
-        ) from error
+        remedy = "Restore the file or start with another path."
+        raise StoreError(f"{path} cannot be used: {error}.", remedy) from error
 
 
 Item = tuple[Trajectory, Mapping[str, bytes]]
@@ -141,10 +133,7 @@ class Quarantined(NamedTuple):
 
 
 class TrajectoryStore:
-    """Trajectories by id, in the order in which they came in, and images by digest.
-
-    Args:
-        path: The SQLite file; created if missing.
+    """Trajectories by id, in ingest order, and images by digest, in a file that is created if missing.
 
     Raises:
         StoreError: The file is not a store of this version.
@@ -155,7 +144,10 @@ class TrajectoryStore:
         self._lock = threading.Lock()
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
-        self._size_bytes = self._measure()
+        sizes = "SELECT LENGTH(body) AS size FROM trajectories UNION ALL SELECT LENGTH(data) FROM images"
+        row = self._row(f"SELECT COALESCE(SUM(size), 0) FROM ({sizes})")
+        assert row is not None
+        self._size_bytes: int = row[0]
 
     @property
     def size_bytes(self) -> int:
@@ -213,9 +205,7 @@ class TrajectoryStore:
         """Ids of the stored trajectories in ingest order.
 
         Args:
-            purpose: Only those of this purpose.
-            after: Only those that came in after this one, which may have been trimmed since; all if it never
-                was here.
+            after: Only those ingested after this one, which may have been trimmed; all if it is unknown.
         """
         query = (
             "SELECT id FROM trajectories WHERE purpose = IFNULL(?1, purpose)"
@@ -274,9 +264,8 @@ class TrajectoryStore:
         """Deletes the oldest trajectories, and unused images, until `size_bytes` fits.
 
         Args:
-            max_bytes: The size to come down to.
             keep: Ids that stay whatever the size (what replay refers to).
-            before: This trajectory and all that came in after it stay, too.
+            before: This trajectory and all later ones stay, too.
 
         Returns:
             The deleted ids.
@@ -308,27 +297,17 @@ class TrajectoryStore:
             self._connections.append(connection)
         return connection
 
-    def _row(self, query: str, value: str | None) -> tuple[Any, ...] | None:
+    def _row(self, query: str, *values: str | None) -> tuple[Any, ...] | None:
         with typed_errors(self.path):
-            row: tuple[Any, ...] | None = self._connection().execute(query, (value,)).fetchone()
+            row: tuple[Any, ...] | None = self._connection().execute(query, values).fetchone()
         return row
 
     def _select(self, query: str, values: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         for start in range(0, len(values), _QUERY_SIZE):
             part = values[start : start + _QUERY_SIZE]
+            marks = ",".join("?" * len(part))
             with typed_errors(self.path):
-                yield from (
-                    self._connection().execute(f"{query} ({','.join('?' * len(part))})", part).fetchall()
-                )
-
-    def _measure(self) -> int:
-        with typed_errors(self.path):
-            query = (
-                "SELECT (SELECT COALESCE(SUM(LENGTH(body)), 0) FROM trajectories)"
-                " + (SELECT COALESCE(SUM(LENGTH(data)), 0) FROM images)"
-            )
-            size: int = self._connection().execute(query).fetchone()[0]
-        return size
+                yield from self._connection().execute(f"{query} ({marks})", part).fetchall()
 
     def _delete_first(self, names: Sequence[str], max_bytes: int) -> list[str]:
         """Deletes these in their order until `size_bytes` fits, in one commit. Returns which."""
@@ -351,9 +330,9 @@ class TrajectoryStore:
         """Gives some of the file's free pages back to the disk. Returns whether there are more to give."""
         with self._lock, typed_errors(self.path):
             connection = self._connection()
-            before = _num_free(connection)
+            before = connection.execute("PRAGMA freelist_count").fetchone()[0]
             connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
-            return 0 < _num_free(connection) < before
+            return bool(0 < connection.execute("PRAGMA freelist_count").fetchone()[0] < before)
 
 
 def _insert(
@@ -371,16 +350,13 @@ def _insert(
     for digest in trajectory.image_digests:
         row = connection.execute("SELECT key FROM images WHERE digest = ?", (digest,)).fetchone()
         if row is None:
-            if digest not in images:
+            data = images.get(digest)
+            if data is None:
                 raise StoreError(
                     f"Trajectory {trajectory.id} refers to the image {digest}, which is missing."
                 )
-            data = images[digest]
-            row = (
-                connection.execute(
-                    "INSERT INTO images (digest, data) VALUES (?, ?)", (digest, data)
-                ).lastrowid,
-            )
+            insert = "INSERT INTO images (digest, data) VALUES (?, ?)"
+            row = (connection.execute(insert, (digest, data)).lastrowid,)
             size += len(data)
         connection.execute("INSERT OR IGNORE INTO uses (image, seq) VALUES (?, ?)", (row[0], seq))
     return size
@@ -403,8 +379,3 @@ def _delete(connection: sqlite3.Connection, trajectory_id: str) -> int:
     connection.execute("DELETE FROM uses WHERE seq = ?", (seq,))
     total: int = freed + sum(size for _, size in orphans)
     return total
-
-
-def _num_free(connection: sqlite3.Connection) -> int:
-    """Pages of the file that hold nothing."""
-    return int(connection.execute("PRAGMA freelist_count").fetchone()[0])

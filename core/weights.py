@@ -59,12 +59,9 @@ def describe(
 ) -> WeightInfo:
     """The WeightInfo of `data`, hashed here once for all receivers."""
     view = memoryview(data).cast("B")
+    digest = hashlib.sha256(view).hexdigest()
     return WeightInfo(
-        version=version,
-        digest=hashlib.sha256(view).hexdigest(),
-        size_bytes=len(view),
-        kind=kind,
-        chunk_bytes=chunk_bytes,
+        version=version, digest=digest, size_bytes=len(view), kind=kind, chunk_bytes=chunk_bytes
     )
 
 
@@ -99,9 +96,8 @@ class WeightStore:
         with self._lock:
             view = next((data for known, data in self._published if known == digest), None)
         if view is None or offset >= len(view):
-            raise ProtocolError(
-                RejectCode.NOT_FOUND.value, f"no bytes at {offset} of the weights {digest:.16}…"
-            )
+            said = f"no bytes at {offset} of the weights {digest:.16}…"
+            raise ProtocolError(RejectCode.NOT_FOUND.value, said)
         return view[offset : offset + length]
 
 
@@ -120,15 +116,11 @@ class ChunkServer:
     def __init__(self, channel: Channel, weights: WeightStore, permits: Permits = WEIGHTS) -> None:
         self._channel, self._weights = channel, weights
         self._service = Service(channel, self._handle, permits)
-        self._waker = Waker()
-        self._stopping = threading.Event()
+        self._waker, self._stopping = Waker(), threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="weights", daemon=True)
+        self.start = self._thread.start
         self.num_bytes = 0
-
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
 
     def check(self) -> None:
         """Raises the error that ended the thread, if any."""
@@ -155,32 +147,24 @@ class ChunkServer:
             _log.exception("the weights thread ended")
 
     def _handle(self, received: Received) -> None:
-        message = received.message
-        if not isinstance(message, ChunkRequest):
-            raise ProtocolError(
-                RejectCode.UNEXPECTED.value, f"a {type(message).__name__} is not a request for weights"
-            )
-        data = self._weights.chunk(message.digest, message.offset, message.length)
+        asked = received.message
+        if not isinstance(asked, ChunkRequest):
+            said = f"a {type(asked).__name__} is not a request for weights"
+            raise ProtocolError(RejectCode.UNEXPECTED.value, said)
+        data = self._weights.chunk(asked.digest, asked.offset, asked.length)
         self.num_bytes += len(data)
-        self._service.reply(received.peer, Chunk(digest=message.digest, offset=message.offset), [data])
+        self._service.reply(received.peer, Chunk(digest=asked.digest, offset=asked.offset), [data])
 
 
 # ---- receivers ----
 
 
 class _Assembly:
-    """What has arrived of one version.
-
-    Args:
-        info: The version.
-        buffer: Where it is put together, `info.size_bytes` bytes.
-
-    Attributes:
-        missing: The offsets of the chunks that have not arrived, in order.
-    """
+    """What has arrived of one version, put together in a buffer of `info.size_bytes` bytes."""
 
     def __init__(self, info: WeightInfo, buffer: memoryview) -> None:
         self.info, self.buffer = info, buffer
+        # The offsets of the chunks that have not arrived, in order.
         self.missing = dict.fromkeys(range(0, info.size_bytes, info.chunk_bytes))
         self._sha256, self._num_hashed = hashlib.sha256(), 0
         self._hasher = ThreadPoolExecutor(1, "weights-hash")
@@ -201,26 +185,15 @@ class _Assembly:
         return True
 
     def check(self) -> None:
-        """Compares the SHA-256 of the whole with the announced one.
-
-        Raises:
-            ProtocolError: With code "digest": they differ.
-        """
+        """Raises ProtocolError "digest" if the SHA-256 of the whole is not the announced one."""
         self._hasher.shutdown()  # waits until everything is hashed
         if self._sha256.hexdigest() != self.info.digest:
-            raise ProtocolError(
-                RejectCode.DIGEST.value,
-                f"the SHA-256 of weights {self.info.version} is not the announced one",
-            )
+            said = f"the SHA-256 of weights {self.info.version} is not the announced one"
+            raise ProtocolError(RejectCode.DIGEST.value, said)
 
 
 class WeightFetcher:
-    """Fetches weights from the learner. Used by one thread.
-
-    Args:
-        wire: Makes the connection.
-        endpoint: The weights socket of the learner.
-    """
+    """Fetches weights from the learner's weights socket. Used by one thread."""
 
     def __init__(self, wire: Wire, endpoint: str) -> None:
         self._channel = wire.connect_dealer(endpoint)
@@ -237,7 +210,6 @@ class WeightFetcher:
         """The bytes of `info`, checked. After an early end, the next fetch of the same version continues.
 
         Args:
-            info: What to fetch, from the learner's Status.
             timeout_s: Longest time without a new chunk.
             is_stopping: Polled; ends the fetch early.
             into: Where to put the bytes, `info.size_bytes` of them; such a fetch is not continued.
@@ -299,12 +271,12 @@ class WeightFetcher:
         message, info = received.message, assembly.info
         if isinstance(message, Chunk) and message.digest == info.digest and received.blobs:
             return assembly.put(message.offset, received.blobs[0])
-        if isinstance(message, Reject) and info.digest[:16] in message.reason:
-            if message.code is not RejectCode.NOT_FOUND:
-                return False
-            self._unfinished = None
-            raise NetworkError(f"The learner no longer has the weights {info.version}.")
-        return False
+        if not isinstance(message, Reject) or message.code is not RejectCode.NOT_FOUND:
+            return False
+        if info.digest[:16] not in message.reason:
+            return False
+        self._unfinished = None
+        raise NetworkError(f"The learner no longer has the weights {info.version}.")
 
 
 class HostFetcher:
@@ -320,7 +292,7 @@ class HostFetcher:
     warning. Used by one thread.
 
     Args:
-        fetcher: Fetches; this owns it from now on.
+        fetcher: This owns it from now on.
         endpoint: The learner's weights socket.
         root: The folder of this user; None: `default_root`.
     """
@@ -343,17 +315,15 @@ class HostFetcher:
         is_stopping: Callable[[], bool] = _never,
         is_superseded: Callable[[], bool] = _never,
     ) -> memoryview | None:
-        """The bytes of `info`, checked by the server that fetched them. Arguments as `WeightFetcher.fetch`.
+        """The bytes of `info`, checked by the server that fetched them.
+
+        Arguments and errors as of `WeightFetcher.fetch`.
 
         Args:
             is_superseded: Polled while another server fetches: whether there are newer weights.
 
         Returns:
             None: `info` is superseded and is not being fetched.
-
-        Raises:
-            NetworkError: As `WeightFetcher.fetch`.
-            ProtocolError: As `WeightFetcher.fetch`.
         """
         started_at = time.monotonic()
         while self.is_sharing and _SHA256.fullmatch(info.digest):
@@ -395,11 +365,8 @@ class HostFetcher:
         _make_private(self._root)
         self._folder.mkdir(mode=0o700, exist_ok=True)
         held = try_lock(self._folder / "lock")
-        try:
+        with held or contextlib.nullcontext():
             yield held is not None
-        finally:
-            if held is not None:
-                held.release()
 
     def _open(self, info: WeightInfo) -> memoryview | None:
         """The checked bytes of `info`, or None. They are not overwritten while they are referenced."""
@@ -412,8 +379,7 @@ class HostFetcher:
             unlocked.callback(os.close, descriptor)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                is_still_there = os.stat(path).st_ino == os.fstat(descriptor).st_ino
-                if not is_still_there:
+                if os.stat(path).st_ino != os.fstat(descriptor).st_ino:
                     return None
                 array: Any = np.frombuffer(self._map(path, info.size_bytes), np.uint8)
             except (BlockingIOError, FileNotFoundError):
@@ -426,11 +392,11 @@ class HostFetcher:
     ) -> memoryview | None:
         """Fetches into a file that gets its name when it is complete. The lock is held."""
         part = self._folder / f"{info.digest}{_PART}"
-        descriptor = self._recycle(part)
+        descriptor, room = self._recycle(part), max(1, info.size_bytes)
         try:
             # Reserved first: without room, writing to mapped memory would kill the process.
-            os.ftruncate(descriptor, max(1, info.size_bytes))
-            os.posix_fallocate(descriptor, 0, max(1, info.size_bytes))
+            os.ftruncate(descriptor, room)
+            os.posix_fallocate(descriptor, 0, room)
             buffer = memoryview(self._map(part, info.size_bytes))[: info.size_bytes]
             self._fetcher.fetch(info, timeout_s, is_stopping, into=buffer)
             os.utime(descriptor)  # newest, for `_recycle`: writes to mapped memory do not set it

@@ -17,7 +17,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 
 from distrl.cli.local import gpus, programs
 from distrl.cli.local.progress import Progress, clock
@@ -74,9 +73,7 @@ class LearnerWatch:
     def __enter__(self) -> LearnerWatch:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._channel.close()
         self._wire.close()
 

@@ -18,7 +18,6 @@ from distrl.core.messages import EpisodeReturn
 
 if TYPE_CHECKING:
     from distrl.appo.policy import GaussianPolicy
-    from distrl.configs.appo import AppoConfig
 
 Floats = NDArray[np.floating]
 Bools = NDArray[np.bool_]
@@ -308,13 +307,12 @@ class Collector:
 
     Args:
         group: The environments.
-        options: `gamma` is that of the discounted return G ← γ G + r, by whose standard deviation rewards are
-            divided if `scale_rewards` is set.
+        gamma: Of the discounted return G ← γ G + r, by whose standard deviation rewards are divided.
         rng: Draws the seeds of the first episodes and the noise of actions.
     """
 
-    def __init__(self, group: GymGroup, options: AppoConfig, rng: np.random.Generator) -> None:
-        self._group, self._options, self._rng = group, options, rng
+    def __init__(self, group: GymGroup, gamma: float, rng: np.random.Generator) -> None:
+        self._group, self._gamma, self._rng = group, gamma, rng
         num = len(group)
         self._now = np.stack([group.reset(i, int(rng.integers(2**31))) for i in range(num)])
         self._discounted, self._return, self._length = np.zeros(num), np.zeros(num), np.zeros(num, int)
@@ -341,14 +339,13 @@ class Collector:
             steps = self._group.step(actions[t])
             after[t], rewards[t], terminated[t] = steps.observations, steps.rewards, steps.terminated
             done[t] = steps.terminated | steps.truncated
-            self._discounted = self._options.gamma * self._discounted + steps.rewards
+            self._discounted = self._gamma * self._discounted + steps.rewards
             discounted[t] = self._discounted
             self._now = steps.observations
             self._return += steps.rewards
             self._length += 1
             episodes += [self._next_episode(int(index)) for index in np.flatnonzero(done[t])]
-        if self._options.scale_rewards:
-            rewards = np.clip(rewards / float(policy.returns.std()[0]), -SCALED_LIMIT, SCALED_LIMIT)
+        rewards = np.clip(rewards / float(policy.returns.std()[0]), -SCALED_LIMIT, SCALED_LIMIT)
         return Round(
             observations=raw,
             actions=actions,

@@ -42,7 +42,6 @@ class PolicySpec:
         env_id: The environment that it is for.
         observation_size, action_size: Lengths of flat observations and actions.
         hidden, activation, log_std: As in the configuration.
-        normalise: Whether observations are normalised.
     """
 
     env_id: str
@@ -51,14 +50,13 @@ class PolicySpec:
     hidden: tuple[int, ...]
     activation: str
     log_std: float
-    normalise: bool
 
     @classmethod
     def of(cls, config: Config, sizes: tuple[int, int]) -> PolicySpec:
         """Of a configuration and the sizes of the environment's observations and actions."""
-        net, normalise = config.gaussian, config.learner.appo.normalise_observations
+        net = config.gaussian
         env_id = str(config.env.options["id"])
-        return cls(env_id, *sizes, tuple(net.hidden), net.activation, net.log_std, normalise)
+        return cls(env_id, *sizes, tuple(net.hidden), net.activation, net.log_std)
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -121,8 +119,7 @@ class GaussianPolicy(nn.Module):
     def normalise(self, observations: NDArray[np.floating]) -> Floats:
         """The networks' inputs at observations [..., d]."""
         x = np.asarray(observations, np.float64)
-        if self.spec.normalise:
-            x = np.clip((x - self.observations.mean) / self.observations.std(), -CLIP, CLIP)
+        x = np.clip((x - self.observations.mean) / self.observations.std(), -CLIP, CLIP)
         return x.astype(np.float32)
 
     def log_prob(self, x: Tensor, actions: Tensor) -> Tensor:

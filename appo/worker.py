@@ -208,7 +208,7 @@ class AppoWorker:
         rng = np.random.default_rng([config.seed, zlib.crc32(self._name.encode()), version])
         policy = self._make_policy()
         group = GymGroup(config.env.options, config.worker.slots)
-        return _Tools(policy, LocalPpo(policy, appo), Collector(group, appo, rng), rng)
+        return _Tools(policy, LocalPpo(policy, appo), Collector(group, appo.gamma, rng), rng)
 
     def _make_policy(self) -> GaussianPolicy:
         return GaussianPolicy(PolicySpec.of(self._config, self._space.sizes), self._config.seed)

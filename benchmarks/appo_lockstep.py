@@ -189,9 +189,7 @@ def train_peer(job: Job) -> Episodes:
     env = make_vec_env(lambda: make_env(config.env.options), n_envs=slots, seed=job.seed)
     model = PPO(
         "MlpPolicy",
-        VecNormalize(
-            env, norm_obs=appo.normalise_observations, norm_reward=appo.scale_rewards, gamma=appo.gamma
-        ),
+        VecNormalize(env, gamma=appo.gamma),
         seed=job.seed,
         device="cpu",
         n_steps=appo.num_steps // slots,

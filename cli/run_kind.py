@@ -202,7 +202,6 @@ class GuiRun:
                 full_name,
                 slots=slots,
                 spool=spool,
-                max_unacked=config.worker.max_unacked,
                 max_unjudged=0 if settings is None else MAX_WAITING + slots,
             )
 

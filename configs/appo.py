@@ -49,8 +49,6 @@ class AppoConfig(Section):
     `gamma` is the discount γ of returns. `lam` is the λ of GAE; 0 is the paper's one-step error. `clip` is
     the ε to which ratios are clipped, [1 − ε, 1 + ε]. `value_weight` is the weight c of the critic's loss.
     `entropy` is the weight β of the entropy term. `grad_clip` is the largest norm of a gradient.
-    `normalise_observations` normalises observations by the statistics of all workers. `scale_rewards` scales
-    rewards by the statistics of all workers.
 
     `max_env_steps` is the number of environment steps after which the run ends, unless `learner.max_minutes`
     ends it earlier. `stop_at_return` ends the run when a policy reaches this mean return over 100 fresh
@@ -72,8 +70,6 @@ class AppoConfig(Section):
     value_weight: NonNegative = 0.5
     entropy: NonNegative = 0.0
     grad_clip: Positive = 0.5
-    normalise_observations: bool = True
-    scale_rewards: bool = True
     max_env_steps: Count = 1_000_000
     eval_every: Annotated[int, Field(ge=0)] = 20_000
     stop_at_return: Annotated[float, Field(allow_inf_nan=False)] | None = None

@@ -63,12 +63,11 @@ class VlmConfig(JudgeConfig):
     endpoint. `key_env` is the environment variable that holds the API key, which is read from nowhere else;
     empty sends no key.
 
-    `screenshots` is the number of last screens that the model sees. `max_pixels` is the largest width or
-    height of an image that is sent, in pixels. `examples` is a YAML file of solved questions with images;
-    "builtin" means those of this package, and null means none. `votes` is the number of answers to each
-    question. `agreement` is the share of the votes that must give the same answer for a verdict, besides more
-    than half of them; an episode with less agreement is unjudged. `temperature` is the sampling temperature
-    of the model. `max_tokens` is the largest number of tokens in an answer.
+    `screenshots` is the number of last screens that the model sees. `examples` is a YAML file of solved
+    questions with images; "builtin" means those of this package, and null means none. `votes` is the number
+    of answers to each question. `agreement` is the share of the votes that must give the same answer for a
+    verdict, besides more than half of them; an episode with less agreement is unjudged. `temperature` is the
+    sampling temperature of the model. `max_tokens` is the largest number of tokens in an answer.
 
     `timeout_s` is the longest time for an answer, in seconds. `attempts` is the number of tries for an
     answer, if one is not valid or an error may be temporary. `calls_per_minute` limits the rate of calls of a
@@ -85,7 +84,6 @@ class VlmConfig(JudgeConfig):
     model: str = ""
     key_env: str = "DISTRL_JUDGE_KEY"
     screenshots: Annotated[int, Field(ge=1, le=16)] = 2
-    max_pixels: Annotated[int, Field(ge=64)] = 1024
     examples: str | None = "builtin"
     votes: Annotated[int, Field(ge=1, le=15)] = 1
     agreement: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5

@@ -114,33 +114,18 @@ class WorkerConfig(Section):
 
     `slots` is the number of environments; with `devices.pool` it is the largest number of devices in use at a
     time. `screenshot_format` is the image format in which screenshots are sent and stored. `act_timeout_s` is
-    the longest time to wait for an action, in seconds, over all inference servers. `max_unacked` is the
-    number of finished trajectories that may wait for the learner's acknowledgement before the worker stops
-    leasing episodes. `barrier` makes each slot wait after its episode until all slots have finished theirs,
-    as in synchronous collection; demonstrations are exempt. `texts` records the texts on the last screen
-    (`final`) or on all screens (`all`) with the episode, as the judge `rules` needs; on a real phone each
-    record costs a call of uiautomator.
+    the longest time to wait for an action, in seconds, over all inference servers. `barrier` makes each slot
+    wait after its episode until all slots have finished theirs, as in synchronous collection; demonstrations
+    are exempt. `texts` records the texts on the last screen (`final`) or on all screens (`all`) with the
+    episode, as the judge `rules` needs; on a real phone each record costs a call of uiautomator.
     """
 
     slots: Count = 8
     rewards: RewardConfig = RewardConfig()
     screenshot_format: Literal["jpeg", "png"] = "jpeg"
     act_timeout_s: Positive = 30.0
-    max_unacked: Count = 64
     barrier: bool = False
     texts: Literal["none", "final", "all"] = "none"
-
-
-# Set by the engine: log-probabilities, versions and memory depend on them.
-_OWN = frozenset(
-    {
-        *("model", "dtype", "seed", "max_model_len", "max_num_seqs", "gpu_memory_utilization"),
-        *("kv_cache_memory_bytes", "enforce_eager", "tensor_parallel_size"),
-        *("limit_mm_per_prompt", "enable_prefix_caching", "logprobs_mode", "logits_processors"),
-        *("additional_config", "generation_config", "enable_lora", "max_loras", "max_cpu_loras"),
-        *("max_lora_rank",),
-    }
-)
 
 
 class HfConfig(Section):
@@ -168,9 +153,7 @@ class VllmConfig(Section):
     `gpu_memory_utilization` is the share of each GPU's memory that vLLM uses. `kv_cache_gb` is the size of
     the cache of keys and values in GiB; null means what the share of GPU memory leaves, and 1 GiB on CPUs.
     `enforce_eager` runs the model without compiling it; null means true on CPUs and false on GPUs.
-    `tensor_parallel_size` is the number of GPUs that the model is split over. `dtype` is the type of the
-    weights; "auto" means `policy.dtype`, and if that is "auto" too, float32 on CPUs and bfloat16 on GPUs.
-    `prefix_caching` reuses the keys and values of prompts that begin alike. `max_adapters` is the number of
+    `tensor_parallel_size` is the number of GPUs that the model is split over. `max_adapters` is the number of
     versions of an adapter that are held at a time; null means learner.max_staleness + 2. `options` are passed
     to vLLM's AsyncEngineArgs unchanged.
     """
@@ -182,20 +165,8 @@ class VllmConfig(Section):
     kv_cache_gb: Positive | None = None
     enforce_eager: bool | None = None
     tensor_parallel_size: Count = 1
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    prefix_caching: bool = True
     max_adapters: Annotated[int, Field(ge=2)] | None = None
     options: dict[str, Any] = {}
-
-    @field_validator("options")
-    @classmethod
-    def _options_are_not_ours(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if taken := sorted(_OWN & value.keys()):
-            raise ValueError(
-                f"options must not contain {taken}; set inference.engine, inference.max_batch or policy "
-                "instead"
-            )
-        return value
 
 
 EngineConfig = Annotated[HfConfig | VllmConfig, Field(discriminator="kind"), one_of("hf")]
@@ -204,13 +175,12 @@ EngineConfig = Annotated[HfConfig | VllmConfig, Field(discriminator="kind"), one
 class InferenceConfig(Section):
     """An inference server.
 
-    `max_batch` is the largest number of requests that run at a time. `max_queue` is the largest number of
-    requests that wait; further ones are rejected. `threads` is the number of CPU threads of the model.
+    `max_batch` is the largest number of requests that run at a time. `threads` is the number of CPU threads
+    of the model.
     """
 
     engine: EngineConfig = HfConfig()
     max_batch: Count = 16
-    max_queue: Count = 1024
     threads: Count = 1
 
     @property

@@ -48,6 +48,7 @@ POLL_S = 0.2
 HELLO_S = 0.5  # between two Hellos without an answer
 ANSWER_S = 5.0  # a lease request without an answer is repeated after this
 ACK_S = 10.0  # resent when not acked for this long
+MAX_UNACKED = 64  # finished trajectories that may wait for their acks before leases stop
 MAX_IN_FLIGHT = 8  # sent and not acked: bounds the memory that sockets hold
 REMIND_S = 30.0  # between two lines while waiting for the learner
 SILENCE_BEATS = 4  # heartbeats without any answer before the learner counts as gone
@@ -254,7 +255,7 @@ class LearnerLink:
         slots: int = 0,
         spool: Spool | None = None,
         act_endpoint: str = "",
-        max_unacked: int = 64,
+        max_unacked: int = MAX_UNACKED,
         max_unjudged: int = 0,
     ) -> None:
         self._wire, self.control, self._broadcast = wire, control, broadcast

@@ -410,7 +410,7 @@ def _speed(config: Config, one: Subject, where: Hardware) -> Iterator[Line]:
     update = learner.batch_trajectories * one.episode_steps / samples
     yield Line("speed", "an update", update, "s", f"{learner.batch_trajectories} trajectories")
     weights = one.shape.num_parameters * one.bytes_each
-    is_cached = config.inference.engine.kind == "vllm" and config.inference.vllm.prefix_caching
+    is_cached = config.inference.engine.kind == "vllm"
     prefill = one.prefill_flops(is_cached) / flops
     context = math.ceil(one.asked_before((one.steps - 1.0) / 2.0)) + one.completion
     moved = (weights + slots * one.cache_bytes(context)) / (where.bandwidth * BANDWIDTH)

@@ -78,7 +78,7 @@ def test_train_makes_the_environment_before_anything_starts() -> None:
 
 
 def save(folder: Path, env_id: str = "appo_envs:Aim-v0", size: int = 2) -> Subject:
-    policy = GaussianPolicy(PolicySpec(env_id, size, 2, (4,), "tanh", 0.0, True), 0)
+    policy = GaussianPolicy(PolicySpec(env_id, size, 2, (4,), "tanh", 0.0), 0)
     folder.mkdir()
     policy.save(folder / "policy")
     return Subject(kind="checkpoint", name=str(folder))

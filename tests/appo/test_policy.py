@@ -15,7 +15,7 @@ from distrl.appo.envs import Moments
 from distrl.appo.policy import CLIP, GaussianPolicy, PolicySpec, load_policy
 from distrl.core.errors import CheckpointError, PolicyError
 
-SPEC = PolicySpec("Some-v0", 3, 2, (8,), "tanh", -0.5, True)
+SPEC = PolicySpec("Some-v0", 3, 2, (8,), "tanh", -0.5)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_checkpoint_keeps_weights_and_statistics(policy: GaussianPolicy, tmp_p
 
 
 def test_another_policy_s_weights_are_refused(policy: GaussianPolicy, tmp_path: Path) -> None:
-    other = GaussianPolicy(PolicySpec("Some-v0", 4, 2, (8,), "tanh", 0.0, True), seed=0)
+    other = GaussianPolicy(PolicySpec("Some-v0", 4, 2, (8,), "tanh", 0.0), seed=0)
     with pytest.raises(PolicyError, match=r"'actor\.0\.weight' is \(8, 4\)"):
         policy.load_published(other.published_state())
     with pytest.raises(CheckpointError, match="is not a Gaussian policy"):
@@ -90,7 +90,7 @@ def test_a_round_of_a_preset(name: str) -> None:
     group, appo = GymGroup(config.env.options, 2), config.learner.appo
     spec = PolicySpec.of(config, group.space.sizes)
     policy, rng = GaussianPolicy(spec, 0), np.random.default_rng(0)
-    found = Collector(group, appo, rng).collect(policy, 40)
+    found = Collector(group, appo.gamma, rng).collect(policy, 40)
     assert found is not None
     eta, numbers = LocalPpo(policy, appo).train(found, appo.local_lr, rng)
     assert all(bool(np.isfinite(one.numpy()).all()) for one in eta.values())

@@ -29,7 +29,7 @@ class Options:
 
 
 def new_policy() -> GaussianPolicy:
-    return GaussianPolicy(PolicySpec("Some-v0", 3, 2, (8,), "tanh", 0.0, False), seed=3)
+    return GaussianPolicy(PolicySpec("Some-v0", 3, 2, (8,), "tanh", 0.0), seed=3)
 
 
 def transitions(

@@ -5,7 +5,7 @@
        └────────── replies ◄── outbox + waker ◄─┴───────────────────────── (or a thread of the engine)
     learner link thread ──► WeightFeed thread ──► ready slot ──► engine thread
 
-`inference.max_queue` bounds the requests that are prepared and queued: what does not fit is refused as busy,
+`MAX_QUEUE` bounds the requests that are prepared and queued: what does not fit is refused as busy,
 and the client asks another server; what still waits when the server stops is refused, too. The outbox holds
 at most the replies to these. An engine that runs whole batches gets one when it is due; a continuous one gets
 requests as they come, while fewer than `inference.max_batch` run. The router thread holds the images of
@@ -48,6 +48,7 @@ from distrl.workers.inference.weight_feed import WeightFeed
 
 POLL_S = 0.2
 PUMP = 8  # requests taken in before replies leave again
+MAX_QUEUE = 1024  # requests that are prepared or wait
 PREPARERS = 4  # so that large pictures of one client do not keep the others waiting
 JOIN_S = 10.0
 FLUSH_S = 0.2  # before the socket is closed: with the connection a client loses what it has not read yet
@@ -199,7 +200,7 @@ class InferenceServer:
         own = config.engine
         wait_s = own.max_wait_ms / 1000.0 if isinstance(own, HfConfig) and not engine.is_continuous else 0.0
         self._queue: BatchQueue[Pending] = BatchQueue(Batcher(config.max_batch, wait_s))
-        self._max_running, self._max_queue = config.max_batch, config.max_queue
+        self._max_running = config.max_batch
         self._num_running = 0
         self._num_waiting = 0  # being prepared, or queued
         self._counts_lock = threading.Lock()
@@ -403,7 +404,7 @@ class InferenceServer:
         if self.engine.version == NO_WEIGHTS:
             raise ProtocolError(RejectCode.NOT_READY.value, "no weights have arrived yet")
         with self._counts_lock:
-            if self._num_waiting >= self._max_queue:
+            if self._num_waiting >= MAX_QUEUE:
                 raise ProtocolError(RejectCode.BUSY.value, "the queue is full")
             self._num_waiting += 1
 

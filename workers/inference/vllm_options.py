@@ -132,7 +132,7 @@ def engine_arguments(config: Config, policy: HubPolicy, seed: int) -> dict[str, 
         "enforce_eager": (not on_gpu) if vllm.enforce_eager is None else vllm.enforce_eager,
         "tensor_parallel_size": vllm.tensor_parallel_size,
         "limit_mm_per_prompt": {"image": max_images(config), "video": 0},
-        "enable_prefix_caching": vllm.prefix_caching,
+        "enable_prefix_caching": True,
         "logprobs_mode": "processed_logprobs",  # as sampled: at the temperature, truncated and masked
         "logits_processors": [LOGITS_PROCESSOR],
         "additional_config": {
@@ -152,9 +152,9 @@ def engine_arguments(config: Config, policy: HubPolicy, seed: int) -> dict[str, 
 
 
 def _dtype(config: Config, on_gpu: bool) -> str:
-    """`inference.engine.dtype`, else the learner's."""
-    names = (config.inference.vllm.dtype, config.hub_policy.dtype, "bfloat16" if on_gpu else "float32")
-    return next(name for name in names if name != "auto")
+    """The policy's; "auto" means that of the learner on the same kind of device."""
+    automatic = "bfloat16" if on_gpu else "float32"
+    return automatic if config.hub_policy.dtype == "auto" else config.hub_policy.dtype
 
 
 def _image_arguments(policy: HubPolicy) -> dict[str, Any]:

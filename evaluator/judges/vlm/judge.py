@@ -36,7 +36,7 @@ class VlmJudge:
         endpoint = make_endpoint(config)
         self._url = endpoint.url
         self._client = client or Client(endpoint, config, read_key(config), Budget(config))
-        self._prompt = Prompt(config.examples, config.screenshots, config.max_pixels)
+        self._prompt = Prompt(config.examples, config.screenshots)
         self._cache = Path(config.cache).expanduser() if config.cache else None
         self._has_warned = False
 

@@ -28,6 +28,7 @@ from distrl.evaluator.judges.base import screens
 
 BUILTIN = Path(__file__).parent / "examples" / "examples.yaml"
 QUALITY = 85
+MAX_SIDE = 1024  # pixels of the longer side of a picture that is sent
 
 _EXPERT = """You're an expert in evaluating whether the Screenshot successfully completes the Task.
 Say first what the screen has to show if the task is done, then what it does show. Judge by what you see. \
@@ -84,18 +85,17 @@ class Prompt:
     Args:
         examples: A YAML file of examples, "builtin", or None.
         num_screens: How many of the last screens are shown.
-        max_pixels: The longer side of a picture.
 
     Raises:
         ConfigError: The examples cannot be read.
     """
 
-    def __init__(self, examples: str | None, num_screens: int, max_pixels: int) -> None:
-        self._num_screens, self._max_pixels = num_screens, max_pixels
+    def __init__(self, examples: str | None, num_screens: int) -> None:
+        self._num_screens = num_screens
         self._examples: list[str | bytes] = []
         if examples is not None:
             file = BUILTIN if examples == "builtin" else Path(examples).expanduser()
-            self._examples = ["=====Examples=====", *_example_parts(file, max_pixels)]
+            self._examples = ["=====Examples=====", *_example_parts(file)]
 
     def ask(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Question:
         """The question about an episode.
@@ -108,7 +108,7 @@ class Prompt:
         for number, digest in enumerate(shown, start=1):
             name = "Screenshot" if len(shown) == 1 else f"Screenshot {number} of {len(shown)}"
             parts += [f"{name}{', the last' if number == len(shown) > 1 else ''}:"]
-            parts += [_scaled(images[digest], self._max_pixels)]
+            parts += [_scaled(images[digest])]
         goal, last = trajectory.task.goal, "last " if len(shown) > 1 else ""
         expectation = f'What should I expect to see on the {last}screenshot if this has been done: "{goal}"?'
         parts += [f"Task: {goal}\nQ: {expectation}\nA:"]
@@ -124,11 +124,11 @@ def _last_different(trajectory: Trajectory, count: int) -> list[str]:
     return found[-count:]
 
 
-def _example_parts(file: Path, max_pixels: int) -> list[str | bytes]:
+def _example_parts(file: Path) -> list[str | bytes]:
     parts: list[str | bytes] = []
     for example in _read_examples(file):
         try:
-            picture = _scaled((file.parent / example.image).read_bytes(), max_pixels)
+            picture = _scaled((file.parent / example.image).read_bytes())
         except (OSError, JudgeError) as error:
             raise ConfigError(
                 f"{file}: the picture {example.image!r} cannot be read: {error}.", "Correct the file."
@@ -150,8 +150,8 @@ def _read_examples(file: Path) -> Sequence[Example]:
         ) from error
 
 
-def _scaled(data: bytes, max_pixels: int) -> bytes:
-    """A picture as JPEG, its longer side at most `max_pixels`; a JPEG of that size stays unchanged.
+def _scaled(data: bytes) -> bytes:
+    """A picture as JPEG, its longer side at most `MAX_SIDE`; a JPEG of that size stays unchanged.
 
     Raises:
         JudgeError: It is not a valid image.
@@ -160,12 +160,12 @@ def _scaled(data: bytes, max_pixels: int) -> bytes:
         with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise JudgeError(f"A screenshot has {image.width}x{image.height} pixels.")
-            if image.format == "JPEG" and max(image.size) <= max_pixels:
+            if image.format == "JPEG" and max(image.size) <= MAX_SIDE:
                 return data
             picture = image.convert("RGB")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise JudgeError(f"A screenshot cannot be read: {error}.") from error
-    picture.thumbnail((max_pixels, max_pixels))
+    picture.thumbnail((MAX_SIDE, MAX_SIDE))
     buffer = io.BytesIO()
     picture.save(buffer, "JPEG", quality=QUALITY)
     return buffer.getvalue()

@@ -22,6 +22,7 @@ from distrl.core.policies.images import ImageCache
 from distrl.core.sockets import Channel, Wire
 from distrl.core.types import Completion, Record, Sampling, image_digest
 from distrl.workers.act_client import ActClient
+from distrl.workers.inference import server as server_module
 from distrl.workers.inference.engine import Prepared
 from distrl.workers.inference.engine_hf import HFEngine
 from distrl.workers.inference.serve import advertised_endpoint, build_engine, serve_checkpoint
@@ -219,9 +220,10 @@ class Gate:
         return engine
 
 
-def test_a_full_queue_is_busy(wire: Wire, make_server: MakeServer) -> None:
+def test_a_full_queue_is_busy(wire: Wire, make_server: MakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "MAX_QUEUE", 2)
     gate = Gate()
-    server = make_server(wrap=gate.wrap, max_batch=1, max_wait_ms=0.0, max_queue=2)
+    server = make_server(wrap=gate.wrap, max_batch=1, max_wait_ms=0.0)
     channel = wire.connect_dealer(server.endpoint)
     channel.send(request("running"), [PICTURE], timeout_s=WAIT_S)
     assert gate.entered.wait(WAIT_S)

@@ -65,18 +65,11 @@ def test_keys_become_vllm_s(model: Path) -> None:
     assert arguments(staleness)["max_loras"] == staleness.learner.max_staleness + 2
 
 
-@pytest.mark.parametrize(
-    ("of_policy", "of_vllm", "expected"),
-    [
-        ("auto", "auto", "bfloat16"),
-        ("float32", "auto", "float32"),
-        ("float32", "bfloat16", "bfloat16"),
-    ],
-)
-def test_it_computes_in_the_learner_s_type_unless_told(
-    model: Path, monkeypatch: pytest.MonkeyPatch, of_policy: str, of_vllm: str, expected: str
+@pytest.mark.parametrize(("given", "expected"), [("auto", "bfloat16"), ("float32", "float32")])
+def test_it_computes_in_the_learner_s_type(
+    model: Path, monkeypatch: pytest.MonkeyPatch, given: str, expected: str
 ) -> None:
-    config = changed(make_config(model, LORA, dtype=of_vllm), policy={"dtype": of_policy})
+    config = changed(make_config(model, LORA), policy={"dtype": given})
     policy = policy_of(config)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert engine_arguments(config, policy, 3)["dtype"] == expected

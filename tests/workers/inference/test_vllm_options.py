@@ -152,8 +152,8 @@ def test_adapters_that_it_would_not_apply_are_refused(model: Path) -> None:
 
 
 def test_options_cannot_change_what_is_relied_on(model: Path) -> None:
-    with pytest.raises(ValidationError, match="logprobs_mode"):
-        make_config(model, LORA, options={"logprobs_mode": "raw_logprobs"})
+    with pytest.raises(ConfigError, match="logprobs_mode"):
+        arguments(make_config(model, LORA, options={"logprobs_mode": "raw_logprobs"}))
     config = make_config(model, LORA, options={"mm_processor_kwargs": {}})
     bounded = config.policy.model_copy(update={"max_pixels": 10_000})
     with pytest.raises(ConfigError, match="mm_processor_kwargs"):

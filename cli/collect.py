@@ -62,7 +62,7 @@ def collect(
     from distrl.cli.run_kind import run_kind
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
-    from distrl.evaluator.collecting import Collector
+    from distrl.evaluator.collecting import collect as collect_episodes
 
     loaded = load(config, overrides, dry_run)
     run_kind(loaded).require("collect")
@@ -71,7 +71,7 @@ def collect(
     check_installed(loaded, is_worker=True)
     directory = output or Path(loaded.runs_dir).expanduser() / "collections" / f"{loaded.name}-{spec.split}"
     stop = install_signals(GRACE_S + loaded.devices.close_s)
-    results = Collector(loaded, directory, spec, drawing(loaded, spec.split), resume, stop).run()
+    results = collect_episodes(loaded, directory, spec, drawing(loaded, spec.split), resume, stop)
     faulted = [result for result in results if result.fault.value != "none"]
     for result in faulted:
         typer.echo(f"left out because it faulted in every try: {result.task_id}: {result.fault_detail}")

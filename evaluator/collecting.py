@@ -32,8 +32,16 @@ from distrl.evaluator.statistics import EpisodeResult
 _FILES = (COLLECTION_FILE, STORE_FILE, LOCK_FILE)
 
 
-class Collector:
-    """Collects `spec.episodes` demonstrations.
+def collect(
+    config: Config,
+    output: Path,
+    spec: CollectionSpec,
+    draw: Callable[[], Task],
+    resume: bool = False,
+    stop: threading.Event | None = None,
+    progress: EvaluationProgress | None = None,
+) -> list[EpisodeResult]:
+    """Collects the missing ones of `spec.episodes` demonstrations.
 
     Args:
         config: The sections env, devices, agent, worker and evaluate are used.
@@ -44,60 +52,39 @@ class Collector:
         stop: Ends it early when set.
         progress: By default a bar on a terminal and lines in a log.
 
+    Returns:
+        Their results, without those collected before.
+
     Raises:
-        RunDirectoryError: `output` holds something else.
+        RunDirectoryError: `output` holds something else, or another process collects into it.
+        EvaluationStopped: `stop` was set; `resume` continues from here.
+        DistrlError: An error that retrying does not fix. Without any episode no directory is left behind.
     """
-
-    def __init__(
-        self,
-        config: Config,
-        output: Path,
-        spec: CollectionSpec,
-        draw: Callable[[], Task],
-        resume: bool = False,
-        stop: threading.Event | None = None,
-        progress: EvaluationProgress | None = None,
-    ) -> None:
-        self._config, self._output, self._spec, self._draw = config, output, spec, draw
-        self._stop = stop or threading.Event()
-        self._progress = progress or EvaluationProgress(doing="collecting", what="demonstrations")
-        check_collection(output, spec, resume)
-
-    def run(self) -> list[EpisodeResult]:
-        """Collects the missing episodes. Returns their results, without those collected before.
-
-        Raises:
-            EvaluationStopped: `stop` was set; `resume` continues from here.
-            DistrlError: An error that retrying does not fix, or another process collects into this
-                directory. Without any episode no directory is left behind.
-        """
-        self._output.mkdir(parents=True, exist_ok=True)
-        with contextlib.ExitStack() as held:
-            lock = RunLock(self._output / LOCK_FILE, "collection", "name another directory with --output")
-            held.enter_context(lock)
-            is_void = is_new = not (self._output / COLLECTION_FILE).exists()
-            held.callback(lambda: remove_files(self._output, _FILES) if is_void else None)
-            write_atomically(self._output / COLLECTION_FILE, self._spec.model_dump_json(indent=2))
-            store = held.enter_context(contextlib.closing(TrajectoryStore(self._output / STORE_FILE)))
-            held.callback(self._progress.close)
-            try:
-                return self._collect_missing(store)
-            finally:
-                is_void = is_new and store.count() == 0 and not self._stop.is_set()
-
-    def _collect_missing(self, store: TrajectoryStore) -> list[EpisodeResult]:
+    stop = stop or threading.Event()
+    progress = progress or EvaluationProgress("collecting", "demonstrations")
+    check_collection(output, spec, resume)
+    output.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as held:
+        lock = RunLock(output / LOCK_FILE, "collection", "name another directory with --output")
+        held.enter_context(lock)
+        is_void = is_new = not (output / COLLECTION_FILE).exists()
+        held.callback(lambda: remove_files(output, _FILES) if is_void else None)
+        write_atomically(output / COLLECTION_FILE, spec.model_dump_json(indent=2))
+        store = held.enter_context(contextlib.closing(TrajectoryStore(output / STORE_FILE)))
+        held.callback(progress.close)
         done = {trajectory.lease_id for trajectory in store.iterate()}
-        tasks = [self._draw() for _ in range(self._spec.episodes)]
+        tasks = [draw() for _ in range(spec.episodes)]
         wanted = [Attempt(task, name=lease_of(place, task.id)) for place, task in enumerate(tasks)]
         todo = [attempt for attempt in wanted if attempt.lease_id not in done]
-        self._progress.start(len(wanted), len(wanted) - len(todo))
+        progress.start(len(wanted), len(wanted) - len(todo))
 
         def keep(finished: Finished) -> EpisodeResult:
             if finished.trajectory.fault is Fault.NONE:
                 store.add(finished.trajectory, finished.images)
             return episode_result(finished.trajectory, finished.attempt.number)
 
-        actor = Actor(expert_noise=self._spec.noise)
-        return run_episodes(
-            self._config, todo, actor, keep, self._progress, self._stop, self._output, "collect"
-        )
+        actor = Actor(expert_noise=spec.noise)
+        try:
+            return run_episodes(config, todo, actor, keep, progress, stop, output, "collect")
+        finally:
+            is_void = is_new and store.count() == 0 and not stop.is_set()

@@ -102,9 +102,8 @@ class Evaluator:
             self._progress.start(len(self._tasks), len(self._tasks) - len(todo))
             if todo:
                 self._measure(todo, directory, policy)
-            asked = {task.id for task in self._tasks}
-            tried = [episode for episode in directory.episodes if episode.task_id in asked]
-            evaluation = evaluation_of(self._spec, tried, started_at, time.monotonic() - clock)
+            duration_s = time.monotonic() - clock
+            evaluation = evaluation_of(self._spec, directory.episodes, started_at, duration_s)
             directory.finish(evaluation)
             return evaluation
         except EvaluationStopped:

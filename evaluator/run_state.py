@@ -90,13 +90,11 @@ def check_trained(run: RunDir, config: Config) -> None:
     ending = read_ending(run, config) if is_untrained(run) else None
     if ending is None:
         return
-    goal = config.goal
-    rule = "The policy was not updated: "
-    what = "the run ended"
-    if ending.is_out_of_time(config):
-        what = f"learner.max_minutes={config.learner.max_minutes:g} ended the run"
+    limited, limit, goal = ending.is_out_of_time(config), config.learner.max_minutes, config.goal
+    what = f"learner.max_minutes={limit:g} ended the run" if limited else "the run ended"
     raise NoUpdates(
-        f"{rule}{what} after {ending.amount:,} {goal.unit}, and the first update needs {goal.first:,}.",
+        f"The policy was not updated: {what} after {ending.amount:,} {goal.unit}, and the first update needs "
+        f"{goal.first:,}.",
         f"Raise {_limit(ending, config)} and continue with --resume.",
     )
 

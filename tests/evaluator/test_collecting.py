@@ -21,10 +21,11 @@ from distrl.core.errors import ConfigError, RunDirectoryError
 from distrl.core.rundir import RunLock
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Purpose, Task
-from distrl.evaluator.collecting import Collector
+from distrl.evaluator.collecting import collect
 from distrl.evaluator.evaluator import Evaluator
 from distrl.evaluator.results import Subject
 from distrl.evaluator.runner import EvaluationStopped
+from distrl.evaluator.statistics import EpisodeResult
 from distrl.evaluator.suites import load_suite
 from distrl.workers.envs.base import Frame
 
@@ -46,7 +47,7 @@ def no_resets() -> None:
     CountingEnv.resets.clear()
 
 
-def collector(folder: Path, tasks: list[dict[str, object]], **options: object) -> Collector:
+def collected(folder: Path, tasks: list[dict[str, object]], **options: object) -> list[EpisodeResult]:
     suite = write_suite(folder, tasks)
     spec = options.pop("spec", SPEC)
     assert isinstance(spec, CollectionSpec)
@@ -56,7 +57,7 @@ def collector(folder: Path, tasks: list[dict[str, object]], **options: object) -
         return rng.choice(known)
 
     progress = options.pop("progress", Quiet())
-    return Collector(counting_config(suite), folder / "out", spec, draw, progress=progress, **options)  # type: ignore[arg-type]
+    return collect(counting_config(suite), folder / "out", spec, draw, progress=progress, **options)  # type: ignore[arg-type]
 
 
 def stored(folder: Path) -> dict[str, str]:
@@ -73,7 +74,7 @@ def test_the_way_to_the_goal_is_measured_in_evaluations_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("counting_phone.CountingEnv", MeasuredEnv)
-    assert collector(tmp_path, TASKS).run()
+    assert collected(tmp_path, TASKS)
     assert MeasuredEnv.asked == []
     config = counting_config(write_suite(tmp_path, TASKS))
     expert = Subject(kind="expert", name="expert")
@@ -87,51 +88,49 @@ TASKS: list[dict[str, object]] = [{"taps": 2}, {"taps": 3}, {"taps": 1}]
 def test_an_interrupted_collection_ends_with_the_same_episodes(tmp_path: Path) -> None:
     for name in ("whole", "broken"):
         (tmp_path / name).mkdir()
-    whole = collector(tmp_path / "whole", TASKS).run()
+    whole = collected(tmp_path / "whole", TASKS)
     assert [result.success for result in whole] == [True] * 5
     assert read_collection(tmp_path / "whole" / "out") == SPEC
     stop = threading.Event()
-    broken = collector(tmp_path / "broken", TASKS, stop=stop, progress=Quiet(stop, stop_after=2))
     with pytest.raises(EvaluationStopped, match="keeps the finished episodes"):
-        broken.run()
+        collected(tmp_path / "broken", TASKS, stop=stop, progress=Quiet(stop, stop_after=2))
     kept = stored(tmp_path / "broken")
     assert 2 <= len(kept) < 5
     quiet = Quiet()
-    results = collector(tmp_path / "broken", TASKS, resume=True, progress=quiet).run()
+    results = collected(tmp_path / "broken", TASKS, resume=True, progress=quiet)
     assert quiet.said[0] == f"{len(kept)} of 5"
     assert len(results) == 5 - len(kept)
     assert stored(tmp_path / "broken") == stored(tmp_path / "whole")
 
 
 def test_a_collection_can_be_added_to_but_not_mixed(tmp_path: Path) -> None:
-    collector(tmp_path, TASKS).run()
+    collected(tmp_path, TASKS)
     with pytest.raises(RunDirectoryError, match="exists already"):
-        collector(tmp_path, TASKS)
+        collected(tmp_path, TASKS)
     with pytest.raises(RunDirectoryError, match=r"its noise is 0\.0, not 0\.5"):
-        collector(tmp_path, TASKS, resume=True, spec=SPEC.model_copy(update={"noise": 0.5}))
+        collected(tmp_path, TASKS, resume=True, spec=SPEC.model_copy(update={"noise": 0.5}))
     more = SPEC.model_copy(update={"episodes": 8})
-    assert len(collector(tmp_path, TASKS, resume=True, spec=more).run()) == 3
+    assert len(collected(tmp_path, TASKS, resume=True, spec=more)) == 3
     assert len(stored(tmp_path)) == 8
 
 
 def test_two_processes_do_not_collect_into_one_directory(tmp_path: Path) -> None:
-    first, second = collector(tmp_path, TASKS), collector(tmp_path, TASKS)
     (tmp_path / "out").mkdir()
     with (
         RunLock(tmp_path / "out" / LOCK_FILE, "collection"),
         pytest.raises(RunDirectoryError, match="Another collection"),
     ):
-        first.run()
-    assert len(second.run()) == 5
+        collected(tmp_path, TASKS)
+    assert len(collected(tmp_path, TASKS)) == 5
 
 
 def test_faults_are_tried_again_and_never_stored(tmp_path: Path) -> None:
-    once = collector(tmp_path, [{"taps": 1, "faults": 1}], spec=SPEC.model_copy(update={"episodes": 1})).run()
+    once = collected(tmp_path, [{"taps": 1, "faults": 1}], spec=SPEC.model_copy(update={"episodes": 1}))
     assert [result.success for result in once] == [True]
     (tmp_path / "b").mkdir()
     CountingEnv.resets.clear()
     spec = SPEC.model_copy(update={"episodes": 1})
-    lost = collector(tmp_path / "b", [{"taps": 1, "faults": 99}], spec=spec).run()
+    lost = collected(tmp_path / "b", [{"taps": 1, "faults": 99}], spec=spec)
     assert [result.fault.value for result in lost] == ["device"]
     assert not (tmp_path / "b" / "out").exists()
 
@@ -150,18 +149,18 @@ class BrokenEnv(CountingEnv):
 def test_an_error_before_the_first_episode_leaves_nothing_in_the_way(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("counting_phone.CountingEnv", BrokenEnv)
     with pytest.raises(ZeroDivisionError):
-        collector(tmp_path, TASKS).run()
+        collected(tmp_path, TASKS)
     assert not (tmp_path / "out").exists()
     monkeypatch.setattr(BrokenEnv, "works", True)
-    collector(tmp_path, TASKS).run()
+    collected(tmp_path, TASKS)
     monkeypatch.setattr(BrokenEnv, "works", False)
     with pytest.raises(ZeroDivisionError):
-        collector(tmp_path, TASKS, resume=True, spec=SPEC.model_copy(update={"episodes": 8})).run()
+        collected(tmp_path, TASKS, resume=True, spec=SPEC.model_copy(update={"episodes": 8}))
     assert len(stored(tmp_path)) == 5
 
 
 def test_a_run_cannot_start_from_what_does_not_fit(tmp_path: Path) -> None:
-    collector(tmp_path, TASKS).run()
+    collected(tmp_path, TASKS)
     wanted = {"suite": "counting", "split": "test", "agent": SPEC.agent}
     check_dataset(tmp_path / "out", wanted, 5)
     with pytest.raises(ConfigError, match="holds 5"):

@@ -36,11 +36,9 @@ class Evaluator:
     Args:
         config: The sections tasks, env, agent, worker and evaluate, and learner.max_new_tokens, are used.
         output: The directory to write; see `distrl.evaluator.results`.
-        subject: The policy or actor that is measured.
         splits: Which splits; None: `tasks.test`.
         resume: Continue the evaluation in `output`.
         stop: Ends the evaluation early when set.
-        progress: By default a bar on a terminal and lines in a log.
         seed: Of the repetition. It redraws the tasks' start states (see `reseed`), except in environments
             whose seeds choose the instances: there the same instances are tried again.
 

@@ -71,10 +71,7 @@ class Measured:
     agent: str | None = None
 
     def subject(self, model: str = "") -> Subject:
-        """The subject as results name it. A checkpoint is found and checked.
-
-        Args:
-            model: The name of the model that is measured untrained or prompted, see `model_of`.
+        """The subject as results name it; `model` names an untrained or prompted model, see `model_of`.
 
         Raises:
             ConfigError: Not exactly one is given, or there is no such agent.
@@ -116,14 +113,11 @@ def measure(
     """Measures `who` on `splits` and writes the results to `output`.
 
     Args:
-        config: The run's configuration.
-        who: What to measure.
         output: A directory; see `distrl.evaluator.results`.
         splits: Which splits; None: `tasks.test`.
         resume: Continue the evaluation in `output`.
         stop: Ends it early when set.
         wait_s: How long to wait for the learner and for a server with weights; None: without a limit.
-        progress: By default a bar on a terminal and lines in a log.
         seeds: Repeat it with each of these, into output/seed-S; a policy is started once. None: measure once.
 
     Raises:
@@ -281,10 +275,8 @@ def wait_for_policy(
     """Waits until an inference server has weights.
 
     Args:
-        wire: Makes the connections.
         endpoints: Returns the servers that are known now.
         wait_s: How long to wait, in seconds; None: without a limit.
-        stop: Ends the wait.
         say: Receives a line for each new reason to wait, and every `REMIND_S` seconds.
 
     Returns:

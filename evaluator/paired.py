@@ -37,9 +37,9 @@ class Paired(Record):
 
 
 def compare_pairs(before: Iterable[EpisodeResult], after: Iterable[EpisodeResult]) -> Paired | None:
-    """The paired comparison over the instances that count in both.
+    """The comparison over the instances, tasks with the seed of a repetition, that count in both.
 
-    An instance is a task with the seed of its repetition. None if they have no instance in common.
+    None if there is none.
     """
     before_by, after_by = _by_instance(before), _by_instance(after)
     common = {key for key in before_by.keys() & after_by.keys() if is_same(before_by[key], after_by[key])}

@@ -112,11 +112,10 @@ class SplitResult(Record):
     """The numbers of one split. Tasks that faulted in every try are listed separately and not counted.
 
     Attributes:
-        overall, templates: Over all episodes that count, of all repetitions.
-        levels: The same by level of difficulty, if tasks have a parameter `level`.
+        overall, templates, levels: Over all episodes that count, of all repetitions; levels of difficulty if
+            tasks have a parameter `level`.
         faulted: The last episode of each task that faulted in every try.
         num_retries: Faulted episodes whose task was tried again.
-        num_unjudged: Episodes without a verdict; they are not counted either.
         spent: The cost of a model behind an endpoint, over all tries, also faulted ones.
         repeats: The success rate of each repetition, if there are several.
     """
@@ -135,8 +134,6 @@ class Evaluation(Record):
     """The numbers of an evaluation: `results.json`.
 
     Attributes:
-        spec: What was measured.
-        splits: The numbers of each split, in the order asked for.
         weight_versions: The oldest and the newest weight version that acted; (-1, -1) without a policy.
         started_at, duration_s: Unix time and seconds of the last session (a resumed evaluation has several).
         seeds: The repetitions' seeds, if it has any.
@@ -245,13 +242,7 @@ def verdict_on(trajectory: Trajectory) -> Verdict:
 def episode_result(
     trajectory: Trajectory, attempt: int = 0, seed: int = 0, spent: Spent | None = None, digest: str = ""
 ) -> EpisodeResult:
-    """The line of `episodes.jsonl` for a trajectory.
-
-    Args:
-        trajectory: The episode.
-        attempt, seed, digest: The number of the try, the repetition's seed, and the `task_digest`.
-        spent: The cost of a model behind an endpoint.
-    """
+    """The line of `episodes.jsonl` for a trajectory; `digest` is the `task_digest` of the suite's task."""
     verdict = verdict_on(trajectory)
     spent = spent or Spent()
     is_judged = verdict.success or trajectory.outcome is not Outcome.UNJUDGED

@@ -57,8 +57,6 @@ class Attempt:
     """A task, and how often it was tried before.
 
     Attributes:
-        task: The task.
-        number: Which try, from 0.
         name: The lease's id; by default one made of the other attributes.
         repetition: The seed of the repetition, where the task's own seed does not contain it.
     """
@@ -127,10 +125,7 @@ def run_episodes(
     Args:
         config: The sections env, devices, agent, worker and evaluate are used.
         attempts: What to run, in this order.
-        actor: Measured acts.
         keep: Stores an episode, also a faulted one, and returns its line. Called by one thread at a time.
-        progress: Shows how many episodes ended.
-        stop: Ends the run early when set.
         output: Where the results are kept, for errors.
         name: The worker's name in the records.
         distances: Whether the records contain the expert's distance from the goal on each screen.
@@ -160,11 +155,7 @@ def run_episodes(
 class EpisodeQueue:
     """The worker's link to a list of attempts (`distrl.workers.worker.Link` and `Pauses`). Thread-safe.
 
-    Args:
-        config: The sections worker, whose slots are those that run, devices and evaluate are used.
-        attempts, actor, keep, progress, stop, output, name: See `run_episodes`.
-        envs: Where episodes run.
-        clock: Monotonic seconds.
+    Its arguments are those of `run_episodes`, with environments for `worker.slots`, and a clock in seconds.
 
     Attributes:
         has_policy: Always true: the policy was found before.

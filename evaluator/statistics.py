@@ -29,16 +29,10 @@ class EpisodeResult(Record):
     """The numbers of one episode: one line of `episodes.jsonl`.
 
     Attributes:
-        task_id, template, split: The task instance.
-        goal: The instruction.
-        trajectory_id: The episode in the store.
         attempt: 0 for the first try; faulted episodes are tried again.
-        success: The judge's verdict.
-        score: The judge's score in [0, 1].
-        outcome, fault, fault_detail: As in the trajectory.
+        success, score: The judge's verdict, and its score in [0, 1].
         num_steps, num_invalid, num_repeats: Steps, invalid actions, actions repeated on an unchanged screen.
         reward: The undiscounted sum of step rewards.
-        duration_s: Seconds.
         oldest_version, newest_version: Weight versions that sampled tokens; -1 without a policy.
         seed: The repetition's; see `distrl.evaluator.evaluator.reseed`.
         digest: The `task_digest` of the task as it was measured.
@@ -115,23 +109,15 @@ class Summary(Record):
     """Numbers over a set of episodes that ended without a fault and were judged.
 
     Attributes:
-        episodes, successes: Counts n and k.
-        success_rate: k / n; 0 when n = 0.
+        success_rate: k successes of n episodes, k / n; 0 when n = 0.
         interval: Wilson's 95% interval of the success rate; over several repetitions with `effective_trials`,
             because a repetition is less informative than a new task.
-        mean_score: Mean of the judge's scores (differs from the rate if a judge gives partial credit).
-        mean_steps: Steps per episode.
-        invalid_rate: Invalid actions / all actions.
-        repeat_rate: Actions that repeat the previous one on an unchanged screen / all actions.
-        mean_reward: Mean undiscounted return.
-        mean_duration_s: Seconds per episode.
-        outcomes: Episodes by outcome.
-        modes: Failures by mode.
+        invalid_rate, repeat_rate: Shares of all actions; repeats are on an unchanged screen.
+        outcomes, modes: Episodes by outcome, and failures by mode.
         step_ratio: Steps of the agent / steps of the expert, over solved tasks where both are known; None
             without any. 1 is as short as the expert.
-        mean_tokens_in, mean_tokens_out: Prompt tokens and sampled tokens per episode.
-        mean_cost: Per episode of a model behind an endpoint; 0 without prices.
-        mean_think_s, mean_device_s: Seconds per episode for deciding, and for the device.
+        mean_cost: Of a model behind an endpoint; 0 without prices.
+        mean_think_s, mean_device_s: Seconds for deciding, and for the device. All means are per episode.
     """
 
     episodes: int

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from distrl.configs.load import load_config
@@ -260,7 +260,7 @@ def _training_facts(metrics: RunMetrics) -> list[Fact]:
     if version is not None:
         facts.append(Fact("weight_version", version, "Weights published", f"{version:,.0f}", "versions"))
     if staleness:
-        mean = math.fsum(value for _, value in staleness) / len(staleness)
+        mean = fmean(value for _, value in staleness)
         worst = max((value for _, value in metrics.series(WORST_STALENESS, UPDATES)), default=mean)
         note = f"versions on average, {short_number(worst)} at most"
         facts.append(Fact("staleness", mean, "Staleness", f"{mean:.1f}", note))
@@ -287,19 +287,9 @@ def _price(spent: Spent) -> str:
 
 
 def _training_mean(metrics: RunMetrics, name: str) -> float | None:
-    """The time-weighted mean of a metric over the time in which the policy was trained.
-
-    A row covers the time since the previous row with this metric. Rows without an update are left out: the
-    workers waited or demonstrated.
-    """
-    total, duration_s, before = 0.0, 0.0, 0.0
-    for row in metrics.rows:
-        if name in row:
-            span_s, before = row[ELAPSED] - before, row[ELAPSED]
-            if row.get(UPDATES, 0.0) > 0.0:
-                total += span_s * row[name]
-                duration_s += span_s
-    return total / duration_s if duration_s > 0.0 else None
+    """The mean of a metric in rows with updates; in others the workers waited or demonstrated."""
+    values = [row[name] for row in metrics.rows if name in row and row.get(UPDATES, 0.0) > 0.0]
+    return fmean(values) if values else None
 
 
 def methods(loaded: Mapping[str, LoadedEvaluation], config: Config | None = None) -> list[tuple[str, str]]:

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from counting_phone import (
     CountingEnv,
-    DyingPhone,
-    LatePhone,
     OnePhone,
     Quiet,
     TappingPolicy,
@@ -106,19 +104,6 @@ def test_a_slot_without_a_phone_takes_no_tasks(tmp_path: Path) -> None:
     config = on(counting_config(write_suite(tmp_path, [{"taps": 1}] * 9), retries=0), "OnePhone")
     result = run(config, tmp_path)
     assert (result.overall.successes, result.faulted, result.num_retries) == (9, (), 0)
-
-
-def test_a_phone_that_dies_costs_one_try(tmp_path: Path) -> None:
-    DyingPhone.begin()
-    config = on(counting_config(write_suite(tmp_path, [{"taps": 1}] * 9), retries=1), "DyingPhone")
-    result = run(config, tmp_path)
-    assert (result.overall.successes, result.faulted, result.num_retries) == (9, (), 1)
-
-
-def test_phones_that_come_back_in_time_lose_no_task(tmp_path: Path) -> None:
-    LatePhone.begin()
-    config = on(counting_config(write_suite(tmp_path, [{"taps": 1}] * 5), retries=2, slots=1), "LatePhone")
-    assert run(config, tmp_path).overall.successes == 5
 
 
 def test_when_no_phone_starts_every_task_faults_as_often_as_it_may(tmp_path: Path) -> None:

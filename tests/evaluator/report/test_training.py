@@ -94,18 +94,15 @@ def test_tables_are_added_up_over_the_run() -> None:
     )
 
 
-def test_shares_of_tokens_are_weighed_by_tokens() -> None:
+def test_shares_are_weighed_by_tokens_over_the_updates_that_have_them() -> None:
     common = {"trajectories": 1, "steps": 1, "success": 0, "ratio_mean": 1, "log_ratio_abs": 0, "ess": 1}
-    rows = [table("1", tokens=n, damped_fraction=share, **common) for n, share in ((9, 1.0), (1, 0.0))]
+    rows = [
+        table("1", tokens=9, damped_fraction=1.0, **common),
+        table("1", tokens=1, damped_fraction=0.0, **common),
+        table("1", tokens=5, clipped_fraction=0.5, **common),  # resumed with another objective
+    ]
     (row,) = staleness_rows(RunMetrics(rows))
-    assert row["shares"] == {"damped_fraction": pytest.approx(0.9)}
-
-
-def test_shares_are_of_the_updates_that_have_them() -> None:
-    """The run was resumed with another objective."""
-    other = {name: value for name, value in SECOND.items() if "clipped" not in name}
-    (row,) = staleness_rows(RunMetrics([SECOND, other | table("4-7", damped_fraction=0.25)]))
-    assert row["shares"] == {"clipped_fraction": 0.5, "damped_fraction": 0.25}
+    assert row["shares"] == pytest.approx({"damped_fraction": 0.9, "clipped_fraction": 0.5})
 
 
 def test_rewards_part_by_part_where_something_was_paid() -> None:

@@ -44,15 +44,13 @@ from distrl.workers.inference.adapter_slots import Adapter, AdapterSlots
 from distrl.workers.inference.engine import Engine, OnDone, Prepared, Result, within
 from distrl.workers.inference.vllm_options import (
     ALLOWED_TOKENS,
-    FROZEN_VISION,
-    announced,
     end_with_server,
     engine_arguments,
+    environment,
     max_adapters,
     max_images,
     max_model_len,
     quieten,
-    sockets_in,
 )
 
 JOIN_S = 5.0
@@ -128,7 +126,7 @@ class AllowedTokens(LogitsProcessor):  # type: ignore[misc]
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         end_with_server()
-        quieten(vllm_config.additional_config[FROZEN_VISION])
+        quieten()
         allowed = vllm_config.additional_config[ALLOWED_TOKENS]
         self._masked = torch.ones(vllm_config.model_config.get_vocab_size(), dtype=torch.bool)
         self._masked[allowed] = False
@@ -174,7 +172,7 @@ class VLLMEngine(Engine):
         self._adapters = self._make_slots(config)
         self._loop = LoopThread("vllm-loop")
         try:
-            with sockets_in(self._scratch.path), announced():
+            with environment(self._scratch.path):
                 self._llm: Any = self._loop.run(_start(arguments), START_S)
         except Exception as error:
             self._loop.close()

@@ -1,4 +1,4 @@
-"""What vLLM is started with, how its processes end with the server, and which of its warnings are expected.
+"""What vLLM is started with, and how its processes end with the server.
 
 vLLM itself is imported by `engine_vllm` only.
 """
@@ -21,15 +21,14 @@ import torch
 from distrl.configs.schema import Config, InferenceConfig
 from distrl.core.errors import ConfigError, PolicyError
 from distrl.core.policies.hub import HubPolicy
-from distrl.core.policies.model_shapes import VISION
 
 ALLOWED_TOKENS = "distrl_allowed_tokens"
 """Where in `additional_config` the tokens stand that may be sampled."""
-FROZEN_VISION = "distrl_frozen_vision"
-"""Where there stands whether what reads pictures stays as it is."""
 LOGITS_PROCESSOR = "distrl.workers.inference.engine_vllm:AllowedTokens"
 SOCKETS = "VLLM_RPC_BASE_PATH"
-"""The variable that tells vLLM where its sockets shall be; else they are among the temporary files."""
+"""The variable with the folder of vLLM's sockets; else they are among the temporary files."""
+SERVER = "DISTRL_VLLM_SERVER"
+"""The variable with the server's process id, for the processes that vLLM starts."""
 MAX_SOCKET_PATH = 107  # bytes, on Linux
 RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 """The variable that chooses vLLM's model runner. Only V1 takes `LOGITS_PROCESSOR`; GPUs would get V2."""
@@ -97,20 +96,22 @@ def _goes_on(config: Config) -> bool:
 
 
 @contextlib.contextmanager
-def sockets_in(directory: Path) -> Iterator[None]:
-    """Has vLLM make its sockets' files in `directory`, where it leaves them.
+def environment(directory: Path) -> Iterator[None]:
+    """The environment of the processes that vLLM starts in this block.
 
-    Not where the user has set another place, or the path would be too long for the operating system.
+    It names this process as their server. Their sockets' files, which vLLM does not remove, are in
+    `directory`, unless the user has set another place or the path would be too long for the operating system.
     """
+    added = {SERVER: str(os.getpid())}
     longest = len(os.fsencode(directory)) + len(f"/{uuid.uuid4()}")
-    if SOCKETS in os.environ or longest > MAX_SOCKET_PATH:
-        yield
-        return
-    os.environ[SOCKETS] = str(directory)
+    if SOCKETS not in os.environ and longest <= MAX_SOCKET_PATH:
+        added[SOCKETS] = str(directory)
+    os.environ.update(added)
     try:
         yield
     finally:
-        del os.environ[SOCKETS]
+        for name in added:
+            del os.environ[name]
 
 
 def engine_arguments(config: Config, policy: HubPolicy, seed: int) -> dict[str, Any]:
@@ -135,10 +136,7 @@ def engine_arguments(config: Config, policy: HubPolicy, seed: int) -> dict[str, 
         "enable_prefix_caching": True,
         "logprobs_mode": "processed_logprobs",  # as sampled: at the temperature, truncated and masked
         "logits_processors": [LOGITS_PROCESSOR],
-        "additional_config": {
-            ALLOWED_TOKENS: policy.allowed_ids,
-            FROZEN_VISION: not config.hub_policy.train_vision,
-        },
+        "additional_config": {ALLOWED_TOKENS: policy.allowed_ids},
         "generation_config": "vllm",  # else the model's own sampling settings would mix in
         "disable_log_stats": True,
     }
@@ -178,72 +176,22 @@ def _lora_arguments(config: Config) -> dict[str, Any]:
     return {"enable_lora": True, "max_loras": slots, "max_cpu_loras": slots, "max_lora_rank": rank}
 
 
-SERVER = "DISTRL_VLLM_SERVER"
-"""The variable with the server's process id, for the processes that vLLM starts."""
-
-
-@contextlib.contextmanager
-def announced() -> Iterator[None]:
-    """Lets the processes that are started in the block know this one as their server."""
-    os.environ[SERVER] = str(os.getpid())
-    try:
-        yield
-    finally:
-        del os.environ[SERVER]
-
-
 def end_with_server() -> None:
     """Kills this process when its server has ended. Not the server itself; nothing without one."""
     server = int(os.environ.get(SERVER, os.getpid()))
-    if server == os.getpid():
-        return
-    try:
-        descriptor = os.pidfd_open(server)
-    except ProcessLookupError:
-        _end()
-    except OSError:  # a kernel without it
-        return
-    threading.Thread(target=_watch, args=(descriptor,), name="server-death", daemon=True).start()
+    if server != os.getpid():
+        threading.Thread(target=_end_with, args=(server,), name="server-death", daemon=True).start()
 
 
-def _watch(descriptor: int) -> None:
-    poller = select.poll()
-    poller.register(descriptor, select.POLLIN)
-    poller.poll()  # as long as the server lives
-    _end()
-
-
-def _end() -> None:
+def _end_with(server: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        poller = select.poll()
+        poller.register(os.pidfd_open(server), select.POLLIN)
+        poller.poll()  # returns when the server has ended
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-LOGGERS = tuple(f"vllm.model_executor.model_loader.reload.{name}" for name in ("inplace", "layerwise"))
-LAYER = "%s: Failed to load weights"  # tells a layer's class only, also of layers without weights
-NAMES = "Following weights were not loaded from checkpoint: %s"
-
-
-class Expected(logging.Filter):
-    """Drops warnings of weights that were not published, since they are not trained.
-
-    Args:
-        is_vision_frozen: Whether those are none that read pictures.
-    """
-
-    def __init__(self, is_vision_frozen: bool) -> None:
-        super().__init__()
-        self._is_vision_frozen = is_vision_frozen
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether it is written."""
-        if record.msg == LAYER:
-            return False
-        if record.msg != NAMES or not isinstance(record.args, tuple) or not self._is_vision_frozen:
-            return True
-        (names,) = record.args
-        return not (isinstance(names, set) and all(VISION.search(name) for name in names))
-
-
-def quieten(is_vision_frozen: bool) -> None:
-    """Filters the loggers of this process."""
-    for name in LOGGERS:
-        logging.getLogger(name).addFilter(Expected(is_vision_frozen))
+def quieten() -> None:
+    """Drops vLLM's warnings of weights that were not loaded: what is not trained is not published."""
+    for name in ("inplace", "layerwise"):
+        logging.getLogger(f"vllm.model_executor.model_loader.reload.{name}").setLevel(logging.ERROR)

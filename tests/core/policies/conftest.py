@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hub_models import FAMILIES
 from policy_fakes import WORDS, chat, png
 
 from distrl.configs.policy import policy_config
@@ -29,5 +31,27 @@ def make_batch() -> Callable[[Policy, Sequence[str]], PromptBatch]:
     def make(policy: Policy, goals: Sequence[str]) -> PromptBatch:
         images = [[policy.image(png(seed))] for seed in range(len(goals))]
         return policy.collate([policy.prompt_ids(chat(goal)) for goal in goals], images)
+
+    return make
+
+
+@pytest.fixture(scope="session", params=list(FAMILIES))
+def family(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def model_dir(family: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small random model of the family, as the hub would give it."""
+    directory: Path = tmp_path_factory.mktemp(family)
+    FAMILIES[family](directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def make_hub(model_dir: Path) -> Callable[..., Policy]:
+    def make(seed: int = 0, **options: object) -> Policy:
+        given = {"kind": "hub", "model": str(model_dir), "device": "cpu", **options}
+        return build_policy(policy_config(**given), [], seed)
 
     return make

@@ -117,14 +117,9 @@ def test_thinking_that_a_template_leaves_out_of_earlier_answers_stays_in_the_seq
     assert chat.shown(ids[len(prefix) :]) == f"\n{START}user\nb{END}\n{START}assistant\n<think>\n"
 
 
-def test_messages_that_hold_the_stand_in_s_word_are_no_trouble(chat: Chat) -> None:
-    text = chat.shown(chat.go_on([], says("user", "answer0 answer1 answer2")))
-    assert text.startswith(f"{END}\n{START}user\nanswer0 answer1 answer2{END}\n")
-
-
-def test_several_messages_may_come_between_two_answers(chat: Chat) -> None:
-    text = chat.shown(chat.go_on([], says("tool", "done"), says("user", "Next?")))
-    assert text.startswith(f"{END}\n{START}tool\ndone{END}\n{START}user\nNext?{END}\n")
+def test_several_messages_may_come_between_two_answers_also_with_the_stand_in_s_word(chat: Chat) -> None:
+    text = chat.shown(chat.go_on([], says("tool", "answer0 answer1"), says("user", "Next?")))
+    assert text.startswith(f"{END}\n{START}tool\nanswer0 answer1{END}\n{START}user\nNext?{END}\n")
 
 
 @pytest.mark.parametrize("template", ["{{ messages[-1].content[0].text }}", "{{ messages }}{{ messages }}"])

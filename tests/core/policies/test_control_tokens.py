@@ -21,8 +21,7 @@ from distrl.core.policies import build_policy
 from distrl.core.policies.base import Policy
 from distrl.core.policies.chat_template import ControlTokens, vocabulary_bytes
 from distrl.core.policies.hub import HubPolicy
-from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart, image_digest
-from distrl.workers.inference.engine_hf import HFEngine
+from distrl.core.types import ChatMessage, ImagePart, TextPart
 
 pytest.importorskip("torch", reason="needs torch: not installed")
 pytest.importorskip("transformers", reason="needs transformers: not installed")
@@ -31,7 +30,6 @@ pytest.importorskip("jinja2", reason="needs jinja2: not installed")
 
 HUB = {**hub_models.FAMILIES, "tiny qwen": save_qwen3_vl}
 SPECIAL = {**dict.fromkeys(hub_models.FAMILIES, hub_models.SPECIAL), "tiny qwen": QWEN_SPECIAL}
-GREEDY = Sampling(temperature=0.0, max_new_tokens=4)
 
 
 @pytest.fixture(scope="module", params=list(HUB))
@@ -58,56 +56,30 @@ def says(role: str, *parts: str) -> ChatMessage:
     return ChatMessage.model_validate({"role": role, "parts": [TextPart(text=part) for part in parts]})
 
 
-def test_a_goal_that_spells_a_control_token_is_completed_as_any_other(policy: HubPolicy, family: str) -> None:
-    engine = HFEngine(policy, 0)
-    data = png(0)
-    digest = image_digest(data)
-
-    def answered(goal: str) -> list[int]:
-        request = engine.prepare(chat(goal, digest), {digest: data}, GREEDY)
-        (completion,) = engine.act([request])
-        assert completion.token_ids
-        return list(completion.prompt_token_ids)
-
-    plain = controls(policy, answered("open it now"))
-    image = policy.image_token
-    grid = policy.images.num_tokens(policy.image(data))
-    assert plain.count(image) == grid > 0
-    for token in SPECIAL[family]:
-        ids = answered(f"open {token}{token} now")
-        assert controls(policy, ids) == plain
-        broken = f"{token[0]} {token[1:]}"
-        assert f"open {broken}{broken} now" in policy.tokenizer.decode(ids)
-
-
-def test_neither_earlier_answers_nor_what_follows_them_nor_demonstrations_spell_any(
-    policy: HubPolicy, family: str
-) -> None:
-    end = policy.end_ids[0]
-
-    def ids(word: str) -> list[list[int]]:
-        text = f"tap {word} now"
-        chats = [says("system", text), says("user", text), says("assistant", text), says("user", text)]
-        goes_on = policy.continuation_ids([*policy.completion_ids("tap")], [says("tool", text)])
-        return [policy.prompt_ids(chats), goes_on, policy.completion_ids(text)]
-
-    plain = [controls(policy, one) for one in ids("it")]
-    assert plain[-1] == [end]
-    for token in SPECIAL[family]:
-        assert [controls(policy, one) for one in ids(token)] == plain
-
-
-def test_a_token_spelled_across_several_texts_is_none(policy: HubPolicy, family: str) -> None:
+def test_no_text_spells_a_control_token(policy: HubPolicy, family: str) -> None:
+    """Goals, earlier answers, what follows them, demonstrations, and tokens across several texts."""
     images = [policy.image(png(0))]
     picture = ImagePart(digest="0" * 32)
 
-    def ids(*texts: str) -> list[int]:
-        parts = (picture, *(TextPart(text=text) for text in texts))
-        return policy.prompt_ids([ChatMessage(role="user", parts=parts)], images)
+    def ids(word: str, *texts: str) -> list[list[int]]:
+        text = f"tap {word}{word} now"
+        chats = [says("system", text), says("user", text), says("assistant", text), says("user", text)]
+        parts = (picture, *(TextPart(text=one) for one in texts))
+        return [
+            policy.prompt_ids(chats),
+            policy.prompt_ids([ChatMessage(role="user", parts=parts)], images),
+            policy.continuation_ids([*policy.completion_ids("tap")], [says("tool", text)]),
+            policy.completion_ids(text),
+        ]
 
+    plain = [controls(policy, one) for one in ids("it", "a", "b", "c")]
+    assert plain[1].count(policy.image_token) == policy.image_tokens(images[0]) > 0
+    assert plain[-1] == [policy.end_ids[0]]
     for token in SPECIAL[family]:
-        found = controls(policy, ids(f"a {token[:1]}", token[1:3], f"{token[3:]} b"))
-        assert found == controls(policy, ids("a", "b", "c"))
+        found = ids(token, f"a {token[:1]}", token[1:3], f"{token[3:]} b")
+        assert [controls(policy, one) for one in found] == plain
+        broken = f"{token[0]} {token[1:]}"
+        assert f"tap {broken}{broken} now" in policy.tokenizer.decode(found[0])
 
 
 PROMPTS = [

@@ -10,7 +10,6 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 pytest.importorskip("transformers", reason="needs transformers: not installed")
 
 import torch
-from hub_models import FAMILIES
 from policy_fakes import chat, padded, png
 from transformers import GenerationConfig
 
@@ -22,24 +21,9 @@ from distrl.core.types import Sampling
 
 GOALS = ["open settings", "red", "turn on the alarm at 7:20"]
 MakePolicy = Callable[..., Policy]
+LAYERS = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 SIZES = [(54, 120), (80, 40), (33, 31)]
 TEMPERATURES = [1.0, 0.0, 0.6]
-
-
-@pytest.fixture(scope="module", params=list(FAMILIES))
-def model_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory: Path = tmp_path_factory.mktemp("model")
-    FAMILIES[request.param](directory)
-    return directory
-
-
-@pytest.fixture
-def make_policy(model_dir: Path) -> MakePolicy:
-    def make(seed: int = 0, **options: object) -> Policy:
-        sizes = {"kind": "hub", "model": str(model_dir), "device": "cpu"}
-        return build_policy(policy_config(**{**sizes, **options}), [], seed)
-
-    return make
 
 
 def batch_of(policy: Policy) -> PromptBatch:
@@ -62,9 +46,9 @@ def check_agreement(policy: Policy) -> None:
 
 
 def test_sampled_and_scored_log_probabilities_agree_also_after_a_swap(
-    make_policy: MakePolicy,
+    make_hub: MakePolicy,
 ) -> None:
-    policy = make_policy()
+    policy = make_hub()
     check_agreement(policy)
     state = {
         name: tensor + 0.02 * torch.randn_like(tensor) for name, tensor in policy.published_state().items()
@@ -73,9 +57,9 @@ def test_sampled_and_scored_log_probabilities_agree_also_after_a_swap(
     check_agreement(policy)
 
 
-def test_a_batch_runs_no_longer_than_a_row_that_needs_it(make_policy: MakePolicy) -> None:
+def test_a_batch_runs_no_longer_than_a_row_that_needs_it(make_hub: MakePolicy) -> None:
     """A row that has its own `max_new_tokens` does not run on because another may have more."""
-    policy = make_policy()
+    policy = make_hub()
     policy._allowed[:] = False  # type: ignore[index]
     policy._allowed[policy.completion_ids("tap")] = True  # type: ignore[index] # the end is often drawn
     batch, generator = batch_of(policy), torch.Generator()
@@ -99,14 +83,14 @@ def test_a_batch_runs_no_longer_than_a_row_that_needs_it(make_policy: MakePolicy
 
 
 def test_a_model_s_own_generation_settings_do_not_mix_in(
-    make_policy: MakePolicy, model_dir: Path, tmp_path: Path
+    make_hub: MakePolicy, model_dir: Path, tmp_path: Path
 ) -> None:
     """Qwen2.5-VL's penalise repetition, of which scoring knows nothing."""
     given = {"repetition_penalty": 1.5, "no_repeat_ngram_size": 1, "suppress_tokens": [*range(7, 60)]}
     directory = tmp_path / "model"
     shutil.copytree(model_dir, directory)
     GenerationConfig(**given, eos_token_id=1).save_pretrained(str(directory))
-    policy = make_policy(model=str(directory))
+    policy = make_hub(model=str(directory))
     check_agreement(policy)
     policy.export(tmp_path / "exported")
     kept = GenerationConfig.from_pretrained(str(tmp_path / "exported")).to_dict()
@@ -115,9 +99,9 @@ def test_a_model_s_own_generation_settings_do_not_mix_in(
 
 @pytest.mark.parametrize("lora", [None, {"rank": 2, "targets": ["q_proj"]}])
 def test_the_prompts_logits_are_never_made_and_states_are_those_of_scoring(
-    make_policy: MakePolicy, lora: object
+    make_hub: MakePolicy, lora: object
 ) -> None:
-    policy = make_policy(lora=lora)
+    policy = make_hub(lora=lora)
     batch = batch_of(policy)
     completion = torch.tensor([policy.completion_ids("tap")] * 3)
     widths: list[tuple[int, ...]] = []
@@ -134,9 +118,9 @@ def test_the_prompts_logits_are_never_made_and_states_are_those_of_scoring(
     assert not states.hidden.requires_grad
 
 
-def test_adapters_are_trained_published_saved_and_loaded(make_policy: MakePolicy, tmp_path: Path) -> None:
+def test_adapters_are_trained_published_saved_and_loaded(make_hub: MakePolicy, tmp_path: Path) -> None:
     lora = {"rank": 2, "targets": ["q_proj", "v_proj"]}
-    policy, other = make_policy(lora=lora), make_policy(seed=1, lora=lora)
+    policy, other = make_hub(lora=lora), make_hub(seed=1, lora=lora)
     batch = batch_of(policy)
     completion = torch.tensor([policy.completion_ids("tap here")] * 3)
     mask = torch.ones_like(completion, dtype=torch.bool)
@@ -161,22 +145,11 @@ def test_adapters_are_trained_published_saved_and_loaded(make_policy: MakePolicy
     with pytest.raises(CheckpointError, match="cannot be loaded"):
         other.load(tmp_path)
     with pytest.raises(CheckpointError, match=r"weights\.safetensors"):
-        make_policy().load(tmp_path)
+        make_hub().load(tmp_path)
 
 
-def test_a_fully_trained_model_is_saved_and_loaded(make_policy: MakePolicy, tmp_path: Path) -> None:
-    policy, other = make_policy(), make_policy()
-    with torch.no_grad():
-        for tensor in policy.published_state().values():
-            tensor.add_(0.01 * torch.randn_like(tensor))
-    policy.save(tmp_path)
-    other.load(tmp_path)
-    greedy = [Sampling(temperature=0.0, max_new_tokens=8)] * 3
-    assert other.generate(batch_of(other), greedy) == policy.generate(batch_of(policy), greedy)
-
-
-def test_texts_and_prompts(make_policy: MakePolicy) -> None:
-    policy = make_policy()
+def test_texts_and_prompts(make_hub: MakePolicy) -> None:
+    policy = make_hub()
     ids = policy.completion_ids('"action_type": "PRESS_BACK"')
     assert ids[-1] == 1
     assert policy.text(ids) == '"action_type": "PRESS_BACK"'
@@ -201,11 +174,9 @@ def test_what_is_no_model_is_one_clear_error(tmp_path: Path, files: list[str]) -
         build_policy(config, [], 0)
 
 
-def test_a_frozen_vision_tower_is_neither_published_nor_saved(
-    make_policy: MakePolicy, tmp_path: Path
-) -> None:
-    policy, other = make_policy(), make_policy()
-    trained = make_policy(train_vision=True)
+def test_a_frozen_vision_tower_is_neither_published_nor_saved(make_hub: MakePolicy, tmp_path: Path) -> None:
+    policy, other = make_hub(), make_hub()
+    trained = make_hub(train_vision=True)
     whole = sum(tensor.numel() for tensor in trained.published_state().values())
     state = policy.published_state()
     assert 0 < sum(tensor.numel() for tensor in state.values()) < whole
@@ -220,10 +191,8 @@ def test_a_frozen_vision_tower_is_neither_published_nor_saved(
 
 
 @pytest.mark.parametrize("lora", [None, {"rank": 2, "targets": ["q_proj", "v_proj"]}])
-def test_an_exported_model_acts_as_the_policy_did(
-    make_policy: MakePolicy, tmp_path: Path, lora: object
-) -> None:
-    policy = make_policy(lora=lora)
+def test_an_exported_model_acts_as_the_policy_did(make_hub: MakePolicy, tmp_path: Path, lora: object) -> None:
+    policy = make_hub(lora=lora)
     with torch.no_grad():
         for tensor in policy.published_state().values():
             tensor.add_(0.05 * torch.randn_like(tensor))
@@ -232,6 +201,84 @@ def test_an_exported_model_acts_as_the_policy_did(
     mask = torch.ones_like(completion, dtype=torch.bool)
     expected = policy.score(batch, completion, mask, torch.ones(3)).logprobs.detach()
     policy.export(tmp_path)
-    other = make_policy(model=str(tmp_path))
+    other = make_hub(model=str(tmp_path))
     actual = other.score(batch_of(other), completion, mask, torch.ones(3)).logprobs
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+
+def gradients(policy: Policy) -> dict[str, torch.Tensor]:
+    """Of the log-probability of an answer, by parameter."""
+    answer = torch.tensor([policy.completion_ids("tap here")] * 3)
+    mask = torch.ones_like(answer, dtype=torch.bool)
+    policy.zero_grad()
+    policy.score(batch_of(policy), answer, mask, torch.ones(3)).logprobs.sum().backward()
+    return {name: p.grad for name, p in policy.named_parameters() if p.grad is not None}
+
+
+def adapted(policy: Policy) -> set[str]:
+    """Names of the layers that have an adapter, by their place in the model."""
+    return {name.split(".lora_A")[0] for name in policy.published_state() if ".lora_A" in name}
+
+
+def test_adapters_go_into_the_language_model(make_hub: MakePolicy) -> None:
+    names = adapted(make_hub(lora={"rank": 2}))
+    assert {name.rpartition(".")[2] for name in names} == LAYERS
+    assert all(".language_model.layers." in name for name in names)
+    assert len(names) == 2 * len(LAYERS)
+    names = adapted(make_hub(lora={"rank": 2, "targets": ["q_proj", "v_proj"]}))
+    assert {name.rpartition(".")[2] for name in names} == {"q_proj", "v_proj"}
+    assert all(".language_model.layers." in name for name in names)
+
+
+def test_adapters_go_into_the_vision_tower_if_asked(make_hub: MakePolicy) -> None:
+    policy = make_hub(lora={"rank": 2, "vision": True})
+    inside = {name for name in adapted(policy) if ".language_model." not in name}
+    assert inside
+    assert all(".visual." in name or ".vision_tower." in name for name in inside)
+    assert any("lora_B" in name and "vis" in name for name in gradients(policy))
+
+
+def test_targets_must_exist(make_hub: MakePolicy) -> None:
+    with pytest.raises(PolicyError, match=r"no layers named \['qkv'\]\. It has down_proj, gate_proj, k_proj"):
+        make_hub(lora={"targets": ["q_proj", "qkv"]})
+
+
+def test_full_training_leaves_the_eyes_as_they_are_unless_asked(make_hub: MakePolicy) -> None:
+    names = set(gradients(make_hub()))
+    assert names
+    assert all(".language_model." in name or "lm_head" in name for name in names)
+    assert any(".language_model." not in name for name in set(gradients(make_hub(train_vision=True))) - names)
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 2}])
+def test_recomputed_layers_have_the_same_gradients(make_hub: MakePolicy, lora: object) -> None:
+    plain, thrifty = make_hub(lora=lora), make_hub(lora=lora, gradient_checkpointing=True)
+    counts = {"plain": 0, "thrifty": 0}
+    for name, policy in (("plain", plain), ("thrifty", thrifty)):
+
+        def count(module, inputs, output, name=name) -> None:
+            counts[name] += 1
+
+        (layer,) = [m for n, m in policy.named_modules() if n.endswith("language_model.layers.0.self_attn")]
+        layer.register_forward_hook(count)
+    expected, found = gradients(plain), gradients(thrifty)
+    assert counts == {"plain": 1, "thrifty": 2}
+    assert expected.keys() == found.keys()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient)
+    assert not any(module.training for module in thrifty.modules())
+    thrifty.states(batch_of(thrifty))
+    greedy = [Sampling(temperature=0.0, max_new_tokens=4)] * 3
+    assert thrifty.generate(batch_of(thrifty), greedy) == plain.generate(batch_of(plain), greedy)
+
+
+def test_half_precision_keeps_log_probabilities_and_adapters_in_full(make_hub: MakePolicy) -> None:
+    policy = make_hub(dtype="bfloat16", lora={"rank": 2}, attention="eager")
+    assert policy.get_submodule("model").get_output_embeddings().weight.dtype is torch.bfloat16  # type: ignore[operator]
+    assert {tensor.dtype for tensor in policy.published_state().values()} == {torch.float32}
+    answer = torch.tensor([policy.completion_ids("tap")] * 3)
+    whole, batch = torch.ones_like(answer).bool(), batch_of(policy)
+    found = policy.score(batch, answer, whole, torch.ones(3)).logprobs
+    assert found.dtype is torch.float32
+    exact = make_hub(lora={"rank": 2}).score(batch, answer, whole, torch.ones(3)).logprobs
+    torch.testing.assert_close(found, exact, atol=0.05, rtol=0)

@@ -12,7 +12,6 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 pytest.importorskip("transformers", reason="needs transformers: not installed")
 
 import torch
-from hub_models import FAMILIES
 from PIL import Image
 from policy_fakes import padded, png
 from pydantic import ValidationError
@@ -26,7 +25,6 @@ from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
 
 from distrl.configs.policy import policy_config
 from distrl.core.errors import PolicyError
-from distrl.core.policies import build_policy
 from distrl.core.policies.base import Pictures, Policy
 from distrl.core.policies.hub_images import ImageReader
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
@@ -36,30 +34,6 @@ MakePolicy = Callable[..., Policy]
 SHOWN = [[(54, 120), (33, 31)], [(130, 61)], []]
 TEXTS = ["before and after", "now", "no picture at all"]
 IMAGE = 3
-
-
-@pytest.fixture(scope="module", params=list(FAMILIES))
-def family(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def model_dir(family: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory: Path = tmp_path_factory.mktemp("model")
-    FAMILIES[family](directory)
-    return directory
-
-
-@pytest.fixture
-def make_policy(model_dir: Path) -> MakePolicy:
-    def make(**options: object) -> Policy:
-        return build_policy(
-            policy_config(**{"kind": "hub", "model": str(model_dir), "device": "cpu", **options}),
-            [],
-            0,
-        )
-
-    return make
 
 
 def messages(text: str, num_images: int) -> tuple[ChatMessage, ...]:
@@ -98,10 +72,10 @@ def prompts_of(policy: Policy):
 
 
 def test_mixed_prompts_are_what_transformers_makes_of_each_alone(
-    make_policy: MakePolicy, model_dir: Path, family: str
+    make_hub: MakePolicy, model_dir: Path, family: str
 ) -> None:
     """Token ids, pixels, positions: the last layer's states show them all."""
-    policy = make_policy()
+    policy = make_hub()
     ids, images = prompts_of(policy)
     states = policy.states(policy.collate(ids, images))
     whole = processor(model_dir, family)
@@ -120,8 +94,8 @@ def test_mixed_prompts_are_what_transformers_makes_of_each_alone(
         torch.testing.assert_close(found, alone, atol=1e-5, rtol=0)
 
 
-def test_sampled_and_scored_agree_for_mixed_pictures(make_policy: MakePolicy) -> None:
-    policy = make_policy()
+def test_sampled_and_scored_agree_for_mixed_pictures(make_hub: MakePolicy) -> None:
+    policy = make_hub()
     ids, images = prompts_of(policy)
     batch = policy.collate(ids, images)
     sampling = [Sampling(temperature=t, max_new_tokens=9) for t in (1.0, 0.7, 1.3)]
@@ -137,8 +111,8 @@ def test_sampled_and_scored_agree_for_mixed_pictures(make_policy: MakePolicy) ->
         torch.testing.assert_close(alone.logprobs[0], scores.logprobs[row], atol=1e-5, rtol=0)
 
 
-def test_placeholders_must_be_those_of_the_pictures(make_policy: MakePolicy, family: str) -> None:
-    policy = make_policy()
+def test_placeholders_must_be_those_of_the_pictures(make_hub: MakePolicy, family: str) -> None:
+    policy = make_hub()
     ids, images = prompts_of(policy)
     with pytest.raises(PolicyError, match="leaves room for 2 pictures, but the chat shows 1"):
         policy.prompt_ids(messages("x", 2), images[0][:1])
@@ -157,8 +131,8 @@ def test_placeholders_must_be_those_of_the_pictures(make_policy: MakePolicy, fam
             policy.collate([ids[0]], [images[0][::-1]])
 
 
-def test_a_prompt_can_take_other_pictures(make_policy: MakePolicy) -> None:
-    policy = make_policy()
+def test_a_prompt_can_take_other_pictures(make_hub: MakePolicy) -> None:
+    policy = make_hub()
     ids, images = prompts_of(policy)
     other = policy.image(png(5, (40, 80)))
     changed = policy.with_images(ids[0], images[0], [images[0][0], other])
@@ -168,8 +142,8 @@ def test_a_prompt_can_take_other_pictures(make_policy: MakePolicy) -> None:
     assert len(batch.images.flat) == 2
 
 
-def test_the_pictures_of_a_batch_stay_in_main_memory_until_a_pass_reads_them(make_policy: MakePolicy) -> None:
-    policy = make_policy()
+def test_the_pictures_of_a_batch_stay_in_main_memory_until_a_pass_reads_them(make_hub: MakePolicy) -> None:
+    policy = make_hub()
     batch = policy.collate(*prompts_of(policy)).to("meta")
     assert batch.input_ids.is_meta
     assert isinstance(batch.images, Pictures)
@@ -177,20 +151,20 @@ def test_the_pictures_of_a_batch_stay_in_main_memory_until_a_pass_reads_them(mak
     assert [picture.is_meta for picture in batch.images.on("meta")] == [True] * 3
 
 
-def test_bounds_of_pixels(make_policy: MakePolicy, family: str) -> None:
+def test_bounds_of_pixels(make_hub: MakePolicy, family: str) -> None:
     if family == "llava":
         with pytest.raises(PolicyError, match="fixed size"):
-            make_policy(max_pixels=10000)
+            make_hub(max_pixels=10000)
         return
     side = 28 if family == "qwen" else 32
-    policy = make_policy(min_pixels=side * side, max_pixels=12 * side * side)
+    policy = make_hub(min_pixels=side * side, max_pixels=12 * side * side)
     picture = policy.image(png(0, (300, 400)))
     assert tuple(picture.shape) == (3, 4 * side, 3 * side)
     assert policy.prompt_ids(messages("x", 1), [picture]).count(IMAGE) == 12
     with pytest.raises(PolicyError, match="longer than 200 times"):
         policy.image(png(0, (1, 300)))
     with pytest.raises(PolicyError, match="min_pixels"):
-        make_policy(min_pixels=9000, max_pixels=8000)
+        make_hub(min_pixels=9000, max_pixels=8000)
 
 
 def test_a_processor_with_steps_of_its_own_is_refused() -> None:

@@ -24,6 +24,7 @@ from distrl.workers.agents import build_agent
 from distrl.workers.inference.serve import build_engine
 
 SCREENS = [(54, 120), (300, 70), (1080, 2400)]
+BOUND = {"max_pixels": 6000}
 
 
 def configure(model: Path, policy: dict[str, Any] | None = None, **options: Any) -> Config:
@@ -36,14 +37,20 @@ def configure(model: Path, policy: dict[str, Any] | None = None, **options: Any)
     )
 
 
-@pytest.mark.parametrize("policy", [{}, {"max_pixels": 6000}])
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    directories = {family: tmp_path_factory.mktemp(family) for family in FAMILIES}
+    for family, directory in directories.items():
+        FAMILIES[family](directory)
+    return directories
+
+
+@pytest.mark.parametrize("policy", [{}, BOUND])
 @pytest.mark.parametrize("family", ["qwen", "qwen3"])
 def test_learner_and_server_say_at_what_size_the_model_sees(
-    family: str, policy: dict[str, Any], tmp_path: Path
+    family: str, policy: dict[str, Any], models: dict[str, Path]
 ) -> None:
-    FAMILIES[family](tmp_path)
-    resize = {"max_pixels": policy["max_pixels"]} if policy else {}
-    config = configure(tmp_path, policy, resize=resize)
+    config = configure(models[family], policy, resize=policy)
     with pytest.raises(ConfigError, match="pixels of the picture that the model sees") as found:
         build_engine(config, [], "a")
     with pytest.raises(ConfigError) as by_learner, open_train_step(config, [], None):
@@ -51,31 +58,21 @@ def test_learner_and_server_say_at_what_size_the_model_sees(
     assert str(by_learner.value) == str(found.value)
 
     said = found.value.remedy.removeprefix("Set agent.options.resize to ").removesuffix(".")
-    right = configure(tmp_path, policy, resize=yaml.safe_load(said))
+    right = configure(models[family], policy, resize=yaml.safe_load(said))
     engine = build_engine(right, [], "a")
-    with open_train_step(right, [], None):
-        pass
     for size in SCREENS:
         _, height, width = engine.policy.image(png(0, size)).shape
         assert Resize(**right.agent.options["resize"]).size(*size) == (width, height)
 
 
-def test_pictures_of_one_fixed_size_have_no_pixels_of_their_own(tmp_path: Path) -> None:
-    FAMILIES["llava"](tmp_path)
+def test_pictures_of_one_fixed_size_have_no_pixels_of_their_own(models: dict[str, Path]) -> None:
     with pytest.raises(ConfigError, match="one fixed size") as found:
-        build_engine(configure(tmp_path), [], "a")
+        build_engine(configure(models["llava"]), [], "a")
     assert "relative" in found.value.remedy
-    build_engine(configure(tmp_path, coordinates="relative"), [], "a")
-
-
-OWN_SIZES = {
-    "qwen": {"patch_size": 14, "min_pixels": 784, "max_pixels": 6000},
-    "qwen3": {"patch_size": 16, "min_pixels": 1024, "max_pixels": 6000},
-}
 
 
 def warnings_of(config: Config, caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What an inference server that starts says about points, which is what a run's terminal is told."""
+    """What an inference server that starts logs about points."""
     caplog.clear()
     build_engine(config, [], "a")
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
@@ -85,39 +82,38 @@ def warnings_of(config: Config, caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("family", "own", "other"), [("qwen", "absolute", "relative"), ("qwen3", "relative", "absolute")]
+    ("family", "agent", "remedy"),
+    [
+        ("qwen", {"coordinates": "relative"}, "agent.options.resize to "),
+        ("qwen3", {"coordinates": "absolute", "resize": {"patch_size": 16, "min_pixels": 1024, **BOUND}}, ""),
+        ("qwen3", {"coordinates": "relative"}, None),
+        ("llava", {"coordinates": "relative"}, None),
+        ("qwen", "androidworld", "agent.options to "),
+        ("qwen3", "androidworld", None),
+    ],
 )
 def test_points_that_such_models_do_not_write_are_warned_of(
-    family: str, own: str, other: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    family: str,
+    agent: dict[str, Any] | str,
+    remedy: str | None,
+    models: dict[str, Path],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    FAMILIES[family](tmp_path)
-    resize, policy = OWN_SIZES[family], {"max_pixels": 6000}
-    (said,) = warnings_of(configure(tmp_path, policy, coordinates=other, resize=resize), caplog)
-    assert f"Set agent.options.coordinates to {own}" in said
-    assert "unless this model was trained to write" in said
-    assert not warnings_of(configure(tmp_path, policy, coordinates=own, resize=resize), caplog)
-
-
-def test_the_warning_names_the_sizes_to_set(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    FAMILIES["qwen"](tmp_path)
-    (said,) = warnings_of(configure(tmp_path, {"max_pixels": 6000}, coordinates="relative"), caplog)
-    resize = yaml.safe_load(said.partition("agent.options.resize to ")[2].partition(", unless")[0])
-    assert not warnings_of(configure(tmp_path, {"max_pixels": 6000}, resize=resize), caplog)
-
-
-@pytest.mark.parametrize(("family", "is_doubted"), [("qwen", True), ("qwen3", False)])
-def test_the_scale_of_the_agent_androidworld_is_not_for_models_that_write_pixels(
-    family: str, is_doubted: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    FAMILIES[family](tmp_path)
-    relative = configure(tmp_path, {"max_pixels": 6000}, coordinates="relative")
-    policy = relative.policy.model_dump()
-    data = {"policy": policy, "agent": {"kind": "androidworld"}, "learner": {"device": "cpu"}}
-    said = warnings_of(Config.model_validate(data), caplog)
-    assert len(said) == is_doubted
+    """With the options that end the warning; a model of unknown habits is not doubted."""
+    bound = {} if family == "llava" else BOUND
+    if isinstance(agent, dict):
+        config = configure(models[family], bound, **agent)
+    else:
+        data = configure(models[family], bound, coordinates="relative").model_dump()
+        config = Config.model_validate({**data, "agent": {"kind": agent}})
+    said = warnings_of(config, caplog)
+    assert len(said) == (remedy is not None)
     for line in said:
-        options = yaml.safe_load(line.partition("agent.options to ")[2].partition(", unless")[0])
-        assert not warnings_of(configure(tmp_path, {"max_pixels": 6000}, **options), caplog)
+        assert "unless this model was trained to write" in line
+        if remedy:
+            options = yaml.safe_load(line.partition(remedy)[2].partition(", unless")[0])
+            options = options if remedy == "agent.options to " else {"resize": options}
+            assert not warnings_of(configure(models[family], BOUND, **options), caplog)
 
 
 @pytest.mark.parametrize(
@@ -125,26 +121,20 @@ def test_the_scale_of_the_agent_androidworld_is_not_for_models_that_write_pixels
     [
         {"coordinates": "foo"},
         {"coordinates": "relative", "resize": {"foo": 1}},
-        {"coordinates": "relative", "resize": {"min_pixels": 0}},
         {"coordinates": "relative", "resize": 3},
     ],
 )
-def test_options_that_the_agent_refuses_are_left_to_it(options: dict[str, Any], tmp_path: Path) -> None:
-    FAMILIES["qwen"](tmp_path)
-    config = configure(tmp_path, **options)
+def test_options_that_the_agent_refuses_are_left_to_it(
+    options: dict[str, Any], models: dict[str, Path]
+) -> None:
+    config = configure(models["qwen"], **options)
     build_engine(config, [], "a")
     with pytest.raises(ConfigError):
         build_agent(config.agent)
 
 
-def test_models_of_unknown_habits_are_not_doubted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    FAMILIES["llava"](tmp_path)
-    assert not warnings_of(configure(tmp_path, coordinates="relative"), caplog)
-
-
-def test_nobody_is_asked_about_points_that_are_no_pixels(tmp_path: Path) -> None:
-    FAMILIES["qwen"](tmp_path)
-    config = configure(tmp_path)
+def test_agents_without_pixels_are_not_checked(models: dict[str, Path]) -> None:
+    config = configure(models["qwen"])
     policy = build_policy(config.policy, [], 0)
     others = [
         {"kind": "mobile-use", "options": {"resize": asdict(Resize())}},

@@ -30,21 +30,16 @@ def example() -> dict[str, torch.Tensor]:
     }
 
 
-def test_the_bytes_are_what_safetensors_reads_and_writes() -> None:
+def test_the_bytes_are_what_safetensors_reads_and_writes(tmp_path: Path) -> None:
     state = example()
     theirs = safetensors.torch.load(bytes(to_bytes(state)))
+    write(tmp_path / "w", state, {"a": "b"})
+    assert (tmp_path / "w").read_bytes() == bytes(to_bytes(state, {"a": "b"}))
     ours = from_bytes(safetensors.torch.save({k: v.contiguous() for k, v in state.items()}))
     for name, tensor in state.items():
         assert torch.equal(theirs[name], tensor)
         assert torch.equal(ours[name], tensor)
         assert ours[name].dtype == tensor.dtype
-
-
-def test_a_writable_buffer_is_not_copied() -> None:
-    buffer = to_bytes({"w": torch.zeros(1000)})
-    tensor = from_bytes(buffer)["w"]
-    buffer[-4:] = torch.tensor([5.0]).numpy().tobytes()
-    assert tensor[-1] == 5.0
 
 
 def test_files_are_written_and_read_without_a_second_copy(tmp_path: Path) -> None:
@@ -64,12 +59,6 @@ def test_files_are_written_and_read_without_a_second_copy(tmp_path: Path) -> Non
     assert written < size / 2, "tensor by tensor"
 
 
-def test_a_file_has_the_bytes(tmp_path: Path) -> None:
-    state = example()
-    write(tmp_path / "w", state, {"a": "b"})
-    assert (tmp_path / "w").read_bytes() == bytes(to_bytes(state, {"a": "b"}))
-
-
 def test_every_truncation_is_refused() -> None:
     data = bytes(to_bytes(example()))
     for length in range(len(data)):
@@ -77,13 +66,6 @@ def test_every_truncation_is_refused() -> None:
             from_bytes(data[:length])
     with pytest.raises(PolicyError):
         from_bytes(data + b"x")
-
-
-@given(data=st.binary(max_size=64))
-def test_random_bytes_are_refused(data: bytes) -> None:
-    if data.strip() != b"{}":
-        with pytest.raises(PolicyError):
-            from_bytes(len(data).to_bytes(8, "little") + data)
 
 
 @given(offset=st.integers(8, 200), value=st.integers(0, 255))

@@ -76,17 +76,6 @@ def test_log_probabilities_equal_the_learners_before_and_after_a_swap(
         assert sampled == pytest.approx(scores, abs=1e-4)
 
 
-def test_weights_that_do_not_fit_change_nothing(make_config: MakeConfig, words: list[str]) -> None:
-    engine = build_engine(make_config(), words, "a")
-    engine.load(4, build_policy(make_config().policy, words, 9).published_state())
-    before = act(engine, GOALS, 0.0)
-    wrong = build_policy(make_config({"d_ff": 20}).policy, words, 9).published_state()
-    with pytest.raises(PolicyError, match="tensor"):
-        engine.load(5, wrong)
-    assert engine.version == 4
-    assert act(engine, GOALS, 0.0) == before
-
-
 def test_servers_of_other_names_draw_other_samples(make_config: MakeConfig, words: list[str]) -> None:
     config = make_config()
     first, same, other = (act(build_engine(config, words, name), GOALS * 4) for name in ("a", "a", "b"))
@@ -120,17 +109,7 @@ class ShortOfMemory(SequencePolicy):
         return super().generate(batch, sampling, generator)
 
 
-def test_a_batch_without_room_is_let_go_before_its_requests_are_tried_alone() -> None:
-    policy = ShortOfMemory([5, 6])
-    engine = HFEngine(policy, 0)  # type: ignore[arg-type]
-    requests = [engine.prepare(chat(goal, "a"), {"a": b"1"}, Sampling()) for goal in GOALS]
-    results: list[Result] = []
-    engine.submit(requests, lambda _, result: results.append(result))
-    assert [isinstance(result, Completion) for result in results] == [True] * 4
-    assert policy.num_held == [0] * len(policy.sizes)
-
-
-def test_a_batch_without_room_is_tried_in_halves(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_without_room_is_let_go_before_its_halves_are_tried() -> None:
     policy = ShortOfMemory([5, 6], room=2)
     engine = HFEngine(policy, 0)  # type: ignore[arg-type]
     requests = [
@@ -140,9 +119,10 @@ def test_a_batch_without_room_is_tried_in_halves(caplog: pytest.LogCaptureFixtur
     results: dict[int, Result] = {}
     engine.submit(requests, lambda index, result: results.update({index: result}))
     assert policy.sizes == [5, 3, 2, 1, 2]
+    assert policy.num_held == [0] * len(policy.sizes)
     limits = [results[index].sampling.max_new_tokens for index in range(5)]  # type: ignore[union-attr]
     assert limits == [1, 2, 3, 4, 5], "each has its own"
-    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    engine.check()
 
 
 class Asserts(SequencePolicy):
@@ -152,16 +132,12 @@ class Asserts(SequencePolicy):
         raise torch.AcceleratorError("CUDA error: device-side assert triggered")
 
 
-def test_a_lost_device_ends_the_engine_and_a_full_one_does_not() -> None:
-    for policy, is_lost in ((ShortOfMemory([5, 6]), False), (Asserts([5, 6]), True)):
-        engine = HFEngine(policy, 0)  # type: ignore[arg-type]
-        requests = [engine.prepare(chat(goal, "a"), {"a": b"1"}, Sampling()) for goal in GOALS]
-        engine.submit(requests, lambda _, result: None)
-        if is_lost:
-            with pytest.raises(DistrlError, match="device-side assert"):
-                engine.check()
-        else:
-            engine.check()
+def test_a_lost_device_ends_the_engine() -> None:
+    engine = HFEngine(Asserts([5, 6]), 0)  # type: ignore[arg-type]
+    requests = [engine.prepare(chat(goal, "a"), {"a": b"1"}, Sampling()) for goal in GOALS]
+    engine.submit(requests, lambda _, result: None)
+    with pytest.raises(DistrlError, match="device-side assert"):
+        engine.check()
 
 
 def test_episodes_that_show_all_their_screenshots_again_decode_each_once() -> None:

@@ -102,13 +102,6 @@ def test_what_a_refused_request_names_was_not_spared() -> None:
     assert (held.num_received_bytes, held.num_spared_bytes) == (20, 10)
 
 
-def test_more_than_it_may_hold_still_serves_the_request() -> None:
-    held = HeldImages(max_bytes=15)
-    assert set(held.of(request(A, B), [b"a" * 10, b"b" * 10])) == {A, B}
-    with pytest.raises(ProtocolError, match="not held"):
-        held.of(request(A, B, held=(A, B)), [])
-
-
 @pytest.mark.parametrize(
     ("message", "blobs", "code", "said"),
     [
@@ -190,15 +183,6 @@ def test_what_the_server_dropped_is_sent_again(
     for number in (0, 1, 0):
         ask(client, number)
     assert image_bytes(server) == (2 * len(png(0)) + len(png(1)), 0)
-
-
-def test_each_server_is_told_by_its_own_connection(
-    make_server: MakeServer, make_client: Callable[[str], ActClient]
-) -> None:
-    server = make_server()
-    for client in (make_client(server.endpoint), make_client(server.endpoint)):
-        ask(client, 0)
-    assert image_bytes(server) == (2 * len(png(0)), 0), "a client relies on what it has sent itself"
 
 
 def test_a_client_remembers_the_newest_only(

@@ -10,7 +10,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -42,18 +42,30 @@ URL = "data:image/png;base64," + base64.b64encode(PICTURE).decode()
 MakeEndpoint = Callable[..., HttpEndpoint]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def wire() -> Iterator[Wire]:
+    with Wire() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
 def make_endpoint(wire: Wire, words: list[str], make_config: Callable[..., Config]) -> Iterator[MakeEndpoint]:
     with ExitStack() as stack:
 
         def make(
+            *answers: Sequence[int],
+            policy: SequencePolicy | None = None,
             version: int = 17,
             key: str | None = None,
             address: str = "0",
-            engine: HFEngine | None = None,
             checkpoint: str | None = None,
         ) -> HttpEndpoint:
-            engine = engine or build_engine(make_config(), words, "a")
+            """In front of the embedded policy, or of one that gives these answers."""
+            if policy is None:
+                engine = build_engine(make_config(), words, "a")
+            else:
+                policy.answers = iter(answers)
+                engine = HFEngine(policy, 0)  # type: ignore[arg-type]
             engine.version = version
             server = InferenceServer(wire, "tcp://127.0.0.1:*", engine, InferenceConfig(), "a")
             stack.callback(server.close)
@@ -61,6 +73,17 @@ def make_endpoint(wire: Wire, words: list[str], make_config: Callable[..., Confi
             return stack.enter_context(HttpEndpoint(server, address, "tiny", 6, key, checkpoint))
 
         yield make
+
+
+@pytest.fixture(scope="module")
+def endpoint(make_endpoint: MakeEndpoint) -> HttpEndpoint:
+    return make_endpoint()
+
+
+@pytest.fixture(scope="module")
+def locked(make_endpoint: MakeEndpoint) -> HttpEndpoint:
+    """Needs a key, and serves a checkpoint."""
+    return make_endpoint(key="secret", checkpoint="runs/mine/checkpoints/step_40")
 
 
 def question(**changes: object) -> dict[str, Any]:
@@ -93,8 +116,7 @@ def complain(endpoint: HttpEndpoint, body: object, **headers: str) -> tuple[int,
     return status, answer["error"]["message"]
 
 
-def test_a_chat_is_completed_as_workers_would_have_it(make_endpoint: MakeEndpoint) -> None:
-    endpoint = make_endpoint()
+def test_a_chat_is_completed_as_workers_would_have_it(endpoint: HttpEndpoint) -> None:
     status, answer = ask(endpoint, "/v1/chat/completions", question(logprobs=True))
     assert status == 200
     digest = image_digest(PICTURE)
@@ -113,8 +135,7 @@ def test_a_chat_is_completed_as_workers_would_have_it(make_endpoint: MakeEndpoin
     assert (answer["weight_version"], answer["system_fingerprint"]) == (17, "weights-17")
 
 
-def test_completions_are_as_long_as_asked_for(make_endpoint: MakeEndpoint) -> None:
-    endpoint = make_endpoint()
+def test_completions_are_as_long_as_asked_for(endpoint: HttpEndpoint) -> None:
     for key in ("max_tokens", "max_completion_tokens"):
         _, answer = ask(endpoint, "/v1/chat/completions", question(temperature=1.0, **{key: 1}))
         assert answer["usage"]["completion_tokens"] == 1
@@ -127,43 +148,39 @@ def test_an_answer_has_stopped_if_its_last_token_ends_completions(make_endpoint:
     silent = policy.tokenizer.convert_tokens_to_ids(START)
     assert policy.text([silent]) == ""
     word = policy.tokenise("tap")
-    policy.answers = iter([[*word, silent, *word], [*word, policy.end], [*word, *word], []])
-    endpoint = make_endpoint(engine=HFEngine(policy, 0))  # type: ignore[arg-type]
+    answers = [*word, silent, *word], [*word, policy.end], [*word, *word], []
+    endpoint = make_endpoint(*answers, policy=policy)
     found = [ask(endpoint, "/v1/chat/completions", question(max_tokens=2))[1] for _ in range(4)]
     reasons = [(one["choices"][0]["finish_reason"], one["usage"]["completion_tokens"]) for one in found]
     assert reasons == [("length", 2), ("stop", 2), ("length", 2), ("length", 0)]
 
 
-def test_parts_of_characters_have_their_own_bytes(make_endpoint: MakeEndpoint) -> None:
+@pytest.mark.parametrize("is_known", [True, False])
+def test_parts_of_characters_have_their_own_bytes_if_these_are_known(
+    make_endpoint: MakeEndpoint, is_known: bool
+) -> None:
     policy = SequencePolicy()
-    policy.answers = iter([[*policy.tokenise("tap 设置"), policy.end]])
-    endpoint = make_endpoint(engine=HFEngine(policy, 0))  # type: ignore[arg-type]
+    if not is_known:
+        policy.token_bytes = lambda token_id: None  # type: ignore[method-assign]
+    endpoint = make_endpoint([*policy.tokenise("tap 设置"), policy.end], policy=policy)
     _, answer = ask(endpoint, "/v1/chat/completions", question(logprobs=True, max_tokens=20))
     content = answer["choices"][0]["logprobs"]["content"]
     assert "\ufffd" in {one["token"] for one in content}
-    assert bytes(byte for one in content for byte in one["bytes"]).decode() == "tap 设置"
+    if is_known:
+        assert bytes(byte for one in content for byte in one["bytes"]).decode() == "tap 设置"
+    else:
+        assert {one["bytes"] for one in content} == {None}
 
 
-def test_bytes_that_are_not_known_are_null(make_endpoint: MakeEndpoint) -> None:
-    policy = SequencePolicy()
-    policy.token_bytes = lambda token_id: None  # type: ignore[method-assign]
-    policy.answers = iter([policy.tokenise("tap")])
-    endpoint = make_endpoint(engine=HFEngine(policy, 0))  # type: ignore[arg-type]
-    _, answer = ask(endpoint, "/v1/chat/completions", question(logprobs=True))
-    (token,) = answer["choices"][0]["logprobs"]["content"]
-    assert (token["token"], token["bytes"]) == ("tap", None)
-
-
-def test_models_and_health_show_the_version(make_endpoint: MakeEndpoint) -> None:
-    endpoint = make_endpoint(key="secret", checkpoint="runs/mine/checkpoints/step_40")
+def test_models_and_health_show_the_version(locked: HttpEndpoint) -> None:
     key = {"Authorization": "Bearer secret"}
-    _, models = ask(endpoint, "/v1/models", **key)
+    _, models = ask(locked, "/v1/models", **key)
     (model,) = models["data"]
     assert (model["id"], model["weight_version"]) == ("tiny", 17)
     assert model["checkpoint"] == "runs/mine/checkpoints/step_40"
-    assert ask(endpoint, "/v1/models/tiny", **key) == (200, model)
-    assert ask(endpoint, "/v1/models/other/one", **key)[0] == 404
-    assert ask(endpoint, "/health") == (200, {"status": "ok", "weight_version": 17}), "no key needed"
+    assert ask(locked, "/v1/models/tiny", **key) == (200, model)
+    assert ask(locked, "/v1/models/other/one", **key)[0] == 404
+    assert ask(locked, "/health") == (200, {"status": "ok", "weight_version": 17}), "no key needed"
 
 
 NO_OPS = {
@@ -177,8 +194,7 @@ NO_OPS = {
 }
 
 
-def test_values_without_effect_are_accepted(make_endpoint: MakeEndpoint) -> None:
-    endpoint = make_endpoint()
+def test_values_without_effect_are_accepted(endpoint: HttpEndpoint) -> None:
     (_, plain), (status, answer) = (
         ask(endpoint, "/v1/chat/completions", question(**changes)) for changes in ({}, NO_OPS)
     )
@@ -187,8 +203,7 @@ def test_values_without_effect_are_accepted(make_endpoint: MakeEndpoint) -> None
 
 def test_an_answer_ends_before_its_stop_text(make_endpoint: MakeEndpoint) -> None:
     policy = SequencePolicy()
-    policy.answers = iter([policy.tokenise("tap here now then")] * 2)
-    endpoint = make_endpoint(engine=HFEngine(policy, 0))  # type: ignore[arg-type]
+    endpoint = make_endpoint(*[policy.tokenise("tap here now then")] * 2, policy=policy)
     for stop in (" now", ["then", " now"]):
         asked = question(stop=stop, logprobs=True, max_tokens=20)
         _, answer = ask(endpoint, "/v1/chat/completions", asked)
@@ -198,9 +213,9 @@ def test_an_answer_ends_before_its_stop_text(make_endpoint: MakeEndpoint) -> Non
         assert len(choice["logprobs"]["content"]) < len(policy.tokenise("tap here now then"))
 
 
-def test_the_most_probable_tokens_begin_with_what_greedy_sampling_takes(make_endpoint: MakeEndpoint) -> None:
+def test_the_most_probable_tokens_begin_with_what_greedy_sampling_takes(endpoint: HttpEndpoint) -> None:
     asked = question(logprobs=True, top_logprobs=3, max_tokens=2)
-    _, answer = ask(make_endpoint(), "/v1/chat/completions", asked)
+    _, answer = ask(endpoint, "/v1/chat/completions", asked)
     for token in answer["choices"][0]["logprobs"]["content"]:
         found = [one["logprob"] for one in token["top_logprobs"]]
         assert token["top_logprobs"][0]["token"] == token["token"]
@@ -208,8 +223,7 @@ def test_the_most_probable_tokens_begin_with_what_greedy_sampling_takes(make_end
         assert len(found) == 3
 
 
-def test_an_answer_can_be_sent_as_events(make_endpoint: MakeEndpoint) -> None:
-    endpoint = make_endpoint()
+def test_an_answer_can_be_sent_as_events(endpoint: HttpEndpoint) -> None:
     _, whole = ask(endpoint, "/v1/chat/completions", question())
     asked = question(stream=True, stream_options={"include_usage": True})
     request = urllib.request.Request(
@@ -255,15 +269,14 @@ BROKEN = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsb
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(
-    make_endpoint: MakeEndpoint, changes: dict[str, object], status: int, reason: str
+    endpoint: HttpEndpoint, changes: dict[str, object], status: int, reason: str
 ) -> None:
-    found, message = complain(make_endpoint(), question(**changes))
+    found, message = complain(endpoint, question(**changes))
     assert found == status
     assert reason in message
 
 
-def test_what_is_no_request_is_refused_and_service_goes_on(make_endpoint: MakeEndpoint) -> None:
-    endpoint = make_endpoint()
+def test_what_is_no_request_is_refused_and_service_goes_on(endpoint: HttpEndpoint) -> None:
     assert complain(endpoint, b"{")[0] == 400
     assert complain(endpoint, b"\xff\xfe")[0] == 400
     assert complain(endpoint, json.dumps(question()).encode(), **{"Content-Type": "text/plain"})[0] == 415
@@ -273,11 +286,10 @@ def test_what_is_no_request_is_refused_and_service_goes_on(make_endpoint: MakeEn
     assert ask(endpoint, "/v1/chat/completions", question())[0] == 200
 
 
-def test_a_key_must_be_sent(make_endpoint: MakeEndpoint) -> None:
-    endpoint = make_endpoint(key="secret")
-    assert complain(endpoint, question())[0] == 401
-    assert complain(endpoint, question(), Authorization="Bearer wrong")[0] == 401
-    assert ask(endpoint, "/v1/chat/completions", question(), Authorization="Bearer secret")[0] == 200
+def test_a_key_must_be_sent(locked: HttpEndpoint) -> None:
+    assert complain(locked, question())[0] == 401
+    assert complain(locked, question(), Authorization="Bearer wrong")[0] == 401
+    assert ask(locked, "/v1/chat/completions", question(), Authorization="Bearer secret")[0] == 200
 
 
 def talk(endpoint: HttpEndpoint, *pieces: bytes, pause_s: float = 0.0) -> bytes:
@@ -305,12 +317,12 @@ def head(*lines: str, host: str = "127.0.0.1") -> bytes:
     [[b"GET /health HTTP/1.1\r\n", *[b"X: y\r\n"] * 90], [head("Content-Length: 500"), *[b" "] * 400]],
 )
 def test_a_slow_request_ends_at_its_deadline(
-    make_endpoint: MakeEndpoint, monkeypatch: pytest.MonkeyPatch, pieces: list[bytes]
+    endpoint: HttpEndpoint, monkeypatch: pytest.MonkeyPatch, pieces: list[bytes]
 ) -> None:
     """However regularly bytes come: 0.05 s apart they would take longer than the server waits."""
     monkeypatch.setattr(http_server, "HEAD_S", 0.5)
     monkeypatch.setattr(http_server, "BODY_S", 0.5)
-    assert talk(make_endpoint(), *pieces, pause_s=0.05) == b""
+    assert talk(endpoint, *pieces, pause_s=0.05) == b""
 
 
 def test_one_address_does_not_take_all_connections(
@@ -351,34 +363,32 @@ def test_one_address_does_not_take_all_connections(
     ],
 )
 def test_a_head_is_refused_without_its_body(
-    make_endpoint: MakeEndpoint, request_head: bytes, status: int | str
+    endpoint: HttpEndpoint, request_head: bytes, status: int | str
 ) -> None:
     """One answer, and the connection ends: what follows is never taken for another request.
 
     A chunked body is 411; if what follows arrives with it, it is not valid chunks, and the answer is 400.
     """
     hidden = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    answer = talk(make_endpoint(), request_head, hidden)
+    answer = talk(endpoint, request_head, hidden)
     assert re.match(f"HTTP/1.1 {status} ".encode(), answer)
     assert answer.count(b"HTTP/1.1 ") == 1
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:9", "[::1]:8000", "LOCALHOST"])
-def test_names_of_this_machine_are_hosts(make_endpoint: MakeEndpoint, host: str) -> None:
+def test_names_of_this_machine_are_hosts(endpoint: HttpEndpoint, host: str) -> None:
     lines = f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
-    assert talk(make_endpoint(), lines.encode()).startswith(b"HTTP/1.1 200 ")
+    assert talk(endpoint, lines.encode()).startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_wrong_key_is_refused_before_the_body_is_asked_for(make_endpoint: MakeEndpoint) -> None:
+def test_a_wrong_key_is_refused_before_the_body_is_requested(locked: HttpEndpoint) -> None:
     lines = ("Content-Length: 1000", "Expect: 100-continue")
-    endpoint = make_endpoint(key="secret")
-    assert talk(endpoint, head(*lines)).startswith(b"HTTP/1.1 401 ")
+    assert talk(locked, head(*lines)).startswith(b"HTTP/1.1 401 ")
     body = json.dumps(question()).encode()
     right = head(
         f"Content-Length: {len(body)}", lines[1], "Authorization: Bearer secret", "Connection: close"
     )
-    answer = talk(endpoint, right, body)
-    assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ")
+    assert talk(locked, right, body).startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ")
 
 
 def test_addresses() -> None:
@@ -399,11 +409,10 @@ def test_an_address_in_use_is_named(make_endpoint: MakeEndpoint) -> None:
 
 
 @pytest.mark.needs("openai")
-def test_openai_s_own_client_is_content(make_endpoint: MakeEndpoint) -> None:
+def test_openai_s_own_client_is_content(locked: HttpEndpoint) -> None:
     import openai
 
-    endpoint = make_endpoint(key="secret")
-    client = openai.OpenAI(base_url=endpoint.url, api_key="secret", timeout=WAIT_S, max_retries=0)
+    client = openai.OpenAI(base_url=locked.url, api_key="secret", timeout=WAIT_S, max_retries=0)
     assert [model.id for model in client.models.list()] == ["tiny"]
     messages = question()["messages"]
     answer = client.chat.completions.create(

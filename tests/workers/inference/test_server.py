@@ -106,16 +106,11 @@ def test_info_tells_what_is_served(wire: Wire, make_server: MakeServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "blobs", "code"),
+    ("message", "blobs", "code"),  # more of images in test_held_images
     [
         (request(images=()), [], "malformed"),
-        (request(), [], "malformed"),
-        (request(), [PICTURE, PICTURE], "malformed"),
         (request(), [png(1)], "digest"),
         (request(text="red " * 200), [PICTURE], "malformed"),
-        (request().model_copy(update={"prefix_images": (DIGEST,)}), [PICTURE], "malformed"),
-        (request().model_copy(update={"prefix": (1,), "prefix_images": ("x",)}), [PICTURE], "malformed"),
-        (request().model_copy(update={"prefix": (1,)}), [PICTURE], "malformed"),
         (LeaseRequest(worker="w"), [], "unexpected"),
     ],
 )
@@ -131,13 +126,6 @@ def test_bad_requests_get_a_typed_reject_and_service_goes_on(
     assert isinstance(reject, Reject)
     assert reject.code.value == code
     assert isinstance(ask(channel, request("next"), [PICTURE]), ActReply)
-
-
-def test_a_broken_picture_is_refused_and_not_asked_elsewhere(wire: Wire, make_server: MakeServer) -> None:
-    broken = PICTURE[: len(PICTURE) // 2]
-    digest = image_digest(broken)
-    with pytest.raises(ProtocolError, match="readable image"):
-        client(wire, [make_server().endpoint]).act(chat("red", digest), {digest: broken}, Sampling())
 
 
 def test_others_are_served_while_the_pictures_of_one_request_are_decoded(
@@ -295,32 +283,6 @@ def test_what_fails_only_together_is_answered_once_and_logged(
     server.close()  # the engine's thread has logged
     (first, *_) = [record for record in caplog.records if "A batch of 3 failed" in record.message]
     assert "shorter" in first.getMessage()
-
-
-def test_clients_go_on_at_another_server(wire: Wire, make_server: MakeServer) -> None:
-    servers = [make_server(version=number, name=f"s{number}") for number in range(2)]
-    endpoints = [server.endpoint for server in servers]
-    act = client(wire, endpoints)
-    first = act.act(chat("red", DIGEST), {DIGEST: PICTURE}, Sampling()).weight_versions[0]
-    servers[first].close()
-    second = act.act(chat("red", DIGEST), {DIGEST: PICTURE}, Sampling()).weight_versions[0]
-    assert second == 1 - first
-    act.close()
-
-
-def test_a_closed_server_lets_its_last_batch_out(wire: Wire, make_server: MakeServer) -> None:
-    gate = Gate()
-    server = make_server(wrap=gate.wrap, max_wait_ms=0.0)
-    channel = wire.connect_dealer(server.endpoint)
-    channel.send(request("last"), [PICTURE], timeout_s=WAIT_S)
-    assert gate.entered.wait(WAIT_S)
-    closing = threading.Thread(target=server.close)
-    closing.start()
-    gate.opened.set()
-    received = channel.recv(WAIT_S)
-    closing.join(WAIT_S)
-    assert received is not None
-    assert isinstance(received.message, ActReply)
 
 
 def test_what_waits_when_a_server_closes_is_refused_at_once(wire: Wire, make_server: MakeServer) -> None:

@@ -45,7 +45,7 @@ def through_selenium(browser: Chromium) -> Step:
 
 def plain(browser: Chromium) -> Step:
     """The same step by `http.client`."""
-    remote = browser.driver.remote
+    remote = browser.remote
     place = urlsplit(remote.command_executor.client_config.remote_server_addr)
     connection = http.client.HTTPConnection(place.hostname or "", place.port)
 

@@ -108,9 +108,7 @@ class BrowserEnv:
             TaskError: The site has no such task.
         """
         self._task = None
-        if self._browser is not None and not self._browser.alive:
-            self._browser = None
-        if self._browser is None:
+        if self._browser is None or self._browser.remote is None:
             self._browser = self._start()
         self._site.begin(self._browser, task)
         self._task = task

@@ -3,9 +3,9 @@
 The window is exactly the size that is looked at, so a screenshot needs no clipping, and the frame rate is not
 limited, so nothing waits for a display's next refresh: a screenshot takes a few milliseconds instead of 50.
 
-`ChromeDriver` is one chromedriver process with its browser, controlled by selenium (0.90 to 0.94 of the steps
-per second of a client on one plain HTTP connection, benchmarks/webdriver.py). The driver leads a process
-group of its own that also holds the browser, so one signal ends them all. A watcher in that group reads a
+It is one chromedriver process with its browser, controlled by selenium (0.90 to 0.94 of the steps per second
+of a client on one plain HTTP connection, benchmarks/webdriver.py). The driver leads a process group of its
+own that also holds the browser, so one signal ends them all. A watcher in that group reads a
 pipe from this process: when this process dies, however it dies, the pipe ends and the watcher ends the group.
 Home, configuration, cache and profile of the browser lie in one temporary directory that is removed with it.
 """
@@ -79,168 +79,6 @@ def find_program(what: str, given: str | None, variable: str, names: Sequence[st
     )
 
 
-class ChromeDriver:
-    """A running driver with one browser session.
-
-    Args:
-        deadline_s: Longest wait for the reply to one command.
-        start_deadline_s: Longest wait for the driver and the browser to start.
-
-    Raises:
-        EnvError: They did not start in time.
-        MissingDependency: selenium is not installed.
-    """
-
-    def __init__(
-        self, driver: str, browser: str, flags: Sequence[str], deadline_s: float, start_deadline_s: float
-    ) -> None:
-        self._home = Path(tempfile.mkdtemp(prefix="distrl-browser-"))
-        self.remote: Any = None
-        self._process = self._launch(driver)
-        give_up_at = time.monotonic() + start_deadline_s
-        port = self._wait_for_port(give_up_at)
-        with self._deadline("newSession"):
-            self._open_session(port, browser, flags, deadline_s, max(give_up_at - time.monotonic(), 0.1))
-
-    @property
-    def alive(self) -> bool:
-        """Whether commands can still be sent."""
-        return self.remote is not None
-
-    @property
-    def process_group(self) -> int:
-        """The id of the process group that holds the driver and the browser."""
-        return self._process.pid
-
-    @property
-    def home(self) -> Path:
-        """The temporary directory that holds everything the browser writes."""
-        return self._home
-
-    def command(self, name: str, **parameters: Any) -> Any:
-        """Sends one command of the session and returns its value.
-
-        Args:
-            name: As `selenium.webdriver.remote.command.Command` calls it, e.g. "get".
-
-        Raises:
-            EnvError: The browser refused, died or did not answer in time. All processes are killed then,
-                because nothing is known about the page any more.
-        """
-        if self.remote is None:
-            raise EnvError("the browser is not running.", "Reset the environment: it starts a fresh one.")
-        with self._deadline(name):
-            return self.remote.execute(name, parameters)["value"]
-
-    def close(self) -> None:
-        """Kills driver and browser and removes their directory. May be called twice."""
-        self.remote = None
-        if self._process.returncode is None:
-            self._kill_group()
-        self._remove_home()
-
-    def _launch(self, driver: str) -> subprocess.Popen[bytes]:
-        home = str(self._home)
-        environment = dict(os.environ, HOME=home, TMPDIR=home)
-        environment |= {"XDG_CONFIG_HOME": f"{home}/config", "XDG_CACHE_HOME": f"{home}/cache"}
-        with (self._home / "driver.log").open("wb") as output:
-            try:
-                return subprocess.Popen(
-                    ["/bin/sh", "-c", _WATCHED_START, home, driver, "--port=0"],
-                    stdin=subprocess.PIPE,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                self._remove_home()
-                raise EnvError(f"chromedriver {driver!r} could not be started: {error}.") from error
-
-    def _wait_for_port(self, give_up_at: float) -> int:
-        while True:
-            printed = (self._home / "driver.log").read_text(encoding="utf-8", errors="replace")
-            match = _PORT_LINE.search(printed)
-            if match is not None:
-                return int(match.group(1))
-            if self._process.poll() is not None or time.monotonic() > give_up_at:
-                self.close()
-                raise EnvError(
-                    f"chromedriver did not start: {printed[-300:].strip() or 'it printed nothing'}.",
-                    "Run it by hand with --port=0 to see why.",
-                )
-            time.sleep(0.005)
-
-    def _open_session(
-        self, port: int, browser: str, flags: Sequence[str], deadline_s: float, start_s: float
-    ) -> None:
-        from selenium import webdriver
-        from selenium.webdriver.chrome.remote_connection import ChromeRemoteConnection
-        from selenium.webdriver.common.proxy import Proxy, ProxyType
-        from selenium.webdriver.remote.client_config import ClientConfig
-
-        address, wait_ms = f"http://127.0.0.1:{port}", int(deadline_s * 1000)
-        # urllib3 would repeat a command that got no answer.
-        once = {"init_args_for_pool_manager": {"retries": False}}
-        direct = Proxy({"proxyType": ProxyType.DIRECT})
-        settings = ClientConfig(address, init_args_for_pool_manager=once, proxy=direct)
-        settings.timeout = start_s
-        options = webdriver.ChromeOptions()
-        options.binary_location = browser
-        for flag in (*flags, f"--user-data-dir={self._home / 'profile'}"):
-            options.add_argument(flag)
-        options.unhandled_prompt_behavior = "dismiss"  # an alert() would otherwise block the page for ever
-        options.timeouts = {"pageLoad": wait_ms, "script": wait_ms, "implicit": 0}
-        connection = ChromeRemoteConnection(address, client_config=settings)
-        self.remote = webdriver.Remote(connection, options=options)
-        settings.timeout = deadline_s
-
-    @contextmanager
-    def _deadline(self, name: str) -> Iterator[None]:
-        """Kills all processes if a command fails, and says how."""
-        import urllib3.exceptions as http
-        from selenium.common.exceptions import WebDriverException
-
-        try:
-            yield
-        except (http.TimeoutError, TimeoutError) as error:
-            self.close()
-            raise EnvError(f"the browser did not answer {name!r} in time.") from error
-        except (http.HTTPError, OSError, ValueError, KeyError) as error:
-            self.close()
-            raise EnvError(f"the browser's driver went away ({type(error).__name__}: {error}).") from error
-        except WebDriverException as error:
-            self.close()
-            reason = str(error.msg or error).split("\n", 1)[0]
-            raise EnvError(f"the browser refused {name!r}: {reason}") from error
-
-    def _kill_group(self) -> None:
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            _log.debug("the browser's process group had gone already")
-        try:
-            self._process.wait(timeout=10.0)
-        except subprocess.TimeoutExpired:
-            _log.warning("chromedriver (process %d) does not die", self._process.pid)
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-
-    def _remove_home(self) -> None:
-        """Killed processes may still be writing for a moment, so removal is tried for up to a second."""
-        for _ in range(50):
-            try:
-                shutil.rmtree(self._home)
-            except FileNotFoundError:
-                return
-            except OSError as error:
-                failure = error
-                time.sleep(0.02)
-            else:
-                return
-        _log.warning("could not remove %s: %s", self._home, failure)
-
-
 FLAGS = (
     "--headless=new",
     "--disable-gpu",
@@ -278,6 +116,10 @@ class Chromium:
         sandbox: Whether Chromium's sandbox is on. It does not work for root or in most containers.
         deadline_s, start_deadline_s: Longest wait for one command, and for the start.
 
+    Attributes:
+        home: The temporary directory that holds everything the browser writes.
+        remote: Selenium's session; None once the browser is gone.
+
     Raises:
         MissingDependency: Chromium, chromedriver or selenium is not installed.
         EnvError: It did not start. Every method raises it when the browser fails; the browser is gone then.
@@ -302,23 +144,44 @@ class Chromium:
         browser_path = find_program("Chromium", browser, BROWSER_VARIABLE, BROWSER_NAMES)
         driver_path = find_program("chromedriver", driver, DRIVER_VARIABLE, DRIVER_NAMES)
         all_flags = [*FLAGS, *([] if sandbox else ["--no-sandbox"]), *flags]
-        self.size = size
-        self._scale = scale
-        self.driver = ChromeDriver(driver_path, browser_path, all_flags, deadline_s, start_deadline_s)
-        self._front: str = self.driver.command("w3cGetCurrentWindowHandle")
+        self.size, self._scale = size, scale
+        self.home = Path(tempfile.mkdtemp(prefix="distrl-browser-"))
+        self.remote: Any = None
+        self._process = self._launch(driver_path)
+        give_up_at = time.monotonic() + start_deadline_s
+        port = self._wait_for_port(give_up_at)
+        with self._deadline("newSession"):
+            start_s = max(give_up_at - time.monotonic(), 0.1)
+            self._open_session(port, browser_path, all_flags, deadline_s, start_s)
+        self._front: str = self.command("w3cGetCurrentWindowHandle")
         # Address -> tab, least recently shown first.
         self._tabs: dict[str, str] = {}
         self._fit()
 
     @property
-    def alive(self) -> bool:
-        """Whether the browser can still be used."""
-        return self.driver.alive
+    def process_group(self) -> int:
+        """The id of the process group that holds the driver and the browser."""
+        return self._process.pid
+
+    def command(self, name: str, **parameters: Any) -> Any:
+        """Sends one command of the session and returns its value.
+
+        Args:
+            name: As `selenium.webdriver.remote.command.Command` calls it, e.g. "get".
+
+        Raises:
+            EnvError: The browser refused, died or did not answer in time. All processes are killed then,
+                because nothing is known about the page any more.
+        """
+        if self.remote is None:
+            raise EnvError("the browser is not running.", "Reset the environment: it starts a fresh one.")
+        with self._deadline(name):
+            return self.remote.execute(name, parameters)["value"]
 
     def open(self, url: str) -> None:
         """Loads `url` in the tab in front and waits for its load event."""
         self._tabs = {address: tab for address, tab in self._tabs.items() if tab != self._front}
-        self.driver.command("get", url=url)
+        self.command("get", url=url)
         self._tabs[url] = self._front
 
     def show(self, url: str) -> None:
@@ -333,7 +196,7 @@ class Chromium:
             return
         if len(self._tabs) < MAX_TABS:
             if self._tabs:
-                self._bring_to_front(self.driver.command("newWindow", type="tab")["handle"])
+                self._bring_to_front(self.command("newWindow", type="tab")["handle"])
                 self._fit()
         else:
             self._bring_to_front(next(iter(self._tabs.values())))
@@ -341,7 +204,7 @@ class Chromium:
 
     def run(self, script: str, *args: Any) -> Any:
         """Runs the body of a JavaScript function in the page; `arguments` are `args`; returns its value."""
-        return self.driver.command("w3cExecuteScript", script=script, args=list(args))
+        return self.command("w3cExecuteScript", script=script, args=list(args))
 
     def screenshot(self) -> Image.Image:
         """What the page shows now, RGB, `size` times `scale` pixels."""
@@ -352,7 +215,7 @@ class Chromium:
 
     def click(self, x: float, y: float, hold_ms: int = 0) -> None:
         """Presses the mouse at (x, y), fractions of the page's size, and releases it after `hold_ms`."""
-        self._mouse([self._move(x, y), _DOWN, *([_pause(hold_ms)] if hold_ms else []), _UP])
+        self._mouse([self._move(x, y), _DOWN, {"type": "pause", "duration": hold_ms}, _UP])
 
     def drag(self, start: tuple[float, float], end: tuple[float, float], duration_ms: int = 200) -> None:
         """Drags the mouse from `start` to `end`, fractions of the page's size."""
@@ -367,15 +230,114 @@ class Chromium:
         keys = [_AS_KEYS.get(character, character) for character in text]
         events = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
         if events:
-            self._actions({"type": "key", "id": "keyboard", "actions": events})
+            self.command("actions", actions=[{"type": "key", "id": "keyboard", "actions": events}])
 
     def close(self) -> None:
-        """Ends the browser and all its processes. May be called twice."""
-        self.driver.close()
+        """Kills driver and browser and removes `home`. May be called twice."""
+        self.remote = None
+        if self._process.returncode is None:
+            self._kill_group()
+        self._remove_home()
+
+    def _launch(self, driver: str) -> subprocess.Popen[bytes]:
+        home = str(self.home)
+        environment = dict(os.environ, HOME=home, TMPDIR=home)
+        environment |= {"XDG_CONFIG_HOME": f"{home}/config", "XDG_CACHE_HOME": f"{home}/cache"}
+        with (self.home / "driver.log").open("wb") as output:
+            return subprocess.Popen(
+                ["/bin/sh", "-c", _WATCHED_START, home, driver, "--port=0"],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def _wait_for_port(self, give_up_at: float) -> int:
+        while True:
+            printed = (self.home / "driver.log").read_text(encoding="utf-8", errors="replace")
+            match = _PORT_LINE.search(printed)
+            if match is not None:
+                return int(match.group(1))
+            if self._process.poll() is not None or time.monotonic() > give_up_at:
+                self.close()
+                raise EnvError(
+                    f"chromedriver did not start: {printed[-300:].strip() or 'it printed nothing'}.",
+                    "Run it by hand with --port=0 to see why.",
+                )
+            time.sleep(0.005)
+
+    def _open_session(
+        self, port: int, browser: str, flags: Sequence[str], deadline_s: float, start_s: float
+    ) -> None:
+        from selenium import webdriver
+        from selenium.webdriver.chrome.remote_connection import ChromeRemoteConnection
+        from selenium.webdriver.common.proxy import Proxy, ProxyType
+        from selenium.webdriver.remote.client_config import ClientConfig
+
+        address, wait_ms = f"http://127.0.0.1:{port}", int(deadline_s * 1000)
+        # urllib3 would repeat a command that got no answer.
+        once = {"init_args_for_pool_manager": {"retries": False}}
+        direct = Proxy({"proxyType": ProxyType.DIRECT})
+        settings = ClientConfig(address, init_args_for_pool_manager=once, proxy=direct)
+        settings.timeout = start_s
+        options = webdriver.ChromeOptions()
+        options.binary_location = browser
+        for flag in (*flags, f"--user-data-dir={self.home / 'profile'}"):
+            options.add_argument(flag)
+        options.unhandled_prompt_behavior = "dismiss"  # an alert() would otherwise block the page for ever
+        options.timeouts = {"pageLoad": wait_ms, "script": wait_ms, "implicit": 0}
+        connection = ChromeRemoteConnection(address, client_config=settings)
+        self.remote = webdriver.Remote(connection, options=options)
+        settings.timeout = deadline_s
+
+    @contextmanager
+    def _deadline(self, name: str) -> Iterator[None]:
+        """Kills all processes if a command fails, and says how."""
+        import urllib3.exceptions as http
+        from selenium.common.exceptions import WebDriverException
+
+        try:
+            yield
+        except (http.HTTPError, OSError, ValueError, KeyError, WebDriverException) as error:
+            self.close()
+            what = f"the browser's driver went away ({type(error).__name__}: {error})"
+            if isinstance(error, http.TimeoutError | TimeoutError):
+                what = f"the browser did not answer {name!r} in time"
+            elif isinstance(error, WebDriverException):
+                reason = str(error.msg or error).split("\n", 1)[0]
+                what = f"the browser refused {name!r}: {reason}"
+            raise EnvError(f"{what}.") from error
+
+    def _kill_group(self) -> None:
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            _log.debug("the browser's process group had gone already")
+        try:
+            self._process.wait(timeout=10.0)
+        except subprocess.TimeoutExpired:
+            _log.warning("chromedriver (process %d) does not die", self._process.pid)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def _remove_home(self) -> None:
+        """Killed processes may still be writing for a moment, so removal is tried for up to a second."""
+        for _ in range(50):
+            try:
+                shutil.rmtree(self.home)
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                failure = error
+                time.sleep(0.02)
+            else:
+                return
+        _log.warning("could not remove %s: %s", self.home, failure)
 
     def _bring_to_front(self, tab: str) -> None:
         if tab != self._front:
-            self.driver.command("switchToWindow", handle=tab)
+            self.command("switchToWindow", handle=tab)
             self._cdp("Page.bringToFront", {})
             self._front = tab
 
@@ -391,20 +353,12 @@ class Chromium:
         return {"type": "pointerMove", "duration": duration_ms, "x": column, "y": row}
 
     def _mouse(self, events: list[dict[str, Any]]) -> None:
-        self._actions(
-            {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": events}
-        )
-
-    def _actions(self, source: dict[str, Any]) -> None:
-        self.driver.command("actions", actions=[source])
+        kind = {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}}
+        self.command("actions", actions=[{**kind, "actions": events}])
 
     def _cdp(self, method: str, params: dict[str, Any]) -> Any:
-        return self.driver.command("executeCdpCommand", cmd=method, params=params)
+        return self.command("executeCdpCommand", cmd=method, params=params)
 
 
 _DOWN: dict[str, Any] = {"type": "pointerDown", "button": 0}
 _UP: dict[str, Any] = {"type": "pointerUp", "button": 0}
-
-
-def _pause(duration_ms: int) -> dict[str, Any]:
-    return {"type": "pause", "duration": duration_ms}

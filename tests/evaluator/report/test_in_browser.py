@@ -48,7 +48,7 @@ def page(browser: Chromium, results: dict[str, Path]) -> Chromium:
 
 def log(browser: Chromium) -> list[str]:
     """What the console has said since it was last asked, errors and warnings."""
-    entries: list[dict[str, Any]] = browser.driver.command("getLog", type="browser")
+    entries: list[dict[str, Any]] = browser.command("getLog", type="browser")
     return [entry["message"] for entry in entries]
 
 

@@ -263,7 +263,7 @@ def test_close_leaves_no_process_and_no_file() -> None:
     env.close()
     env.reset(task_of("click-test", 1))
     assert env.browser is not None
-    group, home = _group(env), env.browser.driver.home
+    group, home = _group(env), env.browser.home
     assert len(_processes(group)) > 2
     env.close()
     env.close()
@@ -281,7 +281,7 @@ def test_the_browser_ends_with_a_killed_owner() -> None:
         from distrl.workers.envs.browser import BrowserEnv
         env = BrowserEnv()
         env.reset(Task(id="t", suite="t", template="t", split="x", goal="", params={"env": "click-test"}))
-        print(env.browser.driver.process_group, env.browser.driver.home, flush=True)
+        print(env.browser.process_group, env.browser.home, flush=True)
         sys.stdin.read()
     """)
     owner = subprocess.Popen(
@@ -336,7 +336,7 @@ def test_an_unknown_site_names_the_known_ones() -> None:
 
 def _group(env: BrowserEnv) -> int:
     assert env.browser is not None
-    return env.browser.driver.process_group
+    return env.browser.process_group
 
 
 def _processes(group: int) -> list[psutil.Process]:

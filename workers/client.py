@@ -221,7 +221,7 @@ class Outbox:
 
     def load(self, trajectory_id: str) -> tuple[Submit, list[bytes]]:
         """The message and its image frames, read from the spool."""
-        body, images = self._spool.packed(trajectory_id)
+        body, images, _ = self._spool.packed(trajectory_id)
         return Submit(body=body, images=tuple(images)), list(images.values())
 
     def _forget(self, trajectory_id: str) -> None:

@@ -188,10 +188,11 @@ class JudgingLink:
             return None
 
     def _ask(self, name: str) -> None:
-        spooled, waiting = self._spool.get(name), self._waiting[name]
+        trajectory, images, run_id = self._spool.get(name)
+        waiting = self._waiting[name]
         look = self._judge.judge if self._config.when == "end" else partial(judge_steps, self._judge)
         try:
-            verdict = look(spooled.trajectory, spooled.images)
+            verdict = look(trajectory, images)
             self._pay(waiting, verdict.spent)
         except JudgeError as error:
             self._pay(waiting, error.spent or Spent())
@@ -207,10 +208,10 @@ class JudgingLink:
         if self._stopping.is_set():
             return
         if not verdict.is_decided:
-            _log.warning("%s is unjudged: %s", spooled.trajectory.task.id, verdict.reason)
-        trajectory = judged(spooled.trajectory, verdict.model_copy(update=dict(waiting.spent)))
-        images = {digest: spooled.images[digest] for digest in trajectory.image_digests}
-        self._link.submit(trajectory, images, spooled.run_id)
+            _log.warning("%s is unjudged: %s", trajectory.task.id, verdict.reason)
+        trajectory = judged(trajectory, verdict.model_copy(update=dict(waiting.spent)))
+        shown = {digest: images[digest] for digest in trajectory.image_digests}
+        self._link.submit(trajectory, shown, run_id)
         self._spool.delete(name)
         with self._condition:
             del self._waiting[name]

@@ -33,15 +33,6 @@ CREATE TABLE IF NOT EXISTS spooled (
 """
 
 
-@dataclass(frozen=True)
-class Spooled:
-    """A spooled trajectory, the bytes of its images by digest, and the run that it belongs to."""
-
-    trajectory: Trajectory
-    images: dict[str, bytes]
-    run_id: str = ""
-
-
 @dataclass(eq=False)
 class _Entry:
     """A trajectory that is being spooled: its row and the result."""
@@ -99,29 +90,24 @@ class Spool:
             rows = self._connection.execute(query, (run_id,))
             return [row[0] for row in rows.fetchall()]
 
-    def get(self, trajectory_id: str) -> Spooled:
-        """Reads one trajectory back.
+    def packed(self, trajectory_id: str) -> tuple[bytes, dict[str, bytes], str]:
+        """A trajectory as `pack_trajectory` packs it, the bytes of its images by digest, and its run.
 
         Raises:
             StoreError: It is not in the spool.
         """
-        body, images, run_id = self._row(trajectory_id)
-        return Spooled(unpack_trajectory(body), msgpack.unpackb(images, raw=False), run_id)
-
-    def packed(self, trajectory_id: str) -> tuple[bytes, dict[str, bytes]]:
-        """As `get`, but the trajectory's bytes as `pack_trajectory` gave them, and its images."""
-        body, images, _ = self._row(trajectory_id)
-        return body, msgpack.unpackb(images, raw=False)
-
-    def _row(self, trajectory_id: str) -> tuple[bytes, bytes, str]:
         query = "SELECT body, images, run_id FROM spooled WHERE id = ?"
         with self._lock, typed_errors(self._path):
-            row: tuple[bytes, bytes, str] | None = self._connection.execute(
-                query, (trajectory_id,)
-            ).fetchone()
+            row = self._connection.execute(query, (trajectory_id,)).fetchone()
         if row is None:
             raise StoreError(f"No trajectory {trajectory_id} in {self._path}.")
-        return row
+        body, images, run_id = row
+        return body, msgpack.unpackb(images, raw=False), run_id
+
+    def get(self, trajectory_id: str) -> tuple[Trajectory, dict[str, bytes], str]:
+        """As `packed`, with the trajectory itself."""
+        body, images, run_id = self.packed(trajectory_id)
+        return unpack_trajectory(body), images, run_id
 
     def delete(self, *trajectory_ids: str) -> None:
         """Deletes acked trajectories in one commit."""

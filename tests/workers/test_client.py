@@ -256,7 +256,7 @@ def test_an_ack_of_one_that_is_put_again_meanwhile_leaves_it_to_a_resend(spool):
 def test_what_was_spooled_before_is_delivered_first(unstarted, learner, spool):
     for name in ("old1", "old2"):
         spool.put(episode(name), IMAGES, "run")
-    body, _ = spool.packed("old1")
+    body, *_ = spool.packed("old1")
     unstarted.submit(episode("new"), IMAGES)  # before there is a learner
     unstarted.start()
     submits = learner.wait_for(Submit, 2)

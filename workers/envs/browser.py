@@ -71,6 +71,9 @@ class BrowserEnv:
         deadline_s: Longest wait for the browser's answer to one command.
         start_deadline_s: Longest wait for the browser to start.
 
+    Attributes:
+        browser: The running browser, for tools that look at the page; None before the first reset.
+
     Raises:
         ConfigError: `site` names nothing that can be used.
     """
@@ -95,7 +98,7 @@ class BrowserEnv:
         self._start: Callable[[], Chromium] = lambda: Chromium(
             self._site.size, scale, browser, driver, sandbox, flags, deadline_s, start_deadline_s
         )
-        self._browser: Chromium | None = None
+        self.browser: Chromium | None = None
         self._task: Task | None = None
         self._verdict = Verdict(done=False, score=0.0)
 
@@ -108,24 +111,24 @@ class BrowserEnv:
             TaskError: The site has no such task.
         """
         self._task = None
-        if self._browser is None or self._browser.remote is None:
-            self._browser = self._start()
-        self._site.begin(self._browser, task)
+        if self.browser is None or self.browser.remote is None:
+            self.browser = self._start()
+        self._site.begin(self.browser, task)
         self._task = task
-        self._verdict = self._site.verdict(self._browser)
-        return self._look(self._browser, task)
+        self._verdict = self._site.verdict(self.browser)
+        return self._frame()
 
     def step(self, action: Action) -> StepResult:
         """Executes `action` with mouse and keyboard and looks at the result.
 
         An ended episode stays as it is, whatever is done.
         """
-        browser, task = self._running()
+        browser, _ = self._running()
         if not self._verdict.done:
             if _execute(browser, action) and self._settle_s:
                 time.sleep(self._settle_s)
             self._verdict = self._site.verdict(browser)
-        return StepResult(self._look(browser, task), done=self._verdict.done)
+        return StepResult(self._frame(), done=self._verdict.done)
 
     def evaluate(self) -> float:
         """The score that the page gave after the last action."""
@@ -138,22 +141,17 @@ class BrowserEnv:
 
     def close(self) -> None:
         """Ends the browser. May be called twice."""
-        if self._browser is not None:
-            self._browser.close()
-        self._browser = self._task = None
-
-    @property
-    def browser(self) -> Chromium | None:
-        """The running browser, for tools that look at the page; None before the first reset."""
-        return self._browser
+        if self.browser is not None:
+            self.browser.close()
+        self.browser = self._task = None
 
     def _running(self) -> tuple[Chromium, Task]:
-        if self._browser is None or self._task is None:
+        if self.browser is None or self._task is None:
             raise EnvError("the browser shows no task.", "Call reset first.")
-        return self._browser, self._task
+        return self.browser, self._task
 
-    @staticmethod
-    def _look(browser: Chromium, task: Task) -> Frame:
+    def _frame(self) -> Frame:
+        browser, task = self._running()
         return Frame.of(browser.screenshot(), app=f"{task.suite}/{task.template}")
 
 

@@ -60,39 +60,26 @@ def export(
     """
     if adapter is None and merged is None and dataset is None:
         raise ConfigError("There is nothing to export.", "Add --adapter, --merged or --dataset with a DIR.")
-    for directory in (adapter, merged, dataset):
-        if directory is not None:
-            _require_empty(directory.expanduser())
-            check_folder(directory.expanduser())
+    for directory in (named.expanduser() for named in (adapter, merged, dataset) if named is not None):
+        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+            raise RunDirectoryError(
+                f"{directory} exists already and is not empty.", "Name another directory."
+            )
+        check_folder(directory)
     if dataset is not None:
         typer.echo(_write_dataset(place.expanduser(), dataset.expanduser(), purpose, outcome))
-    if adapter is not None or merged is not None:
-        _write_policy(place.expanduser(), adapter, merged, config)
-
-
-def _write_policy(place: Path, adapter: Path | None, merged: Path | None, config: str | None) -> None:
+    if adapter is None and merged is None:
+        return
     from distrl.evaluator.measure import find_checkpoint
 
-    checkpoint = find_checkpoint(place)
+    checkpoint = find_checkpoint(place.expanduser())
     if adapter is not None:
         typer.echo(_write_adapter(checkpoint / "policy", adapter.expanduser()))
     if merged is not None:
-        typer.echo(_write_merged(checkpoint / "policy", _config_of(checkpoint, config), merged.expanduser()))
-
-
-def _require_empty(directory: Path) -> None:
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise RunDirectoryError(f"{directory} exists already and is not empty.", "Name another directory.")
-
-
-def _config_of(checkpoint: Path, config: str | None) -> str:
-    """The configuration of the checkpoint's run."""
-    if config is not None:
-        return config
-    found = checkpoint.resolve().parent.parent / "config.yaml"
-    if not found.is_file():
-        raise ConfigError(f"{checkpoint} is not in a run: {found} is missing.", "Set --config.")
-    return str(found)
+        file = checkpoint.resolve().parent.parent / "config.yaml"
+        if config is None and not file.is_file():
+            raise ConfigError(f"{checkpoint} is not in a run: {file} is missing.", "Set --config.")
+        typer.echo(_write_merged(checkpoint / "policy", config or str(file), merged.expanduser()))
 
 
 def _write_adapter(policy: Path, directory: Path) -> Path:

@@ -84,7 +84,7 @@ class LazyGroup(typer.core.TyperGroup):
         try:
             return super().invoke(ctx)
         except DistrlError as error:
-            raise _told(error, ctx.params.get("debug", False)) from error
+            raise _shown(error, ctx.params.get("debug", False)) from error
         except KeyboardInterrupt as error:
             raise typer.Exit(130) from error
         except Exception as error:
@@ -92,7 +92,7 @@ class LazyGroup(typer.core.TyperGroup):
 
             if (explained := user_error(error)) is None:
                 raise
-            raise _told(explained, ctx.params.get("debug", False)) from error
+            raise _shown(explained, ctx.params.get("debug", False)) from error
 
 
 def _let_lines_flow(command: Any) -> None:
@@ -103,20 +103,15 @@ def _let_lines_flow(command: Any) -> None:
         _let_lines_flow(below)
 
 
-def _told(error: DistrlError, debug: bool) -> typer.Exit:
+def _shown(error: DistrlError, debug: bool) -> typer.Exit:
     """Prints the error; the exit that follows."""
     from distrl.core.logs import with_pages
 
     if debug:
         typer.echo(traceback.format_exc(), err=True, nl=False)
-    with contextlib.suppress(OSError):  # a log on the disk that is full; the exit code still tells
-        typer.echo(f"error: {with_pages(one_line(str(error)))}", err=True)
+    with contextlib.suppress(OSError):  # a log on a full disk; the exit code remains
+        typer.echo(f"error: {with_pages(' '.join(str(error).split()))}", err=True)
     return typer.Exit(error.exit_code)
-
-
-def one_line(text: str) -> str:
-    """`text` without line breaks."""
-    return " ".join(text.split())
 
 
 def _show_version(value: bool) -> None:
@@ -195,7 +190,7 @@ def main() -> None:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         atexit._run_exitfuncs()
-        # Whoever read the output has left, or its disk is full: there is nobody to tell.
+        # The reader of the output may have left, or its disk may be full.
         with contextlib.suppress(OSError):
             sys.stdout.flush()
             sys.stderr.flush()

@@ -1,8 +1,7 @@
 """Where a model's files are: a directory, the hub's cache on this machine, or the hub. No torch.
 
-transformers tries each file six times, for 23 seconds, and requests a dozen, some of which no model has. So
-one question comes before anything is loaded (`located`): where the hub is out of reach, that is reported at
-once, and what is in the cache is loaded without asking.
+A model that is wholly in the cache is loaded from there, without a request. For others one request comes
+before anything is loaded (`located`), because transformers tries each of a dozen files six times.
 """
 
 from __future__ import annotations
@@ -54,50 +53,35 @@ def is_hub_id(model: str) -> bool:
     return _ID.fullmatch(model) is not None
 
 
-def remedy(model: str) -> str:
-    """What to do where the hub cannot be reached."""
-    return (
-        f"Run `hf download {model}` on a machine with network and bring it into the hub's cache here, "
-        f"{hub_cache()} (HF_HOME names the folder above), or name a directory."
-    )
-
-
 _log = logging.getLogger(__name__)
 
 
 def located(key: str, model: str) -> str:
-    """Where transformers shall load `model` from: `model` itself, or its folder in the cache.
+    """Where transformers shall load `model`, a directory or a hub id: itself, or its folder in the cache.
 
     Args:
         key: The configuration's key that names the model, for errors.
-        model: A directory, or a hub id.
 
     Raises:
-        PolicyError: The hub cannot be reached, and its cache on this machine has not all of the model.
+        PolicyError: Its cache on this machine has not all of the model, and the hub cannot be reached.
     """
     from huggingface_hub import is_offline_mode
 
     if Path(model).is_dir() or not is_hub_id(model):
         return model
-    directory, is_offline = cached(model), is_offline_mode()
-    if directory is None and not is_offline:
-        _log.warning(
-            "%s %r is not in the hub's cache %s; requesting it from the hub.", key, model, hub_cache()
-        )
-    problem = "HF_HUB_OFFLINE is set" if is_offline else _unreachable(model)
+    if (directory := cached(model)) is not None and has_weights(directory):
+        return str(directory)
+    offline = is_offline_mode()
+    if not offline:
+        _log.warning("%s %r is not in %s: requesting it from the hub.", key, model, hub_cache())
+    problem = "HF_HUB_OFFLINE is set" if offline else _unreachable(model)
     if problem is None:
         return model
-    if directory is None or not has_weights(directory):
-        what = "is not" if directory is None else "has no weights, or not all of them,"
-        raise PolicyError(
-            f"{key} {model!r} {what} on this machine, and the hub cannot be reached: {problem}.",
-            remedy(model),
-        )
-    if not is_offline:
-        _log.warning(
-            "%s %r is loaded from the cache because the hub cannot be reached: %s.", key, model, problem
-        )
-    return str(directory)
+    raise PolicyError(
+        f"{key} {model!r} is not, or not wholly, on this machine, and the hub cannot be reached: {problem}.",
+        f"Run `hf download {model}` on a machine with network and bring it into the hub's cache here, "
+        f"{hub_cache()} (HF_HOME names the folder above), or name a directory.",
+    )
 
 
 def _unreachable(model: str) -> str | None:

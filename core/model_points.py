@@ -140,14 +140,6 @@ class AgentOptions(Protocol):
     options: dict[str, Any]
 
 
-class ModelOptions(Protocol):
-    """What is needed of a `distrl.configs.policy.HubConfig`."""
-
-    model: str
-    min_pixels: int | None
-    max_pixels: int | None
-
-
 def coordinates_of(agent: AgentOptions) -> str | None:
     """How the agent reads points: "relative", "absolute", or "scale", which its prompt explains.
 
@@ -170,30 +162,24 @@ def doubt(model_type: str, coordinates: str, resize: Resize) -> str | None:
         coordinates: What the agent reads.
         resize: How the model's processor resizes pictures.
     """
-    writes = WRITES.get(model_type, coordinates)
-    if coordinates == "scale":
-        return _doubt_of_scale(model_type, resize) if writes == "absolute" else None
-    if writes == coordinates or coordinates not in _MEANS:  # the agent refuses others
+    writes, sizes = WRITES.get(model_type, coordinates), f"resize: {{{resize.keys()}}}"
+    if coordinates == "scale" and writes == "absolute":
+        reads = "the agent androidworld requests points on a scale of its own"
+        remedy = f"agent.kind to mobile-use and agent.options to {{coordinates: absolute, {sizes}}}"
+    elif coordinates in _MEANS and writes != coordinates:  # the agent refuses others
+        reads = f"agent.options.coordinates '{coordinates}' means {_MEANS[coordinates]}"
+        more = f" and agent.options.resize to {{{resize.keys()}}}" if writes == "absolute" else ""
+        remedy = f"agent.options.coordinates to {writes}{more}"
+    else:
         return None
-    sizes = f" and agent.options.resize to {{{resize.keys()}}}" if writes == "absolute" else ""
     return (
-        f"agent.options.coordinates '{coordinates}' means {_MEANS[coordinates]}, but models of the type "
-        f"{model_type} write {_MEANS[writes]}: taps would land elsewhere. Set agent.options.coordinates to "
-        f"{writes}{sizes}, unless this model was trained to write as the agent reads."
+        f"{reads}, but models of the type {model_type} write {_MEANS[writes]}: taps would land elsewhere. "
+        f"Set {remedy}, unless this model was trained to write as the agent reads."
     )
 
 
-def _doubt_of_scale(model_type: str, resize: Resize) -> str:
-    return (
-        f"the agent androidworld asks for points on a scale of its own, but models of the type {model_type} "
-        f"write {_MEANS['absolute']} whatever they are asked: taps would land elsewhere. Set agent.kind to "
-        f"mobile-use and agent.options to {{coordinates: absolute, resize: {{{resize.keys()}}}}}, unless "
-        "this model was trained to write as the agent reads."
-    )
-
-
-def doubt_of_files(agent: AgentOptions, policy: ModelOptions) -> str | None:
-    """`doubt`, of a configuration and the model's files; None while these are not on this machine."""
+def doubt_of_files(agent: AgentOptions, policy: Any) -> str | None:
+    """`doubt`, of a `distrl.configs.policy.HubConfig` and its model's files; None without these."""
     coordinates = coordinates_of(agent)
     if coordinates is None:
         return None

@@ -25,12 +25,10 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Spent(Record):
-    """What asking a model behind an endpoint took, with all calls that failed and answers that were none.
+    """What requests to a model behind an endpoint took, failed ones included.
 
-    Attributes:
-        calls: Requests that were sent.
-        input_tokens, output_tokens: As the endpoint counted them; 0 where it does not say.
-        cost: In the currency of the prices that are configured; 0 without prices.
+    Tokens are as the endpoint counted them, 0 where it does not say; the cost is by the prices that are
+    configured, 0 without prices.
     """
 
     calls: int = 0
@@ -51,21 +49,17 @@ class Spent(Record):
 
 
 class Verdict(Record):
-    """What a judge says of an episode, and how it came to say so.
+    """A judge's verdict on an episode, and how it was reached.
 
     Attributes:
-        success: Whether the task counts as solved.
-        score: Credit in [0, 1]; of a judge that is unsure, how probable success is to it.
+        score: Credit in [0, 1]; of a judge that is unsure, the probability of success.
         reason: Why, in one sentence for people.
-        is_decided: False if the judge came to no verdict: the episode is unjudged, whatever `success` says.
-        judge: The judge's name, as in the section `judge` of the configuration.
-        model: What judged: a model's name or a trained judge's directory.
+        is_decided: False if the judge reached no verdict: the episode is unjudged, whatever `success` says.
+        judge, model: The judge's kind, and a model's name or a trained judge's directory.
         step: The number of steps that were looked at, counted from 1; 0 for all.
-        prompt: What a model was asked, without its pictures.
-        answers: What it answered, one text per vote.
-        calls, input_tokens, output_tokens, cost: What it took to ask, as in `Spent`: votes, garbage, and
-            tries that led nowhere.
-        is_cached: Whether the answers came from the cache, for nothing.
+        prompt, answers: What a model was asked, without its pictures, and its answers, one text per vote.
+        calls, input_tokens, output_tokens, cost: As in `Spent`.
+        is_cached: Whether the answers are from the cache and cost nothing.
     """
 
     success: bool
@@ -142,7 +136,7 @@ class Sampling(Record):
 
 
 class Completion(Record):
-    """What the policy answered.
+    """The policy's answer.
 
     Attributes:
         text: The decoded tokens, without special tokens.
@@ -151,10 +145,9 @@ class Completion(Record):
         token_ids: Sampled tokens, end-of-sequence included when it was sampled.
         logprobs: log μ of each sampled token under the sampling temperature.
         weight_versions: The weight version that sampled each token.
-        sampling: The parameters used.
-        server: Where the worker had it from: the address of an inference server.
-        top_logprobs: For each token the most probable ones and their log-probabilities, if
-            `sampling.top_logprobs` asks for them; neither sent nor stored.
+        server: The address of the inference server.
+        top_logprobs: For each token the `sampling.top_logprobs` most probable ones and their
+            log-probabilities; neither sent nor stored.
     """
 
     text: str
@@ -225,13 +218,11 @@ class Observation(Record):
     """What the agent saw.
 
     Attributes:
-        image: Content address of the encoded screenshot.
-        width, height: Its size in pixels.
+        image: Content address of the encoded screenshot, of `width` × `height` pixels.
         app: The app or page in front, when the environment knows it.
-        distance: How many steps a scripted expert would still take before it said that the task is done; None
-            when not requested, or it cannot be known. For measurements only: no agent sees it.
-        texts: What stands on the screen, where `worker.texts` asks for it; None where not requested, or
-            it could not be read.
+        distance: Steps that a scripted expert would still take; None when not requested, or unknown. For
+            measurements only: no agent sees it.
+        texts: The texts on the screen, with `worker.texts`; None where not requested or not readable.
     """
 
     image: str
@@ -270,10 +261,7 @@ class Timing(Record):
 
 
 class TimeStep(Record):
-    """One step: observation, one or more chats, the action, what it earned.
-
-    `guard` says what the device's guard put an end to after the action, "" for nothing.
-    """
+    """One step. `guard` says what the device's guard ended after the action, "" for nothing."""
 
     observation: Observation
     chats: tuple[Chat, ...]
@@ -308,11 +296,10 @@ class Task(Record):
 
     Attributes:
         id: Stable id, unique within its suite, e.g. "quickstart/toggle/train/0007".
-        suite, template, split: Where it belongs; the split is "train", "val", "test" or a suite's own.
+        split: "train", "val", "test" or a suite's own.
         goal: The instruction that the agent reads.
         params: The template's parameters, plain data.
         seed: Seed of everything random in the environment.
-        max_steps: The step limit.
     """
 
     id: str
@@ -338,18 +325,14 @@ class Trajectory(Record):
 
     Attributes:
         id: Unique id (UUID hex), chosen by the worker: the key of exactly-once delivery.
-        lease_id: The lease it fulfils.
         group_id: The group (GRPO) that the lease belonged to, or "".
-        worker, slot: Who collected it.
         steps: The steps, at least one unless `fault` is set.
         final: The observation after the last action (bootstraps a truncated episode).
-        outcome, fault, fault_detail: How it ended.
         success: The score in [0, 1] that counts: the environment's, or with `worker.rewards.source` judge the
             judge's.
-        shortfall: What the environment says is lacking, in a sentence; "" if nothing is, or it does not say.
-        truth: The environment's score where a judge gives the one that counts. Nobody learns from it; None
+        shortfall: What the environment says is lacking, in a sentence, or "".
+        truth: The environment's score where a judge gives the one that counts, for measurements only; None
             where `success` is the environment's, or it has none.
-        verdict: What the judge said, where one was asked.
         truncated: Whether the step limit or a full token sequence, rather than the agent or the environment,
             ended it.
         started_at, duration_s: Unix time; seconds.
@@ -396,14 +379,12 @@ class Trajectory(Record):
     @property
     def image_digests(self) -> tuple[str, ...]:
         """The distinct screenshots of this episode, in order of first use."""
-        seen: dict[str, None] = {}
-        for step in self.steps:
-            seen.setdefault(step.observation.image)
-            for chat in step.chats:
-                seen.update(dict.fromkeys(chat.images))
-        if self.final is not None:
-            seen.setdefault(self.final.image)
-        return tuple(seen)
+        shown = [
+            digest
+            for step in self.steps
+            for digest in (step.observation.image, *(image for chat in step.chats for image in chat.images))
+        ]
+        return tuple(dict.fromkeys([*shown, *([self.final.image] if self.final is not None else [])]))
 
     @property
     def reward_parts(self) -> RewardParts:

@@ -113,7 +113,7 @@ def test_each_process_refuses_what_it_cannot_use_before_it_waits_or_loads(
     ("preset", "settings", "exit_code", "message"),
     [
         ("quickstart", ["env.kind=android_world"], 7, "android_world: not installed"),
-        ("qwen-vl", ["policy.model=nobody/none"], 9, "'nobody/none' is not on this machine"),
+        ("qwen-vl", ["policy.model=nobody/none"], 9, "'nobody/none' is not, or not wholly, on this machine"),
     ],
 )
 def test_what_this_machine_lacks_is_said_before_anything_starts(

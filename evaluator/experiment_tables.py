@@ -19,9 +19,9 @@ from distrl.evaluator.paired import Paired, compare_pairs
 from distrl.evaluator.results import SplitResult, load_evaluation
 from distrl.evaluator.statistics import EpisodeResult, Interval, t_interval
 
-Key = tuple[str, str, str, str]
-"""Agent, suite, the suite that it was trained on, split."""
-Column = tuple[str, str, str]
+Key = tuple[str, str, str]
+"""Agent, suite, split."""
+Column = tuple[str, str]
 """The same without the agent."""
 
 
@@ -73,7 +73,7 @@ def read_cells(cells: Sequence[Cell]) -> dict[Key, CellResult]:
             rates = {seed: one.success_rate for seed, one in zip(seeds, overall, strict=True) if one.episodes}
             sd = None if result.repeats is None else result.repeats.sd
             if rates:
-                key, mean = (cell.agent, cell.suite, cell.trained_on, split), sum(rates.values()) / len(rates)
+                key, mean = (cell.agent, cell.suite, split), sum(rates.values()) / len(rates)
                 episodes = tuple(e for part in parts for e in part.episodes if e.split == split)
                 found[key] = CellResult(tuple(rates), tuple(rates.values()), mean, sd, result, episodes)
     return found
@@ -135,15 +135,14 @@ def table_blocks(
         _success(
             spec,
             results,
-            _headings(spec.suites),
+            _headings(spec),
             text=f"Success in percent, mean ± standard deviation over the seeds {seeds}; {count} tasks of "
             "each split. The best of each column is bold.",
         ),
     ]
-    if spec.generalisation is not None:
-        trained_on = spec.generalisation.trained_on
-        headings = _headings(spec.generalisation.suites, trained_on)
-        blocks.append(_success(spec, results, headings, f"### Generalisation: trained on {trained_on}"))
+    for trained_on in dict.fromkeys(suite.trained_on for suite in spec.suites.values() if suite.trained_on):
+        title = f"### Generalisation: trained on {trained_on}"
+        blocks.append(_success(spec, results, _headings(spec, trained_on), title))
     blocks += [*_gains(spec, results), *_details(spec, results)]
     faulted = sum(len(result.result.faulted) for result in results.values())
     if faulted:
@@ -174,7 +173,7 @@ def write_table(
         "seeds": spec.seeds,
         "episodes": spec.episodes,
         "cells": [
-            dict(zip(("agent", "suite", "trained_on", "split"), key, strict=True))
+            dict(zip(("agent", "suite", "split"), key, strict=True))
             | result.data()
             | ({"gain": gains[key].data()} if key in gains else {})
             for key, result in results.items()
@@ -236,23 +235,23 @@ def _heading(name: str, suite: Suite, split: str) -> str:
     return suite.title if is_alone else f"{suite.title or name} {split}"
 
 
-def _headings(suites: Mapping[str, Suite], trained_on: str = "") -> dict[Column, str]:
-    """The headings of columns, in order; `trained_on` is by default each suite itself."""
+def _headings(spec: Experiment, trained_on: str = "") -> dict[Column, str]:
+    """The headings of columns, in order: of the suites that agents are trained for, or of those elsewhere."""
     return {
-        (name, trained_on or name, split): _heading(name, suite, split)
-        for name, suite in suites.items()
+        (name, split): _heading(name, suite, split)
+        for name, suite in spec.suites.items()
         for split in suite.splits
+        if suite.trained_on == trained_on
     }
 
 
 def _gains(spec: Experiment, results: Mapping[Key, CellResult]) -> Iterator[Block]:
     """A table of gains, if any row has `over`."""
     found = find_gains(spec, results)
-    headings = _headings(spec.suites)
-    if spec.generalisation is not None:
-        trained_on = spec.generalisation.trained_on
-        others = _headings(spec.generalisation.suites, trained_on)
-        headings |= {column: f"{title} (from {trained_on})" for column, title in others.items()}
+    headings = _headings(spec)
+    for trained_on in dict.fromkeys(suite.trained_on for suite in spec.suites.values() if suite.trained_on):
+        others = _headings(spec, trained_on).items()
+        headings |= {column: f"{title} (from {trained_on})" for column, title in others}
     headings = {col: title for col, title in headings.items() if any(key[1:] == col for key in found)}
     rows = []
     for name in dict.fromkeys(key[0] for key in found):
@@ -271,7 +270,7 @@ def _details(spec: Experiment, results: Mapping[Key, CellResult]) -> Iterator[Bl
     """Success by level of difficulty and failure modes for each suite that has them, on its last split."""
     for name, suite in spec.suites.items():
         split = suite.splits[-1]
-        keys = {agent: (agent, name, name, split) for agent in spec.agents}
+        keys = {} if suite.trained_on else {agent: (agent, name, split) for agent in spec.agents}
         found = {agent: results[key].result for agent, key in keys.items() if key in results}
         levels = sorted({level for one in found.values() for level in one.levels})
         rows = []

@@ -48,11 +48,19 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class Suite(Section):
-    """Columns of a table. `values` (the key is `set`) changes the base; `title` defaults to the name."""
+    """Columns of a table.
+
+    Attributes:
+        values: Changes in the configuration (the key is `set`).
+        title: Of the columns; by default the suite's name in the table.
+        trained_on: The suite of the table that agents are trained for, if it is another one. Such suites have
+            a table of their own, as in the paper's figure 11.
+    """
 
     values: Values = Field(default={}, alias="set")
     splits: Annotated[list[str], Field(min_length=1)] = ["train", "test"]
     title: str = ""
+    trained_on: str = ""
 
 
 class Agent(Section):
@@ -89,13 +97,6 @@ class Agent(Section):
         return None if found is None else found.replace(SEED, str(seed))
 
 
-class Generalisation(Section):
-    """A further table, as the paper's figure 11: agents trained for `trained_on`, on other suites."""
-
-    trained_on: str
-    suites: Annotated[dict[str, Suite], Field(min_length=1)]
-
-
 class Experiment(Section):
     """The keys of an experiment's file.
 
@@ -115,7 +116,6 @@ class Experiment(Section):
         curve: A name in metrics.jsonl to plot over time; by default validation success.
         threshold: Of the curve; the table has the time to it.
         suites, agents: A table's columns and rows, by name.
-        generalisation: The second table, if there is one.
         episodes: The most tasks of each split; all when null.
     """
 
@@ -132,7 +132,6 @@ class Experiment(Section):
     threshold: float | None = None
     suites: dict[str, Suite] = {}
     agents: dict[str, Agent] = {}
-    generalisation: Generalisation | None = None
     episodes: Annotated[int, Field(ge=1)] | None = 128
 
     @field_validator("arms", "suites", "agents")
@@ -149,20 +148,13 @@ class Experiment(Section):
             raise ValueError("a seed appears twice")
         if bool(self.suites) != bool(self.agents) or (self.agents and (self.arms or self.grid)):
             raise ValueError("give either `arms` and `grid` to train, or `suites` and `agents` to measure")
-        if self.generalisation is not None and self.generalisation.trained_on not in self.suites:
-            raise ValueError(f"generalisation.trained_on {self.generalisation.trained_on!r} is not a suite")
+        for name, suite in self.suites.items():
+            if suite.trained_on and suite.trained_on not in self.suites:
+                raise ValueError(f"{name} cannot have trained_on {suite.trained_on!r}, which is not a suite")
         for name, agent in self.agents.items():
             if agent.over is not None and (agent.over == name or agent.over not in self.agents):
                 raise ValueError(f"{name} cannot be compared with {agent.over!r}; `over` names another row")
         return self
-
-    def columns(self) -> Iterator[tuple[str, Suite, str]]:
-        """Suites of the table and of its generalisation, each with the suite that agents are trained on."""
-        for name, suite in self.suites.items():
-            yield name, suite, name
-        if self.generalisation is not None:
-            for name, suite in self.generalisation.suites.items():
-                yield name, suite, self.generalisation.trained_on
 
 
 @dataclass(frozen=True)
@@ -270,25 +262,14 @@ def load_table(
     spec, file = _read(path, seeds=seeds, episodes=episodes)
     if not spec.agents:
         raise ConfigError(f"{file} describes runs to train.", f"Run distrl sweep {path}.")
-    rest = {} if spec.generalisation is None else spec.generalisation.suites
     for name in agents or ():
         check_known("agent", name, spec.agents)
     for name in suites or ():
-        check_known("suite", name, {**spec.suites, **rest})
-    kept, rest = (
-        {name: suite for name, suite in found.items() if suites is None or name in suites}
-        for found in (spec.suites, rest)
-    )
-    if not kept:
-        raise ConfigError("No suite is left of the table.", f"Add one of {', '.join(spec.suites)}.")
-    generalisation = None
-    if spec.generalisation is not None and rest and spec.generalisation.trained_on in kept:
-        generalisation = spec.generalisation.model_copy(update={"suites": rest})
+        check_known("suite", name, spec.suites)
     look_in(file.parent.resolve())
     changes = {
         "agents": spec.agents if agents is None else {name: spec.agents[name] for name in agents},
-        "suites": kept,
-        "generalisation": generalisation,
+        "suites": {name: suite for name, suite in spec.suites.items() if suites is None or name in suites},
         "seeds": spec.seeds or [0, 1, 2],
     }
     return spec.model_copy(update=changes)
@@ -429,17 +410,15 @@ class Cell:
     """One agent on one suite of a table.
 
     Attributes:
-        agent, suite, trained_on: Their names, and that of the suite that the agent was trained on.
         splits: Measured, and shown.
         config: Of its evaluations.
-        directory: Of its repetitions, each in seed-S: AGENT/SUITE, or AGENT/TRAINED-to-SUITE.
+        directory: Of its repetitions, each in seed-S: AGENT/SUITE.
         subjects: The policy that each seed measures.
         missing: Why some seeds are not measured, by seed.
     """
 
     agent: str
     suite: str
-    trained_on: str
     splits: tuple[str, ...]
     config: Config
     directory: Path
@@ -485,18 +464,17 @@ class Cell:
 
 
 def plan_cells(spec: Experiment, directory: Path) -> list[Cell]:
-    """The cells of the table and then of its generalisation, agent by agent.
+    """The cells of the table, agent by agent.
 
     Raises:
         ConfigError: A configuration is wrong, or there is no such baseline.
     """
-    columns = list(spec.columns())
-    return [_cell(spec, name, *column, directory) for name in spec.agents for column in columns]
+    return [_cell(spec, agent, suite, directory) for agent in spec.agents for suite in spec.suites]
 
 
-def _cell(
-    spec: Experiment, name: str, suite_name: str, suite: Suite, trained_on: str, directory: Path
-) -> Cell:
+def _cell(spec: Experiment, name: str, suite_name: str, directory: Path) -> Cell:
+    suite = spec.suites[suite_name]
+    trained_on = suite.trained_on or suite_name
     agent = spec.agents[name]
     subjects: dict[int, Measured] = {}
     missing: dict[int, str] = {}
@@ -521,5 +499,5 @@ def _cell(
     config = check_config(data, spec.name)
     if agent.agent == NAME:
         config = as_prompted(config)
-    place = directory / name / (suite_name if suite_name == trained_on else f"{trained_on}-to-{suite_name}")
-    return Cell(name, suite_name, trained_on, tuple(suite.splits), config, place, subjects, missing)
+    place = directory / name / suite_name
+    return Cell(name, suite_name, tuple(suite.splits), config, place, subjects, missing)

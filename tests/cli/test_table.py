@@ -64,7 +64,7 @@ def test_a_table_has_parts() -> None:
     assert code == 0
     assert [line.split()[0].rpartition("/expert/")[2] for line in listed.splitlines()] == [
         "general",
-        "general-to-install",
+        "install",
     ]
     code, _, stderr = run("table1", "--suites", "generl")
     assert code == 2

@@ -18,14 +18,14 @@ listens; and it sleeps 10 ms whenever it closes a connection: a shell no-op take
 
 from __future__ import annotations
 
-import select
+import contextlib
 import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
+from functools import partial
 from typing import TypeVar
 
 from distrl.workers.devices.errors import (
@@ -80,36 +80,26 @@ Answer = TypeVar("Answer")
 
 
 class Deadline:
-    """A moment on the monotonic clock by which a call must be over.
+    """A moment, so many seconds from now, by which a call must be over.
 
     Args:
-        seconds: From now.
         what: What is waited for, as a noun, for the message.
         serial: The device, for the message.
-        clock: Monotonic seconds.
-
-    Raises:
-        ValueError: If `seconds` is not positive.
     """
 
-    def __init__(
-        self, seconds: float, what: str = "", serial: str = "", clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        if not seconds > 0.0:
-            raise ValueError(f"a deadline must lie in the future, got {seconds} s")
+    def __init__(self, seconds: float, what: str = "", serial: str = "") -> None:
         self.seconds, self.what, self.serial = seconds, what, serial
-        self._clock = clock
-        self._end = clock() + seconds
+        self._end = time.monotonic() + seconds
 
     @property
     def left(self) -> float:
         """Seconds left, 0 when it is over."""
-        return max(0.0, self._end - self._clock())
+        return max(0.0, self._end - time.monotonic())
 
     def remaining(self, evidence: str = "") -> float:
         """Seconds left, for a socket or a wait. Raises DeviceTimeout if there are none."""
-        left = self._end - self._clock()
-        if left <= 0.0:
+        left = self.left
+        if not left:
             raise self.timeout(evidence)
         return left
 
@@ -163,9 +153,7 @@ class Connection:
     def __enter__(self) -> Connection:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.socket.close()
 
     def request(self, text: str) -> None:
@@ -189,7 +177,7 @@ class Connection:
         self.request(f"host:tport:serial:{serial}")
         self.read_exact(8)  # the server's id of it
 
-    def send(self, data: bytes | memoryview) -> None:
+    def send(self, data: bytes) -> None:
         """Sends all of `data`."""
         self.socket.settimeout(self.deadline.remaining())
         try:
@@ -265,44 +253,27 @@ class ShellResult:
 
 
 def _run_shell(connection: Connection, stdin: bytes) -> ShellResult:
-    """Feeds and reads a command whose shell v2 service has been opened."""
+    """Feeds and reads a command whose shell v2 service has been opened.
+
+    All input is sent before any output is read, so a command that prints much while it still reads may hang
+    until the deadline.
+    """
     pieces = [stdin[at : at + _PIECE] for at in range(0, len(stdin), _PIECE)]
-    sent = b"".join(_HEADER.pack(_STDIN, len(piece)) + piece for piece in pieces)
-    waiting = memoryview(sent + _HEADER.pack(_CLOSE_STDIN, 0))
+    with contextlib.suppress(DeviceDisconnected):  # what it said before it closed can still be read
+        sent = b"".join(_HEADER.pack(_STDIN, len(piece)) + piece for piece in pieces)
+        connection.send(sent + _HEADER.pack(_CLOSE_STDIN, 0))
     outputs: dict[int, list[bytes]] = {_STDOUT: [], _STDERR: []}
     inbox = bytearray()
     while True:
-        waiting = _exchange(connection, inbox, waiting)
+        part = connection.read()
+        if not part:
+            raise connection.broken("it ended before the exit status")
+        inbox += part
         for kind, data in _packets(inbox, connection.serial):
             if kind == _EXIT:
                 return ShellResult(b"".join(outputs[_STDOUT]), b"".join(outputs[_STDERR]), data[0])
             if kind in outputs:
                 outputs[kind].append(data)
-
-
-def _exchange(connection: Connection, inbox: bytearray, waiting: memoryview) -> memoryview:
-    """Receives if there is something, else sends the next piece, so that neither side waits for the other.
-
-    Returns:
-        What is left to send; nothing if the device takes no more, as it may.
-    """
-    if waiting:
-        poll = select.poll()
-        poll.register(connection.socket, select.POLLIN | select.POLLOUT)
-        ready = poll.poll(connection.deadline.remaining() * 1000)
-        if not ready:
-            return waiting
-        if not ready[0][1] & (select.POLLIN | select.POLLHUP | select.POLLERR):
-            try:
-                connection.send(waiting[:_PIECE])
-            except DeviceDisconnected:
-                return memoryview(b"")  # what it said before it closed can still be read
-            return waiting[_PIECE:]
-    part = connection.read()
-    if not part:
-        raise connection.broken("it ended before the exit status")
-    inbox += part
-    return waiting
 
 
 def _packets(inbox: bytearray, serial: str) -> list[tuple[int, bytes]]:
@@ -323,6 +294,24 @@ def _packets(inbox: bytearray, serial: str) -> list[tuple[int, bytes]]:
         found.append((kind, bytes(inbox[at - size : at])))
     del inbox[:at]
     return found
+
+
+def repeated(
+    once: Callable[[], Answer], deadline: Deadline, sleep: Callable[[float], None], takes_s: float = 0.0
+) -> Answer:
+    """Tries up to three times, within the deadline, where that can help; the earlier error says more.
+
+    Args:
+        takes_s: What one try may take: none is begun with less time left.
+    """
+    for wait in RETRY_AFTER_S:
+        try:
+            return once()
+        except DeviceError as error:
+            if not error.retryable or deadline.left <= wait + takes_s:
+                raise
+            sleep(wait)
+    return once()
 
 
 def brief(text: str, most: int = 80) -> str:
@@ -383,14 +372,11 @@ class AdbClient:
     def state(self, timeout_s: float = STATE_S) -> str:
         """The device's state: "device" when it can be used, else "offline", "unauthorized", ….
 
-        A device that hangs stays "device". Servers answer for one that cannot be used with a refusal.
-
-        Raises:
-            DeviceNotFound: If the server lists no such device.
+        A device that hangs stays "device". Raises DeviceNotFound if the server lists no such device.
         """
         try:
             return self._ask("get-state", timeout_s)
-        except (DeviceOffline, DeviceUnauthorized) as error:
+        except (DeviceOffline, DeviceUnauthorized) as error:  # how servers answer for one of no use
             said = [state for state in _UNUSABLE if state in error.evidence]
             if not said:
                 raise
@@ -399,20 +385,6 @@ class AdbClient:
     def reconnect(self, timeout_s: float = STATE_S) -> None:
         """Makes the server reconnect to the device: one that hangs is offline from then on."""
         self._ask("reconnect", timeout_s)
-
-    def wait_for_state(self, state: str, timeout_s: float) -> None:
-        """Waits until the server sees the device in `state`. Raises DeviceTimeout otherwise."""
-        deadline = self._deadline(timeout_s, f"the state {state!r}")
-        seen = ""
-        while seen != state:
-            try:
-                seen = self.state(min(STATE_S, deadline.remaining(f"last seen: {seen}")))
-            except DeviceTimeout:
-                seen = seen or "no answer"
-            except TransportError as error:
-                seen = type(error).__name__
-            if seen != state:
-                self.sleep(min(_POLL_S, deadline.remaining(f"last seen: {seen}")))
 
     def shell(self, command: str, timeout_s: float, reads: bool = False, stdin: bytes = b"") -> ShellResult:
         """Runs `command` in the device's shell.
@@ -425,12 +397,10 @@ class AdbClient:
 
         Returns:
             Its outputs and exit status, whatever that is.
-
-        Raises:
-            DeviceError: By what goes wrong on the way.
         """
         deadline = self._deadline(timeout_s, f"shell {brief(command)!r}")
-        return self._repeat(lambda: self._shell(command, deadline, stdin), deadline, reads)
+        run = partial(self._shell, command, deadline, stdin)
+        return repeated(run, deadline, self.sleep) if reads else run()
 
     def check(self, command: str, timeout_s: float, reads: bool = False, stdin: bytes = b"") -> ShellResult:
         """As `shell`; raises NonZeroExit if the exit status is not 0."""
@@ -462,18 +432,14 @@ class AdbClient:
         return self._checked(command, result)
 
     def exec_out(self, command: str, timeout_s: float, reads: bool = False) -> bytes:
-        """What `command` prints, byte for byte, without its exit status.
-
-        Raises:
-            DeviceError: By what goes wrong on the way. A truncated output is not detected here.
-        """
+        """What `command` prints, byte for byte, without its exit status. Truncation is not detected here."""
         deadline = self._deadline(timeout_s, f"exec {brief(command)!r}")
 
         def once() -> bytes:
             with self._opened(f"exec:{command}", deadline) as connection:
                 return connection.read_to_end()
 
-        return self._repeat(once, deadline, reads)
+        return repeated(once, deadline, self.sleep) if reads else once()
 
     def wait_ready(self, timeout_s: float, check: Callable[[], object] = lambda: None) -> None:
         """Waits until the device answers its shell, reconnecting to it if it stays silent.
@@ -544,17 +510,6 @@ class AdbClient:
             error = DeviceOffline(message, "Boot it into Android.", serial=self.serial, evidence=state)
         raise error
 
-    def _repeat(self, once: Callable[[], Answer], deadline: Deadline, reads: bool) -> Answer:
-        """Tries up to three times, within the deadline, where that is allowed and can help."""
-        for wait in RETRY_AFTER_S if reads else ():
-            try:
-                return once()
-            except DeviceError as error:
-                if not error.retryable or deadline.left <= wait:
-                    raise
-                self.sleep(wait)
-        return once()
-
     def _shell(
         self, command: str, deadline: Deadline, stdin: bytes, sending: Callable[[], object] = lambda: None
     ) -> ShellResult:
@@ -569,7 +524,6 @@ class AdbClient:
                 "See the output of the device.",
                 serial=self.serial,
                 evidence=result.said,
-                status=result.status,
             )
         return result
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from PIL import Image
 
 from distrl.workers.devices import apps, typing_text
-from distrl.workers.devices.adb import RETRY_AFTER_S, AdbClient, Answer, Deadline, brief
+from distrl.workers.devices.adb import AdbClient, Deadline, brief, repeated
 from distrl.workers.devices.apps import FLAGS, in_front, is_secure
 from distrl.workers.devices.console import LOAD_S, SAVE_S, Console
 from distrl.workers.devices.device import Key, Screen
@@ -35,7 +35,6 @@ HIERARCHY_S = 20.0
 IDLE_S = 12.0
 """What uiautomator takes to give up a screen that never stands still: 10 s, and its own start."""
 ASK_S = 5.0
-_LEAST_S = 0.001
 LONG_PRESS_MS = 800
 """How long a long press lasts: Android takes 500 ms for one, and slow devices need some more."""
 DOUBLE_TAP_GAP_S = 0.12
@@ -122,18 +121,14 @@ class AdbDevice:
         return self._frame().screen()
 
     def _frame(self) -> Frame:
-        def once(timeout_s: float) -> Frame:
-            end = time.monotonic() + timeout_s
+        deadline = Deadline(SCREENSHOT_S, "a screenshot", self.serial)
 
-            def is_secure() -> bool:
-                return self._is_secure(max(end - time.monotonic(), _LEAST_S))
-
-            return self._frames.judge(
-                self.client.exec_out(self.client.display.screencap, timeout_s), is_secure
-            )
+        def once() -> Frame:
+            data = self.client.exec_out(self.client.display.screencap, deadline.remaining())
+            return self._frames.judge(data, lambda: self._is_secure(deadline.remaining()))
 
         try:
-            frame = self._observed(once, SCREENSHOT_S)
+            frame = repeated(once, deadline, self._sleep)
         except BlankFrame as error:
             raise self._explained(error) from error
         self._size = frame.size
@@ -162,21 +157,6 @@ class AdbDevice:
             self._warned_of_secure = True
             _log.warning("%s: it shows a secure window, of which every screenshot is black", self.serial)
         return found
-
-    def _observed(self, once: Callable[[float], Answer], timeout_s: float, takes_s: float = 0.0) -> Answer:
-        """Looks up to three times within `timeout_s`; `once` gets the seconds left.
-
-        No look is begun with less than `takes_s` left, which one may take: the earlier error says more.
-        """
-        end = time.monotonic() + timeout_s
-        for wait in RETRY_AFTER_S:
-            try:
-                return once(max(end - time.monotonic(), _LEAST_S))
-            except DeviceError as error:
-                if not error.retryable or end - time.monotonic() <= wait + takes_s:
-                    raise
-                self._sleep(wait)
-        return once(max(end - time.monotonic(), _LEAST_S))
 
     def tap(self, x: int, y: int) -> None:
         """A short touch at pixel (x, y)."""
@@ -252,7 +232,8 @@ class AdbDevice:
         Raises:
             OutputInvalid: If uiautomator makes none, e.g. because the screen never stands still.
         """
-        return self._observed(self._hierarchy, HIERARCHY_S, IDLE_S)
+        deadline = Deadline(HIERARCHY_S, "the hierarchy", self.serial)
+        return repeated(lambda: self._hierarchy(deadline.remaining()), deadline, self._sleep, IDLE_S)
 
     def _hierarchy(self, timeout_s: float) -> str:
         result = self.client.shell(_HIERARCHY, timeout_s)
@@ -285,53 +266,24 @@ class AdbDevice:
         """Nothing to release."""
 
 
-_SERIAL = re.compile(r"emulator-(\d{1,5})")
-
-
-def console_port(serial: str) -> int:
-    """The console port in an emulator's serial. Raises ServiceRejected if it is another device's."""
-    found = _SERIAL.fullmatch(serial)
-    if found is None:
-        raise ServiceRejected(
-            f"{serial!r} is not the serial of an emulator, which reads emulator-PORT.",
-            "Use kind `phone` or `adb` for it.",
-        )
-    return int(found[1])
-
-
 class EmulatorDevice(AdbDevice):
     """One emulator.
 
     Args:
         client: The way to it through adb.
-        console: Its console; by default at the port in its serial.
-        sleep: Waits for so many seconds.
-
-    Raises:
-        ServiceRejected: If its serial is not an emulator's.
+        console: Its console.
     """
 
-    def __init__(
-        self,
-        client: AdbClient,
-        console: Console | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        super().__init__(client, sleep)
-        self.console = Console(console_port(client.serial)) if console is None else console
+    def __init__(self, client: AdbClient, console: Console) -> None:
+        super().__init__(client)
+        self.console = console
 
     def save_state(self, name: str) -> None:
         """Saves everything as snapshot `name`, in place of an older one."""
         self.console.avd_snapshot_save(name, SAVE_S)
 
     def load_state(self, name: str) -> None:
-        """Brings snapshot `name` back, and waits until the device answers again.
-
-        Raises:
-            SnapshotMissing, SnapshotFailed: If it cannot be loaded.
-            DeviceTimeout: If all that takes too long.
-            EmulatorExited: If the emulator ends meanwhile.
-        """
+        """Brings snapshot `name` back, and waits until the device answers again."""
         deadline = Deadline(LOAD_S, f"the load of snapshot {name!r}", self.serial)
         self.console.avd_snapshot_load(name, deadline.remaining())
         self._size = None  # the screen may have been turned

@@ -3,10 +3,10 @@
 DeviceError
 ├─ TransportError      ServerUnavailable · DeviceNotFound · DeviceOffline · DeviceUnauthorized
 │                      DeviceDisconnected · DeviceTimeout
-├─ CommandError        NonZeroExit · ServiceRejected (Untypable) · OutputInvalid
-├─ ObservationError    BlankFrame · FrameTruncated
+├─ NonZeroExit · ServiceRejected (Untypable) · OutputInvalid
+├─ BlankFrame · FrameTruncated
 ├─ ActionOutcomeUnknown
-├─ StateError          ResetFailed · NotReady · GuardTripped
+├─ ResetFailed · NotReady · GuardTripped
 ├─ EmulatorError       BootTimeout · EmulatorExited · AvdLocked · SnapshotPending · SnapshotMissing
 │                      SnapshotFailed · SnapshotMismatch · LowDisk · NoAcceleration · PortInUse
 └─ PoolExhausted
@@ -82,48 +82,39 @@ class DeviceTimeout(TransportError):
     retryable = True
 
 
-class CommandError(DeviceError):
-    """The device answered with a failure."""
+class NonZeroExit(DeviceError):
+    """A shell command ended with an exit status other than 0."""
 
     scope = Scope.CALL
 
 
-class NonZeroExit(CommandError):
-    """A shell command ended with an exit status other than 0, which is `status`."""
-
-    def __init__(
-        self, message: str, remedy: str = "", *, serial: str = "", evidence: str = "", status: int = 1
-    ) -> None:
-        super().__init__(message, remedy, serial=serial, evidence=evidence)
-        self.status = status
-
-
-class ServiceRejected(CommandError):
+class ServiceRejected(DeviceError):
     """The device or the server refused the requested service."""
+
+    scope = Scope.CALL
 
 
 class Untypable(ServiceRejected):
     """The device cannot type a character of the text; nothing was typed."""
 
 
-class OutputInvalid(CommandError):
+class OutputInvalid(DeviceError):
     """A command's output has an unexpected form."""
 
     retryable = True
+    scope = Scope.CALL
 
 
-class ObservationError(DeviceError):
-    """A screenshot cannot be used."""
+class BlankFrame(DeviceError):
+    """The screenshot is of one colour: the screen is off, or nothing is drawn on it."""
 
     retryable = True
 
 
-class BlankFrame(ObservationError):
-    """The screenshot is of one colour: the screen is off, or nothing is drawn on it."""
-
-
-class FrameTruncated(ObservationError):
+class FrameTruncated(DeviceError):
     """The screenshot is cut short or is not a picture."""
+
+    retryable = True
 
 
 class ActionOutcomeUnknown(DeviceError):
@@ -133,19 +124,15 @@ class ActionOutcomeUnknown(DeviceError):
     """
 
 
-class StateError(DeviceError):
-    """The device works, but not in a state for episodes."""
-
-
-class ResetFailed(StateError):
+class ResetFailed(DeviceError):
     """A step towards the start state did not work."""
 
 
-class NotReady(StateError):
+class NotReady(DeviceError):
     """The device is asleep, locked, full, configured otherwise, or not at its home screen."""
 
 
-class GuardTripped(StateError):
+class GuardTripped(DeviceError):
     """Something that the guard forbids is in front and cannot be left."""
 
 

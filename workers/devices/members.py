@@ -40,7 +40,7 @@ from distrl.workers.devices.health import RecoveryStep
 from distrl.workers.devices.processes import CONSOLE_S, Registry, end_process
 from distrl.workers.devices.recipes import Cook, Recipe
 from distrl.workers.devices.sdk import Sdk
-from distrl.workers.devices.snapshots import snapshots_of
+from distrl.workers.devices.snapshots import get_snapshot
 
 OPEN_S = 60.0
 """Longest opening: the server's start, a connection, a screenshot, a key and another screenshot."""
@@ -180,7 +180,9 @@ def connect(serial: str, server: AdbServer) -> None:
 
 def device_of(client: AdbClient) -> AdbDevice:
     """The device behind `client`; one whose serial is an emulator's has a console."""
-    return EmulatorDevice(client) if client.serial.startswith("emulator-") else AdbDevice(client)
+    name, _, port = client.serial.partition("-")
+    is_emulator = name == "emulator" and port.isdecimal()
+    return EmulatorDevice(client, Console(int(port))) if is_emulator else AdbDevice(client)
 
 
 def looked_at(device: AdbDevice) -> Device:
@@ -198,7 +200,7 @@ def mild_steps(client: AdbClient, server: AdbServer) -> list[RecoveryStep]:
 
     def wait() -> None:
         connect(client.serial, server)
-        client.wait_for_state("device", WAIT_S)
+        client.wait_ready(WAIT_S)
 
     def reconnect() -> None:
         client.reconnect()
@@ -276,10 +278,10 @@ class AvdFleet:
 
     def gpu(self) -> str:
         """The GPU mode in its snapshot's manifest: it loads under no other one, nor after a cold boot."""
-        for info in snapshots_of(self.store.get(self.avd)):
-            if info.name == self.snapshot and info.manifest is not None:
-                return info.manifest.gpu
-        return GPU
+        if self.snapshot is None:
+            return GPU
+        manifest = get_snapshot(self.store.get(self.avd), self.snapshot).manifest
+        return GPU if manifest is None else manifest.gpu
 
 
 class AvdMember:
@@ -362,8 +364,6 @@ class AvdMember:
         self._stop(STOP_S)
         fleet.server.ensure_running(SERVER_START_S)
         with fleet.launch:
-            if self._closed.is_set():
-                raise self._ended()
             process = self._launch(snapshot)
             time.sleep(fleet.stagger_s)
         try:
@@ -373,13 +373,6 @@ class AvdMember:
             if isinstance(error, PortInUse):
                 self._release()  # the next attempt takes others
             raise
-        if self._closed.is_set():
-            self._stop(CLOSE_S)
-            raise self._ended()
-
-    def _ended(self) -> EmulatorExited:
-        self._release()
-        return EmulatorExited("the pool is closed.", serial=self.id)
 
     def _launch(self, snapshot: str | None) -> EmulatorProcess:
         fleet = self._fleet
@@ -393,9 +386,10 @@ class AvdMember:
         process = EmulatorProcess(fleet.sdk, avd, self._ports, options, adb_server_port=fleet.server.port)
         self._process = process  # before it runs: `close` may come at any moment
         process.start()
-        if self._closed.is_set():
+        if self._closed.is_set():  # too early to find it; later `close` ends it under `wait_booted`
             process.stop(CLOSE_S)
-            raise self._ended()
+            self._release()
+            raise EmulatorExited("the pool is closed.", serial=self.id)
         return process
 
     def _own_avd(self) -> Avd:

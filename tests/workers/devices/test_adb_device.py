@@ -17,7 +17,7 @@ from PIL import Image
 from distrl.core.errors import EnvError
 from distrl.simulator.adb.backend import AdbSimBackend
 from distrl.workers.devices.adb import DEFAULT_DISPLAY, AdbClient, Display
-from distrl.workers.devices.adb_device import IDLE_S, AdbDevice, EmulatorDevice, console_port
+from distrl.workers.devices.adb_device import IDLE_S, AdbDevice, EmulatorDevice
 from distrl.workers.devices.console import Console
 from distrl.workers.devices.device import Device, Key
 from distrl.workers.devices.errors import (
@@ -26,10 +26,8 @@ from distrl.workers.devices.errors import (
     DeviceTimeout,
     EmulatorExited,
     FrameTruncated,
-    NonZeroExit,
     OutputInvalid,
     ServiceRejected,
-    SnapshotMissing,
 )
 from distrl.workers.envs.backends import RecipeBackend, backend_for
 
@@ -69,14 +67,6 @@ def device_with(
     with fake_server(phone=FakeDevice(serve=runs(script.run))) as server:
         sleep = (slept if slept is not None else []).append
         yield AdbDevice(AdbClient("phone", server.port, sleep=sleep, display=display), sleep)
-
-
-def test_it_is_a_device() -> None:
-    with device_with(Script(wm="Physical size: 90x200\n")) as phone:
-        device: Device = phone
-        assert device.size == (90, 200)
-        device.close()
-        device.close()
 
 
 def test_an_override_is_the_size_until_a_screenshot_tells_how_it_is_turned() -> None:
@@ -308,13 +298,6 @@ def test_a_phone_that_lets_adb_send_no_inputs_says_what_to_switch_on(said: bytes
     assert len(script.commands) == 1
 
 
-def test_a_failed_input_is_not_sent_again() -> None:
-    script = Script(input=(b"", b"java.lang.NullPointerException", 1))
-    with device_with(script) as device, pytest.raises(NonZeroExit, match="NullPointerException"):
-        device.tap(1, 2)
-    assert script.commands == ["input tap 1 2"]
-
-
 @pytest.mark.parametrize(
     "do",
     [
@@ -397,7 +380,7 @@ def test_snapshots_are_for_emulators() -> None:
 def test_the_backend_is_chosen_by_what_the_device_says_it_is() -> None:
     with device_with(Script(getprop="1\n")) as device:
         assert isinstance(backend_for(device), AdbSimBackend)
-        assert device.settles_at_once
+        assert (device.settles_at_once, device.is_physical) == (True, False)
     with device_with(Script(getprop="\n")) as device:
         assert isinstance(backend_for(device), RecipeBackend)
         assert not device.settles_at_once
@@ -422,19 +405,6 @@ def test_a_physical_phone_is_guarded_by_default(qemu: str, guard: Any, is_guarde
         backend = backend_for(device, guard=guard)
         assert isinstance(backend, RecipeBackend)
         assert (backend.guard is not None) is is_guarded
-
-
-def test_a_simulated_phone_is_not_physical() -> None:
-    with device_with(Script(getprop="1\n")) as device:
-        assert not device.is_physical
-
-
-def test_the_console_is_at_the_port_in_the_serial() -> None:
-    assert EmulatorDevice(AdbClient("emulator-5580")).console.port == 5580
-    assert console_port("emulator-5554") == 5554
-    for serial in ("R58M", "192.168.0.9:5555", "emulator-", "emulator-55x"):
-        with pytest.raises(ServiceRejected, match="not the serial of an emulator"):
-            EmulatorDevice(AdbClient(serial))
 
 
 def test_states_are_snapshots_and_loading_waits_for_the_device(tmp_path: Path) -> None:
@@ -479,13 +449,3 @@ def test_an_emulator_that_dies_after_the_load_is_not_waited_for() -> None:
         with pytest.raises(EmulatorExited, match="nothing listens at its console port"):
             device.load_state("start")
         killer.join()
-
-
-def test_a_missing_snapshot_is_said_so(tmp_path: Path) -> None:
-    def respond(line: str) -> bytes:
-        return b"There is no snapshot available.\r\nOK\r\n" if "list" in line else b"KO: bad\r\n"
-
-    with fake_server() as server, fake_console(respond, token="") as console:
-        device = EmulatorDevice(AdbClient("emulator", server.port), Console(console.port))
-        with pytest.raises(SnapshotMissing, match="no snapshot 'start'"):
-            device.load_state("start")

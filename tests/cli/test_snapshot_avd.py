@@ -246,7 +246,7 @@ class TestFaults:
         finally:
             ram.write_bytes(whole)
         assert result.exit_code == 8
-        assert "the snapshot 'base' does not load. It is damaged, or was made by another" in error_of(result)
+        assert "the snapshot 'base' does not load. Use the emulator version, GPU mode" in error_of(result)
 
     def test_snapshots_do_not_load_by_the_coded_fault(self, made: Result, monkeypatch) -> None:
         monkeypatch.setenv("DISTRL_SIMEMULATOR_FAULT", "snapshot_corrupt")
@@ -254,7 +254,7 @@ class TestFaults:
 
     def test_a_snapshot_of_another_gpu_mode(self, made: Result) -> None:
         result = run("verify", "pixel", "base", "--gpu", "host", *port())
-        assert "or with another GPU mode or other cores" in error_of(result)
+        assert "GPU mode, cores, memory and feature flags that it was made with" in error_of(result)
 
     def test_a_snapshot_is_not_what_it_was(self, made: Result, world: EmulatorWorld) -> None:
         folder = world.sdk.store.get("pixel").snapshots / "base"

@@ -6,6 +6,7 @@ The secret is the first line of a file in the user's home directory that the emu
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -32,8 +33,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ROW = re.compile(r"^\S+\s+(\S.*?)\s+[\d.]+\s*[KMGT]?i?B?\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _MAX_REPLY = 2**20
 UNLOADABLE = (
-    "It is damaged, or was made by another emulator version, or with another GPU mode or other cores, memory "
-    "or feature flags. Undo that, or make it again with `distrl snapshot-avd create`."
+    "Use the emulator version, GPU mode, cores, memory and feature flags that it was made with, or make it "
+    "again with `distrl snapshot-avd create`."
 )
 """The remedy for a snapshot that does not load."""
 _READ_ONLY = "Start the emulator without -read-only: with it, it has no snapshots."
@@ -58,29 +59,23 @@ def require_snapshot_name(name: str, serial: str = "") -> None:
 
 
 class Console:
-    """The console of one emulator.
+    """The console of one emulator on this machine.
 
     Args:
         port: Its console port, the number in its serial.
-        token_path: The file with the secret; the emulator's own by default.
-        host: Where the emulator runs.
+        token_path: The file with the secret.
     """
 
-    def __init__(self, port: int, token_path: Path | None = None, host: str = "127.0.0.1") -> None:
-        self.host = host
+    def __init__(self, port: int, token_path: Path = TOKEN) -> None:
         self.port = port
         self.serial = f"emulator-{port}"
         self._token_path = token_path
 
     def command(self, text: str, timeout_s: float = CALL_S) -> list[str]:
-        """The answer to one command.
+        """The lines before OK in the answer to one command, which is one line of text.
 
         Args:
-            text: The command, one line.
             timeout_s: For the connection, the greeting, the secret and the answer together.
-
-        Returns:
-            The lines before OK.
 
         Raises:
             DeviceNotFound: If no console listens.
@@ -98,7 +93,7 @@ class Console:
 
     def _connect(self, deadline: Deadline) -> Connection:
         try:
-            return Connection(self.host, self.port, deadline)
+            return Connection("127.0.0.1", self.port, deadline)
         except ServerUnavailable as error:
             raise DeviceNotFound(
                 f"no emulator console listens at port {self.port}.",
@@ -111,21 +106,17 @@ class Console:
         greeting = " ".join(lines.answer("the greeting"))
         if "Authentication required" not in greeting:
             return
-        path = (self._token_path or TOKEN).expanduser()
+        path = self._token_path.expanduser()
         try:
             token = path.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
+            if not token.isprintable() or not token:
+                raise ValueError("it holds no secret of one line")
+        except (OSError, ValueError) as error:
             raise ServiceRejected(
                 f"its console requires the secret in {path}, which cannot be read ({error}).",
-                "Run as the user who started the emulator.",
+                "Run as the user who started the emulator, or restart the emulator.",
                 serial=self.serial,
             ) from error
-        if not token.isprintable() or not token:
-            raise ServiceRejected(
-                f"{path} holds no secret of one line.",
-                "Remove it and restart the emulator.",
-                serial=self.serial,
-            )
         lines.connection.send(b"auth " + token.encode("utf-8") + b"\r\n")
         lines.answer("auth")
 
@@ -157,20 +148,11 @@ class Console:
         return [row[1] for row in rows if row]
 
     def avd_snapshot_save(self, name: str, timeout_s: float = SAVE_S) -> None:
-        """Saves everything as snapshot `name`, in place of an older one.
-
-        Raises:
-            SnapshotPending, LowDisk, SnapshotFailed: By the emulator's answer.
-        """
+        """Saves everything as snapshot `name`, in place of an older one."""
         self._snapshot("save", name, timeout_s)
 
     def avd_snapshot_load(self, name: str, timeout_s: float = LOAD_S) -> None:
-        """Loads snapshot `name`.
-
-        Raises:
-            SnapshotMissing: If there is none of that name.
-            SnapshotPending, SnapshotFailed: By the emulator's answer.
-        """
+        """Loads snapshot `name`. Raises SnapshotMissing if there is none of that name."""
         self._snapshot("load", name, timeout_s)
 
     def avd_snapshot_delete(self, name: str, timeout_s: float = LOAD_S) -> None:
@@ -186,9 +168,13 @@ class Console:
 
     def _snapshot_error(self, verb: str, name: str, error: ServiceRejected) -> DeviceError:
         said = error.evidence
-        if verb != "save" and self._lacks(name):
-            remedy = "See `avd snapshot list`, and save it first."
-            return SnapshotMissing(f"it has no snapshot {name!r}.", remedy, serial=self.serial, evidence=said)
+        with contextlib.suppress(DeviceError):
+            # The error of a missing snapshot differs between emulators; the list does not.
+            if verb != "save" and name not in self.avd_snapshot_list():
+                remedy = "See `avd snapshot list`, and save it first."
+                return SnapshotMissing(
+                    f"it has no snapshot {name!r}.", remedy, serial=self.serial, evidence=said
+                )
         for part, kind, remedy in _REASONS:
             if part in said.lower():
                 return kind(
@@ -200,13 +186,6 @@ class Console:
             serial=self.serial,
             evidence=said,
         )
-
-    def _lacks(self, name: str) -> bool:
-        """The error of a missing snapshot differs between emulators; the list does not."""
-        try:
-            return name not in self.avd_snapshot_list()
-        except DeviceError:
-            return False
 
 
 class _Lines:

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from distrl.core.errors import EnvError
 from distrl.workers.devices.adb import DEFAULT_DISPLAY, AdbClient, Display
@@ -31,6 +30,7 @@ from distrl.workers.devices.emulator import GPU, SNAPSHOT_S, EmulatorOptions, Em
 from distrl.workers.devices.errors import (
     BlankFrame,
     DeviceDisconnected,
+    EmulatorError,
     EmulatorExited,
     PortInUse,
     SnapshotFailed,
@@ -40,7 +40,7 @@ from distrl.workers.devices.health import RecoveryStep
 from distrl.workers.devices.processes import CONSOLE_S, Registry, end_process
 from distrl.workers.devices.recipes import Cook, Recipe
 from distrl.workers.devices.sdk import Sdk
-from distrl.workers.devices.snapshots import get_snapshot
+from distrl.workers.devices.snapshots import snapshots_of
 
 OPEN_S = 60.0
 """Longest opening: the server's start, a connection, a screenshot, a key and another screenshot."""
@@ -119,14 +119,7 @@ class AdbMember:
 
 
 class PhoneMember(AdbMember):
-    """One physical phone, which has no snapshots.
-
-    Args:
-        serial, server: As for `AdbMember`.
-        recipe: What resets it.
-        may_reboot: Whether it may be restarted.
-        display, options: As for `AdbMember`.
-    """
+    """One physical phone, which has no snapshots: `recipe` resets it, and it may be restarted."""
 
     kind = "phone"
 
@@ -257,9 +250,8 @@ class AvdFleet:
         extra: Options for the emulator's command line.
         boot_s: Longest cold boot.
         options: What `distrl.workers.envs.backends.backend_for` takes besides the device.
-        claims_folder: Where serials are claimed; the usual one when None.
         console_ports: From which the emulators' are chosen.
-        stagger_s: Between the starts of two emulators, which `launch` lets happen one at a time.
+        launch: Held from a start until `STAGGER_S` after it.
     """
 
     sdk: Sdk
@@ -271,16 +263,13 @@ class AvdFleet:
     extra: tuple[str, ...] = ()
     boot_s: float = 180.0
     options: Mapping[str, object] = field(default_factory=dict)
-    claims_folder: Path | None = None
     console_ports: Sequence[int] = CONSOLE_PORTS
-    stagger_s: float = field(default_factory=lambda: STAGGER_S)
     launch: threading.Lock = field(default_factory=threading.Lock)
 
     def gpu(self) -> str:
         """The GPU mode in its snapshot's manifest: it loads under no other one, nor after a cold boot."""
-        if self.snapshot is None:
-            return GPU
-        manifest = get_snapshot(self.store.get(self.avd), self.snapshot).manifest
+        known = {info.name: info.manifest for info in snapshots_of(self.store.get(self.avd))}
+        manifest = known.get(self.snapshot or "")
         return GPU if manifest is None else manifest.gpu
 
 
@@ -299,11 +288,11 @@ class AvdMember:
         self.id = f"{fleet.avd}-distrl-{index}"
         self.claim = f"avd-{self.id}"
         self.options: Mapping[str, object] = dict(fleet.options, snapshot=fleet.snapshot)
-        launch_s = fleet.stagger_s + STOP_S + TERM_S + (0.0 if fleet.is_shared else CLONE_S)
+        launch_s = STAGGER_S + STOP_S + TERM_S + (0.0 if fleet.is_shared else CLONE_S)
         self.open_limit_s = max(fleet.boot_s, SNAPSHOT_S) + num * launch_s
         self._fleet = fleet
         self._closed = threading.Event()
-        self._claims = Claims(fleet.claims_folder)
+        self._claims = Claims()
         self._ports: Ports | None = None
         self._process: EmulatorProcess | None = None
 
@@ -365,7 +354,7 @@ class AvdMember:
         fleet.server.ensure_running(SERVER_START_S)
         with fleet.launch:
             process = self._launch(snapshot)
-            time.sleep(fleet.stagger_s)
+            time.sleep(STAGGER_S)
         try:
             process.wait_booted(self._client(), None if snapshot else fleet.boot_s)
         except EnvError as error:
@@ -396,10 +385,11 @@ class AvdMember:
         """The member's clone; made if it is not there, or older than the snapshot that it was made with."""
         store, source = self._fleet.store, self._fleet.store.get(self._fleet.avd)
         if store.exists(self.id):
-            own = next((avd for avd in store.list() if avd.name == self.id), None)
-            if own is not None and not self._is_outdated(source, own):
-                return own
-            store.delete(self.id)  # also an incomplete one
+            with contextlib.suppress(EmulatorError):  # it is incomplete
+                own = store.get(self.id)
+                if not self._is_outdated(source, own):
+                    return own
+            store.delete(self.id)
         return clone(store, source.name, self.id)
 
     def _is_outdated(self, source: Avd, own: Avd) -> bool:
@@ -439,9 +429,10 @@ class AvdMember:
     # ---- the way to it ----
 
     def _running(self) -> EmulatorProcess:
-        if self._process is None:
+        process = self._process
+        if process is None:
             raise EmulatorExited("its emulator does not run.", serial=self.id)
-        return self._process
+        return process
 
     def _client(self) -> AdbClient:
         if self._ports is None:
@@ -467,12 +458,7 @@ def _end_orphans(avd: str) -> None:
 
 
 class _RestartedEmulator(EmulatorDevice):
-    """An emulator that shares its AVD: its console has no snapshots, so it is restarted from one.
-
-    Args:
-        client, console: As for `EmulatorDevice`.
-        restart: Restarts the emulator from a snapshot, at the same ports.
-    """
+    """An emulator that shares its AVD: its console has no snapshots, so `restart` starts it from one."""
 
     def __init__(self, client: AdbClient, console: Console, restart: Callable[[str], None]) -> None:
         super().__init__(client, console)

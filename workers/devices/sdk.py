@@ -74,7 +74,7 @@ def find_sdk(
             return Sdk(emulator, found, root, _program(root / "platform-tools" / "adb"), _avdmanager(root))
     on_path = None if sdk is not None else shutil.which("emulator", path=environ.get("PATH", ""))
     if on_path is not None:
-        return _from_path(Path(on_path), environ)
+        return _from_path(Path(on_path), environ.get("PATH", ""))
     looked = ", ".join(f"{found} ({root})" for found, root in places) or "no variable names an SDK"
     raise MissingDependency(
         f"no Android emulator was found: {looked}{'' if sdk is not None else ', none in PATH'}.",
@@ -82,31 +82,25 @@ def find_sdk(
     )
 
 
-def _from_path(emulator: Path, environ: Mapping[str, str]) -> Sdk:
+def _from_path(emulator: Path, path: str) -> Sdk:
     """The SDK around a program in PATH: `ROOT/emulator/emulator`, if it lies like that."""
-    root = emulator.resolve().parent.parent
-    is_root = (root / "emulator" / "emulator").exists()
-    adb = _program(root / "platform-tools" / "adb") if is_root else None
-    if adb is None:
-        found = shutil.which("adb", path=environ.get("PATH", ""))
-        adb = Path(found) if found else None
-    avdmanager = _avdmanager(root) if is_root else None
-    return Sdk(emulator, "PATH", root if is_root else None, adb, avdmanager)
+    root: Path | None = emulator.resolve().parent.parent
+    if root is not None and (root / "emulator" / "emulator").exists():
+        adb, avdmanager = _program(root / "platform-tools" / "adb"), _avdmanager(root)
+    else:
+        root, adb, avdmanager = None, None, None
+    found = None if adb is not None else shutil.which("adb", path=path)
+    return Sdk(emulator, "PATH", root, Path(found) if found else adb, avdmanager)
 
 
 def _avdmanager(root: Path) -> Path | None:
     """The newest one: `cmdline-tools/latest`, a numbered version, or the old `tools`."""
     tools = root / "cmdline-tools"
-    numbered = sorted(tools.glob("[0-9]*"), key=_number, reverse=True)
-    for folder in (tools / "latest", *numbered, root / "tools"):
-        found = _program(folder / "bin" / "avdmanager")
-        if found is not None:
-            return found
-    return None
-
-
-def _number(folder: Path) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", folder.name))
+    numbered = sorted(
+        tools.glob("[0-9]*"), key=lambda path: [*map(int, re.findall(r"\d+", path.name))], reverse=True
+    )
+    found = (_program(path / "bin" / "avdmanager") for path in (tools / "latest", *numbered, root / "tools"))
+    return next(filter(None, found), None)
 
 
 def _program(path: Path) -> Path | None:
@@ -122,19 +116,14 @@ def emulator_version(sdk: Sdk, timeout_s: float = VERSION_S) -> str:
     command = [str(sdk.emulator), "-version"]
     try:
         result = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=timeout_s,
-            check=False,
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise MissingDependency(
             f"{sdk.emulator} does not run: {error}.",
             "Run it by hand to see why; 64-bit libraries may be missing.",
         ) from error
-    said = result.stdout.decode("utf-8", "replace")
+    said = (result.stdout + result.stderr).decode("utf-8", "replace")
     match = _VERSION.search(said)
     if match is None:
         raise MissingDependency(
@@ -152,13 +141,7 @@ _GET_API_VERSION = 0xAE00
 
 @dataclass(frozen=True)
 class Acceleration:
-    """What a probe found.
-
-    Attributes:
-        usable: Whether an emulator can use KVM.
-        reason: Why, or why not, in one sentence.
-        remedy: What to do about it; "" when it is usable.
-    """
+    """Whether an emulator can use KVM, why or why not, and what to do about it ("" when it is usable)."""
 
     usable: bool
     reason: str
@@ -166,11 +149,7 @@ class Acceleration:
 
 
 def probe_acceleration(device: Path = KVM) -> Acceleration:
-    """Asks KVM for its API version.
-
-    Args:
-        device: KVM's device file.
-    """
+    """Whether KVM answers with the API version that emulators need."""
     try:
         descriptor = os.open(device, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
@@ -178,19 +157,13 @@ def probe_acceleration(device: Path = KVM) -> Acceleration:
     try:
         version = fcntl.ioctl(descriptor, _GET_API_VERSION, 0)
     except OSError as error:
-        return Acceleration(
-            False,
-            f"{device} is not KVM: it does not answer its version ({error.strerror}).",
-            "See what made that file; KVM's is a character device, 10:232.",
-        )
+        reason = f"{device} is not KVM: it does not answer its version ({error.strerror})."
+        return Acceleration(False, reason, "See what made that file; KVM's is a character device, 10:232.")
     finally:
         os.close(descriptor)
     if version != API_VERSION:
-        return Acceleration(
-            False,
-            f"{device} has API version {version}, emulators need {API_VERSION}.",
-            "Use a kernel with the usual KVM module.",
-        )
+        reason = f"{device} has API version {version}, emulators need {API_VERSION}."
+        return Acceleration(False, reason, "Use a kernel with the usual KVM module.")
     return Acceleration(True, f"{device} answers with API version {version}.")
 
 
@@ -203,13 +176,7 @@ def _refused(device: Path, error: OSError) -> Acceleration:
             "virtual machine, and load the module kvm_intel or kvm_amd; a container needs --device /dev/kvm.",
         )
     if error.errno in (errno.EACCES, errno.EPERM):
-        return Acceleration(
-            False,
-            f"this user may not open {device}.",
-            "Add the user to the group kvm (`sudo gpasswd -a $USER kvm`) and log in again.",
-        )
-    return Acceleration(
-        False,
-        f"{device} cannot be opened: {error.strerror}.",
-        "Load the module kvm_intel or kvm_amd, and see `dmesg | grep kvm`.",
-    )
+        remedy = "Add the user to the group kvm (`sudo gpasswd -a $USER kvm`) and log in again."
+        return Acceleration(False, f"this user may not open {device}.", remedy)
+    remedy = "Load the module kvm_intel or kvm_amd, and see `dmesg | grep kvm`."
+    return Acceleration(False, f"{device} cannot be opened: {error.strerror}.", remedy)

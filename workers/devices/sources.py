@@ -11,19 +11,24 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from distrl.configs.devices import AdbMembers, AvdMembers, DevicesConfig, PhoneMembers, SimMembers
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
 from distrl.core.importing import import_object
+from distrl.workers.devices.adb import Display
 from distrl.workers.devices.adb_server import AdbServer, DeviceEntry
+from distrl.workers.devices.avd import AvdStore
 from distrl.workers.devices.errors import DeviceError, EmulatorError
+from distrl.workers.devices.guard import GuardPolicy
 from distrl.workers.devices.health import HEALTH, Health, ManagedDevice
+from distrl.workers.devices.members import AdbMember, AvdFleet, AvdMember, PhoneMember
 from distrl.workers.devices.pool import DevicePool
 from distrl.workers.devices.postmortem import Postmortems
+from distrl.workers.devices.recipes import Recipe
+from distrl.workers.devices.sdk import find_sdk
+from distrl.workers.devices.snapshots import get_snapshot
 
 SIMULATED = "distrl.simulator.device:SimMember"
 
@@ -61,10 +66,8 @@ def postmortem_folder(config: Config) -> Path:
     return run / "postmortems" if run.is_dir() else runs / ".postmortems" / config.name
 
 
-def _behind_adb(devices: DevicesConfig) -> tuple[list[ManagedDevice], Any]:
+def _behind_adb(devices: DevicesConfig) -> tuple[list[ManagedDevice], AdbTracker]:
     """The members that are opened without being listed first, and the tracker of all others."""
-    from distrl.workers.devices.adb_server import AdbServer
-
     server = AdbServer(port=devices.server_port())
     members: list[ManagedDevice] = []
     tracked: list[tuple[str, Callable[[str], ManagedDevice]]] = []
@@ -83,26 +86,16 @@ def _behind_adb(devices: DevicesConfig) -> tuple[list[ManagedDevice], Any]:
     return members, AdbTracker(server, tracked)
 
 
-def _maker(part: AdbMembers | PhoneMembers, server: Any) -> Callable[[str], ManagedDevice]:
-    from distrl.workers.devices.adb import Display
-    from distrl.workers.devices.members import AdbMember, PhoneMember
-    from distrl.workers.devices.recipes import Recipe
-
-    common = {
-        "server": server,
-        "display": Display(part.display, part.input_display),
-        "options": _options(part),
-    }
+def _maker(part: AdbMembers | PhoneMembers, server: AdbServer) -> Callable[[str], ManagedDevice]:
+    display, options = Display(part.display, part.input_display), _options(part)
     if isinstance(part, AdbMembers):
-        return partial(AdbMember, snapshot=part.snapshot, **common)
-    return partial(PhoneMember, recipe=Recipe.of(part.recipe), may_reboot=part.reboot, **common)
+        return lambda serial: AdbMember(serial, server, part.snapshot, display, options)
+    recipe = Recipe.of(part.recipe)
+    return lambda serial: PhoneMember(serial, server, recipe, part.reboot, display, options)
 
 
 def _options(part: AdbMembers | PhoneMembers | AvdMembers) -> Mapping[str, object]:
     """Options of environments on real devices, checked now and not at the first episode."""
-    from distrl.workers.devices.guard import GuardPolicy
-    from distrl.workers.devices.recipes import Recipe
-
     guard = GuardPolicy.of(part.guard) if isinstance(part.guard, Mapping) else part.guard
     recipe = Recipe.of(part.recipe)
     if recipe.hook:
@@ -110,12 +103,7 @@ def _options(part: AdbMembers | PhoneMembers | AvdMembers) -> Mapping[str, objec
     return {"recipe": recipe, "guard": guard}
 
 
-def _emulators(part: AvdMembers, server: Any) -> list[ManagedDevice]:
-    from distrl.workers.devices.avd import AvdStore
-    from distrl.workers.devices.members import AvdFleet, AvdMember
-    from distrl.workers.devices.sdk import find_sdk
-    from distrl.workers.devices.snapshots import get_snapshot
-
+def _emulators(part: AvdMembers, server: AdbServer) -> list[ManagedDevice]:
     fleet = AvdFleet(
         find_sdk(part.sdk, option="`sdk` of its entry in devices.pool"),
         AvdStore(Path(part.avd_home).expanduser() if part.avd_home else None),

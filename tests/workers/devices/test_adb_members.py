@@ -15,7 +15,7 @@ from waiting import until
 from distrl.configs.schema import Config
 from distrl.simulator.adb.commands.screen import DISPLAY_ID
 from distrl.simulator.adb.process import PhoneSpec
-from distrl.workers.devices import adb_device, members, table
+from distrl.workers.devices import adb, members, table
 from distrl.workers.devices.adb import DEFAULT_DISPLAY, AdbClient, ShellResult
 from distrl.workers.devices.adb_device import AdbDevice
 from distrl.workers.devices.adb_server import AdbServer
@@ -44,7 +44,7 @@ def _quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(members, "SETTLE_S", 2.0)
     monkeypatch.setattr(members, "PROBE_S", 2.0)
     monkeypatch.setattr(table, "CLAIM_S", 0.5)
-    monkeypatch.setattr(adb_device, "RETRY_AFTER_S", (0.05, 0.1))
+    monkeypatch.setattr(adb, "RETRY_AFTER_S", (0.05, 0.1))
 
 
 class World:

@@ -198,7 +198,7 @@ def test_a_clone_whose_snapshots_are_corrupt_is_made_anew(world: World) -> None:
     told = json.loads(file.read_text())
     assert climbed(told) == ["start again", "cold boot", "reclone"]
     start, cold, _ = (step["error"] for step in told["ladder"])
-    assert "the snapshot 'clean' does not load. It is damaged, or was made by another emulator" in start
+    assert "the snapshot 'clean' does not load. Use the emulator version" in start
     assert "cannot load snapshot 'clean'" in cold
 
 
@@ -254,7 +254,6 @@ def make_members(world: World, snapshot: str | None, shared: bool = False) -> li
         "pixel",
         snapshot,
         shared,
-        claims_folder=world.folder / "claims",
         console_ports=range(6554, 6602, 2),
     )
     return [AvdMember(fleet, 0, 1)]

@@ -78,13 +78,7 @@ def require_name(name: str) -> None:
 
 @dataclass(frozen=True)
 class Avd:
-    """One virtual device.
-
-    Attributes:
-        name: Its name.
-        ini: Its `NAME.ini`.
-        directory: Where its files are.
-    """
+    """One virtual device: its name, its `NAME.ini`, and where its files are."""
 
     name: str
     ini: Path
@@ -151,11 +145,7 @@ class Avd:
 
 
 class AvdStore:
-    """The virtual devices in one directory.
-
-    Args:
-        home: The directory; None: where the environment says.
-    """
+    """The virtual devices in one directory; None: where the environment says."""
 
     def __init__(self, home: Path | None = None) -> None:
         self.home = home or avd_home()
@@ -210,12 +200,7 @@ class AvdStore:
         return self.home / f"{name}.avd"
 
     def delete(self, name: str) -> None:
-        """Deletes an AVD with all its snapshots, also an incomplete one.
-
-        Raises:
-            AvdLocked, SnapshotPending: If it is in use.
-            EmulatorError: If there is none, or it cannot be removed.
-        """
+        """Deletes an AVD with all its snapshots, also an incomplete one. Raises AvdLocked if it is in use."""
         require_name(name)
         directory = self.directory(name)
         if self.ini(name).exists():
@@ -235,10 +220,9 @@ class AvdStore:
 
     def _read(self, ini: Path) -> Avd:
         fields = read_ini(ini)
-        absolute, relative = fields.get("path"), fields.get("path.rel")
-        candidates = [Path(absolute)] if absolute else []
-        if relative:
-            candidates.append(self.home.parent / relative)
+        candidates = [Path(fields["path"])] if fields.get("path") else []
+        if fields.get("path.rel"):
+            candidates.append(self.home.parent / fields["path.rel"])
         if not candidates:
             raise EmulatorError(
                 f"the AVD {ini.stem!r} cannot be used: {ini} names no directory.",
@@ -249,11 +233,7 @@ class AvdStore:
 
 
 def read_ini(path: Path) -> dict[str, str]:
-    """The keys and values of a `key=value` file, in its order; of a key that comes twice the last value.
-
-    Raises:
-        EmulatorError: If the file cannot be read.
-    """
+    """The keys and values of a `key=value` file, in its order; of a key that comes twice the last value."""
     try:
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
@@ -302,13 +282,7 @@ _NAME_KEYS = frozenset({"AvdId", "avd.ini.displayname", "avd.name", "avd.id"})
 
 
 def clone(store: AvdStore, source: str, name: str) -> Avd:
-    """Copies the AVD `source`, which no emulator may write meanwhile, to a new one called `name`.
-
-    Raises:
-        AvdLocked, SnapshotPending: If an emulator uses the source.
-        LowDisk: If a copy needs more than is free.
-        EmulatorError: If the name is taken or not valid, or a file cannot be copied.
-    """
+    """Copies the AVD `source`, which no emulator may write meanwhile, to a new one called `name`."""
     avd = store.get(source)
     require_name(name)
     if store.exists(name):

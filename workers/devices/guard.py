@@ -56,12 +56,7 @@ class GuardPolicy(BaseModel):
         return read_fields(cls, fields, "guard")
 
     def reason(self, component: Component, home: str) -> str:
-        """Why `component` may not be in front, "" if it may.
-
-        Args:
-            component: What is in front.
-            home: The package of the home screen.
-        """
+        """Why `component` may not be in front, "" if it may; `home` is the home screen's package."""
         if _matches(component, self.block):
             return BLOCKED
         rules = ((CALL, self.calls, CALLS), (TEXT, self.sms, SMS), (PURCHASE, self.purchases, PURCHASES))
@@ -73,13 +68,7 @@ class GuardPolicy(BaseModel):
 
 
 class Guard:
-    """Applies a policy to one phone. Used by one thread.
-
-    Args:
-        shell: The phone's shell.
-        policy: What is forbidden.
-        clock, sleep: Monotonic seconds, and a pause.
-    """
+    """Applies a policy to one phone. Used by one thread."""
 
     def __init__(
         self,
@@ -91,7 +80,7 @@ class Guard:
         self._shell = shell
         self._policy = policy
         self._clock, self._sleep = clock, sleep
-        self._home: str | None = None
+        self._home = ""
 
     def check(self) -> str:
         """Looks at what is in front, and leaves it if it is forbidden.
@@ -107,7 +96,8 @@ class Guard:
         if found is None:
             return ""
         reason, component = found
-        for command in _ways_out(component):
+        home = "input keyevent KEYCODE_HOME"
+        for command in ("input keyevent KEYCODE_BACK", home, f"am force-stop {component.package}; {home}"):
             # Without a call this key would switch the screen off.
             if reason == CALL and self._is_calling():
                 self._shell.shell("input keyevent KEYCODE_ENDCALL", ASK_S)
@@ -121,13 +111,10 @@ class Guard:
         )
 
     def _forbidden(self) -> tuple[str, Component] | None:
-        if self._home is None:
-            self._home = home_package(self._shell)
-        for component in in_front(self._shell):
-            reason = self._policy.reason(component, self._home)
-            if reason:
-                return reason, component
-        return None
+        self._home = self._home or home_package(self._shell)
+        front = in_front(self._shell)
+        found = ((self._policy.reason(component, self._home), component) for component in front)
+        return next((pair for pair in found if pair[0]), None)
 
     def _is_calling(self) -> bool:
         text = ask(self._shell, "dumpsys telephony.registry | grep -E 'mCallState='")
@@ -140,11 +127,6 @@ class Guard:
                 return False
             self._sleep(POLL_S)
         return True
-
-
-def _ways_out(component: Component) -> tuple[str, ...]:
-    home = "input keyevent KEYCODE_HOME"
-    return ("input keyevent KEYCODE_BACK", home, f"am force-stop {component.package}; {home}")
 
 
 def _matches(component: Component, patterns: tuple[str, ...]) -> bool:

@@ -37,12 +37,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ProcessKey:
-    """One process, distinct from all others that ever had its number.
-
-    Attributes:
-        pid: Its process id.
-        started: Its start, in whole seconds since 1970.
-    """
+    """One process, distinct from all others that ever had its number: `started` is in seconds since 1970."""
 
     pid: int
     started: int
@@ -132,13 +127,11 @@ class Entry:
     """One started process.
 
     Attributes:
-        key: The process.
         what: What it is, for people, e.g. "emulator of AVD pixel at port 5554".
         marks: Arguments that its command line must have.
         owner: The process that started it; None for one that was left to others.
-        started_at: When, in seconds since 1970.
-        console_port: Its console, if it is an emulator; else None.
-        shared_port: Where it serves any client, if it is an adb server; else None.
+        console_port: Its console, if it is an emulator.
+        shared_port: Where it serves any client, if it is an adb server.
     """
 
     key: ProcessKey

@@ -11,7 +11,7 @@ import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -36,48 +36,22 @@ _RAM = re.compile(r"(\d+)\s*([MGmg]?)[Bb]?")
 _DENSITY = re.compile(r"density: (\d+)")
 
 
-@dataclass(frozen=True)
-class Hardware:
-    """What an emulator compares before it loads a snapshot, as far as the AVD and the command line give it.
+Hardware = dict[str, int | str | None]
+"""What an emulator compares before it loads a snapshot, by name; None for its own choice."""
 
-    Attributes:
-        cores: The processor's cores; None for the emulator's own choice.
-        ram_mb: The memory; None for the emulator's own choice.
-        features: The feature flags on the command line, sorted; one with a hyphen is switched off.
-    """
 
-    cores: int | None = None
-    ram_mb: int | None = None
-    features: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, config: Mapping[str, str], options: Sequence[str]) -> Hardware:
-        """What an AVD's config.ini and the emulator's options ask for; the options count more."""
-        given = list(itertools.pairwise(options))
-        last = {word: value for word, value in given if word in ("-cores", "-memory")}
-        flags = {flag for word, value in given if word == "-feature" for flag in value.split(",") if flag}
-        cores = last.get("-cores", config.get("hw.cpu.ncore", ""))
-        size = _RAM.fullmatch(last.get("-memory", config.get("hw.ramSize", "")))
-        return cls(
-            int(cores) if cores.isdecimal() else None,
-            int(size[1]) * (1024 if size[2] in ("G", "g") else 1) if size else None,
-            tuple(sorted(flags)),
-        )
-
-    def differences(self, now: Hardware) -> list[str]:
-        """What has changed, each as a phrase. What was left to the emulator is not compared."""
-        said = [
-            f"it was saved with {was} {unit}, the AVD has {is_now} now"
-            for unit, was, is_now in (
-                ("cores", self.cores, now.cores),
-                ("MB of RAM", self.ram_mb, now.ram_mb),
-            )
-            if None not in (was, is_now) and was != is_now
-        ]
-        if self.features != now.features:
-            was, is_now = (",".join(flags) or "none" for flags in (self.features, now.features))
-            said.append(f"it was saved with the feature flags {was}, the emulator is given {is_now} now")
-        return said
+def hardware_of(config: Mapping[str, str], options: Sequence[str]) -> Hardware:
+    """What an AVD's config.ini and the emulator's options ask for; the options count more."""
+    given = list(itertools.pairwise(options))
+    last = {word: value for word, value in given if word in ("-cores", "-memory")}
+    flags = {flag for word, value in given if word == "-feature" for flag in value.split(",") if flag}
+    cores = last.get("-cores", config.get("hw.cpu.ncore", ""))
+    size = _RAM.fullmatch(last.get("-memory", config.get("hw.ramSize", "")))
+    return {
+        "cores": int(cores) if cores.isdecimal() else None,
+        "MB of RAM": int(size[1]) * (1024 if size[2] in ("G", "g") else 1) if size else None,
+        "feature flags": ",".join(sorted(flags)) or "none",
+    }
 
 
 @dataclass(frozen=True)
@@ -85,12 +59,9 @@ class Manifest:
     """What was on the device.
 
     Attributes:
-        snapshot, avd: The names of both.
         created: When, in seconds since 1970.
-        api_level: Android's API level.
         image: The build fingerprint of the system image.
-        gpu: The emulator's GPU mode.
-        emulator: The emulator's version; "" when it was not asked.
+        gpu, emulator: The emulator's GPU mode and version.
         apps: Version code by package, of the apps that are not part of the image.
         density: Dots per inch.
         screen: The screen that was in front.
@@ -107,7 +78,7 @@ class Manifest:
     apps: dict[str, int]
     density: int
     screen: ScreenMark
-    hardware: Hardware = Hardware()
+    hardware: Hardware = field(default_factory=dict)
 
     def differences(self, found: Manifest) -> list[str]:
         """What is not as this manifest says, each as a phrase; empty when all is."""
@@ -122,11 +93,9 @@ class Manifest:
             if was != is_now
         ]
         for package in sorted(self.apps.keys() | found.apps.keys()):
-            was, is_now = self.apps.get(package), found.apps.get(package)
-            if was is not None and is_now is not None and was != is_now:
-                said.append(f"{package} has version {is_now}, the manifest says {was}")
-            elif was != is_now:
-                said.append(f"{package} is {'missing' if is_now is None else 'there, not in the manifest'}")
+            was, is_now = (apps.get(package, "absent") for apps in (self.apps, found.apps))
+            if was != is_now:
+                said.append(f"the version of {package} is {is_now}, the manifest says {was}")
         changed = self.screen.changed(found.screen)
         if self._size() == found._size() and changed > MAX_CHANGED:
             said.append(f"{changed:.0%} of the screen looks different")
@@ -178,8 +147,6 @@ class SnapshotInfo:
     """One snapshot on disk.
 
     Attributes:
-        name: Its name.
-        size_bytes: Its size on disk.
         saved_at: When it was saved, in seconds since 1970.
         manifest: Its manifest; None for one that was saved by other means.
         problem: Why its manifest cannot be read; "" if it can.
@@ -223,26 +190,26 @@ def _info(path: Path) -> SnapshotInfo:
 
 
 def require_same_hardware(avd: Avd, name: str, options: Sequence[str]) -> None:
-    """Returns unless an emulator of this AVD would refuse its snapshot `name` for other hardware.
+    """Raises SnapshotFailed if an emulator of this AVD would refuse its snapshot for other hardware.
 
     Args:
         avd: Whose.
         name: The snapshot; one that is missing, or has no manifest, passes.
         options: The emulator's further options.
-
-    Raises:
-        SnapshotFailed: With what differs.
     """
     try:
         saved = read_manifest(avd.snapshots / name)
     except SnapshotFailed:
         return  # only `verify` needs it
-    if saved is None:
-        return
-    differences = saved.hardware.differences(Hardware.of(avd.config(), options))
+    now = hardware_of(avd.config(), options)
+    differences = [
+        f"{label}: {was} when it was saved, {now[label]} now"
+        for label, was in (saved.hardware if saved is not None else {}).items()
+        if None not in (was, now.get(label)) and was != now.get(label)
+    ]
     if differences:
         raise SnapshotFailed(
-            f"the snapshot {name!r} of the AVD {avd.name!r} does not load: {'; '.join(differences)}.",
+            f"the snapshot {name!r} of the AVD {avd.name!r} does not load ({'; '.join(differences)}).",
             f"Undo that (hw.cpu.ncore and hw.ramSize in {avd.directory / 'config.ini'}; -cores, -memory and "
             "-feature among the options), or save it again with "
             f"`distrl snapshot-avd create {avd.name} {name}`.",
@@ -253,12 +220,9 @@ class Snapshotter:
     """Snapshots of a running emulator.
 
     Args:
-        avd: Its virtual device.
-        console: Its console.
-        client: The way to Android on it.
-        gpu: The GPU mode it runs with.
-        emulator: The emulator's version.
-        options: The emulator's command line, or what of it says what its hardware is.
+        avd, console, client: Its virtual device, its console, and the way to Android on it.
+        gpu, emulator: The GPU mode it runs with, and its version.
+        options: Its command line, or what of it says what its hardware is.
     """
 
     def __init__(
@@ -277,35 +241,20 @@ class Snapshotter:
         self._options = options
 
     def save(self, name: str) -> Manifest:
-        """Saves the device as snapshot `name`, in place of an older one, with a manifest.
-
-        Raises:
-            SnapshotPending, LowDisk, SnapshotFailed: By what goes wrong.
-        """
-        found, png = self._still(name)
+        """Saves the device as snapshot `name`, in place of an older one, with a manifest."""
+        found, png = self._look(name)
+        for _ in range(MAX_LOOKS - 1):  # until the screen stands still, but not for ever
+            before, (found, png) = found, self._look(name)
+            if not before.screen.changed(found.screen):
+                break
         self._console.avd_snapshot_save(name)
         directory = self.avd.snapshots / name
         write_manifest(found, directory)
         (directory / SCREENSHOT).write_bytes(png)
         return found
 
-    def _still(self, name: str) -> tuple[Manifest, bytes]:
-        """Looks until two looks in a row see the same screen, but not for ever."""
-        found, png = self._look(name)
-        for _ in range(MAX_LOOKS - 1):
-            before, (found, png) = found, self._look(name)
-            if not before.screen.changed(found.screen):
-                break
-        return found, png
-
     def load(self, name: str) -> None:
-        """Brings the device back to snapshot `name` and waits until it answers.
-
-        Raises:
-            SnapshotMissing, SnapshotPending, SnapshotFailed: By what goes wrong.
-            DeviceTimeout: If it does not answer afterwards.
-            EmulatorExited: If the emulator ends meanwhile.
-        """
+        """Brings the device back to snapshot `name` and waits until it answers."""
         require_same_hardware(self.avd, name, self._options)
         self._console.avd_snapshot_load(name)
         self._client.wait_ready(READY_S, self._console.require_running)
@@ -313,11 +262,7 @@ class Snapshotter:
     def verify(self, name: str) -> Manifest:
         """Compares the device, on which the snapshot `name` has just been loaded, with the manifest.
 
-        Returns:
-            What is on the device.
-
-        Raises:
-            SnapshotMismatch: With all that differs, or because there is no manifest.
+        Returns what is on the device. Raises SnapshotMismatch with all that differs, or without a manifest.
         """
         info = get_snapshot(self.avd, name)
         again = f"make it again with `distrl snapshot-avd create {self.avd.name} {name}`."
@@ -355,7 +300,7 @@ class Snapshotter:
             apps={package: int(version) for package, version in _PACKAGE.findall(listed)},
             density=int(density[1]) if density else 0,
             screen=mark_of(frame.picture()),
-            hardware=Hardware.of(self.avd.config(), self._options),
+            hardware=hardware_of(self.avd.config(), self._options),
         )
         return manifest, frame.png
 
@@ -364,13 +309,7 @@ class Snapshotter:
 
 
 def delete_files(avd: Avd, name: str) -> None:
-    """Deletes a snapshot of an AVD that no emulator runs.
-
-    Raises:
-        SnapshotMissing: If there is none of this name.
-        AvdLocked, SnapshotPending: If the AVD is in use.
-        SnapshotFailed: If it cannot be removed.
-    """
+    """Deletes a snapshot of an AVD. Raises AvdLocked if an emulator runs from that."""
     info = get_snapshot(avd, name, NOTHING_TO_DELETE)
     avd.require_unused()
     try:

@@ -23,7 +23,7 @@ from distrl.workers.devices.errors import (
     SnapshotMismatch,
     SnapshotMissing,
 )
-from distrl.workers.devices.snapshots import Hardware, Snapshotter, delete_files, get_snapshot, snapshots_of
+from distrl.workers.devices.snapshots import Snapshotter, delete_files, get_snapshot, snapshots_of
 
 
 @dataclass
@@ -140,9 +140,9 @@ def test_after_loading_all_is_as_the_manifest_says(emulator: Played) -> None:
     [
         ({"level": "33"}, "the API level is 33, the manifest says 34"),
         ({"image": "other"}, "the system image is other, the manifest says google/sdk_gphone64/34"),
-        ({"apps": {"org.notes": 4}}, "org.notes has version 4, the manifest says 3"),
-        ({"apps": {}}, "org.notes is missing"),
-        ({"apps": {"org.notes": 3, "org.more": 1}}, "org.more is there, not in the manifest"),
+        ({"apps": {"org.notes": 4}}, "the version of org.notes is 4, the manifest says 3"),
+        ({"apps": {}}, "the version of org.notes is absent, the manifest says 3"),
+        ({"apps": {"org.notes": 3, "org.more": 1}}, "the version of org.more is 1, the manifest says absent"),
         ({"colour": "white"}, "100% of the screen looks different"),
     ],
 )
@@ -171,15 +171,15 @@ def test_the_manifest_holds_what_the_emulator_compares(emulator: Played) -> None
     with_hardware(emulator).save("base")
     info = get_snapshot(emulator.avd, "base")
     assert info.manifest is not None
-    assert info.manifest.hardware == Hardware(4, 2048, ("-GLDMA", "Vulkan"))
+    assert info.manifest.hardware == {"cores": 4, "MB of RAM": 2048, "feature flags": "-GLDMA,Vulkan"}
     with_hardware(emulator, **{"hw.ramSize": "2048M"}).load("base")  # the same, in other words
 
 
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"hw.cpu.ncore": "2"}, "it was saved with 4 cores, the AVD has 2 now"),
-        ({"hw.ramSize": "1536"}, "it was saved with 2048 MB of RAM, the AVD has 1536 now"),
+        ({"hw.cpu.ncore": "2"}, "cores: 4 when it was saved, 2 now"),
+        ({"hw.ramSize": "1536"}, "MB of RAM: 2048 when it was saved, 1536 now"),
     ],
 )
 def test_a_snapshot_of_other_hardware_is_refused_with_the_reason(
@@ -194,9 +194,7 @@ def test_a_snapshot_of_other_hardware_is_refused_with_the_reason(
 
 def test_other_feature_flags_are_other_hardware(emulator: Played) -> None:
     with_hardware(emulator).save("base")
-    with pytest.raises(
-        SnapshotFailed, match="the feature flags -GLDMA,Vulkan, the emulator is given none now"
-    ):
+    with pytest.raises(SnapshotFailed, match="feature flags: -GLDMA,Vulkan when it was saved, none now"):
         snapshotter(emulator).load("base")
 
 

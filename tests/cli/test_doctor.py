@@ -227,20 +227,6 @@ def test_a_model_is_looked_for_where_it_is_loaded_from(tmp_path: Path, monkeypat
         assert said(model)[0] == "ok"
 
 
-def test_a_directory_for_runs_must_be_writable(tmp_path: Path, monkeypatch) -> None:
-    (tmp_path / "file").touch()
-    text = f"{PHONE}runs_dir: {tmp_path}/file/runs\n"
-    result = runner.invoke(app, ["doctor", "--worker", "--config", config(tmp_path, text)])
-    assert result.exit_code == 1
-    assert (
-        f"fail  disk           {tmp_path}/file/runs cannot be created: {tmp_path}/file is not a dir"
-        in result.stdout
-    )
-    monkeypatch.setattr("os.access", lambda *_: False)
-    assert "is not writable" in machine.disk("disk", tmp_path, Need.RUN).said
-    assert machine.disk("disk", tmp_path).level(frozenset({Need.RUN})) == "warn"
-
-
 def test_a_server_that_runs_tells_which_devices_are_missing(tmp_path: Path, monkeypatch, bare: int) -> None:
     adb = bundled() or debian()
     if adb is None:
@@ -288,6 +274,10 @@ def test_addresses_in_use_and_low_disks_are_told(tmp_path: Path, monkeypatch) ->
     assert machine.disk("disk", tmp_path / "not" / "yet").said.endswith(
         f"free for {tmp_path}/not/yet, which is writable."
     )
+    (tmp_path / "file").touch()
+    refused = machine.disk("disk", tmp_path / "file" / "runs", Need.RUN)
+    assert f"cannot be created: {tmp_path}/file is not a directory" in refused.said
+    assert refused.level(frozenset({Need.RUN})) == "fail"
     monkeypatch.setattr(machine, "TOO_LOW_BYTES", 10**18)
     assert machine.disk("disk", tmp_path).level(frozenset({Need.BASE})) == "fail"
 

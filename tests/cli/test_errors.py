@@ -70,26 +70,76 @@ def test_every_role_refuses_a_bad_configuration(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.yaml", "unknown.yaml"]
 
 
+TRAIN = "train quickstart"
+WORKER = "run-worker quickstart"
+
+
 @PACKAGES
 @pytest.mark.parametrize(
-    ("preset", "override", "message"),
+    ("command", "setting", "exit_code", "message"),
     [
-        ("quickstart", "env.kind=phne", "`env.kind` is 'phne', which does not exist. Did you mean 'phone'?"),
-        ("quickstart", "agent.kind=autui", "`agent.kind` is 'autui'"),
-        ("quickstart", "policy.kind=tny", "`policy.kind` is 'tny'"),
-        ("quickstart", "env.options.widht=1", "unexpected keyword argument 'widht'"),
-        ("miniwob", "env.options.site=minwob", "`env.options.site` is 'minwob'"),
-        ("quickstart", "env.import_path=nowhere:Env", "there is no module nowhere"),
-        ("quickstart", "learner.device=cuda", "`learner.device` is 'cuda', but this machine has no GPU"),
-        ("quickstart", "policy.device=cuda:1", "`policy.device` is 'cuda:1', but this machine has no GPU"),
-        ("quickstrt", "seed=1", "Did you mean quickstart?"),
+        (TRAIN, "env.kind=phne", 2, "`env.kind` is 'phne', which does not exist. Did you mean 'phone'?"),
+        (TRAIN, "agent.kind=autui", 2, "`agent.kind` is 'autui'"),
+        (TRAIN, "policy.kind=tny", 2, "`policy.kind` is 'tny'"),
+        (TRAIN, "env.options.widht=1", 2, "unexpected keyword argument 'widht'"),
+        ("train miniwob", "env.options.site=minwob", 2, "`env.options.site` is 'minwob'"),
+        (TRAIN, "env.import_path=nowhere:Env", 2, "there is no module nowhere"),
+        (TRAIN, "learner.device=cuda", 2, "`learner.device` is 'cuda', but this machine has no GPU"),
+        (TRAIN, "policy.device=cuda:1", 2, "`policy.device` is 'cuda:1', but this machine has no GPU"),
+        (
+            TRAIN,
+            "policy.device=gpu",
+            2,
+            "`policy.device` is 'gpu', which torch cannot use on this machine. Set",
+        ),
+        ("train quickstrt", "seed=1", 2, "Did you mean quickstart?"),
+        (TRAIN, "tasks.suite=nowhere", 6, "tasks.suite: there is no suite 'nowhere'"),
+        (TRAIN, "env.kind=two_screens", 6, "Take the suite two_screens"),
+        (TRAIN, "env.options.backend=zz", 2, "backend='zz' is not a task backend"),
+        (TRAIN, "env.options.width=-3", 2, "got -3x1200"),
+        (TRAIN, "env.options.width=wide", 2, "env.options {'width': 'wide'}"),
+        (TRAIN, "devices.pool=[{kind: sim, width: 100, height: 100}]", 2, "got 100x100"),
+        (TRAIN, "devices.pool=[{kind: avd, avd: P, sdk: nowhere}]", 7, "no Android emulator was found"),
+        (TRAIN, "learner.demonstrations.weights={fly: 2.0}", 2, "the template 'fly'"),
+        (TRAIN, "tasks.test=[nosplit]", 6, "no split 'nosplit'"),
+        (TRAIN, "tasks.suite=tasks.yaml", 6, "tasks.yaml, line 1: expected the node content"),
+        (TRAIN, "tasks.suite=fly.yaml", 6, "u/train: on the simulated phone there is no"),
+        (TRAIN, "policy={kind: hub, model: ./nowhere}", 2, "`policy.model` is './nowhere'"),
+        (TRAIN, "network.control=tcp://0.0.0.0:0", 5, "needs keys"),
+        (TRAIN, "network.control=tcp://127.0.0.1:99999", 2, "not a valid address"),
+        (TRAIN, "network.control=nonsense", 2, "not a valid address"),
+        (f"{TRAIN} --set local.inference_servers=2", "network.act=tcp://127.0.0.1:5799", 2, "one of 2"),
+        (f"{TRAIN} --resume", "seed=1", 3, "is not a run"),
+        (TRAIN, "env.kind=android_world", 7, "android_world: not installed"),
+        (
+            "train qwen-vl",
+            "policy.model=nobody/none",
+            9,
+            "'nobody/none' is not, or not wholly, on this",
+        ),
+        (WORKER, "env.options.widht=3", 2, "env.options"),
+        (WORKER, "env.options.backend=zz", 2, "env.options"),
+        (WORKER, "env.import_path=nowhere:Env", 2, "nowhere:Env"),
+        ("evaluate quickstart --agent=expert", "env.options.backend=zz", 2, "env.options"),
+        ("evaluate quickstart --agent=expert", "tasks.suite=tasks.yaml", 6, "tasks.yaml, line 1: expected"),
+        ("collect quickstart", "env.options.backend=zz", 2, "env.options"),
+        ("run-learner quickstart", "learner.device=cuda:99", 2, "learner.device"),
+        ("run-learner quickstart", "tasks.suite=tasks.yaml", 6, "tasks.yaml, line 1: expected"),
+        ("serve-inference quickstart", "policy.device=cuda:99", 2, "policy.device"),
     ],
 )
-def test_train_refuses_at_once_what_cannot_work(
-    tmp_path: Path, preset: str, override: str, message: str
+def test_what_cannot_work_is_refused_at_once_and_makes_nothing(
+    tmp_path: Path, monkeypatch, command: str, setting: str, exit_code: int, message: str
 ) -> None:
-    refused(2, message, "train", preset, "--set", override)
-    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr("distrl.cli.health.machine.find_spec", lambda name: None)
+    monkeypatch.setattr("distrl.core.hub_files._unreachable", lambda model: "no network")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    (tmp_path / "tasks.yaml").write_text("- {id: [}\n")
+    task = "- {id: u/SPLIT, split: SPLIT, goal: Fly, template: fly, params: {}}\n"
+    splits = ("train", "val", "test", "unseen_layout")
+    (tmp_path / "fly.yaml").write_text("".join(task.replace("SPLIT", split) for split in splits))
+    refused(exit_code, message, *command.split(), "--set", setting)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fly.yaml", "tasks.yaml"]
 
 
 @pytest.fixture
@@ -165,21 +215,6 @@ def test_a_run_whose_worker_cannot_start_leaves_nothing_behind(tmp_path: Path) -
     check(result.returncode, result.stderr, 2, "worker-0 stopped: ")
     assert "runs/quickstart was removed" in result.stderr
     assert list((tmp_path / "runs").iterdir()) == [], "nothing may block the next start"
-
-
-@pytest.mark.parametrize(
-    "role",
-    [
-        pytest.param("train", marks=PACKAGES),
-        pytest.param("run-learner", marks=pytest.mark.needs("torch")),
-        "evaluate",
-    ],
-)
-def test_a_broken_task_file(tmp_path: Path, role: str) -> None:
-    (tmp_path / "tasks.yaml").write_text("- {id: [}\n")
-    extra = ["--agent", "expert"] if role == "evaluate" else []
-    arguments = [role, "quickstart", "--set", "tasks.suite=tasks.yaml", *extra]
-    refused(6, "tasks.yaml, line 1: expected the node content", *arguments)
 
 
 @pytest.mark.parametrize(

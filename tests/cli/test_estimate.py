@@ -122,28 +122,6 @@ def test_the_cache_of_a_slot_is_what_the_model_keeps(model: str) -> None:
     assert found["inference", "KV cache of a slot"] == kept
 
 
-COSTS = [
-    ("policy", "computation of a training step"),
-    ("learner", "activations"),
-    ("inference", "KV cache of a slot"),
-    ("disk", "store, per 1000 episodes"),
-]
-
-
-def test_pictures_and_history_bound_the_cost_of_a_step(model: str) -> None:
-    def cost(**options: object) -> list[float]:
-        found = values({"kind": "hub", "model": model, **options}, store={"max_bytes": 2**60})
-        return [found[key] for key in COSTS]
-
-    short, long, longest = (cost(max_prompt_tokens=size) for size in (64, 128, 4096))
-    assert all(a < b < c for a, b, c in zip(short, long, longest, strict=True))
-    small, large, largest = (cost(max_pixels=28 * 28 * tokens) for tokens in (1, 4, 100))
-    assert small[0] < large[0] < largest[0]
-    assert all(a <= b <= c for a, b, c in zip(small, large, largest, strict=True))
-    tokens = [values({"kind": "hub", "model": model, "max_pixels": 28 * 28 * n}) for n in (1, 4, 100)]
-    assert [found["policy", "tokens of a screenshot, at most"] for found in tokens] == [1, 4, 100]
-
-
 INCREMENTAL = {"kind": "androidworld", "options": {"mode": "incremental"}}
 EPISODE = ("policy", "tokens of an episode, at most")
 TRAINING = ("policy", "computation of a training step")
@@ -208,19 +186,6 @@ def test_screens_are_those_of_the_environment(model: str, tmp_path: Path) -> Non
     assert screen_of(small) == (64, size[1])
     assert screen_of(Config.model_validate({})) == (540, 1200)
     assert screen_of(Config.model_validate({"env": {"kind": "android_world"}})) == (1080, 2400)
-
-
-def test_what_costs_less_is_told_so(model: str) -> None:
-    options = {"kind": "hub", "model": model}
-    whole, parts = values(options), values(options, learner={"micro_batch_tokens": 256})
-    assert parts["learner", "activations"] < whole["learner", "activations"]
-    adapters = values({**options, "lora": {"targets": ["q_proj"]}})
-    assert adapters["learner", "optimizer"] < whole["learner", "optimizer"]
-    assert (
-        adapters["policy", "computation of a training step"]
-        < whole["policy", "computation of a training step"]
-    )
-    assert values(options, store={"max_bytes": 10**6})["disk", "store, per 1000 episodes"] == 10**6
 
 
 def test_ranks_share_what_zero_shards(model: str) -> None:

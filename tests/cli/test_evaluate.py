@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from typer.testing import CliRunner
@@ -68,14 +67,6 @@ def test_the_expert_solves_tasks_of_the_quickstart(tmp_path: Path) -> None:
     assert "no gain: the baseline (test) and this evaluation (val) have no split in common" in printed
 
 
-def test_results_go_beside_the_runs_by_default(tmp_path: Path) -> None:
-    code, _, _ = run(
-        "quickstart", "--agent", "expert", "--split", "val", "--set", f"runs_dir={tmp_path}", *LIMIT
-    )
-    assert code == 0
-    assert (tmp_path / "evaluations" / "quickstart-expert" / "results.json").is_file()
-
-
 def broken_checkpoint(folder: Path) -> Path:
     step = write_checkpoint(folder, "step_1", lambda path: (path / "weights").write_bytes(b"w" * 100))
     (step / "weights").write_bytes(b"w")
@@ -103,11 +94,3 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
         assert expected in last
         assert "Traceback" not in stderr
         assert not output.exists()
-
-
-def test_the_help_names_every_judge() -> None:
-    from distrl.cli.evaluate import JudgeOption
-    from distrl.evaluator.judges import JUDGES
-
-    told = get_args(JudgeOption)[1].help
-    assert [kind for kind in JUDGES if kind not in told] == []

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from distrl.cli.main import app
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ActionRecord, Fault, Observation, Outcome, Task, TimeStep, Trajectory
-from distrl.evaluator.results import episode_result
 from distrl.learner.task_sampling import TaskRecord, write_table
 
 runner = CliRunner()
@@ -97,13 +96,6 @@ def test_an_unknown_action_is_shown_as_such(hostile_run: Path, tmp_path: Path) -
         result = runner.invoke(app, ["inspect", str(hostile_run), *option, "--output", str(page), "--force"])
         assert result.exit_code == 0, result.output
         assert "Unknown action “dance”" in page.read_text()
-
-
-def test_an_error_quotes_what_is_on_the_command_line_without_control(tmp_path: Path) -> None:
-    result = runner.invoke(app, ["inspect", str(tmp_path / "\x1b[2J")])
-    assert result.exit_code
-    assert "\\x1b[2J" in result.stderr
-    assert "\x1b" not in result.stderr
 
 
 def tell(run: Path, goal: str) -> None:
@@ -213,36 +205,6 @@ def test_a_place_without_a_store_is_an_error(tmp_path: Path) -> None:
     result = runner.invoke(app, ["inspect", str(tmp_path / "nowhere")])
     assert result.exit_code == 10
     assert "no trajectory store" in result.stderr
-
-
-@pytest.fixture
-def repeated(tmp_path: Path) -> Path:
-    """An evaluation with two seeds, of two splits each."""
-    for seed in (0, 1):
-        home = tmp_path / f"seed-{seed}"
-        home.mkdir()
-        store = TrajectoryStore(home / "store.sqlite3")
-        lines = []
-        for number, split in enumerate(("test", "unseen")):
-            one = trajectory(10 * seed + number, "alarm", True)
-            one = one.model_copy(update={"task": one.task.model_copy(update={"split": split})})
-            store.add(one, {IMAGE: b"bytes"})
-            result = episode_result(one, 1, seed)
-            lines.append(result.model_dump_json() + "\n")
-        (home / "episodes.jsonl").write_text("".join(lines))
-        store.close()
-    return tmp_path
-
-
-def test_splits_and_repetitions_are_told_apart(repeated: Path) -> None:
-    def listed(*options: str) -> list[str]:
-        result = runner.invoke(app, ["inspect", str(repeated), *options])
-        assert result.exit_code == 0, result.stderr
-        return [line.split()[0][:8] for line in result.stdout.splitlines()[1:]]
-
-    assert listed() == ["0000000b", "0000000a", "00000001", "00000000"]
-    assert listed("--split", "unseen") == ["0000000b", "00000001"]
-    assert listed("--seed", "1", "--split", "test") == ["0000000a"]
 
 
 def test_quarantined_trajectories_are_listed_with_the_reason(run_dir: Path) -> None:

@@ -18,7 +18,7 @@ from policy_fakes import WORDS, chat, png
 from distrl.cli.serve_inference import serve
 from distrl.configs.schema import Config
 from distrl.core.checkpoints import write_checkpoint
-from distrl.core.errors import CheckpointError, ConfigError, LearnerUnreachable, NetworkError
+from distrl.core.errors import CheckpointError
 from distrl.core.policies import build_policy
 from distrl.core.sockets import Wire
 from distrl.core.types import Sampling, image_digest
@@ -68,15 +68,3 @@ def test_a_damaged_or_missing_checkpoint_is_named(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(CheckpointError, match=r"model\.safetensors"):
         serve(config(), None, checkpoint, threading.Event())
-
-
-def test_what_cannot_start_says_why(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is not a valid name"):
-        serve(config(), "a b", None, threading.Event())
-    lonely = {"control": "tcp://127.0.0.1:1"}
-    with pytest.raises(LearnerUnreachable, match="No learner"):
-        serve(config(network=lonely), "a", None, threading.Event(), wait_s=0.1)
-    with Wire() as wire:
-        taken = wire.bind_router("tcp://127.0.0.1:*")
-        with pytest.raises(NetworkError, match="in use"):
-            serve(config(network={"act": taken.endpoint}), "a", None, threading.Event())

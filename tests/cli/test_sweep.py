@@ -17,7 +17,7 @@ from distrl.cli.local.sweep import Execution, log_of
 from distrl.cli.main import app
 from distrl.cli.options import seeds_of
 from distrl.core.errors import ConfigError
-from distrl.core.rundir import RunDir, RunLock
+from distrl.core.rundir import RunDir
 from distrl.core.terminal import Console
 from distrl.evaluator.experiments import Sweep, load_sweep
 
@@ -91,15 +91,6 @@ def test_report_only_tells_what_is_there(file: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "0/2" in result.stdout
     assert Path("runs/try/results.json").is_file()
-
-
-@pytest.mark.needs("torch", "transformers", "jinja2")
-def test_two_sweeps_do_not_work_on_one_directory(file: Path) -> None:
-    Path("runs/try").mkdir(parents=True)
-    with RunLock(Path("runs/try/.sweep.lock"), "sweep"):
-        result = runner.invoke(app, ["sweep", "try.yaml"])
-    assert result.exit_code == 3
-    assert "Another sweep" in result.stderr
 
 
 def test_seeds() -> None:

@@ -209,7 +209,7 @@ def _results_of(run: RunDir, checkpoint: str) -> Path:
 
 
 def _load(run: RunDir, checkpoint: str) -> dict[str, dict[str, float]]:
-    """An evaluation's numbers by split; of continuous control the mean return, by "". None if there is none.
+    """An evaluation's numbers by split; of continuous control the mean return, by "". Empty if there is none.
 
     Raises:
         RunDirectoryError: The file is damaged.
@@ -255,9 +255,8 @@ class ResultsFile:
                 self._settings, self._runs = dict(data["settings"]), list(data["runs"])
                 self._take_known()
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-                raise ConfigError(
-                    f"{file} is damaged: {error}.", "Use another file with --results."
-                ) from error
+                damage = f"{file} is damaged: {str(error).splitlines()[0]}."
+                raise ConfigError(damage, "Use another file with --results.") from error
 
     def is_done(self, planned: PlannedRun) -> bool:
         """Whether the run is in the file, or finished here."""
@@ -299,7 +298,8 @@ class ResultsFile:
                 continue
             key = difference(self._settings[run["settings"]], _settings_of(wanted, self._sweep))
             if key is not None:
-                self.left_out.append(f"{wanted.arm}, seed {wanted.seed} was run with another `{key}`.")
+                line = f"{wanted.arm}, seed {wanted.seed} is left out: it was run with another `{key}`."
+                self.left_out.append(line)
                 continue
             numbers = {name: run[name] for name in _NUMBERS}
             result = RunResult(

@@ -152,6 +152,8 @@ def test_a_gain_has_an_interval_over_tasks_and_one_over_seeds(
     assert gain.over_seeds.high == 1.0  # there is no more
     assert gain.text.startswith("+75.0 (")
     assert gain.text.endswith("; +86.3 to +100.0)")
+    zeros = {key: replace(one, mean=0.0) for key, one in results.items()}
+    assert "**" not in as_markdown(table_blocks(spec, zeros, [], "command")), "nothing is the best"
 
 
 def test_a_part_of_the_table_is_measured(file: Path) -> None:

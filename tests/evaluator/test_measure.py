@@ -177,8 +177,9 @@ def test_the_numbers_are_a_mean_over_seeds_and_each_task_weighs_once(config: Con
     assert (result.repeats.mean, result.repeats.sd) == (0.75, 0.0)
     assert (result.overall.successes, result.overall.episodes) == (9, 12)
     assert result.overall.interval == wilson(3, 4)
-    for seed in (0, 1, 4):
-        assert load_evaluation(tmp_path / "out" / f"seed-{seed}").evaluation.spec.seed == seed
+    parts = [load_evaluation(tmp_path / "out" / f"seed-{seed}").evaluation for seed in (0, 1, 4)]
+    assert [part.spec.seed for part in parts] == [0, 1, 4]
+    assert evaluation.duration_s == sum(part.duration_s for part in parts)
     loaded = load_evaluation(tmp_path / "out")
     assert loaded.evaluation == evaluation
     assert sorted({episode.seed for episode in loaded.episodes}) == [0, 1, 4]

@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrl.evaluator.report.chart import (
+    Curve,
     Line,
+    curve_charts,
     draw,
     make_axis,
     nice_step,
@@ -52,6 +54,22 @@ def test_paths_put_points_where_they_belong() -> None:
         ("dots", "b", "M1000.0 1000.0h0"),
     )
     assert [line.label for line in chart.legend] == ["success"]
+
+
+def test_a_learning_curve_has_a_band_around_its_validations() -> None:
+    curve = Curve([(0.0, 0.0), (60.0, 1.0)], [(0.0, 0.5), (60.0, 0.5)], [4, 4])
+    (chart,) = curve_charts(
+        "Success",
+        [("elapsed_s", "Time", "minutes")],
+        lambda column: curve,
+        ("validation", "training", "start"),
+        bounds=lambda value, n: (value - 1 / n, value + 1 / n),
+        y=make_axis(0.0, 1.0),
+    )
+    band = {style: data for style, _, data in chart.paths}["band"]
+    assert band == "M0.0 250.0L1000.0 250.0L1000.0 750.0L0.0 750.0"
+    assert (chart.title, chart.short) == ("Success over minutes", "Time")
+    assert [tick.label for tick in chart.x_ticks] == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
 
 
 def test_rolling_mean_by_hand() -> None:

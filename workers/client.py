@@ -423,43 +423,20 @@ class LearnerLink:
                 continue
             if received is None:
                 break
-            if isinstance(received.message, Ack):
-                acked.append(received.message.trajectory_id)
-            else:
-                self._take(received.message)
             self._last_heard = time.monotonic()
+            message = received.message
+            if isinstance(message, Ack):
+                acked.append(message.trajectory_id)
+                continue
+            if isinstance(message, Welcome | Status):
+                self._update(message.status if isinstance(message, Welcome) else message)
+            with self._condition:
+                self._take(message)
+                self._condition.notify_all()
         if acked and self._outbox is not None:
             with self._condition:
                 self._outbox.acked(acked)
                 self._condition.notify_all()
-
-    def _take(self, message: Record) -> None:
-        if isinstance(message, Welcome):
-            self._heartbeat_s = message.heartbeat_s
-            self._update(message.status)
-            if not self._is_connected:  # else it answers an earlier Hello
-                self._connected()
-        elif isinstance(message, Status):
-            self._update(message)
-        elif isinstance(message, LeaseGrant):
-            if message.reason:
-                _log.warning(
-                    "the learner grants no leases for the next %.0f s: %s",
-                    message.retry_after_s,
-                    message.reason,
-                )
-            with self._condition:
-                run_id = self.status.run_id if self.status else ""
-                self._book.granted(message, run_id)
-                self._condition.notify_all()
-        elif isinstance(message, Shutdown):
-            if self.status is None or self.status.run_id == message.run_id:
-                self.shutdown_reason = message.reason
-                self.shutdown.set()
-                with self._condition:
-                    self._condition.notify_all()
-        elif isinstance(message, Reject):
-            self._rejected(message)
 
     def _update(self, status: Status) -> None:
         if self.status is not None and self.status.run_id != status.run_id:
@@ -469,16 +446,27 @@ class LearnerLink:
         for listener in self._listeners:
             listener(status)
 
-    def _connected(self) -> None:
-        assert self.status is not None
-        _log.info("connected to run %s at %s", self.status.run_id, self.control)
-        self.incompatibility = ""
-        with self._condition:
-            self._is_connected = True
-            self._book.reconnected(self.status.run_id)
-            if self._outbox is not None:
-                self._outbox.reconnected(self.status.run_id)
-            self._condition.notify_all()
+    def _take(self, message: Record) -> None:
+        run_id = self.status.run_id if self.status else ""
+        if isinstance(message, Welcome):
+            self._heartbeat_s = message.heartbeat_s
+            if not self._is_connected:  # else it answers an earlier Hello
+                _log.info("connected to run %s at %s", run_id, self.control)
+                self.incompatibility = ""
+                self._is_connected = True
+                self._book.reconnected(run_id)
+                if self._outbox is not None:
+                    self._outbox.reconnected(run_id)
+        elif isinstance(message, LeaseGrant):
+            if message.reason:
+                wait_s, why = message.retry_after_s, message.reason
+                _log.warning("the learner grants no leases for the next %.0f s: %s", wait_s, why)
+            self._book.granted(message, run_id)
+        elif isinstance(message, Shutdown) and message.run_id == (run_id or message.run_id):
+            self.shutdown_reason = message.reason
+            self.shutdown.set()
+        elif isinstance(message, Reject):
+            self._rejected(message)
 
     def _incompatible(self, why: str) -> None:
         """Keeps the reason why messages, which are repeated, are invalid; logs a new one."""
@@ -487,22 +475,17 @@ class LearnerLink:
             _log.error("the learner at %s and this process are incompatible: %s", self.control, why)
 
     def _rejected(self, reject: Reject) -> None:
-        if reject.code is RejectCode.FORBIDDEN and not reject.ref:
+        if reject.ref:
+            _log.error("the learner rejected %s: %s (%s)", reject.ref, reject.reason, reject.code.value)
+            if self._outbox is not None:
+                self._outbox.rejected(reject)
+        elif reject.code is RejectCode.FORBIDDEN:
             self._error = SecurityError(
                 f"The learner at {self.control} rejects this process: {reject.reason}.",
                 "Set network.key_name to a key with that role, or run `distrl keys set` at the learner.",
             )
-            with self._condition:
-                self._condition.notify_all()
-            return
-        if not reject.ref:
+        else:
             self._incompatible(f"it rejects a message: {reject.reason} ({reject.code.value})")
-            return
-        _log.error("the learner rejected %s: %s (%s)", reject.ref, reject.reason, reject.code.value)
-        if self._outbox is not None:
-            with self._condition:
-                self._outbox.rejected(reject)
-                self._condition.notify_all()
 
     def _greet(self, control: Channel) -> None:
         """Sends Hello until a Welcome arrives, also after the connection or the answers stopped."""

@@ -324,8 +324,9 @@ def test_what_is_refused_for_now_is_sent_again(link, learner, spool, monkeypatch
     assert spool.refused() == {}
 
 
-def test_what_no_learner_can_take_is_set_aside(link, spool):
-    link.submit(episode("big"), {"d": bytes(64 * 2**20 + 1)})
+def test_what_no_learner_can_take_is_set_aside(link, spool, monkeypatch):
+    monkeypatch.setattr("distrl.core.messages.MAX_BLOB_BYTES", 1000)
+    link.submit(episode("big"), {"d": bytes(1001)})
     assert link.flush(WAIT_S)
     assert "big" in spool.refused()
 
@@ -531,6 +532,7 @@ class Foreigner:
         (msgpack.packb({"v": 99, "type": "welcome"}), r"protocol version 99 is not \d+\."),
         (encode(Reject(code=RejectCode.MALFORMED, reason="role: unknown")), r"role: unknown \(malformed\)\."),
     ],
+    ids=["version", "reject"],
 )
 def test_another_version_is_told_and_does_not_fill_the_log(
     wire: Wire, caplog, answer: bytes, why: str

@@ -1,0 +1,150 @@
+"""Configurations that cannot work are refused in one line that names the key and the remedy."""
+
+from __future__ import annotations
+
+import pytest
+
+from distrl.configs.learner import OURS
+from distrl.configs.load import load_config
+from distrl.core.errors import ConfigError
+
+LANDER = "appo-lunarlander"
+HUB, AUTOUI = "policy={kind: hub, model: m}", "policy={kind: autoui, model: m}"
+INCREMENTAL = "agent={kind: mobile-use, options: {mode: incremental}}"
+ABSOLUTE = "agent={kind: mobile-use, options: {coordinates: absolute, resize: {%s}}}"
+RATIOS = "truncates sampling: an action that the behaviour policy can never take has no importance ratio"
+ONE_SERVER = "learner.ds_config={zero_optimization: {%s}}"
+Q_CRITIC = "learner.algorithm={kind: aride, critic: q}"
+
+REFUSED: list[tuple[list[str], str]] = [
+    # objectives
+    (["learner.algorithm=trpo"], "'gipo'"),
+    (["learner.algorithm.clip=0.1"], "`learner.algorithm.clip` is a key of ppo, grpo, appo only"),
+    (["learner.group_size=4"], "Did you mean `learner.algorithm.group_size`"),
+    ([Q_CRITIC, "learner.value_recompute=false"], "expectations under the current policy"),
+    (["learner.algorithm={kind: aride, critic: q, returns: gae}"], "does not support returns 'gae'"),
+    (["learner.algorithm={kind: ppo, clip: 0.3, clip_high: 0.2}"], "clip_high is less than clip"),
+    (["learner.algorithm={kind: grpo, clip: 0.5}"], "clip_high is less than clip"),
+    (["learner.algorithm={kind: ppo, dual_clip: 0.5}"], "`learner.algorithm.dual_clip` is 0.5"),
+    (["learner.algorithm={kind: digirl, top_fraction: 0}"], "`learner.algorithm.top_fraction` is 0"),
+    (["learner.algorithm={kind: digirl, negative_weight: 0.3}"], "negative_weight` is a key of aride,"),
+    (["learner.algorithm={kind: bc, ratio_level: token}"], "ratio_level` is a key of aride,"),
+    (["learner.algorithm={kind: grpo, group_size: 1}"], "`learner.algorithm.group_size` is 1"),
+    (["learner.stale=drop", "learner.policy_lag=9", "learner.max_staleness=8"], "would drop every episode"),
+    (
+        ["learner.policy_lag=1", "learner.keep_best=true"],
+        "keep_best does not work with learner.policy_lag",
+    ),
+    *[
+        ([f"learner.algorithm={name}", f"learner.{key}"], f"{key} {RATIOS}")
+        for name in ("aride", "ppo", "gipo", "grpo", "vtrace")
+        for key in ("top_p=0.9", "top_k=5")
+    ],
+    (["learner.algorithm={kind: bc, invalid: 0.1}", "learner.top_p=0.9"], "validity term of bc"),
+    (["learner.algorithm={kind: digirl, invalid: 0.1}", "learner.top_p=0.9"], "invalid to 0"),
+    # ranks
+    *[
+        (["learner.engine=deepspeed", f"learner.ds_config={{{key}: 1}}"], f"ds_config.{key} is set by the")
+        for key in sorted(OURS)
+    ],
+    (["learner.ds_config={zero_optimization: {stage: 2}}"], "has no effect with engine 'torch'"),
+    (["learner.engine=deepspeed", ONE_SERVER % "stage: 0"], "stage=0 is not supported"),
+    (["learner.engine=deepspeed", "learner.ds_config={zero_optimization: 3}"], "must be a mapping"),
+    (
+        ["learner.engine=deepspeed", ONE_SERVER % "offload_param: {device: nvme}"],
+        "device='nvme'",
+    ),
+    (
+        [
+            "learner.engine=deepspeed",
+            "learner.ds_config={zero_optimization: {stage: 1}, data_types: {grad_accum_dtype: fp32}}",
+        ],
+        "with stage 1 does not support --resume; use stage 2",
+    ),
+    (
+        [Q_CRITIC, "learner.engine=deepspeed", "learner.num_processes=2", ONE_SERVER % "stage: 3"],
+        "critic 'q' draws actions",
+    ),
+    # agents and policies
+    ([INCREMENTAL], "set agent.options.mode to history"),
+    ([INCREMENTAL, AUTOUI], "encoder of its T5 reads in both directions"),
+    (["agent.options={mode: incremental}"], "cannot extend one; remove mode, or set agent.kind"),
+    (["agent.options={mode: incremental}", HUB], "cannot extend one"),
+    ([ABSOLUTE % "max_pixels: 1000", HUB, "policy.max_pixels=900"], "policy.max_pixels=900 sets the size"),
+    ([ABSOLUTE % "min_pixels: 900", HUB, "policy.max_pixels=900"], "resize.max_pixels=None; set both"),
+    (["agent.options={notation: autoui}"], "policy.kind=tiny supports only agent.options.notation"),
+    (["agent.options={images: 2}"], "policy.kind=tiny supports only agent.options.images"),
+    (["policy={kind: autoui}"], "`policy.model` is missing"),
+    ([HUB, "policy.image_features=b"], "`policy.image_features` is a key of autoui only"),
+    (["policy.attended_images=2"], "`policy.attended_images` is a key of autoui only"),
+    ([AUTOUI, "policy.lora={vision: true}"], "lora.vision needs policy.kind 'hub'"),
+    # judges
+    (["worker.rewards.source=judge"], "needs a judge; set judge.kind"),
+    (["worker.rewards.source=judge", "judge=ground_truth"], "is the environment's own check"),
+    (["judge={kind: local, when: steps}"], "worker.rewards.require_complete to false"),
+    (["judge={kind: vlm, votes: 3}"], "set temperature above 0"),
+    (["judge={kind: vlm, max_cost: 1.0}"], "set price_input"),
+    (["judge={kind: local, min_confidence: 0.3}"], "`judge.min_confidence` is 0.3"),
+    # devices
+    (["devices.pool=[{kind: sim, cout: 2}]"], "unknown key `devices.pool.0.cout`. Did you mean"),
+    (["devices.pool=[{kind: sim, snapshot: clean}]"], "is a key of adb, avd only. Remove it, or set"),
+    (["devices.pool=[{kind: moon}]"], "`devices.pool.0.kind` is 'moon', expected one of 'sim', 'adb',"),
+    (["devices.pool=[{count: 2}]"], "`devices.pool.0.kind` is missing"),
+    (["devices.pool=[{kind: adb, serials: []}]"], "`devices.pool.0.serials` is []"),
+    (["devices.pool=[{kind: adb, serials: ['a b']}]"], "`devices.pool.0.serials.0` is 'a b'"),
+    (["devices.pool=[{kind: phone, serials: ['R5*']}]"], "`devices.pool.0.serials.0` is 'R5*'"),
+    (["devices.pool=[{kind: avd, avd: '../up'}]"], "`devices.pool.0.avd` is '../up'"),
+    (["devices.pool=[{kind: avd, avd: p, mode: fast}]"], "`devices.pool.0.mode` is 'fast'"),
+    (
+        ["devices.pool=[{kind: adb, serials: [a]}, {kind: phone, serials: [a]}]"],
+        "the serial 'a' is listed twice",
+    ),
+    (["devices.pool=[{kind: avd, avd: p}, {kind: avd, avd: p}]"], "an AVD is listed twice"),
+    (["worker.barrier=true", "devices.pool=[{kind: sim}]"], "barrier does not work with devices.pool"),
+    # continuous control
+    (["learner.algorithm=appo"], "needs env.kind=gym, but env.kind is phone"),
+    (["env.kind=gym"], "env.kind=gym is for continuous control"),
+    (["policy.kind=gaussian"], "policy.kind=gaussian is for continuous control"),
+]
+APPO_REFUSED = [
+    ("learner.algorithm=ppo", "env.kind=gym is for continuous control"),
+    ("policy.kind=tiny", "needs policy.kind=gaussian"),
+    ("env.import_path=a.b:C", "but env.kind is a.b:C"),
+    ("env.options={}", "needs env.options.id"),
+    ("policy.d_model=8", "`policy.d_model` is a key of tiny only"),
+    ("tasks.suite=general", "tasks.suite has no effect with learner.algorithm=appo"),
+    ("learner.optim.lr=0.1", "learner.optim has no effect"),
+    ("learner.num_processes=2", "learner.num_processes has no effect"),
+    ("judge={kind: local}", "judge has no effect"),
+    ("worker.slots=3", "multiple of worker.slots=3"),
+    ("learner.algorithm.minibatch_size=100000", "is larger than num_steps"),
+]
+
+
+@pytest.mark.parametrize(
+    ("preset", "overrides", "message"),
+    [*(("quickstart", *row) for row in REFUSED), *((LANDER, [one], text) for one, text in APPO_REFUSED)],
+)
+def test_it_is_refused_in_one_line(preset: str, overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(preset, overrides)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["learner.algorithm={kind: bc, invalid: 0}", "learner.top_p=0.9"],
+        ["learner.algorithm={kind: digirl, invalid: 0}", "learner.top_p=0.9"],
+        [Q_CRITIC, "learner.engine=deepspeed", ONE_SERVER % "stage: 3"],
+        ["learner.engine=deepspeed", "learner.ds_config={wall_clock_breakdown: true}"],
+        [INCREMENTAL, HUB],
+        ["agent={import_path: 'os:path', options: {mode: incremental}}"],
+        [ABSOLUTE % "max_pixels: 900", HUB, "policy.max_pixels=900"],
+        ["agent={kind: mobile-use, options: {coordinates: relative}}", HUB, "policy.max_pixels=900"],
+        ["agent.options={notation: autoui, images: 2}", AUTOUI, "policy.image_features=b"],
+    ],
+)
+def test_what_goes_together_is_taken(overrides: list[str]) -> None:
+    load_config("quickstart", overrides)

@@ -14,7 +14,7 @@ from appo_world import World, appo_config, config_data, gradient
 
 from distrl.appo.worker import AppoWorker
 from distrl.configs.load import check_config
-from distrl.core.errors import ConfigError, EnvError, PolicyError
+from distrl.core.errors import EnvError, PolicyError
 from distrl.core.messages import WeightInfo, WorkUnit
 
 
@@ -43,10 +43,15 @@ def test_a_worker_alone_does_the_same_with_the_same_seed(tmp_path: Path) -> None
     torch.testing.assert_close(vectors[0], vectors[1], rtol=0.0, atol=0.0)
 
 
-def test_two_workers_statistics_are_counted_once(tmp_path: Path) -> None:
+def test_two_workers_statistics_are_counted_once_and_the_first_round_only_measures(tmp_path: Path) -> None:
     world = World(tmp_path, appo_config(eval_every=0))
-    for name in ("a", "b"):
-        work(world, len(world.units) + 2, name)
+    before = world.policy.flat.vector.clone()
+    work(world, 1, "a")
+    torch.testing.assert_close(world.policy.flat.vector, before, rtol=0.0, atol=0.0)
+    assert world.policy.returns.count == 256
+    for name, units in (("a", 2), ("b", 4)):
+        work(world, units, name)
+    assert not torch.equal(world.policy.flat.vector, before)
     assert world.policy.observations.count == world.master.progress.env_steps == 4 * 256
     mean = float(world.policy.observations.mean[0])
     assert abs(mean - appo_envs.OFFSET) < appo_envs.SCALE / 5
@@ -97,16 +102,6 @@ def test_a_resumed_learners_weights_are_loaded_though_their_version_is_the_same(
     assert fetched[-1] == "other"
 
 
-def test_the_first_round_only_measures(tmp_path: Path) -> None:
-    world = World(tmp_path, appo_config(eval_every=0))
-    before = world.policy.flat.vector.clone()
-    work(world, 1)
-    torch.testing.assert_close(world.policy.flat.vector, before, rtol=0.0, atol=0.0)
-    assert world.policy.returns.count == 256
-    work(world, 2)
-    assert not torch.equal(world.policy.flat.vector, before)
-
-
 def flaky(folder: Path, breaks_at: int) -> World:
     data = config_data(eval_every=0)
     data["env"]["options"] = {"id": "appo_envs:Flaky-v0", "breaks_at": breaks_at}
@@ -140,13 +135,6 @@ def test_rounds_that_are_refused_again_and_again_end_the_worker(tmp_path: Path) 
         work(world, 100)
     assert world.master.progress.rejected == 10
     assert bool(torch.isfinite(world.policy.flat.vector).all())
-
-
-def test_an_environment_that_does_not_exist_is_reported_at_once(tmp_path: Path) -> None:
-    data = config_data()
-    data["env"]["options"] = {"id": "NoSuch-v0"}
-    with pytest.raises(ConfigError, match="gymnasium cannot make 'NoSuch-v0'"):
-        AppoWorker(check_config(data, "test"), "w", World(tmp_path, appo_config()), lambda: False)
 
 
 def test_a_rate_that_falls_to_nothing_changes_nothing(tmp_path: Path) -> None:

@@ -44,15 +44,22 @@ def fill(place: Path, *successes: bool) -> list[Trajectory]:
 
 def config(endpoint: JudgeEndpoint, **judge: Any) -> Config:
     vlm = {"url": endpoint.url, "model": "m", "examples": None, "attempts": 1, "timeout_s": 5.0}
-    return Config.model_validate({"judge": {"kind": "vlm", **vlm, **judge}})
+    rewards = {"require_complete": judge.get("when") != "steps"}
+    return Config.model_validate({"judge": {"kind": "vlm", **vlm, **judge}, "worker": {"rewards": rewards}})
 
 
-def run(place: Path, endpoint: JudgeEndpoint, **judge: Any) -> Rejudged:
-    loaded = config(endpoint, **judge)
-    rejudged = Rejudged(place, loaded.judge, loaded.worker.rewards)
-    rejudged.run(None, threading.Event(), lambda done, total: None)
-    rejudged.close()
-    return rejudged
+def judge_all(
+    place: Path, config: Config, limit: int | None = None, stop: threading.Event | None = None
+) -> tuple[Rejudged, AgreementReport]:
+    rejudged = Rejudged(place, config.judge, config.worker.rewards)
+    try:
+        return rejudged, rejudged.run(limit, stop or threading.Event(), lambda done, total: None)
+    finally:
+        rejudged.close()
+
+
+def run(place: Path, endpoint: JudgeEndpoint, limit: int | None = None, **judge: Any) -> Rejudged:
+    return judge_all(place, config(endpoint, **judge), limit)[0]
 
 
 def command(place: Path, endpoint: JudgeEndpoint) -> list[str]:
@@ -84,21 +91,14 @@ def test_without_an_endpoint_they_are_undecided_and_asked_again_next_time(tmp_pa
 
 def test_a_limit_counts_those_that_are_asked_about(tmp_path: Path) -> None:
     fill(tmp_path, True, False, False)  # the newest two of five are not asked about
-    told = []
     with JudgeEndpoint([status(True)]) as endpoint:
-        loaded = config(endpoint)
-        rejudged = Rejudged(tmp_path, loaded.judge, loaded.worker.rewards)
-        rejudged.run(2, threading.Event(), lambda done, total: told.append((done, total)))
-        rejudged.close()
+        rejudged = run(tmp_path, endpoint, limit=2)
         assert len(endpoint.requests) == 2
     assert [one.task_id[-4:] for one in rejudged.judged] == ["0002", "0001"]
-    assert told[-1] == (2, 2)
 
 
 def solved_of(place: Path, config: Config, limit: int | None, stop: threading.Event) -> tuple[int, int]:
-    rejudged = Rejudged(place, config.judge, config.worker.rewards)
-    report = rejudged.run(limit, stop, lambda done, total: None)
-    rejudged.close()
+    _, report = judge_all(place, config, limit, stop)
     assert report.solved is not None
     return report.solved.successes, report.solved.episodes
 
@@ -143,14 +143,6 @@ def test_phones_without_ground_truth_get_the_judges_rate(tmp_path: Path) -> None
     assert "Success according to the judge" in page
 
 
-def test_what_is_judged_is_not_asked_again(tmp_path: Path) -> None:
-    fill(tmp_path, True, False)
-    with JudgeEndpoint([status(True)]) as endpoint:
-        run(tmp_path, endpoint)
-        run(tmp_path, endpoint)
-        assert len(endpoint.requests) == 2
-
-
 def test_all_repetitions_of_an_evaluation_are_judged(tmp_path: Path) -> None:
     place = tmp_path / "out"
     for seed in (0, 1):
@@ -166,11 +158,7 @@ def test_all_repetitions_of_an_evaluation_are_judged(tmp_path: Path) -> None:
 def test_a_judge_can_go_through_the_steps(tmp_path: Path) -> None:
     fill(tmp_path, True)
     with JudgeEndpoint([status(False), status(True)]) as endpoint:
-        loaded = config(endpoint, when="end")
-        rewards = loaded.worker.rewards.model_copy(update={"require_complete": False})
-        rejudged = Rejudged(tmp_path, loaded.judge.model_copy(update={"when": "steps"}), rewards)
-        rejudged.run(1 + 2, threading.Event(), lambda done, total: None)
-        rejudged.close()
+        rejudged, _ = judge_all(tmp_path, config(endpoint, when="steps"))
     verdicts = {one.task_id[-4:]: one.verdict for one in rejudged.judged}
     assert verdicts["0091"].step == 3  # the screen after its second step was seen before
 
@@ -206,13 +194,8 @@ def test_a_judge_of_steps_is_compared_with_the_truth_where_it_decided(
         store.add(trajectory, images)
     store.close()
     with JudgeEndpoint([status(True)]) as endpoint:
-        loaded = config(endpoint)
-        rewards = loaded.worker.rewards.model_copy(update={"require_complete": False})
-        judge = loaded.judge.model_copy(update={"when": "steps"})
         for _ in range(2):  # the second session reads what the first one wrote
-            rejudged = Rejudged(tmp_path, judge, rewards)
-            report = rejudged.run(None, threading.Event(), lambda done, total: None)
-            rejudged.close()
+            rejudged, report = judge_all(tmp_path, config(endpoint, when="steps"))
             assert {one.task_id[-1]: one.truth for one in rejudged.judged} == truths
             assert (report.unknown, report.num_cut) == ((0, 0) if distances is not None else (2, 2))
     assert ("2 of these were ended by the judge at a step" in " ".join(lines(report))) is (distances is None)
@@ -238,7 +221,7 @@ def test_a_torn_line_is_left_out_and_a_damaged_one_told(tmp_path: Path) -> None:
         read_verdicts(file)
 
 
-def test_an_answer_may_hold_signs_that_split_text(tmp_path: Path) -> None:
+def test_what_is_judged_is_not_asked_again_whatever_signs_an_answer_holds(tmp_path: Path) -> None:
     fill(tmp_path, True, True)
     with JudgeEndpoint([says("I see\u2028it\x85all.\nStatus: success")]) as endpoint:
         first = run(tmp_path, endpoint)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from distrl.configs.section import Count, NonNegative, Positive, Section, one_of
-from distrl.core.actions import ActionKind
 
 if TYPE_CHECKING:
     from distrl.configs.schema import Config
@@ -142,13 +141,6 @@ def _box(box: list[float]) -> list[float]:
     return box
 
 
-def _action(kind: str) -> str:
-    known = [one.value for one in ActionKind]
-    if kind not in known:
-        raise ValueError(f"{kind!r} is not a kind of action; use {', '.join(known)}")
-    return kind
-
-
 Regex = Annotated[str, AfterValidator(_regex)]
 
 
@@ -176,7 +168,7 @@ class Rule(Section):
     not_text: list[Regex] = []
     typed: list[Regex] = []
     tapped: list[Annotated[list[float], AfterValidator(_box)]] = []
-    last: list[Annotated[str, AfterValidator(_action)]] = []
+    last: list[str] = []
     max_steps: Count | None = None
 
 

@@ -16,11 +16,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from distrl.configs.judge import NAME, Rule, RulesConfig
 from distrl.configs.parse import read_yaml
+from distrl.core.actions import ActionKind
 from distrl.core.errors import ConfigError
 from distrl.core.importing import did_you_mean
 from distrl.core.types import Task, Trajectory, Verdict
 from distrl.core.user_errors import first_problem
 from distrl.evaluator.judges.base import acted, screens, undecided
+
+_KINDS = [kind.value for kind in ActionKind]
 
 
 class RulesJudge:
@@ -128,4 +131,10 @@ def written_rules(config: RulesConfig) -> list[Rule]:
             raise ConfigError(f"{file}: {first_problem(error)}.", f"{hint}Write a list of rules.") from error
     if not rules:
         raise ConfigError("The judge 'rules' has no rules.", "Set judge.path or judge.rules.")
+    for number, rule in enumerate(rules, start=1):
+        for kind in set(rule.last) - set(_KINDS):
+            raise ConfigError(
+                f"Rule {number}: {kind!r} in `last` is not a kind of action.",
+                f"{did_you_mean(kind, _KINDS)}Use {', '.join(_KINDS)}.",
+            )
     return rules

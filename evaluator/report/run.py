@@ -81,8 +81,6 @@ def write_report(
     """Writes report.html and report.json into `directory`.
 
     Args:
-        directory: Where the files are written.
-        name: The heading.
         results: Evaluation directories by label ("before", "after"), oldest first.
         metrics, config: The training run's, if there was one.
         notice: A remark about the state of the run, shown below the heading.

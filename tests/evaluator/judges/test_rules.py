@@ -93,7 +93,7 @@ def test_rules_in_a_file(tmp_path: Path) -> None:
         ("[]", "has no rules"),
         ("app: x", "rules.yaml: Input should be a valid list."),
         ("- lst: [tap]", "rules.yaml: 0.lst: there is no such key. Did you mean 'last'?"),
-        ("- last: [tapp]", "0.last.0: Value error, 'tapp' is not a kind of action; use tap,"),
+        ("- last: [tapp]", "Rule 1: 'tapp' in `last` is not a kind of action. Did you mean 'tap'? Use tap,"),
         ("- goal: '('", "'(' is not a valid regular expression"),
         ("- not_text: ['{what}(']", "0.not_text.0: Value error, '{what}(' is not a valid regular"),
         ("- tapped: [[0.9, 0.9, 0.1, 0.1]]", "0.tapped.0: Value error, [0.9, 0.9, 0.1, 0.1] is not [left,"),

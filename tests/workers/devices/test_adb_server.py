@@ -64,13 +64,6 @@ def test_the_list_is_read_as_the_server_writes_it() -> None:
     ]
 
 
-def test_version_and_devices_are_asked_for() -> None:
-    with fake_server(a=FakeDevice(), b=FakeDevice("offline")) as fake:
-        server = AdbServer(port=fake.port)
-        assert server.version() == 41
-        assert server.devices() == [DeviceEntry("a", "device"), DeviceEntry("b", "offline")]
-
-
 def test_a_server_that_runs_is_used_and_left_running() -> None:
     with fake_server() as fake:
         server = AdbServer(port=fake.port)
@@ -181,17 +174,6 @@ def test_a_server_that_others_use_is_left_to_the_last_of_them(own: AdbServer) ->
     other.stop()
     assert processes.key_of(pid) is None
     assert [entry for entry in Registry().entries() if entry.shared_port == own.port] == []
-
-
-@NEEDS_ADB
-def test_adb_itself_speaks_with_our_server(own: AdbServer) -> None:
-    own.ensure_running()
-    said = subprocess.run(
-        [adb_path(), "-P", str(own.port), "devices"], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert said.stdout.startswith("List of devices attached")
-    assert own.own_pid is not None
-    assert own.version() == 41
 
 
 def test_another_program_at_the_port_is_not_fought(free_port: int) -> None:

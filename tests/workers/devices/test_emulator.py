@@ -109,6 +109,9 @@ def test_it_is_told_what_it_needs(make: Make, avd: Avd) -> None:
     assert not {"-read-only", "-no-snapshot-load"} & set(words)
     assert f"home={avd.home}" in words
     assert "server=12345" in words
+    with pytest.raises(BootTimeout) as caught:
+        process.wait_booted(Nobody(), 0.1)
+    assert "server=12345" in caught.value.evidence
 
 
 def test_it_takes_the_images_of_its_own_sdk(
@@ -140,12 +143,6 @@ def test_who_stops_it_while_it_starts_leaves_nothing_behind(
     with pytest.raises(EmulatorError, match="ended at once"):
         process.start()
     assert process.pid is None
-
-
-def test_without_a_snapshot_it_boots_cold_and_shares_when_told(make: Make) -> None:
-    process = make(LIVES, read_only=True)
-    process.start()
-    assert {"-read-only", "-no-snapshot-load"} <= set(said(process).split())
 
 
 def test_it_lives_in_a_session_of_its_own_and_is_entered(make: Make) -> None:
@@ -225,15 +222,6 @@ def test_a_snapshot_that_does_not_load_is_no_reason_to_go_on(make: Make) -> None
         cold.wait_booted(Nobody(), 0.2)
 
 
-def test_a_boot_that_hangs_tells_the_end_of_the_log(make: Make) -> None:
-    process = make(LIVES)
-    process.start()
-    said(process)
-    with pytest.raises(BootTimeout) as caught:
-        process.wait_booted(Nobody(), 0.1)
-    assert "server=12345" in caught.value.evidence
-
-
 def test_a_missing_snapshot_is_seen_before_the_start(make: Make) -> None:
     process = make(LIVES, snapshot="other")
     with pytest.raises(SnapshotMissing, match="distrl snapshot-avd create pixel other"):
@@ -251,13 +239,7 @@ def test_a_locked_avd_is_seen_before_the_start(make: Make, avd: Avd) -> None:
         shared.start()
     emulator.communicate()
     shared.start()
-
-
-def test_a_program_that_cannot_run_is_an_error(make: Make, tmp_path: Path) -> None:
-    process = make(LIVES)
-    (tmp_path / "sdk" / "emulator" / "emulator").unlink()
-    with pytest.raises(EmulatorError, match="cannot be started"):
-        process.start()
+    assert {"-read-only", "-no-snapshot-load"} <= set(said(shared).split())
 
 
 def test_what_cannot_be_entered_does_not_run(make: Make, state: Path) -> None:
@@ -347,20 +329,6 @@ def test_all_four_are_waited_for_in_order() -> None:
     assert 20 <= wait(phone(size=[(0, "Physical size: 1080x2400\nOverride size: 540x1200\n")])) < 21
 
 
-def test_a_warning_before_the_picture_does_not_matter() -> None:
-    """As foldables print it: they have two displays, and nobody said which one."""
-    warning = b"[Warning] Multiple displays were found, but no display id was specified!\n"
-    assert wait(phone(picture=[(0, warning + png("black", "white"))])) < 20
-
-
-def test_an_image_that_draws_nothing_is_told_from_a_slow_boot() -> None:
-    """Android's images for automated tests leave the screen black for ever."""
-    with pytest.raises(BootTimeout, match=r"of one colour.*Take a system image that draws: ATD images"):
-        wait(phone(picture=[(0, png("black", "black"))]))
-    with pytest.raises(BootTimeout, match="a slow machine needs more time"):
-        wait(phone(booted=[(0, "")]))
-
-
 @pytest.mark.parametrize(
     ("changes", "waits_for", "seen"),
     [
@@ -380,6 +348,7 @@ def test_what_never_comes_is_named(changes: dict, waits_for: str, seen: str) -> 
         wait(phone(**changes))
     assert f"emulator-5554: not ready after 60 s, waiting for {waits_for}: " in caught.value.message
     assert seen in caught.value.message
+    assert ("ATD images" in caught.value.remedy) == ("of one colour" in seen)
 
 
 def test_one_deadline_bounds_all_of_it() -> None:
@@ -389,18 +358,6 @@ def test_one_deadline_bounds_all_of_it() -> None:
     assert slow.now < 31.0
     assert all(timeout_s <= 10.0 for _, timeout_s in slow.asked)
     assert slow.asked[-1][1] <= 1.0
-
-
-def test_a_process_that_ends_ends_the_wait() -> None:
-    booting = phone()
-
-    def check() -> None:
-        if booting.now > 3:
-            raise EmulatorExited("it ended.")
-
-    with pytest.raises(EmulatorExited):
-        wait(booting, check=check)
-    assert booting.now < 4
 
 
 FIELDS = "port.serial=5580\nport.adb=5581\navd.name=pixel\navd.dir=/avd/pixel.avd\n"
@@ -427,24 +384,18 @@ def mine(environ: dict[str, str], pid: int) -> list:
 
 def test_a_running_one_is_found_with_its_ports(tmp_path: Path, pid: int) -> None:
     environ = announce(tmp_path, pid)
+    assert not mine({**environ, "XDG_RUNTIME_DIR": ""}, pid)
+    announce(tmp_path / "home" / ".android", pid)
+    assert mine({**environ, "XDG_RUNTIME_DIR": ""}, pid)
     (found,) = mine(environ, pid)
     assert (found.avd_name, found.console_port) == ("pixel", 5580)
     assert (found.serial, found.avd_dir) == ("emulator-5580", Path("/avd/pixel.avd"))
 
 
-def test_the_home_directory_counts_without_a_runtime_directory(tmp_path: Path, pid: int) -> None:
-    announce(tmp_path / ".android", pid)
-    assert mine({"HOME": str(tmp_path), "USER": "nobody-of-this-name"}, pid)
-
-
-def test_the_dead_do_not_count(tmp_path: Path) -> None:
-    pid = dead_pid()
-    assert not mine(announce(tmp_path, pid), pid)
-
-
-def test_another_process_under_the_same_number_does_not_count(tmp_path: Path) -> None:
-    process = bystander(name="editor")
-    assert not mine(announce(tmp_path, process.pid), process.pid)
+def test_the_dead_do_not_count_nor_does_another_process_under_the_same_number(tmp_path: Path) -> None:
+    process, gone = bystander(name="editor"), dead_pid()
+    for pid in (process.pid, gone):
+        assert not mine(announce(tmp_path, pid), pid)
     process.communicate()
 
 

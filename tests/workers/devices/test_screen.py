@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,8 @@ from PIL import Image, ImageDraw
 from distrl.core.errors import ConfigError
 from distrl.simulator.device import SimDevice
 from distrl.workers.devices.device import Screen
-from distrl.workers.devices.screen import MAX_CHANGED, ScreenMark, Settle, Settler, is_still, mark_of
+from distrl.workers.devices.errors import BlankFrame, FrameTruncated
+from distrl.workers.devices.screen import MAX_CHANGED, Frames, ScreenMark, Settle, Settler, is_still, mark_of
 
 WIDTH, HEIGHT = 100, 200
 EXACT = Settle(tolerance=0.0, ignore=())
@@ -180,3 +182,51 @@ def test_a_date_changes_little_and_another_page_much() -> None:
 
 def test_screens_of_other_sizes_have_other_marks() -> None:
     assert screen().changed(screen(size=(300, 600))) == 1.0
+
+
+def png(image: Image.Image) -> bytes:
+    out = io.BytesIO()
+    image.save(out, "PNG")
+    return out.getvalue()
+
+
+def shot(mode: str = "RGB") -> bytes:
+    return png(Image.linear_gradient("L").resize((90, 200)).convert(mode))
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P"])
+def test_a_whole_picture_passes_also_behind_a_warning(mode: str) -> None:
+    warning = b"[Warning] Multiple displays were found, but no display id was specified!\n"
+    frames = Frames()
+    first, second = frames.judge(shot(mode)), frames.judge(warning + shot(mode))
+    assert (first.size, first.picture().mode) == ((90, 200), "RGB")
+    assert first.screen().key == second.screen().key
+    first.picture().putpixel((0, 0), (1, 2, 3))  # it belongs to who asks
+    assert first.picture().tobytes() == second.picture().tobytes()
+    assert frames.judge(png(picture((1, 1, 2, 2)))).screen().key != first.screen().key
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: b"",
+        lambda data: data[:-1],
+        lambda data: data[: len(data) // 2] + data[-12:],
+        lambda data: data[:60] + bytes(40) + data[100:],
+        lambda data: data[:8] + b"\r" + data[8:],
+        lambda data: b"screencap: not found",
+    ],
+)
+def test_what_is_no_whole_picture_does_not_pass(spoil: Callable[[bytes], bytes]) -> None:
+    with pytest.raises(FrameTruncated, match="phone: its screenshot"):
+        Frames("phone").judge(spoil(shot()))
+
+
+@pytest.mark.parametrize("colour", [(0, 0, 0), (12, 34, 56)])
+def test_a_picture_of_one_colour_does_not_pass(colour: tuple[int, int, int]) -> None:
+    frames, image = Frames("phone"), Image.new("RGB", (90, 200), colour)
+    for _ in range(2):  # nor when it comes again
+        with pytest.raises(BlankFrame, match="phone: its screenshot is of one colour"):
+            frames.judge(png(image))
+    image.putpixel((89, 199), (1, 1, 1))
+    assert frames.judge(png(image)).size == (90, 200)

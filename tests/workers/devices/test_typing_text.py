@@ -101,41 +101,13 @@ def types(server: FakeAdbServer, phone: Phone, text: str) -> bool:
     return type_text(AdbClient("phone", server.port), text, sleep=lambda seconds: None)
 
 
-HOSTILE = (
-    "hello world",
-    "100%",
-    "%s",
-    "a%sb% s%%s%",
-    "%%%ss s%s",
-    'it\'s "quoted"',
-    "$(reboot) `reboot` $HOME ${HOME}",
-    "a;b&c|d<e>f",
-    "\\n \\ \\\\ back\\slash",
-    "-n --longpress -",
-    "  two  spaces  ",
-    "*?[a-z]~#!{}()^=",
-    "' && reboot && '",
-    "'; rm -rf /sdcard; echo '",
-    "s",
-    "%",
-)
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_text_arrives_as_it_is(server: FakeAdbServer, text: str) -> None:
-    phone = Phone()
-    types(server, phone, text)
-    assert phone.field == text
-    assert all(command.startswith("input ") for command in phone.commands)
-
-
 @settings(max_examples=150, deadline=None)
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=600))
 def test_any_printable_ascii_text_arrives_as_it_is(server: FakeAdbServer, text: str) -> None:
     phone = Phone()
     types(server, phone, text)
     assert phone.field == text
-    assert all(len(command) < 4000 for command in phone.commands)
+    assert all(command.startswith("input ") and len(command) < 4000 for command in phone.commands)
 
 
 @settings(max_examples=100, deadline=None)
@@ -148,30 +120,19 @@ def test_any_text_at_all_arrives_but_for_control_characters(server: FakeAdbServe
     assert all(len(command) < 4000 for command in phone.commands)
 
 
-def test_a_line_break_is_the_enter_key(server: FakeAdbServer) -> None:
+@pytest.mark.parametrize(
+    ("text", "commands"),
+    [
+        ("one\r\ntwo\n", ["input text one", "input keyevent 66", "input text two", "input keyevent 66"]),
+        ("", ["input text ''"]),  # without effect
+        ("a\ud800b", ["input text ab"]),  # half of a character
+        ("x" * (MAX_CHUNK + 1), ["input text " + "x" * MAX_CHUNK, "input text x"]),
+    ],
+)
+def test_what_is_sent(server: FakeAdbServer, text: str, commands: list[str]) -> None:
     phone = Phone()
-    types(server, phone, "one\r\ntwo\n")
-    assert phone.commands == ["input text one", "input keyevent 66", "input text two", "input keyevent 66"]
-
-
-def test_no_text_is_an_input_without_effect(server: FakeAdbServer) -> None:
-    phone = Phone()
-    types(server, phone, "")
-    assert phone.commands == ["input text ''"]
-    assert phone.field == ""
-
-
-def test_long_text_goes_in_pieces(server: FakeAdbServer) -> None:
-    phone = Phone()
-    types(server, phone, "x" * (2 * MAX_CHUNK + 1))
-    assert len(phone.commands) == 3
-    assert phone.field == "x" * (2 * MAX_CHUNK + 1)
-
-
-def test_halves_of_characters_cannot_be_typed(server: FakeAdbServer) -> None:
-    phone = Phone()
-    types(server, phone, "a\ud800b")
-    assert phone.field == "ab"
+    types(server, phone, text)
+    assert phone.commands == commands
 
 
 @pytest.mark.parametrize("current", ["", "null", LATIN])
@@ -195,23 +156,6 @@ def test_without_the_keyboard_the_remedy_is_named_and_nothing_typed(server: Fake
         types(server, phone, "abc é")
     assert caught.value.serial == "phone"
     assert phone.field == ""
-
-
-def test_the_keyboard_is_waited_for(server: FakeAdbServer) -> None:
-    phone = Phone()
-    looks: list[str] = []
-
-    def run(command: str) -> tuple[bytes, bytes, int]:
-        if "dumpsys" in command:
-            looks.append(phone.field)
-            bound = "true" if len(looks) > 2 else "false"
-            return f"mCurId={KEYBOARD} mHaveConnection={bound}".encode(), b"", 0
-        return phone.run(command)
-
-    server.devices["phone"].serve = runs(run)
-    type_text(AdbClient("phone", server.port), "é", sleep=lambda seconds: None)
-    assert looks == ["", "", ""]
-    assert phone.field == "é"
 
 
 @pytest.mark.parametrize(("focus", "looks_needed"), [("android.widget.EditText{1a2b}", 4), ("null", 1)])
@@ -296,83 +240,21 @@ def test_text_cut_off_in_between_is_not_typed_again(server: FakeAdbServer) -> No
     assert sum("text two" in service for service in device.asked) == 1
 
 
-def test_androids_own_rule_is_the_one_assumed() -> None:
-    assert typed_by_android("a%sb") == "a b"
-    assert typed_by_android("100%%s%") == "100% %"
-    assert typing_text._encoded("% s") == "%%ss"
-    assert typed_by_android("%%ss") == "% s"
-
-
 FIELD = "browser.query"
-PICKED = (
-    "hello world",
-    " leading and trailing ",
-    "two  spaces   three",
-    "%s",
-    "%%s",
-    "100% sure %s %d %%",
-    "a%sb%s%s",
-    "% s",
-    "%",
-    "s",
-    "it's",
-    '"quoted"',
-    "'",
-    "''",
-    "'\"'\"'",
-    "\\",
-    "\\\\",
-    "\\n\\t\\0\\x41\\'",
-    "back\\ slash\\",
-    "$(reboot)",
-    "$HOME ${HOME} $? $$ $! $0",
-    "`reboot`",
-    "$((1+1))",
-    "; reboot",
-    "a;b",
-    "a & b && c || d",
-    "a|b",
-    "< /dev/null",
-    "> /sdcard/x",
-    ">> x 2>&1",
-    "-",
-    "--",
-    "-n",
-    "--longpress 3",
-    "-d 1",
-    "# no comment",
-    "!history !!",
-    "~ ~root",
-    "* ? [a-z] {a,b}",
-    "/sdcard/*",
+EVIL = (
+    "$(touch /sdcard/a) `touch /sdcard/b`; touch /sdcard/c",
+    "> /sdcard/d",
     "' && reboot && '",
-    "'; rm -rf /sdcard; echo '",
-    '"; rm -rf /sdcard; echo "',
-    "EOF",
-    "exit 1",
-    "&amp; &lt; <b>",
-    "{'a': [1, 2]}",
-    "user@example.org",
-    "https://example.org/?a=1&b=%20#c",
-    "1234567890",
-    "+49 (0)30 / 1234-567",
+    "é; touch /sdcard/e",
+    "100% sure %s %d %% % s",
+    " leading and trailing ",
+    "\\n\\t\\0\\x41\\' \\",
+    "--longpress 3",
+    "* ? [a-z] {a,b} ~ $HOME !! # no",
     "A" * MAX_TEXT,
-    "%s" * (MAX_TEXT // 2),
     "' " * (MAX_TEXT // 2),
-    "é",
-    "Zürich straße",
-    "日本語 テスト",
-    "العربية",
-    "עברית 12",
-    "русский",
-    "हिन्दी",
-    "👍🏽 😀",
-    "e\u0301 combining",
-    "naïve 'quotes' “curly” – dash",
-    "𝔘𝔫𝔦 𝒸ℴ𝒹ℯ",
-    "ü $(reboot) %s ; '",
+    "日本語 العربية 👍🏽 e\u0301 “curly”",
 )
-NUM_GENERATED = 200 - len(PICKED)
 CHARACTERS = "%s '\"$()`;&|<>\\-*?[]{}!#~"
 GENERATED = st.one_of(
     st.text(st.sampled_from(CHARACTERS), min_size=1, max_size=60),
@@ -403,16 +285,11 @@ def field_after(device: EmulatorDevice, text: str) -> str:
     return held
 
 
-@pytest.mark.parametrize("text", PICKED)
-def test_picked_strings_arrive_exactly(world: AdbWorld, text: str) -> None:
-    assert field_after(world.device(), text) == text
-
-
 def test_generated_strings_arrive_exactly(world: AdbWorld) -> None:
     device = world.device()
 
     @settings(
-        max_examples=NUM_GENERATED,
+        max_examples=60,
         deadline=None,
         derandomize=True,
         database=None,
@@ -425,18 +302,13 @@ def test_generated_strings_arrive_exactly(world: AdbWorld) -> None:
     check()
 
 
-def test_nothing_of_it_was_executed_or_written(world: AdbWorld) -> None:
+def test_evil_strings_arrive_exactly_and_nothing_of_them_is_executed(world: AdbWorld) -> None:
     device = world.device()
-    before = device.client.check("ls -a /sdcard", 10.0).text
-    for text in (
-        "$(touch /sdcard/a)",
-        "`touch /sdcard/b`",
-        "x; touch /sdcard/c",
-        "> /sdcard/d",
-        "é; touch /sdcard/e",
-    ):
+    ask = "ls -a /sdcard; settings get secure default_input_method"
+    before = device.client.check(ask, 10.0).text
+    for text in EVIL:
         assert field_after(device, text) == text
-    assert device.client.check("ls -a /sdcard", 10.0).text == before
+    assert device.client.check(ask, 10.0).text == before
 
 
 def test_a_line_break_sends_the_field_off(world: AdbWorld) -> None:
@@ -447,11 +319,3 @@ def test_a_line_break_sends_the_field_off(world: AdbWorld) -> None:
     device.client.check("cmd simphone load", 10.0, stdin=json.dumps(state).encode())
     device.type_text("red mug\n")
     assert json.loads(device.client.check("cmd simphone dump", 10.0).out)["focus"] == ""
-
-
-def test_the_input_method_is_as_before(world: AdbWorld) -> None:
-    device = world.device()
-    ask = "settings get secure default_input_method"
-    before = device.client.check(ask, 5.0).out
-    assert field_after(device, "ü") == "ü"
-    assert device.client.check(ask, 5.0).out == before

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -136,6 +137,10 @@ def test_our_own_server_is_started_used_and_stopped(own: AdbServer) -> None:
     own.ensure_running()
     pid = own.own_pid
     assert pid is not None
+    with ThreadPoolExecutor(8) as executor:
+        for done in [executor.submit(own.ensure_running) for _ in range(8)]:
+            done.result(60.0)
+    assert own.own_pid == pid
     other = AdbServer(port=own.port)
     other.ensure_running()
     assert (other.own_pid, other.version(), other.devices()) == (None, 41, [])
@@ -145,11 +150,13 @@ def test_our_own_server_is_started_used_and_stopped(own: AdbServer) -> None:
         AdbClient("emulator-5554", own.port).state()
     with pytest.raises(DeviceError, match=r"no connection to 127\.0\.0\.1:1"):
         own.connect("127.0.0.1:1")
-    own.stop()
+    own.end()
     with pytest.raises(ServerUnavailable):
         own.version()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+    with pytest.raises(ServerUnavailable, match="the pool of devices is closed"):
+        own.ensure_running()
 
 
 @NEEDS_ADB

@@ -57,8 +57,13 @@ def test_shell_v2_keeps_the_outputs_and_the_status_apart() -> None:
     assert device.asked == ["shell,v2,raw:sh -c 'echo; exit 3'"]
 
 
-def test_a_large_output_in_small_and_split_packets_arrives_whole() -> None:
-    data = bytes(range(256)) * 4000
+def test_a_command_that_ends_without_reading_its_stdin_still_has_its_status() -> None:
+    with fake_server(phone=FakeDevice(serve=runs(lambda command: (b"no", b"", 1)))) as server:
+        assert client_of(server).shell("false", PLENTY_S, stdin=b"x" * 2**20).status == 1
+
+
+def test_exec_out_gives_every_byte() -> None:
+    data = bytes(range(256)) * 5000
 
     def serve(service: str, peer: Peer) -> None:
         peer.okay()
@@ -67,19 +72,18 @@ def test_a_large_output_in_small_and_split_packets_arrives_whole() -> None:
         peer.send(b"\x03\x01")
         peer.send(b"\x00\x00\x00\x00")
 
-    with fake_server(phone=FakeDevice(serve=serve)) as server:
-        assert client_of(server).shell("cat big", PLENTY_S).out == data
-
-
-def test_a_command_that_ends_without_reading_its_stdin_still_has_its_status() -> None:
-    with fake_server(phone=FakeDevice(serve=runs(lambda command: (b"no", b"", 1)))) as server:
-        assert client_of(server).shell("false", PLENTY_S, stdin=b"x" * 2**20).status == 1
-
-
-def test_exec_out_gives_every_byte() -> None:
-    data = bytes(range(256)) * 5000
-    with fake_server(phone=FakeDevice(serve=runs(lambda command: data))) as server:
-        assert client_of(server).exec_out("screencap -p", PLENTY_S) == data
+    device = FakeDevice(serve=runs(lambda command: data))
+    with fake_server(phone=device) as server:
+        client = client_of(server)
+        assert client.exec_out("screencap -p", PLENTY_S) == data
+        device.serve = serve  # in split packets
+        assert client.shell("cat big", PLENTY_S).out == data
+        asked = len(device.asked)
+        with pytest.raises(ServiceRejected, match="65535"):
+            client.shell("x" * 70_000, PLENTY_S)
+        assert len(device.asked) == asked
+    with pytest.raises(ServerUnavailable, match=f"no adb server at 127.0.0.1:{server.port}"):
+        client.shell("ls", PLENTY_S, reads=True)
 
 
 def test_check_says_what_failed() -> None:
@@ -161,7 +165,8 @@ def test_a_refused_service_is_told_from_a_device_that_goes_away() -> None:
     device = FakeDevice()
     with fake_server(phone=device) as server:
         with pytest.raises(ServiceRejected):
-            client_of(server).exec_out("ls", PLENTY_S)
+            client_of(server).exec_out("ls", PLENTY_S, reads=True)
+        assert len(device.asked) == 1  # what cannot pass is not tried again
 
         def leave(service: str, peer: Peer) -> None:
             device.state = "offline"
@@ -173,13 +178,6 @@ def test_a_refused_service_is_told_from_a_device_that_goes_away() -> None:
         device.state = "device"
         with pytest.raises(ActionOutcomeUnknown):
             client_of(server).act("input tap 1 2", PLENTY_S)
-
-
-def test_no_server_is_said_so() -> None:
-    with fake_server() as server:
-        port = server.port
-    with pytest.raises(ServerUnavailable, match=f"no adb server at 127.0.0.1:{port}"):
-        AdbClient("phone", port, sleep=[].append).shell("ls", PLENTY_S, reads=True)
 
 
 def test_something_else_at_the_port_is_noticed() -> None:
@@ -220,13 +218,6 @@ def test_reads_are_tried_again_twice_and_inputs_never() -> None:
                     client.shell("ls", PLENTY_S, reads=reads)
         assert commands == ["ls"] * (3 if reads else 1)
         assert slept == ([0.2, 1.0] if reads else [])
-
-
-def test_what_cannot_pass_is_not_tried_again() -> None:
-    device = FakeDevice()
-    with fake_server(phone=device) as server, pytest.raises(ServiceRejected):
-        client_of(server).shell("ls", PLENTY_S, reads=True)
-    assert len(device.asked) == 1
 
 
 def tap_soon(client: AdbClient) -> None:
@@ -281,13 +272,6 @@ def test_a_device_that_stays_silent_is_reconnected_once_it_is_waited_for() -> No
     with fake_server(phone=device) as server:
         client_of(server).wait_ready(20.0)
     assert device.reconnects >= 1
-
-
-def test_a_command_too_long_for_the_server_is_refused_here() -> None:
-    device = FakeDevice()
-    with fake_server(phone=device) as server, pytest.raises(ServiceRejected, match="65535"):
-        client_of(server).shell("x" * 70_000, PLENTY_S)
-    assert device.asked == []
 
 
 HUNG_S, LONGER_S = 0.5, 2.0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from distrl.workers.devices.emulator_log import LogFollower, bare, fault_of, last_complaint
+from distrl.workers.devices.emulator_log import LogFollower, fault_of, last_complaint
 from distrl.workers.devices.errors import (
     AvdLocked,
     EmulatorError,
@@ -126,11 +126,6 @@ def test_the_last_complaint_is_the_one_that_counts() -> None:
     assert last_complaint(log) == "second thing"
     assert last_complaint("INFO | a\nsomething else\n") == "something else"
     assert last_complaint("") == ""
-
-
-@pytest.mark.parametrize("line", ["ERROR        | x y", "emulator: ERROR: x y", "PANIC: x y", "x y"])
-def test_levels_are_taken_off(line: str) -> None:
-    assert bare(line) == "x y"
 
 
 def test_a_log_is_followed_line_by_line(tmp_path: Path) -> None:

@@ -251,32 +251,22 @@ def cities(ui: Ui) -> list[Node]:
 
 def alarm(ui: Ui, index: int) -> list[Node]:
     """One alarm: its time, days, label, and a button that deletes it."""
-    entry, theme = ui.state["apps"]["clock"]["alarms"][index], ui.theme
-    top = TOP
-    days, label = entry.get("days", []), entry.get("label", "")
-    text, wide = st.clock_text(entry["minutes"], period=True), WIDTH - 2 * widgets.MARGIN
+    entry, theme, left = ui.state["apps"]["clock"]["alarms"][index], ui.theme, widgets.MARGIN
+    text, wide = st.clock_text(entry["minutes"], period=True), WIDTH - 2 * left
     look = {"desc": "Change the time", "cls": "widget.TextView"}
     tap = ("clock", "retime", index)
-    time = button(
-        widgets.MARGIN, top + 8, wide, 112, text, tap, "alarm_time", 48, theme.text, theme.card, 24, **look
-    )
+    time = button(left, TOP + 8, wide, 112, text, tap, "alarm_time", 48, theme.text, theme.card, 24, **look)
     chips = []
     for place, day in enumerate(DAYS):
         line, column = divmod(place, 4)
-        touch = ("clock", "day", index, place)
-        rid = "day_" + day.lower()
-        chips.append(
-            widgets.chip(
-                ui, widgets.MARGIN + 83 * column, top + 168 + 56 * line, 78, day, touch, rid, place in days
-            )
-        )
-    lead = ui.disc(widgets.MARGIN + 14, top + 302, 44, "label", theme.tint, theme.on_tint)
-    tap = ("clock", "relabel", index)
-    edit = widgets.row(ui, top + 288, "Label", label or "None", lead=lead, tap=tap, rid="alarm_label")
-    lead = ui.disc(widgets.MARGIN + 14, top + 382, 44, "delete", "#d93025")
-    event = ("clock", "delete", index)
-    gone = widgets.row(ui, top + 368, "Delete alarm", lead=lead, tap=event, rid="delete_alarm")
-    repeat = ui.text(24, top + 132, 200, 28, "Repeat", 15, theme.muted)
+        x, y, event = left + 83 * column, TOP + 168 + 56 * line, ("clock", "day", index, place)
+        on = place in entry.get("days", [])
+        chips.append(widgets.chip(ui, x, y, 78, day, event, "day_" + day.lower(), on))
+    lead, tap, label = ("label", theme.tint, theme.on_tint), ("clock", "relabel", index), entry.get("label")
+    edit = widgets.row(ui, TOP + 288, "Label", label or "None", lead=lead, tap=tap, rid="alarm_label")
+    tap, sign = ("clock", "delete", index), ("delete", "#d93025")
+    gone = widgets.row(ui, TOP + 368, "Delete alarm", lead=sign, tap=tap, rid="delete_alarm")
+    repeat = ui.text(24, TOP + 132, 200, 28, "Repeat", 15, theme.muted)
     return [time, repeat, *chips, edit, gone, widgets.app_bar(ui, "Alarm")]
 
 

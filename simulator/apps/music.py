@@ -64,21 +64,21 @@ def number(title: str) -> int:
 
 def view(ui: Ui) -> list[Node]:
     """The page on top."""
-    top = st.page(ui.state, "music")
+    top, music = st.page(ui.state, "music"), ui.state["apps"]["music"]
     if top[0] == "player":
         return _player(ui)
     if top[0] == "queue":
-        return _listing(ui, "Up next", ui.state["apps"]["music"]["queue"], "Nothing is waiting")
+        return _listing(ui, "Up next", music["queue"], "Nothing is waiting")
     if top[0] == "album":
         songs = [place for place, song in enumerate(SONGS) if song[1] == top[1]]
         return _listing(ui, str(top[1]), songs, "")
     if top[0] == "playlist":
-        listed = ui.state["apps"]["music"]["playlists"].get(top[1], [])
-        return _listing(ui, str(top[1]), listed, "No songs yet")
+        return _listing(ui, str(top[1]), music["playlists"].get(top[1], []), "No songs yet")
     if top[0] == "menu":
         return _menu(ui, int(top[1]))
     if top[0] == "pick":
-        return _pick(ui, int(top[1]))
+        listed = _playlists(ui, "music.pick", ("put", int(top[1])))
+        return [listed, widgets.app_bar(ui, "Add to playlist")]
     if top[0] == "new":
         field = widgets.field(ui, TOP + 16, "music.name", "Name", icon="queue_music", h=60)
         return widgets.form(ui, "New playlist", [field], ("music", "save"))
@@ -102,29 +102,34 @@ def _root(ui: Ui) -> list[Node]:
         nodes.append(_mini(ui, bottom))
     if music["tab"] == 2:
         nodes.append(widgets.fab(ui, "add", "New playlist", ("music", "new"), "new_playlist", bottom))
-    build = (_songs, _albums, _playlists)[music["tab"]]
-    return [viewport(ui, "music.list", top, bottom, lambda y: build(ui, y)), *nodes]
+    area: dict[str, Any] = {"top": top, "bottom": bottom}
+    if music["tab"] == 1:
+        return [viewport(ui, "music.list", **area, build=lambda y: _albums(ui, y)), *nodes]
+    if music["tab"] == 0:
+        songs = range(len(SONGS))
+        rows = widgets.listing(ui, "music.list", 70, songs, partial(_song_row, ui), **area)
+    else:
+        rows = _playlists(ui, "music.list", ("playlist",), foot=96, **area)
+    return [rows, *nodes]
 
 
 def _cover(x: float, y: float, d: float, album: str) -> Node:
     return image(x, y, d, d, "album", d * 0.62, "#ffffffcc", ALBUMS[album][1], d * 0.16)
 
 
-def _song_row(ui: Ui, y: float, song: int, line: int) -> Node:
+def _song_row(ui: Ui, y: float, line: int, song: int, is_part: bool = False) -> Node:
+    """A song; in a list of some songs only, where it may occur twice, its ids end in its line."""
     title, album = SONGS[song]
-    rid = f"song_{song}" if line < 0 else f"song_{song}_{line}"
+    name = f"{song}_{line}" if is_part else str(song)
     lead = _cover(widgets.MARGIN + 8, y + 9, 50, album)
     trail = Node(WIDTH - 68, y, 1, 1)
     tap, artist = ("music", "play", song), ALBUMS[album][0]
-    row = widgets.row(ui, y, title, artist, lead=lead, trail=trail, tap=tap, rid=rid, h=68, flat=True)
-    name = f"more_{song}" if line < 0 else f"more_{song}_{line}"
-    more = ui.icon_button(WIDTH - 64, y + 10, "more_vert", f"More of {title}", ("music", "menu", song), name)
+    row = widgets.row(
+        ui, y, title, artist, lead=lead, trail=trail, tap=tap, rid=f"song_{name}", h=68, flat=True
+    )
+    tap, desc = ("music", "menu", song), f"More of {title}"
+    more = ui.icon_button(WIDTH - 64, y + 10, "more_vert", desc, tap, f"more_{name}")
     return row.with_children(*row.children, more)
-
-
-def _songs(ui: Ui, y: float) -> tuple[Sequence[Node], float]:
-    rows = [_song_row(ui, y + 70 * place, place, -1) for place in range(len(SONGS))]
-    return rows, y + 70 * len(rows)
 
 
 def _albums(ui: Ui, y: float) -> tuple[Sequence[Node], float]:
@@ -141,20 +146,16 @@ def _albums(ui: Ui, y: float) -> tuple[Sequence[Node], float]:
     return nodes, y + 16 + 214 * ((len(ALBUMS) + 1) // 2)
 
 
-def _playlist_row(ui: Ui, y: float, name: str, place: int, tap: tuple[str | int, ...]) -> Node:
-    count = len(ui.state["apps"]["music"]["playlists"][name])
-    lead = ui.disc(widgets.MARGIN + 12, y + 12, 48, "queue_music", ui.theme.tint, ui.theme.on_tint)
-    told = f"{count} song{'' if count == 1 else 's'}"
-    return widgets.row(ui, y, name, told, lead=lead, tap=tap, rid=f"playlist_{place}")
+def _playlists(ui: Ui, key: str, verb: Sequence[str | int], **area: Any) -> Node:
+    """The playlists; a tap does `verb` with the name."""
 
+    def row(y: float, place: int, name: str) -> Node:
+        count = len(ui.state["apps"]["music"]["playlists"][name])
+        lead = ui.disc(widgets.MARGIN + 12, y + 12, 48, "queue_music", ui.theme.tint, ui.theme.on_tint)
+        told, tap = f"{count} song{'' if count == 1 else 's'}", ("music", *verb, name)
+        return widgets.row(ui, y, name, told, lead=lead, tap=tap, rid=f"playlist_{place}")
 
-def _playlists(ui: Ui, y: float) -> tuple[Sequence[Node], float]:
-    names = ui.state["apps"]["music"]["playlists"]
-    rows = [
-        _playlist_row(ui, y + 8 + 80 * place, name, place, ("music", "playlist", name))
-        for place, name in enumerate(names)
-    ]
-    return rows, y + 8 + 80 * len(rows) + 96
+    return widgets.listing(ui, key, 80, list(ui.state["apps"]["music"]["playlists"]), row, head=8, **area)
 
 
 def _mini(ui: Ui, y: float) -> Node:
@@ -211,9 +212,7 @@ def _player(ui: Ui) -> list[Node]:
 
 
 def _listing(ui: Ui, title: str, songs: Sequence[int], nothing: str) -> list[Node]:
-    def row(y: float, line: int, song: int) -> Node:
-        return _song_row(ui, y, song, line)
-
+    row = partial(_song_row, ui, is_part=True)
     listed = widgets.listing(ui, "music.songs", 70, songs, row, none=("music_note", nothing))
     return [listed, widgets.app_bar(ui, title)]
 
@@ -226,14 +225,6 @@ def _menu(ui: Ui, song: int) -> list[Node]:
         ("favorite", "Unlike" if liked else "Like", ("music", "like_song", song), "menu_like"),
     )
     return widgets.menu(ui, _root(ui), items)
-
-
-def _pick(ui: Ui, song: int) -> list[Node]:
-    def row(y: float, place: int, name: str) -> Node:
-        return _playlist_row(ui, y, name, place, ("music", "put", song, name))
-
-    names = list(ui.state["apps"]["music"]["playlists"])
-    return [widgets.listing(ui, "music.pick", 80, names, row, head=8), widgets.app_bar(ui, "Add to playlist")]
 
 
 def act(state: State, verb: str, args: Args) -> None:

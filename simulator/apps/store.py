@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from distrl.simulator.apps import store_catalog
 from distrl.simulator.apps.base import App, Args
@@ -43,8 +44,7 @@ def view(ui: Ui) -> list[Node]:
         return _results(ui)
     if page[0] == "category":
         entries = [entry for entry in ENTRIES.values() if entry.category == page[1]]
-        nodes = _list(ui, "store.category", TOP, entries)
-        return [nodes, widgets.app_bar(ui, str(page[1]))]
+        return [_list(ui, "store.category", TOP, entries), widgets.app_bar(ui, str(page[1]))]
     return _root(ui)
 
 
@@ -58,8 +58,7 @@ def _root(ui: Ui) -> list[Node]:
     if ui.state["focus"]:  # the keyboard takes the room of the tabs
         top, bottom, bar = STATUS_H, ui.bottom, Node(0, 0, 0, 0)
     if tab == 0:
-        entries = [ENTRIES[name] for name in _RECOMMENDED]
-        nodes = [_list(ui, "store.home", top + 76, entries, bottom, "Recommended for you"), _search(ui, top)]
+        nodes = [viewport(ui, "store.home", top + 76, bottom, partial(_home, ui)), _search(ui, top + 12)]
     elif tab == 1:
         nodes = [_categories(ui, top, bottom)]
     else:
@@ -67,41 +66,36 @@ def _root(ui: Ui) -> list[Node]:
     return [*nodes, bar]
 
 
-def _search(ui: Ui, top: float) -> Node:
-    return widgets.field(
-        ui, top + 12, QUERY, "Search apps & games", icon="search", pill=True, rid="store_search"
-    )
+def _search(ui: Ui, y: float, x: float = widgets.MARGIN) -> Node:
+    hint, w = "Search apps & games", WIDTH - x - widgets.MARGIN
+    return widgets.field(ui, y, QUERY, hint, x=x, w=w, icon="search", pill=True, rid="store_search")
 
 
 def _results(ui: Ui) -> list[Node]:
     found = find(ui.state["apps"]["store"]["query"])
     bar = ui.icon_button(4, STATUS_H + 16, "arrow_back", "Navigate up", ("system", "back"), "up")
-    field = widgets.field(
-        ui,
-        STATUS_H + 12,
-        QUERY,
-        "Search apps & games",
-        x=56,
-        w=WIDTH - 72,
-        icon="search",
-        pill=True,
-        rid="store_search",
-    )
+    field = _search(ui, STATUS_H + 12, 56)
     if not found:
         return [*widgets.empty(ui, STATUS_H + 160, "search", "No apps found"), bar, field]
     return [_list(ui, "store.results", STATUS_H + 76, found), bar, field]
 
 
-def _list(
-    ui: Ui, key: str, top: float, entries: Sequence[Entry], bottom: float | None = None, title: str = ""
-) -> Node:
-    def build(y: float) -> tuple[Sequence[Node], float]:
-        head = 40 if title else 4
-        nodes = [ui.text(20, y, WIDTH - 40, 40, title, 18, bold=True)] if title else []
-        nodes += [_row(ui, y + head + ROW_H * place, entry) for place, entry in enumerate(entries)]
-        return nodes, y + head + ROW_H * len(entries) + 8
+def _list(ui: Ui, key: str, top: float, entries: Sequence[Entry]) -> Node:
+    def row(y: float, _: int, entry: Entry) -> Node:
+        return _row(ui, y, entry)
 
-    return viewport(ui, key, top, ui.bottom if bottom is None else bottom, build)
+    return widgets.listing(ui, key, ROW_H, entries, row, top=top, head=4, foot=8)
+
+
+def _home(ui: Ui, y: float) -> tuple[Sequence[Node], float]:
+    return _section(ui, y, "Recommended for you", _RECOMMENDED, 40)
+
+
+def _section(ui: Ui, y: float, title: str, names: Sequence[str], head: float) -> tuple[list[Node], float]:
+    """Apps of the store under a heading; and the y below them."""
+    nodes = [ui.text(20, y, WIDTH - 40, head, title, 18, bold=True)]
+    nodes += [_row(ui, y + head + ROW_H * place, ENTRIES[name]) for place, name in enumerate(names)]
+    return nodes, y + head + ROW_H * len(names) + 8
 
 
 def _row(ui: Ui, y: float, entry: Entry) -> Node:
@@ -133,8 +127,7 @@ def _categories(ui: Ui, top: float, bottom: float) -> Node:
             at = y + 64 + 72 * place
             lead = ui.disc(32, at + 10, 44, category_icon(name), ui.theme.tint, ui.theme.on_tint)
             count = sum(entry.category == name for entry in ENTRIES.values())
-            tap = ("store", "category", name)
-            rid = "category_" + name.lower()
+            tap, rid = ("store", "category", name), "category_" + name.lower()
             nodes.append(widgets.row(ui, at, name, f"{count} apps", lead=lead, tap=tap, rid=rid, h=64))
         return nodes, y + 64 + 72 * len(CATEGORIES)
 
@@ -154,17 +147,12 @@ def _manage(ui: Ui, top: float, bottom: float) -> Node:
         if updates:
             tap = ("store", "update_all")
             nodes.append(ui.button(WIDTH - 140, y + 8, 124, "Update all", tap, "update_all", "tonal", 48, 15))
-        y += 68
-        for name in updates:
-            nodes.append(_row(ui, y, ENTRIES[name]))
-            y += ROW_H
-        if rest:
-            nodes.append(ui.text(20, y, WIDTH - 40, 44, "Installed", 18, bold=True))
-            y += 44
-        for name in rest:
-            nodes.append(_row(ui, y, ENTRIES[name]))
-            y += ROW_H
-        return nodes, y + 8
+        nodes += [_row(ui, y + 68 + ROW_H * place, ENTRIES[name]) for place, name in enumerate(updates)]
+        y += 68 + ROW_H * len(updates)
+        if not rest:
+            return nodes, y + 8
+        listed, y = _section(ui, y, "Installed", rest, 44)
+        return [*nodes, *listed], y
 
     return viewport(ui, "store.manage", top, bottom, build)
 
@@ -222,9 +210,8 @@ _NEEDS = {
 
 
 def _app_page(ui: Ui, entry: Entry) -> list[Node]:
-    top = TOP
     nodes = [
-        viewport(ui, "store.app", top, ui.bottom, lambda y: _page(ui, entry, y)),
+        viewport(ui, "store.app", TOP, ui.bottom, lambda y: _page(ui, entry, y)),
         widgets.app_bar(ui, ""),
     ]
     if len(st.page(ui.state, "store")) > 2:
@@ -299,8 +286,7 @@ def _download(ui: Ui, entry: Entry, y: float) -> list[Node]:
     done = round(part * entry.size_mb)
     track = Node(20, y + 34, WIDTH - 160, 6, fill=theme.tint, radius=3)
     bar = Node(20, y + 34, max(6.0, (WIDTH - 160) * part), 6, fill=theme.primary, radius=3)
-    words = f"{done} of {entry.size_mb} MB"
-    tap = ("store", "cancel", entry.name)
+    words, tap = f"{done} of {entry.size_mb} MB", ("store", "cancel", entry.name)
     return [
         ui.text(20, y + 4, 200, 24, words, 14, theme.muted, rid="progress"),
         track,

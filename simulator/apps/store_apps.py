@@ -12,10 +12,10 @@ from distrl.simulator.apps.base import App, Args
 from distrl.simulator.apps.store_catalog import ENTRIES, Entry
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
-from distrl.simulator.phone.nodes import WIDTH, Node, icon_button, image
+from distrl.simulator.phone.nodes import WIDTH, Event, Node, icon_button, image
 from distrl.simulator.phone.state import State
-from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
-from distrl.simulator.phone.widgets import TOP
+from distrl.simulator.phone.ui import STATUS_H, Ui
+from distrl.simulator.phone.widgets import TOP, T
 
 _NEIGHBOURS = ((0, 1, 3), (0, 1, 2, 4), (1, 2, 5), (0, 3, 4, 6), (1, 3, 4, 5, 7), (2, 4, 5, 8), (3, 6, 7))
 _LIGHTS = (*_NEIGHBOURS, (4, 6, 7, 8), (5, 7, 8))
@@ -48,79 +48,56 @@ def _view(entry: Entry, ui: Ui) -> list[Node]:
 
 
 def _sign_in(entry: Entry, ui: Ui) -> list[Node]:
-    data, name, top = ui.state["apps"][entry.name], entry.name, TOP
+    data, name = ui.state["apps"][entry.name], entry.name
     if data["user"]:
         return [
-            *widgets.empty(ui, top + 60, "account_circle", f"Signed in as {data['user']}"),
-            ui.button(60, top + 230, WIDTH - 120, "Sign out", (name, "sign_out"), "sign_out", "outlined"),
+            *widgets.empty(ui, TOP + 60, "account_circle", f"Signed in as {data['user']}"),
+            ui.button(60, TOP + 230, WIDTH - 120, "Sign out", (name, "sign_out"), "sign_out", "outlined"),
             widgets.app_bar(ui, "Account"),
         ]
     return [
-        widgets.field(ui, top + 16, user_field(name), "User name or email", icon="person", rid="user_name"),
-        widgets.field(ui, top + 88, password_field(name), "Password", icon="lock", rid="password"),
-        ui.button(16, top + 164, WIDTH - 32, "Sign in", (name, "sign_in"), "sign_in"),
-        ui.text(16, top + 228, WIDTH - 32, 24, f"Welcome to {entry.label}", 14, ui.theme.muted, align="c"),
+        widgets.field(ui, TOP + 16, user_field(name), "User name or email", icon="person", rid="user_name"),
+        widgets.field(ui, TOP + 88, password_field(name), "Password", icon="lock", rid="password"),
+        ui.button(16, TOP + 164, WIDTH - 32, "Sign in", (name, "sign_in"), "sign_in"),
+        ui.text(16, TOP + 228, WIDTH - 32, 24, f"Welcome to {entry.label}", 14, ui.theme.muted, align="c"),
         widgets.app_bar(ui, "Sign in"),
     ]
 
 
-def _rows(ui: Ui, key: str, build: Callable[[float], Sequence[Node]], top: float = TOP) -> list[Node]:
-    """A scrolling list of rows, 80 dp each."""
-
-    def measured(y: float) -> tuple[Sequence[Node], float]:
-        nodes = build(y + 8)
-        return nodes, y + 16 + 80 * len(nodes)
-
-    return [viewport(ui, key, top, ui.bottom, measured)]
+def _rows(
+    ui: Ui, name: str, entries: Sequence[T], make: Callable[[float, int, T], Node], top: float = TOP
+) -> Node:
+    return widgets.listing(ui, name + ".list", 80, entries, make, top=top, head=8, foot=8)
 
 
 def _checklist(entry: Entry, ui: Ui) -> list[Node]:
-    items, name = ui.state["apps"][entry.name]["items"], entry.name
+    name = entry.name
 
-    def build(y: float) -> list[Node]:
-        return [
-            widgets.row(
-                ui,
-                y + 80 * place,
-                text,
-                lead=Node(
-                    36,
-                    y + 80 * place,
-                    28,
-                    72,
-                    "widget.CheckBox",
-                    icon="check_box" if done else "check_box_outline_blank",
-                    color=ui.theme.primary,
-                ),
-                tap=(name, "tick", place),
-                rid=f"item_{place}",
-                checked=done,
-            )
-            for place, (text, done) in enumerate(items)
-        ]
+    def row(y: float, place: int, item: tuple[str, bool]) -> Node:
+        text, done = item
+        icon = "check_box" if done else "check_box_outline_blank"
+        box = Node(36, y, 28, 72, "widget.CheckBox", icon=icon, color=ui.theme.primary)
+        return widgets.row(
+            ui, y, text, lead=box, tap=(name, "tick", place), rid=f"item_{place}", checked=done
+        )
 
     field = widgets.field(ui, TOP + 4, name + ".new", "Add an item", icon="add", rid="new_item")
-    return [*_rows(ui, name + ".list", build, TOP + 64), field]
+    return [_rows(ui, name, ui.state["apps"][name]["items"], row, TOP + 64), field]
+
+
+def _sign(entry: Entry, ui: Ui, y: float) -> Node:
+    return ui.disc(32, y + 14, 44, entry.icon, entry.color)
 
 
 def _reader(entry: Entry, ui: Ui) -> list[Node]:
     saved, name = ui.state["apps"][entry.name]["saved"], entry.name
 
-    def build(y: float) -> list[Node]:
-        return [
-            widgets.row(
-                ui,
-                y + 80 * place,
-                line,
-                "Saved" if place in saved else f"{3 + 2 * place} min",
-                lead=ui.disc(32, y + 80 * place + 14, 44, entry.icon, entry.color),
-                tap=(name, "read", place),
-                rid=f"item_{place}",
-            )
-            for place, line in enumerate(entry.lines)
-        ]
+    def row(y: float, place: int, line: str) -> Node:
+        note = "Saved" if place in saved else f"{3 + 2 * place} min"
+        lead, tap = _sign(entry, ui, y), (name, "read", place)
+        return widgets.row(ui, y, line, note, lead=lead, tap=tap, rid=f"item_{place}")
 
-    return _rows(ui, name + ".list", build)
+    return [_rows(ui, name, entry.lines, row)]
 
 
 def _item(entry: Entry, ui: Ui, place: int) -> list[Node]:
@@ -140,55 +117,34 @@ def _item(entry: Entry, ui: Ui, place: int) -> list[Node]:
 
 
 def _counter(entry: Entry, ui: Ui) -> list[Node]:
-    counts, name, nodes = ui.state["apps"][entry.name]["counts"], entry.name, []
+    counts, name, nodes, theme = ui.state["apps"][entry.name]["counts"], entry.name, [], ui.theme
+
+    def step(x: float, y: float, icon: str, desc: str, tap: Event, rid: str) -> Node:
+        return icon_button(x, y + 44, 60, icon, desc, tap, rid, theme.on_tint, theme.tint, 28)
+
     for place, line in enumerate(entry.lines):
         y = TOP + 12 + 132 * place
         parts = (
             ui.text(40, y + 10, 200, 34, line, 18),
             ui.text(40, y + 46, 120, 62, str(counts[place]), 44, rid=f"count_{place}"),
-            _round(
-                ui, WIDTH - 176, y + 44, "remove", f"Less {line}", (name, "count", place, -1), f"less_{place}"
-            ),
-            _round(
-                ui, WIDTH - 100, y + 44, "add", f"More {line}", (name, "count", place, 1), f"more_{place}"
-            ),
+            step(WIDTH - 176, y, "remove", f"Less {line}", (name, "count", place, -1), f"less_{place}"),
+            step(WIDTH - 100, y, "add", f"More {line}", (name, "count", place, 1), f"more_{place}"),
         )
         nodes.append(widgets.card(ui, y, 120, parts, rid=f"counter_{place}"))
     return nodes
 
 
-def _round(ui: Ui, x: float, y: float, icon: str, desc: str, tap: tuple[str | int, ...], rid: str) -> Node:
-    theme = ui.theme
-    return icon_button(x, y, 60, icon, desc, tap, rid, theme.on_tint, theme.tint, 28)
-
-
 def _player(entry: Entry, ui: Ui) -> list[Node]:
     playing, name = ui.state["apps"][entry.name]["playing"], entry.name
 
-    def build(y: float) -> list[Node]:
-        return [
-            widgets.row(
-                ui,
-                y + 80 * place,
-                line,
-                "On air" if place == playing else "Live",
-                lead=ui.disc(32, y + 80 * place + 14, 44, entry.icon, entry.color),
-                trail=image(
-                    WIDTH - 76,
-                    y + 80 * place,
-                    40,
-                    72,
-                    "pause_circle" if place == playing else "play_circle",
-                    36,
-                    ui.theme.primary,
-                ),
-                tap=(name, "play", place),
-                rid=f"item_{place}",
-            )
-            for place, line in enumerate(entry.lines)
-        ]
+    def row(y: float, place: int, line: str) -> Node:
+        on, lead, tap = place == playing, _sign(entry, ui, y), (name, "play", place)
+        icon = "pause_circle" if on else "play_circle"
+        trail = image(WIDTH - 76, y, 40, 72, icon, 36, ui.theme.primary)
+        note = "On air" if on else "Live"
+        return widgets.row(ui, y, line, note, lead=lead, trail=trail, tap=tap, rid=f"item_{place}")
 
-    return _rows(ui, name + ".list", build)
+    return [_rows(ui, name, entry.lines, row)]
 
 
 def _game(entry: Entry, ui: Ui) -> list[Node]:

@@ -9,7 +9,7 @@ battery, messages.
 from __future__ import annotations
 
 import random
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Any
 
 from distrl.core.actions import Action
@@ -20,8 +20,10 @@ from distrl.simulator.apps.store_apps import password_field, user_field
 from distrl.simulator.apps.store_catalog import ENTRIES
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.state import State
-from distrl.simulator.tasks.base import May, Params, Template, where
+from distrl.simulator.tasks.base import Check, May, Params, Start, Template, where
 from distrl.simulator.tasks.expert import BACK, COMPLETE, WAIT, Expert
+
+Step = Callable[[Expert, Params], "Action | None"]
 
 
 class _Lists:
@@ -119,12 +121,12 @@ def _install_check(state: State, params: Params) -> bool:
     return params["app"] in state["installed"] and params.get("decoy") not in here
 
 
-def _install_expert(expert: Expert, params: Params) -> Action:
+def _install_step(expert: Expert, params: Params) -> Action | None:
     decoy, state = params.get("decoy", ""), expert.state
     if decoy in state["apps"]["store"]["downloads"]:
         page = st.page(state, "store")
         return expert.tap("cancel_download") if page == ["app", decoy] else _find(expert, decoy) or BACK
-    return _remove(expert, decoy) or _get(expert, params["app"]) or COMPLETE
+    return _remove(expert, decoy) or _get(expert, params["app"])
 
 
 def _update_check(state: State, params: Params) -> bool:
@@ -134,19 +136,15 @@ def _update_check(state: State, params: Params) -> bool:
     return all(name in state["installed"] and name not in updates for name in wanted)
 
 
-def _update_expert(expert: Expert, params: Params) -> Action:
+def _update_step(expert: Expert, params: Params) -> Action:
     state, app = expert.state, params["app"]
-    if _update_check(state, params):
-        return COMPLETE
     if (step := _get(expert, app) or _manage(expert, app)) is not None:
         return step
     return WAIT if app in state["apps"]["store"]["downloads"] else expert.tap("update")
 
 
-def _update_all_expert(expert: Expert, params: Params) -> Action:
+def _update_all_step(expert: Expert, params: Params) -> Action:
     store = expert.state["apps"]["store"]
-    if _update_check(expert.state, params):
-        return COMPLETE
     gone = [name for name in params["others"] if name not in expert.state["installed"]]
     if gone and (step := _get(expert, gone[0])) is not None:
         return step
@@ -165,15 +163,10 @@ def _uninstall_check(state: State, params: Params) -> bool:
     return params["app"] not in installed and set(params["others"]) <= set(installed)
 
 
-def _uninstall_expert(expert: Expert, params: Params) -> Action:
+def _uninstall_step(expert: Expert, params: Params) -> Action | None:
     gone = [name for name in params["others"] if name not in expert.state["installed"]]
     back = _get(expert, gone[0]) if gone else None
-    return back or _remove(expert, params["app"]) or COMPLETE
-
-
-def _replace_expert(expert: Expert, params: Params) -> Action:
-    step = _uninstall_expert(expert, params)
-    return step if step != COMPLETE else _get(expert, params["new"]) or COMPLETE
+    return back or _remove(expert, params["app"])
 
 
 def _sign_in_page_check(state: State, params: Params) -> bool:
@@ -183,13 +176,11 @@ def _sign_in_page_check(state: State, params: Params) -> bool:
     return not state["apps"][app]["user"]
 
 
-def _sign_in_page_expert(expert: Expert, params: Params) -> Action:
-    if (step := _launch(expert, params["app"])) is not None:
+def _sign_in_page_step(expert: Expert, params: Params) -> Action | None:
+    app = params["app"]
+    if (step := _launch(expert, app)) is not None or _sign_in_page_check(expert.state, params):
         return step
-    app, state = params["app"], expert.state
-    if _sign_in_page_check(state, params):
-        return COMPLETE
-    page = st.page(state, app)[0]
+    page = st.page(expert.state, app)[0]
     return expert.tap("sign_out") if page == "sign_in" else expert.tap("account") if page == "root" else BACK
 
 
@@ -203,14 +194,13 @@ def _sign_in_check(state: State, params: Params) -> bool:
     return sent == wanted or (typed == wanted and st.page(state, app) == ["sign_in"])
 
 
-def _sign_in_expert(expert: Expert, params: Params) -> Action:
-    if _sign_in_check(expert.state, params):
-        return COMPLETE
-    if (step := _sign_in_page_expert(expert, params)) != COMPLETE:
-        return step
+def _sign_in_step(expert: Expert, params: Params) -> Action | None:
     app = params["app"]
-    user = expert.write("user_name", user_field(app), params["user"])
-    return user or expert.write("password", password_field(app), params["password"]) or COMPLETE
+    return (
+        _sign_in_page_step(expert, params)
+        or expert.write("user_name", user_field(app), params["user"])
+        or expert.write("password", password_field(app), params["password"])
+    )
 
 
 def _is_asked(app: str, params: Params) -> bool:
@@ -233,84 +223,44 @@ _UPDATES = (
 )
 _SIGNED_IN = (*_APP, May("{app}.user"), May("{app}.password"))
 _CHOICES: dict[str, Container[Any]] = {"app": ENTRIES, "decoy": ENTRIES, "new": ENTRIES, "others": _Lists()}
+
+
+def _template(
+    names: str, start: Start, check: Check, step: Step, may: tuple[May, ...] = _APP, removes: str = ""
+) -> Template:
+    """A template with these parameters and `others`, whose tasks are done on a phone with the store."""
+
+    def act(expert: Expert, params: Params) -> Action:
+        return COMPLETE if check(expert.state, params) else step(expert, params) or COMPLETE
+
+    needs = {name: bool if name == "present" else str for name in names.split()} | {"others": list}
+    return Template(needs, start, check, act, _CHOICES, "store", may=may, removes=removes)
+
+
 TEMPLATES: dict[str, Template] = {
-    "store_install": Template(
-        {"app": str, "others": list},
-        _install_others,
-        _install_check,
-        _install_expert,
-        _CHOICES,
-        "store",
-        may=_APP,
+    "store_install": _template("app", _install_others, _install_check, _install_step),
+    "store_lookalike": _template(
+        "app decoy", _install_others, _install_check, _install_step, removes="decoy"
     ),
-    "store_lookalike": Template(
-        {"app": str, "decoy": str, "others": list},
-        _install_others,
-        _install_check,
-        _install_expert,
-        _CHOICES,
-        "store",
-        removes="decoy",
-        may=_APP,
-    ),
-    "store_update": Template(
-        {"app": str, "others": list},
-        _offer_updates,
-        _update_check,
-        _update_expert,
-        _CHOICES,
-        "store",
-        may=_UPDATES,
-    ),
-    "store_update_all": Template(
-        {"others": list}, _offer_updates, _update_check, _update_all_expert, _CHOICES, "store", may=_UPDATES
-    ),
-    "store_uninstall": Template(
-        {"app": str, "others": list},
-        _install_app_too,
-        _uninstall_check,
-        _uninstall_expert,
-        _CHOICES,
-        "store",
-        removes="app",
-        may=_APP,
-    ),
-    "store_replace": Template(
-        {"app": str, "new": str, "others": list},
+    "store_update": _template("app", _offer_updates, _update_check, _update_step, _UPDATES),
+    "store_update_all": _template("", _offer_updates, _update_check, _update_all_step, _UPDATES),
+    "store_uninstall": _template("app", _install_app_too, _uninstall_check, _uninstall_step, removes="app"),
+    "store_replace": _template(
+        "app new",
         _install_app_too,
         lambda state, params: params["new"] in state["installed"] and _uninstall_check(state, params),
-        _replace_expert,
-        _CHOICES,
-        "store",
+        lambda expert, params: _uninstall_step(expert, params) or _get(expert, params["new"]),
         removes="app",
-        may=_APP,
     ),
-    "store_open": Template(
-        {"app": str, "present": bool, "others": list},
+    "store_open": _template(
+        "app present",
         _install_app_too,
         lambda state, params: state["front"] == params["app"],
-        lambda expert, params: _launch(expert, params["app"]) or COMPLETE,
-        _CHOICES,
-        "store",
-        may=_APP,
+        lambda expert, params: _launch(expert, params["app"]),
     ),
-    "store_sign_in_page": Template(
-        {"app": str, "present": bool, "others": list},
-        _install_app_too,
-        _sign_in_page_check,
-        _sign_in_page_expert,
-        _CHOICES,
-        "store",
-        may=_APP,
-    ),
-    "store_sign_in": Template(
-        {"app": str, "present": bool, "user": str, "password": str, "others": list},
-        _install_app_too,
-        _sign_in_check,
-        _sign_in_expert,
-        _CHOICES,
-        "store",
-        may=_SIGNED_IN,
+    "store_sign_in_page": _template("app present", _install_app_too, _sign_in_page_check, _sign_in_page_step),
+    "store_sign_in": _template(
+        "app present user password", _install_app_too, _sign_in_check, _sign_in_step, _SIGNED_IN
     ),
 }
 SUITE = "install"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from functools import partial
 
 from distrl.core.actions import Action
@@ -12,7 +11,7 @@ from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node, image
 from distrl.simulator.phone.state import State
-from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
+from distrl.simulator.phone.ui import STATUS_H, Ui
 from distrl.simulator.phone.widgets import TOP
 from distrl.simulator.tasks.base import Family, May, Params, Template, everyday, held_out, product, where
 from distrl.simulator.tasks.expert import BACK, Expert
@@ -77,20 +76,17 @@ def _city(ui: Ui) -> list[Node]:
         ui.text(164, top + 180, 160, 32, f"{words}, {CITIES[city]}", 16, theme.muted),
     )
     nodes.append(widgets.card(ui, top + 68, 176, parts, rid="today"))
-    return [viewport(ui, "weather.days", top + 252, ui.bottom, lambda y: _days(ui, city, y)), *nodes]
+    days = widgets.listing(ui, "weather.days", 76, _DAYS, partial(_day_row, ui), top=top + 252, head=4)
+    return [days, *nodes]
 
 
-def _days(ui: Ui, city: int, start: float) -> tuple[Sequence[Node], float]:
-    nodes = []
-    for place, day in enumerate(_DAYS):
-        icon, words, color, _ = forecast(city, place)
-        y = start + 4 + 76 * place
-        lead = image(32, y, 40, 70, icon, 36, ui.legible(color))
-        trail = ui.text(WIDTH - 92, y, 60, 70, f"{degrees(ui.state, city, place)}°", 22, align="r")
-        event = ("weather", "day", city, place)
-        rid = f"day_{place}"
-        nodes.append(widgets.row(ui, y, day, words, lead=lead, trail=trail, tap=event, rid=rid, h=70))
-    return nodes, start + 4 + 76 * len(_DAYS)
+def _day_row(ui: Ui, y: float, place: int, day: str) -> Node:
+    city = ui.state["apps"]["weather"]["city"]
+    icon, words, color, _ = forecast(city, place)
+    lead = image(32, y, 40, 70, icon, 36, ui.legible(color))
+    trail = ui.text(WIDTH - 92, y, 60, 70, f"{degrees(ui.state, city, place)}°", 22, align="r")
+    tap = ("weather", "day", city, place)
+    return widgets.row(ui, y, day, words, lead=lead, trail=trail, tap=tap, rid=f"day_{place}", h=70)
 
 
 def _day(ui: Ui, city: int, day: int) -> list[Node]:
@@ -110,8 +106,7 @@ def _day(ui: Ui, city: int, day: int) -> list[Node]:
     )
     nodes = [widgets.card(ui, top + 8, 150, parts, rid="day_card")]
     for place, (sign, label, value) in enumerate(facts):
-        y = top + 174 + 78 * place
-        lead = ui.disc(widgets.MARGIN + 14, y + 14, 44, sign, theme.tint, theme.on_tint)
+        lead, y = (sign, theme.tint, theme.on_tint), top + 174 + 78 * place
         nodes.append(widgets.row(ui, y, label, value, lead=lead, rid=f"fact_{place}"))
     return [*nodes, widgets.app_bar(ui, f"{DAY_NAMES[day]}, {CITIES[city]}")]
 

@@ -314,43 +314,28 @@ def _asked(state: State, params: Params) -> bool:
     return words == str(params["query"]).lower().split()
 
 
-def _narrowed(state: State, params: Params, **wanted: str) -> bool:
-    """Whether the results of the query are shown, in the order and narrowed as `wanted`."""
+def _narrowed(state: State, params: Params) -> bool:
+    """Whether the results of the query are shown, in the order and narrowed as the task says."""
     data = _data(state, params)
     shown = _page(state, params) == ["results"] and _asked(state, params)
-    return shown and all(data[what] == value for what, value in wanted.items())
+    return shown and all(data[what] == params.get(what, data[what]) for what in UNSORTED)
 
 
-def _opened(state: State, params: Params, rank: int, sort: str) -> bool:
-    """Whether the product is open that is at `rank` (from 1) of the results in the order `sort`."""
-    product = goods.find(params["shop"], params["query"], sort=sort)[rank - 1]
-    return _page(state, params) == ["product", product.id] and _asked(state, params)
+def _found(params: Params) -> Product:
+    """The result that the task names: by default the first, in the shop's own order."""
+    rank: int = params.get("rank", 1)
+    return goods.find(params["shop"], params["query"], sort=params.get("sort", "best"))[rank - 1]
 
 
-def _search(state: State, params: Params) -> bool:
-    return _narrowed(state, params)
+def _opened(state: State, params: Params) -> bool:
+    """Whether that result is open."""
+    return _page(state, params) == ["product", _found(params).id] and _asked(state, params)
 
 
 def _browse(state: State, params: Params) -> bool:
     data = _data(state, params)
     shown = [data["query"], data["category"]] == ["", params["category"]]
     return shown and _page(state, params) == ["results"]
-
-
-def _select(state: State, params: Params) -> bool:
-    return _opened(state, params, params["rank"], "best")
-
-
-def _sort(state: State, params: Params) -> bool:
-    return _narrowed(state, params, sort=params["sort"])
-
-
-def _filter(state: State, params: Params) -> bool:
-    return _narrowed(state, params, brand=params["brand"], band=params["band"])
-
-
-def _best(state: State, params: Params) -> bool:
-    return _opened(state, params, 1, params["sort"])
 
 
 def _holds(state: State, params: Params, wanted: list[shop_state.Item]) -> bool:
@@ -366,8 +351,7 @@ def _one(params: Params) -> list[shop_state.Item]:
 def _first(state: State, params: Params) -> bool:
     """One piece of the first result, in any colour and size."""
     cart = _data(state, params)["cart"]
-    product = goods.find(params["shop"], params["query"])[0]
-    return [(item["id"], item["count"]) for item in cart] == [(product.id, 1)]
+    return [(item["id"], item["count"]) for item in cart] == [(_found(params).id, 1)]
 
 
 def changed(params: Params) -> list[shop_state.Item]:
@@ -385,24 +369,20 @@ def _checkout(state: State, params: Params) -> bool:
     return here and _holds(state, params, items(params["cart"]))
 
 
-def _go_select(shopper: Shopper, params: Params) -> Action | None:
-    product = goods.find(params["shop"], params["query"])[params["rank"] - 1]
-    return shopper.open(product, params["query"])
+def _order(params: Params) -> dict[str, str]:
+    return {what: params.get(what, value) for what, value in UNSORTED.items()}
 
 
 def _go_narrow(shopper: Shopper, params: Params) -> Action | None:
-    wanted = {what: params.get(what, "best" if what == "sort" else "") for what in ("sort", "brand", "band")}
-    return shopper.narrow(params["query"], wanted)
+    return shopper.narrow(params["query"], _order(params))
 
 
-def _go_best(shopper: Shopper, params: Params) -> Action | None:
-    wanted = {"sort": params["sort"], "brand": "", "band": ""}
-    product = goods.find(params["shop"], params["query"], sort=params["sort"])[0]
-    return shopper.open(product, params["query"], wanted)
+def _go_open(shopper: Shopper, params: Params) -> Action | None:
+    return shopper.open(_found(params), params["query"], _order(params))
 
 
 def _go_first(shopper: Shopper, params: Params) -> Action | None:
-    product = goods.find(params["shop"], params["query"])[0]
+    product = _found(params)
     there = [item for item in shopper.data["cart"] if item["id"] == product.id][:1]
     wanted = [{**item, "count": 1} for item in there] or [shop_state.default(product)]
     return shopper.fill(wanted, params["query"])
@@ -448,7 +428,7 @@ TEMPLATES: dict[str, Template] = {
         1, {}, lambda state, params: _page(state, params) == ["home"], lambda shopper, params: shopper.home()
     ),
     "webshop1_search": _template(
-        1, {"query": str}, _search, lambda shopper, params: shopper.search(params["query"])
+        1, {"query": str}, _narrowed, lambda shopper, params: shopper.search(params["query"])
     ),
     "webshop1_browse": _template(
         1,
@@ -457,12 +437,12 @@ TEMPLATES: dict[str, Template] = {
         lambda shopper, params: shopper.browse(params["category"]),
         category={product.kind.category for product in PRODUCTS},
     ),
-    "webshop2_select": _template(2, {"query": str, "rank": int}, _select, _go_select, rank=(1, 2, 3)),
-    "webshop2_sort": _template(2, {"query": str, "sort": str}, _sort, _go_narrow, sort=SORTS),
+    "webshop2_select": _template(2, {"query": str, "rank": int}, _opened, _go_open, rank=(1, 2, 3)),
+    "webshop2_sort": _template(2, {"query": str, "sort": str}, _narrowed, _go_narrow, sort=SORTS),
     "webshop2_filter": _template(
-        2, {"query": str, "brand": str, "band": str}, _filter, _go_narrow, band=("", *BANDS)
+        2, {"query": str, "brand": str, "band": str}, _narrowed, _go_narrow, band=("", *BANDS)
     ),
-    "webshop2_best": _template(2, {"query": str, "sort": str}, _best, _go_best, sort=SORTS),
+    "webshop2_best": _template(2, {"query": str, "sort": str}, _opened, _go_open, sort=SORTS),
     "webshop3_add": _template(
         3,
         {"product": str, "color": str, "size": str, "count": int},

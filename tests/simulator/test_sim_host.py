@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -59,41 +58,11 @@ def test_it_says_when_the_phones_are_ready_and_stops_all_at_a_signal(tmp_path: P
         process.kill()
 
 
-def test_a_line_per_phone_names_its_ports() -> None:
-    device = HostedDevice("emulator-5554", 5554, 5555, 540, 1200, 42)
-    assert (
-        as_text([device, device]).split("\n")
-        == ["emulator-5554  console 5554  adb 5555  540x1200  process 42"] * 2
-    )
-
-
-def test_a_line_names_grpc_where_it_is_served() -> None:
-    device = HostedDevice("emulator-5554", 5554, 5555, 540, 1200, 42, 8554)
-    assert as_text([device]) == "emulator-5554  console 5554  adb 5555  grpc 8554  540x1200  process 42"
-
-
-@pytest.mark.needs("grpc")
-def test_grpc_listens_3000_beyond_the_console(tmp_path: Path) -> None:
-    grpc_phone = pytest.importorskip("grpc_phone", reason="needs grpc_phone: not installed")
-
-    async def booted(grpc_port: int) -> bool:
-        async with grpc_phone.connected(grpc_port) as client:
-            return bool((await client.call("getStatus")).booted)
-
-    process, port = start(tmp_path, "--json", "--grpc")
-    killer = threading.Timer(DEADLINE_S, process.kill)
-    killer.start()
-    try:
-        assert process.stdout is not None
-        (device,) = json.loads(process.stdout.readline())["devices"]
-        assert device["grpc_port"] == port + 3000
-        assert asyncio.run(booted(port + 3000))
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=30)
-        assert process.returncode == 0, errors
-    finally:
-        killer.cancel()
-        process.kill()
+@pytest.mark.parametrize(("port", "named"), [(None, ""), (8554, "  grpc 8554")])
+def test_a_line_per_phone_names_its_ports(port: int | None, named: str) -> None:
+    device = HostedDevice("emulator-5554", 5554, 5555, 540, 1200, 42, port)
+    line = f"emulator-5554  console 5554  adb 5555{named}  540x1200  process 42"
+    assert as_text([device, device]).split("\n") == [line, line]
 
 
 def test_grpc_without_its_package_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

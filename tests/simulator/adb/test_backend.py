@@ -111,32 +111,19 @@ def pixel_of(device: SimDevice, rid: str) -> tuple[int, int]:
     return round((node.x + node.w / 4) * scale), round((node.y + node.h / 2) * scale)
 
 
-def test_a_double_tap_is_two_taps(world: AdbWorld) -> None:
+@pytest.mark.parametrize("app", ["calculator", "clock"])
+def test_a_double_tap_is_two_taps_and_a_long_press_is_none(world: AdbWorld, app: str) -> None:
+    """A key is pressed twice; an alarm, held, is deleted."""
     state = new_state()
-    show(state, "calculator")
-    near, far = both_with(world, state)
-    x, y = pixel_of(near, "calc_5")
-    for device in (near, far):
-        device.double_tap(x, y)
-    assert near.phone.state["apps"]["calculator"]["shown"] == "55"
-    assert far.screenshot().tobytes() == near.screenshot().tobytes()
-
-
-def test_a_long_press_is_no_tap(world: AdbWorld) -> None:
-    """Held, an alarm is deleted; tapped, it stays."""
-    state = new_state()
-    show(state, "clock")
+    show(state, app)
     state["apps"]["clock"]["alarms"] = [{"minutes": 725, "on": True}]
     near, far = both_with(world, state)
-    x, y = pixel_of(near, "alarm_0")
+    x, y = pixel_of(near, "calc_5" if app == "calculator" else "alarm_0")
     for device in (near, far):
-        device.tap(x, y)
+        (device.double_tap if app == "calculator" else device.long_press)(x, y)
     assert far.screenshot().tobytes() == near.screenshot().tobytes()
-    assert len(near.phone.state["apps"]["clock"]["alarms"]) == 1
-    for device in (near, far):
-        device.long_press(x, y)
-    assert far.screenshot().tobytes() == near.screenshot().tobytes()
-    assert near.phone.state["apps"]["clock"]["alarms"] == []
+    assert near.phone.state["apps"]["calculator"]["shown"] == ("55" if app == "calculator" else "0")
+    assert len(near.phone.state["apps"]["clock"]["alarms"]) == (app == "calculator")
 
 
 def test_a_task_is_checked_before_the_phone_is_touched(world: AdbWorld) -> None:

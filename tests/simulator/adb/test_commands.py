@@ -45,6 +45,14 @@ def text(phone: AndroidSystem) -> str:
     return value
 
 
+@pytest.fixture
+def shop(phone: AndroidSystem, sh: Any) -> AndroidSystem:
+    """A phone with a store, and one app of it."""
+    assert sh("cmd simphone reset store").status == 0
+    phone.change(lambda state: store_catalog.install(state, "podnest"))
+    return phone
+
+
 # input
 
 
@@ -215,16 +223,21 @@ def test_views_are_nested_as_on_the_screen(sh: Any) -> None:
         ("-a android.intent.action.VIEW -d https://example.org", "browser", ["root"]),
         ("-a android.intent.action.SENDTO -d sms:123", "messages", ["root"]),
         ("-a android.intent.action.VIEW -d content://contacts/people/", "contacts", ["root"]),
+        (
+            "-a android.intent.action.VIEW -d 'market://details?id=org.simphone.taskly'",
+            "store",
+            ["app", "taskly"],
+        ),
         ("-S -n org.simphone.weather/org.simphone.weather.MainActivity", "weather", ["root"]),
     ],
 )
 def test_intents_open_what_they_name(
-    phone: AndroidSystem, sh: Any, intent: str, app: str, page: list[str]
+    shop: AndroidSystem, sh: Any, intent: str, app: str, page: list[str]
 ) -> None:
     result = sh(f"am start {intent}")
     assert (result.status, result.err) == (0, "")
-    assert phone.device.foreground() == app
-    assert phone.state["stacks"][app][-1] == page
+    assert shop.device.foreground() == app
+    assert shop.state["stacks"][app][-1] == page
 
 
 def test_stopping_and_clearing(phone: AndroidSystem, sh: Any) -> None:
@@ -324,14 +337,6 @@ def test_uiautomator2s_keyboard_types_any_text(phone: AndroidSystem, sh: Any) ->
     assert phone.state["focus"] == ""
 
 
-@pytest.fixture
-def shop(phone: AndroidSystem, sh: Any) -> AndroidSystem:
-    """A phone with a store, and one app of it."""
-    assert sh("cmd simphone reset store").status == 0
-    phone.change(lambda state: store_catalog.install(state, "podnest"))
-    return phone
-
-
 def packages(sh: Any, option: str = "") -> set[str]:
     return set(re.findall(r"^package:(\S+)$", sh(f"pm list packages {option}").out, re.M))
 
@@ -368,21 +373,6 @@ def test_adb_uninstalls_it_and_leaves_those_of_the_phone(shop: AndroidSystem, sh
     assert shop.device.foreground() == "launcher"
     assert PODNEST not in packages(sh)
     assert "DELETE_FAILED_INTERNAL_ERROR" in sh("pm uninstall org.simphone.store").out
-
-
-def test_a_snapshot_has_the_apps_of_its_time(shop: AndroidSystem, sh: Any) -> None:
-    snapshot = shop.dump()
-    sh(f"pm uninstall {PODNEST}")
-    shop.change(lambda state: store_catalog.install(state, "taskly"))
-    shop.load(snapshot)
-    assert PODNEST in packages(sh)
-    assert "org.simphone.taskly" not in packages(sh)
-
-
-def test_a_market_address_opens_the_apps_page(shop: AndroidSystem, sh: Any) -> None:
-    sh("am start -a android.intent.action.VIEW -d 'market://details?id=org.simphone.taskly'")
-    assert shop.device.foreground() == "store"
-    assert shop.state["stacks"]["store"][-1] == ["app", "taskly"]
 
 
 # The system

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distrl.simulator.apps import APPS
+from distrl.simulator.apps.webshop import shop_state
 from distrl.simulator.device import SimDevice
 from distrl.simulator.phone import interruptions, nodes
 from distrl.simulator.phone.phone import new_state
@@ -46,11 +47,12 @@ def apply(device: SimDevice, step: tuple[str, object]) -> None:
 
 
 def start(layout: int, is_full: bool) -> State:
-    """A phone from the box, or one with many apps and every interruption to come."""
+    """A phone from the box, or one with many apps, the whole web and every interruption to come."""
     if not is_full:
         return new_state(layout)
     state = new_state(layout, installed=tuple(APPS))
     state["apps"]["store"]["updates"] = ["taskly", "podnest"]
+    state["apps"]["browser"]["web"] = shop_state.web(("voltivo", "modavia"))
     state["pending"] = interruptions.plan(interruptions.KINDS, random.Random(layout))
     return state
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import random
 from typing import Any
 
 import pytest
@@ -140,26 +138,6 @@ def test_an_unknown_address_and_a_search_in_the_address_bar() -> None:
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_sheet_sorts_and_filters_and_goes_with_back(key: str) -> None:
-    noun = first(key).kind.noun
-    buyer, tools = Buyer(key, "results", query=noun), SHOPS[key].tools
-    if tools != "segments":
-        buyer.tap("open_sort")
-        buyer.phone.back()
-        assert buyer.page() == ["site", key, "results"]
-        assert not buyer.sees("sheet")
-        buyer.tap("open_sort")
-    buyer.tap("sort_price_down")
-    assert buyer.shop["sort"] == "price_down"
-    brand = goods.find(key, noun)[0].brand
-    buyer.tap("open_brand" if tools in ("chips", "line") else "open_filter", f"brand_{brand}")
-    if buyer.sees("apply"):
-        buyer.tap("apply")
-    assert {product.brand for product in shop_state.found(buyer.shop, key)} == {brand}
-    assert any(brand in text and "result" in text for text in buyer.texts())
-
-
-@pytest.mark.parametrize("key", KEYS)
 def test_the_cart_is_changed_and_checked_out(key: str) -> None:
     one, two = goods.assortment(key)[:2]
     cart = [{**shop_state.default(one), "count": 1}, {**shop_state.default(two), "count": 5}]
@@ -230,28 +208,6 @@ def test_the_app_banner_can_be_closed_and_its_app_not_be_had() -> None:
     assert buyer.phone.state["toast"] == "Not available in your country"
     buyer.tap("banner_close")
     assert not buyer.sees("app_banner")
-
-
-@pytest.mark.parametrize("key", KEYS)
-def test_whatever_is_tapped_the_state_stays_plain_and_small(key: str) -> None:
-    rng = random.Random(key)
-    buyer = Buyer(key, "home", layout=KEYS.index(key), cookies=True, letter=True, banner=True, ads=[3])
-    phone, seen = buyer.phone, set()
-    for _ in range(250):
-        targets = [
-            node for node in nodes.walk(phone.tree()) if node.clickable and node.tap[:1] != ("system",)
-        ]
-        node = rng.choice(targets)
-        phone.tap(node.x + node.w / 2, node.y + node.h / 2)
-        if phone.state["focus"]:
-            phone.type_text(rng.choice(["lamp", "bike\n", key + ".com\n", "a.b\n"]))
-        if rng.random() < 0.1:
-            rng.choice([phone.back, lambda: phone.swipe(180, 500, 180, 200)])()
-        phone.open("browser")
-        seen.add(str(buyer.page()[2:3]))
-    assert json.loads(phone.dump()) == phone.state
-    assert len(phone.dump()) < 20_000
-    assert len(seen) > 5, seen
 
 
 def test_a_fresh_phone_has_no_shops_and_no_address_to_type() -> None:

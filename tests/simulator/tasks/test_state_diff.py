@@ -21,54 +21,51 @@ from distrl.simulator.tasks.play import TEMPLATES
 from distrl.workers.envs.phone import PhoneEnv
 
 TASKS = [task for suite in ("general", "apps", "install", "webshop") for task in load_suite(suite)]
-Harm = Callable[[State, Task], None]
+Harm = Callable[[State, Task], object]
 
 
 def first(template: str) -> Task:
     return next(task for task in TASKS if task.template == template)
 
 
-def other(entries: list[State], key: str, value: object) -> State:
-    """An entry that the task is not about."""
-    return next(entry for entry in entries if entry[key] != value)
+def done(task: Task, *kinds: str, front: str = "") -> PhoneEnv:
+    """A phone on which the expert has done the task, with these interruptions."""
+    env = PhoneEnv()
+    env.reset(
+        task.model_copy(update={"params": task.params | {"interruptions": list(kinds)}}) if kinds else task
+    )
+    if front:
+        state_of(env)["front"] = front
+    while not (action := env.expert_action()).is_terminal:
+        env.step(action)
+    return env
 
 
-def switch_other_alarm(state: State, task: Task) -> None:
-    alarm = next(alarm for alarm in state["apps"]["clock"]["alarms"] if not alarm.get("mark"))
-    alarm["on"] = not alarm["on"]
+def state_of(env: PhoneEnv) -> State:
+    state: State = env._backend.device.phone.state  # type: ignore[attr-defined]
+    return state
 
 
-def forget_person(state: State, task: Task) -> None:
-    people = state["apps"]["contacts"]["people"]
-    people.remove(other(people, "name", task.params["name"]))
+def entries(state: State, part: str) -> list[State]:
+    """A list in an app's data, by its name as in what may change."""
+    app, name = part.split(".")
+    found: list[State] = state["apps"][app][name]
+    return found
 
 
-def star_person(state: State, task: Task) -> None:
-    people = state["apps"]["contacts"]["people"]
-    other(people, "name", task.params["name"])["starred"] = True
+def other(state: State, part: str, key: str, value: object) -> State:
+    """The first entry whose `key` is not `value`: one that the task is not about."""
+    return next(entry for entry in entries(state, part) if entry.get(key) != value)
 
 
-def shift_hour(state: State, task: Task) -> None:
-    events = state["apps"]["calendar"]["events"]
-    next(event for event in events if event["title"] == task.params["title"])["minutes"] += 60
-
-
-def say_more(state: State, task: Task) -> None:
-    threads = state["apps"]["messages"]["threads"]
-    next(chat for chat in threads if chat["name"] == task.params["name"])["lines"].append(["me", "oops"])
+def meant(state: State, part: str, key: str, task: Task) -> State:
+    """The entry that the task names."""
+    return next(entry for entry in entries(state, part) if entry[key] == task.params[key])
 
 
 def tick_all(state: State, task: Task) -> None:
-    note = next(note for note in state["apps"]["notes"]["notes"] if note["title"] == task.params["title"])
+    note = meant(state, "notes.notes", "title", task)
     note["items"] = [[what, True] for what, _ in note["items"]]
-
-
-def flip_wifi(state: State, task: Task) -> None:
-    state["apps"]["settings"]["wifi"] = not state["apps"]["settings"]["wifi"]
-
-
-def remove_app(state: State, task: Task) -> None:
-    assert store_catalog.uninstall(state, task.params["others"][0])
 
 
 def stranger(state: State, task: Task) -> str:
@@ -77,34 +74,8 @@ def stranger(state: State, task: Task) -> str:
     return next(name for name in store_catalog.ENTRIES if name not in taken)
 
 
-def install_another(state: State, task: Task) -> None:
-    store_catalog.install(state, stranger(state, task))
-
-
-def begin_download(state: State, task: Task) -> None:
-    store_catalog.begin(state, stranger(state, task))
-
-
-def order(state: State, task: Task) -> None:
-    shop_state.data(state, task.params["shop"])["orders"] += 1
-
-
-def update_another(state: State, task: Task) -> None:
-    updates = state["apps"]["store"]["updates"]
-    updates.remove(next(name for name in updates if name != task.params["app"]))
-
-
-def download_another(state: State, task: Task) -> None:
-    updates = state["apps"]["store"]["updates"]
-    store_catalog.begin(state, next(name for name in updates if name != task.params["app"]))
-
-
-def start_timer(state: State, task: Task) -> None:
-    APPS["clock"].act(state, "timer_run", ())
-
-
-def start_stopwatch(state: State, task: Task) -> None:
-    APPS["clock"].act(state, "watch_run", ())
+def other_update(state: State, task: Task) -> str:
+    return next(name for name in state["apps"]["store"]["updates"] if name != task.params["app"])
 
 
 def queue_another(state: State, task: Task) -> None:
@@ -112,12 +83,8 @@ def queue_another(state: State, task: Task) -> None:
     APPS["music"].act(state, "enqueue", (song,))
 
 
-def clear_shade(state: State, task: Task) -> None:
-    notifications.act(state, "clear", ())
-
-
-def throw_notice_away(state: State, task: Task) -> None:
-    notifications.act(state, "drop", (1,))
+def start_timer(state: State, task: Task) -> None:
+    APPS["clock"].act(state, "timer_run", ())
 
 
 def ask_permission(state: State, app: str, answer: str) -> None:
@@ -130,43 +97,70 @@ def allow_calculator(state: State, task: Task) -> None:
     ask_permission(state, "calculator", "accept")
 
 
-@pytest.mark.parametrize(
-    ("template", "harm", "part"),
-    [
-        ("alarm_off", switch_other_alarm, "clock.alarms"),
-        ("contact_delete", forget_person, "contacts.people"),
-        ("contact_show", star_person, "contacts.people"),
-        ("event_move", shift_hour, "calendar.events"),
-        ("message_send", say_more, "messages.threads"),
-        ("list_tick", tick_all, "notes.notes"),
-        ("setting_page", flip_wifi, "settings.wifi"),
-        ("store_install", remove_app, "installed"),
-        ("store_install", install_another, "installed"),
-        ("store_lookalike", install_another, "installed"),
-        ("store_lookalike", begin_download, "store.downloads"),
-        ("webshop1_search", order, "browser.web.shops.{shop}.orders"),
-        ("store_update", update_another, "store.updates"),
-        ("store_update", download_another, "store.downloads"),
-        ("alarm_off", start_timer, "clock.timer.started"),
-        ("timer", start_stopwatch, "clock.watch.started"),
-        ("laps", start_timer, "clock.timer.started"),
-        ("music_like", queue_another, "music.queue"),
-        ("music_queue", queue_another, "music.queue"),
-        ("chat_open", clear_shade, "notifications"),
-        ("webshop1_search", throw_notice_away, "notifications"),
-        ("contact_show", allow_calculator, "permissions"),
-        ("store_install", allow_calculator, "permissions"),
-    ],
+def install_another(state: State, task: Task) -> None:
+    store_catalog.install(state, stranger(state, task))
+
+
+HARMS: tuple[tuple[str, str, Harm], ...] = (
+    (
+        "alarm_off",
+        "clock.alarms",
+        lambda s, t: other(s, "clock.alarms", "mark", True).update(on=True, days=[1]),
+    ),
+    (
+        "contact_delete",
+        "contacts.people",
+        lambda s, t: entries(s, "contacts.people").remove(
+            other(s, "contacts.people", "name", t.params["name"])
+        ),
+    ),
+    (
+        "contact_show",
+        "contacts.people",
+        lambda s, t: other(s, "contacts.people", "name", t.params["name"]).update(starred=True),
+    ),
+    ("event_move", "calendar.events", lambda s, t: meant(s, "calendar.events", "title", t).update(minutes=5)),
+    (
+        "message_send",
+        "messages.threads",
+        lambda s, t: meant(s, "messages.threads", "name", t)["lines"].append(["me", "oops"]),
+    ),
+    ("list_tick", "notes.notes", tick_all),
+    (
+        "setting_page",
+        "settings.wifi",
+        lambda s, t: s["apps"]["settings"].update(wifi=not s["apps"]["settings"]["wifi"]),
+    ),
+    ("store_install", "installed", lambda s, t: store_catalog.uninstall(s, t.params["others"][0])),
+    ("store_install", "installed", install_another),
+    ("store_lookalike", "installed", install_another),
+    ("store_lookalike", "store.downloads", lambda s, t: store_catalog.begin(s, stranger(s, t))),
+    (
+        "webshop1_search",
+        "browser.web.shops.{shop}.orders",
+        lambda s, t: shop_state.data(s, t.params["shop"]).update(orders=1),
+    ),
+    ("store_update", "store.updates", lambda s, t: s["apps"]["store"]["updates"].remove(other_update(s, t))),
+    ("store_update", "store.downloads", lambda s, t: store_catalog.begin(s, other_update(s, t))),
+    ("alarm_off", "clock.timer.started", start_timer),
+    ("timer", "clock.watch.started", lambda s, t: APPS["clock"].act(s, "watch_run", ())),
+    ("laps", "clock.timer.started", start_timer),
+    ("music_like", "music.queue", queue_another),
+    ("music_queue", "music.queue", queue_another),
+    ("chat_open", "notifications", lambda s, t: notifications.act(s, "clear", ())),
+    ("webshop1_search", "notifications", lambda s, t: notifications.act(s, "drop", (1,))),
+    ("contact_show", "permissions", allow_calculator),
+    ("store_install", "permissions", allow_calculator),
 )
+
+
+@pytest.mark.parametrize(("template", "part", "harm"), HARMS)
 def test_what_the_task_did_not_ask_for_is_a_failure_with_its_reason(
-    template: str, harm: Harm, part: str
+    template: str, part: str, harm: Harm
 ) -> None:
-    task, env = first(template), PhoneEnv()
-    env.reset(task)
-    while not (action := env.expert_action()).is_terminal:
-        env.step(action)
+    env = done(task := first(template))
     assert (env.evaluate(), env.shortfall(), env.distance()) == (1.0, "", 0)
-    harm(env._backend.device.phone.state, task)  # type: ignore[attr-defined]
+    harm(state_of(env), task)
     assert env.evaluate() == 0.0
     assert env.shortfall() == (
         f"The task is fulfilled, but what it did not ask for was changed too: {part.format_map(task.params)}."
@@ -202,32 +196,18 @@ def test_airplane_mode_may_turn_wireless_off_and_no_other_switch_may() -> None:
     assert "settings.wifi" in state_diff.changed(state, {"setting": "nfc"}, may)
 
 
-def test_the_answer_to_the_phones_own_question_is_free() -> None:
+@pytest.mark.parametrize("kinds", [(), ("low_battery",)])
+def test_the_answer_to_the_phones_own_question_is_free(kinds: tuple[str, ...]) -> None:
     task = first("contact_show")
-    env = PhoneEnv()
-    params = {**task.params, "interruptions": ["low_battery"]}
-    for asked in (task, task.model_copy(update={"params": params})):
-        state = tasks.start_state(asked.template, asked.params, asked.seed)
-        env.reset(asked)
-        while not (action := env.expert_action()).is_terminal:
-            env.step(action)
-        saver = env._backend.device.phone.state["apps"]["settings"]  # type: ignore[attr-defined]
-        saver["saver"] = not state["apps"]["settings"]["saver"]
-        assert env.evaluate() == float("interruptions" in asked.params)
-
-
-def interrupted(template: str, *kinds: str) -> PhoneEnv:
-    """A phone on which the expert has done a task with these interruptions."""
-    task, env = first(template), PhoneEnv()
-    env.reset(task.model_copy(update={"params": {**task.params, "interruptions": list(kinds)}}))
-    while not (action := env.expert_action()).is_terminal:
-        env.step(action)
-    return env
+    start = tasks.start_state(task.template, task.params, task.seed)
+    env = done(task, *kinds)
+    state_of(env)["apps"]["settings"]["saver"] = not start["apps"]["settings"]["saver"]
+    assert env.evaluate() == float(bool(kinds))
 
 
 def test_what_the_phone_asks_on_the_way_and_notices_that_come_by_are_free() -> None:
-    env = interrupted("message_send", "permission", "message")
-    state = env._backend.device.phone.state  # type: ignore[attr-defined]
+    env = done(first("message_send"), "permission", "message")
+    state = state_of(env)
     assert state["permissions"] == {"messages": True}
     ask_permission(state, "contacts", "accept")  # which leads to the chats too
     ask_permission(state, "calculator", "dismiss")

@@ -45,28 +45,24 @@ def typed(*keys: bytes) -> tuple[list[bytes], bytes]:
     return asyncio.run(main())
 
 
-def test_a_line_is_echoed_and_read_when_it_is_finished() -> None:
-    assert typed(b"ls", b" /\r") == ([b"ls /\n"], b"ls /\r\n")
-
-
-def test_an_unfinished_line_is_not_read() -> None:
-    assert typed(b"ls") == ([], b"ls")
-
-
-def test_backspace_takes_back_one_key_and_stops_at_the_line_s_start() -> None:
-    assert typed(b"lx\x7fs\x7f\x7f\x7fok\n") == ([b"ok\n"], b"lx\b \bs\b \b\b \bok\r\n")
-
-
-def test_ctrl_u_takes_back_the_line() -> None:
-    assert typed(b"rm\x15ls\n") == ([b"ls\n"], b"rm\b \b\b \bls\r\n")
-
-
-def test_ctrl_c_drops_what_was_typed() -> None:
-    assert typed(b"one\nrm -rf\x03ls\n") == ([b"ls\n"], b"one\r\nrm -rf^C\r\nls\r\n")
-
-
-def test_ctrl_d_gives_what_was_typed_and_ends_the_input_where_that_is_nothing() -> None:
-    assert typed(b"a\x04b\n\x04never\n") == ([b"a", b"b\n"], b"ab\r\nnever\r\n")
+@pytest.mark.parametrize(
+    ("keys", "read", "seen"),
+    [
+        ([b"ls", b" /\r"], [b"ls /\n"], b"ls /\r\n"),
+        ([b"ls"], [], b"ls"),
+        # backspace takes back one key and stops at the line's start
+        ([b"lx\x7fs\x7f\x7f\x7fok\n"], [b"ok\n"], b"lx\b \bs\b \b\b \bok\r\n"),
+        # Ctrl-U takes back the line, Ctrl-C drops what was typed
+        ([b"rm\x15ls\n"], [b"ls\n"], b"rm\b \b\b \bls\r\n"),
+        ([b"one\nrm -rf\x03ls\n"], [b"ls\n"], b"one\r\nrm -rf^C\r\nls\r\n"),
+        # Ctrl-D gives what was typed, and ends the input where that is nothing
+        ([b"a\x04b\n\x04never\n"], [b"a", b"b\n"], b"ab\r\nnever\r\n"),
+    ],
+)
+def test_what_is_typed_is_echoed_and_read_line_by_line(
+    keys: list[bytes], read: list[bytes], seen: bytes
+) -> None:
+    assert typed(*keys) == (read, seen)
 
 
 def test_output_has_carriage_returns() -> None:
@@ -150,14 +146,7 @@ PROMPT = b"simphone:/ $ "
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        "sleep 600",
-        "cat",
-        "logcat -s nothing",
-        "sleep 600 | cat",
-        "sh -c 'sleep 600'",
-    ],
+    "command", ["sleep 600", "cat", "logcat -s nothing", "sleep 600 | cat", "sh -c 'sleep 600'"]
 )
 async def test_ctrl_c_ends_the_command_in_the_foreground(shell: Session, command: str) -> None:
     await shell.start()

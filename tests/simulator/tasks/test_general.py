@@ -24,16 +24,6 @@ def of(family: Family) -> list[Task]:
     return [task for task in TASKS if task.id.split("/")[1] == family.name]
 
 
-def test_the_suites_have_their_sizes_and_stable_tasks() -> None:
-    splits = Counter((task.suite, task.split) for task in TASKS)
-    assert splits["general", "train"] == 600
-    assert splits["general", "val"] == splits["general", "unseen_layout"] == len(general.FAMILIES)
-    assert splits["general", "test"] == splits["apps", "test"] == 128
-    assert len({task.id for task in TASKS}) == len(TASKS)
-    assert {task.max_steps for task in TASKS} == {15}
-    assert len({task.template for task in TASKS if task.suite == "general"}) >= 30
-
-
 def test_val_shares_no_parameters_with_test_and_apps_no_template_with_general() -> None:
     trained = [task for task in TASKS if task.split == "train"]
     measured = [task for task in TASKS if task.split != "train" and task.suite == "general"]
@@ -61,6 +51,7 @@ def test_a_third_of_the_instances_is_interrupted() -> None:
     ("template", "app", "entries", "key", "value"),
     [
         ("alarm_delete", "clock", "alarms", "minutes", 1),
+        ("alarm_delete", "clock", "alarms", "mark", False),  # set anew
         ("event_delete", "calendar", "events", "title", "Other"),
         ("contact_delete", "contacts", "people", "name", "Other"),
         ("note_delete", "notes", "notes", "title", "Other"),
@@ -78,17 +69,6 @@ def test_what_is_only_renamed_is_not_deleted(
     meant[key] = value
     assert not check(state, task.params)
     listed.remove(meant)
-    assert check(state, task.params)
-
-
-def test_an_alarm_that_is_set_anew_is_not_deleted() -> None:
-    task = next(task for task in TASKS if task.template == "alarm_delete")
-    state = simphone.start_state(task.template, task.params, task.seed)
-    alarms = state["apps"]["clock"]["alarms"]
-    meant = next(alarm for alarm in alarms if alarm.pop("mark", None))
-    check = simphone.template(task.template, task.params).check
-    assert not check(state, task.params)
-    alarms.remove(meant)
     assert check(state, task.params)
 
 

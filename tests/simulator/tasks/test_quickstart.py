@@ -29,18 +29,6 @@ def key(task: Task) -> str:
     return json.dumps([task.template, task.params], sort_keys=True)
 
 
-def test_the_splits_have_their_sizes_and_stable_ids() -> None:
-    sizes = Counter((task.template, task.split) for task in TASKS)
-    assert sizes == {
-        (template, split): count
-        for template, counts in quickstart.COUNTS.items()
-        for split, count in counts.items()
-    }
-    assert len({task.id for task in TASKS}) == len(TASKS)
-    assert "quickstart/alarm/test/0007" in {task.id for task in TASKS}
-    assert quickstart.tasks() == quickstart.tasks()
-
-
 @pytest.mark.parametrize(("template", "what"), [("open_app", "app"), ("toggle", "setting")])
 def test_training_shows_each_target_equally_often_on_each_layout(template: str, what: str) -> None:
     shown = Counter((task.params["layout"], task.params[what]) for task in TRAIN if task.template == template)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 
 import pytest
@@ -150,11 +152,21 @@ def test_the_wrong_one_of_two_apps_alike_is_no_success() -> None:
         assert env.evaluate() == 0.0
 
 
+DIGESTS = {
+    "quickstart": (699, "9e9f35f6382c0e44"),
+    "general": (810, "54c85c808e2b8137"),
+    "apps": (128, "30faaa4a68639164"),
+    "install": (128, "c20d4e9ed430e497"),
+    "webshop": (688, "68189bfef0d7cdf9"),
+}
+"""Of each suite how many tasks it has, and a digest of them: whoever changes one changes the benchmark."""
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_suite_is_the_same_every_time_and_its_instances_differ(name: str) -> None:
     tasks = TASKS[name]
-    sizes = {"quickstart": 699, "general": 810, "apps": 128, "install": 128, "webshop": 688}
-    assert len(tasks) == sizes[name]
+    told = json.dumps([task.model_dump() for task in tasks], sort_keys=True).encode()
+    assert (len(tasks), hashlib.sha256(told).hexdigest()[:16]) == DIGESTS[name]
     assert len({task.id for task in tasks}) == len(tasks)
     assert len({(task.split, task.template, str(task.params), task.seed) for task in tasks}) == len(tasks)
     for task in tasks[:: len(tasks) // 20]:

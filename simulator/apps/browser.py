@@ -160,19 +160,9 @@ def _result(ui: Ui, y: float, article: market.Article) -> Node:
         ui.text(30, y + 46, 300, 26, article.title, 18, ui.theme.primary, True),
         ui.text(30, y + 74, 300, 42, article.body, 14, ui.theme.muted, lines=2),
     )
-    index = market.ARTICLES.index(article)
-    return group(
-        widgets.MARGIN,
-        y,
-        WIDTH - 2 * widgets.MARGIN,
-        120,
-        f"result_{index}",
-        parts,
-        article.title,
-        ("browser", "article", index),
-        ui.theme.card,
-        20,
-    )
+    index, x, title = market.ARTICLES.index(article), widgets.MARGIN, article.title
+    tap = ("browser", "article", index)
+    return group(x, y, WIDTH - 2 * x, 120, f"result_{index}", parts, title, tap, ui.theme.card, 20)
 
 
 def _article(ui: Ui, article: market.Article, area: tuple[float, float]) -> list[Node]:

@@ -224,18 +224,8 @@ def _times(ui: Ui) -> list[Node]:
         line, column = divmod(place, 3)
         label = st.clock_text(minutes, period=True)
         tap = ("calendar", "at", minutes)
-        cells.append(
-            widgets.chip(
-                ui,
-                widgets.MARGIN + 111 * column,
-                TOP + 8 + 60 * line,
-                105,
-                label,
-                tap,
-                f"at_{minutes}",
-                minutes == chosen,
-            )
-        )
+        x, y = widgets.MARGIN + 111 * column, TOP + 8 + 60 * line
+        cells.append(widgets.chip(ui, x, y, 105, label, tap, f"at_{minutes}", minutes == chosen))
     return [*cells, widgets.app_bar(ui, "Starts")]
 
 

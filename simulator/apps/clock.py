@@ -11,7 +11,7 @@ from typing import Any
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
-from distrl.simulator.phone.nodes import WIDTH, Event, Node, button, image, text_box
+from distrl.simulator.phone.nodes import WIDTH, Event, Node, button, group, image, text_box
 from distrl.simulator.phone.state import MAX_ITEMS, State
 from distrl.simulator.phone.ui import STATUS_H, Ui
 from distrl.simulator.phone.widgets import TOP
@@ -73,18 +73,10 @@ def _alarm(ui: Ui, y: float, place: int, alarm: State) -> Node:
     left = widgets.MARGIN + (88 if ui.layout.switch_left else 20)
     knob_x = widgets.MARGIN + 18 if ui.layout.switch_left else WIDTH - widgets.MARGIN - 72
     time = st.clock_text(alarm["minutes"], period=True)
-    toggle = Node(
-        knob_x - 12,
-        y,
-        76,
-        96,
-        "widget.Switch",
-        f"alarm_{place}_switch",
-        desc=f"{time} alarm",
-        tap=("clock", "toggle", place),
-        checked=on,
-        children=(widgets.switch(ui, knob_x, y + 32, on),),
-    )
+    knob, tap = widgets.switch(ui, knob_x, y + 32, on), ("clock", "toggle", place)
+    look: dict[str, Any] = {"cls": "widget.Switch", "checked": on}
+    rid, desc = f"alarm_{place}_switch", f"{time} alarm"
+    toggle = group(knob_x - 12, y, 76, 96, rid, (knob,), desc, tap, **look)
     color = theme.text if on else theme.muted
     parts = [
         ui.text(left, y + 12, 190, 46, time, 36, color, rid=f"alarm_{place}_time"),

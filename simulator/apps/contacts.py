@@ -174,18 +174,8 @@ def _detail(ui: Ui, entry: State, index: int) -> list[Node]:
 
 def _call(ui: Ui, name: str) -> list[Node]:
     theme, y = ui.theme, STATUS_H + 96
-    end = icon_button(
-        WIDTH / 2 - 40,
-        ui.bottom - 130,
-        80,
-        "phone_disabled",
-        "End call",
-        ("contacts", "hang_up"),
-        "end_call",
-        "#ffffff",
-        "#d93025",
-        36,
-    )
+    x, top, tap = WIDTH / 2 - 40, ui.bottom - 130, ("contacts", "hang_up")
+    end = icon_button(x, top, 80, "phone_disabled", "End call", tap, "end_call", "#ffffff", "#d93025", 36)
     return [
         Node(0, 0, WIDTH, ui.bottom, fill=theme.tint),
         ui.text(24, y - 56, WIDTH - 48, 32, "Calling…", 18, theme.on_tint, align="c"),
@@ -217,10 +207,9 @@ def _calls(ui: Ui) -> list[Node]:
 
 
 def _form(ui: Ui) -> list[Node]:
-    top = TOP
     nodes = [
-        widgets.field(ui, top + 16, "contacts.name", "Name", icon="person", h=60),
-        widgets.field(ui, top + 92, "contacts.phone", "Phone", icon="phone", h=60),
+        widgets.field(ui, TOP + 16, "contacts.name", "Name", icon="person", h=60),
+        widgets.field(ui, TOP + 92, "contacts.phone", "Phone", icon="phone", h=60),
     ]
     return widgets.form(ui, "New contact", nodes, ("contacts", "save"))
 

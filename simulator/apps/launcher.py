@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from distrl.simulator.apps import store_catalog, weather
 from distrl.simulator.apps.base import App
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
-from distrl.simulator.phone.nodes import WIDTH, Node, group, image, text_box
+from distrl.simulator.phone.nodes import WIDTH, Node, group, image
 from distrl.simulator.phone.state import State, clock_text
 from distrl.simulator.phone.theme import Layout, layout
 from distrl.simulator.phone.ui import STATUS_H, Ui, nav_height, viewport
@@ -148,23 +149,15 @@ def _search(ui: Ui) -> Node:
 
 def _icon(ui: Ui, app: App, x: float, y: float, ink: str, labelled: bool) -> Node:
     children = [ui.app_icon(x + (CELL_W - ICON) / 2, y + 8, ICON, app.icon, 34, app.color)]
+    is_fixed = store_catalog.ENTRIES.get(app.name) is None
     if labelled:
-        margin = 0 if store_catalog.ENTRIES.get(app.name) is None else 4
+        margin = 0 if is_fixed else 4
         width = CELL_W - 2 * margin
         children.append(ui.text(x + margin, y + 72, width, 22, app.label, 14, ink, align="c"))
-    return text_box(
-        x + 3,
-        y,
-        CELL_W - 6,
-        CELL_H - 2 if labelled else 80,
-        rid="app_" + app.name,
-        value=app.label,
-        desc=app.label,
-        tap=("system", "open", app.name),
-        hold=("system", "uninstall", app.name) if store_catalog.ENTRIES.get(app.name) is not None else (),
-        children=tuple(children),
-        align="l",
-    )
+    h, label, tap = CELL_H - 2 if labelled else 80, app.label, ("system", "open", app.name)
+    hold = () if is_fixed else ("system", "uninstall", app.name)
+    look: dict[str, Any] = {"cls": "widget.TextView", "value": label, "hold": hold}
+    return group(x + 3, y, CELL_W - 6, h, "app_" + app.name, children, label, tap, **look)
 
 
 def _drawer(ui: Ui, apps: Sequence[App]) -> list[Node]:

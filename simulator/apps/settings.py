@@ -29,7 +29,17 @@ from distrl.simulator.phone.nodes import WIDTH, Node
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 from distrl.simulator.phone.widgets import TOP
-from distrl.simulator.tasks.base import Family, May, Params, Template, everyday, fresh, is_shown, product
+from distrl.simulator.tasks.base import (
+    Check,
+    Family,
+    May,
+    Params,
+    Template,
+    everyday,
+    fresh,
+    is_shown,
+    product,
+)
 from distrl.simulator.tasks.expert import BACK, COMPLETE, Expert
 
 _ON = {
@@ -63,13 +73,9 @@ def _root(ui: Ui) -> list[Node]:
         for place, name in enumerate(ui.layout.settings):
             section = SECTIONS[name]
             top = y + place * widgets.ROW_H
-            lead = ui.disc(widgets.MARGIN + 14, top + 14, 44, section.icon, section.color)
-            tap = ("settings", "section", name)
-            rows.append(
-                widgets.row(
-                    ui, top, section.title, section.note, lead=lead, tap=tap, rid="section_" + name, flat=True
-                )
-            )
+            lead, tap, rid = (section.icon, section.color), ("settings", "section", name), "section_" + name
+            title, note = section.title, section.note
+            rows.append(widgets.row(ui, top, title, note, lead=lead, tap=tap, rid=rid, flat=True))
         height = widgets.ROW_H * len(rows)
         nodes.append(widgets.card(ui, y, height, rows))
         return nodes, y + height + 12
@@ -88,11 +94,8 @@ def _section(ui: Ui, section: Section) -> list[Node]:
             y += nodes[-1].h + 8
         return nodes, y
 
-    top = TOP
-    return [
-        viewport(ui, "settings." + section.icon, top, ui.bottom, build),
-        widgets.app_bar(ui, section.title),
-    ]
+    page = viewport(ui, "settings." + section.icon, TOP, ui.bottom, build)
+    return [page, widgets.app_bar(ui, section.title)]
 
 
 def _entry(ui: Ui, y: float, entry: Entry, color: str) -> Node:
@@ -140,18 +143,10 @@ def _slider(ui: Ui, y: float, entry: Slider, value: int, color: str) -> Node:
         Node(x + w * value / 100 - 2, track_y - 22, 5, 44, fill=ui.theme.primary, radius=2.5),
     ]
     for step in range(11):
-        parts.append(
-            Node(
-                x + w * step / 10 - w / 20,
-                track_y - 24,
-                w / 10,
-                48,
-                "widget.SeekBar",
-                f"slider_{entry.key}_{step * 10}",
-                desc=f"{entry.label} {step * 10}%",
-                tap=("settings", "slide", entry.key, step * 10),
-            )
-        )
+        left, percent = x + w * step / 10 - w / 20, 10 * step
+        rid, desc = f"slider_{entry.key}_{percent}", f"{entry.label} {percent}%"
+        tap = ("settings", "slide", entry.key, percent)
+        parts.append(Node(left, track_y - 24, w / 10, 48, "widget.SeekBar", rid, desc=desc, tap=tap))
     return widgets.card(ui, y, 100, parts, rid="slider_" + entry.key)
 
 
@@ -205,13 +200,14 @@ def _toggle_start(state: State, params: Params, rng: random.Random) -> None:
     values[params["setting"]] = not params["on"]
 
 
-def _toggle_check(state: State, params: Params) -> bool:
-    return bool(state["apps"]["settings"][params["setting"]] == params["on"])
+def _is(param: str) -> Check:
+    """A check: the task's setting has the value that its parameter `param` asks for."""
+    return lambda state, params: state["apps"]["settings"][params["setting"]] == params[param]
 
 
 def _toggle_expert(expert: Expert, params: Params) -> Action:
     state = expert.state
-    if _toggle_check(state, params):
+    if _is("on")(state, params):
         return COMPLETE
     section, _ = TOGGLES[params["setting"]]
     page = st.page(state, "settings")
@@ -287,14 +283,6 @@ def _level_words(params: Params) -> Mapping[str, object]:
     return {"what": names.get(params["setting"], "brightness"), "percent": params["percent"]}
 
 
-def _choice_words(params: Params) -> Mapping[str, object]:
-    return {"what": CHOICES[params["setting"]][1].label.lower(), "option": params["option"]}
-
-
-def _page_words(params: Params) -> Mapping[str, object]:
-    return {"what": SECTIONS[params["section"]].title}
-
-
 _SWITCHES = (
     *("hotspot", "nfc", "cast", "data", "roaming", "data_saver", "saver", "percent", "adaptive", "raise"),
     *("dnd", "vibrate", "key_tones", "touch_sounds", "location", "lock", "fingerprint", "find", "vpn"),
@@ -305,23 +293,18 @@ TEMPLATES: dict[str, Template] = {
     "toggle": Template(
         {"setting": str, "on": bool},
         _toggle_start,
-        _toggle_check,
+        _is("on"),
         _toggle_expert,
         choices={"setting": TOGGLES},
         phone="quickstart",
     ),
     "setting_switch": _task(
-        {"setting": str, "on": bool},
-        _switch_start,
-        lambda state, params: state["apps"]["settings"][params["setting"]] == params["on"],
-        _switch_step,
-        {"setting": TOGGLES},
-        _SWITCH,
+        {"setting": str, "on": bool}, _switch_start, _is("on"), _switch_step, {"setting": TOGGLES}, _SWITCH
     ),
     "setting_level": _task(
         {"setting": str, "percent": int},
         _level_start,
-        lambda state, params: state["apps"]["settings"][params["setting"]] == params["percent"],
+        _is("percent"),
         _level_step,
         {"setting": SLIDERS, "percent": range(0, 101, 10)},
         _VALUE,
@@ -329,7 +312,7 @@ TEMPLATES: dict[str, Template] = {
     "setting_choice": _task(
         {"setting": str, "option": str},
         _choice_start,
-        lambda state, params: state["apps"]["settings"][params["setting"]] == params["option"],
+        _is("option"),
         _choice_step,
         {"setting": CHOICES, "option": _OPTIONS},
         _VALUE,
@@ -404,7 +387,7 @@ FAMILIES = (
             "Pick {option} in the setting {what}",
         ),
         ("Choose {option} as {what}", "Take {option} for the {what}"),
-        _choice_words,
+        lambda params: {**params, "what": CHOICES[params["setting"]][1].label.lower()},
     ),
     Family(
         "setting_page",
@@ -418,6 +401,6 @@ FAMILIES = (
             "Look for {what} in the settings and open it",
         ),
         ("Show me the settings of {what}", "Find {what} in the settings"),
-        _page_words,
+        lambda params: {"what": SECTIONS[params["section"]].title},
     ),
 )

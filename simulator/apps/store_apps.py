@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from distrl.simulator.apps.base import App, Args
 from distrl.simulator.apps.store_catalog import ENTRIES, Entry
@@ -151,25 +152,13 @@ def _game(entry: Entry, ui: Ui) -> list[Node]:
     data, side = ui.state["apps"][entry.name], 96.0
     left, top = (WIDTH - 3 * side - 16) / 2, TOP + 96
     is_won = not any(data["board"])
-    cells = [
-        Node(
-            left + (side + 8) * (place % 3),
-            top + (side + 8) * (place // 3),
-            side,
-            side,
-            "widget.Button",
-            f"light_{place}",
-            desc=f"Light {place + 1}",
-            tap=(entry.name, "light", place),
-            checked=on,
-            fill=entry.color if on else ui.theme.raised,
-            radius=20,
-            icon="lightbulb",
-            icon_size=40,
-            color="#ffffff" if on else ui.theme.muted,
-        )
-        for place, on in enumerate(data["board"])
-    ]
+    cells = []
+    for place, on in enumerate(data["board"]):
+        x, y, tap = left + (side + 8) * (place % 3), top + (side + 8) * (place // 3), ("light", place)
+        color, fill = ("#ffffff", entry.color) if on else (ui.theme.muted, ui.theme.raised)
+        look: dict[str, Any] = {"cls": "widget.Button", "checked": on, "desc": f"Light {place + 1}"}
+        look |= {"rid": f"light_{place}", "tap": (entry.name, *tap)}
+        cells.append(image(x, y, side, side, "lightbulb", 40, color, fill, 20, **look))
     words = "Solved!" if is_won else entry.lines[0]
     return [
         ui.text(20, TOP + 16, WIDTH - 40, 36, words, 22, align="c", rid="goal"),

@@ -18,7 +18,7 @@ from typing import Any
 
 from distrl.simulator.apps import APPS, store_catalog
 from distrl.simulator.phone import state as st
-from distrl.simulator.phone.nodes import WIDTH, Arg, Event, Node, button, icon_button, image, text_box
+from distrl.simulator.phone.nodes import WIDTH, Arg, Event, Node, button, group, icon_button, image, text_box
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, nav_height
 
@@ -173,15 +173,27 @@ def act(state: State, verb: str, args: tuple[Arg, ...]) -> None:
         st.unnotify(state, app, title, text)
     _done(state)
     if verb == "accept":
-        _ACCEPTED.get(overlay["kind"], _visit)(state, overlay)
+        _accept(state, overlay)
 
 
-def _visit(state: State, overlay: dict[str, Any]) -> None:
-    """Yes to what someone wants to sell: the store, or the browser, comes to the front."""
-    st.show(state, "store" if overlay["kind"] == "ad" and "store" in state["installed"] else "browser")
+def _accept(state: State, overlay: dict[str, Any]) -> None:
+    kind = overlay["kind"]
+    if kind == "update":
+        _restart(state)
+    elif kind == "rating":
+        state["toast"] = "Thank you for rating"
+    elif kind == "low_battery":
+        state["apps"]["settings"]["saver"] = True
+        state["toast"] = "Battery saver is on"
+    elif kind == "message":
+        st.show(state, MESSAGES[overlay["which"]][0])
+    elif kind == "uninstall":
+        store_catalog.uninstall(state, overlay["app"])
+    elif kind != "permission":  # what someone wants to sell: the store, or the browser, comes to the front
+        st.show(state, "store" if kind == "ad" and "store" in state["installed"] else "browser")
 
 
-def _restart(state: State, overlay: dict[str, Any]) -> None:
+def _restart(state: State) -> None:
     """The update: the phone restarts, which takes a minute and closes every app."""
     state["elapsed_s"] += 60
     state["stacks"] = {name: [["root"]] for name in state["stacks"]}
@@ -191,35 +203,6 @@ def _restart(state: State, overlay: dict[str, Any]) -> None:
     state["toast"] = "The system is up to date"
 
 
-def _rate(state: State, overlay: dict[str, Any]) -> None:
-    state["toast"] = "Thank you for rating"
-
-
-def _save_power(state: State, overlay: dict[str, Any]) -> None:
-    state["apps"]["settings"]["saver"] = True
-    state["toast"] = "Battery saver is on"
-
-
-def _open(state: State, overlay: dict[str, Any]) -> None:
-    st.show(state, MESSAGES[overlay["which"]][0])
-
-
-def _uninstall(state: State, overlay: dict[str, Any]) -> None:
-    store_catalog.uninstall(state, overlay["app"])
-
-
-def _nothing(state: State, overlay: dict[str, Any]) -> None:
-    """The permission is noted already."""
-
-
-_ACCEPTED = {
-    "permission": _nothing,
-    "update": _restart,
-    "rating": _rate,
-    "low_battery": _save_power,
-    "message": _open,
-    "uninstall": _uninstall,
-}
 _SCRIM = "#00000099"
 _DISMISS: Event = ("overlay", "dismiss")
 _ACCEPT: Event = ("overlay", "accept")
@@ -241,7 +224,7 @@ Choice = tuple[str, Event, str]
 def view(ui: Ui) -> list[Node]:
     """The nodes of what is on the screen, none if nothing is."""
     overlay = ui.state["overlay"]
-    return _VIEWS[overlay["kind"]](ui, overlay) if overlay else []
+    return _VIEWS.get(overlay["kind"], _question_view)(ui, overlay) if overlay else []
 
 
 def nav_ink(ui: Ui) -> str:
@@ -262,9 +245,8 @@ def _scrim(ui: Ui, *children: Node) -> list[Node]:
 def _panel(
     ui: Ui, x: float, y: float, w: float, h: float, children: Sequence[Node], radius: float = 28
 ) -> Node:
-    fill = ui.theme.card if not ui.theme.dark else ui.theme.raised
-    parts = tuple(children)
-    return Node(x, y, w, h, "widget.FrameLayout", "overlay_panel", fill=fill, radius=radius, children=parts)
+    fill, cls = panel_fill(ui), "widget.FrameLayout"
+    return group(x, y, w, h, "overlay_panel", children, fill=fill, radius=radius, cls=cls)
 
 
 def _radius(ui: Ui) -> float:
@@ -336,27 +318,36 @@ def _choices(yes: str, no: str) -> list[Choice]:
     return [(yes, _ACCEPT, "overlay_accept"), (no, _DISMISS, "overlay_dismiss")]
 
 
-def _popup_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
-    title, words, icon, yes, no = POPUPS[overlay["which"]]
-    return _ask(ui, overlay["look"], icon, title, words, _choices(yes, no))[0]
+def _question_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
+    """A pop-up, an update, a low battery, or whether to uninstall an app."""
+    look, kind = overlay["look"], overlay["kind"]
+    if kind == "popup":
+        title, words, icon, yes, no = POPUPS[overlay["which"]]
+    elif kind == "uninstall":
+        title, icon, look = f"Uninstall {APPS[overlay['app']].label}?", "delete", 0
+        words, yes, no = "Its data will be deleted from this phone.", "Uninstall", "Cancel"
+    else:
+        title, words, icon, yes, no = _QUESTIONS[kind]
+    return _ask(ui, look, icon, title, words, _choices(yes, no))[0]
 
 
-def _update_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
-    words = "Version 1.1 is ready. The phone restarts to install it."
-    choices = _choices("Restart now", "Later")
-    return _ask(ui, overlay["look"], "system_update", "System update", words, choices)[0]
-
-
-def _low_battery_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
-    words = "15% left. Battery saver makes it last longer."
-    choices = _choices("Turn on", "No thanks")
-    return _ask(ui, overlay["look"], "battery_alert", LOW[0], words, choices)[0]
-
-
-def _uninstall_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
-    app = APPS[overlay["app"]]
-    words = "Its data will be deleted from this phone."
-    return _ask(ui, 0, "delete", f"Uninstall {app.label}?", words, _choices("Uninstall", "Cancel"))[0]
+_QUESTIONS = {
+    "update": (
+        "System update",
+        "Version 1.1 is ready. The phone restarts to install it.",
+        "system_update",
+        "Restart now",
+        "Later",
+    ),
+    "low_battery": (
+        LOW[0],
+        "15% left. Battery saver makes it last longer.",
+        "battery_alert",
+        "Turn on",
+        "No thanks",
+    ),
+}
+"""Title, words, icon, and the labels of yes and no."""
 
 
 def _permission_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
@@ -410,8 +401,7 @@ def _ad_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
     """The whole screen, or a card on it; after some seconds a small cross in one of three places."""
     look, which = overlay["look"], overlay["which"]
     brand, headline, line, label, icon = ADS[which]
-    color = _AD_COLORS[which]
-    bottom = _bottom(ui)
+    color, rid, bottom = _AD_COLORS[which], "overlay_accept", _bottom(ui)
     x, y, w, h = (24.0, 120.0, WIDTH - 48, bottom - 240) if look == 1 else (0.0, 0.0, WIDTH, ui.height)
     middle = y + h * 0.36
     parts = [
@@ -419,25 +409,11 @@ def _ad_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
         image(WIDTH / 2 - 76, middle - 84, 152, 152, icon, 92, "#ffffff", "#ffffff26", 76),
         ui.text(x + 20, middle + 92, w - 40, 72, headline, 28, "#ffffff", True, "c", 2, "overlay_title"),
         ui.text(x + 20, middle + 166, w - 40, 28, line, 17, "#ffffffd0", align="c"),
-        button(
-            x + 40,
-            middle + 218,
-            w - 80,
-            54,
-            label,
-            _ACCEPT,
-            "overlay_accept",
-            17,
-            color,
-            "#ffffff",
-            27,
-            bold=True,
-        ),
+        button(x + 40, middle + 218, w - 80, 54, label, _ACCEPT, rid, 17, color, "#ffffff", 27, bold=True),
         _cross(ui, overlay, x, y, w, bottom),
     ]
-    body = Node(
-        x, y, w, h, "widget.FrameLayout", "overlay_panel", fill=color, radius=20 if look == 1 else 0
-    ).with_children(*parts)
+    radius = 20 if look == 1 else 0
+    body = group(x, y, w, h, "overlay_panel", parts, fill=color, radius=radius, cls="widget.FrameLayout")
     return _scrim(ui, body)
 
 
@@ -451,18 +427,8 @@ def _cross(ui: Ui, overlay: dict[str, Any], x: float, y: float, w: float, bottom
             left, top, 40, "close", "Close ad", _DISMISS, "overlay_close", "#ffffffc0", size=20
         )
     seconds = AD_S - (ui.state["elapsed_s"] - overlay["since_s"])
-    return text_box(
-        left + 6,
-        top + 6,
-        28,
-        28,
-        str(seconds),
-        14,
-        "#ffffffd0",
-        radius=14,
-        rid="overlay_countdown",
-        border="#ffffff90",
-    )
+    look: dict[str, Any] = {"radius": 14, "rid": "overlay_countdown", "border": "#ffffff90"}
+    return text_box(left + 6, top + 6, 28, 28, str(seconds), 14, "#ffffffd0", **look)
 
 
 def _message_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
@@ -475,31 +441,10 @@ def _message_view(ui: Ui, overlay: dict[str, Any]) -> list[Node]:
         ui.text(WIDTH - 92, y + 10, 64, 26, "now", 13, theme.muted, align="r"),
         ui.text(80, y + 36, WIDTH - 110, 26, text, 15, theme.muted),
     )
-    card = Node(
-        12,
-        y,
-        WIDTH - 24,
-        72,
-        "widget.FrameLayout",
-        "heads_up",
-        desc=title,
-        tap=_ACCEPT,
-        swipe=_DISMISS,
-        fill=panel_fill(ui),
-        radius=_radius(ui),
-        shadow=6,
-        children=parts,
-    )
+    look = {"cls": "widget.FrameLayout", "swipe": _DISMISS, "shadow": 6}
+    fill, radius = panel_fill(ui), _radius(ui)
+    card = group(12, y, WIDTH - 24, 72, "heads_up", parts, title, _ACCEPT, fill, radius, **look)
     return [Node(0, 0, WIDTH, y + 76, "widget.FrameLayout", "overlay", children=(card,))]
 
 
-_VIEWS = {
-    "popup": _popup_view,
-    "ad": _ad_view,
-    "permission": _permission_view,
-    "update": _update_view,
-    "rating": _rating_view,
-    "low_battery": _low_battery_view,
-    "message": _message_view,
-    "uninstall": _uninstall_view,
-}
+_VIEWS = {"ad": _ad_view, "permission": _permission_view, "rating": _rating_view, "message": _message_view}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from distrl.simulator.phone.nodes import WIDTH, Node, group, text_box
 from distrl.simulator.phone.state import MAX_TEXT, State
 from distrl.simulator.phone.ui import Ui
@@ -45,20 +47,10 @@ def _key(
     icon: str = "",
     accent: bool = False,
 ) -> Node:
-    theme = ui.theme
-    cap = text_box(
-        x + 2.5,
-        y + 4,
-        w - 5,
-        KEY_H - 8,
-        label,
-        15 if len(label) > 1 else 21,
-        theme.on_tint if accent else theme.text,
-        theme.tint if accent else theme.card,
-        8,
-        icon=icon,
-        icon_size=22,
-    )
+    theme, size = ui.theme, 15 if len(label) > 1 else 21
+    color, fill = (theme.on_tint, theme.tint) if accent else (theme.text, theme.card)
+    look: dict[str, Any] = {"icon": icon, "icon_size": 22}
+    cap = text_box(x + 2.5, y + 4, w - 5, KEY_H - 8, label, size, color, fill, 8, **look)
     desc = value if icon else label
     return Node(x, y, w, KEY_H, "widget.Button", rid, desc=desc, tap=("key", value), children=(cap,))
 

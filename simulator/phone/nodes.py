@@ -115,8 +115,8 @@ def group(
     **more: Any,
 ) -> Node:
     """A view group: a row, a card, a bar or another surface with `children` on it."""
-    look = {"fill": fill, "radius": radius, "children": tuple(children), **more}
-    return Node(x, y, w, h, "view.ViewGroup", rid, desc=desc, tap=tap, **look)
+    look = {"cls": "view.ViewGroup", "fill": fill, "radius": radius, "children": tuple(children), **more}
+    return Node(x, y, w, h, rid=rid, desc=desc, tap=tap, **look)
 
 
 def image(
@@ -132,8 +132,8 @@ def image(
     **more: Any,
 ) -> Node:
     """A picture: a Material icon `size` dp high in the middle of a surface."""
-    look = {"icon": icon, "icon_size": size, "color": color, "fill": fill, "radius": radius, **more}
-    return Node(x, y, w, h, "widget.ImageView", **look)
+    look = {"icon": icon, "icon_size": size, "color": color, "fill": fill, "radius": radius}
+    return Node(x, y, w, h, **{"cls": "widget.ImageView", **look, **more})
 
 
 def icon_button(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from distrl.simulator.apps import APPS, launcher, settings
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import system
-from distrl.simulator.phone.nodes import WIDTH, Arg, Node, image
+from distrl.simulator.phone.nodes import WIDTH, Arg, Node, group, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, nav_height, viewport
 
@@ -102,19 +103,10 @@ def _brightness(ui: Ui, y: float) -> list[Node]:
         Node(x, y + 6, filled, 40, fill=theme.primary, radius=20),
         image(x + 8, y + 6, 28, 40, "brightness_6", 20, theme.on_primary),
     ]
-    parts += [
-        Node(
-            x + w * step / 10,
-            y,
-            w / 10,
-            52,
-            "widget.SeekBar",
-            f"slider_shade_{step * 10 + 10}",
-            desc=f"Brightness {step * 10 + 10}%",
-            tap=("shade", "brightness", step * 10 + 10),
-        )
-        for step in range(10)
-    ]
+    for step in range(10):
+        percent, left = 10 * step + 10, x + w * step / 10
+        rid, desc, tap = f"slider_shade_{percent}", f"Brightness {percent}%", ("shade", "brightness", percent)
+        parts.append(Node(left, y, w / 10, 52, "widget.SeekBar", rid, desc=desc, tap=tap))
     return parts
 
 
@@ -127,22 +119,9 @@ def _list(ui: Ui, y: float) -> tuple[Sequence[Node], float]:
             ui.text(84, top + 12, WIDTH - 120, 24, notice["title"], 16, bold=True),
             ui.text(84, top + 37, WIDTH - 120, 22, notice["text"], 14, ui.theme.muted),
         )
-        nodes.append(
-            Node(
-                16,
-                top,
-                WIDTH - 32,
-                72,
-                "widget.FrameLayout",
-                f"notification_{place}",
-                desc=notice["title"],
-                tap=("shade", "open", place),
-                swipe=("shade", "drop", place),
-                fill=ui.theme.card,
-                radius=20,
-                children=parts,
-            )
-        )
+        tap, rid, title = ("shade", "open", place), f"notification_{place}", notice["title"]
+        look: dict[str, Any] = {"cls": "widget.FrameLayout", "swipe": ("shade", "drop", place)}
+        nodes.append(group(16, top, WIDTH - 32, 72, rid, parts, title, tap, ui.theme.card, 20, **look))
     return nodes, y + 80 * len(nodes) + 8
 
 

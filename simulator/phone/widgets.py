@@ -73,19 +73,11 @@ def row(
 def switch(ui: Ui, x: float, y: float, on: bool) -> Node:
     """A Material 3 switch, 52 by 32 dp (the row around it takes the tap)."""
     theme = ui.theme
-    thumb = 24.0 if on else 16.0
-    left = x + (52 - 4 - thumb if on else 8)
-    knob = Node(
-        left,
-        y + 16 - thumb / 2,
-        thumb,
-        thumb,
-        fill=theme.on_primary if on else theme.muted,
-        radius=thumb / 2,
-        icon="check" if on else "",
-        icon_size=16,
-        color=theme.primary,
-    )
+    d = 24.0 if on else 16.0
+    left = x + (52 - 4 - d if on else 8)
+    color, icon = theme.on_primary if on else theme.muted, "check" if on else ""
+    look: dict[str, Any] = {"icon": icon, "icon_size": 16, "color": theme.primary}
+    knob = Node(left, y + 16 - d / 2, d, d, fill=color, radius=d / 2, **look)
     fill = theme.primary if on else theme.raised
     border = "" if on else theme.muted
     return Node(x, y, 52, 32, "widget.Switch", fill=fill, border=border, radius=16, children=(knob,))
@@ -125,22 +117,10 @@ def field(
         parts.append(Node(left + cursor + 1, y + h / 2 - 12, 2, 24, fill=theme.primary))
     if value or not focused:
         parts.append(ui.text(left, y, room, h, value or hint, 17, theme.text if value else theme.muted))
-    return Node(
-        x,
-        y,
-        w,
-        h,
-        "widget.EditText",
-        rid or key.replace(".", "_"),
-        value=value,
-        desc=hint,
-        field=key,
-        focused=focused,
-        fill=theme.card,
-        border=theme.primary if focused else ("" if pill else theme.line),
-        radius=h / 2 if pill else 16,
-        children=tuple(parts),
-    )
+    border = theme.primary if focused else "" if pill else theme.line
+    look: dict[str, Any] = {"cls": "widget.EditText", "field": key, "value": value, "focused": focused}
+    look |= {"fill": theme.card, "border": border, "radius": h / 2 if pill else 16}
+    return group(x, y, w, h, rid or key.replace(".", "_"), parts, hint, **look)
 
 
 def fab(ui: Ui, icon: str, desc: str, tap: Event, rid: str, bottom: float | None = None) -> Node:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from distrl.simulator.apps.webshop import goods, panels, shop_state
 from distrl.simulator.apps.webshop import product as product_page
@@ -449,23 +450,11 @@ def _delivery(site: Site, y: float) -> tuple[list[Node], float]:
             site.text(72, y + 10, 250, 28, label, 16, bold=True),
             site.text(72, y + 38, 250, 24, _WHEN[key], 14, colors.muted),
         )
-        nodes.append(
-            Node(
-                12,
-                y,
-                WIDTH - 24,
-                72,
-                "widget.RadioButton",
-                f"delivery_{key}",
-                desc=label,
-                tap=site.event("delivery", key),
-                checked=on,
-                fill=colors.card,
-                border=colors.brand if on else colors.line,
-                radius=site.shop.radius,
-                children=parts,
-            )
-        )
+        border = colors.brand if on else colors.line
+        look: dict[str, Any] = {"cls": "widget.RadioButton", "checked": on, "border": border}
+        look |= {"fill": colors.card, "radius": site.shop.radius}
+        tap = site.event("delivery", key)
+        nodes.append(group(12, y, WIDTH - 24, 72, f"delivery_{key}", parts, label, tap, **look))
         y += 82
     return nodes, y
 

@@ -63,19 +63,9 @@ def _opener(site: Site, x: float, y: float, w: float, name: str, label: str, on:
     arrow = icon == "arrow_drop_down"
     mark = image(x + (w - 28 if arrow else 10), y, 24, 44, icon, 22, ink)
     text = site.text(x + (14 if arrow else 38), y, w - (38 if arrow else 44), 44, label, 14, ink, on)
-    return group(
-        x,
-        y,
-        w,
-        44,
-        "open_" + name,
-        (text, mark),
-        label,
-        site.event("panel", name),
-        colors.brand if on else colors.card,
-        min(site.shop.radius * 2, 22),
-        border="" if on else colors.line,
-    )
+    tap, radius = site.event("panel", name), min(site.shop.radius * 2, 22)
+    fill, border = (colors.brand, "") if on else (colors.card, colors.line)
+    return group(x, y, w, 44, "open_" + name, (text, mark), label, tap, fill, radius, border=border)
 
 
 def _chips(site: Site, area: Area) -> Placed:
@@ -111,20 +101,10 @@ def _segments(site: Site, area: Area) -> Placed:
         on = site.data["sort"] == key
         row.append(site.chip(8 + 74 * place, y, 72, label, site.event("sort", key), f"sort_{key}", on))
     on = _is_narrowed(site)
-    row.append(
-        icon_button(
-            WIDTH - 52,
-            y,
-            44,
-            "filter_list",
-            "Filter",
-            site.event("panel", "filter"),
-            "open_filter",
-            colors.on_brand if on else colors.text,
-            colors.brand if on else colors.card,
-            radius=site.shop.radius,
-        )
-    )
+    ink, fill = (colors.on_brand, colors.brand) if on else (colors.text, colors.card)
+    tap, radius = site.event("panel", "filter"), site.shop.radius
+    x, icon, rid = WIDTH - 52, "filter_list", "open_filter"
+    row.append(icon_button(x, y, 44, icon, "Filter", tap, rid, ink, fill, radius=radius))
     return [_strip(site, area[0], 60, row)], area[0] + 60, area[1]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from distrl.simulator.apps.webshop import shop_state
 from distrl.simulator.apps.webshop.goods import COLORS, PRODUCTS, Product, dollars
@@ -152,20 +153,14 @@ def _menu(site: Site, y: float, name: str, title: str, shown: str) -> Node:
         site.text(150, y, 150, 50, shown, 15, bold=True, align="r"),
         image(WIDTH - 52, y, 26, 50, "expand_more", color=colors.muted),
     )
-    return Node(
-        16,
-        y,
-        WIDTH - 32,
-        50,
-        "widget.Spinner",
-        "choose_" + name,
-        desc=title,
-        tap=site.event("panel", name),
-        fill=colors.card,
-        border=colors.line,
-        radius=min(site.shop.radius, 14),
-        children=parts,
-    )
+    tap, radius = site.event("panel", name), min(site.shop.radius, 14)
+    look: dict[str, Any] = {
+        "cls": "widget.Spinner",
+        "fill": colors.card,
+        "border": colors.line,
+        "radius": radius,
+    }
+    return group(16, y, WIDTH - 32, 50, "choose_" + name, parts, title, tap, **look)
 
 
 def _color(site: Site, item: Product, y: float) -> Placed:
@@ -189,25 +184,11 @@ def stepper(
     site: Site, x: float, y: float, count: int, less: tuple[Arg, ...], more: tuple[Arg, ...], suffix: str
 ) -> list[Node]:
     """Less, the number, more: 144 dp wide, 48 high."""
-    colors = site.colors
-    nodes = []
+    colors, nodes = site.colors, []
+    look = {"radius": min(site.shop.radius, 24), "border": colors.line}
     for left, icon, name, tap in ((x, "remove", "less", less), (x + 96, "add", "more", more)):
-        nodes.append(
-            icon_button(
-                left,
-                y,
-                48,
-                icon,
-                name.capitalize(),
-                tap,
-                name + suffix,
-                colors.text,
-                colors.card,
-                22,
-                radius=min(site.shop.radius, 24),
-                border=colors.line,
-            )
-        )
+        desc, rid = name.capitalize(), name + suffix
+        nodes.append(icon_button(left, y, 48, icon, desc, tap, rid, colors.text, colors.card, 22, **look))
     return [*nodes, site.text(x + 48, y, 48, 48, str(count), 17, bold=True, align="c", rid="count" + suffix)]
 
 

@@ -127,20 +127,11 @@ def picture(
     shade = Node(middle - size * 0.4, floor, size * 0.8, size * 0.06, fill="#00000018", radius=size * 0.03)
     is_outline = icon.startswith("#")
     ink = COLORS[color or product.colors[0]]
-    shape = image(
-        x, y, w, h, "" if is_outline else icon, size, ink, art=("outline", icon[1:]) if is_outline else ()
-    )
-    return image(
-        x,
-        y,
-        w,
-        h,
-        fill=ground,
-        radius=site.shop.radius if radius < 0 else radius,
-        desc=product.title,
-        clip=True,
-        children=(backdrop, shade, shape) if product.id % 2 else (shade, shape),
-    )
+    art = ("outline", icon[1:]) if is_outline else ()
+    shape = image(x, y, w, h, "" if is_outline else icon, size, ink, art=art)
+    children = (backdrop, shade, shape) if product.id % 2 else (shade, shape)
+    look: dict[str, Any] = {"desc": product.title, "clip": True, "children": children}
+    return image(x, y, w, h, fill=ground, radius=site.shop.radius if radius < 0 else radius, **look)
 
 
 def stars(site: Site, x: float, y: float, product: Product, size: float = 16) -> list[Node]:
@@ -181,22 +172,10 @@ def search_box(site: Site, x: float, y: float, w: float, h: float, fill: str, bo
         parts.append(Node(left + cursor + 1, y + h / 2 - 11, 2, 22, fill=colors.brand))
     if value or not focused:
         parts.append(site.text(left, y, room, h, value or hint, 16, colors.text if value else colors.muted))
-    return Node(
-        x,
-        y,
-        w,
-        h,
-        "widget.EditText",
-        "web_search",
-        value=value,
-        desc=hint,
-        field=shop_state.QUERY,
-        focused=focused,
-        fill=fill,
-        border=colors.brand if focused else border,
-        radius=min(site.shop.radius * 1.6, h / 2),
-        children=tuple(parts),
-    )
+    border, radius = colors.brand if focused else border, min(site.shop.radius * 1.6, h / 2)
+    look: dict[str, Any] = {"cls": "widget.EditText", "field": shop_state.QUERY, "border": border}
+    look |= {"value": value, "focused": focused, "radius": radius}
+    return group(x, y, w, h, "web_search", parts, hint, fill=fill, **look)
 
 
 def chips(site: Site, y: float, rid: str, items: Sequence[Choice], x: float = 16) -> tuple[list[Node], float]:

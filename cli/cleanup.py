@@ -58,44 +58,37 @@ def _deal_with(registry: Registry, entry: Entry, dry_run: bool, in_use: bool) ->
     """Ends the process of one entry, or says why not. Returns what went wrong, "" if nothing."""
     from distrl.workers.devices.processes import end_process
 
-    what = f"{entry.what} (process {entry.key.pid})"
+    what, problem, is_over = f"{entry.what} (process {entry.key.pid})", "", False
     if not entry.is_running:
-        typer.echo(f"{what} is gone.")
-        if not dry_run:
-            registry.remove(entry)
-        return ""
-    if not entry.is_orphan and not in_use:
+        said, is_over = "is gone.", not dry_run
+    elif not entry.is_orphan and not in_use:
         assert entry.owner is not None
-        typer.echo(f"{what} is in use by process {entry.owner.pid}; left alone, --all ends it.")
-        return ""
-    if entry.has_clients and not in_use:
-        typer.echo(f"{what} has clients of other processes; left alone, --all ends it.")
-        return ""
-    if dry_run:
-        typer.echo(f"{what} would be ended.")
-        return ""
-    try:
-        how = end_process(entry.key, entry.marks, entry.console_port)
-    except PermissionError:
-        typer.echo(f"{what} belongs to another user.")
-        return f"{what} belongs to another user"
-    if not how:
-        typer.echo(f"{what} does not end.")
-        return f"{what} does not end"
-    typer.echo(f"{what} ended ({how}).")
-    registry.remove(entry)
-    return ""
+        said = f"is in use by process {entry.owner.pid}; left alone, --all ends it."
+    elif entry.has_clients and not in_use:
+        said = "has clients of other processes; left alone, --all ends it."
+    elif dry_run:
+        said = "would be ended."
+    else:
+        try:
+            how = end_process(entry.key, entry.marks, entry.console_port)
+            problem, is_over = "" if how else "does not end", bool(how)
+        except PermissionError:
+            problem = "belongs to another user"
+        said = f"{problem}." if problem else f"ended ({how})."
+    typer.echo(f"{what} {said}")
+    if is_over:
+        registry.remove(entry)
+    return f"{what} {problem}" if problem else ""
 
 
 def _remove(path: Path, what: str, remove: Callable[[Path], object], dry_run: bool) -> str:
     """Removes a folder that was left. Returns what went wrong, "" if nothing."""
-    if dry_run:
-        typer.echo(f"{path}, {what}, would be removed.")
-        return ""
-    try:
-        remove(path)
-    except OSError as error:
-        typer.echo(f"{path}, {what}, cannot be removed: {error}.")
-        return f"{path} cannot be removed"
-    typer.echo(f"{path}, {what}, was removed.")
-    return ""
+    problem, said = "", "would be removed."
+    if not dry_run:
+        try:
+            remove(path)
+            said = "was removed."
+        except OSError as error:
+            problem, said = f"{path} cannot be removed", f"cannot be removed: {error}."
+    typer.echo(f"{path}, {what}, {said}")
+    return problem

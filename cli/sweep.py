@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from distrl.evaluator.experiments import Sweep
 
 STOPPED, SOME_FAILED = 130, 11
-TASK_KEYS: dict[str, Any] = {
-    **dict.fromkeys(("tasks", "env", "devices"), True),
-    "worker": {"rewards"},
-    "learner": {"algorithm", "demonstrations", "updates_enabled", "eval_every"},
-}
-"""The keys that decide whether the tasks of a run can be played, shown and judged; most runs share them."""
 
 
 def sweep(
@@ -100,10 +94,10 @@ def _run_all(loaded: Sweep, parallel: int, console: Console, known: ResultsFile,
     from distrl.core.process import install_signals
     from distrl.core.rundir import RunLock
 
-    distinct = {run.config.model_dump_json(include=TASK_KEYS): run.config for run in loaded.runs}
-    for config in distinct.values():
+    arms = {run.arm: run.config for run in loaded.runs}  # seeds need nothing else
+    for config in arms.values():
         check_installed(config, is_worker=False)
-    warnings = [line for config in distinct.values() for line in run_kind(config).check_tasks()]
+    warnings = [line for config in arms.values() for line in run_kind(config).check_tasks()]
     for warning in dict.fromkeys(warnings):
         typer.echo(f"warning: {warning}", err=True)
     loaded.directory.mkdir(parents=True, exist_ok=True)

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from distrl.cli.options import check_folder
 from distrl.core.errors import MissingDependency, RunDirectoryError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from distrl.evaluator.agreement import AgreementReport, Judged
-    from distrl.evaluator.judges.local.data import Example
 
 VERDICTS_FILE = "held-out.jsonl"
 SHOWN = 10
@@ -73,9 +67,13 @@ def train_judge(
     screen; it learns to read first, from text drawn with Android's fonts. DIR gets the judge,
     its verdicts on the held-out episodes, agreement.json and agreement.html.
     """
+    from distrl.core.files import write_atomically
     from distrl.core.policies import use_threads
+    from distrl.evaluator.agreement import disagreements, lines
+    from distrl.evaluator.judges.local.data import stored_examples
     from distrl.evaluator.judges.local.model import CARD_FILE
     from distrl.evaluator.judges.local.training import Plan, fit_judge
+    from distrl.evaluator.report.viewer import write_agreement_page
 
     if (output / CARD_FILE).exists():
         raise RunDirectoryError(f"{output} holds a judge already.", "Name another directory with --output.")
@@ -83,38 +81,17 @@ def train_judge(
     use_threads(threads)
     plan = Plan(episodes, held_out, hold_out, epochs, seed=seed, reader=reader)
     report, judged, examples = fit_judge(sources, output, plan, lambda line: typer.echo(line, err=True))
-    page = write_results(output, report, judged, examples)
-    print_results(report, judged)
-    typer.echo(f"Judge: {output}")
-    if page is not None:
-        typer.echo(f"Errors: {page}")
-
-
-def write_results(
-    output: Path, report: AgreementReport, judged: Sequence[Judged], examples: Sequence[Example]
-) -> Path | None:
-    """Writes the held-out verdicts, the numbers and the page; None, and a line why, without jinja2."""
-    from distrl.core.files import write_atomically
-    from distrl.evaluator.judges.local.data import stored_examples
-    from distrl.evaluator.report.viewer import write_agreement_page
-
     write_atomically(output / VERDICTS_FILE, "".join(one.model_dump_json() + "\n" for one in judged))
     write_atomically(output / "agreement.json", report.model_dump_json(indent=2))
-    page = output / "agreement.html"
-    try:
-        write_agreement_page(page, report, judged, stored_examples(judged, examples))
-    except MissingDependency as error:
-        typer.echo(f"No page: {error}", err=True)
-        return None
-    return page
-
-
-def print_results(report: AgreementReport, judged: Sequence[Judged]) -> None:
-    """Prints agreement on the held-out tasks, and the worst errors."""
-    from distrl.evaluator.agreement import disagreements, lines
-
     for line in lines(report):
         typer.echo(line)
     for one in disagreements(judged)[:SHOWN]:
         said = "success" if one.verdict.success else "failure"
         typer.echo(f"  wrong: {said} ({one.verdict.score:.2f})  {one.goal}  {one.trajectory_id}")
+    typer.echo(f"Judge: {output}")
+    page = output / "agreement.html"
+    try:
+        write_agreement_page(page, report, judged, stored_examples(judged, examples))
+        typer.echo(f"Errors: {page}")
+    except MissingDependency as error:
+        typer.echo(f"No page: {error}", err=True)

@@ -6,6 +6,7 @@ DIR/store.sqlite3     the episodes with their screenshots
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping
@@ -25,15 +26,13 @@ LOCK_FILE = ".collection.lock"
 
 
 class CollectionSpec(Record):
-    """What is collected.
+    """What is collected: so many episodes of a split's tasks; a resumed collection may be larger.
 
     Attributes:
-        suite, split: The tasks.
-        agent: The configuration's section `agent`: whose prompts and notation the episodes are in.
+        agent: The configuration's section `agent`, whose prompts and notation the episodes have.
         weights: By task template, how often its tasks are demonstrated.
         noise: The share of random actions.
         seed: Of the draws of tasks.
-        episodes: How many; a resumed collection may ask for more.
     """
 
     suite: str
@@ -98,9 +97,8 @@ def check_dataset(path: Path, wanted: Mapping[str, Any], episodes: int) -> None:
     """Checks that a run can start from the collection in `path`.
 
     Args:
-        path: Its directory.
-        wanted: What of its `CollectionSpec` must be so: the run's suite, training split and section `agent`.
-        episodes: How many demonstrations the run wants.
+        wanted: Fields that its `CollectionSpec` must have.
+        episodes: How many demonstrations the run needs.
 
     Raises:
         ConfigError: It holds fewer, or they are of other tasks or in another agent's notation.
@@ -115,11 +113,8 @@ def check_dataset(path: Path, wanted: Mapping[str, Any], episodes: int) -> None:
                 f"this run has {json.dumps(value)}.",
                 "Collect them with this configuration, from its training tasks.",
             )
-    store = TrajectoryStore(path / STORE_FILE)
-    try:
+    with contextlib.closing(TrajectoryStore(path / STORE_FILE)) as store:
         count = store.count(Purpose.DEMO)
-    finally:
-        store.close()
     if count < episodes:
         raise ConfigError(
             f"learner.demonstrations.episodes is {episodes}, but {path} holds {count}.",

@@ -13,12 +13,7 @@ if TYPE_CHECKING:
 
 
 class DistrlError(Exception):
-    """Base of all errors meant for users.
-
-    Args:
-        message: What rule was broken and by which value, in one sentence.
-        remedy: What to do about it, in one sentence (empty when there is nothing to do).
-    """
+    """Base of all errors meant for users: the broken rule with the value, and a remedy; a sentence each."""
 
     exit_code = 1
 
@@ -68,11 +63,7 @@ class SecurityError(NetworkError):
 
 
 class ProtocolError(NetworkError):
-    """A frame that this protocol version does not allow.
-
-    Args:
-        code: Machine-readable reason; see `distrl.core.messages.RejectCode`.
-    """
+    """A frame that this protocol version does not allow; `code` is a `distrl.core.messages.RejectCode`."""
 
     def __init__(self, code: str, message: str, remedy: str = "") -> None:
         super().__init__(message, remedy)
@@ -92,11 +83,7 @@ class MissingDependency(DistrlError):
 
 
 class EnvError(DistrlError):
-    """The environment (not the agent) failed: the episode is faulted, never a zero reward.
-
-    Args:
-        fault: "device" or "env", as in `distrl.core.types.Fault`.
-    """
+    """The environment (not the agent) failed: a fault "device" or "env", never a zero reward."""
 
     exit_code = 8
 
@@ -154,17 +141,17 @@ class NoUpdates(DistrlError):
 
 
 class OwnCodeError(DistrlError):
-    """A class of the user's raised what it may not, or returned what it must not."""
+    """A class of the user's raised an exception, or returned an invalid value."""
 
     exit_code = 16
 
 
 class JudgeError(DistrlError):
-    """A judge cannot be made, or cannot be asked: its endpoint refuses, or its files are damaged.
+    """A judge cannot be made or asked: its endpoint refuses, or its files are damaged.
 
     Attributes:
-        spent: What asking took all the same; None for nothing.
-        asked: What was asked and answered so far, as a verdict that is not decided; None if nothing is known.
+        spent: What the requests took all the same; None for nothing.
+        asked: Prompts and answers so far, as a verdict that is not decided; None if nothing is known.
     """
 
     exit_code = 15
@@ -173,11 +160,7 @@ class JudgeError(DistrlError):
 
 
 class JudgeUnavailable(JudgeError):
-    """A judge gives no verdict now, but may later: out of reach, overloaded, or out of its quota.
-
-    Args:
-        retry_after_s: When to ask again, if the judge says so.
-    """
+    """A judge gives no verdict now, but may later, perhaps after `retry_after_s`: out of reach or quota."""
 
     def __init__(self, message: str, remedy: str = "", retry_after_s: float | None = None) -> None:
         super().__init__(message, remedy)
@@ -185,10 +168,10 @@ class JudgeUnavailable(JudgeError):
 
 
 class JudgeRefuses(JudgeUnavailable):
-    """A judge turns everybody away until a person puts something right: a key, a bill, a name."""
+    """A judge refuses all requests until a person fixes a key, a bill or a name."""
 
 
 class NothingCameIn(DistrlError):
-    """The episodes that are needed did not come before the time was over, or all of them faulted."""
+    """The needed episodes did not arrive in time, or all of them faulted."""
 
     exit_code = 12

@@ -22,13 +22,12 @@ GARBLED = 200
 
 
 class PostFailed(Exception):
-    """No reply that can be read came.
+    """No readable reply arrived.
 
     Attributes:
         status: The HTTP status; 0 where there was no connection, or it broke off or took too long;
-            `GARBLED` for a reply that is no JSON.
-        detail: What the endpoint says, or what went wrong.
-        retry_after_s: Seconds that the endpoint asks to be left alone; None if it says nothing.
+            `GARBLED` for a reply that is not JSON.
+        retry_after_s: The endpoint's own pause in seconds, if it names one.
     """
 
     def __init__(self, status: int, detail: str, retry_after_s: float | None = None) -> None:
@@ -105,18 +104,21 @@ _OPENER = urllib.request.build_opener(_NoRedirect, _Http, _Https)
 
 
 def post_json(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float, secret: str = "") -> Any:
-    """Sends JSON and returns the JSON that comes back.
+    """Sends JSON to http:// or https:// and returns the JSON reply. Redirects are not followed.
 
     Args:
-        url: http:// or https://; redirects are not followed.
-        body: The request.
         headers: Besides Content-Type.
         timeout_s: For connecting, and from then on for the whole reply.
         secret: A key that no error may show.
 
     Raises:
-        PostFailed: Anything else came, or nothing.
+        PostFailed: Anything else arrived, or nothing.
     """
+
+    def quoted(text: bytes | bytearray) -> str:
+        words = text.decode("utf-8", "replace")
+        return " ".join((words.replace(secret, "***") if secret else words).split())[:200]
+
     request = urllib.request.Request(
         url, body, {"Content-Type": "application/json", **headers}, method="POST"
     )
@@ -124,15 +126,18 @@ def post_json(url: str, body: bytes, headers: Mapping[str, str], timeout_s: floa
         with _OPENER.open(request, timeout=timeout_s) as reply:
             data = _read(reply)
     except urllib.error.HTTPError as error:
-        with error:
-            raise _refusal(error, secret) from None
+        said = bytearray()
+        with error, contextlib.suppress(OSError, http.client.HTTPException):  # the status alone is enough
+            while len(said) < CHUNK_BYTES and (part := error.read1(CHUNK_BYTES)):
+                said += part
+        detail = f"{error.url} answers {error.code}: {quoted(said) or error.reason}."
+        raise PostFailed(error.code, detail, retry_after(error.headers.get("Retry-After"))) from None
     except (OSError, UnicodeError, http.client.HTTPException) as error:
         raise PostFailed(0, f"{url} does not answer: {getattr(error, 'reason', error)}.") from None
     try:
         return json.loads(data)
     except (ValueError, RecursionError):  # the second: brackets without end
-        said = _without(secret, data.decode("utf-8", "replace"))
-        raise PostFailed(GARBLED, f"the reply is not JSON: {short(said)!r}.") from None
+        raise PostFailed(GARBLED, f"the reply is not JSON: {quoted(data)!r}.") from None
 
 
 def retry_after(value: str | None) -> float | None:
@@ -145,15 +150,6 @@ def retry_after(value: str | None) -> float | None:
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
     except (ValueError, OverflowError):
         return None
-
-
-def short(text: str) -> str:
-    """The beginning of `text` on one line, for an error."""
-    return " ".join(text.split())[:200]
-
-
-def _without(secret: str, text: str) -> str:
-    return text.replace(secret, "***") if secret else text
 
 
 def _read(reply: http.client.HTTPResponse) -> bytes:
@@ -171,14 +167,3 @@ def _read(reply: http.client.HTTPResponse) -> bytes:
     if reply.length:  # read1 does not report this
         raise ConnectionError("the reply broke off")
     return bytes(data)
-
-
-def _refusal(error: urllib.error.HTTPError, secret: str) -> PostFailed:
-    """What an HTTP status means."""
-    data = bytearray()
-    with contextlib.suppress(OSError, http.client.HTTPException):  # the status alone is enough
-        while len(data) < CHUNK_BYTES and (part := error.read1(CHUNK_BYTES)):
-            data += part
-    said = _without(secret, data.decode("utf-8", "replace"))
-    detail = f"{error.url} answers {error.code}: {short(said) or error.reason}."
-    return PostFailed(error.code, detail, retry_after(error.headers.get("Retry-After")))

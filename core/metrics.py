@@ -82,11 +82,6 @@ class Sink(Protocol):
 class MetricsWriter:
     """Appends to metrics.jsonl, a line at a time, so that readers and a crash see whole lines.
 
-    Args:
-        path: The file; what is in it stays.
-        sinks: Others that get the same numbers.
-        clock: Unix time.
-
     Raises:
         RunDirectoryError: The disk is full, or the file not writable; so do `write`, `resume` and `close`.
     """

@@ -112,7 +112,6 @@ class Child:
 
     Args:
         name: For people, e.g. "worker-0".
-        command: Program and arguments.
         log_file: Receives stdout and stderr, appended.
         env: Environment variables to add.
     """
@@ -149,7 +148,7 @@ class Child:
         return self._process.returncode
 
     def wait(self, timeout_s: float) -> int | None:
-        """Waits for the end; None if it still runs after `timeout_s`."""
+        """The exit code; None if it still runs after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while self.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -179,11 +178,7 @@ class Child:
 
 
 def stop_all(children: Iterable[tuple[Child, float]]) -> None:
-    """Stops all children at the same time: SIGTERM to everyone, SIGKILL to each whose patience is over.
-
-    Args:
-        children: Each with its patience, the seconds that it has after SIGTERM.
-    """
+    """Stops all children at the same time: SIGTERM, and SIGKILL to each whose seconds after it are over."""
     by_patience = sorted(children, key=lambda pair: pair[1])
     for child, _ in by_patience:
         child.request_stop()

@@ -105,17 +105,11 @@ class PeerError(ProtocolError):
 
 
 class Channel:
-    """A socket that sends and receives messages. Used by one thread.
-
-    Attributes:
-        endpoint: Where it is bound (the real port) or connected.
-        dropped: Messages to peers that were gone.
-    """
+    """A socket, bound (to the real port) or connected to `endpoint`. Used by one thread."""
 
     def __init__(self, raw: zmq.Socket[bytes], endpoint: str) -> None:
         self.raw = raw
         self.endpoint = endpoint
-        self.dropped = 0
         self._is_router = raw.type == zmq.ROUTER
         self._has_clients = self._is_router and raw.getsockopt(zmq.CURVE_SERVER) == 1
         self._timeout_ms = -2
@@ -130,7 +124,7 @@ class Channel:
 
         Args:
             blobs: The byte frames that the message names, in its order.
-            peer: The receiver; required for routers. Messages to one that is gone are dropped and counted.
+            peer: The receiver; required for routers. Messages to one that is gone are dropped.
             timeout_s: Longest wait for room, or for the connection.
 
         Raises:
@@ -151,7 +145,6 @@ class Channel:
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise NetworkError(f"Sending over {self.endpoint} failed: {error}.") from error
-            self.dropped += 1
 
     def send_periodic(self, message: Record) -> None:
         """Sends a message that is repeated in time, so that losing one is not an error. Never waits.

@@ -52,17 +52,16 @@ class ChatPolicyConfig(Section):
 class TinyConfig(ChatPolicyConfig):
     """The embedded vision-language model, trained from scratch.
 
-    `image_size` is the size to which screenshots are scaled, [width, height] in pixels. `grid` is the number
-    of places that can be tapped, [columns, rows]. `grammar` restricts sampling to well-formed actions, except
-    for empty texts. `d_model` is the width of all layers. `num_layers` is the number of layers of the
-    encoder. `num_decoder_layers` is the number of layers of the decoder; null means as many as in the
-    encoder. `num_heads` is the number of attention heads. `d_ff` is the width of feed-forward layers.
+    `image_size` is the size to which screenshots are scaled, [width, height] in pixels. `grid` is the
+    number of places that can be tapped, [columns, rows]. `d_model` is the width of all layers. `num_layers`
+    is the number of layers of the encoder. `num_decoder_layers` is the number of layers of the decoder;
+    null means as many as in the encoder. `num_heads` is the number of attention heads. `d_ff` is the width
+    of feed-forward layers.
     """
 
     kind: Literal["tiny"] = "tiny"
     image_size: Size = (72, 160)
     grid: Annotated[tuple[GridSize, GridSize], AsTuple] = (12, 24)
-    grammar: bool = True
     d_model: Count = 96
     num_layers: Count = 2
     num_decoder_layers: Count | None = None

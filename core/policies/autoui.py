@@ -238,10 +238,6 @@ class AutoUIPolicy(Policy):
         """Tokens of all text parts in order, then the end token; pictures are not among them.
 
         An end token that the text itself ends with is kept, as DigiRL's prompts have it.
-
-        Raises:
-            PolicyError: The chat shows no picture.
-            ContextFull: It has more than `max_prompt_tokens` tokens.
         """
         parts = [part for message in messages for part in message.parts]
         if not any(isinstance(part, ImagePart) for part in parts):
@@ -259,11 +255,7 @@ class AutoUIPolicy(Policy):
         return ids
 
     def completion_ids(self, text: str) -> list[int]:
-        """Tokens of the text and the end token.
-
-        Raises:
-            PolicyError: T5's vocabulary lacks a character of it.
-        """
+        """Tokens of the text and the end token."""
         (apart,) = self._control_tokens.apart([text])
         ids: list[int] = self.tokenizer(apart, add_special_tokens=False)["input_ids"]
         if not bool(self._allowed[ids].all()):  # type: ignore[index]
@@ -274,7 +266,6 @@ class AutoUIPolicy(Policy):
         return [*ids, *self.end_ids]
 
     def text(self, token_ids: Sequence[int]) -> str:
-        """The decoded text without special tokens."""
         decoded: str = self.tokenizer.decode(
             list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
@@ -389,7 +380,6 @@ class AutoUIPolicy(Policy):
             weights_io.write(directory / ADDED_FILE, self._added_state())
 
     def load(self, directory: Path) -> None:
-        """Reads what `save` wrote."""
         if self.adapter is None:
             weights_io.load_into(self.published_state(), directory / WEIGHTS_FILE)
             return

@@ -173,7 +173,6 @@ class HubPolicy(Policy):
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
         return self.model.device  # type: ignore[no-any-return]
 
     @property
@@ -215,11 +214,7 @@ class HubPolicy(Policy):
         return [chat_template.as_template(message, self._control_tokens.apart) for message in messages]
 
     def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
-        """The chat template's tokens, each picture's placeholder expanded.
-
-        Raises:
-            PolicyError: The chat is too long, or `images` are not all that it shows.
-        """
+        """The chat template's tokens, each picture's placeholder expanded."""
         ids = self._expanded(self._tokenise(self.render(self._as_template(messages))), images)
         if len(ids) > self.config.max_prompt_tokens:
             num_shown = ids.count(self.image_token)
@@ -251,11 +246,9 @@ class HubPolicy(Policy):
         return exchange(prompt, self.image_token, before, after)
 
     def completion_ids(self, text: str) -> list[int]:
-        """Tokens of the text and the end of the turn."""
         return [*self._tokenise(*self._control_tokens.apart([text])), self.end_ids[0]]
 
     def text(self, token_ids: Sequence[int]) -> str:
-        """The decoded text without special tokens."""
         decoded: str = self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
         return decoded
 
@@ -265,7 +258,6 @@ class HubPolicy(Policy):
         return vocabulary_bytes(self.tokenizer, token_id) if known is None else known
 
     def verify(self, ids: Sequence[int], images: Sequence[Tensor]) -> None:
-        """As in `Policy`."""
         super().verify(ids, images)
         self._check_placeholders(ids, images)
 
@@ -295,11 +287,7 @@ class HubPolicy(Policy):
         images: Sequence[Sequence[Tensor]],
         places: Sequence[Sequence[Place]] | None = None,
     ) -> PromptBatch:
-        """Pads prompts or sequences on the left, as decoders need.
-
-        Raises:
-            PolicyError: The placeholders in one are not those that its pictures ask for.
-        """
+        """Pads prompts or sequences on the left, as decoders need."""
         width = max(len(ids) for ids in prompts)
         input_ids = torch.full((len(prompts), width), self._pad_id, dtype=torch.int64)
         mask = torch.zeros_like(input_ids)
@@ -430,7 +418,6 @@ class HubPolicy(Policy):
             weights_io.write(directory / WEIGHTS_FILE, self.published_state())
 
     def load(self, directory: Path) -> None:
-        """Reads what `save` wrote."""
         weights_io.load_into(self.published_state(), self.weights_file(directory))
 
     def weights_file(self, directory: Path) -> Path:

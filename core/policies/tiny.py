@@ -46,7 +46,6 @@ class TinyOptions(PolicyOptions, Protocol):
 
     image_size: tuple[int, int]
     grid: tuple[int, int]
-    grammar: bool
     d_model: int
     num_layers: int
     num_decoder_layers: int | None
@@ -90,18 +89,10 @@ class TinyPolicy(Policy):
         self.max_prompt_tokens = config.max_prompt_tokens
         self.end_ids = self.tokenizer.end_ids
         self.word_ids = self.tokenizer.goal_words
-        allowed = self.tokenizer.grammar()
-        if not config.grammar:
-            allowed = torch.ones_like(allowed)
-            allowed[:, PAD_ID] = False
-        self.register_buffer("_allowed", allowed, persistent=False)
+        self.register_buffer("_allowed", self.tokenizer.grammar(), persistent=False)
 
     def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
-        """Tokens of all text parts in order; images are not among them.
-
-        Raises:
-            PolicyError: If the chat has more than `max_prompt_tokens` tokens or not exactly one image.
-        """
+        """Tokens of all text parts in order; images are not among them."""
         parts = [part for message in messages for part in message.parts]
         num_images = sum(isinstance(part, ImagePart) for part in parts)
         if num_images != 1:
@@ -123,7 +114,6 @@ class TinyPolicy(Policy):
         return self.tokenizer.encode_action(text)
 
     def text(self, token_ids: Sequence[int]) -> str:
-        """The action text."""
         return self.tokenizer.decode(token_ids)
 
     def image(self, data: bytes) -> Tensor:

@@ -199,12 +199,7 @@ class VLLMEngine(Engine):
         sampling: Sampling,
         prefix: Prefix = NO_PREFIX,
     ) -> Prepared:
-        """As in `Engine`, within what vLLM was started for.
-
-        Raises:
-            ContextFull: The sequence has too many tokens or pictures for vLLM.
-            PolicyError: As in `Engine`.
-        """
+        """As in `Engine`, within what vLLM was started for."""
         prepared = super().prepare(messages, images, sampling, prefix)
         length, shown = len(prepared.prompt_ids), len(prepared.images)
         if shown > self._max_images:
@@ -225,22 +220,11 @@ class VLLMEngine(Engine):
             self._loop.spawn(self._serve(index, request, self.version, adapter, on_done))
 
     def can_load(self) -> bool:
-        """Whether an adapter finds a free slot; full weights always find room.
-
-        Raises:
-            PolicyError: No slot has become free in time.
-        """
+        """Whether an adapter finds a free slot; full weights always find room."""
         return self._adapters is None or self._adapters.has_room(DRAIN_S)
 
     def load(self, version: int, state: dict[str, Tensor]) -> None:
-        """Loads an adapter beside those in use, or replaces all weights when nothing runs any more.
-
-        Ask `can_load` first.
-
-        Raises:
-            PolicyError: The weights are of another policy; the old ones stay.
-            DistrlError: vLLM failed at it.
-        """
+        """Loads an adapter beside those in use, or replaces all weights when nothing runs any more."""
         self.policy.load_published(state)  # only looks whether they fit: there is nothing to copy them to
         try:
             if self._adapters is not None:

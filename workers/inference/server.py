@@ -389,15 +389,16 @@ class InferenceServer:
         Raises:
             ProtocolError: The request is at fault, the server stops, or the policy failed at it.
         """
+        refusal = ProtocolError(STOPPED[0].value, STOPPED[1])
         try:
             if not self._stopping.is_set():
                 prepared = self.engine.prepare(messages, images, sampling, prefix)
                 if self._queue.offer(Pending(deliver, request_id, prepared)):
                     return
-            raise ProtocolError(STOPPED[0].value, STOPPED[1])
-        except Exception as error:  # a request must not end the service for the others
-            self._leave_places(1)
-            raise _refusal(error) from error
+        except Exception as error:  # noqa: BLE001 - a request must not end the service for the others
+            refusal = _refusal(error, request_id)
+        self._leave_places(1)
+        raise refusal
 
     def _take_place(self) -> None:
         """Counts one more request that waits; it leaves its place when it is refused or runs."""
@@ -474,23 +475,18 @@ class InferenceServer:
 
     def _refuse(self, one: Pending, error: Exception) -> None:
         """Rejects one request: as malformed if the policy refused it, so that no other server is asked."""
-        is_refused = isinstance(error, PolicyError)
-        if is_refused:
-            self.stats.count(rejected=1)
-            code, reason = RejectCode.MALFORMED, str(error)[:500]
-        else:
-            self.stats.count(failed=1)
-            code, reason = RejectCode.INTERNAL, "the policy failed at it, see the server's log"
-        _log.error("request %s failed: %s", one.request_id, error, exc_info=None if is_refused else error)
-        one.deliver(Reject(code=code, reason=reason, ref=one.request_id))
+        refusal = _refusal(error, one.request_id)
+        is_failure = refusal.code == RejectCode.INTERNAL.value
+        self.stats.count(**{"failed" if is_failure else "rejected": 1})
+        one.deliver(Reject(code=RejectCode(refusal.code), reason=str(refusal), ref=one.request_id))
 
 
-def _refusal(error: Exception) -> ProtocolError:
-    """What the client of a request that could not be prepared is answered."""
+def _refusal(error: Exception, request_id: str) -> ProtocolError:
+    """What a client is answered whose request the policy refuses or fails at."""
     if isinstance(error, ProtocolError):
         return error
     if isinstance(error, PolicyError):
         code = RejectCode.CONTEXT_FULL if isinstance(error, ContextFull) else RejectCode.MALFORMED
-        return ProtocolError(code.value, str(error))
-    _log.error("a request could not be prepared", exc_info=error)
-    return ProtocolError(RejectCode.INTERNAL.value, "see the server's log")
+        return ProtocolError(code.value, str(error)[:500])
+    _log.error("request %s failed", request_id, exc_info=error)
+    return ProtocolError(RejectCode.INTERNAL.value, "the policy failed at it, see the server's log")

@@ -41,7 +41,6 @@ def sampled_and_scored(policy: Policy, batch: PromptBatch) -> tuple[torch.Tensor
     "options",
     [
         {},
-        {"grammar": False},
         {"lora": {"rank": 2}},
         {"num_layers": 1, "image_size": (33, 47)},
         {"num_layers": 1, "num_decoder_layers": 3},
@@ -58,7 +57,7 @@ def test_sampled_and_scored_log_probabilities_agree(
     torch.testing.assert_close(*sampled_and_scored(policy, batch), atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("options", [{"num_decoder_layers": 3}, {"lora": {"rank": 2}}, {"grammar": False}])
+@pytest.mark.parametrize("options", [{"num_decoder_layers": 3}, {"lora": {"rank": 2}}])
 def test_it_writes_what_it_writes_through_transformers(
     make_policy: MakePolicy,
     make_batch: MakeBatch,

@@ -16,10 +16,6 @@ from distrl.workers.envs.android_world_child import instance_seed
 SUITE = "androidworld"
 TRAIN, EVAL = "train", "eval"
 MAX_SEEDS = 10_000
-DESCRIBE_S = 600.0
-"""Deadline for importing the package and making every task's parameters."""
-
-CLOSE_S = 30.0
 
 
 def parse_seeds(text: str) -> range:
@@ -62,9 +58,9 @@ def import_tasks(names: Sequence[str], train: range, evaluation: range, family: 
     process = WorldProcess()
     try:
         seeds = [*train, *evaluation]
-        found = process.call("describe", DESCRIBE_S, family=family, names=list(names), seeds=seeds)["tasks"]
+        found = process.call("describe", family=family, names=list(names), seeds=seeds)["tasks"]
     finally:
-        process.close(CLOSE_S)
+        process.close()
     return [
         _task(one["name"], int(one["seed"]), TRAIN if one["seed"] in train else EVAL, family, one)
         for one in found

@@ -29,12 +29,10 @@ def described(*names: str, seeds: tuple[int, ...] = (0,)) -> list[dict[str, Any]
     process = WorldProcess()
     try:
         return list(
-            process.call("describe", 60.0, family="android_world", names=list(names), seeds=list(seeds))[
-                "tasks"
-            ]
+            process.call("describe", family="android_world", names=list(names), seeds=list(seeds))["tasks"]
         )
     finally:
-        process.close(60.0)
+        process.close()
 
 
 def task(name: str, goal: str = "", seed: int = 0, **changes: Any) -> Task:

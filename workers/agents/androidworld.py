@@ -24,6 +24,7 @@ from typing import Any
 from distrl.core.actions import Action, ActionKind, Point
 from distrl.core.types import Observation, TimeStep
 from distrl.workers.agents.chat_agent import (
+    LINE_CHARS,
     ChatAgent,
     Grid,
     Mode,
@@ -64,7 +65,6 @@ class AndroidWorldAgent(ChatAgent):
         coordinates: How many numbers an axis has, 1000 for 0 to 999; or [across, down], for a model that
             writes pixels of the screenshot.
         history: How many earlier steps are described at most in mode "history", the latest ones.
-        reason_chars: How much of an earlier reason is repeated there.
         summarise: Whether the model sums up what has happened before each action; mode "history" only.
     """
 
@@ -73,10 +73,9 @@ class AndroidWorldAgent(ChatAgent):
         mode: Mode = "history",
         coordinates: int | Sequence[int] = 1000,
         history: int = 50,
-        reason_chars: int = 200,
         summarise: bool = False,
     ) -> None:
-        super().__init__(mode, history, reason_chars, summarise)
+        super().__init__(mode, history, summarise)
         axes = [coordinates, coordinates] if isinstance(coordinates, int) else list(coordinates)
         if len(axes) != 2 or not all(isinstance(axis, int) and 2 <= axis <= 100_000 for axis in axes):
             raise ValueError(f"coordinates must be a number from 2 to 100000, or two, not {coordinates!r}")
@@ -98,7 +97,7 @@ class AndroidWorldAgent(ChatAgent):
         action = Action(**step.action.model_dump())
         if action.kind is ActionKind.INVALID:
             return f"not an action ({action.reason})"
-        reason = " ".join(reason_of(self.answer(step)).split())[: self.line_chars]
+        reason = " ".join(reason_of(self.answer(step)).split())[:LINE_CHARS]
         done = json.dumps(write_json(action, self.grid), ensure_ascii=False)
         return f"{reason} {done}" if reason else done
 

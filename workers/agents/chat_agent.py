@@ -25,6 +25,8 @@ from distrl.core.types import Chat, ChatMessage, ImagePart, Observation, TextPar
 from distrl.workers.agents.base import Prompt
 
 Mode = Literal["history", "incremental"]
+LINE_CHARS = 200
+"""How much of an earlier answer is repeated in its line."""
 
 SUMMARY_SYSTEM = """An assistant operates an Android phone for a user, one action at a time. Keep track of \
 its work: after each action say in a few sentences what has been done so far, what came of it, and what is \
@@ -44,7 +46,6 @@ class ChatAgent(ABC):
     Args:
         mode: How earlier steps are described; see above.
         history: How many earlier steps are described at most in mode "history", the latest ones.
-        line_chars: How much of an earlier answer is repeated in its line.
         summarise: Whether the model sums up what has happened before each action; mode "history" only.
 
     Attributes:
@@ -53,16 +54,16 @@ class ChatAgent(ABC):
 
     line_end = "\n"
 
-    def __init__(self, mode: Mode, history: int, line_chars: int, summarise: bool) -> None:
+    def __init__(self, mode: Mode, history: int, summarise: bool) -> None:
         if mode not in get_args(Mode):
             raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}")
-        if min(history, line_chars) < 0:
-            raise ValueError("history and the characters of a line must be 0 or more")
+        if history < 0:
+            raise ValueError(f"history must be 0 or more, not {history}")
         if summarise and mode != "history":
             raise ValueError(
                 "summarise needs mode history: a continued sequence holds the whole conversation"
             )
-        self.mode, self.history, self.line_chars, self.summarise = mode, history, line_chars, summarise
+        self.mode, self.history, self.summarise = mode, history, summarise
 
     @abstractmethod
     def system(self, screen: Observation) -> str:

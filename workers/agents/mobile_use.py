@@ -28,6 +28,7 @@ from distrl.core.errors import ConfigError
 from distrl.core.model_points import Resize
 from distrl.core.types import Observation, TimeStep
 from distrl.workers.agents.chat_agent import (
+    LINE_CHARS,
     ChatAgent,
     Grid,
     Mode,
@@ -101,7 +102,6 @@ class MobileUseAgent(ChatAgent):
         reasoning: What is asked for beside the call: "action", a thought and a line `Action: …` before it
             (Qwen3-VL); "conclusion", <thinking> before it and a <conclusion> after it (Qwen2.5-VL); "none".
         history: How many earlier steps are described at most in mode "history", the latest ones.
-        line_chars: How much of an earlier step's summary is repeated there.
         summarise: Whether the model sums up what has happened before each action; mode "history" only.
     """
 
@@ -114,10 +114,9 @@ class MobileUseAgent(ChatAgent):
         resize: Mapping[str, int] | None = None,
         reasoning: Reasoning = "action",
         history: int = 50,
-        line_chars: int = 200,
         summarise: bool = False,
     ) -> None:
-        super().__init__(mode, history, line_chars, summarise)
+        super().__init__(mode, history, summarise)
         if coordinates not in get_args(Coordinates):
             raise ValueError(f"coordinates must be relative or absolute, not {coordinates!r}")
         if reasoning not in get_args(Reasoning):
@@ -158,7 +157,7 @@ class MobileUseAgent(ChatAgent):
         action = Action(**step.action.model_dump())
         if action.kind is ActionKind.INVALID:
             return f"not an action ({action.reason})"
-        summary = " ".join(summary_of(self.answer(step)).split())[: self.line_chars]
+        summary = " ".join(summary_of(self.answer(step)).split())[:LINE_CHARS]
         if summary or action.kind not in _NAMES:
             return summary or action.kind.value
         return dump_call({"name": TOOL, "arguments": write_call(action, self.grid(step.observation))})

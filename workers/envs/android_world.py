@@ -48,6 +48,18 @@ FAMILY = "android_world"
 """The package's whole suite, in the words of its registry."""
 
 SWIPE_MS = 500
+DEADLINES_S = {
+    "describe": 600.0,
+    "attach": 300.0,
+    "reset": 300.0,
+    "step": 90.0,
+    "score": 120.0,
+    "tear_down": 180.0,
+    "tear_down_left": 180.0,
+    "close": 180.0,
+}
+"""How long the package may take for each operation; past it its process is ended."""
+
 EXIT_S = 10.0
 """How long the child may take to end after it has closed its device."""
 
@@ -81,18 +93,6 @@ class Ports(BaseModel):
     adb_server: int = Field(5037, ge=1, le=65535)
 
 
-class Deadlines(BaseModel):
-    """Seconds that the package may take for each part of an episode; past them its process is ended."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    attach_s: float = Field(300.0, gt=0.0)
-    reset_s: float = Field(300.0, gt=0.0)
-    step_s: float = Field(90.0, gt=0.0)
-    score_s: float = Field(120.0, gt=0.0)
-    tear_down_s: float = Field(180.0, gt=0.0)
-
-
 class AndroidWorldOptions(BaseModel):
     """The environment's options.
 
@@ -103,7 +103,6 @@ class AndroidWorldOptions(BaseModel):
         accessibility: How the package reads the screen's elements: see its `A11yMethod`.
         setup: Whether the package installs its apps first: once for each new emulator.
         freeze_time: Whether the clock is set to the package's date, as its tasks expect.
-        wait: Whether a step ends when the package finds the screen stable, rather than at once.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -113,8 +112,6 @@ class AndroidWorldOptions(BaseModel):
     accessibility: Literal["a11y_forwarder_app", "uiautomator", "none"] = "a11y_forwarder_app"
     setup: bool = False
     freeze_time: bool = True
-    wait: bool = True
-    deadlines: Deadlines = Deadlines()
 
     @model_validator(mode="after")
     def _share_no_port(self) -> AndroidWorldOptions:
@@ -224,17 +221,15 @@ class WorldProcess:
         """Whether it can be called."""
         return self._process.poll() is None
 
-    def call(self, operation: str, seconds: float, **arguments: Any) -> dict[str, Any]:
-        """Calls a method of the child's `Session`.
-
-        Args:
-            seconds: The deadline; past it the child is ended.
+    def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Calls a method of the child's `Session`; past its deadline the child is ended.
 
         Raises:
             MissingDependency: A package is not installed.
             TaskError: There is no such task.
             EnvError: The package or the device failed, or the child did not answer.
         """
+        seconds = DEADLINES_S[operation]
         try:
             self._pipe.send_bytes(msgpack.packb({"op": operation, **arguments}))
             if not self._pipe.poll(seconds):
@@ -247,7 +242,7 @@ class WorldProcess:
                 happened = f"did not finish {operation} in {seconds:g} s; its process was ended"
             raise EnvError(
                 f"android_world {happened}.{self._printed()}",
-                "Look at the emulator; env.options.deadlines sets the longest waits.",
+                "Look at the emulator.",
                 fault="device",
             ) from None
         if "ok" in answer:
@@ -269,7 +264,7 @@ class WorldProcess:
         """Empties the log, so that it holds what the present episode printed."""
         self._log.truncate(0)
 
-    def close(self, seconds: float) -> None:
+    def close(self) -> None:
         """Lets the child tear down and close its device, then ends it. May be called twice.
 
         Raises:
@@ -277,7 +272,7 @@ class WorldProcess:
         """
         try:
             if self.is_alive:
-                self.call("close", seconds)
+                self.call("close")
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(EXIT_S)
         finally:
@@ -315,7 +310,6 @@ class AndroidWorldEnv:
 
     def __init__(self, **options: Any) -> None:
         self._options = read_fields(AndroidWorldOptions, options, "env.options")
-        self._deadlines = self._options.deadlines
         self._task: Task | None = None
         self._goal = ""
         self._frame: Frame | None = None
@@ -359,7 +353,7 @@ class AndroidWorldEnv:
         instance = {"family": family, "name": name, "seed": task.seed}
         self._process.forget_log()
         self._claim.note(instance)
-        found = self._process.call("reset", self._deadlines.reset_s, **instance)
+        found = self._process.call("reset", **instance)
         self._task, self._goal, self._score = task, found["goal"], None
         return self._keep(found)
 
@@ -369,21 +363,21 @@ class AndroidWorldEnv:
         if action.is_terminal:
             return StepResult(frame)
         grid = Grid(*frame.image.size)
-        wait, swipe, fields = self._options.wait, None, None
+        swipe, fields = None, None
         if action.kind is ActionKind.INVALID:
-            wait = False
+            pass  # the screen stays as it is
         elif action.point and action.to and named_gesture(action) is None:
             swipe = [*grid.cell(action.point), *grid.cell(action.to), SWIPE_MS]
         else:
             fields = write_json(action, grid)
-        found = self._process.call("step", self._deadlines.step_s, action=fields, swipe=swipe, wait=wait)
+        found = self._process.call("step", action=fields, swipe=swipe)
         return StepResult(self._keep(found), settle_s=found["settle_s"])
 
     def evaluate(self) -> float:
         """What `is_successful` says now; then the task is torn down, so that a second call gives the same."""
         if self._score is None:
             self._running()
-            score = self._process.call("score", self._deadlines.score_s)["score"]
+            score = self._process.call("score")["score"]
             self._score = min(1.0, max(0.0, score))
             self._tear_down()
         return self._score
@@ -400,7 +394,7 @@ class AndroidWorldEnv:
         self._task = self._frame = None
         was_alive = self._process.is_alive
         try:
-            self._process.close(self._deadlines.tear_down_s)
+            self._process.close()
             if was_alive and self._is_attached and not self._unclean:
                 self._claim.note(None)
         except EnvError as error:
@@ -412,12 +406,12 @@ class AndroidWorldEnv:
     def _attach(self, adb: str) -> None:
         options = self._options.model_dump(include={"accessibility", "setup", "freeze_time"})
         ports = self._claim.ports.model_dump()
-        self._process.call("attach", self._deadlines.attach_s, ports=ports, adb_path=adb, **options)
+        self._process.call("attach", ports=ports, adb_path=adb, **options)
         self._is_attached = True
         left = self._claim.left
         if left is not None:
             try:
-                self._process.call("tear_down_left", self._deadlines.tear_down_s, **left)
+                self._process.call("tear_down_left", **left)
             except (EnvError, TaskError) as error:
                 # initialize_task restores the apps it needs anyway; more than trying cannot be done.
                 _log.warning("emulator-%d: what was left: %s", self._claim.ports.console, error)
@@ -429,7 +423,7 @@ class AndroidWorldEnv:
             return
         self._task = self._frame = None
         try:
-            self._process.call("tear_down", self._deadlines.tear_down_s)
+            self._process.call("tear_down")
         except EnvError as error:
             self._unclean = str(error)
         else:

@@ -105,7 +105,7 @@ class Session:
         self._env.reset(go_home=bool(task.start_on_home_screen))
         return {"goal": str(task.goal), **self._look(wait=True)}
 
-    def step(self, action: dict[str, Any] | None, swipe: list[int] | None, wait: bool) -> dict[str, Any]:
+    def step(self, action: dict[str, Any] | None, swipe: list[int] | None) -> dict[str, Any]:
         """Does an action, a swipe between two points in pixels, or nothing; then looks."""
         if action is not None:
             # ValueError is the package's word for an action that cannot be carried out: nothing happens.
@@ -114,7 +114,7 @@ class Session:
         elif swipe is not None:
             adb = _part("android_world.env.adb_utils")
             adb.issue_generic_request(adb.generate_swipe_command(*swipe), self._env.controller)
-        return self._look(wait)
+        return self._look(wait=action is not None or swipe is not None)
 
     def score(self) -> dict[str, Any]:
         """What `is_successful` says. The task is still torn down by `tear_down`."""

@@ -7,7 +7,7 @@ what the page says about it. MiniWoB++ is the site that comes with this package.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -67,9 +67,7 @@ class BrowserEnv:
         browser, driver: Paths of Chromium and chromedriver; by default from the environment variables
             DISTRL_CHROMIUM and DISTRL_CHROMEDRIVER, or on PATH.
         sandbox: Whether Chromium's sandbox is on; it does not work for root or in most containers.
-        flags: Further command-line flags of Chromium.
         deadline_s: Longest wait for the browser's answer to one command.
-        start_deadline_s: Longest wait for the browser to start.
 
     Attributes:
         browser: The running browser, for tools that look at the page; None before the first reset.
@@ -89,14 +87,12 @@ class BrowserEnv:
         browser: str | None = None,
         driver: str | None = None,
         sandbox: bool = False,
-        flags: Sequence[str] = (),
         deadline_s: float = 30.0,
-        start_deadline_s: float = 60.0,
     ) -> None:
         self._site = load_site(site) if isinstance(site, str) else site
         self._settle_s = settle_s
         self._start: Callable[[], Chromium] = lambda: Chromium(
-            self._site.size, scale, browser, driver, sandbox, flags, deadline_s, start_deadline_s
+            self._site.size, scale, browser, driver, sandbox, deadline_s
         )
         self.browser: Chromium | None = None
         self._task: Task | None = None

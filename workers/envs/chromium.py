@@ -105,6 +105,8 @@ _AS_KEYS = {"\n": ENTER, "\t": TAB, "\b": BACKSPACE}
 
 
 MAX_TABS = 8
+START_S = 60.0
+"""How long the driver and the browser may take to start."""
 
 
 class Chromium:
@@ -114,7 +116,7 @@ class Chromium:
         size: Width and height of the pages in CSS pixels.
         browser, driver: Paths; found by environment variable or on PATH when None.
         sandbox: Whether Chromium's sandbox is on. It does not work for root or in most containers.
-        deadline_s, start_deadline_s: Longest wait for one command, and for the start.
+        deadline_s: Longest wait for one command.
 
     Attributes:
         home: The temporary directory that holds everything the browser writes.
@@ -132,9 +134,7 @@ class Chromium:
         browser: str | None = None,
         driver: str | None = None,
         sandbox: bool = False,
-        flags: Sequence[str] = (),
         deadline_s: float = 30.0,
-        start_deadline_s: float = 60.0,
     ) -> None:
         if importlib.util.find_spec("selenium") is None:
             raise MissingDependency(
@@ -143,12 +143,12 @@ class Chromium:
             )
         browser_path = find_program("Chromium", browser, BROWSER_VARIABLE, BROWSER_NAMES)
         driver_path = find_program("chromedriver", driver, DRIVER_VARIABLE, DRIVER_NAMES)
-        all_flags = [*FLAGS, *([] if sandbox else ["--no-sandbox"]), *flags]
+        all_flags = [*FLAGS, *([] if sandbox else ["--no-sandbox"])]
         self.size, self._scale = size, scale
         self.home = Path(tempfile.mkdtemp(prefix="distrl-browser-"))
         self.remote: Any = None
         self._process = self._launch(driver_path)
-        give_up_at = time.monotonic() + start_deadline_s
+        give_up_at = time.monotonic() + START_S
         port = self._wait_for_port(give_up_at)
         with self._deadline("newSession"):
             start_s = max(give_up_at - time.monotonic(), 0.1)

@@ -235,10 +235,13 @@ def test_a_history_prompt_tells_reasons_and_actions_in_one_line_each() -> None:
 def test_a_history_prompt_begins_with_nothing_and_is_bounded() -> None:
     text, _ = asked(AGENT.prompt("go", screen(), []).messages[1])
     assert "Nothing yet.\n\nStep 1. The screen now:" in text
-    short = AndroidWorldAgent(history=2, reason_chars=3)
-    text, _ = asked(short.prompt("go", screen(), [step(CLICK)] * 9).messages[1])
+    short = AndroidWorldAgent(history=2)
+    text, _ = asked(
+        short.prompt("go", screen(), [step(CLICK.replace("there", "there " * 99))] * 9).messages[1]
+    )
     lines = [line.split(" {")[0] for line in text.splitlines() if "click" in line]
-    assert lines == ["Step 8: The", "Step 9: The"]
+    assert [line[:20] for line in lines] == ["Step 8: The button i", "Step 9: The button i"]
+    assert {len(line) for line in lines} == {len("Step 8: ") + 200}
     assert text.endswith("Step 10. The screen now:")
 
 

@@ -22,7 +22,7 @@ from distrl.core.errors import ConfigError, EnvError, MissingDependency, TaskErr
 from distrl.core.messages import Lease
 from distrl.core.types import Completion, Fault, Outcome
 from distrl.workers.agents.androidworld import AndroidWorldAgent
-from distrl.workers.envs.android_world import AndroidWorldEnv, WorldProcess
+from distrl.workers.envs.android_world import DEADLINES_S, AndroidWorldEnv, WorldProcess
 from distrl.workers.envs.android_world_child import instance_seed
 from distrl.workers.episode import EpisodeRunner
 
@@ -230,9 +230,10 @@ def test_a_score_holds_though_tearing_down_fails_and_the_next_task_waits_for_a_c
 
 
 def test_a_package_that_hangs_is_ended_and_its_task_torn_down_by_the_next(
-    make: Make, emulators: Emulators
+    make: Make, emulators: Emulators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    env = make(deadlines={"step_s": 0.5})
+    monkeypatch.setitem(DEADLINES_S, "step", 0.5)
+    env = make()
     env.reset(counter())
     with pytest.raises(EnvError, match=r"did not finish step in 0\.5 s; its process was ended") as caught:
         env.step(Action(kind=ActionKind.OPEN_APP, text="hang"))
@@ -330,7 +331,6 @@ def test_a_worker_that_is_killed_leaves_no_task_no_process_and_no_file(emulators
             "share the adb_server port 5037",
         ),
         ({"accessibility": "eyes"}, r"env\.options\.accessibility` is 'eyes'"),
-        ({"deadlines": {"step": 3}}, r"env\.options\.deadlines\.step`: "),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
@@ -347,6 +347,6 @@ def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     process = WorldProcess()
     try:
         with pytest.raises(MissingDependency, match=r"needs the package android_world, .*requirements\.txt"):
-            process.call("describe", 60.0, family="android_world", names=[], seeds=[0])
+            process.call("describe", family="android_world", names=[], seeds=[0])
     finally:
-        process.close(60.0)
+        process.close()

@@ -140,9 +140,9 @@ def test_budgets_are_those_of_the_suites_runner(suite: Any) -> None:
     utils = importlib.import_module("android_world.suite_utils")
     process = WorldProcess()
     try:
-        found = process.call("describe", 300.0, family="android_world", names=[], seeds=[30])["tasks"]
+        found = process.call("describe", family="android_world", names=[], seeds=[30])["tasks"]
     finally:
-        process.close(60.0)
+        process.close()
     assert {one["name"]: one["max_steps"] for one in found} == {
         name: utils._allocate_step_budget(task.complexity) for name, (task,) in suite.items()
     }

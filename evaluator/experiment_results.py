@@ -49,6 +49,9 @@ SMOOTHED = 3
 GRID = 60
 """Points of a mean curve."""
 
+WIDTH = 400
+"""Characters of a table in a file or a pipe, where nothing is cut."""
+
 MOST = 10
 """Arms in a picture; of more, the best."""
 
@@ -97,6 +100,7 @@ class Block:
                 table.add_column(heading, justify="right")
             for row in self.rows:
                 table.add_row(*(Text(cell.strip("*"), _style(cell)) for cell in row))
+            console.width = console.width if console.is_terminal else WIDTH
             console.print(table)
 
 
@@ -298,7 +302,7 @@ class ResultsFile:
                 continue
             key = difference(self._settings[run["settings"]], _settings_of(wanted, self._sweep))
             if key is not None:
-                line = f"{wanted.arm}, seed {wanted.seed} is left out: it was run with another `{key}`."
+                line = f"{wanted.arm}, seed {wanted.seed} is left out: its `{key.removeprefix('config.')}` differs."
                 self.left_out.append(line)
                 continue
             numbers = {name: run[name] for name in _NUMBERS}
@@ -321,7 +325,7 @@ def _settings_of(planned: PlannedRun, sweep: Sweep) -> dict[str, Any]:
 def check_metric(sweep: Sweep) -> None:
     """Checks that the sweep's runs can have its metric and its curve, as far as that is known before.
 
-    Known are an evaluation's numbers, and what names in metrics.jsonl begin with; see `not_measured`.
+    An evaluation's numbers are known, and so is what names in metrics.jsonl begin with. See `not_measured`.
 
     Raises:
         ConfigError: They cannot.

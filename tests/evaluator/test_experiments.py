@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from finished_runs import episodes, evaluate, make_run
 from distrl.configs.load import load_config
 from distrl.core.checkpoints import point
 from distrl.core.errors import ConfigError, RunDirectoryError
+from distrl.core.terminal import Console
 from distrl.evaluator import experiment_results
 from distrl.evaluator.experiment_results import (
     Mean,
@@ -321,6 +323,9 @@ def test_the_report_is_a_table_numbers_and_a_picture(tmp_path) -> None:
     assert block.rows[0][:6] == ["good", "2/2", "20.0% ± 0.0", "90.0% ± 0.0", "+70.0% ± 0.0", "3.3 min (2/2)"]
     assert block.rows[1][5] == "– (0/2)"
     assert (sweep.directory / "table.md").read_text() == as_markdown([block])
+    out = io.StringIO()
+    block.show(Console(file=out))
+    assert "│ 20.0% ± 0.0 │ 90.0% ± 0.0 │ +70.0% ± 0.0 │" in out.getvalue(), "nothing is cut in a file"
     data = json.loads((sweep.directory / "results.json").read_text())
     assert data["arms"][0]["after"] == {"value": 0.9, "interval": {"low": 0.9, "high": 0.9}, "n": 2}
     assert (data["arms"][0]["reached_s"], data["arms"][1]["reached_s"]) == (200.0, None)

@@ -3,7 +3,7 @@
     network thread:  work · take_gradient · take_measured
     main thread:     start · take_rows · take_measurements · snapshot · close · measure_last
 
-One lock guards all of it; no method waits. (APPO paper, Algorithm 1.) Weights are measured by workers, too:
+One lock guards what changes; no method waits. (APPO paper, Algorithm 1.) Workers measure weights, too:
 
     validation, periodically ─┐ mean ≥ R                         mean ≥ R: solved
     mean of training ≥ R ─────┴──────────► confirmation, 100 episodes ──► else continue, with a pause
@@ -247,7 +247,7 @@ class Master:
     def _publish(self) -> None:
         info, progress = self._publisher.publish(), self.progress
         data = self._publisher.recent[info.version]
-        self._newest = Weights(info, data, progress.accepted, progress.env_steps, self._elapsed_s())
+        self._newest = Weights(info, data, progress.accepted, progress.env_steps, self.elapsed_s())
 
     # ---- network thread ----
 
@@ -262,7 +262,7 @@ class Master:
             if collected is not None and newest is not None:
                 return self._round(collected, newest)
             unit = self._measuring_unit(worker)
-            if unit is not None or self._is_closed or newest is None or self._is_over():
+            if unit is not None or self._is_closed or newest is None or self.is_over():
                 return unit
             if self._started_at is None:
                 self._started_at = self._clock()
@@ -403,13 +403,11 @@ class Master:
     @property
     def is_measuring(self) -> bool:
         """Whether a measurement is under way."""
-        with self._lock:
-            return self._current is not None
+        return self._current is not None
 
     def is_over(self) -> bool:
         """Whether `max_env_steps` have been made."""
-        with self._lock:
-            return self._is_over()
+        return self.progress.env_steps >= self._appo.max_env_steps
 
     def take_measurements(self) -> tuple[list[Measurement], list[Measurement]]:
         """Those started and those completed since the last call."""
@@ -429,8 +427,8 @@ class Master:
 
     def elapsed_s(self) -> float:
         """Seconds since the first round was handed out, over all processes of the run."""
-        with self._lock:
-            return self._elapsed_s()
+        at_work_s = self._clock() - self._started_at if self._started_at is not None else 0.0
+        return self.progress.earlier_s + at_work_s
 
     def snapshot(self) -> tuple[Weights, dict[str, Any]]:
         """The newest weights and the JSON part of a checkpoint, of one moment."""
@@ -453,7 +451,7 @@ class Master:
         taken, self._taken = self._taken, []
         if not taken:
             return
-        elapsed_s, values = self._elapsed_s(), defaultdict(list)
+        elapsed_s, values = self.elapsed_s(), defaultdict(list)
         for gradient, _ in taken:
             for name, value in gradient.metrics.items():
                 values[name].append(value)
@@ -471,17 +469,10 @@ class Master:
     def _state_dict(self) -> dict[str, Any]:
         """The JSON part of a checkpoint of this moment, which also ends a row of metrics."""
         self._end_row()
-        return {"progress": asdict(self.progress) | {"earlier_s": self._elapsed_s()}}
-
-    def _elapsed_s(self) -> float:
-        at_work_s = self._clock() - self._started_at if self._started_at is not None else 0.0
-        return self.progress.earlier_s + at_work_s
-
-    def _is_over(self) -> bool:
-        return self.progress.env_steps >= self._appo.max_env_steps
+        return {"progress": asdict(self.progress) | {"earlier_s": self.elapsed_s()}}
 
     def _share(self) -> float:
         """The completed share of the run: of `max_env_steps` or of `max_minutes`, the larger one."""
         steps, minutes = self.progress.env_steps / self._appo.max_env_steps, self._config.learner.max_minutes
-        time_ = self._elapsed_s() / (60.0 * minutes) if minutes is not None else 0.0
+        time_ = self.elapsed_s() / (60.0 * minutes) if minutes is not None else 0.0
         return min(1.0, max(steps, time_))

@@ -145,13 +145,11 @@ def _prepare(output: Path, spec: MeasureSpec, resume: bool) -> None:
     if not is_free(output, resume, resuming="replace what is there"):
         try:
             found = MeasureSpec.model_validate_json((output / SPEC_FILE).read_bytes())
+            is_same = found.subject.may_be(spec.subject)
+            is_same = is_same and found.model_copy(update={"subject": spec.subject}) == spec
         except (OSError, ValueError):
-            found = None
-        if (
-            found is None
-            or not found.subject.may_be(spec.subject)
-            or found.model_copy(update={"subject": spec.subject}) != spec
-        ):
+            is_same = False
+        if not is_same:
             raise RunDirectoryError(
                 f"{output} holds a different evaluation.", "Choose another directory with --output."
             )

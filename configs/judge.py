@@ -57,10 +57,10 @@ class GroundTruthConfig(JudgeConfig):
 class VlmConfig(JudgeConfig):
     """A vision-language model behind an HTTP endpoint, prompted as in DistRL, appendix A.2.
 
-    `api` is the protocol of the endpoint. `url` is the base of an OpenAI-compatible API, such as
-    https://HOST/v1, or of Gemini's; empty means the provider's own. `model` is the name of the model at the
-    endpoint. `key_env` is the environment variable that holds the API key, which is read from nowhere else;
-    empty sends no key.
+    `url` is the base of an OpenAI-compatible API, such as https://HOST/v1, or for Gemini
+    https://generativelanguage.googleapis.com/v1beta/openai; empty means OpenAI's own. `model` is the name of
+    the model at the endpoint. `key_env` is the environment variable that holds the API key, which is read
+    from nowhere else; empty sends no key.
 
     `screenshots` is the number of last screens that the model sees. `examples` is a YAML file of solved
     questions with images; "builtin" means those of this package, and null means none. `votes` is the number
@@ -78,7 +78,6 @@ class VlmConfig(JudgeConfig):
     """
 
     kind: Literal["vlm"] = "vlm"
-    api: Literal["openai", "gemini"] = "openai"
     url: str = ""
     model: str = ""
     key_env: str = "DISTRL_JUDGE_KEY"

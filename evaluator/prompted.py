@@ -6,7 +6,6 @@ answers in words with one action. It is not trained, and returns no tokens.
 
 from __future__ import annotations
 
-import base64
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +15,16 @@ from distrl.configs.agents import PromptedConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, InferenceUnavailable
 from distrl.core.http_post import GARBLED, PostFailed
-from distrl.core.types import NO_PREFIX, ChatMessage, Completion, ImagePart, Prefix, Sampling, Spent, TextPart
-from distrl.evaluator.judges.vlm.client import MAX_PAUSE_S, OpenAI, call, pause_s, priced
+from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Sampling, Spent, TextPart
+from distrl.evaluator.judges.vlm.client import (
+    MAX_PAUSE_S,
+    Endpoint,
+    call,
+    image_part,
+    pause_s,
+    priced,
+    text_part,
+)
 
 NAME = "prompted"
 BACKOFF_S = 2.0  # the first pause between two tries, which doubles each time
@@ -60,7 +67,7 @@ class PromptedPolicy:
         config: PromptedConfig,
         wait: Callable[[float], bool],
         environ: Mapping[str, str] = os.environ,
-        endpoint: OpenAI | None = None,
+        endpoint: Endpoint | None = None,
     ) -> None:
         self._config, self._wait = config, wait
         self._key = environ.get(config.key_env, "")
@@ -126,21 +133,17 @@ def prompted_policies(config: Config, stop: threading.Event) -> Callable[[int], 
     return lambda slot: PromptedPolicy(prompted, stop.wait, endpoint=endpoint)
 
 
-def _endpoint(config: PromptedConfig) -> OpenAI:
-    return OpenAI(f"{config.url.rstrip('/')}/chat/completions")
+def _endpoint(config: PromptedConfig) -> Endpoint:
+    return Endpoint(f"{config.url.rstrip('/')}/chat/completions")
 
 
 def _message(message: ChatMessage, images: Mapping[str, bytes]) -> dict[str, Any]:
-    content = [_part(part, images) for part in message.parts]
-    if all(part["type"] == "text" for part in content):  # some endpoints accept no list in the system message
-        return {"role": message.role, "content": "".join(part["text"] for part in content)}
+    parts = message.parts
+    if all(isinstance(part, TextPart) for part in parts):
+        # Some endpoints accept no list in the system message.
+        return {
+            "role": message.role,
+            "content": "".join(one.text for one in parts if isinstance(one, TextPart)),
+        }
+    content = [text_part(p.text) if isinstance(p, TextPart) else image_part(images[p.digest]) for p in parts]
     return {"role": message.role, "content": content}
-
-
-def _part(part: TextPart | ImagePart, images: Mapping[str, bytes]) -> dict[str, Any]:
-    if isinstance(part, TextPart):
-        return {"type": "text", "text": part.text}
-    data = images[part.digest]
-    kind = "png" if data.startswith(b"\x89PNG") else "webp" if data[8:12] == b"WEBP" else "jpeg"
-    address = f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
-    return {"type": "image_url", "image_url": {"url": address}}

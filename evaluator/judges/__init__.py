@@ -47,7 +47,7 @@ def build_judge(config: JudgeConfig | None) -> Judge:
 
 _KEYS = {
     *("kind", "import_path", "options", "when", "path", "rules", "min_confidence"),
-    *("api", "url", "model", "screenshots"),
+    *("url", "model", "screenshots"),
     *("examples", "votes", "agreement", "temperature", "max_tokens"),
 }
 

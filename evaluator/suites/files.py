@@ -244,13 +244,7 @@ def read_list(file: Path) -> tuple[list[str], list[str]]:
     Raises:
         TaskError: It cannot be read, has an unknown extension or no instruction, or one is too long.
     """
-    text = read_text(file, "list")
-    readers = {".txt": _lines, ".csv": _table, ".tsv": _table, ".json": _json, ".jsonl": _json_lines}
-    if file.suffix not in readers:
-        raise TaskError(
-            f"{file}: a list's extension is one of {', '.join(readers)}.", "Rename or convert it."
-        )
-    entries = list(readers[file.suffix](file, text))
+    entries = list(_entries(file, read_text(file, "list")))
     for number, entry in enumerate(entries, 1):
         if len(entry) > MAX_LENGTH:
             rule = (
@@ -261,6 +255,30 @@ def read_list(file: Path) -> tuple[list[str], list[str]]:
     if not goals:
         raise TaskError(f"{file} contains no instructions.", "Add at least one.")
     return goals, [entry for entry in entries if not says_something(normalised(entry))]
+
+
+def _entries(file: Path, text: str) -> Iterator[str]:
+    """The instructions of a list as they are written."""
+    if file.suffix == ".txt":
+        yield from filter(str.strip, text.splitlines())
+    elif file.suffix in (".csv", ".tsv"):
+        yield from _table(file, text)
+    elif file.suffix == ".jsonl":
+        for where, entry in _line_entries(text):
+            yield _instruction(file, where, entry)
+    elif file.suffix == ".json":
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise TaskError(f"{file}: not valid JSON: {error.msg}.", "Correct it.") from error
+        if not isinstance(data, list):
+            raise TaskError(f"{file}: a JSON list must be an array.", "Correct it.")
+        for number, entry in enumerate(data, 1):
+            yield _instruction(file, f"entry {number}", entry)
+    else:
+        raise TaskError(
+            f"{file}: a list's extension is one of .txt, .csv, .tsv, .json, .jsonl.", "Rename or convert it."
+        )
 
 
 def _parse(text: str) -> tuple[str, Path]:
@@ -295,10 +313,6 @@ def _drop_leaked(found: dict[str, dict[str, str]]) -> list[LeftOut]:
         if not found[split]:
             raise TaskError(f"every instruction of {split!r} is also in a later list.", "Choose other lists.")
     return leaked
-
-
-def _lines(file: Path, text: str) -> Iterator[str]:
-    yield from filter(str.strip, text.splitlines())
 
 
 def _table(file: Path, text: str) -> Iterator[str]:
@@ -340,28 +354,9 @@ def _column(file: Path, names: Sequence[str]) -> int:
     return columns.index(name)
 
 
-def _json(file: Path, text: str) -> Iterator[str]:
-    entries = _parsed(file, "the file", text)
-    if not isinstance(entries, list):
-        raise TaskError(f"{file}: a JSON list must be an array.", "Correct it.")
-    for number, entry in enumerate(entries, 1):
-        yield _instruction(file, f"entry {number}", entry)
-
-
-def _json_lines(file: Path, text: str) -> Iterator[str]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            yield _instruction(file, f"line {number}", _parsed(file, f"line {number}", line))
-
-
-def _parsed(file: Path, where: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise TaskError(f"{file}, {where}: not valid JSON: {error.msg}.", "Correct it.") from error
-
-
 def _instruction(file: Path, where: str, entry: Any) -> str:
+    if isinstance(entry, json.JSONDecodeError):
+        raise TaskError(f"{file}, {where}: not valid JSON: {entry.msg}.", "Correct it.")
     if isinstance(entry, dict):
         entry = next((entry[name] for name in KEYS if name in entry), None)
     if not isinstance(entry, str):

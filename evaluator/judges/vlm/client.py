@@ -1,10 +1,10 @@
-"""Asks an endpoint over HTTP: formats (OpenAI-compatible and Gemini), deadlines, retries, and the budget.
+"""Asks an OpenAI-compatible endpoint over HTTP: requests and replies, deadlines, retries, and the budget.
 
 | failure | reaction |
 |---|---|
 | no connection, a timeout, 408, 409, 425, 429, 5xx | retried after Retry-After; then postponed |
 | 401, 402, 403, 404, 400 for the key (Gemini) | postponed: a user can fix the key or model meanwhile |
-| 400 for a setting that the model does not accept | repeated without it, at once (`OpenAI.adapt`) |
+| 400 for a setting that the model does not accept | repeated without it, at once (`Endpoint.adapt`) |
 | other 4xx, a redirect | no verdict on this episode |
 | a reply that is not JSON, has no answer, or was cut off | retried; then no verdict |
 """
@@ -46,7 +46,6 @@ MAX_TOKENS = 2**31
 """Larger token counts are ignored as invalid."""
 
 OPENAI_URL = "https://api.openai.com/v1"
-GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta"
 
 _MENDABLE = frozenset({401, 402, 403, 404})
 _BAD_KEY = re.compile(r"API[ _]KEY[ _](?:is )?(?:not valid|INVALID|expired)|invalid API key", re.IGNORECASE)
@@ -275,12 +274,10 @@ def make_endpoint(config: VlmConfig) -> Endpoint:
     base = config.url.rstrip("/")
     if base and not base.startswith(("http://", "https://")):
         raise ConfigError(f"judge.url {config.url!r} is not a valid URL.", "Start it with https://.")
-    if config.api == "openai":
-        return OpenAI(f"{base or OPENAI_URL}/chat/completions")
-    return Gemini(f"{base or GEMINI_URL}/models/{config.model}:generateContent")
+    return Endpoint(f"{base or OPENAI_URL}/chat/completions")
 
 
-class OpenAI:
+class Endpoint:
     """POST {base}/chat/completions. Thread-safe.
 
     Reasoning models accept `max_completion_tokens` instead of `max_tokens`, and only their own temperature.
@@ -318,13 +315,7 @@ class OpenAI:
 
     def body(self, question: Question, config: VlmConfig) -> dict[str, Any]:
         """The request."""
-        content: list[dict[str, Any]] = []
-        for part in question.parts:
-            if isinstance(part, str):
-                content.append({"type": "text", "text": part})
-            else:
-                uri = f"data:image/jpeg;base64,{base64.b64encode(part).decode('ascii')}"
-                content.append({"type": "image_url", "image_url": {"url": uri}})
+        content = [text_part(one) if isinstance(one, str) else image_part(one) for one in question.parts]
         return {
             "model": config.model,
             "messages": [
@@ -337,58 +328,23 @@ class OpenAI:
     def read(self, reply: Any) -> Answer:
         """The answer in a reply."""
         message = _at(reply, "choices", 0, "message")
-        return Answer(
-            _text(message.get("content")) if isinstance(message, Mapping) else None,
-            _count(reply, "usage", "prompt_tokens"),
-            _count(reply, "usage", "completion_tokens"),
-            is_cut=_at(reply, "choices", 0, "finish_reason") == "length",
-        )
+        text = _text(message.get("content")) if isinstance(message, Mapping) else None
+        asked, written = _count(reply, "usage", "prompt_tokens"), _count(reply, "usage", "completion_tokens")
+        # What the model thought is paid for as well; some endpoints count it only in the total.
+        written = max(written, _count(reply, "usage", "total_tokens") - asked)
+        return Answer(text, asked, written, is_cut=_at(reply, "choices", 0, "finish_reason") == "length")
 
 
-class Gemini:
-    """POST {base}/models/MODEL:generateContent. Methods as of `OpenAI`."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    def headers(self, key: str) -> dict[str, str]:
-        """The key is not in the URL, because servers log URLs."""
-        return {"x-goog-api-key": key} if key else {}
-
-    def adapt(self, refusal: str, sent: Mapping[str, Any]) -> bool:
-        """There is nothing to adapt."""
-        return False
-
-    def body(self, question: Question, config: VlmConfig) -> dict[str, Any]:
-        """The request."""
-        parts: list[dict[str, Any]] = []
-        for part in question.parts:
-            if isinstance(part, str):
-                parts.append({"text": part})
-            else:
-                data = base64.b64encode(part).decode("ascii")
-                parts.append({"inlineData": {"mimeType": "image/jpeg", "data": data}})
-        return {
-            "systemInstruction": {"parts": [{"text": question.system}]},
-            "contents": [{"role": "user", "parts": parts}],
-            "generationConfig": {"temperature": config.temperature, "maxOutputTokens": config.max_tokens},
-        }
-
-    def read(self, reply: Any) -> Answer:
-        """The answer in a reply. What the model thought is paid for as well, and counted separately."""
-        candidate = _at(reply, "candidates", 0)
-        parts, finish = _at(candidate, "content", "parts"), _at(candidate, "finishReason")
-        written = _count(reply, "usageMetadata", "candidatesTokenCount")
-        thought = _count(reply, "usageMetadata", "thoughtsTokenCount")
-        return Answer(
-            None if parts is None and finish is None else _text(parts),
-            _count(reply, "usageMetadata", "promptTokenCount"),
-            written + thought,
-            is_cut=finish == "MAX_TOKENS",
-        )
+def text_part(text: str) -> dict[str, Any]:
+    """A text of a message."""
+    return {"type": "text", "text": text}
 
 
-Endpoint = OpenAI | Gemini
+def image_part(data: bytes) -> dict[str, Any]:
+    """An encoded image of a message."""
+    kind = "png" if data.startswith(b"\x89PNG") else "webp" if data[8:12] == b"WEBP" else "jpeg"
+    uri = f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
+    return {"type": "image_url", "image_url": {"url": uri}}
 
 
 def _at(data: Any, *path: str | int) -> Any:

@@ -40,12 +40,6 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTRL_JUDGE_KEY", KEY)
 
 
-def gemini(text: str | None = None, **fields: Any) -> Reply:
-    usage = {"promptTokenCount": 7, "candidatesTokenCount": 3, "thoughtsTokenCount": 90}
-    content = {} if text is None else {"content": {"parts": [{"text": "I see.\n"}, {"text": text}]}}
-    return Reply(body=json.dumps({"candidates": [{**content, **fields}], "usageMetadata": usage}))
-
-
 @pytest.mark.parametrize("success", [True, False])
 def test_a_verdict_holds_question_answer_model_and_cost(success: bool) -> None:
     with serve(status(success)) as endpoint:
@@ -65,17 +59,6 @@ def test_a_verdict_holds_question_answer_model_and_cost(success: bool) -> None:
     texts = [part["text"] for part in parts if part["type"] == "text"]
     assert sum("Status: failure" in text for text in texts) == 2
     assert "Screenshot 3 of 3, the last:" in texts
-
-
-def test_gemini_is_asked_in_its_own_words() -> None:
-    with serve(gemini("Status: success")) as endpoint:
-        verdict = make(endpoint, api="gemini", examples=None).judge(*make_episode())
-        path, headers, body = endpoint.requests[0]
-    assert verdict.success
-    assert (verdict.input_tokens, verdict.output_tokens) == (7, 93), "what it thought is paid for"
-    assert path == "/v1/models/m:generateContent"
-    assert {name.lower(): value for name, value in headers.items()}["x-goog-api-key"] == KEY
-    assert "inlineData" in json.dumps(body["contents"])
 
 
 @pytest.mark.parametrize("bad", [*BUSY, *GARBAGE])
@@ -104,7 +87,7 @@ BAD_KEY = json.dumps({"error": {"code": 400, "message": "API key not valid. Plea
         (Reply(hangs=True), {"attempts": 2, "timeout_s": 0.05}, 2, True, "does not answer"),
         (Reply(429, headers={"Retry-After": "3600"}), {}, 1, True, "429"),
         *[(Reply(code, f"bad key {KEY}"), {}, 1, True, r"bad key \*\*\*") for code in (401, 402, 403, 404)],
-        (Reply(400, BAD_KEY), {"api": "gemini", "examples": None}, 1, True, "the key"),
+        (Reply(400, BAD_KEY), {}, 1, True, "the key"),
         (Reply(400, "too many pictures"), {}, 1, False, "too many pictures"),
     ],
 )
@@ -208,25 +191,21 @@ def test_every_call_is_counted_whatever_came_of_it(replies: list[Reply], calls: 
     assert verdict.cost == pytest.approx(paid * COST)
 
 
-CUT = "Status: success\nOr is it? The alarm"
-OPENAI_CUT = {"choices": [{"message": {"content": CUT}, "finish_reason": "length"}]}
+def test_what_a_model_thought_is_counted() -> None:
+    usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 100}
+    reply = {"choices": [{"message": {"content": "Status: failure"}}], "usage": usage}
+    with serve(Reply(body=json.dumps(reply))) as endpoint:
+        verdict = make(endpoint).judge(*make_episode())
+    assert (verdict.input_tokens, verdict.output_tokens) == (7, 93)
 
 
-@pytest.mark.parametrize(
-    ("api", "reply", "reason"),
-    [
-        ("openai", Reply(body=json.dumps(OPENAI_CUT)), "cut off at judge.max_tokens=9"),
-        ("gemini", gemini(CUT, finishReason="MAX_TOKENS"), "cut off at judge.max_tokens=9"),
-        ("gemini", gemini(finishReason="MAX_TOKENS"), "cut off"),
-        ("gemini", gemini(finishReason="SAFETY"), "contains no answer"),
-        ("gemini", gemini(finishReason="SAFETY", content={"role": "model"}), "contains no answer"),
-    ],
-)
-def test_an_answer_that_was_cut_off_or_withheld_is_none(api: str, reply: Reply, reason: str) -> None:
-    with serve(reply) as endpoint:
-        verdict = make(endpoint, api=api, examples=None, max_tokens=9, attempts=2).judge(*make_episode())
+@pytest.mark.parametrize("content", ["Status: success\nOr is it? The alarm", None])
+def test_an_answer_that_was_cut_off_is_none(content: str | None) -> None:
+    reply = {"choices": [{"message": {"content": content}, "finish_reason": "length"}]}
+    with serve(Reply(body=json.dumps(reply))) as endpoint:
+        verdict = make(endpoint, max_tokens=9, attempts=2).judge(*make_episode())
     assert not verdict.is_decided
-    assert reason in verdict.reason
+    assert "cut off at judge.max_tokens=9" in verdict.reason
     assert verdict.calls == 2
 
 

@@ -138,12 +138,11 @@ def _endpoint(config: PromptedConfig) -> Endpoint:
 
 
 def _message(message: ChatMessage, images: Mapping[str, bytes]) -> dict[str, Any]:
-    parts = message.parts
-    if all(isinstance(part, TextPart) for part in parts):
-        # Some endpoints accept no list in the system message.
-        return {
-            "role": message.role,
-            "content": "".join(one.text for one in parts if isinstance(one, TextPart)),
-        }
-    content = [text_part(p.text) if isinstance(p, TextPart) else image_part(images[p.digest]) for p in parts]
+    texts = [part.text for part in message.parts if isinstance(part, TextPart)]
+    if len(texts) == len(message.parts):  # some endpoints accept no list in the system message
+        return {"role": message.role, "content": "".join(texts)}
+    content = [
+        text_part(part.text) if isinstance(part, TextPart) else image_part(images[part.digest])
+        for part in message.parts
+    ]
     return {"role": message.role, "content": content}

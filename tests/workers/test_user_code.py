@@ -14,9 +14,10 @@ from scripted_episode import TASK, Script, run
 
 from distrl.configs.agents import AgentConfig
 from distrl.configs.schema import EnvConfig
+from distrl.core.actions import Action
 from distrl.core.errors import ConfigError, OwnCodeError
 from distrl.core.importing import choose
-from distrl.core.types import Purpose
+from distrl.core.types import Observation, Purpose
 from distrl.workers.agents import AGENTS, build_agent
 from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.agents.base import Agent
@@ -101,19 +102,42 @@ def test_options_are_keyword_arguments_and_an_import_path_wins_over_the_kind() -
 
 
 @pytest.mark.parametrize(
-    ("config", "message"),
+    ("kind", "options", "message"),
     [
-        (AgentConfig(kind="autoiu"), "Did you mean 'autoui'"),
-        (
-            AgentConfig(options={"memory": 1}),
-            r"agent\.options: AutoUIAgent: .*'memory'.*Its options are: history",
-        ),
-        (AgentConfig(options={"history": -1}), r"agent\.options: .*history must be 0 or more, not -1"),
+        ("autoiu", {}, "Did you mean 'autoui'"),
+        ("autoui", {"memory": 1}, r"AutoUIAgent: .*'memory'.*Its options are: history"),
+        ("autoui", {"history": -1}, "history must be 0 or more, not -1"),
+        ("autoui", {"notation": "json"}, "compact, autoui, digirl"),
+        ("autoui", {"images": 0}, "images must"),
+        ("mobile-use", {"mode": "both"}, "mode"),
+        ("mobile-use", {"mode": "incremental", "summarise": True}, "summarise needs mode history"),
+        ("mobile-use", {"coordinates": "pixels"}, "coordinates"),
+        ("mobile-use", {"reasoning": "long"}, "reasoning"),
+        ("mobile-use", {"history": -1}, "history"),
+        ("mobile-use", {"resize": {"factor": 28}}, "resize has patch_size"),
+        ("mobile-use", {"resize": {"patch_size": 0}}, "patch_size"),
+        ("androidworld", {"coordinates": 1}, "coordinates"),
+        ("androidworld", {"coordinates": [1, 2, 3]}, "coordinates"),
     ],
 )
-def test_what_cannot_be_built_is_one_clear_error(config: AgentConfig, message: str) -> None:
+def test_an_agent_that_cannot_be_built_is_one_clear_error(
+    kind: str, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
-        build_agent(config)
+        build_agent(AgentConfig(kind=kind, options=options))
+
+
+@pytest.mark.parametrize(
+    ("kind", "lacks"),
+    [
+        ("autoui", {"kind": "answer", "text": "7"}),
+        ("mobile-use", {"kind": "double_tap", "point": (0.5, 0.5)}),
+    ],
+)
+def test_an_action_that_a_notation_lacks_is_refused(kind: str, lacks: dict[str, Any]) -> None:
+    screen = Observation(image="f00d", width=1, height=1)
+    with pytest.raises(ConfigError, match=lacks["kind"]):
+        build_agent(AgentConfig(kind=kind)).format(Action(**lacks), screen)
 
 
 class Half:

@@ -183,14 +183,6 @@ def test_other_coordinates() -> None:
     assert "to 999 (right)" in system_text(AGENT)
 
 
-@pytest.mark.parametrize(
-    "options", [{"mode": "both"}, {"coordinates": 1}, {"coordinates": [1, 2, 3]}, {"history": -1}]
-)
-def test_wrong_options_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(options))):
-        AndroidWorldAgent(**options)
-
-
 def screen(image: str = "f00d") -> Observation:
     return Observation(image=image, width=1, height=1)
 

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrl.core.actions import Action, ActionKind
-from distrl.core.errors import ConfigError
 from distrl.core.types import ActionRecord, ImagePart, Observation, TextPart, TimeStep
 from distrl.workers.agents.autoui import REMEMBERED_CHARS, TAP_DISTANCE, AutoUIAgent, vocabulary
 
@@ -169,11 +168,6 @@ def test_the_vocabulary_covers_every_prompt_around_its_actions() -> None:
         assert set(text.split()) <= words
 
 
-def test_an_action_that_the_notation_lacks_is_refused() -> None:
-    with pytest.raises(ConfigError, match="answer"):
-        AutoUIAgent().format(Action(kind=ActionKind.ANSWER, text="7"))
-
-
 AUTOUI, DIGIRL = AutoUIAgent(8, "autoui"), AutoUIAgent(1, "digirl")
 NOWHERE = '"touch_point": "[-1.0, -1.0]", "lift_point": "[-1.0, -1.0]"'
 
@@ -254,16 +248,3 @@ def test_earlier_screens_are_shown_before_the_present_one() -> None:
         (message,) = agent.prompt("go", SCREEN, [seen(image) for image in before]).messages
         shown = [part.digest for part in message.parts if isinstance(part, ImagePart)]
         assert shown == [*before[-2:], "f00d"]
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"history": -1}, "history must"),
-        ({"notation": "json"}, "compact, autoui, digirl"),
-        ({"images": 0}, "images must"),
-    ],
-)
-def test_wrong_options_are_refused(options: dict[str, object], problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        AutoUIAgent(**options)  # type: ignore[arg-type]

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrl.core.actions import Action, ActionKind
-from distrl.core.errors import ConfigError
 from distrl.core.model_points import Resize
 from distrl.core.types import (
     ActionRecord,
@@ -311,28 +310,6 @@ def test_where_a_summary_says_nothing_the_steps_are_told(nothing: str) -> None:
 )
 def test_the_summary(text: str, summary: str) -> None:
     assert summary_of(text) == summary
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"mode": "both"}, "mode"),
-        ({"mode": "incremental", "summarise": True}, "summarise needs mode history"),
-        ({"coordinates": "pixels"}, "coordinates"),
-        ({"reasoning": "long"}, "reasoning"),
-        ({"history": -1}, "history"),
-        ({"resize": {"factor": 28}}, "resize has patch_size"),
-        ({"resize": {"patch_size": 0}}, "patch_size"),
-    ],
-)
-def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        MobileUseAgent(**options)
-
-
-def test_an_action_that_the_tool_lacks_is_refused() -> None:
-    with pytest.raises(ConfigError, match="double_tap"):
-        RELATIVE.format(Action(kind=ActionKind.DOUBLE_TAP, point=(0.5, 0.5)), SCREEN)
 
 
 PROCESSORS = [

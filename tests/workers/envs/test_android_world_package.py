@@ -75,7 +75,7 @@ def test_the_functions_that_are_called_take_what_they_are_given() -> None:
     for name in ("reset", "get_state", "execute_action", "hide_automation_ui", "close", "__init__"):
         real = getattr(environment.real.AsyncAndroidEnv, name)
         assert takes(getattr(environment.double.AsyncAndroidEnv, name)) == takes(real), name
-    for name in ("foreground_activity_name", "logical_screen_size", "controller"):
+    for name in ("foreground_activity_name", "controller"):
         assert isinstance(getattr(environment.real.AsyncAndroidEnv, name), property)
     launcher = Both("android_world.env.env_launcher")
     assert takes(launcher.double.setup_env) == takes(launcher.real.setup_env)

@@ -80,9 +80,5 @@ class AsyncAndroidEnv:
     def foreground_activity_name(self) -> str:
         return f"com.{self._controller.env.phone['app']}/.Main"
 
-    @property
-    def logical_screen_size(self) -> tuple[int, int]:
-        return SIZE
-
     def close(self) -> None:
         self._controller.env.log("close")

@@ -5,20 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 _ACTION_TYPES = (
-    "click",
-    "double_tap",
-    "scroll",
-    "swipe",
-    "input_text",
-    "navigate_home",
-    "navigate_back",
-    "keyboard_enter",
-    "open_app",
-    "status",
-    "wait",
-    "long_press",
-    "answer",
-    "unknown",
+    *("click", "double_tap", "long_press", "scroll", "swipe", "input_text", "open_app", "status", "answer"),
+    *("navigate_home", "navigate_back", "keyboard_enter", "wait", "unknown"),
 )
 _SCROLL_DIRECTIONS = ("left", "right", "down", "up")
 

@@ -37,22 +37,16 @@ NUMBERS = (
     ("train success", "train/success", "{:.0%}"),
 )
 """Labels, metrics and their formats; those that the learner broadcasts are shown."""
+Fields = list[tuple[str, str]]
 
 
 class Progress:
-    """Shows where the run stands.
-
-    Args:
-        config: Of the run: what limits it.
-        console: Where to.
-        now: Monotonic seconds.
-    """
+    """Shows where the run of `config` stands. `now` gives monotonic seconds."""
 
     def __init__(self, config: Config, console: Console, now: Callable[[], float] = time.monotonic) -> None:
-        self._config, self._now = config, now
+        self._config, self._console, self._now = config, console, now
         self._goal = config.goal
         self._numbers = (*NUMBERS, ("validation", f"eval/{config.tasks.validation}/success", "{:.0%}"))
-        self._console = console
         self._started_at = now()
         self._phase, self._is_counted = "starting", False
         self._seen: dict[str, deque[tuple[float, float]]] = {}  # by unit, when it changed, and to what
@@ -92,7 +86,7 @@ class Progress:
         if status.phase in ("training", "done"):
             unit = self._goal.unit.split()[-1]  # "episodes" or "steps"
         done, total = (status.metrics.get(name, 0.0) for name in (PHASE_DONE, PHASE_TOTAL))
-        self._draw(status.phase, unit, done, total, self._fields(status) + around, status)
+        self._draw(status.phase, unit, done, total, self._fields(status) + around, status.metrics)
 
     def show_evaluations(self, counts: Mapping[str, tuple[int, int]], num: int) -> None:
         """Shows how far the evaluations are; call it often.
@@ -104,7 +98,7 @@ class Progress:
         done = sum(done for done, _ in counts.values())
         total = num * max((total for _, total in counts.values()), default=0)
         fields = [(name, f"{done}/{total}") for name, (done, total) in counts.items()] if num > 1 else []
-        self._draw("evaluating", self._goal.measured, done, total, fields)
+        self._draw("evaluating", self._goal.measured, done, total, fields, {})
 
     def _draw(
         self,
@@ -112,8 +106,8 @@ class Progress:
         unit: str,
         done: float,
         total: float,
-        fields: list[tuple[str, str]],
-        status: Status | None = None,
+        fields: Fields,
+        metrics: Mapping[str, float] | None = None,
     ) -> None:
         """Draws on a terminal; in a log prints a line now and then, and when a phase or its total is new.
 
@@ -124,9 +118,9 @@ class Progress:
         if phase != self._phase:
             self._seen.clear()
         self._phase, self._is_counted = phase, total > 0
-        left_s = self._rest_s(unit, done, total)
-        if status is not None and phase == "training":
-            left_s = self._training_left_s(status, left_s)
+        left_s = self._left_s(unit, done, total)
+        if phase == "training" and metrics is not None:
+            left_s = self._training_left_s(metrics, left_s)
         counted = [(unit, f"{done:.0f}/{total:.0f}")] if total else []
         left = [("", f"{clock(left_s)} left")] if left_s < math.inf else []
         fields = [("", clock(now - self._started_at)), *counted, *left, *fields]
@@ -135,10 +129,11 @@ class Progress:
             self._live.update(self._render(phase, fields, share))
         elif is_new or now >= self._next_line:
             self._next_line = now + LINE_EVERY_S
-            line = " · ".join(f"{name} {value}" if name else value for name, value in fields)
-            self._console.print(f"[{phase}] {line}", soft_wrap=True)
+            self.note(
+                f"[{phase}] " + " · ".join(f"{name} {value}" if name else value for name, value in fields)
+            )
 
-    def _rest_s(self, unit: str, done: float, total: float) -> float:
+    def _left_s(self, unit: str, done: float, total: float) -> float:
         """How long the rest takes at the recent rate; infinite while that is unknown."""
         now, seen = self._now(), self._seen.setdefault(unit, deque())
         if not seen or done != seen[-1][1]:
@@ -150,18 +145,17 @@ class Progress:
             return 0.0
         if not total or done <= before or now - since < SURE_S:
             return math.inf
-        return max(0.0, total - done) * (now - since) / (done - before)
+        return (total - done) * (now - since) / (done - before)
 
-    def _training_left_s(self, status: Status, left_s: float) -> float:
+    def _training_left_s(self, metrics: Mapping[str, float], left_s: float) -> float:
         """`left_s` by episodes or steps, but enough for the updates, and within `learner.max_minutes`."""
-        learner, metrics = self._config.learner, status.metrics
         if self._goal.updates is not None:
-            updates_s = self._rest_s("updates", metrics.get("updates", 0.0), self._goal.updates)
+            updates_s = self._left_s("updates", metrics.get("updates", 0.0), self._goal.updates)
             left_s = max(left_s, updates_s if updates_s < math.inf else 0.0)
-        if learner.max_minutes is None:
+        minutes = self._config.learner.max_minutes
+        if minutes is None:
             return left_s
-        spent_s = metrics.get("time/online_s", 0.0)
-        return min(left_s, max(0.0, 60.0 * learner.max_minutes - spent_s))
+        return min(left_s, max(0.0, 60.0 * minutes - metrics.get("time/online_s", 0.0)))
 
     def _warn(self, metrics: Mapping[str, float]) -> None:
         """Reports once when the learner's alarm begins, and when it is over."""
@@ -176,7 +170,7 @@ class Progress:
             self.note("The alarm of train-inference mismatch is over.")
         self._is_alarmed = is_alarmed
 
-    def _fields(self, status: Status) -> list[tuple[str, str]]:
+    def _fields(self, status: Status) -> Fields:
         metrics, numbers = status.metrics, self._numbers
         fields = [(label, form.format(metrics[name])) for label, name, form in numbers if name in metrics]
         if metrics.get("updates"):
@@ -184,8 +178,8 @@ class Progress:
         if "workers/actions_per_s" in metrics and STEPS_PER_S not in metrics:
             fields.append(("actions/s", f"{metrics['workers/actions_per_s']:.1f}"))
         # Devices of the pool that work, where they are fewer than the configuration names.
-        states = [metrics.get(f"workers/devices_{state}") for state in ("ready", "busy")]
-        found = [number for number in states if number is not None]
+        states = ("workers/devices_ready", "workers/devices_busy")
+        found = [metrics[name] for name in states if name in metrics]
         slots = self._config.worker.slots * self._config.local.workers
         wanted = min(self._config.devices.num_named, slots)
         if found and sum(found) < wanted:
@@ -194,7 +188,7 @@ class Progress:
             fields.append(("version", str(status.weights.version)))
         return fields
 
-    def _render(self, phase: str, fields: list[tuple[str, str]], share: float) -> Group:
+    def _render(self, phase: str, fields: Fields, share: float) -> Group:
         top = Table.grid(padding=(0, 1))
         name = self._console.render_str(phase, style="bold")
         top.add_row(self._spinner, name, ProgressBar(100, share * 100, width=30))

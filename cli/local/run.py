@@ -44,12 +44,7 @@ AT_ONCE = "Press Ctrl-C again to stop immediately."
 
 
 class LearnerWatch:
-    """Receives broadcasts; the learner repeats its status every second, so a missed one does not matter.
-
-    Attributes:
-        status: The newest status, None before the first.
-        is_over: The learner said that the run is over.
-    """
+    """Receives broadcasts; the learner repeats its status every second, so a missed one does not matter."""
 
     def __init__(self, network: NetworkConfig) -> None:
         self.status: Status | None = None
@@ -79,15 +74,7 @@ class LearnerWatch:
 
 
 class LocalRun:
-    """Trains and evaluates.
-
-    Args:
-        config: The run.
-        network: Its addresses.
-        run: Its directory, which holds `config` as config.yaml.
-        stop: Set when the run should stop.
-        console: Where progress is shown.
-    """
+    """Trains and evaluates `config` at the addresses `network`, until `stop` is set."""
 
     def __init__(
         self, config: Config, network: NetworkConfig, run: RunDir, stop: threading.Event, console: Console
@@ -135,7 +122,7 @@ class LocalRun:
                 self._supervisor.stop()
 
     def _note_fall_back(self) -> None:
-        """Says if the learner resumes from an older checkpoint than the newest, which is then not whole."""
+        """Reports that the learner resumes from an older checkpoint than the newest, which is not whole."""
         before, self._latest = self._latest, pointed(self._run.checkpoints, "latest") or ""
         if (step_of(self._latest) or 0) < (step_of(before) or 0):
             log = self._run.logs / "learner.log"
@@ -210,14 +197,10 @@ class LocalRun:
 
 
 def unmake(run: RunDir, error: DistrlError) -> None:
-    """Removes the directory of a run that `error` ended before anything was stored or learnt, and says so.
+    """Removes the directory of a run that `error` ended before anything was stored or learnt.
 
-    The logs go with it. So it stays if the error line does not tell everything: a crash, or a run to which
-    nothing came.
-
-    Args:
-        run: Made by this process, which holds its lock; none of its children runs any more.
-        error: What ended it. If the directory is removed its remedy says so, instead of naming a log there.
+    The error's remedy then says so, instead of naming a log there. The directory stays with its logs if the
+    error line does not say everything, as after a crash.
     """
     is_explained = not isinstance(error, ProgramFailed) or error.is_explained
     if not is_explained or has_begun(run):

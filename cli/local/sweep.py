@@ -44,29 +44,17 @@ class _Running:
 
 
 class Execution:
-    """Makes the runs that are not finished, and shows the progress.
-
-    Args:
-        sweep: Its configurations are checked.
-        parallel: The number of runs at a time.
-        stop: Set to stop the sweep.
-        console: Where progress is shown.
-        known: The finished runs; it is updated after each.
+    """Makes the runs that are not finished, `parallel` at a time, and updates `known` after each.
 
     Attributes:
         failures: Of each run that ended with an error a title, and the last lines of its log.
     """
 
     def __init__(
-        self,
-        sweep: Sweep,
-        parallel: int,
-        stop: threading.Event,
-        console: Console,
-        known: ResultsFile | None = None,
+        self, sweep: Sweep, parallel: int, stop: threading.Event, console: Console, known: ResultsFile
     ) -> None:
         self._sweep, self._parallel, self._stop, self._console = sweep, parallel, stop, console
-        self._known = known or ResultsFile(sweep)
+        self._known = known
         self._waiting = deque(run for run in sweep.runs if not self._known.is_done(run))
         self._running: list[_Running] = []
         self._shares = gpus.for_runs(gpus.visible(), min(parallel, len(self._waiting)))

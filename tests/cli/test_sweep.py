@@ -19,6 +19,7 @@ from distrl.cli.options import seeds_of
 from distrl.core.errors import ConfigError
 from distrl.core.rundir import RunDir
 from distrl.core.terminal import Console
+from distrl.evaluator.experiment_results import ResultsFile
 from distrl.evaluator.experiments import Sweep, load_sweep
 
 runner = CliRunner()
@@ -139,7 +140,9 @@ class Runs:
 
 def execution(sweep: Sweep, parallel: int = 1) -> tuple[Execution, io.StringIO]:
     out = io.StringIO()
-    return Execution(sweep, parallel, threading.Event(), Console(file=out, width=200)), out
+    return Execution(
+        sweep, parallel, threading.Event(), Console(file=out, width=200), ResultsFile(sweep)
+    ), out
 
 
 def test_a_failed_run_is_reported_and_does_not_stop_the_others(file: Path, monkeypatch) -> None:

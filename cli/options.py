@@ -83,11 +83,7 @@ def load(config: str, overrides: list[str] | None = None, dry_run: bool = False)
 
 
 def check_name(name: str) -> str:
-    """`name` if it can name a process.
-
-    Raises:
-        ConfigError: It cannot.
-    """
+    """Returns `name` if it can name a process; else raises ConfigError."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise ConfigError(
             f"--name {name!r} is not a valid name.", "Use letters, digits, dots, hyphens and underscores."
@@ -96,11 +92,7 @@ def check_name(name: str) -> str:
 
 
 def check_folder(directory: Path) -> None:
-    """Makes sure, before long work, that `directory` is there or can be made; leaves nothing behind.
-
-    Raises:
-        OSError: It cannot be made.
-    """
+    """Raises OSError, before long work, if `directory` cannot be made; leaves nothing behind."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -114,11 +106,7 @@ MAX_SEEDS = 10_000
 
 
 def seeds_of(seeds: str | None) -> list[int] | None:
-    """Seeds as "0,1,2" or "0-4".
-
-    Raises:
-        ConfigError: They are something else.
-    """
+    """Seeds as "0,1,2" or "0-4"; ConfigError for anything else."""
     if seeds is None:
         return None
     found: list[int] = []

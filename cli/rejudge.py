@@ -19,11 +19,7 @@ REPORT_EVERY = 25
 
 
 def refuse_idle(options: Mapping[str, object]) -> None:
-    """Rejects options that have no effect with `--rejudge`.
-
-    Raises:
-        ConfigError: One is given.
-    """
+    """Raises ConfigError for options that have no effect with `--rejudge`."""
     given = [name for name, value in options.items() if value]
     if given:
         raise ConfigError(

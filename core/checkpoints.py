@@ -74,11 +74,7 @@ def remove_unfinished(directory: Path) -> None:
 
 
 def point(directory: Path, pointer: str, name: str, note: str = "") -> None:
-    """Lets `pointer` name the checkpoint `name`, atomically; `note` is kept on its second line.
-
-    Raises:
-        RunDirectoryError: The disk is full or not writable.
-    """
+    """Lets `pointer` name the checkpoint `name`, atomically, with a note; RunDirectoryError if it cannot."""
     assert pointer in POINTERS
     text = f"{name}\n{note}\n" if note else f"{name}\n"
     with writing(directory / pointer):

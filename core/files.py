@@ -129,16 +129,9 @@ _log = logging.getLogger(__name__)
 
 
 class Scratch:
-    """A private folder in the directory for temporary files; also a context manager.
+    """A private folder, `path`, in the directory for temporary files; also a context manager.
 
-    Args:
-        kind: What it is for, one word. Abandoned folders of the same kind are removed.
-
-    Attributes:
-        path: The folder.
-
-    Raises:
-        OSError: It cannot be made.
+    Abandoned folders of the same `kind`, one word, are removed. Raises OSError if it cannot be made.
     """
 
     def __init__(self, kind: str) -> None:

@@ -105,11 +105,7 @@ def _unreachable(model: str) -> str | None:
 
 
 def find_model(model: str, key: str = "policy.model") -> Path:
-    """Where the files of `model` are, which the configuration's `key` names.
-
-    Raises:
-        PolicyError: Not on this machine.
-    """
+    """Where the files of `model` are; PolicyError, naming the key, if they are not on this machine."""
     if (Path(model) / "config.json").is_file():
         return Path(model)
     found = cached(model)
@@ -122,11 +118,7 @@ def find_model(model: str, key: str = "policy.model") -> Path:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """The map in a JSON file.
-
-    Raises:
-        PolicyError: It cannot be read, or is not a map.
-    """
+    """The map in a JSON file; PolicyError if there is none."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -76,11 +76,7 @@ def choose(registry: Mapping[str, str], kind: str, import_path: str | None = Non
 
 
 def check_kind(registry: Mapping[str, str], kind: str, key: str = "kind") -> None:
-    """Makes sure that `registry` has `kind`, which the configuration's `key` holds, without importing it.
-
-    Raises:
-        ConfigError: It has not.
-    """
+    """Raises ConfigError if `registry` has no `kind`, which the configuration's `key` holds."""
     if kind not in registry:
         raise ConfigError(
             f"`{key}` is {kind!r}, which does not exist.",

@@ -64,6 +64,8 @@ LOGPROBS = (-1e4, 1e-2)
 MAX_CHATS = 8
 """Chats of a step."""
 
+PROTOCOL_VERSION = 2
+MAX_ENVELOPE_BYTES = 16 * 2**20
 MAX_BLOB_BYTES = 64 * 2**20
 MAX_FRAMES = 1024
 
@@ -72,6 +74,7 @@ Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=r"^[^\x00
 
 Names = Annotated[tuple[Name, ...], Field(max_length=2**16)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
+TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN)]
 Digests = Annotated[tuple[Annotated[str, Field(max_length=MAX_NAME)], ...], Field(max_length=MAX_FRAMES)]
 Endpoint = Annotated[
     str,
@@ -104,13 +107,12 @@ class WeightInfo(Record):
 
 
 class WorkUnit(Record):
-    """Something for a worker that trains: a round of training, or episodes to measure weights by.
+    """Work for a worker that trains: a round of training with `weights`, or episodes to measure them.
 
     Attributes:
-        weights: To begin with, or to measure.
         progress: The share of the run that is over.
         seeds: Of "evaluate": one greedy episode each.
-        ttl_s: Of "evaluate": it may be handed to another worker after this long.
+        ttl_s: Of "evaluate": another worker may get it after this long.
     """
 
     id: Name
@@ -124,8 +126,7 @@ class WorkUnit(Record):
 class WorkRequest(Record):
     """A worker that trains requests work.
 
-    Attributes:
-        collected: A round whose transitions are there: it is granted again, with the newest weights to train.
+    The round `collected`, whose transitions are there, is granted again with the newest weights to train.
     """
 
     type: Literal["work-request"] = "work-request"
@@ -152,15 +153,14 @@ Episodes = Annotated[tuple[EpisodeReturn, ...], Field(max_length=2**16)]
 
 
 class Gradient(Record):
-    """What a round of training came to. Frame 1: safetensors of η by parameter, and of new statistics.
+    """The result of a round of training. Frame 1: safetensors of η by parameter, and of new statistics.
 
     Attributes:
         unit_id: The round; a resend has the same.
         base_version: The weights that it trained, which may be newer than those it collected with.
         digest: The SHA-256 (hex) of frame 1.
         lr: The local rate α_l that η was divided by.
-        num_steps: Transitions that were collected.
-        episodes: Those that ended meanwhile.
+        num_steps, episodes: Transitions that were collected, and episodes that ended meanwhile.
         metrics: Means over the round.
     """
 
@@ -190,12 +190,6 @@ class WorkAck(Record):
     type: Literal["work-ack"] = "work-ack"
     unit_id: str
     duplicate: bool = False
-
-
-PROTOCOL_VERSION = 2
-MAX_ENVELOPE_BYTES = 16 * 2**20
-
-TokenId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
 class RejectCode(str, Enum):
@@ -284,8 +278,7 @@ class Status(Record):
         phase: "demonstrations", "warm-up", "training", "done".
         weights: The newest published weights, None before the first.
         act_endpoints: The inference servers that are alive.
-        paused: More came in than the learner can take now; workers ask for no leases while this is set.
-        metrics: The newest metrics, by name.
+        paused: The learner is behind; workers request no leases while this is set.
     """
 
     type: Literal["status"] = "status"
@@ -339,11 +332,7 @@ class LeaseRelease(Record):
 
 
 class Submit(Record):
-    """A finished trajectory. Frame i + 1 holds the bytes of `images[i]`.
-
-    Attributes:
-        body: The trajectory as `distrl.core.messages` packs it. The learner stores these bytes.
-    """
+    """A finished trajectory, as `pack_trajectory` packs it. Frame i + 1 holds the bytes of `images[i]`."""
 
     type: Literal["submit"] = "submit"
     body: bytes
@@ -351,20 +340,12 @@ class Submit(Record):
 
     @classmethod
     def of(cls, trajectory: Trajectory, images: Sequence[str] = ()) -> Submit:
-        """The message that carries `trajectory`.
-
-        Raises:
-            StoreError: As `pack_trajectory`.
-        """
+        """The message that carries `trajectory`; raises as `pack_trajectory`."""
         return cls(body=pack_trajectory(trajectory), images=tuple(images))
 
     @cached_property
     def trajectory(self) -> Trajectory:
-        """What `body` holds; a message from `decode` holds a valid one.
-
-        Raises:
-            ValueError: It is not a trajectory.
-        """
+        """What `body` holds, or ValueError; a message from `decode` holds a valid trajectory."""
         return Trajectory.model_validate(unpack(self.body))
 
 
@@ -414,15 +395,13 @@ class ActRequest(Record):
     """Complete this chat. The frames behind it hold the bytes of `images`, in order, without those `held`.
 
     With a `prefix` the chat continues a token sequence: `messages` are what comes after it. Any server can
-    go on: the pictures of earlier requests are all that one keeps, for some time. If it has one of `held` no
-    longer (or is another process at the same address), it rejects the request with `not-found`, and gets it
-    again with all images.
+    continue it, because servers keep nothing but pictures, for some time. A server that lacks one of `held`
+    rejects the request with `not-found`, and gets it again with all images.
 
     Attributes:
         images: Every image that is shown, in `messages` or in the prefix, each once.
-        held: Those of them that are not sent, since this server has had them.
-        prefix: The token ids so far, prompts and answers; empty for a chat that begins.
-        prefix_images: The images of the prefix in order of appearance.
+        held: Those of them that are not sent because this server has had them.
+        prefix, prefix_images: The token ids so far, prompts and answers, and their images in order.
     """
 
     type: Literal["act-request"] = "act-request"
@@ -584,7 +563,7 @@ def pack_trajectory(trajectory: Trajectory) -> bytes:
     """The bytes of `trajectory`, without its images.
 
     Raises:
-        StoreError: A task parameter is not plain data (or nested too deep).
+        StoreError: A task parameter is not plain data, or nested too deep.
     """
     try:
         packed: bytes = msgpack.packb(trajectory.model_dump(), use_bin_type=True)
@@ -709,14 +688,9 @@ def _bounded_in(step: TimeStep) -> Iterator[tuple[str, float, float, float]]:
 
 @dataclass(frozen=True)
 class RunLimits:
-    """The limits of one run.
+    """The limits of one run: the size of the vocabulary, tokens, and the newest weight version.
 
-    Attributes:
-        num_tokens: Size of the vocabulary.
-        max_prompt_tokens, max_sequence_tokens: Of a prompt, and of a sequence with its answers; None where
-            the policy does not bound them.
-        max_new_tokens: Of an answer.
-        newest_version: Returns the newest weight version of the run.
+    None for prompts, and for sequences with their answers, where the policy does not bound them.
     """
 
     num_tokens: int

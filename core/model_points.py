@@ -87,8 +87,7 @@ class ImageShape:
     """How a picture becomes tokens.
 
     Attributes:
-        patch: Pixels of a side of a patch.
-        merge: Patches of a side that become one token.
+        patch, merge: Pixels of a side of a patch, and patches of a side that become one token.
         min_pixels, max_pixels: The processor's bounds of width times height.
         is_fixed: All pictures are resized to the same size.
     """

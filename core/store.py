@@ -159,14 +159,13 @@ class TrajectoryStore:
         return self.add_many([(trajectory, images)])[0]
 
     def add_many(self, items: Sequence[Item], bodies: Sequence[bytes] | None = None) -> list[bool]:
-        """Commits trajectories with the images that are not here yet, all in one transaction.
+        """Commits trajectories, each with (at least) its new images by digest, all in one transaction.
 
         Args:
-            items: Trajectories, each with the bytes of (at least) its new images by digest.
             bodies: The trajectories as `pack_trajectory` gives them, where they are packed already.
 
         Returns:
-            For each whether it is new; False means a duplicate, which changes nothing.
+            For each whether it is new; a duplicate changes nothing.
 
         Raises:
             StoreError: The disk is full, an image is missing, or a trajectory is not plain data; nothing is
@@ -186,11 +185,7 @@ class TrajectoryStore:
         return is_new
 
     def get(self, trajectory_id: str) -> Trajectory:
-        """The trajectory with this id.
-
-        Raises:
-            StoreError: It never was here, or it was trimmed.
-        """
+        """The trajectory with this id; NotStored if it never was here, or was trimmed."""
         row = self._row("SELECT body FROM trajectories WHERE id = ?", trajectory_id)
         if row is None:
             raise NotStored(f"No trajectory {trajectory_id} in {self.path}.")
@@ -229,11 +224,7 @@ class TrajectoryStore:
         return int(row[0])
 
     def images(self, digests: Iterable[str]) -> dict[str, bytes]:
-        """The bytes of images by digest.
-
-        Raises:
-            StoreError: One is not here.
-        """
+        """The bytes of images by digest; NotStored if one is not here."""
         wanted = list(dict.fromkeys(digests))
         found = dict(self._select("SELECT digest, data FROM images WHERE digest IN", wanted))
         missing = [digest for digest in wanted if digest not in found]
@@ -261,14 +252,11 @@ class TrajectoryStore:
     def trim(
         self, max_bytes: int, keep: Collection[str] = frozenset(), before: str | None = None
     ) -> list[str]:
-        """Deletes the oldest trajectories, and unused images, until `size_bytes` fits.
+        """Deletes the oldest trajectories, and unused images, until `size_bytes` fits. Returns the ids.
 
         Args:
             keep: Ids that stay whatever the size (what replay refers to).
             before: This trajectory and all later ones stay, too.
-
-        Returns:
-            The deleted ids.
         """
         oldest = takewhile(lambda name: name != before, self.ids())
         spare = [name for name in oldest if name not in keep]

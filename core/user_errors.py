@@ -82,12 +82,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def read_fields(model: type[_Model], fields: Mapping[str, object] | _Model | None, name: str) -> _Model:
-    """The settings that `fields` give; the defaults for None, and settings as they are.
-
-    Args:
-        model: Checks the fields; its docstring documents them.
-        fields: From the configuration.
-        name: The key that contains them.
+    """The settings that `fields`, under the key `name`, give; defaults for None, and settings as they are.
 
     Raises:
         ConfigError: A field is unknown or invalid.
@@ -149,11 +144,7 @@ def call(
 
 
 def score_of(evaluate: Callable[[], float]) -> float:
-    """What an environment's `evaluate` returns.
-
-    Raises:
-        OwnCodeError: It is not a number in [0, 1].
-    """
+    """What an environment's `evaluate` returns; OwnCodeError if it is not a number in [0, 1]."""
     value: object = call(object, evaluate)
     score = float(value) if isinstance(value, SupportsFloat) else math.nan
     if 0.0 <= score <= 1.0:
@@ -162,11 +153,7 @@ def score_of(evaluate: Callable[[], float]) -> float:
 
 
 def check_methods(made: object, interface: type, path: str) -> None:
-    """Checks that an object made from an import path has all methods of an interface.
-
-    Raises:
-        ConfigError: Methods are missing.
-    """
+    """Raises ConfigError if an object made from an import path lacks methods of an interface."""
     wanted = [name for name, value in vars(interface).items() if callable(value) and name[0] != "_"]
     lacking = [name for name in wanted if not callable(getattr(made, name, None))]
     if lacking:
@@ -180,11 +167,7 @@ def name_of(method: Callable[..., Any]) -> str:
 
 
 def check_options(make: Callable[..., Any], options: Mapping[str, Any], section: str) -> None:
-    """Checks that `make` can be called with `options`, without calling it. Arguments as of `build`.
-
-    Raises:
-        ConfigError: An option is unknown or missing.
-    """
+    """Raises ConfigError if `make` cannot be called with `options`, without calling it; see `build`."""
     signature = inspect.signature(make)
     try:
         signature.bind(**options)
@@ -263,16 +246,7 @@ MOST = 50
 
 
 def check_known(what: str, asked: str | None, known: Iterable[str]) -> None:
-    """Checks a name that a user filters by; the error suggests the nearest.
-
-    Args:
-        what: What is named, e.g. "template".
-        asked: The name, or None.
-        known: All names.
-
-    Raises:
-        ConfigError: The name is not among them.
-    """
+    """Raises ConfigError, with the nearest, if a name that a user gives, e.g. a "template", is not known."""
     names = list(dict.fromkeys(known))
     if asked is None or asked in names:
         return

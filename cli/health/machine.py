@@ -44,15 +44,7 @@ class Need(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One line.
-
-    Attributes:
-        about: What was looked at, in a word or two.
-        is_good: Whether it is as it should be.
-        said: How it is, in one sentence.
-        remedy: What to do about it; "" when it is good.
-        need: What it matters for.
-    """
+    """One line: what was checked, in a word or two, how it is, and what to do about it; sentences."""
 
     about: str
     is_good: bool
@@ -94,11 +86,7 @@ MODULES = (
 
 
 def packages(browser: Mapping[str, Any]) -> Iterator[Finding]:
-    """Python, the packages of the extras, and the programs of a browser.
-
-    Args:
-        browser: A browser environment's options, which may say where the programs are.
-    """
+    """Python, the packages of the extras, and the programs of a browser, which its options may name."""
     yield good("python", f"Python {sys.version.split()[0]}.", Need.BASE)
     for about, need, extra in GROUPS:
         found, missing = [], []
@@ -134,19 +122,14 @@ _NVIDIA_S = 30.0  # eight GPUs whose driver sleeps take longer than some seconds
 
 
 def disk(about: str, directory: Path, writing: Need = Need.NOTHING) -> Finding:
-    """The free space where `directory` is, or will be, and whether it may be written there.
-
-    Args:
-        writing: What it matters for that it may.
-    """
+    """The free space where `directory` is, or will be; it must be writable for `writing`."""
     place = directory.expanduser().absolute()
     while not place.exists():
         place = place.parent
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         what = "is not writable" if place.is_dir() else "is not a directory"
-        return bad(
-            about, f"{directory} cannot be created: {place} {what}.", "Choose another directory.", writing
-        )
+        said = f"{directory} cannot be created: {place} {what}."
+        return bad(about, said, "Choose another directory.", writing)
     free = shutil.disk_usage(place).free
     said = f"{free / 1e9:.1f} GB free for {directory}, which is writable."
     if free < TOO_LOW_BYTES:
@@ -166,11 +149,7 @@ def gpu() -> Finding:
 
 
 def query_gpus(columns: str) -> tuple[list[str], str]:
-    """What nvidia-smi reports of each GPU, or why it reports none.
-
-    Args:
-        columns: Of `nvidia-smi --query-gpu`, e.g. "name,memory.total".
-    """
+    """What `nvidia-smi --query-gpu` reports of each GPU in such columns, or why it reports none."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return [], "nvidia-smi was not found."
@@ -207,11 +186,7 @@ def emulator_ports(last: int = 5584) -> Finding:
 
 
 def addresses(named: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether the addresses that a configuration binds on this machine are free.
-
-    Args:
-        named: Address by key, e.g. "tcp://127.0.0.1:5700".
-    """
+    """Whether the addresses, by key, that a configuration binds on this machine are free."""
     for key, address in named.items():
         port = address.rpartition(":")[2]
         if not address.startswith("tcp://") or not port.isdecimal():
@@ -219,8 +194,5 @@ def addresses(named: Mapping[str, str]) -> Iterator[Finding]:
         if is_free(int(port)):
             yield good(f"port {port}", f"free, for network.{key}.")
         else:
-            yield bad(
-                f"port {port}",
-                f"network.{key} is in use.",
-                "By this very run, perhaps; else choose another address.",
-            )
+            remedy = "By this very run, perhaps; else choose another address."
+            yield bad(f"port {port}", f"network.{key} is in use.", remedy)

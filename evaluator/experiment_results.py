@@ -302,8 +302,8 @@ class ResultsFile:
                 continue
             key = difference(self._settings[run["settings"]], _settings_of(wanted, self._sweep))
             if key is not None:
-                line = f"{wanted.arm}, seed {wanted.seed} is left out: its `{key.removeprefix('config.')}` differs."
-                self.left_out.append(line)
+                name = key.removeprefix("config.")
+                self.left_out.append(f"{wanted.arm}, seed {wanted.seed} is left out: its `{name}` differs.")
                 continue
             numbers = {name: run[name] for name in _NUMBERS}
             result = RunResult(

@@ -48,18 +48,13 @@ class StepBatch:
 
 @dataclass(frozen=True)
 class Whole:
-    """The batch that a `TrajectoryBatch` is a rank's share of.
+    """The batch that a `TrajectoryBatch` is a rank's share of."""
 
-    Attributes:
-        num_steps, num_trajectories: What losses are divided by.
-        places: [b] int64, where the share's trajectories stand in it.
-        is_idle: Whether the share is but a stand-in: a rank for which there is none keeps in step with the
-            others on a trajectory whose losses count as 0.
-    """
-
-    num_steps: int
+    num_steps: int  # what losses are divided by
     num_trajectories: int
-    places: Tensor
+    places: Tensor  # [b] int64, where the share's trajectories stand in it
+    # Whether the share is but a stand-in: a rank for which there is none keeps in step with the others on a
+    # trajectory whose losses count as 0.
     is_idle: bool = False
 
 

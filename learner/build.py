@@ -70,10 +70,6 @@ def open_learner(
 
     A run that has a checkpoint continues from it; one that has only trajectories ingests them again.
 
-    Args:
-        place: With several ranks, this one's, rank 0's.
-        watch: Reports when another rank has ended.
-
     Raises:
         NetworkError: An address is in use.
         CheckpointError: The newest checkpoint cannot be used.

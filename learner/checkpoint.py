@@ -31,7 +31,6 @@ class Checkpointer:
 
     Args:
         directory: The run's `checkpoints/`. No other process writes there.
-        train_step: Networks and optimisers.
         keep: How many of the newest stay; the warm start `step_0` and what a pointer names stay besides.
     """
 
@@ -46,8 +45,7 @@ class Checkpointer:
         networks cannot have changed since, and what arrived meanwhile is in the store.
 
         Args:
-            state: JSON-able: progress, replay, scheduler, ingest.
-            protected: Names that must stay.
+                protected: Names that must stay.
 
         Raises:
             CheckpointError: The disk is full or not writable; nothing of the checkpoint is left.

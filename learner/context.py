@@ -52,13 +52,7 @@ class Progress:
 
 
 class RunClock:
-    """The time of a run, restarts included. It starts with the first trajectory of each process.
-
-    Args:
-        progress: Has what earlier processes spent.
-        max_minutes: `learner.max_minutes`.
-        now: Monotonic seconds.
-    """
+    """The time of a run, restarts included. It starts with the first trajectory of each process."""
 
     def __init__(
         self, progress: Progress, max_minutes: float | None, now: Callable[[], float] = time.monotonic
@@ -102,11 +96,7 @@ class RunClock:
 
 
 class Reporter:
-    """Writes metrics, and lets the server broadcast the newest value of each.
-
-    Attributes:
-        writer: The run's metrics file and its sinks.
-    """
+    """Writes metrics, and lets the server broadcast the newest value of each."""
 
     def __init__(
         self, writer: MetricsWriter, server: LearnerServer, progress: Progress, clock: RunClock
@@ -184,9 +174,6 @@ def drain(context: Context, timeout_s: float) -> int:
 
 def expect_episodes(context: Context, so_far: str) -> None:
     """Bounds the wait for episodes.
-
-    Args:
-        so_far: What has arrived, for the error.
 
     Raises:
         NothingCameIn: No episode arrived for `SILENCE_S`.

@@ -138,8 +138,6 @@ class RankGroup(TrainStep):
 
     Args:
         own: Rank 0's networks, objective and configuration, as for `TrainStep`.
-        num_ranks: How many ranks there are.
-        watch: Reports when a rank ended.
     """
 
     def __init__(self, *own: Any, num_ranks: int, watch: Watch = unwatched) -> None:
@@ -351,11 +349,6 @@ def open_train_step(
     config: Config, words: Sequence[str], place: Place | None = None, watch: Watch = unwatched
 ) -> Iterator[TrainStep]:
     """The networks of one process, or of one rank that has met the others; for rank 0 those of the group.
-
-    Args:
-        words: Of the suite's goals.
-        place: With several ranks, this one's.
-        watch: For rank 0, reports when another rank ended.
 
     Raises:
         RankError: The ranks did not meet.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -22,23 +22,15 @@ GetImages = Callable[[Sequence[str]], Mapping[str, Tensor]]
 
 @dataclass(frozen=True, eq=False)
 class CompletionTokens:
-    """A sampled completion and what it answers.
+    """A sampled completion and what it answers."""
 
-    Attributes:
-        prompt, images: Token ids and digests of the pictures; only the new ones if it continues a sequence.
-        tokens, logprobs: What was written, and log μ of it.
-        versions: The weight version that wrote each token; () if that is unknown.
-        temperature: At which it was sampled.
-        before: The completion that its sequence continues, or None.
-    """
-
-    prompt: tuple[int, ...]
-    images: tuple[str, ...]
-    tokens: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    versions: tuple[int, ...]
+    prompt: tuple[int, ...]  # only the new tokens if it continues a sequence
+    images: tuple[str, ...]  # digests of the pictures in them
+    tokens: tuple[int, ...]  # what was written
+    logprobs: tuple[float, ...]  # log μ of it
+    versions: tuple[int, ...]  # the weight version that wrote each token; () if that is unknown
     temperature: float
-    before: CompletionTokens | None
+    before: CompletionTokens | None  # the completion that its sequence continues
 
     def prefix(self) -> tuple[int, ...]:
         """The whole sequence up to the end of this completion."""
@@ -48,15 +40,10 @@ class CompletionTokens:
 
 @dataclass(frozen=True, eq=False)
 class TokenSequence:
-    """A chat and those that continue it: prompts and completions in turn, each token once.
-
-    Attributes:
-        ids: All tokens.
-        images: Digests of the pictures in order of appearance.
-    """
+    """A chat and those that continue it: prompts and completions in turn, each token once."""
 
     ids: tuple[int, ...]
-    images: tuple[str, ...]
+    images: tuple[str, ...]  # digests of the pictures in order of appearance
 
 
 @dataclass(frozen=True)
@@ -71,32 +58,21 @@ class Span:
 
 @dataclass(frozen=True)
 class StepData:
-    """One step: the state (prompt ids, image digests), the action as tokens, log μ of them, and the rewards.
+    """One step: the state (prompt, images), the action as tokens, log μ of them, and the rewards."""
 
-    Attributes:
-        prompt, images: The state. Of a step with spans only the pictures that it added.
-        tokens, logprobs: All that the policy wrote in this step.
-        temperature: At which it wrote them.
-        outcome: The part of r_t that the critic predicts (the judge's outcome).
-        penalty: All other parts: repetition, invalid action, shaping.
-        invalid: Whether the validity check refused the action.
-        versions: The weight version that wrote each token; () if that is unknown of any.
-        spans: Where the tokens are, completion by completion, if the step continues another or has several
-            completions (a summary, then an action); else ().
-        server: Which inference server wrote the action; "" if that is unknown.
-    """
-
-    prompt: tuple[int, ...]
-    images: tuple[str, ...]
-    tokens: tuple[int, ...]
+    prompt: tuple[int, ...]  # () with spans
+    images: tuple[str, ...]  # with spans only the pictures that the step added
+    tokens: tuple[int, ...]  # all that the policy wrote in this step
     logprobs: tuple[float, ...]
     temperature: float
-    outcome: float
-    penalty: float
-    invalid: bool
-    versions: tuple[int, ...] = ()
+    outcome: float  # the part of r_t that the critic predicts (the judge's outcome)
+    penalty: float  # all other parts: repetition, invalid action, shaping
+    invalid: bool  # whether the validity check refused the action
+    versions: tuple[int, ...] = ()  # the weight version that wrote each token; () if that is unknown of any
+    # Where the tokens are, completion by completion, if the step continues another or has several
+    # completions (a summary, then an action).
     spans: tuple[Span, ...] = ()
-    server: str = ""
+    server: str = ""  # which inference server wrote the action, if known
 
     def state(self) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Token ids and image digests of all that the policy had seen before its first token of this step."""
@@ -108,16 +84,11 @@ class StepData:
 
 @dataclass(frozen=True)
 class GroupStats:
-    """The total rewards R = Σ_t (outcome_t + penalty_t) of a group's members (GRPO); not discounted.
-
-    Attributes:
-        mean, std: Their mean and (population) standard deviation.
-        count: How many there are; 1 for an episode that has no group.
-    """
+    """The total rewards R = Σ_t (outcome_t + penalty_t) of a group's members (GRPO); not discounted."""
 
     mean: float = 0.0
-    std: float = 0.0
-    count: int = 1
+    std: float = 0.0  # of the population
+    count: int = 1  # 1 for an episode that has no group
 
     @classmethod
     def of(cls, rewards: Sequence[float]) -> GroupStats:
@@ -130,30 +101,22 @@ class GroupStats:
 
 @dataclass(frozen=True)
 class Episode:
-    """One trajectory.
-
-    Attributes:
-        terminated: True when the episode ended by itself. A step limit truncates it, unless the judge
-            paid the outcome there: what is paid once cannot be earned again, so nothing is left to
-            bootstrap.
-        final_images: The images of the state after the last action, for a truncated episode, else ().
-        success: The outcome in [0, 1] that V_traj is fitted to.
-        oldest_version: The oldest weight version that sampled a token; -1 for a demonstration.
-        group: Statistics of the group that it was leased in.
-        values: With `learner.value_recompute` off, V of the states and, last, of the state after a cut (0 if
-            terminated), by the critic of when the episode was ingested; else ().
-    """
+    """One trajectory."""
 
     id: str
     task_id: str
     steps: tuple[StepData, ...]
+    # True when the episode ended by itself. A step limit truncates it, unless the judge paid the outcome
+    # there: what is paid once cannot be earned again, so nothing is left to bootstrap.
     terminated: bool
-    final_images: tuple[str, ...]
-    success: float
-    oldest_version: int
-    digests: tuple[str, ...] = field(default=())
-    values: tuple[float, ...] = field(default=())
-    group: GroupStats = GroupStats()
+    final_images: tuple[str, ...]  # of the state after the last action, for a truncated episode
+    success: float  # the outcome in [0, 1] that V_traj is fitted to
+    oldest_version: int  # the oldest weight version that sampled a token; -1 for a demonstration
+    digests: tuple[str, ...] = ()
+    # With `learner.value_recompute` off, V of the states and, last, of the state after a cut (0 if
+    # terminated), by the critic of when the episode was ingested.
+    values: tuple[float, ...] = ()
+    group: GroupStats = GroupStats()  # of the group that it was leased in
 
     @property
     def total_reward(self) -> float:

@@ -119,10 +119,7 @@ class Groups:
         Args:
             task, size: If the group is unknown, because an earlier process opened it: what the rest of its
                 places are leased for (None: they are only waited for), and how many there are in all.
-            lease_id: The lease that it fulfils, if still known.
-            name: Its trajectory id.
             reward: R, or None if it is of no use.
-            now: By the scheduler's clock.
         """
         group = self._open.get(group_id)
         if group is None and group_id in self._rewards:
@@ -240,13 +237,7 @@ class EvalRound:
 
 
 class EvalRounds:
-    """The round under way, and those that ended.
-
-    Args:
-        tasks: Validation tasks.
-        seed: Of the choice among them, which never changes.
-        episodes: How many a round has.
-    """
+    """The round under way, and those that ended."""
 
     def __init__(self, tasks: Sequence[Task], seed: int, episodes: int) -> None:
         shuffled = list(tasks)

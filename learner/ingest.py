@@ -53,14 +53,9 @@ class Ingest:
     leaves replay.
 
     Attributes:
-        queue: Where the network thread puts committed trajectories.
         episodes: The compiled episodes of what is in replay, by id.
         demonstrations: What to imitate. Failed episodes too: every completion in them is the expert's.
         quarantine: The trajectories that are never taken again.
-        last_id: The trajectory taken last.
-        num_refused: How many could not be used.
-        num_unjudged: How many were left out because they have no verdict.
-        num_stale: How many were dropped as too old.
     """
 
     def __init__(
@@ -330,14 +325,7 @@ class Ingest:
 
 
 class Quarantine:
-    """The quarantined trajectories of a store. The training thread adds; the prefetch thread notes work too.
-
-    Args:
-        store: Keeps ids and reasons. The note is a file beside it.
-
-    Attributes:
-        ids: The quarantined trajectories.
-    """
+    """The quarantined trajectories of a store. The training thread adds; the prefetch thread notes work."""
 
     def __init__(self, store: TrajectoryStore) -> None:
         self._store, self._path = store, store.path.with_name(NOTE)
@@ -407,7 +395,6 @@ class Quarantine:
         """After `error` quarantines those of `episodes` with which `attempt` fails on each alone.
 
         Args:
-            attempt: What failed with all of them together.
             may_all_fail: Whether they are to blame if each fails. Else something that they share is.
 
         Returns:

@@ -42,7 +42,6 @@ class Learner:
     """Runs the phases: demonstrations → warm-up → training → done.
 
     Args:
-        context: What the learner consists of.
         stop: Set to end early; a checkpoint is written and `run` returns.
     """
 

@@ -42,10 +42,6 @@ class LeaseIssuer:
     environment may word, the purpose, the group and, but for demonstrations, the sampling. So the learner
     need not remember leases to know later, and after a restart, whether a trajectory fits one that was
     granted in this run.
-
-    Args:
-        config: Sampling, lease time, noise of demonstrations.
-        secret: The run's; see `RunDir.lease_secret`.
     """
 
     def __init__(self, config: LearnerConfig, secret: bytes) -> None:
@@ -134,9 +130,6 @@ class LeaseTable:
 
     Args:
         max_s: How long one lease may be held, however often it is renewed.
-
-    Attributes:
-        counters: What became of leases since the run began.
     """
 
     def __init__(self, max_s: float) -> None:

@@ -17,10 +17,7 @@ class Optimiser:
     """AdamW on every rank alike: gradients are summed over the ranks, which therefore make the same step.
 
     Args:
-        module: Whose trainable parameters it moves.
         lr: The learning rate until `begin` is given another.
-        weight_decay: AdamW's.
-        clip: Largest norm of the gradient.
     """
 
     def __init__(self, module: nn.Module, lr: float, weight_decay: float, clip: float) -> None:

@@ -72,7 +72,6 @@ class Peers:
 
     Args:
         silence_s: A peer that is silent for this long is gone.
-        clock: Monotonic seconds.
     """
 
     def __init__(self, silence_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -167,9 +166,6 @@ class Suspensions:
 
     The first suspension lasts `FIRST_S`, each further one twice as long, up to `LONGEST_S`. After a full
     window with at most half rejected the next one lasts `FIRST_S` again.
-
-    Args:
-        clock: Monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

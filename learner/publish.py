@@ -47,11 +47,7 @@ class Publisher:
     Without a lag such files are deleted.
 
     Args:
-        policy: What is published.
-        server: Where.
-        version_file: Remembers the newest version.
         lag: Versions between the newest and what is announced.
-        level: Of the log line of each version.
 
     Attributes:
         version: The newest version, announced or held back.

@@ -83,18 +83,12 @@ def _is_job() -> bool:
 
 @dataclass(frozen=True)
 class Place:
-    """Which rank a process is.
-
-    Attributes:
-        rank, size: Of the job.
-        local_rank: Among the ranks on this host; names the GPU.
-        meeting: Where the ranks meet, as `torch.distributed` takes it.
-    """
+    """Which rank a process is."""
 
     rank: int
     size: int
-    local_rank: int
-    meeting: str
+    local_rank: int  # among the ranks on this host; names the GPU
+    meeting: str  # where the ranks meet, as `torch.distributed` takes it
 
     @classmethod
     def given(cls, environment: Mapping[str, str] = os.environ) -> Place | None:
@@ -181,7 +175,6 @@ class LocalRanks:
 
     Args:
         command: Of `distrl`, the same as rank 0's.
-        size: N.
         logs: Where each has its log file, `learner-rank-1.log` and so on.
         meeting: The file where all ranks meet.
     """

@@ -43,12 +43,7 @@ REFRESH_SIZE = 16  # trajectories whose priorities are renewed at a time
 
 
 class Replay:
-    """The newest `capacity` trajectories.
-
-    Args:
-        config: Capacity and priorities.
-        seed: Of the draws.
-    """
+    """The newest `capacity` trajectories."""
 
     def __init__(self, config: ReplayConfig, seed: int) -> None:
         self.config = config

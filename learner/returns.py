@@ -17,21 +17,13 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Rollout:
-    """What every return needs.
+    """What every return needs."""
 
-    Attributes:
-        rewards: [B, T] r_t.
-        values: [B, T] V(s_t); for `retrace_q`, Q(s_t, a_t).
-        bootstrap: [B] V of the observation after the last real step; used only where `terminated` is False.
-        terminated: [B] bool, True if the episode ended by itself, False if it was cut off (truncated).
-        mask: [B, T] bool, True at real steps, which come first in each row.
-    """
-
-    rewards: Tensor
-    values: Tensor
-    bootstrap: Tensor
-    terminated: Tensor
-    mask: Tensor
+    rewards: Tensor  # [B, T] r_t
+    values: Tensor  # [B, T] V(s_t); for `retrace_q`, Q(s_t, a_t)
+    bootstrap: Tensor  # [B] V of the observation after the last real step; used where `terminated` is False
+    terminated: Tensor  # [B] bool, True if the episode ended by itself, False if it was cut off (truncated)
+    mask: Tensor  # [B, T] bool, True at real steps, which come first in each row
 
     def __post_init__(self) -> None:
         shape = self.mask.shape
@@ -70,7 +62,6 @@ def discounted_sum(x: Tensor, decay: Tensor, mask: Tensor) -> Tensor:
     Args:
         x: [B, T] summands x_t.
         decay: [B, T] factors d_t between y_{t+1} and y_t.
-        mask: [B, T] bool.
     """
     y = torch.zeros_like(x)
     y_tp1 = torch.zeros_like(x[:, 0]) if x.shape[1] else x.sum(dim=1)

@@ -37,12 +37,8 @@ class TaskScheduler:
     """Grants leases.
 
     Args:
-        train: Tasks to learn on.
-        validation: Tasks to measure on.
-        seed: Of the order of tasks.
         incarnation: Unique to this start of the learner, so that lease and group ids never repeat.
         secret: Of the run; signs leases.
-        clock: Monotonic seconds.
         drift: Other tasks to learn on, from a point of the run on.
     """
 
@@ -435,7 +431,6 @@ def admits(config: LearnerConfig, finished: int, out: int, updates: int, forgive
     Args:
         finished: Training episodes that ever arrived, but for unusable ones.
         out: Those that are leased, or whose lease is due to their group.
-        updates: Those made so far.
         forgiven: Those that were paid for and never will be made.
     """
     if finished + out < config.min_replay:

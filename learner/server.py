@@ -84,7 +84,6 @@ class ServerBase:
 
     Args:
         endpoints: Where to bind; ports 0 or * pick free ones, see the attribute `endpoints`.
-        security: Keys, None on loopback.
         run_id: Stable over restarts of the same run.
         heartbeat_s: How often peers send heartbeats; a peer that misses three is gone.
         keep_weights: How many published versions stay available.
@@ -256,8 +255,6 @@ class LearnerServer(ServerBase):
     """Ingests what workers send, and hands out leases. See `ServerBase` for the rest.
 
     Args:
-        store: Where trajectories are committed.
-        scheduler: Grants leases. Called by the network thread only.
         ingested: Bounded queue; each new trajectory is put in once, after its commit.
 
     Attributes:

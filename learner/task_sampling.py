@@ -44,11 +44,6 @@ class TaskSampler:
     tried, all are alike. (AcceRL's eq. 11 sums failures over the window, by which a task that was tried once
     weighs less than one of the same success that was tried often: the mean is taken. A task that was never
     tried counts as its template does.)
-
-    Args:
-        tasks: The training tasks.
-        kind: As above.
-        rng: Its state belongs to the sampler's.
     """
 
     def __init__(self, tasks: Sequence[Task], kind: Kind, rng: random.Random) -> None:
@@ -128,9 +123,7 @@ class TemplateSampler:
     """Draws tasks with P_i ∝ the weight of the task's template.
 
     Args:
-        tasks: The tasks.
         weights: By template; 1 for those not named.
-        rng: Of the draws.
 
     Raises:
         ConfigError: A weight is for a template that no task has, or no task can be drawn.
@@ -181,15 +174,6 @@ class TaskSource:
     Interfaces change while agents are trained on them. With `tasks.drift`, tasks of another split (the same
     templates in another layout) take the place of the training split's, or mix with them, from a share of
     the run's progress on. It never goes back, also when a resumed run is made longer.
-
-    Args:
-        config: The kind of sampling.
-        train: The training split.
-        drift: The other split, if there is to be a drift.
-        seed: Of the draws.
-
-    Attributes:
-        has_drifted: Whether tasks come from the drift split.
     """
 
     def __init__(self, config: LearnerConfig, train: Sequence[Task], drift: Drift | None, seed: int) -> None:

@@ -68,9 +68,6 @@ class TrainStep:
     ranks of a job.
 
     Args:
-        policy, critic: The networks, on their device.
-        algorithm: The objective.
-        config: Learning rates, clipping, memory.
         zero: Shards the policy over ranks; None: every rank has all of it.
 
     Attributes:

@@ -38,11 +38,7 @@ T = TypeVar("T")
 
 
 class Skipped:
-    """Batches that were skipped because a loss or a gradient was not finite.
-
-    Attributes:
-        count: How many so far.
-    """
+    """Batches that were skipped because a loss or a gradient was not finite."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -162,11 +158,7 @@ class Updates:
         return None
 
     def _guarded(self, kind: str, episodes: Sequence[Episode], attempt: Callable[[], T]) -> T | None:
-        """What `attempt` returns; None if it failed because of some of `episodes`, now quarantined.
-
-        Args:
-            kind: See `Quarantine.working`.
-        """
+        """What `attempt` returns; None if it failed because of some of `episodes`, now quarantined."""
         with self._quarantine.working(kind, [episode.id for episode in episodes]):
             try:
                 return attempt()

@@ -32,7 +32,6 @@ class Validation:
     The last round counts only what the final weights did.)
 
     Args:
-        context: The learner's.
         before_save: Called before a checkpoint is written: what covers several updates must end there, for
             a run that is resumed makes those after it again.
     """

@@ -115,9 +115,6 @@ class Cloning:
 
     Updates start while demonstrations still arrive, but draw no more steps than have arrived by then. So the
     first demonstrations do not weigh much more than the last.
-
-    Attributes:
-        num_updates: Updates made.
     """
 
     def __init__(self, context: Context) -> None:

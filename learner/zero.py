@@ -30,7 +30,6 @@ class ZeroPolicy:
 
     Args:
         policy: Whole, the same on all ranks until the first call.
-        config: Optimiser, clipping and `ds_config`.
 
     Raises:
         MissingDependency: There is no deepspeed.

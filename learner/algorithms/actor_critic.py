@@ -50,35 +50,22 @@ TRAJECTORY_LOSS = 0.5  # the weight of V_traj's loss
 
 @dataclass(frozen=True)
 class Values:
-    """Of N steps in B trajectories; all but `logits` without gradients, and as probabilities.
+    """Of N steps in B trajectories; all but `logits` without gradients, and as probabilities."""
 
-    Attributes:
-        logits: [N] what is fitted to the returns' targets, V(s_t) or Q(s_t, a_t), with gradients.
-        taken: [N] what TD errors subtract: V(s_t) or Q(s_t, a_t).
-        baseline: [N] V(s_t) or E_{a~π} Q(s_t, a).
-        bootstrap: [B] the baseline of the state after a cut, 0 where the episode ended by itself.
-    """
-
-    logits: Tensor
-    taken: Tensor
-    baseline: Tensor
-    bootstrap: Tensor
+    logits: Tensor  # [N] what is fitted to the returns' targets, V(s_t) or Q(s_t, a_t), with gradients
+    taken: Tensor  # [N] what TD errors subtract: V(s_t) or Q(s_t, a_t)
+    baseline: Tensor  # [N] V(s_t) or E_{a~π} Q(s_t, a)
+    bootstrap: Tensor  # [B] the baseline of the state after a cut, 0 where the episode ended by itself
 
 
 @dataclass(frozen=True)
 class Estimates:
-    """What the critic and the returns say of a batch.
-
-    Attributes:
-        trajectory: [B] logits of V_traj, with gradients.
-        returns: The outcome's.
-        advantages: [B, T] A_t of outcome and penalties together, not normalised.
-    """
+    """What the critic and the returns say of a batch."""
 
     values: Values
-    trajectory: Tensor
-    returns: Returns
-    advantages: Tensor
+    trajectory: Tensor  # [B] logits of V_traj, with gradients
+    returns: Returns  # the outcome's
+    advantages: Tensor  # [B, T] A_t of outcome and penalties together, not normalised
 
 
 class ActorCritic(Algorithm[C]):

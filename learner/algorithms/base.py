@@ -32,21 +32,13 @@ C = TypeVar("C", bound=ObjectiveConfig)
 
 @dataclass(frozen=True)
 class Inputs:
-    """N steps, and what is wanted of the networks about them.
+    """N steps, and what is wanted of the networks about them."""
 
-    Attributes:
-        steps: The steps. The states after a cut are steps whose actions have no tokens.
-        times: [N] int64, the step index t of each.
-        at_trajectory_value: [N] bool, the steps at which V_traj is read.
-        with_logprobs: Whether the policy scores the actions.
-        with_expected: Whether expectations over the policy's actions are computed.
-    """
-
-    steps: StepBatch
-    times: Tensor
-    at_trajectory_value: Tensor
-    with_logprobs: bool = True
-    with_expected: bool = True
+    steps: StepBatch  # the states after a cut are steps whose actions have no tokens
+    times: Tensor  # [N] int64, the step index t of each
+    at_trajectory_value: Tensor  # [N] bool, the steps at which V_traj is read
+    with_logprobs: bool = True  # whether the policy scores the actions
+    with_expected: bool = True  # whether expectations over the policy's actions are computed
 
     @classmethod
     def of(cls, batch: TrajectoryBatch, value_index: Tensor, with_logprobs: bool = True) -> Inputs:
@@ -80,22 +72,14 @@ class Inputs:
 
 @dataclass(frozen=True)
 class NetworkOutputs:
-    """What the networks say of N steps, and of the F states after a cut; None where nothing was wanted.
+    """What the networks say of N steps, and of the F states after a cut; None where nothing was wanted."""
 
-    Attributes:
-        logprobs, entropy: [N, L] of tokens, with the policy's gradients.
-        values: [N] logits of V(s_t) or Q(s_t, a_t), with the critic's gradients.
-        trajectory: [N] logits of V_traj where it is read, 0 elsewhere, with the critic's gradients.
-        expected: [N] E_{a~π} Q(s_t, a), no gradients.
-        final: [F] the value of the states after a cut, as a probability; no gradients.
-    """
-
-    logprobs: Tensor | None = None
-    entropy: Tensor | None = None
-    values: Tensor | None = None
-    trajectory: Tensor | None = None
-    expected: Tensor | None = None
-    final: Tensor | None = None
+    logprobs: Tensor | None = None  # [N, L] of tokens, with the policy's gradients
+    entropy: Tensor | None = None  # [N, L], with the policy's gradients
+    values: Tensor | None = None  # [N] logits of V(s_t) or Q(s_t, a_t), with the critic's gradients
+    trajectory: Tensor | None = None  # [N] logits of V_traj where it is read, with the critic's gradients
+    expected: Tensor | None = None  # [N] E_{a~π} Q(s_t, a)
+    final: Tensor | None = None  # [F] the value of the states after a cut, as a probability
 
     @classmethod
     def join(
@@ -123,23 +107,15 @@ class NetworkOutputs:
 
 @dataclass
 class Loss:
-    """The losses of a batch, and statistics.
+    """The losses of a batch, and statistics."""
 
-    Attributes:
-        policy_loss: Scalar; its gradients reach the policy only.
-        critic_loss: Scalar; its gradients reach the critic only. None without a critic.
-        priorities: [B, 3] DPER's raw components: mean |δ|, mean min(ρ, 1), mean entropy. No gradients.
-            Without a critic, the absolute advantage takes the place of |δ|.
-        metrics: Numbers by metric name: means over the batch's steps, unless the name is listed in
-            `train_step`.
-        steps: How far off-policy each step was; `metrics` has the `off_policy/*` of them.
-    """
-
-    policy_loss: Tensor
-    critic_loss: Tensor | None
+    policy_loss: Tensor  # a scalar whose gradients reach the policy only
+    critic_loss: Tensor | None  # a scalar whose gradients reach the critic only; None without a critic
+    # [B, 3] DPER's raw components: mean |δ| (without a critic the absolute advantage), mean min(ρ, 1), mean
+    # entropy. No gradients.
     priorities: Tensor
-    metrics: dict[str, float]
-    steps: StepStats
+    metrics: dict[str, float]  # means over the batch's steps, unless the name is listed in `train_step`
+    steps: StepStats  # how far off-policy each step was
 
 
 class Algorithm(ABC, Generic[C]):
@@ -208,19 +184,12 @@ class Algorithm(ABC, Generic[C]):
 
 @dataclass(frozen=True)
 class Scored:
-    """The policy's outputs for the N steps of a batch.
+    """The policy's outputs for the N steps of a batch."""
 
-    Attributes:
-        logprobs: [N, L] of tokens, with gradients.
-        log_pi: [N] log π(a_t|s_t), the sum over an action's tokens, with gradients.
-        ratios: π / μ, without gradients.
-        entropy: [N] H_t, with gradients.
-    """
-
-    logprobs: Tensor
-    log_pi: Tensor
-    ratios: losses.Ratios
-    entropy: Tensor
+    logprobs: Tensor  # [N, L] of tokens, with gradients
+    log_pi: Tensor  # [N] log π(a_t|s_t), the sum over an action's tokens, with gradients
+    ratios: losses.Ratios  # π / μ, without gradients
+    entropy: Tensor  # [N] H_t, with gradients
 
     @classmethod
     def of(cls, steps: StepBatch, outputs: NetworkOutputs) -> Scored:
@@ -238,20 +207,14 @@ class Scored:
 
 @dataclass(frozen=True)
 class PolicyTerm:
-    """An objective's own term.
+    """An objective's own term."""
 
-    Attributes:
-        losses: [N] of each step, to be minimised in the mean.
-        level: What one ratio weighs: an action, or a token.
-        weighed: What became of each ratio, by metric name below `off_policy/`: numbers or truth values, [N]
-            or [N, L] as `level` says. Empty if the term has no ratio.
-        metrics: Further numbers by metric name.
-    """
-
-    losses: Tensor
-    level: RatioLevel = "action"
+    losses: Tensor  # [N] of each step, to be minimised in the mean
+    level: RatioLevel = "action"  # what one ratio weighs: an action, or a token
+    # What became of each ratio, by metric name below `off_policy/`: numbers or truth values, [N] or [N, L] as
+    # `level` says.
     weighed: Mapping[str, Tensor] = field(default_factory=dict)
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)  # further numbers by metric name
 
 
 def score(policy: Policy, steps: StepBatch) -> TokenScores:

@@ -19,6 +19,7 @@ import torch
 from learning_world import build
 
 from distrl.core.errors import NotFinite
+from distrl.core.policies.images import ImageCache
 from distrl.core.types import Outcome, Purpose, RewardParts
 from distrl.learner.checkpoint import restore, state_of
 from distrl.learner.context import publish
@@ -111,6 +112,7 @@ def test_a_demonstration_that_no_memory_has_room_for_is_quarantined(toy, tmp_pat
 def test_a_demonstration_with_too_many_pixels_is_quarantined(toy, tmp_path, monkeypatch) -> None:
     learner, world = ready(toy, tmp_path)
     monkeypatch.setattr("distrl.core.policies.images.MAX_TOTAL_PIXELS", 2 * 4)  # two pictures
+    policy = learner.context.train_step.policy
     for number in (2, 3):
         # Text, as the expert sends it: its pictures are decoded to tokenise the prompt.
         steps = [toy.step(0, (1,), (0.0,), image=image) for image in range(number)]
@@ -121,7 +123,9 @@ def test_a_demonstration_with_too_many_pixels_is_quarantined(toy, tmp_path, monk
         ]
         trajectory = toy.trajectory(f"d{number}", steps, purpose=Purpose.DEMO)
         world.store.add(trajectory, toy.pixels)
-        learner.context.ingest._images._images.clear()
+        learner.context.ingest._images = ImageCache(
+            policy.image, world.store.images
+        )  # nothing is decoded yet
         learner.context.ingest.take(trajectory)
     assert [episode.id for episode in learner.context.ingest.demonstrations] == ["d2"]
     (row,) = world.store.quarantined()

@@ -24,7 +24,7 @@ from distrl.learner.algorithms.base import Loss
 from distrl.learner.batching import Batcher, ImageCache, pack, trimmed
 from distrl.learner.episodes import compile_episode
 from distrl.learner.off_policy import StepStats
-from distrl.learner.optimisers import TorchOptimiser
+from distrl.learner.optimisers import Optimiser
 from distrl.learner.train_step import TrainStep, merge, minibatches
 
 
@@ -322,7 +322,7 @@ def test_the_optimiser_steps_by_the_rate(make_step, two, share, rate) -> None:
 def test_a_gradient_that_is_not_finite_leaves_the_weights_alone() -> None:
     module = torch.nn.Linear(2, 1)
     before = [parameter.detach().clone() for parameter in module.parameters()]
-    optimiser = TorchOptimiser(module, 0.1, 0.0, 1.0)
+    optimiser = Optimiser(module, 0.1, 0.0, 1.0)
     optimiser.begin()
     loss = (module.weight * 0.0).sqrt().sum()  # whose derivative at 0 is infinite, times 0
     assert bool(torch.isfinite(loss))

@@ -94,13 +94,20 @@ def entropy_and_validity(f: Frozen, config: Any, logp: Rows, entropy: Rows) -> f
 
 
 def policy_gradient(f: Frozen, config: Any, logp: Rows, a: list[float], cap: float) -> float:
+    clip = getattr(config, "policy_clip", None)
+
+    def weight(rho: float, advantage: float) -> float:
+        high = None if clip is None else config.policy_clip_high or clip
+        is_beyond = clip is not None and (rho > 1 + high if advantage > 0 else rho < 1 - clip)
+        return 0.0 if is_beyond else min(rho, cap) * advantage
+
     total = 0.0
     for n in range(f.num_steps):
         if config.ratio_level == "action":
-            total -= min(f.rho(n), cap) * a[n] * sum(logp[n])
+            total -= weight(f.rho(n), a[n]) * sum(logp[n])
         else:
             for j in range(len(logp[n])):
-                total -= min(f.token_rho(n, j), cap) * a[n] * logp[n][j]
+                total -= weight(f.token_rho(n, j), a[n]) * logp[n][j]
     return total / f.num_steps
 
 

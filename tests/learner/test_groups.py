@@ -9,7 +9,6 @@ import pytest
 from group_world import GroupWorld
 
 from distrl.core.types import Outcome, Purpose
-from distrl.learner.episodes import GroupStats
 from distrl.learner.scheduler import DEMONSTRATIONS
 
 UNUSED = {"outcome": Outcome.UNJUDGED}
@@ -51,10 +50,6 @@ def test_a_group_enters_replay_when_its_last_member_is_in(toy) -> None:
     assert (stats.mean, stats.count) == (0.625, 4)
     assert stats.std == pytest.approx(sqrt((0.375**2 * 2 + 0.625**2 + 0.125**2) / 4))
     assert world.scheduler.accounted(Purpose.TRAIN) == 4
-
-
-def test_a_group_without_spread_has_a_standard_deviation_of_exactly_0() -> None:
-    assert GroupStats.of([0.1] * 3) == GroupStats(0.1, 0.0, 3)
 
 
 def test_a_dead_worker_s_member_is_run_again_in_its_group(toy) -> None:
@@ -184,29 +179,6 @@ def test_after_a_restart_members_of_a_group_that_only_the_store_knows_find_toget
     assert again.replay["t4"].count == 5
 
 
-def test_a_member_that_comes_late_after_a_restart_still_finds_its_group(toy) -> None:
-    world = GroupWorld(toy)
-    late, *others = world.lease(4)
-    for lease in others:
-        world.finish(lease, 1.0)
-    world.wait(100.0)
-    again = world.restart(world.save(), "i1")
-    again.finish(late, 0.0)
-    assert (again.replay["t3"].mean, again.replay["t3"].count) == (0.75, 4)
-
-
-def test_groups_can_be_switched_off_in_a_resumed_run(toy) -> None:
-    world = GroupWorld(toy)
-    for lease in world.lease(4)[:2]:
-        world.finish(lease, 1.0)
-    again = world.restart(world.save(), "i1", group_size=1)
-    leases = again.lease(4)
-    assert [bool(lease.group_id) for lease in leases] == [True, True, False, False]
-    for lease in leases:
-        again.finish(lease)
-    assert Counter(stats.count for stats in again.replay.values()) == {4: 4, 1: 2}
-
-
 @pytest.mark.parametrize(("group_size", "updates_per_episode"), [(4, 0.3), (1, 0.6), (100, 0.29)])
 def test_what_pays_for_less_than_an_update_does_not_keep_the_next_group_waiting(
     toy, group_size, updates_per_episode
@@ -224,22 +196,3 @@ def test_what_pays_for_less_than_an_update_does_not_keep_the_next_group_waiting(
             world.finish(lease, float(place % 2))
         world.update()
         assert world.scheduler.updates_due() - world.updates < 1
-
-
-def test_a_stuck_member_of_a_closed_group_keeps_no_group_waiting(toy) -> None:
-    """Three of four pay for 0.75 updates; the fourth never comes, though its worker goes on renewing it."""
-    world = GroupWorld(
-        toy, updates_per_episode=0.25, max_staleness=1, publish_every=1, min_replay=1, group_wait_s=10.0
-    )
-    stuck, *others = world.lease(4)
-    for lease in others:
-        world.finish(lease)
-    assert world.lease(4) == []
-    for _ in range(4):
-        world.now += 40.0
-        world.scheduler.renew("w", [stuck.id])
-        world.wait(0.0)
-    world.update()
-    assert (world.updates, len(world.replay)) == (0, 3)
-    assert world.metric("scheduler/leases_out") == 1
-    assert len(world.lease(4)) == 4

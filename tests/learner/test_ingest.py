@@ -397,25 +397,6 @@ def test_a_run_ends_when_enough_episodes_could_be_used(toy, tmp_path) -> None:
     assert learner.progress.updates == 30
 
 
-@pytest.mark.parametrize(("changes", "owed"), [(UNJUDGED, 3.0), ({"success": 0.0}, 4.0)])
-def test_a_group_pays_for_those_of_its_members_that_can_be_compared(toy, tmp_path, changes, owed) -> None:
-    """All of them if they are equal: that they teach nothing is what the comparison found."""
-    learner, world = build(
-        toy,
-        tmp_path,
-        phase="training",
-        algorithm={"kind": "grpo", "group_size": 4},
-        min_replay=1,
-        updates_per_episode=1.0,
-    )
-    for _ in range(3):
-        come(learner, world, 1, success=0.0)
-        assert learner.updates.owed() == 0, "the group is open"
-    come(learner, world, 1, **changes)
-    assert learner.updates.owed() == owed
-    learner.updates.close()
-
-
 def test_it_is_told_once_when_they_do_not_end(toy, tmp_path, caplog) -> None:
     def told() -> int:
         return sum("the last 50 training episodes cannot be used" in line for line in caplog.messages)

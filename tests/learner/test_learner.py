@@ -240,15 +240,6 @@ def test_the_store_forgets_what_neither_replay_nor_a_restart_needs(toy, tmp_path
     assert again.context.replay.ids == context.replay.ids
 
 
-@pytest.mark.parametrize("priority", ["dper", "uniform"])
-def test_replay_ratio_is_kept(toy, tmp_path, priority) -> None:
-    replay = {"capacity": 32, "priority": priority}
-    learner, world = build(toy, tmp_path, episodes=64, replay=replay, updates_per_episode=0.25)
-    learner.run()
-    assert learner.progress.updates == 16
-    assert world.played == 64
-
-
 @pytest.mark.parametrize(("priority", "is_renewed"), [("dper", True), ("uniform", False)])
 def test_only_priorities_are_renewed(toy, tmp_path, monkeypatch, priority, is_renewed) -> None:
     monkeypatch.setattr(updates, "REFRESH_EVERY", 4)

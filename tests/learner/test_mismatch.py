@@ -57,16 +57,6 @@ def test_what_is_measured_are_the_last_steps_of_the_newest_episodes(toy, policy)
     assert choose(episodes_of(toy, policy, [[3], [4]]), [3, 4]).version == 4, "of equals the newest"
 
 
-def test_tokens_without_a_version_are_never_measured(toy, policy) -> None:
-    trajectory = toy.trajectory("e", [toy.step(1, (2, 3), (-1.0, -1.0), version=3)])
-    step = trajectory.steps[0]
-    completion = step.chats[0].completion.model_copy(update={"weight_versions": (3,)})
-    chat = step.chats[0].model_copy(update={"completion": completion})
-    unknown = trajectory.model_copy(update={"steps": (step.model_copy(update={"chats": (chat,)}),)})
-    assert choose([compile_episode(trajectory, policy)], [3]) is not None
-    assert choose([compile_episode(unknown, policy)], [3]) is None
-
-
 def test_the_alarm_is_of_the_median_and_the_log_says_when_it_starts_and_ends(toy, tmp_path, caplog) -> None:
     learner, _ = build(toy, tmp_path, mismatch={"alarm_kl": 0.01})
     probe = MismatchProbe(learner.context)
@@ -123,17 +113,6 @@ def test_measuring_changes_nothing_that_is_learnt(toy, tmp_path) -> None:
         learner.run()
         weights.append({k: v.clone() for k, v in learner.context.train_step.policy.state_dict().items()})
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-
-
-@pytest.mark.parametrize("lag", [0, 3])
-def test_older_versions_are_measured_by_their_own_weights(toy, tmp_path, lag) -> None:
-    learner, _ = build(
-        toy, tmp_path, episodes=60, policy_lag=lag, keep_best=not lag, mismatch={"every": 1}, publish_every=1
-    )
-    learner.run()
-    rows = measured(tmp_path)
-    assert rows
-    assert max(row["mismatch/kl"] for row in rows) < 1e-10
 
 
 def test_wrong_weights_under_a_right_number_are_seen(toy, tmp_path, caplog) -> None:

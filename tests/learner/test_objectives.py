@@ -15,6 +15,7 @@ from slow_objectives import Frozen
 from whole_batch import ask, evaluate, prepare
 
 from distrl.configs.learner import LearnerConfig
+from distrl.learner import losses
 from distrl.learner.algorithms import ALGORITHMS, build_algorithm
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.episodes import compile_episode
@@ -23,6 +24,8 @@ CASES = [
     ("aride", {"entropy": 0.2, "invalid": 0.3, "rho_max": 1.1}),
     ("aride", {"ratio_level": "token", "returns": "gae", "entropy_by_failure": True}),
     ("aride", {"returns": "mc", "negative_weight": 0.3}),
+    ("aride", {"policy_clip": 0.05, "policy_clip_high": 0.2}),
+    ("aride", {"policy_clip": 0.05, "ratio_level": "token"}),
     ("ppo", {}),
     ("ppo", {"ratio_level": "token", "clip": 0.1, "clip_high": 0.3}),
     ("ppo", {"clip": 0.05, "dual_clip": 1.2, "lam": 0.5, "entropy": 0.2, "invalid": 0.4}),
@@ -220,8 +223,11 @@ def test_only_the_policy_gets_the_policy_losss_gradient(name, policy, critic, ba
     )
     assert gradients[0].abs().sum() > 0
     assert all(gradient is None for gradient in gradients[1:])
-    assert result.priorities.shape == (4, 3)
     assert not result.priorities.requires_grad
+    rho = losses.importance_ratios(
+        score(policy, batch).logprobs, batch.steps.behaviour_logprobs, batch.steps.token_mask
+    )
+    torch.testing.assert_close(result.priorities[:, 1], batch.row_mean(rho.action.clamp(max=1.0)))
     assert bool(result.priorities.isfinite().all())
     assert all(np.isfinite(value) for value in result.metrics.values())
 

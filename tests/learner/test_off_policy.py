@@ -17,7 +17,6 @@ from learning_world import OPTIONS, build
 from whole_batch import evaluate
 
 from distrl.configs.learner import LearnerConfig
-from distrl.core.metrics import read_metrics
 from distrl.evaluator.report.metrics import RunMetrics
 from distrl.evaluator.report.training import staleness_rows
 from distrl.learner import losses, off_policy
@@ -176,45 +175,6 @@ def test_shares_of_tokens_are_divided_by_tokens() -> None:
     table = fresh.take()
     assert table["staleness/1/clipped_fraction"] == 0.25
     assert (table["staleness/1/tokens"], table["staleness/1/steps"]) == (4, 2)
-
-
-def test_the_parts_of_the_reward_are_means_of_an_episode(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path)
-    one, two = {"repetition": -0.1, "shaping": 0.2}, {"repetition": -0.2, "outcome": 1.0}
-    won = toy.trajectory("won", [toy.step(1, (1,), (-1.0,), **one), toy.step(1, (2,), (-1.0,), **two)])
-    lost = toy.trajectory("lost", [toy.step(2, (1,), (-1.0,), kind="invalid", invalid=-0.4)])
-    world.store.add_many([(trajectory, toy.pixels) for trajectory in (won, lost)])
-    for trajectory in (won, lost):
-        learner.context.ingest.take(trajectory)
-    found = {n: v for n, v in learner.context.ingest.metrics().items() if n.startswith("reward/")}
-    assert found == pytest.approx(
-        {
-            "reward/outcome": 0.5,
-            "reward/repetition": -0.15,
-            "reward/invalid": -0.2,
-            "reward/shaping": 0.1,
-            "reward/total": 0.25,
-        }
-    )
-
-
-def test_a_run_writes_tables_that_cover_each_update_once(toy, tmp_path) -> None:
-    learner, _ = build(toy, tmp_path, episodes=90)
-    learner.run()
-    updates = learner.progress.updates
-    assert updates % EVERY, "the last table is a shorter one"
-    rows = list(read_metrics(tmp_path / "metrics.jsonl"))
-    tables = [row for row in rows if any(name.startswith("staleness/") for name in row)]
-    assert [row["step"] for row in tables] == [EVERY, updates]
-    drawn = sum(v for row in tables for name, v in row.items() if name.endswith("/trajectories"))
-    assert drawn == updates * OPTIONS["batch_trajectories"]
-    parts = {f"eval/val/reward/{name}" for name in ("outcome", "repetition", "invalid", "shaping")}
-    assert parts <= set().union(*rows)
-    means = [
-        (row["eval/val/success"], row["eval/val/reward/outcome"]) for row in rows if "eval/val/success" in row
-    ]
-    assert all(success == reward for success, reward in means)
-    assert "reward/shaping" in set().union(*rows)
 
 
 class Crash(Exception):

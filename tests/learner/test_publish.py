@@ -80,15 +80,6 @@ def test_a_restart_keeps_the_distance_and_the_weights(tmp_path) -> None:
     assert shelf.announced == {version: float(version) for version in range(1, 7)}
 
 
-def test_what_a_crash_left_beyond_the_newest_version_is_never_announced(tmp_path) -> None:
-    policy, shelf = Weights(), Shelf()
-    publish(Publisher(policy, shelf, tmp_path / "version", 2), 3)
-    (tmp_path / "held" / "9").write_bytes(b"nonsense")
-    (tmp_path / "held" / "4.tmp").write_bytes(b"half")
-    assert publish(Publisher(policy, shelf, tmp_path / "version", 2), 8)[-1] == 9
-    assert shelf.announced[9] == 9.0
-
-
 def test_catching_up_announces_the_newest_and_the_lag_begins_anew(tmp_path) -> None:
     shelf = Shelf()
     publisher = Publisher(Weights(), shelf, tmp_path / "version", 3)

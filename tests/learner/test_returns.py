@@ -127,17 +127,6 @@ def test_retrace_of_action_values_follows_its_sum(case) -> None:
     assert not found.targets[~rollout.mask].any()
 
 
-@settings(max_examples=25, deadline=None)
-@given(CASES)
-def test_without_actions_to_tell_apart_action_values_are_state_values(case) -> None:
-    seed, sizes, gamma, lam = case
-    rollout, ratios = make_rollout(seed, [r[0] for r in sizes], [r[1] for r in sizes])
-    q = returns.retrace_q(rollout, rollout.values, ratios, gamma, lam)
-    v = returns.retrace(rollout, ratios, gamma, lam)
-    np.testing.assert_allclose(q.advantages, v.advantages, atol=1e-9)
-    np.testing.assert_allclose(q.td_errors, v.td_errors, atol=1e-12)
-
-
 @pytest.mark.parametrize("lam", [0.0, 0.7, 1.0])
 def test_the_true_action_values_are_a_fixed_point(lam: float) -> None:
     """Two steps, the second pays its action: Q of π stays as it is in the mean over μ, for every λ."""

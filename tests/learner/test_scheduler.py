@@ -138,18 +138,6 @@ def test_a_lease_that_is_given_back_is_granted_at_once_and_counts_as_no_attempt(
     assert rig.scheduler.metrics()["scheduler/abandoned"] == 0
 
 
-@pytest.mark.parametrize("how", ["given back", "expired"])
-def test_leases_that_come_back_do_not_keep_themselves_from_being_granted_again(toy, how) -> None:
-    rig = Rig(toy)
-    out = [lease.id for lease in rig.take(50, "gone")]
-    if how == "expired":
-        rig.now += 61.0
-        rig.scheduler.tick()
-    else:
-        rig.scheduler.release("gone", out)
-    assert len(rig.take(50, "new")) == len(out) == 16
-
-
 def test_an_expired_lease_is_run_again_elsewhere_first(toy) -> None:
     rig = Rig(toy)
     (lease,) = rig.take(worker="slow")
@@ -186,19 +174,6 @@ def test_a_lease_that_is_renewed_for_ever_is_run_elsewhere_and_the_run_ends(toy)
     assert rig.scheduler.accounted(Purpose.TRAIN) == 1
     rig.finish(stuck)
     assert rig.scheduler.accounted(Purpose.TRAIN) == 2, "what comes late is data like any other"
-
-
-def test_a_failed_episode_goes_back_to_its_worker_when_no_other_takes_it(toy) -> None:
-    rig = Rig(toy, episodes=1)
-    (lease,) = rig.take()
-    rig.finish(lease, fault=Fault.DEVICE)
-    assert rig.take() == []
-    rig.now += AVOID_S
-    (again,) = rig.take()
-    assert again.task == lease.task
-    rig.finish(again)
-    assert rig.scheduler.accounted(Purpose.TRAIN) == 1
-    assert rig.scheduler.metrics()["scheduler/faulted"] == 1
 
 
 def test_a_task_that_always_faults_is_given_up(toy) -> None:
@@ -272,27 +247,6 @@ def test_a_round_runs_again_what_weights_older_than_it_asks_for_have_done(toy) -
     rig.finish(again, 0.0, version=4)
     (done,) = rig.scheduler.pop_evals()
     assert done.scores == [0.0, 0.0]
-
-
-@pytest.mark.parametrize("how", ["given back", "faulted"])
-def test_what_comes_back_of_an_older_round_does_not_enter_the_new_one(toy, how) -> None:
-    rig = Rig(toy)
-    rig.scheduler.start_eval()
-    old = rig.take(3)
-    rig.scheduler.set_updates(1)
-    rig.scheduler.start_eval()
-    if how == "given back":
-        rig.scheduler.release("w", [lease.id for lease in old])
-    else:
-        for lease in old:
-            rig.finish(lease, fault=Fault.ENV)
-    new = rig.take(3, "other")
-    assert [lease.purpose for lease in new] == [Purpose.EVAL] * 3
-    assert [lease.purpose for lease in rig.take(3, "other")] == [Purpose.TRAIN] * 3
-    for lease in new:
-        rig.finish(lease)
-    old_round, done = rig.scheduler.pop_evals()
-    assert (len(old_round.scores), len(done.scores)) == (0, 3)
 
 
 def test_state_survives_a_restart_and_what_was_out_is_granted_anew(toy) -> None:

@@ -176,18 +176,6 @@ def test_parts_hold_what_they_need(policy: Policy, batcher: Batcher) -> None:
     close(scored(policy, few).logprobs, whole[1:2])
 
 
-def test_a_batch_of_random_steps_takes_sequences_as_far_as_needed(policy: Policy, batcher: Batcher) -> None:
-    growing, written = both_ways(policy, "a", ["tap", "go back", "x"])
-    steps, alone = compiled(policy, growing)[0].steps, compiled(policy, written)[0].steps
-    batch = batcher.steps([steps[1], steps[0]])
-    assert batch.prompts.input_ids.shape == (1, steps[1].spans[0].stop)
-    close(scored(policy, batch).logprobs, scored(policy, batcher.steps([alone[1], alone[0]])).logprobs)
-    greedy = [Sampling(temperature=0.0, max_new_tokens=5)] * 2
-    expected = policy.generate(batcher.steps([alone[1], alone[0]]).prompts, greedy)
-    found = policy.generate(batch.prompts, greedy)
-    assert [one.token_ids for one in found] == [one.token_ids for one in expected]
-
-
 def test_every_answer_of_a_step_is_trained_on(policy: Policy, batcher: Batcher) -> None:
     """A summary, then an action that is asked for apart: two prompts, one step."""
     summary, action = both_ways(policy, "a", ["seen", "tap"])[1].steps

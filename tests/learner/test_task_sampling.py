@@ -189,12 +189,6 @@ def test_tasks_come_from_the_drift_split_once_its_share_of_the_episodes_is_in(to
     assert run.metric("scheduler/drift") == 1
 
 
-def test_a_share_of_the_draws_may_stay_with_the_training_split(toy) -> None:
-    run = world(toy, after=0.0, share=0.25, episodes=400)
-    drawn = splits(run.lease(400))
-    assert 60 <= drawn.count("drift") <= 140
-
-
 @pytest.mark.parametrize("purpose", [Purpose.DEMO, Purpose.EVAL])
 def test_demonstrations_and_evaluations_stay(toy, purpose) -> None:
     run = world(toy, after=0.0, demonstrations={"episodes": 9})
@@ -215,14 +209,6 @@ def test_it_survives_a_restart_and_never_goes_back(toy) -> None:
     assert again.save()["scheduler"] == state["scheduler"]
     assert again.scheduler.task_table() == run.scheduler.task_table()
     assert splits(again.lease(5)) == ["drift"] * 5
-
-
-def test_a_resumed_run_may_get_a_drift_that_it_had_not(toy) -> None:
-    plain = GroupWorld(toy, **DRIFTING)
-    plain.finish(plain.lease(1)[0])
-    plain.drift = Drift([toy.task(0, "drift")], 0.0)
-    again = plain.restart(plain.save(), "i1")
-    assert splits(again.lease(3)) == ["drift"] * 3
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])

@@ -86,23 +86,6 @@ def test_vtrace_and_retrace(rollout: Rollout, ratios: torch.Tensor) -> None:
             torch.testing.assert_close(weighed, advantage[:, 0])
 
 
-@pytest.mark.parametrize("lam", [0.0, 0.7])
-def test_retrace_is_a_lambda_return_whose_lambda_is_each_steps_trace(
-    rollout: Rollout, ratios: torch.Tensor, lam: float
-) -> None:
-    from torchrl.objectives.value.functional import td_lambda_return_estimate
-
-    found = returns.retrace(rollout, ratios, 0.9, lam)
-    for row, length, common in rows(rollout):
-        traces = lam * ratios[row, :length].clamp(max=1.0)
-        following = torch.cat([traces[1:], torch.zeros(1, dtype=traces.dtype)])
-        target = td_lambda_return_estimate(0.9, following[:, None], **common)[:, 0]
-        value = rollout.values[row, :length]
-        torch.testing.assert_close(found.advantages[row, :length], target - value)
-        weighed = value + ratios[row, :length].clamp(max=1.0) * (target - value)
-        torch.testing.assert_close(found.targets[row, :length], weighed)
-
-
 @pytest.mark.filterwarnings("ignore:No target network updater:UserWarning")
 @pytest.mark.parametrize("is_decoupled", [False, True])
 def test_the_clipped_surrogate_and_its_gradient(is_decoupled: bool) -> None:

@@ -16,7 +16,7 @@ from rank_objectives import CASES
 from rank_world import make_batch
 
 from distrl.configs.learner import LearnerConfig
-from distrl.core.policies.base import Generated, PromptBatch
+from distrl.core.policies.base import Generated
 from distrl.learner import losses, off_policy
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.algorithms.aride import Aride
@@ -39,36 +39,6 @@ def make(toy, policy, load_images):
     episodes = [compile_episode(t, policy) for t in trajectories]
     batcher = Batcher(policy, ImageCache(policy.image, load_images))
     return lambda *rows: batcher.trajectories([episodes[i] for i in rows])
-
-
-@pytest.mark.parametrize("rows", [[0], [1, 3], [3, 2, 0], [0, 1, 2, 3], [2]])
-def test_a_part_is_the_batch_of_its_trajectories(make, rows) -> None:
-    part, alone = make(0, 1, 2, 3).part(torch.tensor(rows)), make(*rows)
-    assert part.ids == alone.ids
-    width = alone.mask.shape[1]
-    for name in (
-        "row",
-        "col",
-        "last",
-        "invalid",
-        "terminated",
-        "success",
-        "final_row",
-        "final_step",
-    ):
-        assert torch.equal(getattr(part, name), getattr(alone, name)), name
-    for name in ("mask", "outcome", "penalty"):
-        assert torch.equal(getattr(part, name)[:, :width], getattr(alone, name)), name
-        assert not getattr(part, name)[:, width:].any()
-    tokens = alone.steps.completions.shape[1]
-    assert torch.equal(part.steps.completions[:, :tokens], alone.steps.completions)
-    assert torch.equal(part.first, alone.first)
-    for mine, other in ((part.steps.prompts, alone.steps.prompts), (part.final_prompts, alone.final_prompts)):
-        if not isinstance(other, PromptBatch):
-            assert mine is None
-        else:
-            assert torch.equal(mine.input_ids, other.input_ids)
-            assert torch.equal(mine.images, other.images)
 
 
 def test_every_epoch_sees_every_trajectory_once(make) -> None:

@@ -139,28 +139,6 @@ def test_the_last_round_is_waited_for_as_long_as_somebody_is_at_work_on_it(toy, 
     assert row["eval/val/episodes"] == 3
 
 
-def test_the_last_round_is_left_when_its_workers_are_gone(toy, tmp_path, caplog) -> None:
-    learner, world = build(toy, tmp_path, phase="training", eval_episodes=3)
-    context, polls, ticks = learner.context, count(), count(step=30)
-    context.clock.now = lambda: float(next(ticks))
-
-    def drain(timeout_s: float) -> int:
-        number = next(polls)
-        if number == 0:
-            context.held = [lease.id for lease in world.scheduler.grant("w", 3)]
-        elif number == 9:
-            world.scheduler.release("w", context.held)
-        assert number < 20
-        return 0
-
-    world.check = lambda: None
-    context.ingest.drain = drain
-    learner.validation.last(world.stop)
-    learner.updates.close()
-    assert next(polls) > 9, "it waited for those who held a lease"
-    assert "validation of the final weights has no result" in caplog.text
-
-
 class Improving:
     """Lets a learner's validation episodes succeed the more the more updates it has made.
 
@@ -266,15 +244,3 @@ def test_the_mean_of_each_part_is_over_the_scored_episodes_of_the_round(toy) -> 
     assert done.mean_rewards == pytest.approx(
         {"outcome": 0.5, "repetition": -0.2, "invalid": -0.1, "shaping": 0.0}
     )
-
-
-def test_a_round_of_the_same_updates_as_the_one_under_way_takes_its_place(toy) -> None:
-    rounds, first = start(toy, "ab")
-    rounds.account(episode(toy, "a", version=1), 1.0)
-    rounds.start(first.updates, min_version=2)
-    assert not rounds.pop_ended()
-    assert rounds.current is not None
-    assert (rounds.current.scores, len(rounds.current.waiting)) == ([], 2)
-    rounds.start(first.updates + 1)
-    (ended,) = rounds.pop_ended()
-    assert (ended.updates, ended.min_version) == (first.updates, 2)

@@ -151,7 +151,7 @@ def _resume(context: Context) -> None:
         restore(context, state)
         _log.info("resumed after %d updates", context.progress.updates)
     else:
-        context.ingest.restore(None, [])
+        context.ingest.restore()
     context.report.writer.resume(context.progress.updates)
 
 

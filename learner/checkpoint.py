@@ -119,8 +119,7 @@ def restore(context: Context, state: dict[str, Any]) -> None:
         context.replay.load_state_dict(state["replay"])
         context.scheduler.load_state_dict(state["scheduler"])
         context.rng.bit_generator.state = state["rng"]
-        ingest = state["ingest"]
-        kept = (ingest["last_id"], ingest["rolling"], ingest["groups"], ingest)
+        ingest = {name: state["ingest"][name] for name in context.ingest.state_dict()}
     except (KeyError, TypeError, ValueError) as error:
         what = f"lacks {error}" if isinstance(error, KeyError) else f"does not fit: {error}"
         raise CheckpointError(
@@ -128,7 +127,7 @@ def restore(context: Context, state: dict[str, Any]) -> None:
             "Resume with the version of distrl that wrote it, or start a new run.",
         ) from error
     context.scheduler.set_updates(context.progress.updates)
-    context.ingest.restore(*kept)
+    context.ingest.restore(ingest)
     episodes, values = context.ingest.episodes, state.get("values", {})
     for name in episodes.keys() & values.keys():
         episodes[name] = replace(episodes[name], values=tuple(values[name]))

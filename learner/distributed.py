@@ -21,10 +21,10 @@ import logging
 import os
 import pickle
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed
@@ -43,6 +43,7 @@ from distrl.learner.ranks import RANK_TIMEOUT_S, Place, Watch, open_job, transla
 from distrl.learner.train_step import TrainStep, merge
 from distrl.learner.zero import ZeroPolicy
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 # ---- messages ----
@@ -198,27 +199,21 @@ class RankGroup(TrainStep):
         return found
 
     def optimiser_states(self) -> dict[str, Any]:
-        with self._checked():
-            self._command_all("state")
-            return super().optimiser_states()
+        return self._together("state", super().optimiser_states)
 
     def load_optimisers(self, states: Mapping[str, Any]) -> None:
         """See `TrainStep.load_optimisers`; the networks' weights go to the other ranks as well."""
-        with self._checked():
-            self._command_all("load")
-            load_everywhere(self, states)
+        self._together("load", lambda: load_everywhere(self, states))
 
     def equalise(self) -> None:
         """Gives the other ranks the weights of this one."""
-        with self._checked():
-            self._command_all("load")
-            load_everywhere(self, None)
+        self._together("load", lambda: load_everywhere(self, None))
 
     @contextmanager
     def gathered(self, is_full: bool) -> Iterator[None]:
         with self._checked():
-            if self.is_sharded:
-                self._command_all("gather", is_full=is_full)
+            for rank in range(1, self._num_ranks if self.is_sharded else 1):
+                self._command(rank, "gather", None, is_full=is_full)
             with super().gathered(is_full):
                 yield
 
@@ -226,13 +221,11 @@ class RankGroup(TrainStep):
         """See `TrainStep.poll`; keeps the other ranks from timing out."""
         self._watch(None)
         if time.monotonic() - self._last_command > self._ping_s:
-            with self._checked():
-                self._command_all("ping")
+            self._together("ping", lambda: None)
 
     def stop(self) -> None:
         """Lets the other ranks end."""
-        with self._checked():
-            self._command_all("stop")
+        self._together("stop", lambda: None)
 
     def _on_shares(self, name: str, batch: TrajectoryBatch, **numbers: float) -> list[tuple[Tensor, Any]]:
         """The answers of all ranks that have a share, with the places of its trajectories."""
@@ -244,9 +237,12 @@ class RankGroup(TrainStep):
             answers += [receive(rank) for rank in range(1, self._num_ranks)]
         return [(at, answer) for at, answer in zip(places, answers, strict=True) if len(at)]
 
-    def _command_all(self, name: str, **numbers: Any) -> None:
-        for rank in range(1, self._num_ranks):
-            self._command(rank, name, None, **numbers)
+    def _together(self, name: str, own: Callable[[], T]) -> T:
+        """What `own` returns, rank 0's part in a command to all ranks."""
+        with self._checked():
+            for rank in range(1, self._num_ranks):
+                self._command(rank, name, None)
+            return own()
 
     def _command(self, rank: int, name: str, share: Any, **numbers: Any) -> None:
         send({"name": name, "share": share, "numbers": numbers}, rank)

@@ -17,7 +17,7 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -249,44 +249,33 @@ class Ingest:
             means["train/success"] = sum(self._success) / len(self._success)
         return means
 
-    def restore(
-        self,
-        last_id: str | None,
-        rolling: Iterable[float],
-        groups: Mapping[str, Sequence[float]] | None = None,
-        counters: Mapping[str, int] | None = None,
-    ) -> int:
-        """After a restart: compiles what replay holds, then takes what arrived after `last_id`, each once.
+    def restore(self, state: Mapping[str, Any] | None = None) -> None:
+        """After a restart: compiles what replay holds, then takes what arrived after it, each once.
 
         Args:
-            last_id, rolling, groups: As in `state_dict`.
-            counters: Those of `COUNTERS`, from there too; 0 if missing.
-
-        Returns:
-            How many trajectories were newer than the checkpoint.
+            state: As `state_dict` gives it; None without a checkpoint: all that the store has is taken.
         """
-        self._success.extend(rolling)
+        state = state or self.state_dict()
+        self._success.extend(state["rolling"])
         for name in COUNTERS:
-            setattr(self, name, int((counters or {}).get(name, 0)))
+            setattr(self, name, int(state[name]))
         for name in self._replay.ids:
-            mean, std, count = (groups or {}).get(name, (0.0, 0.0, 1))
             episode = self._stored(name)
             if episode is None:
                 self._replay.discard([name])
             else:
-                self.episodes[name] = replace(episode, group=GroupStats(mean, std, int(count)))
+                group = GroupStats(*state["groups"].get(name, ()))
+                self.episodes[name] = replace(episode, group=group)
         held = {name: self._stored(name) for name in self._scheduler.held_ids()}
         self._held = {name: episode for name, episode in held.items() if episode is not None}
-        newer = self._store.ids(after=last_id)
-        self.last_id = last_id
-        for name in newer:
+        self.last_id = state["last_id"]
+        for name in self._store.ids(after=self.last_id):
             try:
                 trajectory = self._store.get(name)
             except StoreError as error:
                 _log.error("trajectory %s is lost to training: %s", name, error)
                 continue
             self.take(trajectory, replayed=True)
-        return len(newer)
 
     def _stored(self, name: str) -> Episode | None:
         """An episode that was in use; None if it is quarantined, or the store has it no more."""

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
-import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
 
-from distrl.configs.learner import ReplayConfig
 from distrl.core.errors import StoreError
 from distrl.core.types import Fault, ImagePart, Purpose
 from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.episodes import compile_episode
-from distrl.learner.replay import Replay
 
 
 def episodes(toy, policy):
@@ -77,43 +72,6 @@ def test_layout(toy, policy, load_images) -> None:
     assert batch.grid(flat).tolist() == [[1.0, 2.0], [3.0, 0.0]]
     assert batch.flat(batch.grid(flat)).tolist() == flat.tolist()
     assert batch.row_mean(flat).tolist() == [1.5, 3.0]
-
-
-@pytest.mark.parametrize("priority", ["uniform", "dper"])
-def test_terminal_steps_and_one_step_episodes_are_drawn_like_all_others(
-    toy, policy, load_images, priority
-) -> None:
-    """Every step of every episode is in as many batches, the last and the only ones too.
-
-    (A buffer of transitions easily leaves out those without a successor.) All steps have the same priority,
-    so by DPER's means all episodes have, whatever their length.
-    """
-    lengths = (1, 1, 2, 3, 1, 5)
-    step = toy.step(1, (2,), (-0.5,))
-    compiled = [
-        compile_episode(toy.trajectory(f"t{i}", [step] * n, truncated=i % 2 == 0), policy)
-        for i, n in enumerate(lengths)
-    ]
-    episodes = {episode.id: episode for episode in compiled}
-    batcher = Batcher(policy, ImageCache(policy.image, load_images))
-    replay, counts, num_last = Replay(ReplayConfig(priority=priority), seed=0), Counter(), 0
-    for name in episodes:
-        replay.add(name)
-    replay.sample(len(episodes))
-    num_batches, size = 100, 30
-    for _ in range(num_batches):
-        entries = replay.sample(size)
-        ids = replay.names(entries)
-        batch = batcher.trajectories([episodes[name] for name in ids])
-        steps = list(zip(batch.row.tolist(), batch.col.tolist(), strict=True))
-        counts.update((ids[row], col) for row, col in steps)
-        num_last += sum(steps[i][1] == lengths[int(ids[steps[i][0]][1:])] - 1 for i in batch.last.tolist())
-        mean = batch.row_mean(torch.full((len(steps),), 0.5, dtype=torch.float64)).numpy()
-        replay.update(entries, np.stack([mean] * 3, axis=1))
-    assert num_last == num_batches * size, "each draw brings the end of its episode"
-    assert set(counts) == {(f"t{i}", t) for i, n in enumerate(lengths) for t in range(n)}
-    for count in counts.values():
-        assert count == pytest.approx(num_batches * size / len(lengths), rel=0.15)
 
 
 def test_demonstrations_are_tokenised_here(toy, policy) -> None:

@@ -85,7 +85,7 @@ def test_one_whose_rewards_overflow_is_quarantined_and_never_taken_again(
     for number in range(2):  # from the checkpoint, and from the store alone
         again, _ = ready(toy, tmp_path, incarnation=f"i{number}")
         if number:
-            again.context.ingest.restore(None, [])
+            again.context.ingest.restore()
         else:
             restore(again.context, again.context.checkpointer.load())
         assert sorted(again.context.ingest.episodes) == sorted(good)
@@ -144,23 +144,6 @@ def test_one_that_cannot_be_drawn_is_quarantined_and_the_others_are_learnt_from(
     learner.updates.close()
 
 
-def test_one_that_cannot_be_scored_is_quarantined(toy, tmp_path) -> None:
-    learner, world = ready(toy, tmp_path)
-    names = come(learner, world, 8)
-    judge = learner.context.train_step.algorithm.loss
-
-    def fail(batch, outputs):
-        if names[5] in batch.ids:
-            raise IndexError("out of range")
-        return judge(batch, outputs)
-
-    learner.context.train_step.algorithm.loss = fail
-    assert make_updates(learner) == 4
-    (row,) = world.store.quarantined()
-    assert (row.id, row.reason) == (names[5], "IndexError: out of range")
-    learner.updates.close()
-
-
 def hot(trajectory):
     """Sampled at a temperature of its own, by which a pass knows it."""
 
@@ -173,8 +156,8 @@ def hot(trajectory):
     return trajectory.model_copy(update={"steps": tuple(map(heat, trajectory.steps))})
 
 
-@pytest.mark.parametrize("where", ["mismatch", "refresh", "critic warm-up"])
-def test_one_that_cannot_be_scored_outside_of_an_update_is_quarantined(toy, tmp_path, where) -> None:
+@pytest.mark.parametrize("where", ["update", "mismatch", "refresh", "critic warm-up"])
+def test_one_that_cannot_be_scored_is_quarantined(toy, tmp_path, where) -> None:
     learner, world = ready(toy, tmp_path, mismatch={"every": 1})
     come(learner, world, 7)
     (bad,) = come(learner, world, 1, hot)
@@ -187,12 +170,11 @@ def test_one_that_cannot_be_scored_outside_of_an_update_is_quarantined(toy, tmp_
         if (steps.temperature == 3.0).any():
             raise IndexError("out of range")
 
-    engine.logprobs = lambda steps, *more: check(steps) or logprobs(steps, *more)
-    engine.algorithm.forward = lambda one, other, rows, *more, **how: (
-        check(rows.steps) or read(one, other, rows, *more, **how)
-    )
     if where == "mismatch":
-        updates.make()
+        engine.logprobs = lambda steps, *more: check(steps) or logprobs(steps, *more)
+    engine.algorithm.forward = lambda one, other, rows: check(rows.steps) or read(one, other, rows)
+    if where in ("update", "mismatch"):
+        make_updates(learner)
     elif where == "refresh":
         updates._refresh()
     else:
@@ -316,7 +298,7 @@ def die_at(toy, path, bad: str, incarnation: str) -> None:
 
     ingest.compile_episode = deadly
     learner, _ = ready(toy, path, incarnation=incarnation)
-    learner.context.ingest.restore(None, [])
+    learner.context.ingest.restore()
     os._exit(len(learner.context.ingest.episodes))
 
 
@@ -336,7 +318,7 @@ def test_what_kills_the_learner_twice_is_quarantined(toy, tmp_path) -> None:
     again, world = ready(toy, tmp_path, incarnation="i4")
     (row,) = world.store.quarantined()
     assert (row.id, row.reason) == (names[3], "the learner died twice during its compilation")
-    again.context.ingest.restore(None, [])
+    again.context.ingest.restore()
     assert sorted(again.context.ingest.episodes) == sorted(set(names) - {names[3]})
     again.updates.close()
 
@@ -350,7 +332,7 @@ def test_a_learner_that_is_killed_for_other_reasons_loses_nothing(toy, tmp_path)
         note.write_text(in_update)
         learner.updates.close()
         learner, world = ready(toy, tmp_path, incarnation=f"j{number}")
-        learner.context.ingest.restore(None, [])
+        learner.context.ingest.restore()
         assert make_updates(learner) >= 1
     assert world.store.quarantined() == []
     assert learner.context.scheduler.accounted(Purpose.TRAIN) == 4

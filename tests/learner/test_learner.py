@@ -156,7 +156,7 @@ def test_a_run_stopped_in_its_warm_start_takes_its_demonstrations_again(toy, tmp
     world.check()
     learner.run()
     again, _ = build(toy, tmp_path, "i2", episodes=20)
-    again.context.ingest.restore(None, [])
+    again.context.ingest.restore()
     assert again.context.scheduler.accounted(Purpose.DEMO) == 8
     again.run()
     assert again.context.scheduler.accounted(Purpose.DEMO) == 12
@@ -177,7 +177,7 @@ def test_a_stopped_warm_up_continues_where_it_was(toy, tmp_path) -> None:
     assert not list(checkpoints.checkpoints(tmp_path / "checkpoints"))
     again, world = build(toy, tmp_path, "i2", demonstrations=demonstrations, episodes=16)
     world.names = random.Random(1)
-    again.context.ingest.restore(None, [])
+    again.context.ingest.restore()
     engine, before = again.context.train_step, learner.context.train_step
     seen, clone_on = [], engine.clone
 

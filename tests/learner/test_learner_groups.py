@@ -77,23 +77,6 @@ def test_resume_brings_back_groups_and_those_that_wait_for_theirs(toy, tmp_path)
     assert state["scheduler"]["groups"]["open"] == {}
 
 
-def test_the_store_keeps_what_waits_for_its_group(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path, phase="training", replay={"capacity": 4}, **GROUPS)
-    (first,) = world.scheduler.grant("w", 1)
-    others = world.scheduler.grant("w", 11)
-    names = {}
-    for lease in (first, *others[3:], *others[:2]):
-        played = world.play(lease)
-        world.store.add(played, toy.pixels)
-        world.scheduler.finish(lease.id, played)
-        learner.context.ingest.take(played)
-        names[lease.id] = played.id
-    world.store.trim(1, learner.context.ingest.needed_ids)
-    assert {names[first.id], *(names[lease.id] for lease in others[:2])} <= set(world.store.ids())
-    assert len(world.store.ids()) == 7
-    learner.updates.close()
-
-
 # ---- episodes that are too old ----
 
 

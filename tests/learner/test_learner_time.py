@@ -9,7 +9,6 @@ torch = pytest.importorskip("torch", reason="needs torch: not installed")
 from learning_world import OPTIONS, build
 
 from distrl.core.metrics import read_metrics
-from distrl.learner import warm_start
 from distrl.learner.checkpoint import restore
 from distrl.learner.context import start_clock
 
@@ -103,24 +102,3 @@ def test_waiting_for_the_first_worker_costs_no_time(toy, tmp_path) -> None:
     kept_s = again.context.clock.elapsed_s()
     now[0] += 7.0
     assert again.context.clock.elapsed_s() == kept_s + 7.0
-
-
-def test_warm_ups_have_the_cpus_that_workers_do_not_need(toy, tmp_path, monkeypatch) -> None:
-    learner, _ = build(toy, tmp_path)
-    engine, found = learner.context.train_step, {}
-    monkeypatch.setattr(warm_start, "num_cpus", lambda: 3)
-
-    def note(name):
-        real = getattr(engine, name)
-
-        def call(*args):
-            found[name] = torch.get_num_threads()
-            return real(*args)
-
-        monkeypatch.setattr(engine, name, call)
-
-    for name in ("clone", "fit_critic", "update"):
-        note(name)
-    before = torch.get_num_threads()
-    learner.run()
-    assert found == {"clone": 3, "fit_critic": 3, "update": before}

@@ -15,7 +15,6 @@ from distrl.configs.schema import Config
 from distrl.core.errors import CheckpointError, RunDirectoryError
 from distrl.core.metrics import read_metrics
 from distrl.core.policies import weights_io
-from distrl.core.types import Purpose
 from distrl.learner.publish import Publisher
 
 
@@ -104,28 +103,6 @@ def test_training_is_that_much_staler_and_the_last_round_measures_the_final_weig
     assert min(fresh[len(fresh) // 2 :]) >= 5
     assert world.info.version == learner.context.publisher.version
     assert torch.equal(world.acting.head.weight, learner.context.train_step.policy.head.weight)
-
-
-def test_the_last_round_counts_nothing_that_older_weights_did(toy, tmp_path) -> None:
-    """An inference server acts with what it has until it has fetched the newest."""
-    learner, world = build(toy, tmp_path, policy_lag=5, keep_best=False)
-    announced: list[tuple] = []
-    publish_weights, play_all = world.publish_weights, world.check
-
-    def play_then_fetch() -> None:
-        play_all()
-        while announced:
-            publish_weights(*announced.pop(0))
-
-    world.publish_weights = lambda info, data: announced.append((info, bytes(data)))
-    world.check = play_then_fetch
-    learner.run()
-    *_, last = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
-    evaluated = [t for t in map(world.store.get, world.store.ids()) if t.purpose is Purpose.EVAL]
-    final = [t for t in evaluated if t.oldest_version == learner.context.publisher.version]
-    assert last["eval/val/episodes"] == len(final) == 4
-    assert last["eval/val/success"] == sum(t.success for t in final) / 4
-    assert evaluated[-5].oldest_version < evaluated[-1].oldest_version, "the round began before"
 
 
 @pytest.mark.parametrize("lag", [0, 1])

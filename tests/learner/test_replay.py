@@ -32,30 +32,6 @@ def entries(*numbers: int) -> np.ndarray:
 RAW = np.array([[0.1, 0.5, 1.0], [0.4, 1.0, 2.0], [0.2, 0.8, 0.0], [0.0, 0.0, 0.5]])
 
 
-@pytest.mark.parametrize("capacity", [5, 5000])
-def test_state_comes_back_bit_for_bit(capacity) -> None:
-    replay = filled(capacity=capacity, count=capacity + 2)
-    rng = np.random.default_rng(3)
-    first = replay.sample(capacity - 1)
-    replay.update(first, rng.random((len(first), 3)))
-    replay.refresh_slice()
-    replay.discard(replay.ids[1:2])
-    state = json.loads(json.dumps(replay.state_dict()))
-    again = Replay(replay.config, seed=99)
-    again.load_state_dict(state)
-    assert again.state_dict() == replay.state_dict() == state
-    for number in range(25):  # the scale moves on the way
-        draws = replay.sample(3), again.sample(3)
-        assert replay.names(draws[0]) == again.names(draws[1])
-        raw = rng.random((3, 3)) * (1.0 + number / 10.0)
-        for each, draw in zip((replay, again), draws, strict=True):
-            each.update(draw, raw)
-        assert again.names(again.refresh_slice()) == replay.names(replay.refresh_slice())
-        assert again.add(f"n{number}") == replay.add(f"n{number}")
-        assert again.metrics() == replay.metrics()
-    assert again.state_dict() == replay.state_dict()
-
-
 @pytest.mark.parametrize("raw", [[[0.0] * 3] * 4, "AAAA", "?"])
 def test_a_state_of_another_form_is_refused(raw) -> None:
     replay = filled()

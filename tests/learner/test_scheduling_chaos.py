@@ -105,28 +105,3 @@ def test_a_group_whose_members_all_hang_ends_nevertheless(toy, resumed: bool) ->
         world.finish(lease, 1.0)
     assert {stats.count for stats in world.replay.values()} == {4}
     assert world.scheduler.accounted(Purpose.TRAIN) == 4
-
-
-@pytest.mark.parametrize("resumed", [False, True])
-def test_a_stuck_member_of_the_last_group_is_replaced_and_the_run_ends(toy, resumed: bool) -> None:
-    """Its lease may be renewed for `max_episode_minutes`; nobody waits for that."""
-    world = GroupWorld(toy, episodes=4)
-    stuck, *others = world.lease(4, "stuck")
-    for lease in others[:2]:
-        world.finish(lease, 1.0)
-    if resumed:
-        world = world.restart(world.save(), "i1")
-        stuck, *others = world.lease(4, "stuck")
-    world.finish(others[-1], 1.0)
-    for _ in range(3):
-        world.now += 40.0
-        world.scheduler.renew("stuck", [stuck.id])
-        world.wait(0.0)
-    assert len(world.replay) == 3, "the group was closed without it"
-    (instead,) = world.lease(4, "other")
-    assert instead.group_id != stuck.group_id
-    world.finish(instead, 0.0)
-    assert world.scheduler.accounted(Purpose.TRAIN) == 4
-    assert world.lease(4, "other") == []
-    world.finish(stuck, 0.0)
-    assert len(world.replay) == 5, "late, it is data all the same"

@@ -12,36 +12,10 @@ import pytest
 import torch
 from learning_world import build
 
-from distrl.configs.schema import StoreConfig
 from distrl.core import checkpoints
 from distrl.core.metrics import read_metrics
 from distrl.core.types import Fault, Outcome, Purpose
-from distrl.learner.checkpoint import restore
 from distrl.learner.groups import EvalRound, EvalRounds
-
-
-def test_the_store_keeps_what_the_checkpoint_on_disk_refers_to(toy, tmp_path) -> None:
-    """A stop without an update writes no other checkpoint, although replay has let go of its episodes."""
-    learner, world = build(toy, tmp_path, phase="training", replay={"capacity": 4}, max_staleness=100)
-    learner.context.config = learner.context.config.model_copy(update={"store": StoreConfig(max_bytes=1)})
-    leases = world.scheduler.grant("w", 13)
-    played = [world.play(lease) for lease in leases]
-    for number, trajectory in enumerate(played):
-        world.store.add(trajectory, toy.pixels)
-        if number < 12:
-            learner.context.ingest.take(trajectory)
-        if number == 7:
-            learner.validation.save()
-            assert world.store.ids() == [t.id for t in played[4:8]]
-    learner.validation.save()
-    learner.updates.close()
-    assert world.store.ids() == [t.id for t in played[4:]]
-
-    again, _ = build(toy, tmp_path, "i2", replay={"capacity": 4})
-    restore(again.context, again.context.checkpointer.load())
-    assert again.context.scheduler.accounted(Purpose.TRAIN) == 13
-    assert again.context.replay.ids == [t.id for t in played[9:]]
-    again.updates.close()
 
 
 def play_round(learner, world, verdicts: list[float | None], fault: Fault = Fault.NONE) -> None:

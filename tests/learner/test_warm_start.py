@@ -68,7 +68,7 @@ def test_each_is_taken_once_after_an_interruption(toy: Any, tmp_path: Path, coll
     take_dataset(learner.context, world.stop)
     assert learner.context.scheduler.accounted(Purpose.DEMO) == 5
     again, _ = with_dataset(toy, tmp_path / "run", collection, incarnation="i2")
-    again.context.ingest.restore(None, [])
+    again.context.ingest.restore()
     world.stop.clear()
     take_dataset(again.context, world.stop)
     assert again.context.scheduler.accounted(Purpose.DEMO) == 12

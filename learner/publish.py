@@ -92,9 +92,8 @@ class Publisher:
         if not self._lag and self._held.exists():
             shutil.rmtree(self._held)  # of a time with a lag: too old to be announced ever again
         if self._lag:
-            self._forget(version if catch_up else version - self._lag)
-            version = self._versions()[0]
-            data = self._held_back(version)
+            version = self._due(version if catch_up else version - self._lag)
+            data = (self._held / str(version)).read_bytes()
         info = describe(version, data, self._kind())
         if version != self._announced:
             self._server.publish_weights(info, data)
@@ -111,25 +110,13 @@ class Publisher:
     def _kind(self) -> Literal["full", "adapter"]:
         return "adapter" if self._policy.published_kind() == "adapter" else "full"
 
-    def _versions(self) -> list[int]:
-        """The versions held back, the oldest first."""
-        return sorted(int(file.name) for file in self._held.iterdir() if file.name.isdecimal())
-
-    def _forget(self, before: int) -> None:
-        """Deletes what is older than version `before`, and what a crash left beyond the newest."""
-        for version in self._versions():
-            if not before <= version <= self.version:
-                (self._held / str(version)).unlink()
-
-    def _held_back(self, version: int) -> bytes:
-        file = self._held / str(version)
-        try:
-            return file.read_bytes()
-        except OSError as error:
-            raise CheckpointError(
-                f"{file}, weights held back by learner.policy_lag, cannot be read: {error.strerror}.",
-                "Resume with learner.policy_lag=0.",
-            ) from error
+    def _due(self, oldest: int) -> int:
+        """The oldest version held back, after those before `oldest` and what a crash left are deleted."""
+        held = {int(file.name): file for file in self._held.iterdir() if file.name.isdecimal()}
+        due = [version for version in held if oldest <= version <= self.version]
+        for version in held.keys() - due:
+            held[version].unlink()
+        return min(due)
 
 
 def _noted(version_file: Path) -> int:

@@ -177,9 +177,9 @@ class TaskSource:
     """
 
     def __init__(self, config: LearnerConfig, train: Sequence[Task], drift: Drift | None, seed: int) -> None:
-        self._drift, self.has_drifted = drift, False
-        self._train = _sampler(config, train, random.Random(seed))
-        self._after = _sampler(config, drift.tasks, random.Random(f"{seed}/drift")) if drift else None
+        self._drift, self.has_drifted, kind = drift, False, config.task_sampling
+        self._train = TaskSampler(train, kind, random.Random(seed))
+        self._after = TaskSampler(drift.tasks, kind, random.Random(f"{seed}/drift")) if drift else None
         self._rng = random.Random(f"{seed}/share")
         self.tasks: dict[str, Task] = {task.id: task for task in (*(drift.tasks if drift else ()), *train)}
         self._ids = {task.id for task in drift.tasks} if drift else set()
@@ -214,10 +214,6 @@ class TaskSource:
         if self._after is not None and state["drift"] is not None:
             self._after.load_state_dict(state["drift"]["sampler"])
             set_rng_state(self._rng, state["drift"]["rng"])
-
-
-def _sampler(config: LearnerConfig, tasks: Sequence[Task], rng: random.Random) -> TaskSampler:
-    return TaskSampler(tasks, config.task_sampling, rng)
 
 
 @dataclass

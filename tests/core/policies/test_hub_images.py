@@ -14,7 +14,6 @@ pytest.importorskip("transformers", reason="needs transformers: not installed")
 import torch
 from PIL import Image
 from policy_fakes import padded, png
-from pydantic import ValidationError
 from transformers import AutoImageProcessor, AutoTokenizer
 from transformers.image_utils import SizeDict
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
@@ -23,7 +22,6 @@ from transformers.models.qwen2_5_vl.processing_qwen2_5_vl import Qwen2_5_VLProce
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
 
-from distrl.configs.policy import policy_config
 from distrl.core.errors import PolicyError
 from distrl.core.policies.base import Pictures, Policy
 from distrl.core.policies.hub_images import ImageReader
@@ -186,10 +184,3 @@ def test_a_processor_with_steps_of_its_own_is_refused() -> None:
     with pytest.raises(PolicyError, match=r"also gives \['image_sizes'\]"):
         ImageReader(Tiles())
     assert ImageReader(Qwen2VLImageProcessorPil()).factor == 28
-
-
-def test_each_kind_of_policy_has_its_own_keys_for_sizes() -> None:
-    with pytest.raises(ValidationError, match="image_size"):
-        policy_config(kind="hub", model="m", image_size=(56, 84))
-    with pytest.raises(ValidationError, match="max_pixels"):
-        policy_config(max_pixels=1000)

@@ -10,11 +10,10 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
 from policy_fakes import chat, padded, png
-from transformers_decoding import TransformersDecoding
 
 from distrl.core.actions import Action
 from distrl.core.errors import CheckpointError, PolicyError
-from distrl.core.policies import tiny, weights_io
+from distrl.core.policies import weights_io
 from distrl.core.policies.base import Policy, PromptBatch
 from distrl.core.types import ChatMessage, Sampling, TextPart
 from distrl.workers.agents.autoui import AutoUIAgent
@@ -55,26 +54,6 @@ def test_sampled_and_scored_log_probabilities_agree(
     other = make_policy(seed=1, **options)
     policy.load_published(weights_io.from_bytes(weights_io.to_bytes(other.published_state())))
     torch.testing.assert_close(*sampled_and_scored(policy, batch), atol=1e-4, rtol=0)
-
-
-@pytest.mark.parametrize("options", [{"num_decoder_layers": 3}, {"lora": {"rank": 2}}])
-def test_it_writes_what_it_writes_through_transformers(
-    make_policy: MakePolicy,
-    make_batch: MakeBatch,
-    monkeypatch: pytest.MonkeyPatch,
-    options: dict[str, object],
-) -> None:
-    policy = make_policy(**options)
-    for parameter in policy.parameters():  # adapters and pointers are 0 at first
-        torch.nn.init.normal_(parameter, std=0.2)
-    batch = make_batch(policy, GOALS)
-    fast = sampled_and_scored(policy, batch)[0]
-    tokens = policy.generate(batch, [Sampling()] * 5, torch.Generator().manual_seed(4))
-    monkeypatch.setattr(tiny, "T5Decoding", TransformersDecoding)
-    torch.testing.assert_close(fast, sampled_and_scored(policy, batch)[0], rtol=0, atol=1e-5)
-    slow_tokens = policy.generate(batch, [Sampling()] * 5, torch.Generator().manual_seed(4))
-    assert [one.token_ids for one in tokens] == [one.token_ids for one in slow_tokens]
-    assert len({len(one.token_ids) for one in tokens}) > 1
 
 
 def test_padding_and_company_do_not_change_a_score(make_policy: MakePolicy, make_batch: MakeBatch) -> None:

@@ -51,13 +51,6 @@ def test_a_tap_is_two_tokens_and_moves_less_than_half_a_cell(x: float, y: float)
     assert abs(point[1] - y) <= 0.5 / 24 + rounding
 
 
-def test_tokens_of_canonical_texts_are_stable_under_decoding() -> None:
-    for y in GRID_Y:
-        for x in GRID_X:
-            text = AGENT.format(Action.tap(float(x), float(y)))
-            assert TOKENIZER.decode(TOKENIZER.encode_action(text)) == text
-
-
 @given(text=st.text(min_size=1, max_size=40))
 def test_any_typed_text_comes_back(text: str) -> None:
     if text != text.encode("utf-8", "replace").decode():
@@ -89,11 +82,6 @@ def test_every_prompt_ends_once(text: str) -> None:
     ids = TOKENIZER.encode_prompt(text)
     assert names(ids).count(END) == 1
     assert names(ids)[-1] == END
-
-
-def test_action_texts_in_prompts_become_action_tokens() -> None:
-    tap = AGENT.format(Action.tap(0.5, 0.5))
-    assert TOKENIZER.encode_prompt(f"previous {tap} goal red")[1:3] == TOKENIZER.encode_action(tap)
 
 
 @given(

@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -40,20 +41,13 @@ class NoTasks:
     def grant(self, worker: str, count: int, limit: int, client: Client | None) -> Sequence[Lease]:
         return ()
 
-    def renew(self, worker: str, lease_ids: Sequence[str]) -> None:
-        pass
-
-    def release(self, worker: str, lease_ids: Sequence[str]) -> None:
-        pass
-
     def check(self, trajectory: Trajectory) -> str:
         return ""
 
-    def finish(self, lease_id: str, trajectory: Trajectory) -> None:
+    def renew(self, *_: object) -> None:
         pass
 
-    def lose(self, trajectory: Trajectory) -> None:
-        pass
+    release = finish = lose = renew
 
     def tick(self) -> None:
         pass
@@ -84,21 +78,14 @@ def network(endpoints: Endpoints) -> dict[str, str]:
 
 def act_until(client: ActClient, version: int) -> Completion:
     """Acts until a completion carries `version`; versions never go back meanwhile."""
-    newest = -1
-    deadline = threading.Event()
-    timer = threading.Timer(WAIT_S, deadline.set)
-    timer.start()
-    try:
-        while not deadline.is_set():
-            found = client.act(chat("red shoes", DIGEST), {DIGEST: PICTURE}, Sampling())
-            (seen,) = set(found.weight_versions)  # a batch never mixes versions
-            assert seen >= newest
-            newest = seen
-            if seen == version:
-                return found
-    finally:
-        timer.cancel()
-    raise AssertionError(f"version {version} did not arrive, the newest is {newest}")
+    newest, deadline = -1, time.monotonic() + WAIT_S
+    while newest != version:
+        assert time.monotonic() < deadline, f"version {version} did not arrive, the newest is {newest}"
+        found = client.act(chat("red shoes", DIGEST), {DIGEST: PICTURE}, Sampling())
+        (seen,) = set(found.weight_versions)  # a batch never mixes versions
+        assert seen >= newest
+        newest = seen
+    return found
 
 
 @pytest.mark.parametrize("policy", [{}, {"lora": {"rank": 2}}])

@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason="needs transformers: not installed")
 
 import torch
 from autoui_models import save_autoui, save_blip2
-from hub_models import save_qwen
+from tiny_qwen import save_qwen25_vl
 from typer.testing import CliRunner
 
 from distrl.cli.health.estimate import (
@@ -45,7 +45,7 @@ runner = CliRunner()
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     directory: Path = tmp_path_factory.mktemp("qwen")
-    save_qwen(directory)
+    save_qwen25_vl(directory)
     return str(directory)
 
 

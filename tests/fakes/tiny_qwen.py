@@ -17,9 +17,10 @@ SPECIAL = [
     "<|vision_end|>",
     "<|video_pad|>",
 ]
+PICTURE = "<|vision_start|><|image_pad|><|vision_end|>"
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}: {% for p in m.content %}"
-    "{% if p.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ p.text }}{% endif %}"
+    "{% if p.type == 'image' %}PICTURE{% else %}{{ p.text }}{% endif %}"
     "{% endfor %}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant: {% endif %}"
 )
 IDS = {"image_token_id": 3, "vision_start_token_id": 4, "vision_end_token_id": 5, "video_token_id": 6}
@@ -109,15 +110,15 @@ def _save(
     side = 2 * patch
     size = {"shortest_edge": side * side, "longest_edge": 6 * side * side}
     Qwen2VLImageProcessorPil(size=size, patch_size=patch).save_pretrained(str(directory))
-    _save_tokenizer(directory, words)
+    save_tokenizer(directory, PICTURE, words)
 
 
 def _vocabulary(words: Sequence[str]) -> dict[str, int]:
     return {token: index for index, token in enumerate([*SPECIAL, *string.printable, *words])}
 
 
-def _save_tokenizer(directory: Path, words: Sequence[str]) -> None:
-    """Words, where one stands, else single characters; and the special tokens."""
+def save_tokenizer(directory: Path, picture: str, words: Sequence[str] = ()) -> None:
+    """Words, where one stands, else single characters; and special tokens, of which `picture` shows one."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -131,5 +132,5 @@ def _save_tokenizer(directory: Path, words: Sequence[str]) -> None:
         pad_token=SPECIAL[0],
         eos_token=SPECIAL[1],
         additional_special_tokens=SPECIAL[2:],
-        chat_template=TEMPLATE,
+        chat_template=TEMPLATE.replace("PICTURE", picture),
     ).save_pretrained(str(directory))

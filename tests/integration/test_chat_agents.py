@@ -13,8 +13,8 @@ pytest.importorskip("transformers", reason="needs transformers: not installed")
 pytest.importorskip("jinja2", reason="needs jinja2: not installed")
 
 import torch
-from hub_models import save_qwen
 from small_learner import SmallLearner
+from tiny_qwen import save_qwen25_vl
 from typer.testing import CliRunner
 
 from distrl.cli.main import app
@@ -44,7 +44,7 @@ def no_signal_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory: Path = tmp_path_factory.mktemp("model")
-    save_qwen(directory)
+    save_qwen25_vl(directory)
     return directory
 
 

@@ -13,8 +13,8 @@ pytest.importorskip("transformers", reason="needs transformers: not installed")
 pytest.importorskip("peft", reason="needs peft: not installed")
 
 from autoui_models import save_autoui, save_blip2, save_t5
-from hub_models import save_qwen
 from rank_world import run_ranks
+from tiny_qwen import save_qwen25_vl
 
 pytestmark = [pytest.mark.needs("deepspeed"), pytest.mark.timeout(900)]
 
@@ -39,7 +39,7 @@ def run(size: int, directory: Path, name: str, stages: list[dict[str, Any]]) -> 
     elif name == "autoui-lora":
         save_t5(model)
     else:
-        save_qwen(model)
+        save_qwen25_vl(model)
     run_ranks(
         "rank_models:compare", size, directory, name, str(model), *map(json.dumps, stages), timeout_s=800
     )

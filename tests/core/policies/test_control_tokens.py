@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import hub_models
 import pytest
 from autoui_models import save_t5
 from chatml import END, chatml_tokenizer
-from hub_models import save_qwen
 from policy_fakes import chat, png
-from tiny_qwen import SPECIAL as QWEN_SPECIAL
-from tiny_qwen import save_qwen3_vl
+from tiny_qwen import SPECIAL, save_qwen25_vl
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -28,20 +25,9 @@ pytest.importorskip("transformers", reason="needs transformers: not installed")
 pytest.importorskip("jinja2", reason="needs jinja2: not installed")
 
 
-HUB = {**hub_models.FAMILIES, "tiny qwen": save_qwen3_vl}
-SPECIAL = {**dict.fromkeys(hub_models.FAMILIES, hub_models.SPECIAL), "tiny qwen": QWEN_SPECIAL}
-
-
-@pytest.fixture(scope="module", params=list(HUB))
-def family(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(scope="module")
-def policy(family: str, tmp_path_factory: pytest.TempPathFactory) -> HubPolicy:
-    directory = tmp_path_factory.mktemp("model")
-    HUB[family](directory)
-    config = policy_config(kind="hub", model=str(directory), device="cpu", max_prompt_tokens=400)
+def policy(model_dir: Path) -> HubPolicy:
+    config = policy_config(kind="hub", model=str(model_dir), device="cpu", max_prompt_tokens=400)
     made = build_policy(config, [], 0)
     assert isinstance(made, HubPolicy)
     return made
@@ -49,14 +35,14 @@ def policy(family: str, tmp_path_factory: pytest.TempPathFactory) -> HubPolicy:
 
 def controls(policy: HubPolicy, ids: Sequence[int]) -> list[int]:
     """The control tokens among them; all stand at the beginning of these vocabularies."""
-    return [token for token in ids if token < len(hub_models.SPECIAL)]
+    return [token for token in ids if token < len(SPECIAL)]
 
 
 def says(role: str, *parts: str) -> ChatMessage:
     return ChatMessage.model_validate({"role": role, "parts": [TextPart(text=part) for part in parts]})
 
 
-def test_no_text_spells_a_control_token(policy: HubPolicy, family: str) -> None:
+def test_no_text_spells_a_control_token(policy: HubPolicy) -> None:
     """Goals, earlier answers, what follows them, demonstrations, and tokens across several texts."""
     images = [policy.image(png(0))]
     picture = ImagePart(digest="0" * 32)
@@ -75,7 +61,7 @@ def test_no_text_spells_a_control_token(policy: HubPolicy, family: str) -> None:
     plain = [controls(policy, one) for one in ids("it", "a", "b", "c")]
     assert plain[1].count(policy.image_token) == policy.image_tokens(images[0]) > 0
     assert plain[-1] == [policy.end_ids[0]]
-    for token in SPECIAL[family]:
+    for token in SPECIAL:
         found = ids(token, f"a {token[:1]}", token[1:3], f"{token[3:]} b")
         assert [controls(policy, one) for one in found] == plain
         broken = f"{token[0]} {token[1:]}"
@@ -180,7 +166,7 @@ def test_every_byte_is_known_and_texts_are_the_bytes_of_their_tokens() -> None:
 
 
 def test_a_hub_policy_tells_the_bytes_of_parts_of_characters_where_it_can(tmp_path: Path) -> None:
-    save_qwen(tmp_path)
+    save_qwen25_vl(tmp_path)
     policy = build_policy(policy_config(kind="hub", model=str(tmp_path), device="cpu"), [], 0)
     assert isinstance(policy, HubPolicy)
     (letter,) = policy.completion_ids("t")[:-1]

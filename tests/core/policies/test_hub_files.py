@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 pytest.importorskip("transformers", reason="needs transformers: not installed")
 
 from autoui_models import save_t5
-from hub_models import save_qwen
+from tiny_qwen import save_qwen25_vl
 
 from distrl.configs.policy import policy_config
 from distrl.core.errors import PolicyError
@@ -95,7 +95,7 @@ def test_a_hub_that_cannot_be_reached_is_asked_once_and_told_once(
     ]
 
 
-@pytest.mark.parametrize(("kind", "save"), [("hub", save_qwen), ("autoui", save_t5)])
+@pytest.mark.parametrize(("kind", "save"), [("hub", save_qwen25_vl), ("autoui", save_t5)])
 def test_what_is_in_the_cache_is_loaded_without_the_hub(
     snapshot: Path, monkeypatch: pytest.MonkeyPatch, kind: str, save: object
 ) -> None:

@@ -14,6 +14,7 @@ pytest.importorskip("transformers", reason="needs transformers: not installed")
 import torch
 from PIL import Image
 from policy_fakes import padded, png
+from tiny_qwen import PICTURE
 from transformers import AutoImageProcessor, AutoTokenizer
 from transformers.image_utils import SizeDict
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
@@ -43,13 +44,13 @@ def messages(text: str, num_images: int) -> tuple[ChatMessage, ...]:
 def processor(directory: Path, family: str):
     """transformers' own processor, which wants a video processor, and so torchvision, for Qwen-VL."""
     tokenizer = AutoTokenizer.from_pretrained(directory)
-    tokenizer.image_token, tokenizer.image_token_id = "<image>", IMAGE
-    tokenizer.video_token, tokenizer.video_token_id = "<video>", 6
+    tokenizer.image_token, tokenizer.image_token_id = "<|image_pad|>", IMAGE
+    tokenizer.video_token, tokenizer.video_token_id = "<|video_pad|>", 6
     images = AutoImageProcessor.from_pretrained(directory, backend="pil")
     if family == "llava":
         return LlavaProcessor(
             images, tokenizer, patch_size=14, vision_feature_select_strategy="default",
-            image_token="<image>", num_additional_image_tokens=1,
+            image_token="<|image_pad|>", num_additional_image_tokens=1,
         )  # fmt: skip
     base = {"qwen": Qwen2_5_VLProcessor, "qwen3": Qwen3VLProcessor}[family]
 
@@ -79,10 +80,10 @@ def test_mixed_prompts_are_what_transformers_makes_of_each_alone(
     whole = processor(model_dir, family)
     model = policy.get_submodule("model")
     for row, (text, sizes) in enumerate(zip(TEXTS, SHOWN, strict=True)):
-        shown = "see <image>" if family == "llava" else "see <vision_start><image><vision_end>"
+        shown = "see <|image_pad|>" if family == "llava" else f"see {PICTURE}"
         inputs = whole(
             images=[Image.open(io.BytesIO(png(10 * row + i, s))) for i, s in enumerate(sizes)] or None,
-            text=[f"<turn>user: {shown * len(sizes)}{text}<end><turn>assistant: "],
+            text=[f"<|im_start|>user: {shown * len(sizes)}{text}<|im_end|><|im_start|>assistant: "],
             return_tensors="pt",
         )
         assert inputs["input_ids"][0].tolist() == ids[row]

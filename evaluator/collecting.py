@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from distrl.configs.schema import Config
@@ -23,10 +23,10 @@ from distrl.core.demonstrations import (
 from distrl.core.files import remove_files, write_atomically
 from distrl.core.rundir import RunLock
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Task
+from distrl.core.types import Fault, Spent, Task, Trajectory
 from distrl.evaluator.progress import EvaluationProgress
 from distrl.evaluator.results import episode_result
-from distrl.evaluator.runner import Actor, Attempt, Finished, run_episodes
+from distrl.evaluator.runner import Actor, Attempt, run_episodes
 from distrl.evaluator.statistics import EpisodeResult
 
 _FILES = (COLLECTION_FILE, STORE_FILE, LOCK_FILE)
@@ -78,10 +78,12 @@ def collect(
         todo = [attempt for attempt in wanted if attempt.lease_id not in done]
         progress.start(len(wanted), len(wanted) - len(todo))
 
-        def keep(finished: Finished) -> EpisodeResult:
-            if finished.trajectory.fault is Fault.NONE:
-                store.add(finished.trajectory, finished.images)
-            return episode_result(finished.trajectory, finished.attempt.number)
+        def keep(
+            attempt: Attempt, trajectory: Trajectory, images: Mapping[str, bytes], spent: Spent
+        ) -> EpisodeResult:
+            if trajectory.fault is Fault.NONE:
+                store.add(trajectory, images)
+            return episode_result(trajectory, attempt.number)
 
         actor = Actor(expert_noise=spec.noise)
         try:

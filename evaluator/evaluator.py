@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from distrl.configs.schema import Config
 from distrl.core.errors import TaskError
-from distrl.core.types import Task
+from distrl.core.types import Spent, Task, Trajectory
 from distrl.evaluator.progress import EvaluationProgress
 from distrl.evaluator.results import (
     Evaluation,
@@ -23,7 +23,7 @@ from distrl.evaluator.results import (
     task_digest,
     tasks_digest,
 )
-from distrl.evaluator.runner import Actor, Attempt, EvaluationStopped, Finished, run_episodes
+from distrl.evaluator.runner import Actor, Attempt, EvaluationStopped, run_episodes
 from distrl.evaluator.statistics import EpisodeResult
 from distrl.evaluator.suites import load_suite
 from distrl.workers.envs import seed_is_instance
@@ -121,11 +121,12 @@ class Evaluator:
     ) -> None:
         spec, kind = self._spec, self._spec.subject.kind
 
-        def keep(finished: Finished) -> EpisodeResult:
-            trajectory, attempt = finished.trajectory, finished.attempt
+        def keep(
+            attempt: Attempt, trajectory: Trajectory, images: Mapping[str, bytes], spent: Spent
+        ) -> EpisodeResult:
             digest = task_digest(attempt.task)  # of the suite's task: an environment may reword the goal
-            result = episode_result(trajectory, attempt.number, spec.seed, finished.spent, digest)
-            directory.add(result, trajectory, finished.images)
+            result = episode_result(trajectory, attempt.number, spec.seed, spent, digest)
+            directory.add(result, trajectory, images)
             return result
 
         run_episodes(

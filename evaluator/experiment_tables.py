@@ -15,9 +15,8 @@ from distrl.evaluator.experiment_results import JSON_FILE, NOTHING, TABLE_FILE, 
 from distrl.evaluator.experiments import Cell, Experiment, Suite
 from distrl.evaluator.failure_modes import MODE_WORDS, FailureMode
 from distrl.evaluator.measure import pooled, seed_directory
-from distrl.evaluator.paired import Paired, compare_pairs
 from distrl.evaluator.results import SplitResult, load_evaluation
-from distrl.evaluator.statistics import EpisodeResult, Interval, t_interval
+from distrl.evaluator.statistics import EpisodeResult, Interval, Paired, compare_pairs, t_interval
 
 Key = tuple[str, str, str]
 """Agent, suite, split."""

@@ -1,6 +1,6 @@
 """Runs a list of episodes in this process: the worker's slots, with leases from a queue.
 
-    main thread ── Worker.run ──► slot 0 … slot N−1 ── lease, submit ──► EpisodeQueue ──► keep(finished)
+    main thread ── Worker.run ──► slot 0 … slot N−1 ── lease, submit ──► EpisodeQueue ──► keep(episode)
 
 Finished episodes are kept in the slot's thread, one at a time. A faulted episode is queued again, up to
 `retries` times. The main thread watches: if no episode ends for `patience_s`, the run fails rather than hang,
@@ -73,14 +73,8 @@ class Attempt:
         return self.name or f"evaluate-{repetition}{self.number}-{self.task.id}"[:200]
 
 
-@dataclass(frozen=True)
-class Finished:
-    """An attempt that ended, faulted or not. `spent`: the cost of a model behind an endpoint, if one acts."""
-
-    attempt: Attempt
-    trajectory: Trajectory
-    images: Mapping[str, bytes]
-    spent: Spent
+Keep = Callable[[Attempt, Trajectory, Mapping[str, bytes], Spent], EpisodeResult]
+"""Stores an episode, faulted or not, with its screenshots and the cost of a model behind an endpoint."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +107,7 @@ def run_episodes(
     config: Config,
     attempts: Sequence[Attempt],
     actor: Actor,
-    keep: Callable[[Finished], EpisodeResult],
+    keep: Keep,
     progress: EvaluationProgress,
     stop: threading.Event,
     output: Path,
@@ -170,7 +164,7 @@ class EpisodeQueue:
         config: Config,
         attempts: Sequence[Attempt],
         actor: Actor,
-        keep: Callable[[Finished], EpisodeResult],
+        keep: Keep,
         progress: EvaluationProgress,
         stop: threading.Event,
         output: Path,
@@ -220,7 +214,7 @@ class EpisodeQueue:
         """Keeps an episode; one that faulted is tried again."""
         spent = getattr(self._policies[trajectory.slot], "take_spent", Spent)()
         with self._lock:
-            self._end(Finished(self._running.pop(trajectory.lease_id), trajectory, images, spent))
+            self._end(self._running.pop(trajectory.lease_id), trajectory, images, spent)
 
     def set_stats(self, stats: Mapping[str, float]) -> None:
         """Nothing: there are no heartbeats."""
@@ -288,16 +282,17 @@ class EpisodeQueue:
                 fault_detail=str(error)[:500],
                 started_at=time.time(),
             )
-            self._end(Finished(attempt, trajectory, {}, Spent()))
+            self._end(attempt, trajectory, {}, Spent())
 
-    def _end(self, finished: Finished) -> None:
+    def _end(
+        self, attempt: Attempt, trajectory: Trajectory, images: Mapping[str, bytes], spent: Spent
+    ) -> None:
         """Keeps an episode, unless the run is over: its files may be closed then."""
-        attempt, trajectory = finished.attempt, finished.trajectory
         has_faulted = trajectory.fault is not Fault.NONE
         if self.shutdown.is_set() or (has_faulted and self._stop.is_set()):
             return  # while stopping, environments and servers disappear: that is not a fault
         self._last_end = self._clock()
-        result = self._keep(finished)
+        result = self._keep(attempt, trajectory, images, spent)
         is_final = not has_faulted or attempt.number >= self._retries
         self._progress.add(result, is_final)
         if not is_final:

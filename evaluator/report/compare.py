@@ -9,9 +9,18 @@ from itertools import zip_longest
 from typing import Any
 
 from distrl.evaluator.failure_modes import FailureMode
-from distrl.evaluator.paired import Paired, compare_pairs, instance_of, is_same
 from distrl.evaluator.results import LoadedEvaluation
-from distrl.evaluator.statistics import EpisodeResult, Interval, Repeats, Summary, newcombe
+from distrl.evaluator.statistics import (
+    EpisodeResult,
+    Interval,
+    Paired,
+    Repeats,
+    Summary,
+    compare_pairs,
+    instance_of,
+    is_same,
+    newcombe,
+)
 
 
 @dataclass(frozen=True)

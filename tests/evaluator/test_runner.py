@@ -19,7 +19,6 @@ from distrl.evaluator.runner import (
     Attempt,
     EpisodeQueue,
     EvaluationStopped,
-    Finished,
     SlotHealth,
 )
 from distrl.evaluator.statistics import EpisodeResult
@@ -101,8 +100,8 @@ class Watched:
     def add(self, result: Any, is_final: bool) -> None:
         pass
 
-    def keep(self, finished: Finished) -> EpisodeResult:
-        return finished.trajectory  # type: ignore[return-value]
+    def keep(self, attempt: Attempt, trajectory: Any, images: object, spent: object) -> EpisodeResult:
+        return trajectory  # type: ignore[no-any-return]
 
     def watch(self, until_s: float = 1000.0) -> None:
         while self.devices.now < until_s:

@@ -11,17 +11,10 @@ from distrl.core.user_errors import call
 from distrl.workers.agents.base import Agent, Prompt
 from distrl.workers.envs.base import Env
 
-KINDS = (
-    ActionKind.TAP,
-    ActionKind.LONG_PRESS,
-    ActionKind.SWIPE,
-    ActionKind.TYPE,
-    ActionKind.BACK,
-    ActionKind.HOME,
-    ActionKind.ENTER,
-    ActionKind.WAIT,
-    ActionKind.COMPLETE,
-    ActionKind.IMPOSSIBLE,
+KINDS = tuple(
+    kind
+    for kind in ActionKind
+    if kind not in (ActionKind.DOUBLE_TAP, ActionKind.OPEN_APP, ActionKind.ANSWER, ActionKind.INVALID)
 )
 """The kinds of action that every agent's notation can write."""
 MAX_LETTERS = 8
@@ -37,10 +30,7 @@ class Demonstrator:
     """
 
     def __init__(self, env: Env, agent: Agent, noise: float, rng: random.Random) -> None:
-        self._env = env
-        self._agent = agent
-        self._noise = noise
-        self._rng = rng
+        self._env, self._agent, self._noise, self._rng = env, agent, noise, rng
 
     def act(self, prompt: Prompt, screen: Observation) -> tuple[Chat, Action]:
         """The expert's answer to `prompt`, and the action to execute.
@@ -55,10 +45,6 @@ class Demonstrator:
         is_noisy = self._rng.random() < self._noise
         action = random_action(self._rng) if is_noisy else call(Action, self._agent.parse, text, screen)
         return answer(prompt, text), action
-
-    def skip(self, prompt: Prompt) -> Chat:
-        """An empty answer to a prompt that does not ask for the action."""
-        return answer(prompt, "")
 
 
 def answer(prompt: Prompt, text: str) -> Chat:
@@ -91,17 +77,12 @@ class RandomActor:
     """
 
     def __init__(self, agent: Agent, rng: random.Random) -> None:
-        self._agent = agent
-        self._rng = rng
+        self._agent, self._rng = agent, rng
 
     def act(self, prompt: Prompt, screen: Observation) -> tuple[Chat, Action]:
         """A random answer to `prompt`, and the action to execute."""
         text = call(str, self._agent.format, self._draw(), screen)
         return answer(prompt, text), call(Action, self._agent.parse, text, screen)
-
-    def skip(self, prompt: Prompt) -> Chat:
-        """An empty answer to a prompt that does not ask for the action."""
-        return answer(prompt, "")
 
     def _draw(self) -> Action:
         kind = self._rng.choice(KINDS)

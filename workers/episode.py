@@ -38,7 +38,7 @@ from distrl.core.types import (
     shown_images,
 )
 from distrl.core.user_errors import call, score_of
-from distrl.workers.actors import Demonstrator, RandomActor
+from distrl.workers.actors import Demonstrator, RandomActor, answer
 from distrl.workers.agents.base import Agent, Prompt
 from distrl.workers.envs.base import (
     Env,
@@ -124,13 +124,8 @@ class EpisodeRunner:
         distances: bool = False,
         randomly: bool = False,
     ) -> None:
-        self._env = env
-        self._agent = agent
-        self._randomly = randomly
-        self._policy = policy
-        self._config = config
-        self._worker = worker
-        self._slot = slot
+        self._env, self._agent, self._policy, self._config = env, agent, policy, config
+        self._worker, self._slot, self._randomly = worker, slot, randomly
         self._stop = stop or threading.Event()
         self._measured = env if distances and isinstance(env, ExpertDistance) else None
         self.error: EnvError | None = None
@@ -251,7 +246,7 @@ class EpisodeRunner:
                 if prompt.is_action:
                     chat, action = actor.act(prompt, screen)
                     return (chat,), action
-                said.append(actor.skip(prompt))
+                said.append(answer(prompt, ""))
                 continue
             said.append(actor.ask(prompt))
             if prompt.is_action:

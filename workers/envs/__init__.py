@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from distrl.configs.schema import EnvConfig
@@ -37,27 +37,22 @@ def build_env(
         EnvError: If it cannot start.
     """
     make = choose(ENVS, config.kind, config.import_path)
-    if device is None:
-        return _made(make, config.options, config)
+    name = config.import_path or config.kind
     takes = inspect.signature(make).parameters
-    if "device" in takes:
-        on: dict[str, Any] = {"device": device}
-        on |= {name: value for name, value in (options or {}).items() if name in takes}
-    elif "backend" in takes:
+    on: dict[str, Any] = {}
+    if device is not None and "device" in takes:
+        on = {"device": device, **{key: value for key, value in (options or {}).items() if key in takes}}
+    elif device is not None and "backend" in takes:
         from distrl.workers.envs.backends import backend_for
 
         on = {"backend": backend_for(device, **(options or {}))}
-    else:
+    elif device is not None:
         raise ConfigError(
-            f"env {config.import_path or config.kind!r} takes no device, but devices.pool is not empty.",
+            f"env {name!r} takes no device, but devices.pool is not empty.",
             "Empty the pool, or choose another env.",
         )
-    return _made(make, {**on, **config.options}, config)
-
-
-def _made(make: Callable[..., Any], options: Mapping[str, Any], config: EnvConfig) -> Env:
-    env: Env = build(make, options, "env")
-    check_methods(env, Env, config.import_path or config.kind)
+    env: Env = build(make, {**on, **config.options}, "env")
+    check_methods(env, Env, name)
     return env
 
 

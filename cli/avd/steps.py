@@ -106,15 +106,8 @@ def make_avd(sdk: Sdk, store: AvdStore, name: str, image: str, device: str | Non
     """Makes an AVD by the SDK's avdmanager.
 
     Args:
-        sdk: Whose avdmanager.
-        store: Where.
-        name: Its name.
         image: The system image's package, e.g. "system-images;android-34;google_apis;x86_64".
         device: The hardware profile, e.g. "pixel_6"; avdmanager's usual one when None.
-
-    Raises:
-        MissingDependency: If the SDK has no avdmanager.
-        EmulatorError: If it refuses, with its reason.
     """
     require_name(name)
     command = [str(sdk.need_avdmanager()), "create", "avd", "-n", name, "-k", image]
@@ -156,17 +149,9 @@ def run_on_device(client: AdbClient, script: Path, timeout_s: float, steps: Step
 
 
 def run_here(command: str, client: AdbClient, sdk: Sdk, timeout_s: float) -> None:
-    """Runs a command of the user on this machine; ANDROID_SERIAL names the device to adb and others.
+    """Runs a command of the user on this machine, without a shell; ANDROID_SERIAL names the device to adb.
 
-    Args:
-        command: Program and arguments; no shell looks at it.
-        client: The way to the device.
-        sdk: Whose adb comes first in PATH.
-        timeout_s: Longest time; then the command is killed.
-
-    Raises:
-        ConfigError: If it cannot be started.
-        ResetFailed: If it fails, or takes too long.
+    The SDK's adb comes first in PATH. Raises ResetFailed if it fails, or is killed after `timeout_s`.
     """
     environ = dict(os.environ, ANDROID_SERIAL=client.serial, ANDROID_ADB_SERVER_PORT=str(client.port))
     if sdk.adb is not None:

@@ -125,11 +125,7 @@ def rejection(reason: str, asked: str, serial: str = "") -> DeviceError:
 
 
 class Connection:
-    """One connection to the adb server, for one thread and one call.
-
-    Args:
-        host, port: Where the server listens.
-        deadline: Bounds everything that is done on this connection.
+    """One connection to the adb server, for one thread and one call; `deadline` bounds everything on it.
 
     Raises:
         ServerUnavailable: If nothing listens there.
@@ -348,14 +344,7 @@ DEFAULT_DISPLAY = Display()
 
 
 class AdbClient:
-    """One device at one adb server.
-
-    Args:
-        serial: As `adb devices` lists it.
-        port, host: Where the adb server listens.
-        sleep: Waits for so many seconds.
-        display: Which of its displays is used.
-    """
+    """One device at one adb server, and which of its displays is used."""
 
     def __init__(
         self,
@@ -394,9 +383,6 @@ class AdbClient:
             timeout_s: For everything, repetitions included.
             reads: The command changes nothing, or nothing more when it runs twice: it may be repeated.
             stdin: Its standard input.
-
-        Returns:
-            Its outputs and exit status, whatever that is.
         """
         deadline = self._deadline(timeout_s, f"shell {brief(command)!r}")
         run = partial(self._shell, command, deadline, stdin)
@@ -411,8 +397,7 @@ class AdbClient:
 
         Raises:
             ActionOutcomeUnknown: If it was handed over and no answer came: it may have been executed.
-            NonZeroExit: If the device reports that it failed.
-            ServiceRejected: If the device does not let adb send inputs.
+            NonZeroExit, ServiceRejected: If the device reports that it failed, or lets adb send no inputs.
             DeviceError: If it could not be handed over: it was not executed.
         """
         deadline = self._deadline(timeout_s, f"shell {brief(command)!r}")
@@ -444,13 +429,7 @@ class AdbClient:
     def wait_ready(self, timeout_s: float, check: Callable[[], object] = lambda: None) -> None:
         """Waits until the device answers its shell, reconnecting to it if it stays silent.
 
-        Args:
-            timeout_s: For that long.
-            check: Called before each try; raises when waiting is in vain.
-
-        Raises:
-            DeviceTimeout: If it does not answer.
-            DeviceError: What `check` raises.
+        `check` is called before each try; it raises when waiting is in vain.
         """
         deadline = self._deadline(timeout_s, "a working shell")
         last, tries = "", 0

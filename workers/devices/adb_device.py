@@ -50,12 +50,7 @@ _HIERARCHY = f"rm -f {_WINDOW_FILE}; uiautomator dump {_WINDOW_FILE} >&2 && cat 
 
 
 class AdbDevice:
-    """One device behind an adb server.
-
-    Args:
-        client: The way to it.
-        sleep: Waits for so many seconds.
-    """
+    """One device behind an adb server."""
 
     def __init__(self, client: AdbClient, sleep: Callable[[float], None] = time.sleep) -> None:
         self.client = client
@@ -181,11 +176,7 @@ class AdbDevice:
         self._input(gesture, duration_ms / 1000)
 
     def type_text(self, text: str) -> None:
-        """Text into the focused field; a line break is the enter key.
-
-        Raises:
-            Untypable: If it goes beyond ASCII, and ADBKeyboard is not installed.
-        """
+        """Text into the focused field; a line break is the enter key. Raises Untypable as `type_text`."""
         if not typing_text.type_text(self.client, text, self._sleep) and not self._warned_of_keyboard:
             self._warned_of_keyboard = True
             _log.warning(
@@ -199,14 +190,7 @@ class AdbDevice:
         self._input(f"keyevent {_KEYCODES[Key(key)]}")
 
     def open_app(self, name: str) -> bool:
-        """Brings the app of this name to the front, as a launcher does it.
-
-        Returns:
-            Whether there is one; else nothing happens.
-
-        Raises:
-            OutputInvalid: If Android does not start it.
-        """
+        """Brings the app of this name to the front, as a launcher does it. False if there is none."""
         found = apps.components(self.client.shell(apps.LAUNCHABLE, LAUNCH_S, reads=True).text)
         package = apps.find(name, found)
         if package is None:
@@ -229,8 +213,7 @@ class AdbDevice:
     def hierarchy(self) -> str:
         """The screen's elements as uiautomator XML.
 
-        Raises:
-            OutputInvalid: If uiautomator makes none, e.g. because the screen never stands still.
+        Raises OutputInvalid if uiautomator makes none, e.g. because the screen never stands still.
         """
         deadline = Deadline(HIERARCHY_S, "the hierarchy", self.serial)
         return repeated(lambda: self._hierarchy(deadline.remaining()), deadline, self._sleep, IDLE_S)
@@ -267,12 +250,7 @@ class AdbDevice:
 
 
 class EmulatorDevice(AdbDevice):
-    """One emulator.
-
-    Args:
-        client: The way to it through adb.
-        console: Its console.
-    """
+    """One emulator."""
 
     def __init__(self, client: AdbClient, console: Console) -> None:
         super().__init__(client)

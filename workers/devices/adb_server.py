@@ -50,12 +50,7 @@ _AGAIN_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 @dataclass(frozen=True)
 class DeviceEntry:
-    """A device as the server lists it.
-
-    Attributes:
-        serial: Its name, e.g. emulator-5554.
-        state: "device" when it can be used, else "offline", "unauthorized", ….
-    """
+    """A device as the server lists it, in the state "device" when it can be used, else "offline", …."""
 
     serial: str
     state: str
@@ -89,11 +84,7 @@ def adb_path() -> str:
 
 
 class AdbServer:
-    """The adb server at one port. Several threads may share it: one starts the server, the others wait.
-
-    Args:
-        host, port: Where it listens; only on this machine can one be started.
-    """
+    """The adb server at one port. Several threads may share it: one starts the server, the others wait."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 5037) -> None:
         self.host = host
@@ -117,12 +108,7 @@ class AdbServer:
         return parse_devices(self.ask("host:devices-l", timeout_s))
 
     def connect(self, address: str, timeout_s: float = 10.0) -> None:
-        """Makes the server connect to a device at "host:port"; nothing new if it already is.
-
-        Raises:
-            DeviceUnauthorized: If the device has not accepted this machine's key.
-            DeviceNotFound: If it cannot for another reason.
-        """
+        """Makes the server connect to a device at "host:port"; nothing new if it already is."""
         said = self.ask(f"host:connect:{address}", timeout_s)
         if "failed to authenticate" in said:
             raise DeviceUnauthorized(
@@ -150,10 +136,9 @@ class AdbServer:
     def ensure_running(self, timeout_s: float = START_S) -> None:
         """Starts a server at this port unless one answers there already.
 
-        Raises:
-            ServerUnavailable: If none answers in time, with what it printed.
-            DeviceError: If another program holds the port.
-            MissingDependency: If there is no adb program.
+        Raises ServerUnavailable if none answers in time, with what it printed, and another
+        DeviceError if another
+        program holds the port.
         """
         if not self._starting.acquire(timeout=timeout_s):
             raise ServerUnavailable(f"the start of an adb server at port {self.port} takes too long.")

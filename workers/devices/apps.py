@@ -66,9 +66,7 @@ def components(text: str) -> dict[str, str]:
 def find(name: str, packages: Iterable[str]) -> str | None:
     """The package that `name` means, None for none of them, or for more than one.
 
-    Args:
-        name: As the agent has it: a package, or the app's name, with or without "app" behind it.
-        packages: Those that can be opened.
+    `name` is as the agent has it: a package, or the app's name, with or without "app" behind it.
     """
     known = {package.lower(): package for package in sorted(packages)}
     if name.strip().lower() in known:

@@ -107,14 +107,9 @@ class Avd:
         return None
 
     def require_unused(self, *, shared: bool = False) -> None:
-        """Returns if no living process holds a lock of the AVD.
+        """Raises SnapshotPending or AvdLocked if a living process holds a lock of the AVD.
 
-        Args:
-            shared: Emulators with -read-only do not matter.
-
-        Raises:
-            SnapshotPending: If a snapshot is being saved or loaded.
-            AvdLocked: If an emulator runs from it.
+        With `shared`, emulators with -read-only do not matter.
         """
         for path in (self.directory / SNAPSHOT, self.directory / WRITER):
             pid = _holder(path)

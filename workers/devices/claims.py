@@ -34,22 +34,14 @@ def _try_lock(path: Path) -> HeldLock | None:
 
 
 class Claims:
-    """The claims of one pool. Not thread-safe: the pool holds its lock. No call waits.
-
-    Args:
-        folder: Where the locks are; in the state directory when None.
-    """
+    """The claims of one pool. Not thread-safe: the pool holds its lock. No call waits."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
         self._locks: dict[str, HeldLock] = {}
 
     def take(self, name: str) -> bool:
-        """Takes a claim. False if another process has it; what is held already, or has no name, is granted.
-
-        Raises:
-            RunDirectoryError: The folder cannot be used.
-        """
+        """Takes a claim. False if another process has it; what is held or has no name is granted."""
         if not name or name in self._locks:
             return True
         folder = self._folder or state_dir() / "claims"
@@ -99,13 +91,7 @@ class Ports:
 def claim_ports(console: int | None = None, candidates: Sequence[int] = CONSOLE_PORTS) -> Ports:
     """Claims the first free ports, or those of one console port.
 
-    Args:
-        console: The console port; None for the first of `candidates` that is free.
-        candidates: Even console ports.
-
-    Raises:
-        PortInUse: If it is taken, or all are.
-        ConfigError: If `console` is odd or out of range.
+    `candidates` are even console ports. Raises PortInUse if none is free.
     """
     if console is not None:
         if console % 2 or not 1024 <= console <= 65000:

@@ -59,12 +59,7 @@ def require_snapshot_name(name: str, serial: str = "") -> None:
 
 
 class Console:
-    """The console of one emulator on this machine.
-
-    Args:
-        port: Its console port, the number in its serial.
-        token_path: The file with the secret.
-    """
+    """The console of one emulator on this machine; `token_path` is the file with the secret."""
 
     def __init__(self, port: int, token_path: Path = TOKEN) -> None:
         self.port = port
@@ -74,13 +69,9 @@ class Console:
     def command(self, text: str, timeout_s: float = CALL_S) -> list[str]:
         """The lines before OK in the answer to one command, which is one line of text.
 
-        Args:
-            timeout_s: For the connection, the greeting, the secret and the answer together.
-
-        Raises:
-            DeviceNotFound: If no console listens.
-            ServiceRejected: If it answers KO, or does not accept the secret.
-            DeviceTimeout, DeviceDisconnected: If it answers late or not at all.
+        `timeout_s` is for the connection, the greeting, the secret and the answer together. Raises
+        DeviceNotFound if
+        no console listens, and ServiceRejected if it answers KO, or does not accept the secret.
         """
         if not text.isprintable():
             raise ValueError(f"a console command is one line of text, got {text!r}")

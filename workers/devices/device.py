@@ -43,39 +43,30 @@ class Device(Protocol):
     @property
     def size(self) -> tuple[int, int]:
         """Width and height of the screen in pixels."""
-        ...
 
     def screenshot(self) -> Image.Image:
         """The screen as an RGB picture; the caller owns it."""
-        ...
 
     def screen(self) -> Screen:
         """The present screen, which may be drawn later; a real device takes its screenshot now."""
-        ...
 
     def tap(self, x: int, y: int) -> None:
         """A short touch at pixel (x, y)."""
-        ...
 
     def double_tap(self, x: int, y: int) -> None:
         """Two short touches at pixel (x, y), close enough to be one gesture."""
-        ...
 
     def long_press(self, x: int, y: int) -> None:
         """A long touch at pixel (x, y)."""
-        ...
 
     def swipe(self, x1: int, y1: int, x2: int, y2: int, duration_ms: int = 300) -> None:
         """A finger that moves from (x1, y1) to (x2, y2), in pixels."""
-        ...
 
     def type_text(self, text: str) -> None:
         """Text into the focused field."""
-        ...
 
     def key(self, key: Key) -> None:
         """Presses a key."""
-        ...
 
     def open_app(self, name: str) -> bool:
         """Brings the app of this name to the front; see `distrl.workers.devices.apps`.
@@ -83,24 +74,18 @@ class Device(Protocol):
         Returns:
             Whether there is one; else nothing happens.
         """
-        ...
 
     def hierarchy(self) -> str:
         """The screen's elements as uiautomator XML."""
-        ...
 
     def foreground(self) -> str:
         """The name of the app in front."""
-        ...
 
     def save_state(self, name: str) -> None:
         """Keeps a snapshot of everything on the device under `name`, in place of an older one."""
-        ...
 
     def load_state(self, name: str) -> None:
         """Brings back the snapshot `name`. Raises EnvError when there is none."""
-        ...
 
     def close(self) -> None:
         """Releases the device. May be called twice."""
-        ...

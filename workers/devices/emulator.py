@@ -103,10 +103,7 @@ class EmulatorProcess:
     """One emulator.
 
     Args:
-        sdk: Whose emulator.
-        avd: Which virtual device.
         ports: Its claimed ports; the caller releases them after `stop`.
-        options: How it is started.
         adb_server_port: The adb server it registers with; None: as the environment says.
 
     Attributes:
@@ -142,11 +139,9 @@ class EmulatorProcess:
         """Starts it and returns at once; `wait_booted` reports failures.
 
         Raises:
-            AvdLocked, SnapshotPending: If another emulator holds the AVD.
-            LowDisk: If the AVD's disk is full.
-            SnapshotMissing, SnapshotFailed: If the snapshot to start from does not exist, or was saved with
-                other hardware.
-            EmulatorError: If it runs already, or the program cannot be started.
+            EmulatorError: It runs already, another emulator holds the AVD, the disk is full,
+            the snapshot does not
+                exist or was saved with other hardware, or the program cannot be started.
         """
         if self.pid is not None:
             raise EmulatorError("the emulator runs already.", "Stop it first.", serial=self.serial)
@@ -196,11 +191,7 @@ class EmulatorProcess:
             )
 
     def check(self) -> None:
-        """Returns if it runs and its log reports no failure.
-
-        Raises:
-            EmulatorError: By what its log says, or `EmulatorExited` with its last words.
-        """
+        """Raises EmulatorError by what its log says, or if it has ended with its last words."""
         child = self._child  # another thread may be stopping it
         has_ended = child is None or child.poll() is not None
         for line in self.log.lines():
@@ -218,11 +209,7 @@ class EmulatorProcess:
             )
 
     def wait_booted(self, client: AdbClient, timeout_s: float | None = None) -> None:
-        """Waits until Android can be used.
-
-        Args:
-            client: The way to it.
-            timeout_s: By default 180 s, from a snapshot 60 s.
+        """Waits until Android can be used, by default 180 s, from a snapshot 60 s.
 
         Raises:
             BootTimeout: If it is not ready in time, with the end of its log.
@@ -238,11 +225,7 @@ class EmulatorProcess:
     def stop(self, console_s: float = CONSOLE_S) -> str:
         """Ends it: console, SIGTERM, SIGKILL. May be called twice, and without `start`.
 
-        Args:
-            console_s: How long it may take after the console's `kill`.
-
-        Returns:
-            What ended it, as `end_process`.
+        Returns what ended it, as `end_process`; `console_s`: how long it may take after the console's `kill`.
         """
         child, entry = self._child, self._entry
         if child is None:
@@ -281,15 +264,11 @@ def wait_booted(
     """Waits until Android can be used.
 
     Args:
-        client: The way to it.
         timeout_s: For all conditions together.
-        serial: For the error.
         check: Called before each look; raises when waiting is in vain (its process ended, its log says why).
-        clock, sleep: Monotonic seconds, and a pause.
 
     Raises:
         BootTimeout: With the condition that did not hold, and what was seen of it.
-        EmulatorError: What `check` raises.
     """
     give_up_at = clock() + timeout_s
 
@@ -368,10 +347,7 @@ def session(
     """An emulator that runs from an AVD, for a while.
 
     Args:
-        sdk: Whose emulator.
-        avd: Which virtual device.
         options: How it is started, if it must be.
-        server: The adb server; started when it does not run.
         console_port: The port to start it at; a free one when None. One that runs must be there.
         boot_s: Longest time for the boot; the usual when None.
         must_run: Work only with an emulator that runs already; none is started.
@@ -442,14 +418,7 @@ def require_ours(there: Running) -> None:
 
 @dataclass(frozen=True)
 class Running:
-    """One running emulator.
-
-    Attributes:
-        key: Its process.
-        avd_name: The name of its AVD.
-        avd_dir: The AVD's directory, None where the file has none.
-        console_port: Its console's port.
-    """
+    """One running emulator; `avd_dir` is None where its file does not say."""
 
     key: ProcessKey
     avd_name: str

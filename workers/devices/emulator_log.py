@@ -24,11 +24,7 @@ _PREFIX = re.compile(r"^(?:emulator: )?(?:(?:FATAL|ERROR|WARNING|INFO|PANIC)\s*[
 
 
 class LogFollower:
-    """Reads what was added to a growing log since the last look.
-
-    Args:
-        path: The log; it need not exist yet.
-    """
+    """Reads what was added to a growing log since the last look; the log need not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -62,11 +58,9 @@ class LogFollower:
 def fault_of(line: str, serial: str = "", from_snapshot: bool = False) -> EmulatorError | None:
     """The error that a line of the log announces; None if it is not one that ends a start.
 
-    Args:
-        line: The line.
-        serial: The emulator's, for the error.
-        from_snapshot: It should start from a snapshot. That it cannot is only a warning of its own, because
-            it boots cold then.
+    With `from_snapshot` it should start from a snapshot. That it cannot is only a warning of its own,
+    because it
+    boots cold then.
     """
     if "emulation currently requires hardware acceleration" in line:
         found = sdk.probe_acceleration()

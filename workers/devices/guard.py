@@ -85,12 +85,9 @@ class Guard:
     def check(self) -> str:
         """Looks at what is in front, and leaves it if it is forbidden.
 
-        Returns:
-            The mark for the step, as "call: com.android.dialer/com.android.dialer.Main", "" for nothing.
-
-        Raises:
-            GuardTripped: It does not go away.
-            DeviceError: The phone did not answer.
+        Returns the mark for the step, as "call: com.android.dialer/com.android.dialer.Main", ""
+        for nothing. Raises
+        GuardTripped if what is forbidden does not go away.
         """
         found = self._forbidden()
         if found is None:

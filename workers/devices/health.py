@@ -116,23 +116,18 @@ class ManagedDevice(Protocol):
         Called again after each fault; what an earlier call returned is not used any more. Raises DeviceError
         if the device does not work.
         """
-        ...
 
     def probe(self) -> None:
         """Checks for a sign of life: cheap, over within seconds. Raises DeviceError if there is none."""
-        ...
 
     def ladder(self) -> Sequence[RecoveryStep]:
         """What may repair it, cheapest first; the first one at least waits. Returns at once."""
-        ...
 
     def evidence(self) -> Mapping[str, bytes]:
         """Files about a fault, by name; bounded in time and size. Best effort."""
-        ...
 
     def close(self) -> None:
         """Releases it, and stops what `open` started. May be called twice."""
-        ...
 
 
 class Circuit:
@@ -197,18 +192,12 @@ def climb(
     before_destruction: Callable[[], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> Device:
-    """Takes one step after the other until the device works.
+    """Takes one step after the other until the device works. Returns the device, opened again.
 
     Args:
-        member: The device.
-        steps: Its ladder, or the part of it that applies.
         record: Called as each step ends with its name, the seconds that it took with the probe and the
             opening after it, and why the device still does not work; "" when it does.
         before_destruction: Called before each step that loses evidence.
-        clock: Monotonic seconds.
-
-    Returns:
-        The device, opened again.
 
     Raises:
         EnvError: No step helped; that of the last one.

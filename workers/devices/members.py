@@ -67,7 +67,6 @@ class AdbMember:
 
     Args:
         serial: As the adb server lists it.
-        server: The adb server.
         snapshot: For an emulator: episodes start from it, and it is loaded when nothing milder helps.
         display: Which of its displays is used.
         options: What `distrl.workers.envs.backends.backend_for` takes besides the device.
@@ -242,9 +241,6 @@ class AvdFleet:
     """What the members of one AVD share.
 
     Attributes:
-        sdk, store: Whose emulator, and where AVDs are.
-        server: The adb server that emulators register with.
-        avd: The AVD's name.
         snapshot: Where episodes start; None for a cold boot.
         is_shared: All run read-only on the AVD itself.
         extra: Options for the emulator's command line.
@@ -274,13 +270,7 @@ class AvdFleet:
 
 
 class AvdMember:
-    """One emulator.
-
-    Args:
-        fleet: What it shares with the others.
-        index: Its number among them.
-        num: How many they are: opening may have to wait for the launches of all others.
-    """
+    """One emulator, number `index` of `num`: opening may have to wait for the launches of all others."""
 
     kind = "avd"
 
@@ -365,6 +355,7 @@ class AvdMember:
 
     def _launch(self, snapshot: str | None) -> EmulatorProcess:
         fleet = self._fleet
+        self._require_open()
         _end_orphans(fleet.avd if fleet.is_shared else self.id)
         avd = fleet.store.get(fleet.avd) if fleet.is_shared else self._own_avd()
         if self._ports is None:
@@ -375,11 +366,14 @@ class AvdMember:
         process = EmulatorProcess(fleet.sdk, avd, self._ports, options, adb_server_port=fleet.server.port)
         self._process = process  # before it runs: `close` may come at any moment
         process.start()
-        if self._closed.is_set():  # too early to find it; later `close` ends it under `wait_booted`
-            process.stop(CLOSE_S)
-            self._release()
-            raise EmulatorExited("the pool is closed.", serial=self.id)
+        self._require_open()
         return process
+
+    def _require_open(self) -> None:
+        """Ends what `close` came too early to find; later it ends the emulator under `wait_booted`."""
+        if self._closed.is_set():
+            self.close()
+            raise EmulatorExited("the pool is closed.", serial=self.id)
 
     def _own_avd(self) -> Avd:
         """The member's clone; made if it is not there, or older than the snapshot that it was made with."""

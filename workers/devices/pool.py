@@ -44,11 +44,9 @@ class Tracker(Protocol):
 
     def start(self, pool: DevicePool) -> None:
         """Begins, in the background."""
-        ...
 
     def close(self, timeout_s: float) -> None:
         """Ends."""
-        ...
 
 
 @dataclass(eq=False)
@@ -64,10 +62,8 @@ class DevicePool:
 
     Args:
         members: Those that are there from the beginning; a tracker adds others.
-        health: Timings and limits.
         limit: No more than this many are opened; the others are spares.
         postmortems: Where faults are recorded; None: nowhere.
-        claims: Keeps devices to one process of this machine.
         tracker: Started and closed with the pool.
         close_s: How long `close` may take.
         clock: Monotonic seconds, for health; waiting goes by the real time.
@@ -115,7 +111,6 @@ class DevicePool:
         """Leases the free device that rested longest. Give it back with `release`, or use it in a `with`.
 
         Args:
-            timeout_s: How long to wait for one.
             avoid: Ids of devices that are taken only if no other comes in time, or none can come.
 
         Raises:
@@ -151,7 +146,6 @@ class DevicePool:
         """Ends a lease; a second time is ignored. Never waits: repairs happen elsewhere.
 
         Args:
-            lease: What `acquire` gave.
             fault: What ended its use, if it failed.
             files: For the post-mortem, by file name, such as the last screenshots.
             used: Whether it was used, and so has shown that it works.

@@ -33,12 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class Bundle:
-    """One post-mortem. Used by one thread at a time.
-
-    Args:
-        folder: To be made.
-        facts: What is known so far, as JSON values.
-    """
+    """One post-mortem, in a new folder. Used by one thread at a time; `facts` are JSON values."""
 
     def __init__(self, folder: Path, facts: Mapping[str, Any]) -> None:
         self.folder = folder
@@ -91,11 +86,9 @@ class Bundle:
 
 @dataclass
 class Postmortems:
-    """The folder of bundles. Several processes may share it.
+    """The folder of bundles. Several processes may share it; beyond `max_count` the oldest are removed.
 
-    Attributes:
-        folder: Returns where it is; called for each bundle, because a run's directory may be created later.
-        max_count: Beyond it the oldest bundles are removed.
+    `folder` returns where it is, for each bundle, because a run's directory may be created later.
     """
 
     folder: Callable[[], Path]

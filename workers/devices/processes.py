@@ -95,9 +95,6 @@ def state_dir(environ: Mapping[str, str] = os.environ) -> Path:
     """Where this tool keeps claims, started processes and logs of one user; made, for its owner only.
 
     It is `$DISTRL_STATE_DIR`, else `$XDG_STATE_HOME/distrl`, else `~/.local/state/distrl`.
-
-    Raises:
-        ConfigError: If it cannot be made.
     """
     named, xdg = environ.get(STATE_VARIABLE), environ.get("XDG_STATE_HOME")
     home = Path(environ.get("HOME") or Path.home())
@@ -175,11 +172,7 @@ class Registry:
         console_port: int | None = None,
         shared_port: int | None = None,
     ) -> Entry:
-        """Registers a process that was just started by this one.
-
-        Raises:
-            EmulatorError: If it has ended already, or the entry cannot be written.
-        """
+        """Registers a process that this one has just started. Raises EmulatorError if it has ended."""
         key = key_of(pid)
         if key is None:
             raise EmulatorError(f"{what} ended at once.", "See its log.")
@@ -221,19 +214,16 @@ def end_process(
     console_s: float = CONSOLE_S,
     is_gone: Callable[[], bool] | None = None,
 ) -> str:
-    """Ends a process.
+    """Ends a process, unless it is not the one that `key` and `marks` describe any more.
 
     Args:
-        key, marks: Which one; if it is another, nothing happens.
         console_port: Its emulator console, if it has one.
         console_s: How long it may take after the console's `kill`.
         is_gone: Whether it has ended; a parent passes one that collects its child.
 
     Returns:
-        What ended it: "gone" (it had ended), "console", "SIGTERM", "SIGKILL"; "" if it still runs.
-
-    Raises:
-        PermissionError: If it belongs to another user.
+        What ended it: "gone" (it had ended), "console", "SIGTERM", "SIGKILL"; "" if it still runs. Raises
+        PermissionError if it belongs to another user.
     """
     marks = tuple(marks)
     gone = is_gone or (lambda: not is_alive(key))

@@ -109,17 +109,7 @@ class Recipe(BaseModel):
 
 
 class Cook:
-    """Brings one phone to the start state of a recipe.
-
-    Args:
-        shell: The phone's shell.
-        recipe: What to do, and what the phone must be like then.
-        now: Unix time, to compare the phone's clock with.
-        clock, sleep: Monotonic seconds, and a pause.
-
-    Raises:
-        ConfigError: The recipe's hook is not there.
-    """
+    """Brings one phone to the start state of a recipe. Raises ConfigError if its hook is not there."""
 
     def __init__(
         self,
@@ -135,12 +125,7 @@ class Cook:
         self._home: str | None = None
 
     def apply(self, task: Task | None = None) -> None:
-        """All steps, in their order.
-
-        Raises:
-            ResetFailed: A step did not do what it should; it says which and how to help.
-            DeviceError: The phone did not answer.
-        """
+        """All steps, in their order. Raises ResetFailed if one did not do what it should."""
         self._wake()  # a sleeping phone is slow at all that follows
         for package in self._recipe.force_stop:
             self._stop(package)
@@ -212,12 +197,7 @@ class Cook:
     # ---- the result ----
 
     def verify(self) -> None:
-        """Waits until every check passes, for `recipe.ready_s` in all.
-
-        Raises:
-            NotReady: One still does not then; the error says which, and what to do.
-            DeviceError: The phone did not answer.
-        """
+        """Waits until every check passes, for `recipe.ready_s` in all; then raises NotReady."""
         deadline = self._clock() + self._recipe.ready_s
         checks = (
             self._is_awake,

@@ -33,13 +33,7 @@ _BLACK = (0, 0, 0)
 
 @dataclass(frozen=True)
 class Frame:
-    """A valid screenshot.
-
-    Attributes:
-        png: Its bytes.
-        digest: Their hash.
-        size: Width and height in pixels.
-    """
+    """A valid screenshot: its bytes, their hash, its width and height in pixels."""
 
     png: bytes
     digest: bytes
@@ -55,11 +49,7 @@ class Frame:
 
 
 class Frames:
-    """Checks one device's screenshots. Bytes that are those of the last valid one are not decoded again.
-
-    Args:
-        serial: The device, for the errors.
-    """
+    """Checks one device's screenshots. Bytes that are those of the last valid one are not decoded again."""
 
     def __init__(self, serial: str = "") -> None:
         self._serial = serial
@@ -68,13 +58,9 @@ class Frames:
     def judge(self, data: bytes, is_secure: Callable[[], bool] = lambda: False) -> Frame:
         """What `screencap -p` printed, as a frame. A warning may stand before the picture.
 
-        Args:
-            data: What was printed.
-            is_secure: Called for a black picture: whether it is that of a secure window, which is valid.
-
-        Raises:
-            FrameTruncated: If it is not a whole PNG picture.
-            BlankFrame: If every pixel is the same.
+        `is_secure` is called for a black picture: whether it is that of a secure window, which is
+        valid. Raises
+        FrameTruncated if it is not a whole PNG picture, and BlankFrame if every pixel is the same.
         """
         png = picture_in(data)
         if not png.startswith(_SIGNATURE):
@@ -164,12 +150,7 @@ class Settled:
 
 
 class Settler:
-    """Waits for still screens.
-
-    Args:
-        options: How.
-        clock, sleep: Monotonic seconds, and a pause.
-    """
+    """Waits for still screens."""
 
     def __init__(
         self,
@@ -184,12 +165,7 @@ class Settler:
     def wait(self, device: Device, meanwhile: Callable[[], object] = lambda: None) -> Settled:
         """The screen of `device` once it stands still, or as it is after `max_s`.
 
-        Args:
-            device: What is looked at.
-            meanwhile: Called after each look that another one follows; its time counts.
-
-        Raises:
-            DeviceError: A screenshot failed; each has the device's own deadline. And what `meanwhile` raises.
+        `meanwhile` is called after each look that another one follows; its time counts.
         """
         options = self.options
         if options.mode == "none" or getattr(device, "settles_at_once", False):
@@ -252,11 +228,9 @@ MAX_CHANGED = 0.05
 
 @dataclass(frozen=True)
 class ScreenMark:
-    """One screen.
+    """One screen: its size in pixels, and a coarse picture.
 
-    Attributes:
-        width, height: Its size in pixels.
-        cells: Its mean colour in ROWS x COLUMNS cells below the status bar, row by row, as hexadecimal RGB.
+    `cells` is the mean colour in ROWS x COLUMNS cells below the status bar, row by row, as hexadecimal RGB.
     """
 
     width: int

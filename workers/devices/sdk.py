@@ -28,10 +28,8 @@ class Sdk:
     """The programs of one SDK.
 
     Attributes:
-        emulator: The emulator's path.
         found: How it was found, for messages: "--sdk" (or the key), "$ANDROID_HOME", "PATH".
         root: The SDK's directory; None for a program alone in PATH.
-        adb, avdmanager: Their paths; None where the SDK has none.
     """
 
     emulator: Path
@@ -53,15 +51,11 @@ class Sdk:
 def find_sdk(
     sdk: str | Path | None = None, environ: Mapping[str, str] = os.environ, option: str = "--sdk"
 ) -> Sdk:
-    """Finds an SDK with an emulator.
+    """Finds an SDK with an emulator. Raises MissingDependency with the places that were searched.
 
     Args:
         sdk: Its directory, if the user names one; no other place is searched then.
-        environ: Where ANDROID_HOME, ANDROID_SDK_ROOT and PATH are.
         option: How the user names it, for messages: an option or a key of the configuration.
-
-    Raises:
-        MissingDependency: If there is none, with the places that were searched.
     """
     if sdk is not None:
         places = [(option, Path(sdk).expanduser())]
@@ -108,11 +102,7 @@ def _program(path: Path) -> Path | None:
 
 
 def emulator_version(sdk: Sdk, timeout_s: float = VERSION_S) -> str:
-    """The emulator's version, e.g. "36.1.9.0".
-
-    Raises:
-        MissingDependency: If it does not run, or prints no version.
-    """
+    """The emulator's version, e.g. "36.1.9.0". Raises MissingDependency if it does not run."""
     command = [str(sdk.emulator), "-version"]
     try:
         result = subprocess.run(

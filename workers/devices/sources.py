@@ -37,7 +37,6 @@ def make_pool(config: Config, limit: int, health: Health = HEALTH) -> DevicePool
     """The pool of `config.devices`, not started yet.
 
     Args:
-        config: The section devices is used, and where the run is.
         limit: The most devices that are opened.
         health: Timings of probes and rests.
 

@@ -171,9 +171,7 @@ class PoolSlot:
     """A leased device; also a context manager, which gives it back.
 
     Attributes:
-        id: The device's name in the pool.
         kind: The kind of its source.
-        device: To be used by the thread that leased it.
         options: Options of an environment on it besides the device.
         generation: Changes when the device was opened again since an earlier lease.
         token: Which lease this is.
@@ -195,14 +193,7 @@ class PoolSlot:
 
 
 class SlotTable:
-    """All slots of a pool.
-
-    Args:
-        health: Timings and limits.
-        limit: No more devices than this are opened; the others are spares.
-        claims: Keeps devices to one process of this machine.
-        clock: Monotonic seconds.
-    """
+    """All slots of a pool. No more than `limit` are opened; the others are spares."""
 
     def __init__(
         self, health: Health, limit: int, claims: Claims, clock: Callable[[], float] = time.monotonic
@@ -214,10 +205,9 @@ class SlotTable:
     # ---- which devices there are ----
 
     def join(self, member: ManagedDevice, tracked: bool = False, forget: bool = False) -> None:
-        """Adds a device.
+        """Adds a device with a new id.
 
         Args:
-            member: With an id that is not in the pool.
             tracked: It is there only while `listed` says so.
             forget: It leaves the pool when it is away for long.
         """
@@ -290,7 +280,6 @@ class SlotTable:
         """Ends a lease; one that has ended already is ignored.
 
         Args:
-            device, token: Which lease.
             error: What went wrong with the device, if anything.
             files: For its post-mortem.
             used: Whether it has shown that it works.
@@ -475,13 +464,7 @@ class SlotTable:
 
 
 def _first_rung(ladder: Sequence[RecoveryStep], error: EnvError, count: int) -> int:
-    """Where on its ladder a device's repair begins.
-
-    Args:
-        ladder: All steps.
-        error: Its fault.
-        count: How often it failed of late, this time included.
-    """
+    """Where on its ladder the repair begins of a device that failed `count` times of late."""
     # One that failed before, although it seemed to work again, needs more than that repair.
     first = max(0, count - 1)
     if isinstance(error, SnapshotMissing | SnapshotFailed):

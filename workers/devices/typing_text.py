@@ -33,20 +33,11 @@ _METHODS = "ime list -a -s && echo = && settings get secure default_input_method
 
 
 def type_text(client: AdbClient, text: str, sleep: Callable[[float], None] = time.sleep) -> bool:
-    """Types `text`.
+    """Types `text`; nothing if it goes beyond ASCII and the device has no ADBKeyboard (Untypable).
 
-    Args:
-        client: The device.
-        text: Anything.
-        sleep: Waits for so many seconds.
-
-    Returns: False if ADBKeyboard was needed and not seen to listen: Android reports nothing if no app hears a
-    text.
-
-    Raises:
-        Untypable: If `text` goes beyond ASCII and the device has no ADBKeyboard; nothing is typed then.
-        ActionOutcomeUnknown: If the connection breaks in between.
-        DeviceError: By what else goes wrong.
+    Returns:
+        False if ADBKeyboard was needed and not seen to listen: Android reports nothing if no app
+        hears a text.
     """
     clean = _typable(text)
     if clean.isascii():

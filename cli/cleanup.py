@@ -70,7 +70,7 @@ def _deal_with(registry: Registry, entry: Entry, dry_run: bool, in_use: bool) ->
         said = "would be ended."
     else:
         try:
-            how = end_process(entry.key, entry.marks, entry.console_port)
+            how = end_process(entry.key, entry.console_port)
             problem, is_over = "" if how else "does not end", bool(how)
         except PermissionError:
             problem = "belongs to another user"

@@ -57,7 +57,7 @@ def start() -> Iterator[Start]:
 def enter(process: subprocess.Popen[bytes], *, orphan: bool = True, **changes: object) -> Entry:
     """Enters a process; an orphan's owner has ended."""
     registry = Registry()
-    entry = registry.add(process.pid, "emulator of AVD pixel", ("-avd", "pixel"))
+    entry = registry.add(process.pid, "emulator of AVD pixel")
     if orphan:
         assert entry.owner is not None
         entry = replace(entry, owner=replace(entry.owner, pid=dead_pid()))

@@ -193,8 +193,8 @@ class AdbServer:
             self._own = None  # another process was faster at this port: that server is not ours
             return
         # Should this process be killed, `distrl cleanup` finds the server by its entry.
-        what, marks = f"adb server at port {self.port}", ("-P", str(self.port))
-        self._entry = Registry().add(self._own.pid, what, marks, shared_port=self.port)
+        what = f"adb server at port {self.port}"
+        self._entry = Registry().add(self._own.pid, what, shared_port=self.port)
 
     def _not_started(self, log: IO[bytes], ended: bool) -> ServerUnavailable:
         log.seek(0)
@@ -218,7 +218,7 @@ class AdbServer:
         if own is None:  # one that another process of this tool started and left
             for left in registry.entries():
                 if left.shared_port == self.port and left.is_orphan and not has_clients(self.port):
-                    end_process(left.key, left.marks)
+                    end_process(left.key)
                     registry.remove(left)
             return
         if entry is not None:  # first: a client that leaves at this moment sees either it or no clients

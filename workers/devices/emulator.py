@@ -171,9 +171,8 @@ class EmulatorProcess:
         if processes.key_of(child.pid) is None:
             return  # it has ended already; `check` says why
         what = f"emulator of AVD {self.avd.name} at port {self.ports.console}"
-        marks = ("-avd", self.avd.name, str(self.ports.console))
         try:
-            self._entry = Registry().add(child.pid, what, marks, self.ports.console)
+            self._entry = Registry().add(child.pid, what, self.ports.console)
         except EmulatorError:
             child.kill()  # without an entry no later command could end it
             child.wait()
@@ -234,8 +233,7 @@ class EmulatorProcess:
         # Without an entry another thread is starting it at this moment.
         key = entry.key if entry is not None else processes.key_of(child.pid)
         if key is not None:
-            # Our child cannot be another process before we have collected it: no marks to compare.
-            how = end_process(key, (), self.ports.console, console_s, lambda: child.poll() is not None)
+            how = end_process(key, self.ports.console, console_s, lambda: child.poll() is not None)
             if not how:
                 raise EmulatorError(
                     f"the emulator (process {child.pid}) does not end, not even by SIGKILL.",

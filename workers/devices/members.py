@@ -445,9 +445,9 @@ def _end_orphans(avd: str) -> None:
     """Ends emulators of this AVD that a killed process of this tool left: they hold its locks, or memory."""
     registry = Registry()
     for entry in registry.entries():
-        if entry.marks[:2] == ("-avd", avd) and entry.is_orphan:
+        if entry.what.startswith(f"emulator of AVD {avd} at ") and entry.is_orphan:
             _log.warning("ending the %s, left by a process that is gone", entry.what)
-            if end_process(entry.key, entry.marks, entry.console_port, STOP_S):
+            if end_process(entry.key, entry.console_port, STOP_S):
                 registry.remove(entry)
 
 

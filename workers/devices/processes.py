@@ -1,7 +1,7 @@
 """Processes that this tool started and that may outlive it: identified, registered, and ended.
 
 A process id alone says little, because the kernel reuses it. Together with the time of its start it names one
-process (`ProcessKey`); the arguments that a process must have are compared as well before any signal.
+process (`ProcessKey`), which is compared before any signal.
 
 `Registry` keeps one small file for each started process; `distrl cleanup` ends those. While the process that
 started it runs, an entry is in use; afterwards it is an orphan. Ending an emulator takes
@@ -16,7 +16,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -66,11 +66,6 @@ def cmdline(pid: int) -> list[str]:
         return [part for part in psutil.Process(pid).cmdline() if part]
     except psutil.Error:
         return []
-
-
-def is_what(key: ProcessKey, marks: Iterable[str]) -> bool:
-    """Whether the process runs and has all of `marks` among its arguments."""
-    return is_alive(key) and set(marks) <= set(cmdline(key.pid))
 
 
 def listens(pid: int, port: int) -> bool:
@@ -125,7 +120,6 @@ class Entry:
 
     Attributes:
         what: What it is, for people, e.g. "emulator of AVD pixel at port 5554".
-        marks: Arguments that its command line must have.
         owner: The process that started it; None for one that was left to others.
         console_port: Its console, if it is an emulator.
         shared_port: Where it serves any client, if it is an adb server.
@@ -133,7 +127,6 @@ class Entry:
 
     key: ProcessKey
     what: str
-    marks: tuple[str, ...]
     owner: ProcessKey | None
     started_at: float
     console_port: int | None = None
@@ -141,8 +134,8 @@ class Entry:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process runs and is the one meant."""
-        return is_what(self.key, self.marks)
+        """Whether the process runs."""
+        return is_alive(self.key)
 
     @property
     def is_orphan(self) -> bool:
@@ -168,7 +161,6 @@ class Registry:
         self,
         pid: int,
         what: str,
-        marks: tuple[str, ...] = (),
         console_port: int | None = None,
         shared_port: int | None = None,
     ) -> Entry:
@@ -176,7 +168,7 @@ class Registry:
         key = key_of(pid)
         if key is None:
             raise EmulatorError(f"{what} ended at once.", "See its log.")
-        entry = Entry(key, what, marks, key_of(os.getpid()), time.time(), console_port, shared_port)
+        entry = Entry(key, what, key_of(os.getpid()), time.time(), console_port, shared_port)
         self._write(entry)
         return entry
 
@@ -209,12 +201,11 @@ class Registry:
 
 def end_process(
     key: ProcessKey,
-    marks: Iterable[str] = (),
     console_port: int | None = None,
     console_s: float = CONSOLE_S,
     is_gone: Callable[[], bool] | None = None,
 ) -> str:
-    """Ends a process, unless it is not the one that `key` and `marks` describe any more.
+    """Ends a process.
 
     Args:
         console_port: Its emulator console, if it has one.
@@ -225,14 +216,13 @@ def end_process(
         What ended it: "gone" (it had ended), "console", "SIGTERM", "SIGKILL"; "" if it still runs. Raises
         PermissionError if it belongs to another user.
     """
-    marks = tuple(marks)
     gone = is_gone or (lambda: not is_alive(key))
-    if gone() or not is_what(key, marks):
+    if gone() or not is_alive(key):
         return "gone"
     if console_port is not None and _kill_by_console(key.pid, console_port) and _wait(gone, console_s):
         return "console"
     for number, patience_s in ((signal.SIGTERM, TERM_S), (signal.SIGKILL, KILL_S)):
-        if is_what(key, marks):
+        if is_alive(key):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(key.pid, number)
         if _wait(gone, patience_s):

@@ -7,7 +7,6 @@ of one; it meets the pool at the pool's lock.
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -126,15 +125,12 @@ def _emulators(part: AvdMembers, server: AdbServer) -> list[ManagedDevice]:
 START_AGAIN_S = 2.0
 """Pause after an adb server could not be started."""
 
-_IPV6 = re.compile(r"\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\](:\d+)?")
-"""An address in the network, such as "[::1]:5555": its brackets are not a choice of characters."""
-
 _log = logging.getLogger(__name__)
 
 
 def is_pattern(serial: str) -> bool:
     """Whether `serial` stands for all that fit it."""
-    return any(character in serial for character in "*?[") and not _IPV6.fullmatch(serial)
+    return any(character in serial for character in "*?[")
 
 
 class AdbTracker:

@@ -33,7 +33,7 @@ def gone(pid: int) -> bool:
 
 
 def test_an_entry_is_found_by_others(child: int, registry: Registry) -> None:
-    entered = registry.add(child, "emulator of AVD pixel", ("-avd", "pixel"), 5554)
+    entered = registry.add(child, "emulator of AVD pixel", 5554)
     assert Registry().entries() == [entered]
     assert entered.is_running
     assert not entered.is_orphan
@@ -43,25 +43,18 @@ def test_an_entry_is_found_by_others(child: int, registry: Registry) -> None:
 
 
 def test_without_its_owner_it_is_an_orphan(child: int, registry: Registry) -> None:
-    entry = registry.add(child, "emulator", ("-avd",))
+    entry = registry.add(child, "emulator")
     assert entry.owner is not None
     past = dataclasses.replace(entry.owner, started=entry.owner.started - 10)
     assert dataclasses.replace(entry, owner=past).is_orphan
 
 
 def test_a_number_that_was_used_again_is_another_process(child: int, registry: Registry) -> None:
-    entry = registry.add(child, "emulator", ("-avd",))
+    entry = registry.add(child, "emulator")
     stale = dataclasses.replace(entry, key=dataclasses.replace(entry.key, started=1))
     assert not stale.is_running
     assert processes.end_process(stale.key) == "gone"
     assert entry.is_running
-
-
-def test_a_process_with_other_arguments_is_not_touched(child: int, registry: Registry) -> None:
-    entry = registry.add(child, "emulator", ("-avd", "another"))
-    assert not entry.is_running
-    assert processes.end_process(entry.key, entry.marks) == "gone"
-    assert processes.is_alive(entry.key)
 
 
 def test_a_process_that_is_gone_cannot_be_entered(registry: Registry) -> None:
@@ -77,8 +70,8 @@ def test_what_is_no_entry_is_left_alone(registry: Registry, caplog) -> None:
 
 
 def test_sigterm_is_enough_for_one_that_listens_to_it(child: int, registry: Registry) -> None:
-    entry = registry.add(child, "emulator", ("-avd",))
-    assert processes.end_process(entry.key, entry.marks, is_gone=lambda: gone(child)) == "SIGTERM"
+    entry = registry.add(child, "emulator")
+    assert processes.end_process(entry.key, is_gone=lambda: gone(child)) == "SIGTERM"
     assert not entry.is_running
 
 
@@ -100,8 +93,8 @@ def test_a_console_of_another_process_is_not_told_to_kill(child: int, registry: 
         port = stranger.getsockname()[1]
         assert processes.listens(os.getpid(), port)
         assert not processes.listens(child, port)
-        entry = registry.add(child, "emulator", ("-avd",), port)
-        assert processes.end_process(entry.key, entry.marks, port, is_gone=lambda: gone(child)) == "SIGTERM"
+        entry = registry.add(child, "emulator", port)
+        assert processes.end_process(entry.key, port, is_gone=lambda: gone(child)) == "SIGTERM"
         stranger.setblocking(False)
         with pytest.raises(BlockingIOError):
             stranger.accept()

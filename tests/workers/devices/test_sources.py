@@ -58,8 +58,6 @@ def test_emulators_are_named_after_their_avd(tmp_path: Path) -> None:
     ("serial", "is_address"),
     [
         ("127.0.0.1:5555", True),
-        ("[::1]:5555", True),
-        ("fe80::1", True),
         ("127.0.0.1:55*", False),
         ("10.0.0.?:5555", False),
         ("10.0.0.[12]:5555", False),

@@ -22,7 +22,7 @@ import re
 import shutil
 import struct
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -373,9 +373,7 @@ def _rewrite(old: Avd, new: Avd, directory: Path) -> None:
     for path in [*directory.glob("*.ini"), *directory.glob("snapshots/*/*.ini")]:
         write_ini(path, {key: changed(key, value) for key, value in read_ini(path).items()})
     for image in directory.rglob("*.qcow2"):
-        base = base_of(image)
-        if base is not None and _moved(base, old.directory, new.directory) != base:
-            set_base(image, _moved(base, old.directory, new.directory))
+        rebase(image, lambda base: _moved(base, old.directory, new.directory))
 
 
 def _moved(value: str, old: Path, new: Path) -> str:
@@ -394,42 +392,28 @@ _MAGIC = b"QFI\xfb"
 _MAX_NAME = 1023
 
 
-def base_of(image: Path) -> str | None:
-    """The path of the image beneath; None if this is not a QCOW2 image or has none."""
-    with image.open("rb") as file:
-        place = _name_place(file.read(24))
-        if place is None:
-            return None
-        file.seek(place[0])
-        return file.read(place[1]).decode("utf-8", "surrogateescape")
+def rebase(image: Path, moved: Callable[[str], str]) -> None:
+    """Names another image, of the same content, beneath a QCOW2 image; other files stay as they are.
 
-
-def set_base(image: Path, base: str) -> None:
-    """Names another image beneath, of the same content. Raises EmulatorError if the name does not fit."""
-    name = base.encode("utf-8", "surrogateescape")
+    Raises EmulatorError if the name that `moved` makes of the present one does not fit.
+    """
     with image.open("r+b") as file:
         header = file.read(24)
-        place = _name_place(header)
-        assert place is not None, f"{image} has no base"
-        offset, old_length = place
-        cluster = 1 << struct.unpack_from(">I", header, 20)[0]
-        if len(name) > old_length:
-            file.seek(offset + old_length)
-            behind = file.read(len(name) - old_length)
-            if len(name) > _MAX_NAME or offset + len(name) > cluster or behind.strip(b"\0"):
-                raise EmulatorError(
-                    f"the path {base!r} does not fit into the header of {image.name}.",
-                    f"Choose a name at most {len(name) - old_length} characters shorter.",
-                )
+        if len(header) < 24 or header[:4] != _MAGIC:
+            return
+        offset, length, cluster_bits = struct.unpack_from(">QII", header, 8)
+        if not offset or not 0 < length <= _MAX_NAME:
+            return
         file.seek(offset)
-        file.write(name.ljust(old_length, b"\0"))
+        old = file.read(length)
+        new = moved(old.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        behind = file.read(max(0, len(new) - length))
+        if len(new) > _MAX_NAME or offset + len(new) > 1 << cluster_bits or behind.strip(b"\0"):
+            raise EmulatorError(
+                f"the path {new.decode(errors='replace')!r} does not fit into the header of {image.name}.",
+                f"Choose a name at most {len(new) - length} characters shorter.",
+            )
+        file.seek(offset)
+        file.write(new.ljust(length, b"\0"))
         file.seek(16)
-        file.write(struct.pack(">I", len(name)))
-
-
-def _name_place(header: bytes) -> tuple[int, int] | None:
-    """Offset and length of the base's name."""
-    if len(header) < 24 or header[:4] != _MAGIC:
-        return None
-    offset, length = struct.unpack_from(">QI", header, 8)
-    return (offset, length) if offset and 0 < length <= _MAX_NAME else None
+        file.write(struct.pack(">I", len(new)))

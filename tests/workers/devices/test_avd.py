@@ -17,11 +17,10 @@ from distrl.workers.devices import avd
 from distrl.workers.devices.avd import (
     AvdStore,
     avd_home,
-    base_of,
     clone,
     partial_clones,
     read_ini,
-    set_base,
+    rebase,
     write_ini,
 )
 from distrl.workers.devices.claims import Claims
@@ -236,7 +235,10 @@ def test_no_path_of_the_old_one_is_left_and_that_stays_as_it_was(store: AvdStore
     assert hardware["kernel.path"] == "/sdk/kernel"
     saved = read_ini(new.snapshots / "base" / "hardware.ini")
     assert saved["disk.cachePartition.path"] == f"{new.directory}/cache.img"
-    assert base_of(new.directory / "userdata-qemu.img.qcow2") == f"{new.directory}/userdata-qemu.img"
+    assert (
+        f"{new.directory}/userdata-qemu.img\0".encode()
+        in (new.directory / "userdata-qemu.img.qcow2").read_bytes()
+    )
 
 
 def test_holes_stay_holes_and_what_belongs_to_a_run_is_left_out(store: AvdStore) -> None:
@@ -301,25 +303,20 @@ def test_two_at_the_same_time_do_not_mix(store: AvdStore, state: Path) -> None:
     clone(store, "pixel", "pixel-2")
 
 
-class TestBaseOfAnImage:
-    def test_a_longer_name_fits_into_empty_room(self, tmp_path: Path) -> None:
-        image = tmp_path / "x.qcow2"
-        qcow2(image, "/short")
-        set_base(image, "/a/much/longer/name")
-        assert base_of(image) == "/a/much/longer/name"
-        set_base(image, "/s")
-        assert base_of(image) == "/s"
-        assert b"longer" not in image.read_bytes()
-
-    def test_a_name_that_does_not_fit_is_refused(self, tmp_path: Path) -> None:
-        image = tmp_path / "x.qcow2"
-        qcow2(image, "/short", room=128)
-        with pytest.raises(EmulatorError, match="does not fit"):
-            set_base(image, "/" + "x" * 100)
-        assert base_of(image) == "/short"
-
-    def test_other_files_have_none(self, tmp_path: Path) -> None:
-        (tmp_path / "x").write_bytes(b"ANDROID!" * 100)
-        (tmp_path / "y").write_bytes(b"QFI")
-        assert base_of(tmp_path / "x") is None
-        assert base_of(tmp_path / "y") is None
+def test_the_name_of_the_image_beneath_is_changed_if_there_is_room(tmp_path: Path) -> None:
+    image, other = tmp_path / "x.qcow2", tmp_path / "y"
+    qcow2(image, "/short")
+    for name in ("/a/much/longer/name", "/s"):
+        rebase(image, lambda base, name=name: name)
+        seen: list[str] = []
+        rebase(image, lambda base, seen=seen: seen.append(base) or base)
+        assert seen == [name]
+    assert b"longer" not in image.read_bytes()
+    qcow2(image, "/short", room=128)
+    with pytest.raises(EmulatorError, match="does not fit"):
+        rebase(image, lambda base: base + "x" * 100)
+    assert b"/short\0" in image.read_bytes()
+    for content in (b"ANDROID!" * 100, b"QFI"):
+        other.write_bytes(content)
+        rebase(other, lambda base: "never")
+        assert other.read_bytes() == content

@@ -12,7 +12,7 @@ from pathlib import Path
 from distrl.cli.health.machine import Finding, Need, bad, good
 from distrl.core.errors import DistrlError
 from distrl.workers.devices.adb_server import AdbServer, adb_path
-from distrl.workers.devices.avd import Avd, AvdStore
+from distrl.workers.devices.avd import AvdStore
 from distrl.workers.devices.errors import ServerUnavailable
 from distrl.workers.devices.sdk import Sdk, emulator_version, find_sdk, probe_acceleration
 from distrl.workers.devices.snapshots import get_snapshot
@@ -29,11 +29,7 @@ def kvm() -> Finding:
 
 
 def sdk(place: Path | None) -> tuple[Sdk | None, list[Finding]]:
-    """The SDK and what it lacks.
-
-    Args:
-        place: As --sdk; None for what the environment says.
-    """
+    """The SDK at --sdk, or where the environment says, and what it lacks."""
     try:
         found = find_sdk(place)
     except DistrlError as error:
@@ -67,7 +63,11 @@ def wanted_avd(store: AvdStore, name: str, snapshot: str | None) -> Iterator[Fin
     except DistrlError as error:
         yield _of(f"avd {name}", error, Need.EMULATOR)
         return
-    yield _unused(avd)
+    try:
+        avd.require_unused(shared=True)
+        yield good(f"avd {name}", f"{avd.directory}.", Need.EMULATOR)
+    except DistrlError as error:
+        yield _of(f"avd {name}", error, Need.NOTHING)
     if snapshot is None:
         return
     try:
@@ -85,26 +85,20 @@ def wanted_avd(store: AvdStore, name: str, snapshot: str | None) -> Iterator[Fin
         yield good(f"snapshot {snapshot}", f"API {info.manifest.api_level}, {info.manifest.gpu}.")
 
 
-def _unused(avd: Avd) -> Finding:
-    try:
-        avd.require_unused(shared=True)
-    except DistrlError as error:
-        return _of(f"avd {avd.name}", error, Need.NOTHING)
-    return good(f"avd {avd.name}", f"{avd.directory}.", Need.EMULATOR)
-
-
 def adb_programs(sdk: Sdk | None) -> Iterator[Finding]:
     """The adb programs that may be used here, and whether they get along."""
-    users: dict[str, list[str]] = {}
+    found: dict[str, str | Path | None] = {
+        "PATH's": shutil.which("adb"),
+        "the SDK's": sdk.adb if sdk is not None else None,
+    }
     try:
-        users.setdefault(os.path.realpath(adb_path()), []).append("distrl's")
+        found = {"distrl's": adb_path(), **found}
     except DistrlError as error:
         yield _of("adb", error, Need.ADB)
-    in_path = shutil.which("adb")
-    if in_path:
-        users.setdefault(os.path.realpath(in_path), []).append("PATH's")
-    if sdk is not None and sdk.adb is not None:
-        users.setdefault(os.path.realpath(sdk.adb), []).append("the SDK's")
+    users: dict[str, list[str]] = {}
+    for user, program in found.items():
+        if program:
+            users.setdefault(os.path.realpath(program), []).append(user)
     protocols: set[str] = set()
     for path, names in users.items():
         whose = " and ".join(names)
@@ -134,12 +128,7 @@ def _adb_version(path: str) -> str:
 
 
 def adb_server(port: int, serials: list[str]) -> Iterator[Finding]:
-    """The adb server, which is not started, and the devices that a configuration names.
-
-    Args:
-        port: Its port.
-        serials: The devices that it should list.
-    """
+    """The adb server at this port, which is not started, and the devices that it should list."""
     server = AdbServer(port=port)
     try:
         version, devices = server.version(), server.devices()

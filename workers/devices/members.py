@@ -366,13 +366,14 @@ class AvdMember:
         process = EmulatorProcess(fleet.sdk, avd, self._ports, options, adb_server_port=fleet.server.port)
         self._process = process  # before it runs: `close` may come at any moment
         process.start()
+        if self._closed.is_set():  # `close` came too early to find it; later it ends it under `wait_booted`
+            process.stop(CLOSE_S)
         self._require_open()
         return process
 
     def _require_open(self) -> None:
-        """Ends what `close` came too early to find; later it ends the emulator under `wait_booted`."""
         if self._closed.is_set():
-            self.close()
+            self._release()
             raise EmulatorExited("the pool is closed.", serial=self.id)
 
     def _own_avd(self) -> Avd:

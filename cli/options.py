@@ -36,12 +36,6 @@ ResumeOption = Annotated[
     bool,
     typer.Option("--resume", help="Continue the existing run directory, from its newest checkpoint if any."),
 ]
-ProcessesOption = Annotated[
-    int | None,
-    typer.Option(
-        "--num-processes", metavar="N", min=1, help="Ranks of the learner, instead of learner.num_processes."
-    ),
-]
 WaitOption = Annotated[
     float | None,
     typer.Option(

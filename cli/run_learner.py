@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from distrl.cli.options import (
-    ConfigArgument,
-    DryRunOption,
-    ProcessesOption,
-    ResumeOption,
-    SetOption,
-    load,
-)
+from distrl.cli.options import ConfigArgument, DryRunOption, ResumeOption, SetOption, load
 
 if TYPE_CHECKING:
     import threading
@@ -37,7 +30,6 @@ def run_learner(
     config: ConfigArgument,
     overrides: SetOption = None,
     resume: ResumeOption = False,
-    num_processes: ProcessesOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
     """Run the learner: it ingests trajectories, trains, publishes weights and schedules tasks.
@@ -46,16 +38,15 @@ def run_learner(
     writes a checkpoint and stops, a second one stops at once; --resume goes on with replay, priorities,
     optimisers and the weight version.
 
-    With --num-processes it starts further ranks on this machine. Started by torchrun or deepspeed, every
-    rank runs this command: rank 0 is the learner, the others compute with it.
+    With learner.num_processes it starts further ranks on this machine. Started by torchrun or deepspeed,
+    every rank runs this command: rank 0 is the learner, the others compute with it.
     """
     from distrl.core.process import install_signals
     from distrl.core.rundir import RunDir
     from distrl.evaluator.run_state import describe_stopped
 
-    sets = [*(overrides or []), *([f"learner.num_processes={num_processes}"] if num_processes else [])]
-    loaded = load(config, sets, dry_run)
-    command = ["run-learner", config, *(part for item in sets for part in ("--set", item))]
+    loaded = load(config, overrides, dry_run)
+    command = ["run-learner", config, *(f"--set={item}" for item in overrides or ())]
     stop = install_signals(_grace_s())
     if _is_first():
         stop.on_set(_say_stopping)

@@ -32,9 +32,6 @@ GRACE_S = 5.0  # from the first signal to the end of the process, besides the en
 MAX_UNNAMED = 256  # workers without --name that share a spool directory
 _log = logging.getLogger(__name__)
 
-SlotsOption = Annotated[
-    int | None, typer.Option("--slots", min=1, metavar="N", help="Environments; overrides worker.slots.")
-]
 DevicesOption = Annotated[
     str | None,
     typer.Option(
@@ -56,7 +53,6 @@ SpoolOption = Annotated[
 def run_worker(
     config: ConfigArgument,
     overrides: SetOption = None,
-    slots: SlotsOption = None,
     name: NameOption = None,
     devices: DevicesOption = None,
     spool: SpoolOption = None,
@@ -73,7 +69,7 @@ def run_worker(
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
 
-    more = [f"worker.slots={slots}"] if slots is not None else []
+    more = []
     if devices is not None:
         serials = [name.strip() for name in devices.split(",") if name.strip()]
         more.append(f"devices.pool={json.dumps([{'kind': 'adb', 'serials': serials}])}")

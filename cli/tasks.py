@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from distrl.evaluator.suites.files import LeftOut
 
 app = typer.Typer(no_args_is_help=True, help="List tasks, show one, import others, look for leakage.")
-NEAR = "near"
+NEAR, SIMILAR = "near", 0.9
 MOST_SHOWN = 10
 
 SplitOption = Annotated[str | None, typer.Option("--split", metavar="SPLIT", help="Only this split.")]
@@ -184,10 +184,6 @@ def check_tasks(
             "promises; of a file, tasks and goals.",
         ),
     ] = None,
-    similar: Annotated[
-        float,
-        typer.Option("--similar", metavar="S", min=0.01, max=1.0, help="Minimum similarity to report."),
-    ] = 0.9,
 ) -> None:
     """Look for tasks of the other splits that are trained on; exit code 6 when there are any."""
     from distrl.cli.inspect import print_table
@@ -203,7 +199,7 @@ def check_tasks(
     other = promises(suite if where == "train" else where)
     wordings = {(task.suite, task.id): promised.phrasing(task) for task in measured}
     wordings |= {(task.suite, task.id): other.phrasing(task) for task in trained}
-    found = find(trained, measured, similar, lambda task: wordings[task.suite, task.id])
+    found = find(trained, measured, SIMILAR, lambda task: wordings[task.suite, task.id])
     columns = {f"{rule}{'' if rule in rules else '*'}": found.shared[rule] for rule in RULES}
     rows = [["split", "of", *columns, NEAR]]
     for name, total in Counter(task.split for task in measured).items():
@@ -213,7 +209,7 @@ def check_tasks(
     typer.echo(f"Tasks that share with {where}:")
     for rule, words in RULES.items():
         typer.echo(f"  {rule}: {words}{'' if rule in rules else ' (* allowed)'}")
-    typer.echo(f"  {NEAR}: a goal that is not the same but at least {similar:g} alike (allowed)")
+    typer.echo(f"  {NEAR}: a goal that is not the same but at least {SIMILAR:g} alike (allowed)")
     broken = found.broken(rules)
     for rule in broken:
         _show_pairs(rule, [(pair.measured, pair.trained, "") for pair in found.shared[rule]])

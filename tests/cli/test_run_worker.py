@@ -18,13 +18,6 @@ from distrl.core.types import Task, Trajectory
 from distrl.workers.spool import Spool
 
 
-def test_slots_override_the_configuration(tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_text("worker:\n  slots: 2\n")
-    result = CliRunner().invoke(app, ["run-worker", str(tmp_path / "c.yaml"), "--slots", "5", "--dry-run"])
-    assert result.exit_code == 0
-    assert yaml.safe_load(result.output)["worker"]["slots"] == 5
-
-
 def test_devices_are_a_short_form_of_a_pool_behind_adb(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("devices: {pool: [{kind: sim}]}\n")
     command = [

@@ -25,7 +25,7 @@ def test_a_learner_goes_on_with_one_rank_after_a_rank_was_killed(tmp_path: Path)
     config = small_run(tmp_path, {"import_path": "counting_env:CountingEnv"}, episodes=EPISODES)
     run, spool = tmp_path / "runs" / "run", tmp_path / "spool"
     saved, log = run / "checkpoints", run / "logs" / "learner-rank-1.log"
-    first = start(tmp_path, "first", "run-learner", str(config), "--num-processes", "2")
+    first = start(tmp_path, "first", "run-learner", str(config), "--set=learner.num_processes=2")
     server = start(tmp_path, "server", "serve-inference", str(config))
     worker = start(tmp_path, "worker", "run-worker", str(config), "--name", "w", "--spool", str(spool))
     children = [first, server, worker]

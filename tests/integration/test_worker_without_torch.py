@@ -52,8 +52,8 @@ def test_a_worker_acts_on_phones_without_the_extras(tmp_path: Path) -> None:
             "distrl",
             "run-worker",
             str(tmp_path / "config.yaml"),
-            "--slots",
-            "3",
+            "--set",
+            "worker.slots=3",
         ]
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
         try:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any
 
 from distrl.evaluator.failure_modes import FailureMode
 from distrl.evaluator.results import LoadedEvaluation
@@ -178,21 +177,6 @@ def failure_tables(
         if any(bar.failures for bar in bars):
             tables[split] = bars
     return tables
-
-
-def failure_data(tables: Mapping[str, Sequence[ModeBar]]) -> dict[str, Any]:
-    """The same as plain data, by split and evaluation."""
-    return {
-        split: {
-            bar.label: {
-                "episodes": bar.episodes,
-                "failures": bar.failures,
-                "modes": {cell.mode.value: cell.count for cell in bar.cells},
-            }
-            for bar in bars
-        }
-        for split, bars in tables.items()
-    }
 
 
 def _bar(label: str, episodes: Sequence[EpisodeResult], anchors: Mapping[str, str]) -> ModeBar:

@@ -22,7 +22,6 @@ from distrl.evaluator.report.compare import (
     choose_examples,
     choose_failures,
     compare,
-    failure_data,
     failure_tables,
     headline,
 )
@@ -98,7 +97,7 @@ def write_report(
     choices = choose_examples(episodes, EXAMPLES)
     choices += choose_failures(episodes, choices, PER_MODE)
     viewer, top = build_viewer(loaded, choices), headline(blocks)
-    failures, facts = failure_tables(loaded, viewer.anchors), run_facts(loaded, metrics)
+    facts = run_facts(loaded, metrics)
     is_compared = top is not None and len(top.overall.arms) > 1
     baseline = top.overall.arms[0].summary.success_rate if top is not None and is_compared else None
     staleness, mismatch = training.staleness_rows(metrics), training.mismatch_numbers(metrics)
@@ -123,7 +122,7 @@ def write_report(
         "rewards": training.reward_signals(metrics),
         "signals": training.signal_charts(metrics),
         "viewer": viewer,
-        "failures": failures,
+        "failures": failure_tables(loaded, viewer.anchors),
         "modes": MODE_WORDS,
         "mode_notes": MODE_NOTES,
         "explorer": explorer(episodes, viewer.anchors, {label: str(path) for label, path in results.items()}),
@@ -140,7 +139,6 @@ def write_report(
         "name": name,
         "evaluations": {label: one.evaluation.model_dump(mode="json") for label, one in loaded.items()},
         "gains": _gains(blocks),
-        "failure_modes": failure_data(failures),
         "facts": {fact.key: fact.number for fact in facts},
         "learning_curve": {
             column: asdict(training.learning_curve(metrics, column)) for column in (EPISODES, ELAPSED)

@@ -112,23 +112,19 @@ class TappingPolicy:
 def write_suite(folder: Path, tasks: Sequence[dict[str, object]]) -> Path:
     """A task file. Each entry needs "taps", and may have "split", "template" and "faults"."""
     file = folder / "counting.jsonl"
-    lines = []
-    for number, entry in enumerate(tasks):
-        params = {key: entry[key] for key in ("taps", "faults") if key in entry}
-        lines.append(
-            json.dumps(
-                {
-                    "id": f"counting/{folder.name}/{number}",
-                    "suite": "counting",
-                    "split": entry.get("split", "test"),
-                    "template": entry.get("template", "count"),
-                    "goal": f"Tap {entry['taps']} times",
-                    "params": params,
-                    "max_steps": 6,
-                }
-            )
-        )
-    file.write_text("\n".join(lines))
+    lines = [
+        {
+            "id": f"counting/{folder.name}/{number}",
+            "suite": "counting",
+            "split": entry.get("split", "test"),
+            "template": entry.get("template", "count"),
+            "goal": f"Tap {entry['taps']} times",
+            "params": {key: entry[key] for key in ("taps", "faults") if key in entry},
+            "max_steps": 6,
+        }
+        for number, entry in enumerate(tasks)
+    ]
+    file.write_text("\n".join(map(json.dumps, lines)))
     return file
 
 

@@ -20,32 +20,12 @@ def table(label: str, **values: float) -> dict[str, float]:
     return {f"staleness/{label}/{name}": value for name, value in values.items()}
 
 
-FIRST = table("0", trajectories=2, steps=4, success=1.0, ratio_mean=1.0, log_ratio_abs=0.0, ess=1.0)
+MEANS = ("trajectories", "steps", "success", "ratio_mean", "log_ratio_abs", "ess")
+FIRST = table("0", **dict(zip(MEANS, (2, 4, 1.0, 1.0, 0.0, 1.0), strict=True)))
 # Steps of ratios 1 and 3, and then 2, 2: mean 2, mean square 18/4.
-SECOND = table(
-    "4-7",
-    trajectories=1,
-    steps=2,
-    success=0.0,
-    ratio_mean=2.0,
-    log_ratio_abs=0.5,
-    ess=0.8,
-    clipped_fraction=0.5,
-)
-THIRD = table(
-    "4-7",
-    trajectories=3,
-    steps=2,
-    success=1.0,
-    ratio_mean=2.0,
-    log_ratio_abs=0.7,
-    ess=1.0,
-    clipped_fraction=0.0,
-)
-ROWS = [
-    {"step": 25, "time": 1.0, **FIRST, **SECOND},
-    {"step": 50, "time": 2.0, **THIRD},
-]
+SECOND = table("4-7", clipped_fraction=0.5, **dict(zip(MEANS, (1, 2, 0.0, 2.0, 0.5, 0.8), strict=True)))
+THIRD = table("4-7", clipped_fraction=0.0, **dict(zip(MEANS, (3, 2, 1.0, 2.0, 0.7, 1.0), strict=True)))
+ROWS = [{"step": 25, "time": 1.0, **FIRST, **SECOND}, {"step": 50, "time": 2.0, **THIRD}]
 UPDATES = [
     {
         "step": i,
@@ -68,30 +48,12 @@ ROUNDS = [
 
 def test_tables_are_added_up_over_the_run() -> None:
     fresh, stale = staleness_rows(RunMetrics(ROWS))
-    assert fresh == {
-        "label": "0",
-        "trajectories": 2,
-        "steps": 4,
-        "success": 1.0,
-        "ratio_mean": 1.0,
-        "ratio_std": 0.0,
-        "log_ratio_abs": 0.0,
-        "ess": 1.0,
-        "shares": {},
-    }
-    assert stale.pop("shares") == {"clipped_fraction": pytest.approx(0.25)}
-    assert stale.pop("label") == "4-7"
-    assert stale == pytest.approx(
-        {
-            "trajectories": 4,
-            "steps": 4,
-            "success": 3 / 4,
-            "ratio_mean": 2.0,
-            "ratio_std": (18 / 4 - 4) ** 0.5,
-            "log_ratio_abs": 0.6,
-            "ess": 8**2 / (4 * 18),
-        }
-    )
+    assert (fresh.pop("label"), fresh.pop("shares"), fresh.pop("ratio_std")) == ("0", {}, 0.0)
+    assert fresh == dict(zip(MEANS, (2, 4, 1.0, 1.0, 0.0, 1.0), strict=True))
+    assert (stale.pop("label"), stale.pop("shares")) == ("4-7", {"clipped_fraction": pytest.approx(0.25)})
+    assert stale.pop("ratio_std") == pytest.approx((18 / 4 - 4) ** 0.5)
+    sums = dict(zip(MEANS, (4, 4, 3 / 4, 2.0, 0.6, 8**2 / (4 * 18)), strict=True))
+    assert stale == pytest.approx(sums)
 
 
 def test_shares_are_weighed_by_tokens_over_the_updates_that_have_them() -> None:

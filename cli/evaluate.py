@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,8 +17,12 @@ from distrl.cli.options import (
     load,
     seeds_of,
 )
-from distrl.core.errors import ConfigError
+from distrl.core.errors import ConfigError, MissingDependency
 
+if TYPE_CHECKING:
+    from distrl.configs.schema import Config
+
+REPORT_EVERY = 25  # episodes that are judged again
 GRACE_S = 5.0  # from the first signal to the end of the process, besides the end of its devices
 
 CheckpointOption = Annotated[
@@ -113,11 +118,20 @@ def evaluate(
     loaded = load(config, [*(overrides or []), *([f"judge.kind={judge}"] if judge else [])], dry_run)
     setup(role="evaluate", level="WARNING")
     if rejudge is not None:
-        from distrl.cli.rejudge import refuse_idle, rejudge_stored
-
-        who_and_where = {"--checkpoint": checkpoint, "--inference": inference, "--learner": learner}
-        who_and_where |= {"--agent": agent, "--split": split, "--output": output, "--baseline": baseline}
-        refuse_idle({**who_and_where, "--seeds": seeds, "--resume": resume, "--wait": wait is not None})
+        others = {
+            "--checkpoint": checkpoint,
+            "--inference": inference,
+            "--learner": learner,
+            "--agent": agent,
+        }
+        others |= {"--split": split, "--output": output, "--baseline": baseline, "--seeds": seeds}
+        given = [name for name, value in others.items() if value]
+        given += ["--resume"] * resume + ["--wait"] * (wait is not None)
+        if given:
+            raise ConfigError(
+                f"{', '.join(given)} has no effect with --rejudge, which judges all stored episodes.",
+                "Remove it; use --set evaluate.episodes=N to judge fewer.",
+            )
         rejudge_stored(loaded, rejudge)
         return
     if judge is not None:
@@ -132,3 +146,47 @@ def evaluate(
     check_installed(loaded, is_worker=True)
     stop = install_signals(GRACE_S + loaded.devices.close_s)
     run_kind(loaded).evaluate(who, directory, stop, split, baseline, seeds_of(seeds), wait, resume)
+
+
+def rejudge_stored(config: Config, place: Path) -> None:
+    """Lets `config.judge` judge the episodes in `place`; at most `evaluate.episodes` of them, newest first.
+
+    Verdicts are written next to the episodes; calling it again continues an interrupted session.
+
+    Raises:
+        ConfigError: A setting of the judge, such as its key, is missing.
+        StoreError: There are no episodes.
+        JudgeError: The judge's files cannot be read, or it rejects every request.
+        EvaluationStopped: A signal came.
+    """
+    from distrl.core.process import install_signals
+    from distrl.evaluator.agreement import lines
+    from distrl.evaluator.rejudge import Rejudged
+    from distrl.evaluator.runner import EvaluationStopped
+
+    last = (0, 0)
+
+    def report_progress(done: int, total: int) -> None:
+        nonlocal last
+        if (done % REPORT_EVERY == 0 or done == total) and (done, total) != last:
+            typer.echo(f"judged {done} of {total}", err=True)
+            last = (done, total)
+
+    stop = install_signals(GRACE_S)
+    with contextlib.closing(Rejudged(place, config.judge, config.worker.rewards)) as rejudged:
+        report = rejudged.run(config.evaluate.episodes, stop, report_progress)
+        for line in lines(report):
+            typer.echo(line)
+        if rejudged.num_not_asked:
+            typer.echo(f"  {rejudged.num_not_asked} were not judged: they faulted, or fail in any case")
+        typer.echo(f"Verdicts: {rejudged.file}")
+        if stop.is_set():
+            raise EvaluationStopped(
+                f"Interrupted; {rejudged.file} keeps the verdicts.", "Run the same command again to continue."
+            )
+        try:
+            typer.echo(f"Report: {rejudged.write_page()}")
+        except MissingDependency as error:
+            typer.echo(f"No report: {error}", err=True)
+        if rejudged.refusal is not None:
+            raise rejudged.refusal

@@ -32,14 +32,12 @@ class Adapter:
         version: The learner's number.
         directory: Its files.
         users: Requests that run with it.
-        is_retired: Whether a newer one has come.
     """
 
     id: int
     version: int
     directory: Path
     users: int = 0
-    is_retired: bool = False
 
 
 class AdapterSlots:
@@ -99,10 +97,7 @@ class AdapterSlots:
         """Lets new requests take `adapter`. Returns the former one if it is to be unloaded now."""
         with self._lock:
             former, self._newest = self._newest, adapter
-            if former is None:
-                return None
-            former.is_retired = True
-            return former if former.users == 0 else None
+            return former if former is not None and former.users == 0 else None
 
     def acquire(self) -> Adapter | None:
         """The newest, for one request more; None before the first: adapters begin as changing nothing."""
@@ -115,7 +110,7 @@ class AdapterSlots:
         """A request has ended. Returns whether its adapter is to be unloaded now."""
         with self._lock:
             adapter.users -= 1
-            return adapter.is_retired and adapter.users == 0
+            return adapter is not self._newest and adapter.users == 0
 
     def drop(self, adapter: Adapter) -> None:
         """Deletes the files of an adapter that the engine has unloaded, and frees its slot."""

@@ -74,16 +74,11 @@ class LoopThread:
         """Runs a coroutine to its end, which is awaited here. Not from the loop's own thread.
 
         Raises:
-            TimeoutError: It took longer; it is cancelled.
-            Exception: Whatever the coroutine raised.
+            concurrent.futures.TimeoutError: It took longer; it is cancelled.
         """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(timeout_s)
-        except FutureTimeout as error:
-            if future.done():  # the coroutine's own
-                raise
-            raise TimeoutError(f"not done within {timeout_s:g} s") from error
         finally:
             future.cancel()
 
@@ -378,7 +373,7 @@ class VLLMEngine(Engine):
             return
         self._is_closed = True
         try:
-            with contextlib.suppress(TimeoutError):  # the loop's end cancels what has not ended yet
+            with contextlib.suppress(FutureTimeout):  # the loop's end cancels what has not ended yet
                 self._loop.run(self._cancel(), STOP_S)
             self._llm.shutdown(timeout=STOP_S)
         finally:

@@ -62,24 +62,16 @@ def test_a_batch_runs_no_longer_than_a_row_that_needs_it(make_hub: MakePolicy) -
     policy = make_hub()
     policy._allowed[:] = False  # type: ignore[index]
     policy._allowed[policy.completion_ids("tap")] = True  # type: ignore[index] # the end is often drawn
-    batch, generator = batch_of(policy), torch.Generator()
-    limits = (5, 5, 40)
-    for seed in range(30):
-        num_passes = []
-        model = policy.get_submodule("model")
-        hook = model.register_forward_hook(lambda *_, seen=num_passes: seen.append(1))  # type: ignore[misc]
-        sampling = [Sampling(max_new_tokens=limit) for limit in limits]
-        mixed = policy.generate(batch, sampling, generator.manual_seed(seed))
-        hook.remove()
-        assert len(num_passes) == max(len(one.token_ids) for one in mixed)
-        alike = [Sampling(max_new_tokens=40)] * 3
-        free = policy.generate(batch, alike, generator.manual_seed(seed))
-        for one, other, limit in zip(mixed, free, limits, strict=True):
-            assert one.token_ids == other.token_ids[:limit]
-            assert one.logprobs == pytest.approx(other.logprobs[:limit], abs=1e-5)
-        if len(mixed[0].token_ids) == 5 > len(mixed[2].token_ids):
-            return
-    pytest.fail("the row with the most room never was the first to end")
+    num_passes = []
+    policy.get_submodule("model").register_forward_hook(lambda *_: num_passes.append(1))
+    sampling = [Sampling(max_new_tokens=limit) for limit in (2, 2, 40)]
+    batch, lengths = batch_of(policy), set()
+    for seed in range(10):
+        num_passes.clear()
+        found = policy.generate(batch, sampling, torch.Generator().manual_seed(seed))
+        assert len(num_passes) == max(len(one.token_ids) for one in found)
+        lengths.add(len(num_passes))
+    assert min(lengths) < 5 < max(lengths)
 
 
 def test_a_model_s_own_generation_settings_do_not_mix_in(

@@ -25,8 +25,6 @@ from distrl.core.policies.t5_decoding import T5Decoding
 from distrl.core.types import Sampling
 
 pytest.importorskip("torch", reason="needs torch: not installed")
-pytest.importorskip("transformers", reason="needs transformers: not installed")
-pytest.importorskip("peft", reason="needs peft: not installed")
 
 
 GOALS = ["Goal: open settings", "Previous Actions: Goal: red", "Goal: turn on the alarm at 7:20"]

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch", reason="needs torch: not installed")
-pytest.importorskip("transformers", reason="needs transformers: not installed")
-pytest.importorskip("jinja2", reason="needs jinja2: not installed")
 
 from chatml import END, IMAGE, QWEN, START, THINKING, chatml_tokenizer
 

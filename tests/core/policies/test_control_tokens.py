@@ -21,8 +21,6 @@ from distrl.core.policies.hub import HubPolicy
 from distrl.core.types import ChatMessage, ImagePart, TextPart
 
 pytest.importorskip("torch", reason="needs torch: not installed")
-pytest.importorskip("transformers", reason="needs transformers: not installed")
-pytest.importorskip("jinja2", reason="needs jinja2: not installed")
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +149,6 @@ def test_autoui_keeps_the_end_that_digirl_s_prompts_have(autoui: Policy) -> None
 
 
 pytest.importorskip("torch", reason="needs torch: not installed")
-pytest.importorskip("transformers", reason="needs transformers: not installed")
 
 
 TEXT = "tap 设置 é 😀\n\x00\u00ad\u00a0"

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch", reason="needs torch: not installed")
-pytest.importorskip("transformers", reason="needs transformers: not installed")
 
 import torch
 from policy_fakes import chat, padded, png

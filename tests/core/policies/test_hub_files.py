@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch", reason="needs torch: not installed")
-pytest.importorskip("transformers", reason="needs transformers: not installed")
 
 from autoui_models import save_t5
 from tiny_qwen import save_qwen25_vl

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("torch", reason="needs torch: not installed")
-pytest.importorskip("peft", reason="needs peft: not installed")
 
 import json
 from pathlib import Path

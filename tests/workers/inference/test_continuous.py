@@ -1,8 +1,7 @@
 """The server with an engine that takes requests while others run, and answers from a thread of its own."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
@@ -12,7 +11,6 @@ from policy_fakes import chat
 from torch import Tensor
 from waiting import until
 
-from distrl.configs.schema import InferenceConfig
 from distrl.core.errors import DistrlError, PolicyError
 from distrl.core.messages import ActReply, ActRequest, Reject
 from distrl.core.sockets import Channel, Wire
@@ -90,13 +88,8 @@ def engine() -> HeldEngine:
 
 
 @pytest.fixture
-def server(wire: Wire, engine: HeldEngine) -> Iterator[InferenceServer]:
-    config = InferenceConfig.model_validate({"max_batch": 2, "engine": {"max_wait_ms": 60_000.0}})
-    with ExitStack() as stack:
-        server = InferenceServer(wire, "tcp://127.0.0.1:*", engine, config, "a")
-        stack.callback(server.close)
-        server.start()
-        yield server
+def server(serve: Callable[..., InferenceServer], engine: HeldEngine) -> InferenceServer:
+    return serve(engine, version=1, max_batch=2, max_wait_ms=60_000.0)
 
 
 def send(channel: Channel, *texts: str) -> None:

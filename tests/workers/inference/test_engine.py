@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("torch", reason="needs torch: not installed")
-pytest.importorskip("transformers", reason="needs transformers: not installed")
-pytest.importorskip("jinja2", reason="needs jinja2: not installed")
 
 import io
 import weakref

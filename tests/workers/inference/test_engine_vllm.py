@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 pytest.importorskip("torch", reason="needs torch: not installed")
-pytest.importorskip("transformers", reason="needs transformers: not installed")
 
 import killed_vllm_server
 import psutil

@@ -9,15 +9,13 @@ from contextlib import ExitStack, suppress
 import pytest
 
 pytest.importorskip("torch", reason="needs torch: not installed")
-pytest.importorskip("transformers", reason="needs transformers: not installed")
-pytest.importorskip("jinja2", reason="needs jinja2: not installed")
 
 from counting_env import CountingEnv, counting_task
 from policy_fakes import chat, png
 from sequence_policy import SequencePolicy
 from waiting import until
 
-from distrl.configs.schema import InferenceConfig, WorkerConfig
+from distrl.configs.schema import WorkerConfig
 from distrl.core.errors import NetworkError, ProtocolError
 from distrl.core.messages import ActRequest, Lease
 from distrl.core.sockets import Wire
@@ -35,20 +33,13 @@ MakeServer = Callable[..., InferenceServer]
 
 
 @pytest.fixture
-def make_server(wire: Wire) -> Iterator[MakeServer]:
-    with ExitStack() as stack:
+def make_server(serve: MakeServer) -> MakeServer:
+    def make(endpoint: str = "tcp://127.0.0.1:*") -> InferenceServer:
+        policy = SequencePolicy()
+        policy.answers = itertools.repeat(policy.tokenise(TAP))
+        return serve(HFEngine(policy, 0), endpoint=endpoint)  # type: ignore[arg-type]
 
-        def make(endpoint: str = "tcp://127.0.0.1:*") -> InferenceServer:
-            policy = SequencePolicy()
-            policy.answers = itertools.repeat(policy.tokenise(TAP))
-            engine = HFEngine(policy, 0)  # type: ignore[arg-type]
-            engine.version = 3
-            server = InferenceServer(wire, endpoint, engine, InferenceConfig(), "a")
-            stack.callback(server.close)
-            server.start()
-            return server
-
-        yield make
+    return make
 
 
 @pytest.fixture

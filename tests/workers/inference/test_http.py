@@ -17,8 +17,6 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch", reason="needs torch: not installed")
-pytest.importorskip("transformers", reason="needs transformers: not installed")
-pytest.importorskip("jinja2", reason="needs jinja2: not installed")
 pytest.importorskip("uvicorn", reason="needs uvicorn: not installed")
 
 from chatml import START

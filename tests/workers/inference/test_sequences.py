@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
 pytest.importorskip("torch", reason="needs torch: not installed")
-pytest.importorskip("transformers", reason="needs transformers: not installed")
-pytest.importorskip("jinja2", reason="needs jinja2: not installed")
 
 from counting_env import CountingEnv, counting_task
 from policy_fakes import chat, png
 from sequence_policy import SequencePolicy
 
-from distrl.configs.schema import InferenceConfig, WorkerConfig
+from distrl.configs.schema import Config, WorkerConfig
 from distrl.core.errors import ProtocolError
 from distrl.core.messages import Lease
+from distrl.core.policies import build_policy
+from distrl.core.policies.base import Policy
 from distrl.core.sockets import Wire
 from distrl.core.types import Fault, Outcome, Prefix, Sampling, Trajectory, image_digest
 from distrl.workers.act_client import ActClient
@@ -38,21 +39,16 @@ def odd_ids(policy: SequencePolicy, text: str) -> list[int]:
 
 
 @pytest.fixture
-def make_client(wire: Wire) -> Iterator[MakeClient]:
-    made: list[ActClient | InferenceServer] = []
+def make_client(wire: Wire, serve: Callable[..., InferenceServer]) -> Iterator[MakeClient]:
+    with ExitStack() as stack:
 
-    def make(policy: SequencePolicy) -> ActClient:
-        engine = HFEngine(policy, 0)  # type: ignore[arg-type]
-        engine.version = 3
-        server = InferenceServer(wire, "tcp://127.0.0.1:*", engine, InferenceConfig(), "a")
-        server.start()
-        client = ActClient(wire, lambda: [server.endpoint], timeout_s=WAIT_S)
-        made.extend((client, server))
-        return client
+        def make(policy: SequencePolicy | Policy) -> ActClient:
+            server = serve(HFEngine(policy, 0))  # type: ignore[arg-type]
+            client = ActClient(wire, lambda: [server.endpoint], timeout_s=WAIT_S)
+            stack.callback(client.close)
+            return client
 
-    yield make
-    for one in made:
-        one.close()
+        yield make
 
 
 def play(client: ActClient, mode: str, max_steps: int = 6, max_new_tokens: int = 500) -> Trajectory:
@@ -104,20 +100,12 @@ def test_each_step_has_a_prompt_of_its_own_in_mode_history(make_client: MakeClie
 
 
 def test_a_policy_that_reads_one_prompt_at_a_time_says_so(
-    wire: Wire, make_config: Callable[..., object], words: list[str]
+    make_client: MakeClient, make_config: Callable[..., Config], words: list[str]
 ) -> None:
-    from distrl.workers.inference.serve import build_engine
-
-    engine = build_engine(make_config(), words, "a")  # type: ignore[arg-type]
-    engine.version = 1
+    client = make_client(build_policy(make_config().policy, words, 0))
     digest = image_digest(png(0))
-    server = InferenceServer(wire, "tcp://127.0.0.1:*", engine, InferenceConfig(), "a")
-    server.start()
-    client = ActClient(wire, lambda: [server.endpoint], timeout_s=WAIT_S)
     with pytest.raises(ProtocolError, match=r"'tiny' cannot continue.*agent\.options\.mode to history"):
         client.act(chat("red", digest), {digest: png(0)}, Sampling(), Prefix(token_ids=(1, 2)))
-    client.close()
-    server.close()
 
 
 def test_a_prefix_with_tokens_of_another_vocabulary_is_refused(make_client: MakeClient) -> None:

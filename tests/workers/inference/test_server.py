@@ -1,9 +1,8 @@
 """The inference server over real sockets."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from policy_fakes import chat, png
 from torch import Tensor
 from waiting import until
 
-from distrl.configs.schema import Config, InferenceConfig
+from distrl.configs.schema import Config
 from distrl.core.errors import CheckpointError, ConfigError, PolicyError, ProtocolError
 from distrl.core.messages import ActReply, ActRequest, Info, InfoRequest, LeaseRequest, Reject
 from distrl.core.policies import build_policy
@@ -31,10 +30,6 @@ from distrl.workers.inference.server import InferenceServer
 MakeConfig = Callable[..., Config]
 
 
-def inference(max_wait_ms: float = 4.0, **options: object) -> InferenceConfig:
-    return InferenceConfig.model_validate({"engine": {"kind": "hf", "max_wait_ms": max_wait_ms}, **options})
-
-
 MakeServer = Callable[..., InferenceServer]
 WAIT_S = 30.0
 PICTURE = png(0)
@@ -42,23 +37,13 @@ DIGEST = image_digest(PICTURE)
 
 
 @pytest.fixture
-def make_server(wire: Wire, words: list[str], make_config: MakeConfig) -> Iterator[MakeServer]:
-    with ExitStack() as stack:
+def make_server(serve: MakeServer, words: list[str], make_config: MakeConfig) -> MakeServer:
+    def make(
+        wrap: Callable[[HFEngine], HFEngine] = lambda engine: engine, **options: object
+    ) -> InferenceServer:
+        return serve(wrap(build_engine(make_config(), words, "a")), **options)
 
-        def make(
-            version: int = 3,
-            name: str = "a",
-            wrap: Callable[[HFEngine], HFEngine] = lambda engine: engine,
-            **options: object,
-        ) -> InferenceServer:
-            engine = wrap(build_engine(make_config(), words, name))
-            engine.version = version
-            server = InferenceServer(wire, "tcp://127.0.0.1:*", engine, inference(**options), name)
-            stack.callback(server.close)
-            server.start()
-            return server
-
-        yield make
+    return make
 
 
 def ask(channel: Channel, message: Record, blobs: list[bytes] | None = None) -> Record:

@@ -89,4 +89,4 @@ def collect(
         try:
             return run_episodes(config, todo, actor, keep, progress, stop, output, "collect")
         finally:
-            is_void = is_new and store.count() == 0 and not stop.is_set()
+            is_void = is_new and store.count() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -23,7 +24,7 @@ from distrl.evaluator.results import (
     task_digest,
     tasks_digest,
 )
-from distrl.evaluator.runner import Actor, Attempt, EvaluationStopped, run_episodes
+from distrl.evaluator.runner import Actor, Attempt, run_episodes
 from distrl.evaluator.statistics import EpisodeResult
 from distrl.evaluator.suites import load_suite
 from distrl.workers.envs import seed_is_instance
@@ -94,8 +95,8 @@ class Evaluator:
             DistrlError: An error that retrying does not fix. Before the first episode it leaves no directory.
         """
         started_at, clock = time.time(), time.monotonic()
-        directory = EvaluationDirectory(self._output, self._spec, self._resume)
-        try:
+        opened = EvaluationDirectory(self._output, self._spec, self._resume)
+        with contextlib.closing(opened) as directory, contextlib.closing(self._progress):
             todo = [task for task in self._tasks if not directory.is_done(task)]
             self._progress.start(len(self._tasks), len(self._tasks) - len(todo))
             if todo:
@@ -104,14 +105,6 @@ class Evaluator:
             evaluation = evaluation_of(self._spec, directory.episodes, started_at, duration_s)
             directory.finish(evaluation)
             return evaluation
-        except EvaluationStopped:
-            raise
-        except Exception:
-            directory.discard()
-            raise
-        finally:
-            self._progress.close()
-            directory.close()
 
     def _measure(
         self,

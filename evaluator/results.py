@@ -222,13 +222,10 @@ class EvaluationDirectory:
         """Writes the numbers: the evaluation is complete."""
         write_atomically(self.path / RESULTS_FILE, evaluation.model_dump_json(indent=2))
 
-    def discard(self) -> None:
-        """As `close`; a new evaluation without an episode is removed, so that it can be started again."""
-        self._is_void = self._is_new and self.store.count() == 0
-        self.close()
-
     def close(self) -> None:
-        """Closes the files and unlocks the directory. It may be called twice."""
+        """Closes the files and unlocks the directory. A new one without an episode or numbers is removed."""
+        has_numbers = (self.path / RESULTS_FILE).exists()
+        self._is_void = self._is_new and not has_numbers and self.store.count() == 0
         self._held.close()
 
 

@@ -113,16 +113,16 @@ def test_resuming_keeps_whole_lines_and_forgets_a_torn_one(tmp_path: Path) -> No
 def test_resuming_another_evaluation_says_what_differs(
     tmp_path: Path, change: dict[str, object], message: str
 ) -> None:
-    with opened(tmp_path):
-        pass
+    with opened(tmp_path) as directory:
+        add(directory, 0)
     with pytest.raises(RunDirectoryError, match=message):
         EvaluationDirectory(tmp_path / "e", SPEC.model_copy(update=change), resume=True)
 
 
 def test_servers_may_move_between_sessions(tmp_path: Path) -> None:
     moved = Subject(kind="served", name="tcp://127.0.0.1:2000")
-    with opened(tmp_path, SERVED):
-        pass
+    with opened(tmp_path, SERVED) as directory:
+        add(directory, 0)
     with opened(tmp_path, SERVED.model_copy(update={"subject": moved}), resume=True):
         pass
 
@@ -143,7 +143,7 @@ def test_two_do_not_write_one_directory(tmp_path: Path) -> None:
 
 def test_damaged_files_are_named_and_the_directory_is_free_again(tmp_path: Path) -> None:
     with opened(tmp_path) as directory:
-        pass
+        add(directory, 0)
     (directory.path / EPISODES_FILE).write_text("{}\n{}\n")
     for _ in range(2):
         with pytest.raises(RunDirectoryError, match="line 1 of"):

@@ -14,7 +14,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 from typing import Any, ClassVar
@@ -76,62 +76,25 @@ class AppoServer(ServerBase):
             super()._handle(received)
 
 
-class Checkpointer:
-    """Writes checkpoints of one run: step_N/ with policy/ and state.json, N being the gradients accepted.
+def resume(directory: Path, policy: GaussianPolicy, master: Master) -> None:
+    """Loads the newest whole checkpoint, if there is one, and removes unfinished ones.
 
-    Args:
-        directory: The run's `checkpoints/`. No other process writes there. Unfinished ones are removed.
-        policy: One like the run's, which this overwrites.
-        keep: How many of the newest stay, besides those that a pointer names.
+    Raises:
+        CheckpointError: As `checkpoints.to_resume_from`; or it belongs to a different policy.
     """
-
-    def __init__(self, directory: Path, policy: GaussianPolicy, keep: int) -> None:
-        self.directory, self._policy, self._keep = directory, policy, keep
-        self._written: set[str] = set()
-        checkpoints.remove_unfinished(directory)
-
-    def save(self, weights: Weights, state: dict[str, Any], protected: Collection[str] = ()) -> str:
-        """Writes weights and the JSON-able `state` of one moment, unless that is done. Returns the name.
-
-        Old checkpoints are deleted, except those that `protected` names. `latest` points to the newest, which
-        one of weights under measurement may not be.
-        """
-        name = name_of(weights)
-        if name in self._written:
-            return name
-
-        def fill(path: Path) -> None:
-            self._policy.load_published(weights_io.from_bytes(weights.data))
-            self._policy.save(path / "policy")
-            (path / "state.json").write_text(json.dumps(state))
-
-        checkpoints.write_checkpoint(self.directory, name, fill)
-        self._written.add(name)
-        latest = checkpoints.step_of(checkpoints.pointed(self.directory, "latest") or "")
-        if latest is None or latest < weights.step:
-            checkpoints.point(self.directory, "latest", name)
-        self._written -= set(checkpoints.remove_old(self.directory, self._keep, {name, *protected}))
-        return name
-
-    def resume(self, policy: GaussianPolicy, master: Master) -> None:
-        """Loads the newest whole checkpoint, if there is one.
-
-        Raises:
-            CheckpointError: As `checkpoints.to_resume_from`; or it belongs to a different policy.
-        """
-        path = checkpoints.to_resume_from(self.directory)
-        if path is None:
-            return
-        policy.load(path / "policy")
-        try:
-            master.load_state_dict(json.loads((path / "state.json").read_text()))
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(
-                f"{path / 'state.json'} is missing, damaged or of a different version: {error!r}.",
-                "Resume with the version of distrl that wrote it, or start a new run.",
-            ) from error
-        self._written.add(path.name)
-        _log.info("resumed after %d gradients", master.progress.accepted)
+    checkpoints.remove_unfinished(directory)
+    path = checkpoints.to_resume_from(directory)
+    if path is None:
+        return
+    policy.load(path / "policy")
+    try:
+        master.load_state_dict(json.loads((path / "state.json").read_text()))
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path / 'state.json'} is missing, damaged or of a different version: {error!r}.",
+            "Resume with the version of distrl that wrote it, or start a new run.",
+        ) from error
+    _log.info("resumed after %d gradients", master.progress.accepted)
 
 
 def name_of(weights: Weights) -> str:
@@ -147,7 +110,7 @@ class AppoLearner:
         run: Its directory.
         server: Its network side, and where phases and metrics are announced.
         master: Owns the weights.
-        checkpointer: Writes the master's checkpoints.
+        policy: One like the run's, which checkpoints overwrite.
         metrics: Where metrics go.
         stop: Set to end early; a checkpoint is written and `run` returns.
     """
@@ -158,13 +121,14 @@ class AppoLearner:
         run: RunDir,
         server: AppoServer,
         master: Master,
-        checkpointer: Checkpointer,
+        policy: GaussianPolicy,
         metrics: MetricsWriter,
         stop: Event,
     ) -> None:
         self._config, self._run, self.server, self.master = config, run, server, master
-        self._checkpointer, self._metrics, self._stop = checkpointer, metrics, stop
-        self._directory = checkpointer.directory
+        self._policy, self._metrics, self._stop = policy, metrics, stop
+        self._directory = run.checkpoints
+        self._written = {checkpoints.pointed(self._directory, "latest")}
         self._started = self._next_metrics = self._next_peers = time.monotonic()
         self._next_checkpoint = config.learner.checkpoint_every
         self._announced: dict[str, float] = {PHASE_TOTAL: float(config.goal.amount)}
@@ -261,15 +225,33 @@ class AppoLearner:
         return self._checkpoint(weights, state)
 
     def _checkpoint(self, weights: Weights, state: dict[str, Any]) -> str:
-        """Writes a checkpoint; those under measurement stay, and so does a solution.
+        """Writes step_N/ with policy/ and state.json, N being the gradients accepted; returns its name.
 
-        The metrics up to it are written first, because a resumed run keeps them as they are.
+        Old checkpoints are deleted, except for those under measurement, a solution, and those that a pointer
+        names. `latest` points to the newest, which one of weights under measurement may not be. The metrics
+        up to it are written first, because a resumed run keeps them as they are.
         """
         self._write_numbers()
-        protected = [name_of(one.weights) for one in self._open]
+        name = name_of(weights)
+        if name in self._written:
+            return name
+
+        def fill(path: Path) -> None:
+            self._policy.load_published(weights_io.from_bytes(weights.data))
+            self._policy.save(path / "policy")
+            (path / "state.json").write_text(json.dumps(state))
+
+        checkpoints.write_checkpoint(self._directory, name, fill)
+        self._written.add(name)
+        latest = checkpoints.step_of(checkpoints.pointed(self._directory, "latest") or "")
+        if latest is None or latest < weights.step:
+            checkpoints.point(self._directory, "latest", name)
+        protected = {name, *(name_of(one.weights) for one in self._open)}
         if self._solved is not None:  # no pointer names it yet
-            protected.append(self._solved[0])
-        return self._checkpointer.save(weights, state, protected)
+            protected.add(self._solved[0])
+        keep = self._config.learner.keep_checkpoints
+        self._written -= set(checkpoints.remove_old(self._directory, keep, protected))
+        return name
 
     def _write_numbers(self) -> None:
         for accepted, numbers in self.master.take_rows():
@@ -318,12 +300,9 @@ def open_learner(config: Config, run: RunDir, sizes: tuple[int, int], stop: Even
         policy = GaussianPolicy(spec, config.seed)
         run.weights.mkdir(exist_ok=True)
         master = server.master = Master(config, policy, server, run.weights / "version")
-        checkpointer = Checkpointer(
-            run.checkpoints, GaussianPolicy(spec, config.seed), config.learner.keep_checkpoints
-        )
-        checkpointer.resume(policy, master)
+        resume(run.checkpoints, policy, master)
         metrics.resume(master.progress.accepted)
         server.start()
-        yield AppoLearner(config, run, server, master, checkpointer, metrics, stop)
+        yield AppoLearner(config, run, server, master, GaussianPolicy(spec, config.seed), metrics, stop)
         if server.status.phase == "done":
             time.sleep(LINGER_S)  # late subscribers receive the shutdown

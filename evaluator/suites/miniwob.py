@@ -17,9 +17,8 @@ distrl.evaluator.suites.miniwob` to write that file again after changing the pag
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distrl.core.errors import TaskError
 from distrl.core.types import Task
@@ -72,14 +71,8 @@ def tasks(split: str | None = None) -> list[Task]:
     return made
 
 
-def vocabulary() -> list[str]:
-    """Every word, number and mark in the goals, over all splits, sorted."""
-    goals = {task.goal for task in tasks()}
-    return sorted({word for goal in goals for word in re.findall(r"\w+|[^\w\s]", goal)})
-
-
-def read_instances(browser: Chromium, page: str) -> dict[str, list[tuple[str, str]]]:
-    """By split, the instruction and the HTML of each of the page's instances.
+def goals_by_page(browser: Chromium) -> dict[str, dict[str, list[Any]]]:
+    """The data file: each page's distinct goals, and by split the index of each instance's goal.
 
     Raises:
         TaskError: One instance is in two splits.
@@ -87,29 +80,15 @@ def read_instances(browser: Chromium, page: str) -> dict[str, list[tuple[str, st
     from distrl.workers.envs.miniwob import MiniWob
 
     site = MiniWob()
-    instances: dict[str, list[tuple[str, str]]] = {}
-    split_of: dict[str, str] = {}
-    for split in FIRST_SEEDS:
-        instances[split] = site.describe(browser, page, seeds(split))
-        for _, html in instances[split]:
-            other = split_of.setdefault(html, split)
-            if other != split:
-                raise TaskError(
-                    f"An instance of MiniWoB page {page!r} is both in {other!r} and in {split!r}.",
-                    "Choose other seeds.",
-                )
-    return instances
-
-
-def goals_by_page(browser: Chromium) -> dict[str, dict[str, list[str] | list[int]]]:
-    """The data file: each page's distinct goals, and by split the index of each instance's goal."""
-    made: dict[str, dict[str, list[str] | list[int]]] = {}
+    made: dict[str, dict[str, list[Any]]] = {}
     for page in MAX_STEPS:
-        instances = read_instances(browser, page)
+        instances = {split: site.describe(browser, page, seeds(split)) for split in FIRST_SEEDS}
+        distinct = [{html for _, html in pairs} for pairs in instances.values()]
+        if len(set().union(*distinct)) < sum(map(len, distinct)):
+            raise TaskError(f"An instance of MiniWoB page {page!r} is in two splits.", "Choose other seeds.")
         goals = sorted({goal for pairs in instances.values() for goal, _ in pairs})
-        made[page] = {"goals": goals}
-        for split, pairs in instances.items():
-            made[page][split] = [goals.index(goal) for goal, _ in pairs]
+        indices = {split: [goals.index(goal) for goal, _ in pairs] for split, pairs in instances.items()}
+        made[page] = {"goals": goals, **indices}
     return made
 
 
@@ -123,12 +102,10 @@ def write() -> None:
         made = goals_by_page(browser)
     finally:
         browser.close()
-    pages = [
-        f'"{page}": {{\n  '
-        + ",\n  ".join(f'"{key}": {json.dumps(value)}' for key, value in parts.items())
-        + "\n}"
-        for page, parts in made.items()
-    ]
+    pages = []
+    for page, parts in made.items():
+        lines = ",\n  ".join(f'"{key}": {json.dumps(value)}' for key, value in parts.items())
+        pages.append(f'"{page}": {{\n  {lines}\n}}')
     GOALS_FILE.write_text("{\n" + ",\n".join(pages) + "\n}\n", encoding="utf-8")
     print(f"{GOALS_FILE}: {', '.join(made)}")
 

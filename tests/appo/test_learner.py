@@ -17,7 +17,7 @@ from typing import Any
 import msgpack
 from appo_world import World, appo_config, gradient, new_policy
 
-from distrl.appo.learner import AppoLearner, AppoServer, Checkpointer
+from distrl.appo.learner import AppoLearner, AppoServer
 from distrl.appo.worker import MasterClient
 from distrl.core import checkpoints
 from distrl.core.errors import ProtocolError
@@ -83,20 +83,14 @@ def test_the_checkpoint_of_a_solution_outlives_newer_ones(tmp_path: Path) -> Non
     """Others train while it is confirmed, and each of their rounds is a checkpoint of which one is kept."""
     config = appo_config(stop_at_return=-1.0, eval_every=256, max_env_steps=10**9)
     config.learner.checkpoint_every = config.learner.keep_checkpoints = 1
-    world, directory = World(tmp_path, config), tmp_path / "checkpoints"
-    checkpointer = Checkpointer(directory, new_policy(config), keep=1)
-    learn(tmp_path, world, Server(world), checkpointer, MetricsWriter(tmp_path / "metrics.jsonl"))
+    world, run = World(tmp_path, config), RunDir(tmp_path)
+    metrics, directory = MetricsWriter(tmp_path / "metrics.jsonl"), run.checkpoints
+    server, stop = Server(world), threading.Event()
+    AppoLearner(config, run, server, world.master, new_policy(config), metrics, stop).run()
     solved = checkpoints.resolve(directory, "final")
     latest = checkpoints.resolve(directory, "latest")
     assert checkpoints.step_of(solved.name) < checkpoints.step_of(latest.name)
     assert json.loads(checkpoints.note_of(directory, "final"))["return"] >= -1.0
-
-
-def learn(
-    folder: Path, world: World, server: Server, checkpointer: Checkpointer, metrics: MetricsWriter
-) -> None:
-    run = RunDir(folder)
-    AppoLearner(world.config, run, server, world.master, checkpointer, metrics, threading.Event()).run()
 
 
 WAIT_S = 20.0

@@ -111,8 +111,8 @@ def import_tasks(
 ) -> None:
     """Write a task file of instruction lists, or of AndroidWorld's tasks.
 
-    Lists, e.g. train=general_train.txt test=general_test.txt: an instruction a line, or CSV, TSV, JSON or
-    JSON lines. Instructions are normalised; repeated ones are left out, and so are those that a later list
+    Lists, e.g. train=general_train.txt test=general_test.txt: an instruction a line, or CSV, or JSON
+    lines. Instructions are normalised; repeated ones are left out, and so are those that a later list
     has too, which are shown. AndroidWorld: each task at each seed; the two splits share no seed.
     """
     from distrl.evaluator.suites import androidworld as world

@@ -7,8 +7,6 @@ from typing import Protocol
 
 from distrl.core.types import Observation, TimeStep, Trajectory, Verdict
 
-__all__ = ["Judge", "Screens", "Verdict", "acted", "screens", "undecided"]
-
 
 class Judge(Protocol):
     """Judges episodes that ended without a fault. Judges never act: stored episodes can be judged again.
@@ -30,12 +28,8 @@ class Judge(Protocol):
         ...
 
 
-Screens = tuple[Observation, ...]
-"""The screens of an episode, oldest first."""
-
-
-def screens(trajectory: Trajectory) -> Screens:
-    """Every screen of the episode: before each step, and after the last."""
+def screens(trajectory: Trajectory) -> tuple[Observation, ...]:
+    """Every screen of the episode, oldest first: before each step, and after the last."""
     shown = tuple(step.observation for step in trajectory.steps)
     return (*shown, trajectory.final) if trajectory.final is not None else shown
 
@@ -45,8 +39,3 @@ def acted(trajectory: Trajectory) -> tuple[TimeStep, ...]:
     steps = trajectory.steps
     is_claim = bool(steps) and steps[-1].action.kind in ("complete", "impossible")
     return steps[:-1] if is_claim else steps
-
-
-def undecided(judge: str, reason: str, model: str = "") -> Verdict:
-    """The verdict of a judge that cannot decide."""
-    return Verdict(success=False, score=0.0, reason=reason, is_decided=False, judge=judge, model=model)

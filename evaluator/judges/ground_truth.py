@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from distrl.core.types import Outcome, Trajectory
-from distrl.evaluator.judges.base import Verdict, undecided
+from distrl.core.types import Outcome, Trajectory, Verdict
 
 _FULL_CREDIT = 1.0 - 1e-9
 
@@ -25,7 +24,7 @@ class GroundTruthJudge:
         """The recorded score; undecided without one. `images` are unused."""
         truth = trajectory.ground_truth
         if truth is None:
-            return undecided(self.name, "The environment gave no score.")
+            return Verdict.none(self.name, "The environment gave no score.")
         score = min(1.0, max(0.0, truth))
         reason = _reason(score, trajectory.outcome, trajectory.shortfall)
         return Verdict(success=score >= _FULL_CREDIT, score=score, reason=reason, judge=self.name)

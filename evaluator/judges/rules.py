@@ -21,7 +21,7 @@ from distrl.core.errors import ConfigError
 from distrl.core.importing import did_you_mean
 from distrl.core.types import Task, Trajectory, Verdict
 from distrl.core.user_errors import first_problem
-from distrl.evaluator.judges.base import acted, screens, undecided
+from distrl.evaluator.judges.base import acted, screens
 
 _KINDS = [kind.value for kind in ActionKind]
 
@@ -50,16 +50,16 @@ class RulesJudge:
             try:
                 missing = next(_missing(rule, trajectory, values), "")
             except (KeyError, IndexError) as error:
-                return undecided(self.name, f"Rule {number} needs {error}, which the task does not have.")
+                return Verdict.none(self.name, f"Rule {number} needs {error}, which the task does not have.")
             except _NotRecorded:
-                return undecided(
+                return Verdict.none(
                     self.name,
                     f"Rule {number} needs screen texts, but none were recorded: worker.texts is not set, or "
                     "the screen could not be read.",
                 )
             reason = f"Rule {number}: {missing or 'all conditions hold.'}"
             return Verdict(success=not missing, score=float(not missing), reason=reason, judge=self.name)
-        return undecided(self.name, "No rule matches this task.")
+        return Verdict.none(self.name, "No rule matches this task.")
 
 
 class _NotRecorded(Exception):

@@ -1,7 +1,7 @@
 """Task files, YAML (a list, or a mapping with `tasks`) or JSON lines, and tasks from lists of instructions.
 
-Lists of instructions, such as AitW's, are text files with an instruction per line, CSV or TSV files, or JSON
-(lines): strings, or objects with the instruction under one of `KEYS`. Their tasks have no template of a
+Lists of instructions, such as AitW's, are text files with an instruction per line, CSV files, or JSON
+lines: strings, or objects with the instruction under one of `KEYS`. Their tasks have no template of a
 simulated phone: they are for real devices and a judge.
 
 Instructions are normalised (Unicode, one space between words, no control characters, no quotes around them,
@@ -172,7 +172,6 @@ KEYS = ("goal", "instruction", "goal_info", "task", "query")
 DIGEST_BYTES = 5
 MAX_LENGTH = 4000
 """The longest instruction; a longer one indicates a broken file."""
-_QUOTED_FIELD = re.compile(r'"(?:[^"]|"")*"')
 _QUOTES = {'"': '"', "'": "'", "\u201c": "\u201d", "\u2018": "\u2019"}
 
 
@@ -261,24 +260,20 @@ def _entries(file: Path, text: str) -> Iterator[str]:
     """The instructions of a list as they are written."""
     if file.suffix == ".txt":
         yield from filter(str.strip, text.splitlines())
-    elif file.suffix in (".csv", ".tsv"):
+    elif file.suffix == ".csv":
         yield from _table(file, text)
     elif file.suffix == ".jsonl":
         for where, entry in _line_entries(text):
-            yield _instruction(file, where, entry)
-    elif file.suffix == ".json":
-        try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise TaskError(f"{file}: not valid JSON: {error.msg}.", "Correct it.") from error
-        if not isinstance(data, list):
-            raise TaskError(f"{file}: a JSON list must be an array.", "Correct it.")
-        for number, entry in enumerate(data, 1):
-            yield _instruction(file, f"entry {number}", entry)
+            if isinstance(entry, json.JSONDecodeError):
+                raise TaskError(f"{file}, {where}: not valid JSON: {entry.msg}.", "Correct it.")
+            if isinstance(entry, dict):
+                entry = next((entry[name] for name in KEYS if name in entry), None)
+            if not isinstance(entry, str):
+                remedy = "Write a string, or an object with 'goal'."
+                raise TaskError(f"{file}, {where}: there is no instruction.", remedy)
+            yield entry
     else:
-        raise TaskError(
-            f"{file}: a list's extension is one of .txt, .csv, .tsv, .json, .jsonl.", "Rename or convert it."
-        )
+        raise TaskError(f"{file}: a list's extension is one of .txt, .csv, .jsonl.", "Rename or convert it.")
 
 
 def _parse(text: str) -> tuple[str, Path]:
@@ -316,51 +311,27 @@ def _drop_leaked(found: dict[str, dict[str, str]]) -> list[LeftOut]:
 
 
 def _table(file: Path, text: str) -> Iterator[str]:
-    """The column of the instructions. In a TSV a line is a row; only quotes around a whole field count."""
-    if file.suffix == ".tsv":
-        rows = csv.reader(io.StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE)
-    else:
-        rows = csv.reader(io.StringIO(text), strict=True)
+    """The column of the instructions. Other columns may contain line breaks in quotes."""
+    rows = csv.reader(io.StringIO(text), strict=True)
     before = 0
     try:
-        column = _column(file, next(rows, []))
-        before = rows.line_num
+        columns = [name.strip() for name in next(rows, [])]
+        name = next((name for name in KEYS if name in columns), None)
+        if name is None or columns.count(name) > 1:
+            raise TaskError(
+                f"{file}: one column must be named {' or '.join(KEYS)}; its columns: "
+                f"{', '.join(columns)[:200]}.",
+                "Name the column of the instructions, and no other one.",
+            )
+        column, before = columns.index(name), rows.line_num
         for row in rows:
             entry = row[column] if column < len(row) else ""
             if "\n" in entry.strip():
                 rule = f"the instruction that begins in line {before + 1} continues to line {rows.line_num}"
                 raise TaskError(f"{file}: {rule}.", "Close its quote, or write it in one line.")
             before = rows.line_num
-            if file.suffix == ".tsv" and _QUOTED_FIELD.fullmatch(entry.strip()):
-                entry = entry.strip()[1:-1].replace('""', '"')
             if row:
                 yield entry
     except csv.Error as error:
         rule = f"the row that begins in line {before + 1} is not valid CSV, or has an open quote: {error}"
-        raise TaskError(f"{file}: {rule}.", "Correct it, or save the table as .tsv.") from error
-
-
-def _column(file: Path, names: Sequence[str]) -> int:
-    """The index of the instructions' column."""
-    columns = [name.strip().strip('"') for name in names]
-    name = next((name for name in KEYS if name in columns), None)
-    if name is None:
-        raise TaskError(
-            f"{file}: no column is named {', '.join(KEYS)}; it has {', '.join(columns)[:200] or 'none'}.",
-            "Name the column of the instructions.",
-        )
-    if columns.count(name) > 1:
-        raise TaskError(f"{file}: {columns.count(name)} columns are named {name!r}.", "Rename all but one.")
-    return columns.index(name)
-
-
-def _instruction(file: Path, where: str, entry: Any) -> str:
-    if isinstance(entry, json.JSONDecodeError):
-        raise TaskError(f"{file}, {where}: not valid JSON: {entry.msg}.", "Correct it.")
-    if isinstance(entry, dict):
-        entry = next((entry[name] for name in KEYS if name in entry), None)
-    if not isinstance(entry, str):
-        raise TaskError(
-            f"{file}, {where}: there is no instruction.", "Write a string, or an object with 'goal'."
-        )
-    return entry
+        raise TaskError(f"{file}: {rule}.", "Correct it.") from error

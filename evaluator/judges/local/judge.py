@@ -13,7 +13,6 @@ from distrl.configs.judge import LocalJudgeConfig
 from distrl.core.errors import ConfigError, PolicyError
 from distrl.core.policies import use_threads
 from distrl.core.types import Trajectory, Verdict
-from distrl.evaluator.judges.base import undecided
 from distrl.evaluator.judges.local.features import Reader
 from distrl.evaluator.judges.local.model import collate, read_judge
 from distrl.evaluator.judges.local.ocr import TextReader
@@ -50,7 +49,7 @@ class LocalJudge:
             try:
                 features = self._reader.read(trajectory, images)
             except PolicyError as error:
-                return undecided(self.name, str(error), str(self._path))
+                return Verdict.none(self.name, str(error))
             logit = self._model(collate([features])).item()
         return self.verdict(logit)
 

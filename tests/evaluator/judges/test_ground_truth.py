@@ -6,9 +6,9 @@ import pytest
 from episode_factory import make_episode
 
 from distrl.core.importing import choose
-from distrl.core.types import Outcome
+from distrl.core.types import Outcome, Verdict
 from distrl.evaluator.judges import JUDGES
-from distrl.evaluator.judges.base import Judge, Verdict
+from distrl.evaluator.judges.base import Judge
 
 
 @pytest.fixture

@@ -246,19 +246,14 @@ def find_modules(config: Config, directory: Path) -> Config:
         directory: Where they are otherwise, such as that of the configuration file.
 
     Returns:
-        `config` with an absolute `modules_dir`; as it is if it names no module.
+        `config` with an absolute `modules_dir`; as it is if it names no module outside of distrl.
     """
-    if not names_modules(config):
-        return config
-    place = directory / Path(config.modules_dir or ".").expanduser()
-    look_in(place.resolve())
-    return config.model_copy(update={"modules_dir": str(place.resolve())})
-
-
-def names_modules(config: Config) -> bool:
-    """Whether anything in it is from a module outside of distrl."""
     parts = (config.env, config.agent, config.policy, config.judge, config.learner.algorithm)
-    return ":" in config.tasks.suite or any(getattr(one, "import_path", None) for one in parts)
+    if ":" not in config.tasks.suite and not any(getattr(one, "import_path", None) for one in parts):
+        return config
+    place = (directory / Path(config.modules_dir or ".").expanduser()).resolve()
+    look_in(place)
+    return config.model_copy(update={"modules_dir": str(place)})
 
 
 def wanted_of(config: Config) -> dict[str, Any]:

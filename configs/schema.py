@@ -223,14 +223,12 @@ class LocalConfig(Section):
 
     `workers` is the number of worker processes; 0 means that all workers run on other machines (see
     docs/operations.md), and nothing is measured here at the end. `inference_servers` is the number of
-    inference servers; `learner.algorithm: appo` needs none and starts none. `gpus` is `split`, which gives
-    the learner and each inference server GPUs of their own as far as there are several, or `shared`, which
-    lets each process see all GPUs.
+    inference servers; `learner.algorithm: appo` needs none and starts none. Learner and inference servers get
+    GPUs of their own as far as there are several, unless `learner.device` or `policy.device` names one.
     """
 
     workers: Annotated[int, Field(ge=0)] = 2
     inference_servers: Count = 1
-    gpus: Literal["split", "shared"] = "split"
 
 
 class Config(Section):

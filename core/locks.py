@@ -31,8 +31,8 @@ class HeldLock:
         self.release()
 
 
-def try_lock(path: Path, wait_s: float = 0.0, mode: int = 0o600) -> HeldLock | None:
-    """Locks a file in an existing folder, created with `mode` if missing; waits `wait_s` for a holder.
+def try_lock(path: Path, mode: int = 0o600) -> HeldLock | None:
+    """Locks a file in an existing folder, created with `mode` if missing.
 
     Returns:
         None if another process, or another caller in this one, holds the lock.
@@ -40,7 +40,7 @@ def try_lock(path: Path, wait_s: float = 0.0, mode: int = 0o600) -> HeldLock | N
     Raises:
         OSError: The file cannot be opened, or its file system has no locks.
     """
-    lock = FileLock(path, timeout=wait_s, mode=mode, thread_local=False)
+    lock = FileLock(path, timeout=0.0, mode=mode, thread_local=False)
     try:
         lock.acquire()
     except Timeout:

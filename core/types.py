@@ -366,11 +366,6 @@ class Trajectory(Record):
         return None if self.verdict is not None or self.outcome is Outcome.UNJUDGED else self.success
 
     @property
-    def ended_at(self) -> float:
-        """Unix time at which it ended."""
-        return self.started_at + self.duration_s
-
-    @property
     def oldest_version(self) -> int:
         """The oldest weight version that sampled a token of this episode; -1 when no policy acted."""
         versions = [v for step in self.steps for chat in step.chats for v in chat.completion.weight_versions]

@@ -4,7 +4,7 @@
                                                     `inference.engine.tensor_parallel_size`
 
 Servers for which nothing is left share what the others have. What has no GPU of its own under these rules
-sees all of them, as everything does with `local.gpus: shared`, or when a device is named, like cuda:1.
+sees all of them, as everything does when a device is named, like cuda:1.
 """
 
 from __future__ import annotations
@@ -79,9 +79,7 @@ def described(places: Places, gpus: Sequence[str]) -> str:
 
 def may_choose(config: Config) -> bool:
     """Whether the configuration leaves it to us which GPUs its processes see."""
-    if config.local.gpus != "split" or not config.num_servers:
-        return False
-    return {config.learner.device, config.policy.device} <= {"auto", "cuda", "cpu"}
+    return config.num_servers > 0 and {config.learner.device, config.policy.device} <= {"auto", "cuda", "cpu"}
 
 
 def _per_server(config: Config) -> int:

@@ -40,7 +40,6 @@ SERVERS = "local.inference_servers"
         ([VLLM, f"{WIDTH}=4"], FOUR, "0", ["0123"]),
         (["learner.device=cpu"], FOUR, "", ["0"]),
         (["policy.device=cpu"], FOUR, "0", []),
-        (["local.gpus=shared"], FOUR, "", []),
         (["learner.device=cuda:1"], FOUR, "", []),
         (["policy.device=cuda:0"], FOUR, "", []),
         ([], ["0"], "", []),

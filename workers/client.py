@@ -462,7 +462,7 @@ class LearnerLink:
                 wait_s, why = message.retry_after_s, message.reason
                 _log.warning("the learner grants no leases for the next %.0f s: %s", wait_s, why)
             self._book.granted(message, run_id)
-        elif isinstance(message, Shutdown) and message.run_id == (run_id or message.run_id):
+        elif isinstance(message, Shutdown) and run_id in ("", message.run_id):
             self.shutdown_reason = message.reason
             self.shutdown.set()
         elif isinstance(message, Reject):

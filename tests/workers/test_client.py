@@ -44,7 +44,7 @@ def episode(name: str, lease_id: str = "") -> Trajectory:
 
 @dataclass
 class FakeLearner:
-    """Answers from a thread and records what came; `ack`, `leases` and `paused` are its knobs."""
+    """Answers from a thread, as its fields say, and records what came; `raw` replaces every answer."""
 
     wire: Wire
     endpoint: str = "tcp://127.0.0.1:0"
@@ -55,6 +55,7 @@ class FakeLearner:
     reason: str = ""
     paused: bool = False
     welcomes: int = 1
+    raw: bytes | None = None
     seen: list[Record] = field(default_factory=list)
 
     def __post_init__(self):
@@ -89,7 +90,10 @@ class FakeLearner:
                 answer = self.answer(received.message)
                 times = self.welcomes if isinstance(answer, Welcome) else int(answer is not None)
                 for _ in range(times):
-                    self.control.send(answer, peer=received.peer)
+                    if self.raw is not None:
+                        self.control.raw.send_multipart([received.peer, self.raw])
+                    else:
+                        self.control.send(answer, peer=received.peer)
                 with self.changed:
                     self.seen.append(received.message)
                     self.changed.notify_all()
@@ -503,29 +507,6 @@ def test_a_stop_or_the_end_of_the_run_ends_the_wait(wire: Wire) -> None:
     assert not wait_for_learner(link, "--learner", WAIT_S, threading.Event())
 
 
-class Foreigner:
-    """A learner of another version: whatever it is told, it answers with `answer`."""
-
-    def __init__(self, wire: Wire, answer: bytes) -> None:
-        self.channel = wire.bind_router("tcp://127.0.0.1:*")
-        self.count = 0
-        self._answer, self._stopping = answer, threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            received = self.channel.recv(0.02)
-            if received is not None:
-                self.channel.raw.send_multipart([received.peer, self._answer])
-                self.count += 1
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join()
-        self.channel.close()
-
-
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
@@ -535,19 +516,15 @@ class Foreigner:
     ids=["version", "reject"],
 )
 def test_another_version_is_told_and_does_not_fill_the_log(
-    wire: Wire, caplog, answer: bytes, why: str
+    unstarted, learner, caplog, answer: bytes, why: str
 ) -> None:
-    learner = Foreigner(wire, answer)
-    address = learner.channel.endpoint
-    link = LearnerLink(wire, address, NOBODY, "monitor", "m")
-    link.start()
-    until(lambda: learner.count >= 3 and link.incompatibility)
-    with pytest.raises(
-        LearnerUnreachable, match=rf"and this process are incompatible: .*{why} Run the same distrl version"
-    ):
-        wait_for_learner(link, "--learner", None, threading.Event())
-    link.close()
-    learner.stop()
+    learner.raw = answer
+    unstarted.start()
+    learner.wait_for(Hello, 3)
+    until(lambda: unstarted.incompatibility)
+    wanted = rf"and this process are incompatible: .*{why} Run the same distrl version"
+    with pytest.raises(LearnerUnreachable, match=wanted):
+        wait_for_learner(unstarted, "--learner", None, threading.Event())
     assert caplog.text.count("and this process are incompatible") == 1
 
 

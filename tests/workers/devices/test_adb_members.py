@@ -104,7 +104,7 @@ def fitting(ports: Sequence[int]) -> list[str]:
 
 def test_devices_that_fit_a_pattern_join_and_work(world: World) -> None:
     ports = [sim_phones.free_pair(), sim_phones.free_pair()]
-    pool = world.pool(*fitting(ports))
+    pool = world.pool(*fitting(ports), display=int(DISPLAY_ID))
     with pytest.raises(DeviceError, match="no devices"):
         pool.acquire(0.1)
     one, two = world.phones(2, ports)
@@ -113,16 +113,9 @@ def test_devices_that_fit_a_pattern_join_and_work(world: World) -> None:
         before = first.device.screenshot()
         first.device.tap(270, 1150)
         assert first.device.screenshot().size == before.size == (540, 1200)
+        assert isinstance(first.device, AdbDevice)
+        assert first.device.client.display.screencap == f"screencap -d {DISPLAY_ID} -p"
     assert pool.capacity == 2
-
-
-def test_the_display_in_the_configuration_is_used(world: World) -> None:
-    (phone,) = world.phones(1)
-    pool = world.pool(phone.serial, display=int(DISPLAY_ID))
-    with pool.acquire(DEADLINE_S) as lease:
-        lease.device.screenshot()
-        assert isinstance(lease.device, AdbDevice)
-        assert lease.device.client.display.screencap == f"screencap -d {DISPLAY_ID} -p"
 
 
 @pytest.mark.parametrize("fault", ["offline", "unauthorized", "blank"])

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import adb_programs
@@ -21,7 +22,7 @@ from distrl.workers.devices import members, snapshots
 from distrl.workers.devices.adb_device import EmulatorDevice
 from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.emulator import GPU, EmulatorProcess
-from distrl.workers.devices.errors import DeviceError, EmulatorExited, SnapshotMissing
+from distrl.workers.devices.errors import EmulatorExited, SnapshotMissing
 from distrl.workers.devices.health import Health, SlotState
 from distrl.workers.devices.members import AvdFleet, AvdMember
 from distrl.workers.devices.pool import DevicePool
@@ -140,11 +141,9 @@ def test_the_ladder_has_what_can_help(
 ) -> None:
     (member,) = make_members(world, snapshot, shared)
     if running:
-        member.open() if snapshot is None else member._start(None)
-    try:
-        assert ", ".join(step.name for step in member.ladder()) == ladder
-    finally:
-        member.close()
+        member._process = SimpleNamespace(pid=1)  # type: ignore[assignment]
+        member._ports = SimpleNamespace(serial="emulator-6554")  # type: ignore[assignment]
+    assert ", ".join(step.name for step in member.ladder()) == ladder
 
 
 def test_every_step_of_the_ladder_works(world: World) -> None:
@@ -181,27 +180,6 @@ def test_a_clone_that_has_lost_its_snapshot_is_made_anew(world: World) -> None:
     assert climbed(json.loads(file.read_text())) == TO_RECLONE
 
 
-def test_a_clone_whose_snapshots_are_corrupt_is_made_anew(world: World) -> None:
-    """The stand-in's coded fault: neither the console nor a start loads any of the clone's snapshots."""
-    save_snapshot(world, "clean")
-    pool = world.pool(snapshot="clean")
-    with pool.acquire(DEADLINE_S):
-        pass
-    config = world.sdk.store.get("pixel-distrl-0").directory / "config.ini"
-    config.write_text(config.read_text() + "sim.fault=snapshot_corrupt\n")
-    os.kill(pids()[0], signal.SIGKILL)  # the fault is read at the start
-    until(lambda: pool.states()["pixel-distrl-0"] is not SlotState.READY, "its fault", DEADLINE_S)
-    with pool.acquire(DEADLINE_S) as lease:
-        lease.device.load_state("clean")
-    assert "sim.fault" not in config.read_text()
-    (file,) = world.folder.glob("runs/.postmortems/run/*/fault.json")
-    told = json.loads(file.read_text())
-    assert climbed(told) == ["start again", "cold boot", "reclone"]
-    start, cold, _ = (step["error"] for step in told["ladder"])
-    assert "the snapshot 'clean' does not load. Use the emulator version" in start
-    assert "cannot load snapshot 'clean'" in cold
-
-
 def test_emulators_of_a_killed_process_are_no_obstacle(world: World) -> None:
     (killed,) = make_members(world, None)
     killed.open()
@@ -232,18 +210,6 @@ def test_a_pool_that_closes_while_an_emulator_starts_leaves_none(
     with pytest.raises(EmulatorExited, match="the pool is closed"):
         member.open()
     assert pids() == []
-
-
-def test_what_is_left_of_a_clone_is_removed(world: World) -> None:
-    """A process was killed after it had taken the ini file away."""
-    (member,) = make_members(world, None)
-    rest = world.sdk.store.directory(member.id)
-    (rest / "snapshots").mkdir(parents=True)
-    try:
-        member.open()
-    finally:
-        member.close()
-    assert world.sdk.store.get(member.id).directory == rest
 
 
 def make_members(world: World, snapshot: str | None, shared: bool = False) -> list[AvdMember]:
@@ -286,15 +252,6 @@ def test_a_shared_avd_is_reset_by_a_restart(world: World) -> None:
         with pytest.raises(EnvError, match="cannot save snapshots"):
             one.device.save_state("mine")
     assert [avd.name for avd in world.sdk.store.list()] == ["pixel"]
-
-
-def test_an_avd_that_does_not_boot_says_so_and_rests(world: World) -> None:
-    config = world.sdk.store.get("pixel").directory / "config.ini"
-    config.write_text(config.read_text() + "sim.fault=low_disk\n")
-    pool = world.pool()
-    wait_for(pool, "pixel-distrl-0", SlotState.QUARANTINED)
-    with pytest.raises(DeviceError, match=r"(?i)disk space"):
-        pool.acquire(0.0)
 
 
 def climbed(told: dict[str, Any]) -> list[str]:

@@ -37,16 +37,14 @@ def test_an_entry_is_found_by_others(child: int, registry: Registry) -> None:
     assert Registry().entries() == [entered]
     assert entered.is_running
     assert not entered.is_orphan
+    assert entered.owner is not None
+    past = dataclasses.replace(entered.owner, started=entered.owner.started - 10)
+    assert dataclasses.replace(entered, owner=past).is_orphan
     registry.remove(entered)
     registry.remove(entered)
     assert registry.entries() == []
-
-
-def test_without_its_owner_it_is_an_orphan(child: int, registry: Registry) -> None:
-    entry = registry.add(child, "emulator")
-    assert entry.owner is not None
-    past = dataclasses.replace(entry.owner, started=entry.owner.started - 10)
-    assert dataclasses.replace(entry, owner=past).is_orphan
+    with pytest.raises(EmulatorError, match="ended at once"):
+        registry.add(dead_pid(), "emulator")
 
 
 def test_a_number_that_was_used_again_is_another_process(child: int, registry: Registry) -> None:
@@ -55,11 +53,6 @@ def test_a_number_that_was_used_again_is_another_process(child: int, registry: R
     assert not stale.is_running
     assert processes.end_process(stale.key) == "gone"
     assert entry.is_running
-
-
-def test_a_process_that_is_gone_cannot_be_entered(registry: Registry) -> None:
-    with pytest.raises(EmulatorError, match="ended at once"):
-        registry.add(dead_pid(), "emulator")
 
 
 def test_what_is_no_entry_is_left_alone(registry: Registry, caplog) -> None:

@@ -21,17 +21,10 @@ def test_what_the_user_names_comes_first(tmp_path: Path) -> None:
     environ = {"ANDROID_HOME": str(sdk(tmp_path / "home")), "PATH": ""}
     assert find_sdk(sdk(tmp_path / "named"), environ).root == tmp_path / "named"
     assert find_sdk(None, environ).found == "$ANDROID_HOME"
-
-
-def test_what_the_user_names_is_not_replaced_by_another(tmp_path: Path) -> None:
-    environ = {"ANDROID_HOME": str(sdk(tmp_path / "home")), "PATH": ""}
     with pytest.raises(MissingDependency, match="nothing-here"):
         find_sdk(tmp_path / "nothing-here", environ)
-
-
-def test_a_variable_that_leads_nowhere_is_passed_over(tmp_path: Path) -> None:
-    environ = {"ANDROID_HOME": str(tmp_path), "ANDROID_SDK_ROOT": str(sdk(tmp_path / "root")), "PATH": ""}
-    assert find_sdk(None, environ).root == tmp_path / "root"
+    lost = {"ANDROID_HOME": str(tmp_path), "ANDROID_SDK_ROOT": str(tmp_path / "home"), "PATH": ""}
+    assert find_sdk(None, lost).root == tmp_path / "home"
 
 
 def test_a_program_in_path_brings_its_sdk(tmp_path: Path) -> None:
@@ -45,6 +38,9 @@ def test_a_program_in_path_brings_its_sdk(tmp_path: Path) -> None:
 
 def test_the_newest_command_line_tools_count(tmp_path: Path) -> None:
     root = sdk(tmp_path)
+    assert emulator_version(find_sdk(root)) == "36.1.9.0"
+    with pytest.raises(MissingDependency, match="sdkmanager 'cmdline-tools;latest'"):
+        find_sdk(root).need_avdmanager()
     for version in ("9.0", "16.0", "11.0"):
         program(root / "cmdline-tools" / version / "bin" / "avdmanager", "true")
     newest = root / "cmdline-tools" / "16.0" / "bin" / "avdmanager"
@@ -53,18 +49,9 @@ def test_the_newest_command_line_tools_count(tmp_path: Path) -> None:
     assert find_sdk(root).need_avdmanager() == latest
 
 
-def test_an_sdk_without_avdmanager_says_how_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(MissingDependency, match="sdkmanager 'cmdline-tools;latest'"):
-        find_sdk(sdk(tmp_path)).need_avdmanager()
-
-
 def test_none_at_all_names_the_places(tmp_path: Path) -> None:
     with pytest.raises(MissingDependency, match=r"\$ANDROID_HOME \(/no/sdk\).*none in PATH"):
         find_sdk(None, {"ANDROID_HOME": "/no/sdk", "PATH": str(tmp_path)})
-
-
-def test_the_version_is_what_the_emulator_says(tmp_path: Path) -> None:
-    assert emulator_version(find_sdk(sdk(tmp_path))) == "36.1.9.0"
 
 
 @pytest.mark.parametrize("line", ["echo hello", "exit 1", "exec sleep 600"])
@@ -74,28 +61,18 @@ def test_what_says_no_version_is_no_emulator(tmp_path: Path, line: str) -> None:
         emulator_version(find_sdk(tmp_path), timeout_s=0.5 if "sleep" in line else 5.0)
 
 
-def test_without_the_device_the_firmware_is_named(tmp_path: Path) -> None:
+def test_why_there_is_no_acceleration_and_what_to_do(tmp_path: Path, monkeypatch) -> None:
     found = probe_acceleration(tmp_path / "kvm")
-    assert not found.usable
-    assert "there is no" in found.reason
-    assert "firmware" in found.remedy
-
-
-def test_a_file_that_is_not_kvm_does_not_count(tmp_path: Path) -> None:
+    assert (found.usable, "there is no" in found.reason, "firmware" in found.remedy) == (False, True, True)
     (tmp_path / "kvm").touch()
     found = probe_acceleration(tmp_path / "kvm")
-    assert not found.usable
-    assert "does not answer its version" in found.reason
+    assert (found.usable, "does not answer its version" in found.reason) == (False, True)
 
-
-def test_a_user_who_may_not_open_it_is_told_the_group(tmp_path: Path, monkeypatch) -> None:
     def refuse(*arguments: object) -> int:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(module.os, "open", refuse)
-    found = probe_acceleration()
-    assert not found.usable
-    assert "gpasswd -a $USER kvm" in found.remedy
+    assert "gpasswd -a $USER kvm" in probe_acceleration().remedy
 
 
 @pytest.mark.parametrize(("version", "usable"), [(12, True), (11, False), (0, False)])

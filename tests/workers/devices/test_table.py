@@ -143,6 +143,13 @@ def test_a_device_that_does_not_open_is_repaired_then_rests_then_is_tried_again(
     world.rest_is_over(slot)
     world.repair(slot)
     assert slot.state is SlotState.READY
+    world.use(slot)  # a good episode makes the next rest short
+    world.use(slot, FAULT)
+    job = world.job(slot, "recover")
+    world.table.failed(job, FAULT)
+    assert slot.due == world.clock.now + 10.0
+    assert world.table.leave_all() == [slot]
+    assert not world.table.opened(job, SimDevice())
 
 
 def test_the_third_fault_in_ten_minutes_opens_the_circuit_and_a_success_closes_it(world: SlotWorld) -> None:
@@ -170,18 +177,6 @@ def test_a_device_whose_snapshot_does_not_load_is_not_waited_for(
     world.use(slot, kind("the snapshot 'clean' does not load."))
     steps = world.repair(slot)
     assert steps == list(STEPS[1:])
-
-
-def test_a_good_episode_makes_the_next_rest_short(world: SlotWorld) -> None:
-    slot = world.add("a")
-    world.table.failed(world.job(slot, "open"), FAULT)
-    world.give_up(slot)
-    world.rest_is_over(slot)
-    world.repair(slot)
-    world.use(slot)
-    world.use(slot, FAULT)
-    world.give_up(slot)
-    assert slot.due == world.clock.now + 10.0
 
 
 def test_faults_of_the_environment_do_not_count_against_the_device(world: SlotWorld) -> None:
@@ -250,15 +245,6 @@ def test_a_device_whose_calls_hang_is_left_alone(world: SlotWorld) -> None:
     assert slot.state is SlotState.READY
 
 
-def test_answers_after_the_end_are_ignored(world: SlotWorld) -> None:
-    slot = world.ready("a")
-    world.use(slot, FAULT)
-    job = world.job(slot, "recover")
-    assert world.table.leave_all() == [slot]
-    assert not world.table.opened(job, SimDevice())
-    assert world.table.due_jobs() == []
-
-
 def test_a_tracked_device_waits_until_it_is_listed(world: SlotWorld) -> None:
     slot = world.add("a", tracked=True)
     assert world.table.due_jobs() == []
@@ -283,24 +269,22 @@ def test_an_idle_device_that_goes_offline_is_repaired(world: SlotWorld, listed: 
     assert isinstance(slot.fault.error, DeviceUnauthorized) == (listed == "unauthorized")
 
 
-def test_a_device_that_goes_during_an_episode_is_known_when_that_ends(world: SlotWorld) -> None:
-    slot = world.ready("a", tracked=True)
-    token = world.table.lease(slot)
-    world.table.listed("a", None)
-    assert slot.state is SlotState.BUSY
-    world.table.give_back("a", token, None, {}, True)
-    assert slot.state is SlotState.ABSENT
-
-
 def test_a_device_that_faulted_and_went_is_waited_for_first(world: SlotWorld) -> None:
     """Its post-mortem must be written, and it may be back in a moment."""
     slot = world.ready("a", tracked=True)
     token = world.table.lease(slot)
     world.table.listed("a", None)
+    assert slot.state is SlotState.BUSY
     world.table.give_back("a", token, FAULT, {}, False)
     assert slot.state is SlotState.SUSPECT
     world.give_up(slot)
     assert slot.state is SlotState.ABSENT
+    world.table.listed("a", "device")
+    world.open(slot)
+    token = world.table.lease(slot)
+    world.table.listed("a", None)
+    world.table.give_back("a", token, None, {}, True)
+    assert slot.state is SlotState.ABSENT  # without a fault at once
 
 
 def test_a_resting_device_is_tried_as_soon_as_it_is_online_again(world: SlotWorld) -> None:

@@ -259,37 +259,21 @@ def _run_shell(connection: Connection, stdin: bytes) -> ShellResult:
         sent = b"".join(_HEADER.pack(_STDIN, len(piece)) + piece for piece in pieces)
         connection.send(sent + _HEADER.pack(_CLOSE_STDIN, 0))
     outputs: dict[int, list[bytes]] = {_STDOUT: [], _STDERR: []}
-    inbox = bytearray()
     while True:
-        part = connection.read()
-        if not part:
-            raise connection.broken("it ended before the exit status")
-        inbox += part
-        for kind, data in _packets(inbox, connection.serial):
-            if kind == _EXIT:
-                return ShellResult(b"".join(outputs[_STDOUT]), b"".join(outputs[_STDERR]), data[0])
-            if kind in outputs:
-                outputs[kind].append(data)
-
-
-def _packets(inbox: bytearray, serial: str) -> list[tuple[int, bytes]]:
-    """Takes all complete packets off `inbox`."""
-    found, at = [], 0
-    while len(inbox) - at >= _HEADER.size:
-        kind, size = _HEADER.unpack_from(inbox, at)
+        header = connection.read_exact(_HEADER.size)
+        kind, size = _HEADER.unpack(header)
         if size > MAX_PACKET or (kind == _EXIT and size != 1):
             raise OutputInvalid(
                 f"a shell packet of kind {kind} with {size} bytes is not valid.",
                 "Is it an Android device?",
-                serial=serial,
-                evidence=repr(bytes(inbox[:64])),
+                serial=connection.serial,
+                evidence=repr(header),
             )
-        if len(inbox) - at - _HEADER.size < size:
-            break
-        at += _HEADER.size + size
-        found.append((kind, bytes(inbox[at - size : at])))
-    del inbox[:at]
-    return found
+        data = connection.read_exact(size)
+        if kind == _EXIT:
+            return ShellResult(b"".join(outputs[_STDOUT]), b"".join(outputs[_STDERR]), data[0])
+        if kind in outputs:
+            outputs[kind].append(data)
 
 
 def repeated(

@@ -1,8 +1,8 @@
 """Screenshots: valid or not, still or moving, and how much two of them differ.
 
-`Frames` accepts only a whole picture of more than one colour. `Settler` looks again until two frames are the
-same or time is up; the status bar with its clock and differences as small as a blinking caret do not count. A
-device with the attribute `settles_at_once`, such as a simulated phone, needs one look and no pause.
+`Frames` accepts only a whole picture of more than one colour. `wait_settled` looks again until two frames are
+the same or time is up; the status bar with its clock and differences as small as a blinking caret do not
+count. A device with the attribute `settles_at_once`, such as a simulated phone, needs one look and no pause.
 `ScreenMark` is a snapshot's screen: a coarse picture, because clocks advance.
 """
 
@@ -149,41 +149,32 @@ class Settled:
     seconds: float = 0.0
 
 
-class Settler:
-    """Waits for still screens."""
+def wait_settled(
+    device: Device,
+    options: Settle,
+    meanwhile: Callable[[], object] = lambda: None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Settled:
+    """The screen of `device` once it stands still, or as it is after `options.max_s`.
 
-    def __init__(
-        self,
-        options: Settle,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self.options = options
-        self._clock = clock
-        self._sleep = sleep
-
-    def wait(self, device: Device, meanwhile: Callable[[], object] = lambda: None) -> Settled:
-        """The screen of `device` once it stands still, or as it is after `max_s`.
-
-        `meanwhile` is called after each look that another one follows; its time counts.
-        """
-        options = self.options
-        if options.mode == "none" or getattr(device, "settles_at_once", False):
-            return Settled(device.screen())
-        started = self._clock()
-        seen: _Look | None = None
-        pause_s = options.first_s
-        while True:
-            self._sleep(pause_s)
-            looked = self._clock()
-            look = _Look(device.screen())
-            is_same = seen is not None and seen.shows_as(look, options)
-            if is_same or self._clock() - started >= options.max_s:
-                return Settled(look.screen, self._clock() - started)
-            seen = look
-            meanwhile()
-            now = self._clock()
-            pause_s = max(0.0, min(looked + options.poll_s, started + options.max_s) - now)
+    `meanwhile` is called after each look that another one follows; its time counts.
+    """
+    if options.mode == "none" or getattr(device, "settles_at_once", False):
+        return Settled(device.screen())
+    started = clock()
+    seen: _Look | None = None
+    pause_s = options.first_s
+    while True:
+        sleep(pause_s)
+        looked = clock()
+        look = _Look(device.screen())
+        is_same = seen is not None and seen.shows_as(look, options)
+        if is_same or clock() - started >= options.max_s:
+            return Settled(look.screen, clock() - started)
+        seen = look
+        meanwhile()
+        pause_s = max(0.0, min(looked + options.poll_s, started + options.max_s) - clock())
 
 
 class _Look:

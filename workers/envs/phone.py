@@ -11,6 +11,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol
 from xml.etree import ElementTree
 
@@ -26,7 +27,7 @@ from distrl.workers.devices.errors import (
     OutputInvalid,
     Untypable,
 )
-from distrl.workers.devices.screen import Settle, Settler
+from distrl.workers.devices.screen import Settle, wait_settled
 from distrl.workers.envs.base import Frame, StepResult
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class PhoneEnv:
         self._device = self._backend.device
         self._latency = read_fields(Latency, latency, "latency")
         self._sleep = sleep
-        self._settler = Settler(Settle.of(settle), sleep=sleep)
+        self._settle = partial(wait_settled, options=Settle.of(settle), sleep=sleep)
         self._guard: Guard | None = getattr(self._backend, "guard", None)
         self._rng = random.Random(0)
         self._task: Task | None = None
@@ -146,11 +147,11 @@ class PhoneEnv:
         self._act(action)
         marks = [self._look()]
         # Looked at all the while: a call is not let ring until the screen is still.
-        settled = self._settler.wait(self._device, lambda: marks.append(self._look()))
+        settled = self._settle(self._device, meanwhile=lambda: marks.append(self._look()))
         settle_s = settled.seconds
         if last := self._look():
             marks.append(last)
-            settled = self._settler.wait(self._device)
+            settled = self._settle(self._device)
             settle_s += settled.seconds
         frame = Frame(settled.screen, self._device.foreground())
         guard = next(filter(None, marks), "")
@@ -179,7 +180,7 @@ class PhoneEnv:
         elif action.kind is ActionKind.TYPE:
             if point:
                 device.tap(*point)
-                self._settler.wait(device)  # the keyboard comes up
+                self._settle(device)  # the keyboard comes up
             self._type(action.text)
         elif action.kind in _KEYS:
             device.key(_KEYS[action.kind])
@@ -205,7 +206,7 @@ class PhoneEnv:
         return min(width - 1, int(point[0] * width)), min(height - 1, int(point[1] * height))
 
     def _frame(self) -> Frame:
-        screen = self._settler.wait(self._device).screen
+        screen = self._settle(self._device).screen
         return Frame(screen, self._device.foreground())
 
     def has_truth(self, task: Task) -> bool:

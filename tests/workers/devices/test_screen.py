@@ -12,7 +12,15 @@ from distrl.core.errors import ConfigError
 from distrl.simulator.device import SimDevice
 from distrl.workers.devices.device import Screen
 from distrl.workers.devices.errors import BlankFrame, FrameTruncated
-from distrl.workers.devices.screen import MAX_CHANGED, Frames, ScreenMark, Settle, Settler, is_still, mark_of
+from distrl.workers.devices.screen import (
+    MAX_CHANGED,
+    Frames,
+    ScreenMark,
+    Settle,
+    is_still,
+    mark_of,
+    wait_settled,
+)
 
 WIDTH, HEIGHT = 100, 200
 EXACT = Settle(tolerance=0.0, ignore=())
@@ -58,7 +66,7 @@ class Moving:
 def wait(show: Callable[[float], Image.Image], options: Settle, look_s: float = 0.05):
     clock = Clock()
     device = Moving(clock, show, look_s)
-    settled = Settler(options, clock, clock.sleep).wait(device)
+    settled = wait_settled(device, options, clock=clock, sleep=clock.sleep)
     assert settled.seconds == pytest.approx(clock.now - 100.0)
     return settled, clock, device.looks
 
@@ -94,12 +102,12 @@ def test_something_else_may_be_looked_at_meanwhile() -> None:
         looked.append(clock.now)
 
     device = Moving(clock, lambda seconds: picture((0, int(min(seconds, 0.6) * 100), 50, 190)))
-    settled = Settler(EXACT, clock, clock.sleep).wait(device, meanwhile)
+    settled = wait_settled(device, EXACT, meanwhile, clock, clock.sleep)
     assert settled.seconds < EXACT.max_s
     assert len(looked) == device.looks - 1 > 2
     assert clock.slept[1] == pytest.approx(EXACT.poll_s - 0.15)
     endless = Moving(clock, lambda seconds: picture((0, int(seconds * 50) % 150, 50, 190)))
-    settled = Settler(EXACT, clock, clock.sleep).wait(endless, meanwhile)
+    settled = wait_settled(endless, EXACT, meanwhile, clock, clock.sleep)
     assert EXACT.max_s <= settled.seconds <= EXACT.max_s + 0.15
 
 
@@ -112,7 +120,7 @@ def test_equal_keys_say_enough() -> None:
             return Screen(undrawn, ("png", b"digest"))
 
     clock = Clock()
-    settled = Settler(Settle(), clock, clock.sleep).wait(Keyed(clock, lambda seconds: picture()))
+    settled = wait_settled(Keyed(clock, lambda seconds: picture()), Settle(), clock=clock, sleep=clock.sleep)
     assert (len(clock.slept), settled.screen.key) == (2, ("png", b"digest"))
 
 
@@ -124,7 +132,7 @@ def test_without_waiting_there_is_one_look() -> None:
 def test_a_simulated_phone_is_still_at_once() -> None:
     clock = Clock()
     device = SimDevice()
-    settled = Settler(Settle(), clock, clock.sleep).wait(device)
+    settled = wait_settled(device, Settle(), clock=clock, sleep=clock.sleep)
     assert (settled.seconds, clock.slept) == (0.0, [])
     assert settled.screen.picture().size == device.size
 

@@ -205,7 +205,7 @@ def test_waiting_for_a_still_screen_is_timed() -> None:
     phone_env.reset(task())
     assert phone_env.step(Action(kind=ActionKind.WAIT)).settle_s > 0.0
     simulated = PhoneEnv()
-    assert simulated._settler.wait(simulated._device).seconds == 0.0
+    assert simulated._settle(simulated._device).seconds == 0.0
 
 
 LAUNCHER, CLOCK = "org.simphone.launcher", "org.simphone.clock"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -163,17 +162,22 @@ def test_it_lives_in_a_session_of_its_own_and_is_entered(make: Make) -> None:
     assert process.stop() == "gone"
 
 
-def test_its_last_words_are_the_error(make: Make) -> None:
-    process = make("echo 'INFO | hello'; echo 'ERROR | the skin is missing'; exit 3")
+@pytest.mark.parametrize(
+    ("line", "kind", "said"),
+    [
+        (
+            "echo 'INFO | hello'; echo 'ERROR | the skin is missing'; exit 3",
+            EmulatorExited,
+            r"ended with exit status 3, saying: the skin is missing\. See",
+        ),
+        ("echo \"FATAL | Not enough disk space to run AVD 'pixel'. Exiting...\"; " + WAITS, LowDisk, "disk"),
+        ("kill -9 $$", EmulatorExited, "was ended by signal 9"),
+    ],
+)
+def test_its_last_words_are_the_error(make: Make, line: str, kind: type[EmulatorError], said: str) -> None:
+    process = make(line)
     process.start()
-    with pytest.raises(EmulatorExited, match=r"ended with exit status 3, saying: the skin is missing\. See"):
-        process.wait_booted(Nobody(), 30.0)
-
-
-def test_a_known_line_is_its_error_at_once(make: Make) -> None:
-    process = make("echo \"FATAL | Not enough disk space to run AVD 'pixel'. Exiting...\"; " + WAITS)
-    process.start()
-    with pytest.raises(LowDisk):
+    with pytest.raises(kind, match=said):
         process.wait_booted(Nobody(), 30.0)
 
 
@@ -187,16 +191,6 @@ def test_a_full_disk_is_named_before_the_emulator_misses_its_locks(
     with pytest.raises(LowDisk, match=r"the disk of the AVD 'pixel' is full: 3 MB are left.*Free some GB"):
         process.start()
     assert process.pid is None
-
-
-def test_a_crash_is_told_with_its_signal(make: Make) -> None:
-    process = make(LIVES)
-    process.start()
-    said(process)
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGKILL)
-    with pytest.raises(EmulatorExited, match="was ended by signal 9"):
-        process.wait_booted(Nobody(), 30.0)
 
 
 def test_a_snapshot_of_other_hardware_is_not_started_from(make: Make, avd: Avd) -> None:
@@ -344,20 +338,14 @@ def test_all_four_are_waited_for_in_order() -> None:
     ],
 )
 def test_what_never_comes_is_named(changes: dict, waits_for: str, seen: str) -> None:
+    booting = phone(**changes)
     with pytest.raises(BootTimeout) as caught:
-        wait(phone(**changes))
+        wait(booting)
+    assert booting.now < 61.0
+    assert booting.asked[-1][1] <= 1.0  # one deadline bounds all of it
     assert f"emulator-5554: not ready after 60 s, waiting for {waits_for}: " in caught.value.message
     assert seen in caught.value.message
     assert ("ATD images" in caught.value.remedy) == ("of one colour" in seen)
-
-
-def test_one_deadline_bounds_all_of_it() -> None:
-    slow = phone(picture=[(0, png("black"))])
-    with pytest.raises(BootTimeout):
-        wait(slow, 30.0)
-    assert slow.now < 31.0
-    assert all(timeout_s <= 10.0 for _, timeout_s in slow.asked)
-    assert slow.asked[-1][1] <= 1.0
 
 
 FIELDS = "port.serial=5580\nport.adb=5581\navd.name=pixel\navd.dir=/avd/pixel.avd\n"

@@ -85,13 +85,9 @@ def test_it_returns_the_first_of_two_equal_frames_after_a_change() -> None:
 def test_it_ends_when_the_screen_never_stands_still() -> None:
     settled, _, _ = wait(lambda seconds: picture((0, int(seconds * 50) % 150, 50, 190)), EXACT)
     assert EXACT.max_s <= settled.seconds <= EXACT.max_s + 0.05
-    assert settled.screen.picture().size == (WIDTH, HEIGHT)
-
-
-def test_slow_looks_leave_no_pauses_and_still_end() -> None:
     _, clock, looks = wait(lambda seconds: picture((0, int(seconds * 50) % 150, 50, 190)), EXACT, look_s=2.0)
-    assert looks == 2
-    assert clock.slept == [EXACT.first_s, 0.0]
+    assert (looks, clock.slept) == (2, [EXACT.first_s, 0.0])  # slow looks leave no pauses
+    assert settled.screen.picture().size == (WIDTH, HEIGHT)
 
 
 def test_something_else_may_be_looked_at_meanwhile() -> None:
@@ -124,12 +120,9 @@ def test_equal_keys_say_enough() -> None:
     assert (len(clock.slept), settled.screen.key) == (2, ("png", b"digest"))
 
 
-def test_without_waiting_there_is_one_look() -> None:
-    _, clock, looks = wait(lambda seconds: picture(), Settle(mode="none"), look_s=0.0)
-    assert (looks, clock.slept) == (1, [])
-
-
-def test_a_simulated_phone_is_still_at_once() -> None:
+def test_a_simulated_phone_is_still_at_once_and_so_is_all_without_waiting() -> None:
+    _, slept, looks = wait(lambda seconds: picture(), Settle(mode="none"), look_s=0.0)
+    assert (looks, slept.slept) == (1, [])
     clock = Clock()
     device = SimDevice()
     settled = wait_settled(device, Settle(), clock=clock, sleep=clock.sleep)
@@ -141,6 +134,7 @@ def test_the_clock_in_the_status_bar_does_not_count() -> None:
     first, second = picture((80, 2, 90, 7)), picture((82, 2, 92, 7))
     assert is_still(first, second, Settle(tolerance=0.0))
     assert not is_still(first, second, EXACT)
+    assert not is_still(first, first.transpose(Image.Transpose.ROTATE_90), Settle(tolerance=1.0))
 
 
 def test_a_blinking_caret_does_not_count_and_more_does() -> None:
@@ -148,10 +142,6 @@ def test_a_blinking_caret_does_not_count_and_more_does() -> None:
     options = Settle(tolerance=0.0004, ignore=())  # 8 of 20000 pixels
     assert is_still(picture(), caret, options)
     assert not is_still(picture(), word, options)
-
-
-def test_another_size_is_another_screen() -> None:
-    assert not is_still(picture(), picture().transpose(Image.Transpose.ROTATE_90), Settle(tolerance=1.0))
 
 
 @pytest.mark.parametrize(
@@ -178,18 +168,12 @@ def screen(clock: str = "9:00", date: str = "Tue, Jun 3", page: str = "home", si
     return mark_of(image)
 
 
-def test_a_mark_leaves_the_status_bar_out() -> None:
-    assert screen("9:00") == screen("12:34")
-
-
 def test_a_date_changes_little_and_another_page_much() -> None:
+    assert screen("9:00") == screen("12:34")  # the status bar is left out
+    assert screen().changed(screen(size=(300, 600))) == 1.0
     assert screen() != screen(date="Wed, Jun 4")
     assert screen().changed(screen(date="Wed, Jun 4")) < MAX_CHANGED
     assert screen().changed(screen(page="settings")) > 0.5
-
-
-def test_screens_of_other_sizes_have_other_marks() -> None:
-    assert screen().changed(screen(size=(300, 600))) == 1.0
 
 
 def png(image: Image.Image) -> bytes:

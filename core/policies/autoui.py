@@ -1,9 +1,10 @@
 """AutoUI's policy: a T5 that reads the goal, the actions so far and the features of screenshots.
 
 The architecture of Auto-UI (Zhan & Zhang 2023), which DigiRL and DistRL train: `autoui_model` has the network
-and how published checkpoints are loaded, and `Eyes` here look at screenshots. The prompt's tokens are
-text only; its pictures, oldest first and the present screen last, are beside it. Attention reads the newest
-`policy.attended_images` of them, a missing one as features of 0, as in Auto-UI; the critic reads all.
+and how published checkpoints are loaded; `FrozenEyes` or `LearningEyes` look at screenshots. The prompt's
+tokens are text only; its pictures, oldest first and the present screen last, are beside it. Attention reads
+the newest `policy.attended_images` of them, a missing one as features of 0, as in Auto-UI; the critic reads
+all.
 """
 
 from __future__ import annotations
@@ -17,15 +18,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from distrl.core.errors import CheckpointError, ContextFull, PolicyError
+from distrl.core.errors import ContextFull, PolicyError
 from distrl.core.hub_files import located
 from distrl.core.policies import loading, number_format, resolve_device, weights_io
-from distrl.core.policies.adapters import (
-    ADAPTER_FILE,
-    attach_adapter,
-    checkpointed_layers,
-    recomputed,
-)
+from distrl.core.policies.adapters import ADAPTER_FILE, attach_adapter, checkpointed_layers, recomputed
 from distrl.core.policies.autoui_model import T5_REMEDY, load_model, read_config, read_tensors, write_model
 from distrl.core.policies.base import (
     Generated,
@@ -380,14 +376,8 @@ class AutoUIPolicy(Policy):
             weights_io.write(directory / ADDED_FILE, self._added_state())
 
     def load(self, directory: Path) -> None:
-        if self.adapter is None:
-            weights_io.load_into(self.published_state(), directory / WEIGHTS_FILE)
-            return
-        state = {**weights_io.read(directory / ADAPTER_FILE), **weights_io.read(directory / ADDED_FILE)}
-        try:
-            self.load_published(state)
-        except PolicyError as error:
-            raise CheckpointError(f"Weights in {directory} cannot be loaded: {error}", "") from error
+        files = [WEIGHTS_FILE] if self.adapter is None else [ADAPTER_FILE, ADDED_FILE]
+        weights_io.load_into(self.published_state(), *(directory / file for file in files))
 
     def export(self, directory: Path) -> None:
         """A directory in AutoUI's layout, for `policy.model` and for AutoUI's and DigiRL's own code.

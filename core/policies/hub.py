@@ -172,10 +172,6 @@ class HubPolicy(Policy):
         self._checkpointed = checkpointed_layers(model) if config.gradient_checkpointing else []
 
     @property
-    def device(self) -> torch.device:
-        return self.model.device  # type: ignore[no-any-return]
-
-    @property
     def longest_sequence(self) -> int | None:
         """How many tokens the model has positions for, None if it does not say."""
         found: int | None = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)

@@ -192,13 +192,14 @@ def read(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"Weights {path} cannot be loaded: {error}", "") from error
 
 
-def load_into(own: Mapping[str, Tensor], path: Path) -> None:
-    """Reads the safetensors file `path` into the tensors of `own`.
+def load_into(own: Mapping[str, Tensor], *paths: Path) -> None:
+    """Reads safetensors files into the tensors of `own`.
 
     Raises:
-        CheckpointError: If it is missing, truncated or of another policy.
+        CheckpointError: One is missing or truncated, or they are of another policy.
     """
+    state = {name: tensor for path in paths for name, tensor in read(path).items()}
     try:
-        copy_into(own, read(path))
+        copy_into(own, state)
     except PolicyError as error:
-        raise CheckpointError(f"Weights {path} cannot be loaded: {error}", "") from error
+        raise CheckpointError(f"Weights {paths[0]} cannot be loaded: {error}", "") from error

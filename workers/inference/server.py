@@ -42,7 +42,7 @@ from distrl.core.types import (
     image_digest,
     shown_images,
 )
-from distrl.workers.inference.batcher import Batcher, BatchQueue, Queued
+from distrl.workers.inference.batcher import BatchQueue, Queued
 from distrl.workers.inference.engine import NO_WEIGHTS, Engine, Result
 from distrl.workers.inference.weight_feed import WeightFeed
 
@@ -199,7 +199,7 @@ class InferenceServer:
         self.stats = ServerStats()
         own = config.engine
         wait_s = own.max_wait_ms / 1000.0 if isinstance(own, HfConfig) and not engine.is_continuous else 0.0
-        self._queue: BatchQueue[Pending] = BatchQueue(Batcher(config.max_batch, wait_s))
+        self._queue: BatchQueue[Pending] = BatchQueue(config.max_batch, wait_s)
         self._max_running = config.max_batch
         self._num_running = 0
         self._num_waiting = 0  # being prepared, or queued

@@ -4,27 +4,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrl.workers.inference.batcher import Batcher
+from distrl.workers.inference.batcher import BatchQueue
 from distrl.workers.inference.server import ServerStats, quantile
 
 
+class Clock:
+    now = 10.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def taken(queue: BatchQueue) -> list:
+    return [queued.item for queued in queue.take(0.0)]
+
+
 def test_a_full_batch_runs_at_once() -> None:
-    batcher = Batcher[int](max_batch=3, max_wait_s=1.0)
-    assert batcher.wait_s(0.0) is None
+    queue = BatchQueue[int](3, 1.0, Clock())
+    assert queue.wait_s() is None
     for number in range(3):
-        batcher.offer(number, now=10.0)
-        assert batcher.wait_s(10.0) == (0.0 if number == 2 else 1.0)
-    assert [queued.item for queued in batcher.take()] == [0, 1, 2]
-    assert batcher.wait_s(10.0) is None
+        queue.offer(number)
+        assert queue.wait_s() == (0.0 if number == 2 else 1.0)
+    assert taken(queue) == [0, 1, 2]
+    assert queue.wait_s() is None
 
 
 def test_the_oldest_request_decides_how_long_a_small_batch_waits() -> None:
-    batcher = Batcher[str](max_batch=8, max_wait_s=1.0)
-    batcher.offer("old", now=10.0)
-    batcher.offer("new", now=10.9)
-    assert batcher.wait_s(10.9) == pytest.approx(0.1)
-    assert batcher.wait_s(11.0) == 0.0
-    assert [queued.item for queued in batcher.take()] == ["old", "new"]
+    clock = Clock()
+    queue = BatchQueue[str](8, 1.0, clock)
+    queue.offer("old")
+    clock.now = 10.9
+    queue.offer("new")
+    assert queue.wait_s() == pytest.approx(0.1)
+    assert taken(queue) == []
+    clock.now = 11.0
+    assert taken(queue) == ["old", "new"]
 
 
 @given(
@@ -35,20 +49,22 @@ def test_the_oldest_request_decides_how_long_a_small_batch_waits() -> None:
 def test_an_idle_engine_starts_every_request_in_order_within_its_wait(
     gaps: list[float], max_batch: int, max_wait_s: float
 ) -> None:
-    batcher = Batcher[int](max_batch, max_wait_s)
-    now, taken = 0.0, []
+    clock, found = Clock(), []
+    queue = BatchQueue[int](max_batch, max_wait_s, clock)
     for number, gap in enumerate([*gaps, 1000.0]):
-        arrival = now + gap
-        while (wait := batcher.wait_s(now)) is not None and now + wait <= arrival:
-            now += wait
-            batch = batcher.take()
-            assert 1 <= len(batch) <= max_batch
-            assert now - batch[0].arrived_at <= max_wait_s + 1e-9
-            taken += [queued.item for queued in batch]
-        now = arrival
+        arrival = clock.now + gap
+        while (wait := queue.wait_s()) is not None and clock.now + wait <= arrival:
+            clock.now += wait
+            batch = queue.take(0.0)
+            assert len(batch) <= max_batch
+            assert all(clock.now - one.arrived_at <= max_wait_s + 1e-9 for one in batch)
+            found += [queued.item for queued in batch]
+            if not batch:  # the sum of times was rounded down
+                clock.now += 1e-9
+        clock.now = arrival
         if number < len(gaps):
-            batcher.offer(number, now)
-    assert taken == list(range(len(gaps)))
+            queue.offer(number)
+    assert found == list(range(len(gaps)))
 
 
 def test_statistics_of_batches() -> None:

@@ -138,16 +138,16 @@ def measure(
                 f"{output} holds an evaluation without repetitions.",
                 "Leave --seeds out, or name another directory with --output.",
             )
-    shown = [progress or EvaluationProgress() for _ in places]
-    evaluators = [
-        Evaluator(config, place, subject, splits, resume, stop, display, seed)
-        for (seed, place), display in zip(places.items(), shown, strict=True)
-    ]
-    with acting(config, who, stop, shown[0], wait_s) as policy:
+    display = progress or EvaluationProgress()
+    evaluators = {
+        seed: Evaluator(config, place, subject, splits, resume, stop, display, seed)
+        for seed, place in places.items()
+    }
+    with acting(config, who, stop, display, wait_s) as policy:
         measured: list[Evaluation] = []
-        for seed, evaluator, display in zip(places, evaluators, shown, strict=True):
+        for seed, evaluator in evaluators.items():
             if seeds is not None:
-                display.say(f"seed {seed} ({len(measured) + 1} of {len(places)})")
+                display.say(f"seed {seed} ({len(measured) + 1} of {len(seeds)})")
             measured.append(evaluator.run(policy))
     return measured[0] if seeds is None else pool(output, seeds)
 

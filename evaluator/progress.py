@@ -38,10 +38,10 @@ class EvaluationProgress:
         self._task = self._bar.add_task("", total=None)
 
     def start(self, total: int, done: int) -> None:
-        """`done` of `total` tasks were measured in earlier sessions."""
-        self._total, self._done = total, done
+        """An evaluation begins; `done` of `total` tasks were measured in earlier sessions."""
+        self._total, self._done, self._solved, self._counted, self._faults = total, done, 0, 0, 0
         if self._console.is_terminal:
-            self._bar.update(self._task, total=total, completed=done)
+            self._bar.reset(self._task, total=total, completed=done)
             self._bar.start()
         else:
             self.say(f"{self._doing}: {done} of {total} {self._what}")

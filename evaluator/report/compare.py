@@ -221,28 +221,16 @@ def choose_examples(evaluations: Mapping[str, Sequence[EpisodeResult]], limit: i
 def choose_failures(
     evaluations: Mapping[str, Sequence[EpisodeResult]], chosen: Sequence[Choice], per_mode: int
 ) -> list[Choice]:
-    """More tasks, so that `per_mode` episodes of each failure mode of each evaluation are shown.
-
-    Args:
-        evaluations: Episodes by label, oldest evaluation first.
-        chosen: Tasks that are shown anyway.
-        per_mode: How many.
-    """
-    choices = _by_instance(evaluations)
+    """More tasks than those chosen, so that `per_mode` episodes of each mode of each evaluation are shown."""
+    seen = Counter((label, e.mode) for choice in chosen for label, e in choice.episodes)
     shown = {instance_of(choice.episodes[-1][1]) for choice in chosen}
-    seen: Counter[tuple[str, FailureMode]] = Counter()
-    for choice in chosen:
-        seen.update((label, e.mode) for label, e in choice.episodes if e.mode is not None)
     further = []
-    for label in reversed(list(evaluations)):
-        for choice in _over_templates(list(choices.values())):
-            of_label = dict(choice.episodes).get(label)
-            if of_label is None or of_label.mode is None or instance_of(of_label) in shown:
-                continue
-            if seen[label, of_label.mode] < per_mode:
-                further.append(choice)
-                shown.add(instance_of(of_label))
-                seen.update((one, e.mode) for one, e in choice.episodes if e.mode is not None)
+    for choice in _over_templates(list(_by_instance(evaluations).values())):
+        modes = [(label, episode.mode) for label, episode in choice.episodes if episode.mode is not None]
+        is_new = instance_of(choice.episodes[-1][1]) not in shown
+        if is_new and any(seen[mode] < per_mode for mode in modes):
+            further.append(choice)
+            seen.update(modes)
     return further
 
 

@@ -97,8 +97,8 @@ def _environment() -> jinja2.Environment:
         percent=percent,
         rate=rate,
         points=lambda value: f"{100 * value:+.0f}".replace("-", "−"),
-        signed=signed,
-        probability=probability,
+        signed=lambda value: f"{value:+.3g}".replace("-", "−"),
+        probability=lambda value: f"= {value:.2f}" if value >= 0.005 else "< 0.01",
         decimal=lambda value: f"{value:.2f}".replace("-", "−"),
         power=lambda value: f"{value:.2g}".replace("-", "−"),
         duration=duration,
@@ -118,16 +118,6 @@ def rate(summary: Summary, sign: bool = True) -> str:
     return f"{percent(summary.success_rate)}{'%' if sign else ''}" if summary.episodes else "–"
 
 
-def signed(value: float) -> str:
-    """A number with its sign, with a real minus sign."""
-    return f"{value:+.3g}".replace("-", "−")
-
-
-def probability(value: float) -> str:
-    """A probability with two decimals, as "= 0.70" or "< 0.01"."""
-    return f"= {value:.2f}" if value >= 0.005 else "< 0.01"
-
-
 def duration(seconds: float) -> str:
     """A time span for people: 40 ms, 3.2 s, 4 min 5 s, 2 h 10 min."""
     if seconds < 1:
@@ -138,6 +128,4 @@ def duration(seconds: float) -> str:
     if seconds < 600:
         return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

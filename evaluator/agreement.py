@@ -129,14 +129,13 @@ class AgreementReport(Record):
         overall: Over all episodes.
         templates: By template.
         solved: The judge's own success rate over the episodes that it decided, with or without ground truth,
-            and those that fail in any case; None for verdicts on parts of episodes, and in older files.
+            and those that fail in any case; None for verdicts on parts of episodes.
         solved_templates: The same by template.
         num_failed: How many of these episodes fail in any case, so that the judge was not called.
         unknown: Episodes without ground truth.
         num_cut: Those of them that the judge ended at a step without recorded ground truth.
         unjudged: Reasons for missing verdicts, the most frequent first.
-        calls, input_tokens, output_tokens, cost: The cost, as in `Spent`, over all sessions; cached answers
-            cost nothing.
+        spent: The cost over all sessions; cached answers cost nothing.
     """
 
     judge: str
@@ -150,15 +149,7 @@ class AgreementReport(Record):
     unknown: int = 0
     num_cut: int = 0
     unjudged: tuple[Unjudged, ...] = ()
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost: Number = 0.0
-
-    @property
-    def spent(self) -> Spent:
-        """The cost of all verdicts."""
-        return Spent(**{name: getattr(self, name) for name in Spent.model_fields})
+    spent: Spent = Spent()
 
 
 def cohen_kappa(both: int, judge_only: int, truth_only: int, neither: int) -> float | None:
@@ -216,7 +207,6 @@ def compare(
             so that there is no success rate.
     """
     templates = sorted({one.template for one in judged})
-    spent = Spent.total(one.verdict.spent for one in judged if not one.verdict.is_cached)
     return AgreementReport(
         judge=judge,
         model=next((one.verdict.model for one in judged if one.verdict.model), ""),
@@ -227,7 +217,7 @@ def compare(
         unknown=sum(one.truth is None for one in judged),
         unjudged=why_unjudged(judged),
         num_cut=sum(one.truth is None and one.verdict.step > 0 for one in judged),
-        **dict(spent),
+        spent=Spent.total(one.verdict.spent for one in judged if not one.verdict.is_cached),
     )
 
 
@@ -304,7 +294,7 @@ def lines(report: AgreementReport) -> list[str]:
         text.append(
             f"  {report.num_cut} of these were ended by the judge at a step without recorded ground truth"
         )
-    if report.calls or report.input_tokens:
+    if report.spent.calls:
         text.append(f"  {report.spent.describe()}")
     return text
 

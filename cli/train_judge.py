@@ -21,7 +21,10 @@ OutputOption = Annotated[
     Path, typer.Option("--output", metavar="DIR", help="Where the judge goes; name it in judge.path.")
 ]
 EpisodesOption = Annotated[
-    int, typer.Option("--episodes", metavar="N", min=1, help="At most so many, drawn from all sources alike.")
+    int,
+    typer.Option(
+        "--episodes", metavar="N", min=1, help="Largest number of episodes, drawn equally from all sources."
+    ),
 ]
 EpochsOption = Annotated[int, typer.Option("--epochs", metavar="N", min=1, help="Passes over the episodes.")]
 HeldOutOption = Annotated[
@@ -63,7 +66,7 @@ def train_judge(
 ) -> None:
     """Fit a small judge to stored episodes, measure it on others, and show its errors.
 
-    It looks at the goal, the last actions with what they touched, the text on the screens, and the last
+    Its inputs are the goal, the last actions with what they touched, the text on the screens, and the last
     screen; it learns to read first, from text drawn with Android's fonts. DIR gets the judge,
     its verdicts on the held-out episodes, agreement.json and agreement.html.
     """

@@ -59,7 +59,7 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
             f"{file} holds a {type(data).__name__}, not sections with keys.", "Write `section: {key: value}`."
         )
     data |= _place_of_run(file)
-    config = check_config(data, str(file))  # before the overrides: the file's own mistakes are told as its
+    config = check_config(data, str(file))  # before the overrides, so that errors name the file
     if overrides:
         for override in overrides:
             apply_override(data, override)

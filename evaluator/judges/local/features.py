@@ -1,4 +1,4 @@
-"""What the trained judge looks at: the goal, the last actions and what they touched, text, the last screen.
+"""Inputs of the trained judge: the goal, the last actions and what they touched, text, the last screen.
 
 goal      up to MAX_WORDS words, each as hashed letter trigrams, so that no word is unknown
 actions   the last MAX_ACTIONS: kind, points, the words typed or read where they touched, how many of them the
@@ -29,23 +29,23 @@ from distrl.evaluator.judges.local.ocr import WIDTH, Line, TextReader
 
 BUCKETS = 4096
 UNKNOWN = 1
-"""The bucket of words that are not to be known, in training."""
+"""The bucket of words that are hidden in training."""
 MAX_WORDS = 16
 MAX_TRIGRAMS = 12
 MAX_ACTIONS = 10
 MAX_LINES = 32
 MAX_EARLIER = 8
-"""So many of the lines are from earlier screens."""
+"""The number of these lines that are from earlier screens."""
 KINDS = tuple(kind.value for kind in ActionKind)
 CROP = (96, 32)
 CROP_SHARE = 0.6
-"""A piece is so much of the screen's width wide, and a third as high: about a row of a list."""
+"""The width of a piece as a share of the screen's; it is a third as high: about a row of a list."""
 REACH = 80.0
-"""A touch means the lines that are at most so far away, in pixels of a screen WIDTH wide."""
+"""A touch refers to lines at most this far away, in pixels of a screen WIDTH wide."""
 ACROSS = 0.2
-"""Distance along a row counts so much: what stands at its other end belongs to it."""
+"""The weight of distance along a row, whose other end still belongs to it."""
 MIN_LENGTH = 5
-"""A word of so many letters may differ from another in one that was misread."""
+"""Words with at least this many letters may differ in one that was misread."""
 _EDGES = " .,;:!?\"'()[]…"
 
 
@@ -114,7 +114,7 @@ class Reader:
     """Reads episodes. Not for several threads at once.
 
     Args:
-        size: (width, height) in pixels at which the last screen is looked at.
+        size: (width, height) in pixels of the last screen as an input.
         text: Reads the screens' text.
     """
 
@@ -126,7 +126,7 @@ class Reader:
         """The features of an episode.
 
         Raises:
-            PolicyError: A screenshot is no picture.
+            PolicyError: A screenshot is not a valid image.
             KeyError: A screenshot is missing.
         """
         seen = _Screens(screens(trajectory), images, self._text)

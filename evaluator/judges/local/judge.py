@@ -1,4 +1,4 @@
-"""The judge `local`: what `distrl train-judge` has fitted, asked in this process."""
+"""The judge `local`: a network that `distrl train-judge` has fitted, run in this process."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from distrl.evaluator.judges.local.ocr import TextReader
 
 
 class LocalJudge:
-    """Asks a trained network. Any thread may ask; they take turns.
+    """A trained network. Thread-safe; calls take turns.
 
     Args:
-        config: Where it is, and how sure it has to be.
+        config: Where it is, and the least confidence.
 
     Raises:
         ConfigError: No directory is named.
@@ -33,7 +33,7 @@ class LocalJudge:
 
     def __init__(self, config: LocalJudgeConfig) -> None:
         if not config.path:
-            raise ConfigError("judge.path is empty.", "Name the directory of distrl train-judge.")
+            raise ConfigError("judge.path is empty.", "Set it to the output directory of distrl train-judge.")
         self._path, self._config = Path(config.path).expanduser(), config
         self._model, letters, self._card = read_judge(self._path)
         self._reader = Reader((self._card.size.width, self._card.size.height), TextReader(letters))
@@ -43,7 +43,7 @@ class LocalJudge:
     def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
         """The network's verdict; `score` is its calibrated probability of success.
 
-        Undecided where a screenshot is no picture, or the network is less sure than `min_confidence`.
+        Undecided if a screenshot is not a valid image, or the confidence is below `min_confidence`.
         """
         with self._lock, torch.inference_mode():
             try:
@@ -54,14 +54,14 @@ class LocalJudge:
         return self.verdict(logit)
 
     def verdict(self, logit: float, step: int = 0) -> Verdict:
-        """What the network's output means; `step` as in `Verdict`."""
+        """The verdict for an output of the network; `step` as in `Verdict`."""
         score = probability(logit, self._card.temperature)
         success = score >= self._card.threshold
         sure = score if success else 1.0 - score
         return Verdict(
             success=success,
             score=score,
-            reason=f"The trained judge holds success for {100 * score:.1f}% probable.",
+            reason=f"The trained judge gives success a probability of {100 * score:.1f}%.",
             is_decided=max(sure, 0.5) >= self._config.min_confidence,
             judge=self.name,
             model=str(self._path),

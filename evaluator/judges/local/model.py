@@ -1,7 +1,7 @@
-"""The trained judge's network: compares the goal's words with what was done and what stands on the screen.
+"""The trained judge's network: compares the goal's words with the actions and the text on the screen.
 
 [ask: app and last screen] [goal's words] [actions with what they touched] [lines of text]
-   └── look at each other, the more where they have the same word ──► [ask] ──► logit
+   └── attend to each other, more where they share a word ──► [ask] ──► logit
 
 Where a word of the goal appears is an input, so the network need not know the word: it learns where which
 kind of word has to appear, and can judge goals that were never seen.
@@ -42,7 +42,7 @@ class ModelSize(Record):
 
 
 class _Layer(nn.Module):
-    """Tokens look at each other."""
+    """Self-attention that is stronger between tokens with a common word."""
 
     def __init__(self, d: int, num_heads: int, dropout: float) -> None:
         super().__init__()

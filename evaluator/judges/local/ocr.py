@@ -2,7 +2,7 @@
 
     box ──► HEIGHT pixels high, light on dark ──► convolutions ──► a letter or none for every second column
 
-It knows letters without regard to case (Graves et al. 2006). It is fitted to text drawn with the fonts of the
+It reads letters without regard to case (Graves et al. 2006). It is fitted to text drawn with the fonts of the
 simulated phone, which are Android's.
 """
 
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from distrl.simulator.phone import fonts
 
 WIDTH = 540
-"""Screens are looked at so many pixels wide."""
+"""The width to which screens are scaled, in pixels."""
 STEP = 24
 """Neighbouring pixels that differ by more in brightness are a stroke's edge."""
 GAP = 10
@@ -136,7 +136,7 @@ def _joined(runs: NDArray[np.int64]) -> list[Box]:
 ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789 :.,-'&$%+/!?()°@#"
 HEIGHT = 20
 MARGIN = 2
-"""Pixels around a box that are looked at too, before scaling."""
+"""Pixels around a box that are read too, before scaling."""
 MAX_WIDTH = 512
 WIDTHS = (48, 96, 192, MAX_WIDTH)
 """Boxes are padded to the next of these widths, and read together."""

@@ -305,16 +305,12 @@ _TEXTS = {
     "packageName": "package",
     "resourceId": "resource-id",
 }
-_FLAGS = {
-    "checkable": "checkable",
-    "checked": "checked",
-    "clickable": "clickable",
-    "longClickable": "long-clickable",
-    "scrollable": "scrollable",
-    "enabled": "enabled",
-    "focusable": "focusable",
-    "focused": "focused",
-    "selected": "selected",
+_FLAGS = {"longClickable": "long-clickable"} | {
+    name: name
+    for name in (
+        *("checkable", "checked", "clickable", "scrollable", "enabled"),
+        *("focusable", "focused", "selected"),
+    )
 }
 _WAYS: dict[str, Callable[[str, str], bool]] = {
     "": lambda has, wants: has == wants,

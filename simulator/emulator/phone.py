@@ -11,7 +11,6 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.core.errors import MissingDependency
@@ -36,27 +35,6 @@ DATA = "userdata-sim.bin"
 Say = Callable[[str, str], None]
 
 
-@dataclass
-class Listening:
-    """Where the stand-in listens.
-
-    Attributes:
-        grpc: The port of its gRPC services; None if it has none.
-        token: What a gRPC client must know; "" for nothing.
-    """
-
-    console: int
-    adb: int
-    servers: list[Endpoint]
-    grpc: int | None = None
-    token: str = ""
-
-    @property
-    def serial_port(self) -> int:
-        """The number in the serial: adb makes it of adb's port."""
-        return self.adb - 1
-
-
 class Emulator:
     """One run of the stand-in; the AVD's locks are held."""
 
@@ -70,8 +48,11 @@ class Emulator:
         config = avd.config()
         self._cold_s = float(config.get("sim.boot_s", COLD_BOOT_S))
         size = int(config.get("hw.lcd.width", 540)), int(config.get("hw.lcd.height", 1200))
-        adb_port = options.adb_port or (options.port or FIRST_PORT) + 1
-        self._system = AndroidSystem(f"emulator-{adb_port - 1}", *size, avd.api_level() or 34)
+        self._adb_port = options.adb_port or (options.port or FIRST_PORT) + 1
+        self._servers: list[Endpoint] = []
+        self._grpc: dict[str, str] = {}
+        """Where its gRPC services are, as it is announced to others; empty if it has none."""
+        self._system = AndroidSystem(f"emulator-{self._adb_port - 1}", *size, avd.api_level() or 34)
         self._faults = Faults()
         self._hardware = hardware(avd, options)
         self._snapshots = AvdSnapshots(
@@ -98,13 +79,13 @@ class Emulator:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         self._booted(False)
-        listening = await self._listen()
+        await self._listen()
         if self._fault.name == "crash":
             loop.call_later(self._fault.seconds, _die)
         if self._fault.name == "offline":
             self._faults.set(parse("offline"))
-        advertised = self._advertise(listening)
-        announcing = asyncio.ensure_future(self._announce(listening))
+        advertised = self._advertise()
+        announcing = asyncio.ensure_future(self._announce())
         booting = asyncio.ensure_future(self._boot(started))
         try:
             await self._stop.wait()
@@ -113,41 +94,42 @@ class Emulator:
                 task.cancel()
             await asyncio.gather(announcing, booting, return_exceptions=True)
             self._faults.close()
-            for server in listening.servers:
+            for server in self._servers:
                 await server.stop()
             advertised.unlink(missing_ok=True)
         self._save()
 
-    async def _listen(self) -> Listening:
-        port, adb_port = self._options.port, self._options.adb_port
+    async def _listen(self) -> None:
+        port = self._options.port
         if self._fault.name != "port_in_use":
             for candidate in [port] if port is not None else range(FIRST_PORT, LAST_PORT + 1, 2):
-                listening = await self._listen_at(candidate, adb_port or candidate + 1)
-                if listening is not None:
-                    await self._serve_grpc(listening)
-                    return listening
+                self._adb_port = self._options.adb_port or candidate + 1
+                if await self._listen_at(candidate):
+                    await self._serve_grpc()
+                    return
         raise Refused(
             f"{'ERROR':<13}| It seems too many emulator instances are running on this machine. Aborting."
         )
 
-    async def _listen_at(self, port: int, adb_port: int) -> Listening | None:
+    async def _listen_at(self, port: int) -> bool:
         token = read_token(Path(self._environ.get("HOME", "~"), Path(TOKEN_FILE).name).expanduser())
         adbd, console = AdbdServer(self._system, self._faults), ConsoleServer(self._machine, token)
         try:
-            await adbd.start(adb_port)
+            await adbd.start(self._adb_port)
             await console.start(port)
         except PortInUse:
             await adbd.stop()
-            return None
-        return Listening(port, adb_port, [adbd, console])
+            return False
+        self._servers = [adbd, console]
+        return True
 
-    async def _serve_grpc(self, listening: Listening) -> None:
+    async def _serve_grpc(self) -> None:
         """Starts gRPC if it is asked for. Raises Refused if its port is taken."""
         asked = self._options.values.get("grpc")
         if asked is None:
             return
         token = secrets.token_urlsafe(48) if "grpc-use-token" in self._options.plain else ""
-        port = int(asked) if asked.isdecimal() else listening.serial_port + GRPC_OFFSET
+        port = int(asked) if asked.isdecimal() else self._adb_port - 1 + GRPC_OFFSET
         try:
             server = emulator_grpc.serve(self._machine, token)
             await server.start(port)
@@ -155,19 +137,19 @@ class Emulator:
             self._say("WARNING", f"No gRPC service: {error}")
             return
         except PortInUse as error:
-            for other in listening.servers:
+            for other in self._servers:
                 await other.stop()
             raise Refused(
                 f"{'ERROR':<13}| Failed to start grpc service, even though it was explicitly requested."
             ) from error
         auth = "+token" if token else "none"
         self._say("INFO", f"Started GRPC server at 127.0.0.1:{port}, security: Local, auth: {auth}")
-        listening.servers.append(server)
-        listening.grpc, listening.token = port, token
+        self._servers.append(server)
+        self._grpc = {"grpc.port": str(port)} | ({"grpc.token": token} if token else {})
 
-    async def _announce(self, listening: Listening) -> None:
+    async def _announce(self) -> None:
         server = int(self._environ.get("ANDROID_ADB_SERVER_PORT") or 5037)
-        await Announcer(server, lambda: {f"emulator-{listening.serial_port}": listening.adb}).run()
+        await Announcer(server, lambda: {f"emulator-{self._adb_port - 1}": self._adb_port}).run()
 
     def _booted(self, is_booted: bool) -> None:
         self._system.properties["init.svc.bootanim"] = "stopped" if is_booted else "running"
@@ -217,22 +199,19 @@ class Emulator:
             self._say("INFO", "Saving state as 'default_boot'")
             self._snapshots.save("default_boot", self._system.dump())
 
-    def _advertise(self, listening: Listening) -> Path:
+    def _advertise(self) -> Path:
         base = self._environ.get("XDG_RUNTIME_DIR") or self._environ.get("ANDROID_USER_HOME")
         root = Path(base) if base else Path(self._environ.get("HOME", "~")).expanduser() / ".android"
         path = root / "avd" / "running" / f"pid_{os.getpid()}.ini"
         path.parent.mkdir(parents=True, exist_ok=True)
         fields = {
-            "port.serial": str(listening.serial_port),
-            "port.adb": str(listening.adb),
+            "port.serial": str(self._adb_port - 1),
+            "port.adb": str(self._adb_port),
             "avd.name": self._avd.name,
             "avd.dir": str(self._avd.directory),
             "avd.id": self._avd.name,
+            **self._grpc,
         }
-        if listening.grpc is not None:
-            fields["grpc.port"] = str(listening.grpc)
-        if listening.token:
-            fields["grpc.token"] = listening.token
         write_ini(path, fields)
         return path
 

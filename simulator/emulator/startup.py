@@ -23,7 +23,7 @@ import fcntl
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -214,6 +214,16 @@ def parse_fault(text: str) -> Fault:
 _POLL_S = 0.05
 
 
+def _within(patience_s: float, take: Callable[[], bool]) -> bool:
+    """Tries until `take` succeeds. Returns whether it did within `patience_s`."""
+    give_up_at = time.monotonic() + patience_s
+    while not take():
+        if time.monotonic() >= give_up_at:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
 class PidLock:
     """One lock file."""
 
@@ -223,13 +233,11 @@ class PidLock:
 
     def acquire(self, patience_s: float) -> bool:
         """Takes the lock, from a dead process too. Returns whether it could within `patience_s`."""
-        give_up_at = time.monotonic() + patience_s
-        while not self._take():
-            if time.monotonic() >= give_up_at:
-                return False
-            time.sleep(_POLL_S)
-        self._is_held = True
-        return True
+        try:
+            self._is_held = _within(patience_s, self._take)
+        except OSError:  # as the emulator: a directory that cannot be written is a lock that cannot be had
+            return False
+        return self._is_held
 
     def _take(self) -> bool:
         fresh = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
@@ -269,16 +277,16 @@ class InstanceLock:
         """Takes the lock. Returns whether it could within `patience_s`."""
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-        give_up_at = time.monotonic() + patience_s
-        while True:
+
+        def take() -> bool:
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
                 self._descriptor = descriptor
-                return True
-            if time.monotonic() >= give_up_at:
-                os.close(descriptor)
-                return False
-            time.sleep(_POLL_S)
+            return self._descriptor is not None
+
+        if not _within(patience_s, take):
+            os.close(descriptor)
+        return self._descriptor is not None
 
     def release(self) -> None:
         """Gives it back. May be called twice."""
@@ -357,12 +365,12 @@ def take_locks(avd: Avd, options: Options, fault: Fault) -> Locks:
         raise Refused(_fatal(f"Not enough disk space to run AVD '{avd.name}'. Exiting..."))
     snapshot = PidLock(avd.directory / SNAPSHOT)
     pending = _fatal(f"A snapshot operation for '{avd.name}' is pending and timeout has expired. Exiting...")
-    if fault.name == "snapshot_pending" or not _acquire(snapshot, _patience(avd, SNAPSHOT_LOCK_S)):
+    if fault.name == "snapshot_pending" or not snapshot.acquire(_patience(avd, SNAPSHOT_LOCK_S)):
         raise Refused(pending)
     try:
         writer = None if options.read_only else PidLock(avd.directory / WRITER)
         patience_s = _patience(avd, WRITER_LOCK_S)
-        if fault.name == "avd_locked" or (writer is not None and not _acquire(writer, patience_s)):
+        if fault.name == "avd_locked" or (writer is not None and not writer.acquire(patience_s)):
             raise Refused(
                 _fatal("Running multiple emulators with the same AVD "),
                 _fatal("is an experimental feature."),
@@ -388,13 +396,6 @@ def take_locks(avd: Avd, options: Options, fault: Fault) -> Locks:
 def _patience(avd: Avd, usual_s: float) -> float:
     """The emulator's own patience, unless the AVD's config.ini has a `sim.lock_s`."""
     return float(avd.config().get("sim.lock_s", usual_s))
-
-
-def _acquire(lock: PidLock, patience_s: float) -> bool:
-    try:
-        return lock.acquire(patience_s)
-    except OSError:  # as the emulator: a directory that cannot be written is a lock that cannot be had
-        return False
 
 
 def _error(text: str) -> str:

@@ -67,7 +67,7 @@ def test_a_line_per_phone_names_its_ports(port: int | None, named: str) -> None:
 
 def test_grpc_without_its_package_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distrl.core.process.install_signals", lambda grace_s: threading.Event())
-    monkeypatch.setattr("distrl.simulator.adb.emulator_grpc._is_there", lambda module: False)
+    monkeypatch.setitem(sys.modules, "grpc.aio", None)
     result = CliRunner().invoke(app, ["sim-host", "--grpc"])
     assert result.exit_code == 7
     assert result.output == (

@@ -64,14 +64,6 @@ def _reboot(connection: Connection, argument: str) -> Handler:
     return serve
 
 
-def _root(connection: Connection, argument: str) -> Handler:
-    return _become(connection, ROOT, "adbd is already running as root\n", "restarting adbd as root\n")
-
-
-def _unroot(connection: Connection, argument: str) -> Handler:
-    return _become(connection, SHELL, "adbd not running as root\n", "restarting adbd as non root\n")
-
-
 def _become(connection: Connection, uid: int, already: str, changing: str) -> Handler:
     async def serve(stream: Stream) -> None:
         system = connection.server.system
@@ -91,8 +83,12 @@ def _says(text: str) -> Callable[[Connection, str], Handler]:
 
 _CONTROLS: dict[str, Callable[[Connection, str], Handler]] = {
     "reboot": _reboot,
-    "root": _root,
-    "unroot": _unroot,
+    "root": lambda connection, _: _become(
+        connection, ROOT, "adbd is already running as root\n", "restarting adbd as root\n"
+    ),
+    "unroot": lambda connection, _: _become(
+        connection, SHELL, "adbd not running as root\n", "restarting adbd as non root\n"
+    ),
     "remount": _says("remount succeeded\n"),
     "tcpip": _says("restarting in TCP mode port: {}\n"),
     "usb": _says("restarting in USB mode\n"),
@@ -172,8 +168,7 @@ async def shell(system: AndroidSystem, options: Sequence[str], command: str, str
     stream.lingers = True
     is_tty = "raw" not in options if "pty" in options or not command else False
     if "v2" not in options:
-        plain = PlainIo(stream)
-        await _run(system, command, plain, is_tty)
+        await _run(system, command, PlainIo(stream), is_tty)
         return
     packets = PacketIo(stream)
     await packets.exit(await _run(system, command, packets, is_tty))

@@ -9,7 +9,7 @@ Everything runs on the phone's event loop. Nothing of it is imported before gRPC
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from distrl.core.errors import MissingDependency
@@ -18,18 +18,17 @@ if TYPE_CHECKING:
     from distrl.simulator.adb.emulator_grpc.server import ControlServer
     from distrl.simulator.adb.machine import Machine
 
-_NEEDED = {"grpc": "grpcio", "google.protobuf": "protobuf"}
-"""The modules that are needed, and the packages that bring them."""
-
 
 def require() -> None:
     """Raises MissingDependency if a package that gRPC needs is not installed."""
-    missing = [package for module, package in _NEEDED.items() if not _is_there(module)]
-    if missing:
-        raise MissingDependency(
-            f"gRPC needs the package {missing[0]}, which is not installed.",
-            'Install the extra "android-env", e.g. pip install "distrl[android-env]".',
-        )
+    for module, package in (("grpc.aio", "grpcio"), ("google.protobuf", "protobuf")):
+        try:
+            import_module(module)
+        except ImportError as error:
+            raise MissingDependency(
+                f"gRPC needs the package {package}, which is not installed.",
+                'Install the extra "android-env", e.g. pip install "distrl[android-env]".',
+            ) from error
 
 
 def serve(machine: Machine, token: str = "") -> ControlServer:
@@ -38,11 +37,3 @@ def serve(machine: Machine, token: str = "") -> ControlServer:
     from distrl.simulator.adb.emulator_grpc.server import ControlServer
 
     return ControlServer(machine, token)
-
-
-def _is_there(module: str) -> bool:
-    try:
-        found = find_spec(module)
-    except ModuleNotFoundError:  # not even what it lies in
-        return False
-    return found is not None and found.origin is not None  # a mere folder of that name is not a package

@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from distrl.core.errors import MissingDependency
-from distrl.simulator.adb import emulator_grpc
 from distrl.simulator.adb.host import SimHost
 
 
@@ -22,9 +21,9 @@ def test_a_host_without_grpc_loads_none_of_it() -> None:
     assert result.stdout.rpartition("loaded:")[2].split() == []
 
 
-@pytest.mark.parametrize("absent", ["grpc", "google.protobuf"])
+@pytest.mark.parametrize("absent", ["grpc.aio", "google.protobuf"])
 def test_what_is_missing_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch, absent: str) -> None:
-    monkeypatch.setattr(emulator_grpc, "_is_there", lambda module: module != absent)
+    monkeypatch.setitem(sys.modules, absent, None)
     with pytest.raises(MissingDependency, match=r"is not installed\. .*distrl\[android-env\]"):
         SimHost(1, 90, 200, adb_server_port=0, grpc=True)
     SimHost(1, 90, 200, adb_server_port=0)

@@ -23,6 +23,7 @@ from distrl.workers.devices.device import Key
 
 if TYPE_CHECKING:
     from distrl.simulator.adb.android import AndroidSystem
+    from distrl.simulator.device import SimDevice
 
 TOUCH_SLOP_DP = 24.0
 """A finger that moves less than this does not move; the phone's screen has the same rule."""
@@ -49,27 +50,24 @@ class Input:
         text = self._system.settings.get("secure", "long_press_timeout") or ""
         return int(text) if text.isdecimal() and len(text) < 7 else 400
 
-    def tap(self, x: float, y: float) -> None:
-        """A short touch, in pixels."""
+    def _touch(self, touch: Callable[[SimDevice], None]) -> None:
         self._selected = False
         if self._system.screen_on:
-            self._system.device.tap(math.floor(x), math.floor(y))
+            touch(self._system.device)
             self._system.activities.observe()
+
+    def tap(self, x: float, y: float) -> None:
+        """A short touch, in pixels."""
+        self._touch(lambda device: device.tap(math.floor(x), math.floor(y)))
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_ms: float = 300) -> None:
         """A finger that moves; one that stays where it is long enough is a long press."""
         slop = TOUCH_SLOP_DP * self._system.device.size[0] / WIDTH
+        start, end = (math.floor(x1), math.floor(y1)), (math.floor(x2), math.floor(y2))
         if max(abs(x2 - x1), abs(y2 - y1)) >= slop:
-            self._selected = False
-            if self._system.screen_on:
-                start, end = (math.floor(x1), math.floor(y1)), (math.floor(x2), math.floor(y2))
-                self._system.device.swipe(*start, *end, round(duration_ms))
-                self._system.activities.observe()
+            self._touch(lambda device: device.swipe(*start, *end, round(duration_ms)))
         elif duration_ms >= self._long_press_ms():
-            self._selected = False
-            if self._system.screen_on:
-                self._system.device.long_press(math.floor(x1), math.floor(y1))
-                self._system.activities.observe()
+            self._touch(lambda device: device.long_press(*start))
         else:
             self.tap(x1, y1)
 
@@ -143,9 +141,8 @@ class Input:
             self._selected = _NAMES.get(last) == "A" and bool(self._system.state["focus"])
             return
         shift = bool(names & {"SHIFT_LEFT", "SHIFT_RIGHT"})
-        for code in (
-            [last] if shift or names & {"ALT_LEFT", "ALT_RIGHT", "META_LEFT", "META_RIGHT"} else codes
-        ):
+        is_held = shift or names & {"ALT_LEFT", "ALT_RIGHT", "META_LEFT", "META_RIGHT"}
+        for code in [last] if is_held else codes:
             self.key(code, shift)
 
     def _edit(self, change: Callable[[State], None]) -> None:
@@ -264,11 +261,8 @@ class InputMethods:
 
     def _adb_keyboard(self, action: str, extras: Mapping[str, str]) -> None:
         keys, message = self._system.input, extras.get("msg", "")
-        if action == "ADB_INPUT_TEXT" and message:
-            keys.commit(message)
-        elif action == "ADB_INPUT_B64" and message:
-            text = _decoded(message)
-            if text is not None:
+        if action in ("ADB_INPUT_TEXT", "ADB_INPUT_B64"):
+            if text := message if action == "ADB_INPUT_TEXT" else _decoded(message):
                 keys.commit(text)
         elif action == "ADB_CLEAR_TEXT":
             keys.clear_field()

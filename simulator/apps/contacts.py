@@ -85,10 +85,9 @@ def view(ui: Ui) -> list[Node]:
     if top[0] == "calls":
         return _calls(ui)
     if top[0] == "edit":
-        top_y = TOP
         fields = [
-            *widgets.clearable(ui, top_y + 16, "contacts", "contacts.name", "Name", "person"),
-            *widgets.clearable(ui, top_y + 92, "contacts", "contacts.phone", "Phone", "phone"),
+            *widgets.clearable(ui, TOP + 16, "contacts", "contacts.name", "Name", "person"),
+            *widgets.clearable(ui, TOP + 92, "contacts", "contacts.phone", "Phone", "phone"),
         ]
         return widgets.form(ui, "Edit contact", fields, ("contacts", "change", int(top[1])))
     if top[0] == "add":
@@ -143,31 +142,30 @@ def person_row(
 def _detail(ui: Ui, entry: State, index: int) -> list[Node]:
     name, theme = entry["name"], ui.theme
     star = "star" if entry["starred"] else "star_border"
-    top = TOP
     actions = [
         ui.icon_button(WIDTH - 56, STATUS_H + 8, star, "Favourite", ("contacts", "star", index), "favourite")
     ]
     nodes = [
-        Node(0, 0, WIDTH, top + 236, fill=theme.tint, radius=0),
-        widgets.avatar(WIDTH / 2 - 64, top + 8, 128, name, color(name)),
-        ui.text(24, top + 148, WIDTH - 48, 48, name, 32, theme.on_tint, align="c", rid="contact_name"),
+        Node(0, 0, WIDTH, TOP + 236, fill=theme.tint, radius=0),
+        widgets.avatar(WIDTH / 2 - 64, TOP + 8, 128, name, color(name)),
+        ui.text(24, TOP + 148, WIDTH - 48, 48, name, 32, theme.on_tint, align="c", rid="contact_name"),
     ]
     more = ui.state["apps"]["contacts"]["edition"] > 1
     if more:
         edit = ui.icon_button(WIDTH - 106, STATUS_H + 8, "edit", "Edit", ("contacts", "edit", index), "edit")
         actions.append(edit)
-    label = ui.text(widgets.MARGIN + 72, top + 264, 200, 24, entry["phone"], 18)
-    kind = ui.text(widgets.MARGIN + 72, top + 288, 200, 22, "Mobile", 14, theme.muted)
-    lead = ui.disc(widgets.MARGIN + 14, top + 264, 44, "phone", "#12a150")
-    card = widgets.card(ui, top + 252, 72, [lead, label, kind], rid="phone_card")
+    label = ui.text(widgets.MARGIN + 72, TOP + 264, 200, 24, entry["phone"], 18)
+    kind = ui.text(widgets.MARGIN + 72, TOP + 288, 200, 22, "Mobile", 14, theme.muted)
+    lead = ui.disc(widgets.MARGIN + 14, TOP + 264, 44, "phone", "#12a150")
+    card = widgets.card(ui, TOP + 252, 72, [lead, label, kind], rid="phone_card")
     call: Event = ("contacts", "call", name) if more else ()
     nodes.append(replace(card, tap=call, desc=f"Call {name}" if more else ""))
-    lead = ui.disc(widgets.MARGIN + 14, top + 350, 44, "chat", "#1a73e8")
-    event = ("contacts", "message", index)
-    nodes.append(widgets.row(ui, top + 336, "Send a message", lead=lead, tap=event, rid="send_message"))
-    lead = ui.disc(widgets.MARGIN + 14, top + 434, 44, "delete", "#d93025")
-    event = ("contacts", "delete", index)
-    nodes.append(widgets.row(ui, top + 420, "Delete", lead=lead, tap=event, rid="delete"))
+    for y, icon, fill, words, verb, rid in (
+        (336, "chat", "#1a73e8", "Send a message", "message", "send_message"),
+        (420, "delete", "#d93025", "Delete", "delete", "delete"),
+    ):
+        tap = ("contacts", verb, index)
+        nodes.append(widgets.row(ui, TOP + y, words, lead=(icon, fill), tap=tap, rid=rid))
     nodes.append(widgets.app_bar(ui, "", actions, fill=theme.tint))
     return nodes
 

@@ -93,10 +93,11 @@ def view(ui: Ui) -> list[Node]:
     return _details(ui, index)
 
 
-def _folder_row(ui: Ui, y: float, name: str, place: int, tap: tuple[str | int, ...]) -> Node:
+def _folder_row(ui: Ui, y: float, name: str, place: int, *verb: str | int) -> Node:
+    """A folder; a tap does `verb` with its name."""
     count = sum(entry["folder"] == name for entry in ui.state["apps"]["files"]["files"])
     lead = ui.disc(widgets.MARGIN + 12, y + 12, 48, "folder", ui.theme.tint, ui.theme.on_tint)
-    told = f"{count} file{'' if count == 1 else 's'}"
+    told, tap = f"{count} file{'' if count == 1 else 's'}", ("files", *verb, name)
     return widgets.row(ui, y, name, told, lead=lead, tap=tap, rid=f"folder_{place}")
 
 
@@ -112,7 +113,7 @@ def _folders(ui: Ui) -> list[Node]:
         ]
         rows = [widgets.card(ui, y + 4, 92, parts, rid="storage")]
         for place, name in enumerate(names):
-            rows.append(_folder_row(ui, y + 108 + 80 * place, name, place, ("files", "folder", name)))
+            rows.append(_folder_row(ui, y + 108 + 80 * place, name, place, "folder"))
         return rows, y + 108 + 80 * len(names) + 90
 
     look = ui.icon_button(WIDTH - 56, STATUS_H + 8, "search", "Search", ("files", "search"), "search")
@@ -189,7 +190,7 @@ def _details(ui: Ui, index: int) -> list[Node]:
 
 def _move(ui: Ui, index: int) -> list[Node]:
     def row(y: float, place: int, name: str) -> Node:
-        return _folder_row(ui, y, name, place, ("files", "moved", index, name))
+        return _folder_row(ui, y, name, place, "moved", index)
 
     names = ui.state["apps"]["files"]["folders"]
     return [widgets.listing(ui, "files.move", 80, names, row, head=8), widgets.app_bar(ui, "Move to")]

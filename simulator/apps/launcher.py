@@ -110,16 +110,9 @@ def _second_page(ui: Ui, apps: Sequence[App], dock_y: float) -> list[Node]:
 
 
 def _dots(ui: Ui, y: float, ink: str) -> list[Node]:
+    fills = (ink if place == ui.state["home_page"] else ink + "66" for place in range(2))
     return [
-        Node(
-            WIDTH / 2 - 10 + 14 * place,
-            y,
-            6,
-            6,
-            fill=ink if place == ui.state["home_page"] else ink + "66",
-            radius=3,
-        )
-        for place in range(2)
+        Node(WIDTH / 2 - 10 + 14 * place, y, 6, 6, fill=fill, radius=3) for place, fill in enumerate(fills)
     ]
 
 

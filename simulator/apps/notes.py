@@ -142,16 +142,15 @@ def _checklist(ui: Ui, note: State, index: int) -> list[Node]:
 
 
 def _form(ui: Ui, title: str) -> list[Node]:
-    if title == "New note":
-        nodes = [
-            widgets.field(ui, TOP + 16, "notes.title", "Title", h=60),
-            widgets.field(ui, TOP + 92, "notes.body", "Note", h=60),
-        ]
-    else:
-        nodes = [
-            *widgets.clearable(ui, TOP + 16, "notes", "notes.title", "Title"),
-            *widgets.clearable(ui, TOP + 92, "notes", "notes.body", "Note"),
-        ]
+    fields = ((TOP + 16, "notes.title", "Title"), (TOP + 92, "notes.body", "Note"))
+    nodes: list[Node] = []
+    for y, key, hint in fields:
+        is_new = title == "New note"
+        nodes += (
+            [widgets.field(ui, y, key, hint, h=60)]
+            if is_new
+            else widgets.clearable(ui, y, "notes", key, hint)
+        )
     return widgets.form(ui, title, nodes, ("notes", "save"))
 
 

@@ -210,16 +210,17 @@ class World:
             yield
 
     def _config(self) -> Config:
+        serials = [phone.serial for phone in self.host.devices()]
         devices = {
             "adb_server_port": self.server.port,
-            "pool": [{"kind": "adb", "serials": [phone.serial for phone in self.host.phones]}],
+            "pool": [{"kind": "adb", "serials": serials}],
         }
         latency = {"kind": "lognormal", "median_s": self._latency_s, "sigma": 0.3}
         return Config.model_validate(
             {
                 "runs_dir": str(self.folder),
                 "env": {"kind": "phone", "options": {"latency": latency}},
-                "worker": {"slots": len(self.host.phones)},
+                "worker": {"slots": len(serials)},
                 "devices": devices,
             }
         )

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from distrl.cli.options import ConfigArgument, DryRunOption, SetOption, load
 from distrl.core.errors import ConfigError, EnvError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distrl.configs.schema import Config
-    from distrl.core.demonstrations import CollectionSpec
-    from distrl.core.types import Task
 
 GRACE_S = 5.0  # from the first signal to the end of the process, besides the end of its devices
 
@@ -60,18 +53,34 @@ def collect(
     """
     from distrl.cli.health.run import check_installed
     from distrl.cli.run_kind import run_kind
+    from distrl.core.demonstrations import CollectionSpec
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
     from distrl.evaluator.collecting import collect as collect_episodes
+    from distrl.evaluator.suites import load_suite
+    from distrl.learner.task_sampling import demonstration_sampler
 
     loaded = load(config, overrides, dry_run)
     run_kind(loaded).require("collect")
     setup(role="collect", level="WARNING")
-    spec = spec_of(loaded, split or loaded.tasks.train, episodes, noise)
+    defaults = loaded.learner.demonstrations
+    wanted = episodes if episodes is not None else defaults.episodes
+    if not wanted:
+        raise ConfigError("learner.demonstrations.episodes is 0.", "Set --episodes.")
+    spec = CollectionSpec(
+        suite=loaded.tasks.suite,
+        split=split or loaded.tasks.train,
+        agent=loaded.agent.model_dump(mode="json"),
+        weights=defaults.weights,
+        noise=noise if noise is not None else defaults.noise,
+        seed=loaded.seed,
+        episodes=wanted,
+    )
     check_installed(loaded, is_worker=True)
     directory = output or Path(loaded.runs_dir).expanduser() / "collections" / f"{loaded.name}-{spec.split}"
     stop = install_signals(GRACE_S + loaded.devices.close_s)
-    results = collect_episodes(loaded, directory, spec, drawing(loaded, spec.split), resume, stop)
+    sampler = demonstration_sampler(loaded.learner, load_suite(spec.suite, spec.split), loaded.seed)
+    results = collect_episodes(loaded, directory, spec, sampler.draw, resume, stop)
     faulted = [result for result in results if result.fault.value != "none"]
     for result in faulted:
         typer.echo(f"left out because it faulted in every try: {result.task_id}: {result.fault_detail}")
@@ -79,30 +88,3 @@ def collect(
     if faulted and not count:
         raise EnvError(f"None of {len(results)} demonstrations could be collected.", "See the faults above.")
     typer.echo(f"{directory}: {count} new demonstrations, {solved} of them solve their task")
-
-
-def spec_of(config: Config, split: str, episodes: int | None, noise: float | None) -> CollectionSpec:
-    """The collection of the options, with defaults from `learner.demonstrations`."""
-    from distrl.core.demonstrations import CollectionSpec
-
-    demonstrations = config.learner.demonstrations
-    wanted = episodes if episodes is not None else demonstrations.episodes
-    if not wanted:
-        raise ConfigError("learner.demonstrations.episodes is 0.", "Set --episodes.")
-    return CollectionSpec(
-        suite=config.tasks.suite,
-        split=split,
-        agent=config.agent.model_dump(mode="json"),
-        weights=demonstrations.weights,
-        noise=noise if noise is not None else demonstrations.noise,
-        seed=config.seed,
-        episodes=wanted,
-    )
-
-
-def drawing(config: Config, split: str) -> Callable[[], Task]:
-    """Draws the tasks of `split` as a learner does for its demonstrations."""
-    from distrl.evaluator.suites import load_suite
-    from distrl.learner.task_sampling import demonstration_sampler
-
-    return demonstration_sampler(config.learner, load_suite(config.tasks.suite, split), config.seed).draw

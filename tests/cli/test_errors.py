@@ -8,7 +8,6 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,16 +23,15 @@ PACKAGES = pytest.mark.needs("torch", "transformers", "jinja2")
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty directory, and no signal handlers and log lines in this process."""
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty directory, no signal handlers, and no log of another test's command."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(process, "install_signals", lambda grace_s=None: process.StopEvent())
-    handlers = list(logging.getLogger().handlers)
-    yield
-    for handler in set(logging.getLogger().handlers) - set(handlers):
-        logging.getLogger().removeHandler(handler)
+    root = logging.getLogger()
+    ours = [handler for handler in root.handlers if type(handler).__module__.startswith("_pytest")]
+    monkeypatch.setattr(root, "handlers", ours)
 
 
 def refused(exit_code: int, message: str, *arguments: str) -> None:

@@ -136,28 +136,22 @@ class AdbServer:
     def ensure_running(self, timeout_s: float = START_S) -> None:
         """Starts a server at this port unless one answers there already.
 
-        Raises ServerUnavailable if none answers in time, with what it printed, and another
-        DeviceError if another
-        program holds the port.
+        Raises ServerUnavailable if none answers in time, with what it printed.
         """
         if not self._starting.acquire(timeout=timeout_s):
             raise ServerUnavailable(f"the start of an adb server at port {self.port} takes too long.")
         try:
             if self._is_over:
                 raise ServerUnavailable("the pool of devices is closed.")
-            if not self._answers(min(CALL_S, timeout_s)):
-                with tempfile.TemporaryFile() as log:
-                    self._start(log)
-                    self._wait_up(Deadline(timeout_s, "the start of an adb server"), log)
+            self.version(min(CALL_S, timeout_s))
+        except ServerUnavailable:
+            if self._is_over:
+                raise
+            with tempfile.TemporaryFile() as log:
+                self._start(log)
+                self._wait_up(Deadline(timeout_s, "the start of an adb server"), log)
         finally:
             self._starting.release()
-
-    def _answers(self, timeout_s: float) -> bool:
-        try:
-            self.version(timeout_s)
-        except ServerUnavailable:
-            return False
-        return True
 
     def _start(self, log: IO[bytes]) -> None:
         # Without ADB_LIBUSB=0 adb 36 spends three seconds on USB before it answers; `nodaemon` keeps it our
@@ -179,33 +173,29 @@ class AdbServer:
         while True:
             try:
                 self.version(min(CALL_S, max(deadline.left, _POLL_S)))
+                break
             except (ServerUnavailable, DeviceTimeout) as error:
                 # It listens before it answers: the first time it makes a key, which takes a moment.
-                ended = self._own.poll() is not None
-                if ended or not deadline.left:
+                has_ended = self._own.poll() is not None
+                if has_ended or not deadline.left:
                     _end(self._own)
                     self._own = None
-                    raise self._not_started(log, ended) from error
+                    log.seek(0)
+                    said = log.read()[-2000:].decode("utf-8", "replace").strip()
+                    raise ServerUnavailable(
+                        f"an adb server was started at port {self.port} and "
+                        f"{'ended at once' if has_ended else 'does not answer'}: "
+                        f"{said[-200:] or 'it printed nothing'}.",
+                        "Start one by hand with `adb start-server` to see the reason.",
+                        evidence=said,
+                    ) from error
                 time.sleep(_POLL_S)
-            else:
-                break
         if self._own.poll() is not None:
             self._own = None  # another process was faster at this port: that server is not ours
             return
         # Should this process be killed, `distrl cleanup` finds the server by its entry.
         what = f"adb server at port {self.port}"
         self._entry = Registry().add(self._own.pid, what, shared_port=self.port)
-
-    def _not_started(self, log: IO[bytes], ended: bool) -> ServerUnavailable:
-        log.seek(0)
-        said = log.read()[-2000:].decode("utf-8", "replace").strip()
-        what = "ended at once" if ended else "does not answer"
-        printed = said[-200:] or "it printed nothing"
-        return ServerUnavailable(
-            f"an adb server was started at port {self.port} and {what}: {printed}.",
-            "Start one by hand with `adb start-server` to see the reason.",
-            evidence=said,
-        )
 
     def stop(self) -> None:
         """Ends the server if this tool started it and no other process uses it; other servers are left alone.

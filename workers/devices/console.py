@@ -69,9 +69,9 @@ class Console:
     def command(self, text: str, timeout_s: float = CALL_S) -> list[str]:
         """The lines before OK in the answer to one command, which is one line of text.
 
-        `timeout_s` is for the connection, the greeting, the secret and the answer together. Raises
-        DeviceNotFound if
-        no console listens, and ServiceRejected if it answers KO, or does not accept the secret.
+        `timeout_s` is for everything together. Raises DeviceNotFound if no console listens, and
+        ServiceRejected
+        if it answers KO, or does not accept the secret.
         """
         if not text.isprintable():
             raise ValueError(f"a console command is one line of text, got {text!r}")

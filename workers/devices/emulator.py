@@ -216,7 +216,7 @@ class EmulatorProcess:
         """
         patience_s = timeout_s or (SNAPSHOT_S if self.options.snapshot else COLD_S)
         try:
-            wait_booted(client, patience_s, self.serial, self.check)
+            wait_booted(client, patience_s, self.check)
         except BootTimeout as error:
             error.evidence = f"{error.evidence}\n{self.log.tail()}"
             raise
@@ -254,7 +254,6 @@ def _status(code: int) -> str:
 def wait_booted(
     client: AdbClient,
     timeout_s: float,
-    serial: str = "",
     check: Callable[[], object] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
@@ -310,7 +309,7 @@ def wait_booted(
                 raise BootTimeout(
                     f"not ready after {timeout_s:g} s, waiting for {name}: {seen.rstrip('.')}.",
                     _DRAWS_NOTHING if "of one colour" in seen else _SLOW,
-                    serial=serial,
+                    serial=client.serial,
                     evidence=seen,
                 )
             sleep(_POLL_S)

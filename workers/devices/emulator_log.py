@@ -58,9 +58,7 @@ class LogFollower:
 def fault_of(line: str, serial: str = "", from_snapshot: bool = False) -> EmulatorError | None:
     """The error that a line of the log announces; None if it is not one that ends a start.
 
-    With `from_snapshot` it should start from a snapshot. That it cannot is only a warning of its own,
-    because it
-    boots cold then.
+    With `from_snapshot` it should start from a snapshot. That it cannot is a warning of its own only.
     """
     if "emulation currently requires hardware acceleration" in line:
         found = sdk.probe_acceleration()

@@ -83,11 +83,9 @@ class Guard:
         self._home = ""
 
     def check(self) -> str:
-        """Looks at what is in front, and leaves it if it is forbidden.
+        """Looks at what is in front, and leaves it if it is forbidden, or raises GuardTripped.
 
-        Returns the mark for the step, as "call: com.android.dialer/com.android.dialer.Main", ""
-        for nothing. Raises
-        GuardTripped if what is forbidden does not go away.
+        Returns the mark for the step, as "call: com.android.dialer/com.android.dialer.Main", "" for none.
         """
         found = self._forbidden()
         if found is None:

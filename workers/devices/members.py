@@ -153,7 +153,7 @@ class PhoneMember(AdbMember):
         deadline = time.monotonic() + DOWN_S
         while before and self._boot() == before and time.monotonic() < deadline:
             time.sleep(LOOK_S)
-        wait_booted(self._client, REBOOT_S, self.id)
+        wait_booted(self._client, REBOOT_S)
 
     def _boot(self) -> str:
         """What names the boot that it runs in; "" while it does not answer."""

@@ -300,10 +300,4 @@ def _is_value(found: str, wanted: str) -> bool:
 def read_locale(shell: AdbClient) -> str:
     """The language in use, as "de-DE"; "" if the phone does not report it."""
     match = re.search(r"\b([a-z]{2,3})-r([A-Z]{2}|[0-9]{3})\b", ask(shell, "am get-config"))
-    if match is not None:
-        return f"{match[1]}-{match[2]}"
-    names = ("settings get system system_locales", "getprop persist.sys.locale", "getprop ro.product.locale")
-    for value in (ask(shell, name) for name in names):
-        if value not in ("", UNSET):
-            return value.split(",")[0]
-    return ""
+    return f"{match[1]}-{match[2]}" if match is not None else ""

@@ -58,9 +58,9 @@ class Frames:
     def judge(self, data: bytes, is_secure: Callable[[], bool] = lambda: False) -> Frame:
         """What `screencap -p` printed, as a frame. A warning may stand before the picture.
 
-        `is_secure` is called for a black picture: whether it is that of a secure window, which is
-        valid. Raises
-        FrameTruncated if it is not a whole PNG picture, and BlankFrame if every pixel is the same.
+        `is_secure` is called for a black picture: that of a secure window is valid. Raises
+        FrameTruncated if it
+        is not a whole PNG picture, and BlankFrame if every pixel is the same.
         """
         png = picture_in(data)
         if not png.startswith(_SIGNATURE):

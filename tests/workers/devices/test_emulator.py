@@ -50,6 +50,8 @@ Make = Callable[..., EmulatorProcess]
 class Nobody:
     """A client of a device that the adb server does not see."""
 
+    serial = "nobody"
+
     def state(self, timeout_s: float = 2.0) -> str:
         raise DeviceNotFound("no such device.")
 
@@ -265,7 +267,7 @@ class Phone:
 
     answers: dict[str, list[tuple[float, object]]]
     now: float = 0.0
-    display = DEFAULT_DISPLAY
+    display, serial = DEFAULT_DISPLAY, "emulator-5554"
     asked: list[tuple[str, float]] = field(default_factory=list)
 
     def clock(self) -> float:
@@ -315,7 +317,7 @@ def phone(**changes: list[tuple[float, object]]) -> Phone:
 
 def wait(phone: Phone, timeout_s: float = 60.0, check: Callable[[], object] = lambda: None) -> float:
     """Waits. Returns how long."""
-    wait_booted(phone, timeout_s, "emulator-5554", check, phone.clock, phone.sleep)
+    wait_booted(phone, timeout_s, check, phone.clock, phone.sleep)
     return phone.now
 
 

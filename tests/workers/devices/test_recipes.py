@@ -11,7 +11,7 @@ from distrl.core.errors import ConfigError
 from distrl.core.types import Task
 from distrl.workers.devices.apps import Component, home_package, in_front
 from distrl.workers.devices.errors import DeviceTimeout, NotReady, OutputInvalid, ResetFailed, ServiceRejected
-from distrl.workers.devices.recipes import STILL, Cook, Recipe, read_locale
+from distrl.workers.devices.recipes import STILL, Cook, Recipe
 
 TASK = Task(id="p/1", suite="p", template="t", split="train", goal="Do it")
 hooked: list[Any] = []
@@ -179,19 +179,6 @@ def test_what_is_in_front() -> None:
 
     with pytest.raises(OutputInvalid, match="names no home screen"):
         home_package(Homeless())
-
-
-def test_the_language_is_what_the_configuration_says_else_the_setting_else_the_property() -> None:
-    class Plain(ShellPhone):
-        def _getprop_persist_sys_locale(self) -> str:
-            return ""
-
-        def _getprop_ro_product_locale(self) -> str:
-            return "en-GB"
-
-    assert read_locale(ShellPhone(config="config: mcc310-mnc260-de-rDE-ldltr-sw411dp")) == "de-DE"
-    assert read_locale(Plain(config="")) == "en-GB"
-    assert read_locale(Plain(config="", settings={"system/system_locales": "fr-FR,en-US"})) == "fr-FR"
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,9 @@ _API = re.compile(r"android-(\d+)")
 
 
 def avd_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where virtual devices are: the first of `avd_homes` that exists, else the first of them."""
-    places = avd_homes(environ)
-    return next((path for path in places if path.is_dir()), places[0])
+    """Where virtual devices are: the first of `avd_homes` that exists, else the first that emulators find."""
+    usual = avd_homes({**environ, "XDG_CONFIG_HOME": ""})[0]
+    return next((path for path in avd_homes(environ) if path.is_dir()), usual)
 
 
 def avd_homes(environ: Mapping[str, str] = os.environ) -> list[Path]:

@@ -8,7 +8,6 @@ from contextlib import suppress
 import pytest
 from adb_server_fake import FakeAdbServer, FakeDevice, Peer, fake_server, runs
 from adb_world import AdbWorld, adb_world
-from waiting import until
 
 from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.errors import (
@@ -20,7 +19,6 @@ from distrl.workers.devices.errors import (
     DeviceTimeout,
     DeviceUnauthorized,
     NonZeroExit,
-    OutputInvalid,
     ServerUnavailable,
     ServiceRejected,
     TransportError,
@@ -93,14 +91,6 @@ def test_check_says_what_failed() -> None:
     ):
         client_of(server).check("rm x", PLENTY_S)
     assert (caught.value.evidence, caught.value.serial) == ("no such thing", "phone")
-
-
-def test_a_connection_cut_in_the_middle_is_no_empty_output() -> None:
-    with (
-        fake_server(phone=FakeDevice(serve=cut)) as server,
-        pytest.raises(DeviceDisconnected, match="broke during shell 'ls'"),
-    ):
-        client_of(server).shell("ls", PLENTY_S)
 
 
 @pytest.mark.parametrize("serve", [hang_before_okay, hang_after_okay])
@@ -180,17 +170,6 @@ def test_a_refused_service_is_told_from_a_device_that_goes_away() -> None:
             client_of(server).act("input tap 1 2", PLENTY_S)
 
 
-def test_something_else_at_the_port_is_noticed() -> None:
-    def speak_http(service: str, peer: Peer) -> None:
-        peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-    with (
-        fake_server(phone=FakeDevice(serve=speak_http)) as server,
-        pytest.raises(OutputInvalid, match="OKAY or FAIL, got b'HTTP'"),
-    ):
-        client_of(server).exec_out("ls", PLENTY_S)
-
-
 def breaks(times: int) -> tuple[FakeDevice, list[str]]:
     """A device on which the first `times` commands break off, and the list of all of them."""
     commands: list[str] = []
@@ -259,21 +238,6 @@ def test_the_state_is_the_servers_word(state: str) -> None:
             AdbClient("nobody", server.port).state()
 
 
-def test_a_device_that_stays_silent_is_reconnected_once_it_is_waited_for() -> None:
-    device = FakeDevice()
-
-    def serve(service: str, peer: Peer) -> None:
-        if device.reconnects:
-            runs(lambda command: "")(service, peer)
-        else:
-            peer.hang()
-
-    device.serve = serve
-    with fake_server(phone=device) as server:
-        client_of(server).wait_ready(20.0)
-    assert device.reconnects >= 1
-
-
 HUNG_S, LONGER_S = 0.5, 2.0
 PATIENCE_S = 60.0
 
@@ -309,26 +273,6 @@ def test_a_hung_phone_answers_in_time_that_it_does_not(world: AdbWorld) -> None:
     world.console.command("sim fault none")
     world.client.wait_ready(PATIENCE_S)
     assert device.screenshot().size == (90, 200)
-
-
-@pytest.mark.parametrize(
-    ("fault", "kind"), [("offline", DeviceOffline), ("unauthorized", DeviceUnauthorized)]
-)
-def test_a_phone_that_cannot_be_used_says_which_way(
-    world: AdbWorld, fault: str, kind: type[Exception]
-) -> None:
-    """Between two attempts to connect the server may not know it at all; that passes."""
-    world.console.command(f"sim fault {fault}")
-    world.client.reconnect()
-
-    def is_told() -> bool:
-        try:
-            world.client.shell("true", LONGER_S)
-        except TransportError as error:
-            return type(error) is kind
-        return False
-
-    until(is_told, kind.__name__, PATIENCE_S)
 
 
 def test_a_crash_ends_what_is_under_way_and_the_phone_comes_back(world: AdbWorld) -> None:

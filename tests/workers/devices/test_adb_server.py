@@ -97,15 +97,7 @@ def test_following_survives_the_server() -> None:
         assert next(seen) is None  # it is gone, and nobody knows what of the devices
         assert [entry.serial for entry in next(seen) or ()] == ["a"]
     assert next(seen) is None
-    stop.set()
-    assert list(seen) == []
-
-
-def test_following_ends_while_there_is_no_server(free_port: int) -> None:
-    stop = threading.Event()
-    seen = AdbServer(port=free_port).track(stop)
-    assert next(seen) is None
-    threading.Timer(0.2, stop.set).start()
+    threading.Timer(0.2, stop.set).start()  # while it tries to connect again and again
     assert list(seen) == []
 
 

@@ -289,7 +289,7 @@ def _training_mean(metrics: RunMetrics, name: str) -> float | None:
 
 
 def methods(loaded: Mapping[str, LoadedEvaluation], config: Config | None = None) -> list[tuple[str, str]]:
-    """How the numbers were measured, as (heading, text)."""
+    """How the numbers were measured, as (heading, text); what is the same for all is in the template."""
     evaluations = [one.evaluation for one in loaded.values()]
     subjects = "; ".join(f"{label}: {_words(one.evaluation.spec.subject)}" for label, one in loaded.items())
     found = [("Subjects", f"{subjects}.")]
@@ -297,45 +297,16 @@ def methods(loaded: Mapping[str, LoadedEvaluation], config: Config | None = None
         kind = config.learner.algorithm.kind
         text = f"Behaviour cloning of an expert, then {kind} on the agent's own episodes."
         found.append(("Training", text))
-    return [
-        *found,
-        ("Episodes", f"{_episodes(evaluations)} {_sampling(evaluations)}".strip()),
-        (
-            "Success",
-            "A program checks the state behind the screen when the episode ends. Partial success does not "
-            "count.",
-        ),
-        (
-            "Intervals",
-            "Success rates have Wilson's 95% score interval. Gains have Tango's interval with McNemar's "
-            "exact test where both evaluations tried the same instances, otherwise Newcombe's. Repetitions "
-            "of a task count as fewer trials the more similar their results are.",
-        ),
-        (
-            "Faults",
-            "An episode that an environment, a device or a server broke is tried again. If it breaks every "
-            "time, it is listed separately. It never counts as a failure.",
-        ),
-        ("Repeated actions", "The share of actions that repeat the previous one on an unchanged screen."),
-    ]  # fmt: skip
-
-
-def _episodes(evaluations: Sequence[Evaluation]) -> str:
-    """How often each task is tried, and from which start state."""
+    episodes = "One episode per task, each task started from its own seed."
     if any(one.seeds for one in evaluations):
-        return (
+        episodes = (
             "One episode per task and repetition. Each repetition draws its own start states, except where a "
             "task's seed determines the instruction."
         )
-    return "One episode per task, each task started from its own seed."
-
-
-def _sampling(evaluations: Sequence[Evaluation]) -> str:
-    """How a policy chooses actions."""
     specs = [one.spec for one in evaluations if one.spec.subject.kind not in ("expert", "random")]
-    temperatures = {spec.temperature for spec in specs}
-    if evaluations and not specs:
-        return ""
-    if temperatures <= {0.0}:
-        return "A policy takes the most probable action at every step."
-    return f"Actions are sampled at temperature {', '.join(str(t) for t in sorted(temperatures))}."
+    temperatures = sorted({spec.temperature for spec in specs})
+    if temperatures not in ([], [0.0]):
+        episodes += f" Actions are sampled at temperature {', '.join(map(str, temperatures))}."
+    elif specs or not evaluations:
+        episodes += " A policy takes the most probable action at every step."
+    return [*found, ("Episodes", episodes)]

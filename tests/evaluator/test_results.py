@@ -83,7 +83,10 @@ def test_an_existing_directory_is_left_alone(tmp_path: Path) -> None:
     for resume, message in ((False, "exists already"), (True, "no evaluation to resume")):
         with pytest.raises(RunDirectoryError, match=message):
             EvaluationDirectory(tmp_path, SPEC, resume)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    for resume in (False, True):
+        with opened(tmp_path, resume=resume):
+            assert (tmp_path / "e" / SPEC_FILE).exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"], "without an episode nothing stays"
 
 
 def test_resuming_keeps_whole_lines_and_forgets_a_torn_one(tmp_path: Path) -> None:

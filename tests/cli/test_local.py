@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from distrl.cli.local.run import LearnerWatch, has_begun, unmake
+from distrl.cli.local.run import LearnerWatch, unmake
 from distrl.configs.schema import Config, NetworkConfig
-from distrl.core.errors import DistrlError, NetworkError, StoreError
+from distrl.core.errors import DistrlError, NetworkError
 from distrl.core.messages import Shutdown, Status
 from distrl.core.rundir import RunDir
 from distrl.core.sockets import Channel, Wire
@@ -84,18 +84,6 @@ def checkpoint(run: RunDir) -> None:
 
 def damage(run: RunDir) -> None:
     run.store.write_bytes(b"not a database" * 100)
-
-
-def test_a_spool_that_cannot_be_read_is_closed(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    closed: list[Spool] = []
-
-    def fail(spool: Spool) -> list[str]:
-        raise StoreError("Damaged.")
-
-    monkeypatch.setattr(Spool, "refused", fail)
-    monkeypatch.setattr(Spool, "close", lambda spool: closed.append(spool))
-    assert has_begun(run)
-    assert len(closed) == 1
 
 
 @pytest.mark.parametrize("begin", [store, spool, refused, checkpoint, damage])

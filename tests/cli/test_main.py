@@ -177,9 +177,10 @@ def test_a_module_that_cannot_be_read_is_told(tmp_path, monkeypatch) -> None:
     assert "own_typo.py raised SyntaxError: '(' was never closed (own_typo.py, line 2)" in result.stderr
 
 
-def test_a_fault_of_distrl_s_own_keeps_its_traceback(failing) -> None:
-    failing(ValueError("a fault"))
-    assert isinstance(runner.invoke(app, ["fail"]).exception, ValueError)
+@pytest.mark.parametrize("error", [ValueError("a fault"), OSError(errno.EACCES, "of a socket")])
+def test_a_fault_of_distrl_s_own_keeps_its_traceback(failing, error: Exception) -> None:
+    failing(error)
+    assert runner.invoke(app, ["fail"]).exception is error
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
@@ -197,11 +198,6 @@ def test_a_full_gpu_is_one_line_which_no_restart_mends(failing) -> None:
     assert result.exit_code in HOPELESS
     assert result.stderr.startswith("error: The GPU's memory is full: CUDA out of memory. Tried")
     assert "learner.micro_batch_tokens" in result.stderr
-
-
-def test_another_error_of_the_system_is_ours(failing) -> None:
-    failing(OSError(errno.EACCES, "of a socket"))
-    assert isinstance(runner.invoke(app, ["fail"]).exception, OSError)
 
 
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs Linux: /dev/full")

@@ -77,14 +77,6 @@ def test_a_callback_that_fails_keeps_no_process_alive(tmp_path, grace):
     assert child.wait(WAIT_S) == 130
 
 
-def test_exit_code_and_output_are_kept(tmp_path):
-    child = start(tmp_path, "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)")
-    assert child.wait(WAIT_S) == 3
-    assert child.poll() == 3
-    assert child.kill() == 3
-    assert sorted(child.log_file.read_text().split()) == ["err", "out"]
-
-
 def test_termination_ends_with_a_kill(tmp_path):
     code = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "

@@ -42,12 +42,6 @@ def test_all_sizes_arrive(learner, fetcher, size):
     assert fetcher.fetch(info, 10.0) == DATA[:size]
 
 
-def test_versions_follow_each_other(learner, fetcher):
-    for version in range(4):
-        data = DATA[version:]
-        assert fetcher.fetch(learner.publish(data, version), 10.0) == data
-
-
 def test_memory_is_used_again_when_no_view_of_it_is_left(learner, fetcher, monkeypatch):
     datas = [bytes([fill]) * len(DATA) for fill in range(3)]
     views = [fetcher.fetch(learner.publish(data, version), 10.0) for version, data in enumerate(datas[:2])]

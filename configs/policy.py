@@ -96,7 +96,8 @@ class HubConfig(PretrainedConfig):
     `train_vision` trains the vision tower, too, if there is no section `lora`. `attention` is the
     implementation of attention, by its name in transformers. `max_context_tokens` is the largest number of
     tokens in a whole sequence with its answers, of one step or of an episode that is one sequence; an episode
-    whose next answer does not fit ends as at its step limit.
+    whose next answer does not fit ends as at its step limit. `slim_vocabulary` lists texts; unless it is
+    empty, only their tokens and the end of a turn can be written, for actions that are a fixed set of tokens.
     """
 
     kind: Literal["hub"] = "hub"
@@ -105,6 +106,7 @@ class HubConfig(PretrainedConfig):
     train_vision: bool = False
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     max_context_tokens: Count = 16_384
+    slim_vocabulary: list[str] = []
 
 
 class AutoUIConfig(PretrainedConfig):

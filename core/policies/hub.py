@@ -58,6 +58,7 @@ class HubOptions(PretrainedOptions, Protocol):
     train_vision: bool
     attention: Any  # a name of an implementation in transformers
     max_context_tokens: int
+    slim_vocabulary: list[str]
 
 
 def load_model(name: str, config: HubOptions, has_weights: bool) -> tuple[Any, Any, Any, Any]:
@@ -160,6 +161,8 @@ class HubPolicy(Policy):
         self.max_context_tokens = config.max_context_tokens
         # Placeholders must not be sampled: they would break scoring.
         allowed = writable_tokens(tokenizer, self.num_tokens, self.end_ids, [self.image_token, self._pad_id])
+        if config.slim_vocabulary:
+            allowed &= self._slim(config.slim_vocabulary)
         self.register_buffer("_allowed", allowed, persistent=False)
         # Positions are three-dimensional and derived from the kinds of tokens (Qwen-VL).
         self._takes_token_types = "mm_token_type_ids" in inspect.signature(type(model).forward).parameters
@@ -170,6 +173,15 @@ class HubPolicy(Policy):
         elif not config.train_vision:
             freeze_vision(model)
         self._checkpointed = checkpointed_layers(model) if config.gradient_checkpointing else []
+
+    def _slim(self, texts: Sequence[str]) -> Tensor:
+        """[V] bool: the tokens of the texts and the ends (vocabulary slimming, AcceRL §5.1)."""
+        kept = torch.zeros(self.num_tokens, dtype=torch.bool)
+        kept[[token for text in texts for token in self._tokenise(text)]] = True
+        if not kept.any():
+            raise PolicyError("policy.slim_vocabulary has no tokens.", "List the words of actions there.")
+        kept[self.end_ids] = True
+        return kept
 
     @property
     def longest_sequence(self) -> int | None:
@@ -242,7 +254,13 @@ class HubPolicy(Policy):
         return exchange(prompt, self.image_token, before, after)
 
     def completion_ids(self, text: str) -> list[int]:
-        return [*self._tokenise(*self._control_tokens.apart([text])), self.end_ids[0]]
+        ids = self._tokenise(*self._control_tokens.apart([text]))
+        if self.config.slim_vocabulary and not bool(self._allowed[ids].all()):  # type: ignore[index]
+            raise PolicyError(
+                f"{text!r:.200} has tokens that policy.slim_vocabulary does not list.",
+                "Add its words there, or remove policy.slim_vocabulary.",
+            )
+        return [*ids, self.end_ids[0]]
 
     def text(self, token_ids: Sequence[int]) -> str:
         decoded: str = self.tokenizer.decode(list(token_ids), skip_special_tokens=True)

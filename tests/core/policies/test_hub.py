@@ -58,9 +58,7 @@ def test_sampled_and_scored_log_probabilities_agree_also_after_a_swap(
 
 def test_a_batch_runs_no_longer_than_a_row_that_needs_it(make_hub: MakePolicy) -> None:
     """A row that has its own `max_new_tokens` does not run on because another may have more."""
-    policy = make_hub()
-    policy._allowed[:] = False  # type: ignore[index]
-    policy._allowed[policy.completion_ids("tap")] = True  # type: ignore[index] # the end is often drawn
+    policy = make_hub(slim_vocabulary=["tap"])  # so few tokens that the end is often drawn
     num_passes = []
     policy.get_submodule("model").register_forward_hook(lambda *_: num_passes.append(1))
     sampling = [Sampling(max_new_tokens=limit) for limit in (2, 2, 40)]
@@ -71,6 +69,25 @@ def test_a_batch_runs_no_longer_than_a_row_that_needs_it(make_hub: MakePolicy) -
         assert len(num_passes) == max(len(one.token_ids) for one in found)
         lengths.add(len(num_passes))
     assert min(lengths) < 5 < max(lengths)
+
+
+def test_a_slim_vocabulary_renormalises_the_full_one(make_hub: MakePolicy) -> None:
+    full, slim = make_hub(), make_hub(slim_vocabulary=["tap", "swipe 1"])
+    check_agreement(slim)
+    batch, ids = batch_of(full), slim.completion_ids("tap")
+    assert ids == full.completion_ids("tap")
+    tokens, one = torch.tensor([ids] * 3), torch.ones(3)
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    whole, narrow = (policy.score(batch, tokens, mask, one).logprobs for policy in (full, slim))
+    first = torch.tensor(
+        [slim.allowed_ids]
+    ).T  # each token that may begin an answer
+    alone = torch.ones(3, 1, dtype=torch.bool)
+    kept = sum(full.score(batch, t.expand(3, 1), alone, one).logprobs.exp() for t in first)
+    torch.testing.assert_close(narrow[:, :1], whole[:, :1] - kept.log())
+    for texts, written in ((["tap"], "open"), ([""], "tap")):
+        with pytest.raises(PolicyError, match=r"policy\.slim_vocabulary"):
+            make_hub(slim_vocabulary=texts).completion_ids(written)
 
 
 def test_a_model_s_own_generation_settings_do_not_mix_in(

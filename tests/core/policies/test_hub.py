@@ -79,9 +79,7 @@ def test_a_slim_vocabulary_renormalises_the_full_one(make_hub: MakePolicy) -> No
     tokens, one = torch.tensor([ids] * 3), torch.ones(3)
     mask = torch.ones_like(tokens, dtype=torch.bool)
     whole, narrow = (policy.score(batch, tokens, mask, one).logprobs for policy in (full, slim))
-    first = torch.tensor(
-        [slim.allowed_ids]
-    ).T  # each token that may begin an answer
+    first = torch.tensor([slim.allowed_ids]).T  # each token that may begin an answer
     alone = torch.ones(3, 1, dtype=torch.bool)
     kept = sum(full.score(batch, t.expand(3, 1), alone, one).logprobs.exp() for t in first)
     torch.testing.assert_close(narrow[:, :1], whole[:, :1] - kept.log())

@@ -108,6 +108,8 @@ class JudgingLink:
 
     def start(self) -> None:
         """Starts the judge threads."""
+        if wait_by := getattr(self._judge, "wait_by", None):  # its pauses end when judging is closed
+            wait_by(self._stopping.wait)
         for thread in self._threads:
             thread.start()
 

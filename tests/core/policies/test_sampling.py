@@ -42,7 +42,9 @@ def test_truncation_keeps_the_head_and_renormalises(sampling: Sampling, kept: li
 
 
 def test_truncation_is_that_of_transformers() -> None:
-    transformers = generator = torch.Generator().manual_seed(0)
+    import transformers
+
+    generator = torch.Generator().manual_seed(0)
     for _ in range(300):
         log_probs = (3 * torch.randn(1, 40, generator=generator)).log_softmax(-1)
         top_k = int(torch.randint(1, 45, (), generator=generator))

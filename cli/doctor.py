@@ -1,4 +1,4 @@
-"""`distrl doctor`: looks at what emulators, phones, browsers and training need on this machine."""
+"""`distrl doctor`: checks this machine for emulators, phones, browsers and training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Unfit(DistrlError):
 def doctor(
     config: Annotated[
         str | None,
-        typer.Option("--config", metavar="CONFIG", help="Look at what this configuration needs."),
+        typer.Option("--config", metavar="CONFIG", help="Check what this configuration needs."),
     ] = None,
     is_worker: Annotated[
         bool, typer.Option("--worker", help="This machine only runs workers: no training, no policy.")
@@ -39,7 +39,7 @@ def doctor(
         typer.Option(
             "--estimate",
             metavar="CONFIG",
-            help="Say instead what this configuration will cost, process by process.",
+            help="Estimate instead what this configuration costs, process by process.",
         ),
     ] = None,
     gpu: Annotated[
@@ -48,13 +48,13 @@ def doctor(
     ] = None,
     overrides: SetOption = None,
 ) -> None:
-    """Look at this machine: each line is ok, warn or fail, and says what to do.
+    """Check this machine: each line is ok, warn or fail, with a remedy.
 
     Only what is needed can fail, and only then the exit status is 1: the packages that every process needs,
     and with --config what that run needs. Nothing is started or changed, not even an adb server.
     """
     if config is not None and estimate is not None:
-        raise ConfigError("--config and --estimate ask different things.", "Leave one of them out.")
+        raise ConfigError("--config and --estimate exclude each other.", "Leave one of them out.")
     given = config or estimate
     if given is None and overrides:
         raise ConfigError("--set changes a configuration.", "Name it with --config or --estimate.")

@@ -49,7 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 class LazyGroup(typer.core.TyperGroup):
-    """A command group that imports a subcommand's module only when that subcommand is asked for."""
+    """A command group that imports a subcommand's module only when that subcommand is used."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names, in the order of the table."""

@@ -1,4 +1,4 @@
-"""`distrl run-learner`: trains the policy on what workers send, and tells them what to run."""
+"""`distrl run-learner`: trains the policy on the workers' trajectories, and schedules their tasks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run_learner(
     """Run the learner: it ingests trajectories, trains, publishes weights and schedules tasks.
 
     It may start before or after workers and inference servers. Ctrl-C ends the update under way,
-    writes a checkpoint and stops, a second one stops at once; --resume goes on with replay, priorities,
+    writes a checkpoint and stops, a second one stops at once; --resume continues with replay, priorities,
     optimisers and the weight version.
 
     With learner.num_processes it starts further ranks on this machine. Started by torchrun or deepspeed,
@@ -77,14 +77,14 @@ def _grace_s() -> float:
 def learn(config: Config, resume: bool, stop: threading.Event, command: Sequence[str] = ()) -> bool:
     """Runs a learner until the run is complete (True) or `stop` is set (False); or one of its ranks.
 
-    If a new run cannot start (an address in use, keys, the policy), its directory is taken away again, so
-    that the next start finds the name free.
+    If a new run cannot start (an address in use, keys, the policy), its directory is removed, so that the name
+    is free for the next start.
 
     Args:
         command: Of `distrl`, which makes another process a rank of this learner.
 
     Raises:
-        DistrlError: Anything that a user can mend.
+        DistrlError: Anything that a user can fix.
     """
     from distrl.cli.health.run import check_devices, check_models
     from distrl.cli.run_kind import run_kind

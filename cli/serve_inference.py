@@ -62,7 +62,7 @@ def serve_inference(
     It takes its weights from the learner and swaps them between two batches; it may start before the learner
     and outlives its restarts. Several servers of one run share the work. It stops at Ctrl-C, and when the
     learner says that the run is over. With --checkpoint it needs no learner. With --http other agents and
-    tools can ask the policy too, as they would ask OpenAI's models.
+    tools can use the policy too, by OpenAI's API.
     """
     from distrl.cli.health.run import check_devices, check_models
     from distrl.core.logs import setup
@@ -96,7 +96,7 @@ def serve(
 
     Raises:
         LearnerUnreachable: No learner answered within `wait_s`.
-        DistrlError: Anything else that a user can mend.
+        DistrlError: Anything else that a user can fix.
     """
     from distrl.cli.run_kind import run_kind
     from distrl.core.security import SERVER, load_security

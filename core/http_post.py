@@ -141,7 +141,7 @@ def post_json(url: str, body: bytes, headers: Mapping[str, str], timeout_s: floa
 
 
 def retry_after(value: str | None) -> float | None:
-    """Seconds that the header Retry-After asks for: a number of them, or a date; None if it says nothing."""
+    """Seconds of the header Retry-After, a number or a date; None without one."""
     if value is None:
         return None
     if value.strip().isdecimal() and value.isascii():

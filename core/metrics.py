@@ -66,17 +66,11 @@ PHASE_DONE, PHASE_TOTAL = "phase/done", "phase/total"
 class Sink(Protocol):
     """Takes the same numbers to another place."""
 
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Notes `metrics` at `step`."""
-        ...
+    def write(self, step: int, metrics: Mapping[str, float]) -> None: ...
 
-    def resume(self, step: int) -> None:
-        """Drops rows of later steps: the run continues from `step`."""
-        ...
+    def resume(self, step: int) -> None: ...  # rows of later steps are invalid
 
-    def close(self) -> None:
-        """Flushes and closes."""
-        ...
+    def close(self) -> None: ...
 
 
 class MetricsWriter:
@@ -98,7 +92,7 @@ class MetricsWriter:
                 self._file.write("\n")  # ends a line that a crash cut off
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Writes one line. What is not finite becomes null there and is left out elsewhere.
+        """Writes one line. Numbers that are not finite are null there, and left out elsewhere.
 
         Args:
             step: Policy updates so far.

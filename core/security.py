@@ -50,7 +50,7 @@ class Client(Record):
         name: The client's; its processes are called this or `name/…`.
         roles: What it may be.
         slots: The most leases that its workers may hold together; None for no limit.
-        public: Its public key; empty in a `Client` that came with a message.
+        public: Its public key; empty in a `Client` of a message.
     """
 
     name: Annotated[str, Field(pattern=f"^{_NAME}$")]

@@ -275,7 +275,7 @@ class Wire:
 
         Raises:
             SecurityError: The endpoint is public and this wire has no keys, or no server key.
-            NetworkError: The address is in use or not ours.
+            NetworkError: The address is in use or not of this machine.
         """
         return self._bind(self._socket(zmq.PUB), endpoint)
 

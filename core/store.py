@@ -192,7 +192,7 @@ class TrajectoryStore:
         return unpack_trajectory(row[0])
 
     def __contains__(self, trajectory_id: str) -> bool:
-        """Whether it ever came in, trimmed or not."""
+        """Whether it was ever stored, trimmed or not."""
         query = "SELECT 1 FROM trajectories WHERE id = ?1 UNION SELECT 1 FROM trimmed WHERE id = ?1"
         return self._row(query, trajectory_id) is not None
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from distrl.core.errors import DistrlError
 from distrl.core.process import Child, stop_all
 
-# Exit codes of errors that a restart cannot mend: configuration, run directory, checkpoint, tasks, missing
-# packages, policy, a run in which nothing came in (see distrl.core.errors).
+# Exit codes of errors that a restart cannot fix: configuration, run directory, checkpoint, tasks, missing
+# packages, policy, a run without episodes (see distrl.core.errors).
 HOPELESS = frozenset({2, 3, 4, 6, 7, 9, 12, 14})
 # Of errors whose one line says everything: these but the last, and an address in use or without an answer.
 EXPLAINED = (HOPELESS - {12}) | {5}
@@ -109,7 +109,7 @@ class Supervisor:
             The deaths since the last call.
 
         Raises:
-            ProgramFailed: A program ended with an error that a restart cannot mend, or died more than
+            ProgramFailed: A program ended with an error that a restart cannot fix, or died more than
                 `MAX_DEATHS` times in a row within `QUICK_S` of its start, or within `SAME_S` with one error.
         """
         deaths = []
@@ -134,7 +134,7 @@ class Supervisor:
         return {name: kept.child.pid for name, kept in self._kept.items() if kept.child.poll() is None}
 
     def stop(self) -> None:
-        """Stops all: SIGTERM to everyone, and SIGKILL to each whose patience is over. None comes back."""
+        """Stops all: SIGTERM to everyone, and SIGKILL to each whose patience is over. None is replaced."""
         stop_all([(kept.child, kept.program.patience_s) for kept in self._kept.values()])
         self._kept.clear()
 

@@ -57,7 +57,7 @@ SCREEN, DRAWN = (1080, 2400), {"phone": (540, 1200), "two_screens": (320, 640)}
 """Screens of a phone, and of environments that draw theirs."""
 STEM_STRIDE = 16  # pixels of a side that become one token of the embedded policy
 MAX_LOGITS = 2**26  # at a time: `distrl.core.policies.sampling`; they take 20 bytes each
-QUESTION = 24  # tokens around the picture of a question in a sequence that goes on
+QUESTION = 24  # tokens around the picture of a question in a sequence that continues
 
 
 @dataclass(frozen=True)
@@ -322,7 +322,7 @@ def _policy(largest: Subject, usual: Subject) -> Iterator[Line]:
     tokens = shape.image.num_tokens(largest.max_pixels)
     yield Line("policy", "tokens of a screenshot, at most", tokens, "tokens", f"of {bound} pixels at most")
     if largest.goes_on:
-        how = f"{largest.steps:.0f} steps: one sequence that goes on"
+        how = f"{largest.steps:.0f} steps: one sequence"
         yield Line("policy", "tokens of an episode, at most", largest.sequence, "tokens", how)
         how = f"its share of an episode of {usual.sequence} tokens"
     else:

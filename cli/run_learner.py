@@ -77,8 +77,8 @@ def _grace_s() -> float:
 def learn(config: Config, resume: bool, stop: threading.Event, command: Sequence[str] = ()) -> bool:
     """Runs a learner until the run is complete (True) or `stop` is set (False); or one of its ranks.
 
-    If a new run cannot start (an address in use, keys, the policy), its directory is removed, so that the name
-    is free for the next start.
+    If a new run cannot start (an address in use, keys, the policy), its directory is removed, which
+    frees its name for the next start.
 
     Args:
         command: Of `distrl`, which makes another process a rank of this learner.

@@ -41,6 +41,9 @@ RESERVED = {
     "runs_dir": "runs are in the experiment's directory; set it in the base, or with --runs-dir",
     "seed": "list seeds under `seeds`",
 }
+FREE = ("options", "recipe", "guard", "weights", "ds_config")
+"""Sections whose keys are the user's: a key that only one configuration has makes them differ."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 Values = dict[str, Any]
@@ -395,11 +398,12 @@ def _assign(data: Any, path: Sequence[str], value: Any, what: str) -> None:
 
 
 def difference(one: Any, other: Any) -> str | None:
-    """The first dotted key that both have with different values; "" if `one` and `other` are values."""
+    """The first dotted key that both configurations have with different values; "" if they are values."""
     if not isinstance(one, dict) or not isinstance(other, dict):
         return None if one == other else ""
     for name in [name for name in one if name in other]:
-        below = difference(one[name], other[name])
+        is_free = name in FREE and one[name] != other[name]
+        below = "" if is_free else difference(one[name], other[name])
         if below is not None:
             return f"{name}.{below}".rstrip(".")
     return None

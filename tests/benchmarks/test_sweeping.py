@@ -104,6 +104,7 @@ def test_a_terminated_benchmark_terminates_its_sweep(tmp_path: Path) -> None:
         (("minutes: 5", "minutes: 6"), "learner.max_minutes"),
         (("arms:", "metric: test/steps\narms:"), "metric"),
         (("keep_best: false", "keep_best: false, worker.slots: 3"), "worker.slots"),
+        (("keep_best: false", "keep_best: false, env.options.latency.median_s: 2"), "env.options"),
     ],
 )
 def test_runs_with_other_settings_are_reported_repeated_and_kept(

@@ -6,12 +6,15 @@ import dataclasses
 import io
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from finished_runs import episodes, evaluate, make_run
 
 from distrl.configs.load import load_config
+from distrl.configs.schema import Config
 from distrl.core.checkpoints import point
 from distrl.core.errors import ConfigError, RunDirectoryError
 from distrl.core.terminal import Console
@@ -30,7 +33,7 @@ from distrl.evaluator.experiment_results import (
     summarise_arms,
     write_sweep,
 )
-from distrl.evaluator.experiments import PlannedRun, Sweep, load_sweep
+from distrl.evaluator.experiments import FREE, PlannedRun, Sweep, difference, load_sweep
 from distrl.evaluator.results import Evaluation, EvaluationSpec, Subject, split_result
 from distrl.evaluator.statistics import t_interval
 
@@ -148,6 +151,23 @@ def test_mistakes_are_one_line(tmp_path, text: str, message: str) -> None:
 def test_an_unknown_arm_is_refused_with_the_nearest(tmp_path) -> None:
     text = "base: quickstart\narms: {aride: {}, ppo: {}}"
     assert "no arm 'arid' here. Did you mean 'aride'?" in refused(tmp_path, text, arms=["arid,ppo"])
+
+
+def test_sections_with_keys_of_the_user_are_compared_whole() -> None:
+    def free(node: Any, name: str = "") -> Iterator[str]:
+        if isinstance(node, list):
+            yield from (one for item in node for one in free(item, name))
+        elif isinstance(node, dict):
+            if node.get("additionalProperties"):
+                yield name
+            for key, value in node.items():
+                yield from free(value, key if key not in ("anyOf", "items") else name)
+
+    assert set(free(Config.model_json_schema())) == set(FREE)
+    one, other = {"env": {"options": {"a": 1}}}, {"env": {"options": {"a": 1, "b": 2}, "kind": "phone"}}
+    assert difference(one, other) == difference(other, one) == "env.options"
+    assert difference({"a": 1, "b": {"c": 1}}, {"b": {"c": 1}, "d": 2}) is None
+    assert difference({"b": {"c": 1}}, {"b": {"c": 2}}) == "b.c"
 
 
 @pytest.mark.parametrize("name", SWEEPS)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import uuid
@@ -159,13 +160,13 @@ class RunDir:
     def lease_secret(self) -> bytes:
         """The key with which every learner of this run directory signs leases."""
         # Durable: trajectories of leases that were signed with another one would be rejected.
-        return bytes.fromhex(self._kept(".lease_secret", secrets.token_hex))
+        return bytes.fromhex(self._kept(".lease_secret", secrets.token_hex, "[0-9a-f]{64}"))
 
-    def _kept(self, name: str, make: Callable[[], str]) -> str:
-        """A private file's text; one that is missing, or that a power cut emptied, is made."""
+    def _kept(self, name: str, make: Callable[[], str], pattern: str = ".+") -> str:
+        """A private file's line; a file that is missing, or that a power cut emptied or damaged, is made."""
         path = self.path / name
         found = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""
-        if not found:
+        if not re.fullmatch(pattern, found):
             found = make()
             write_bytes_atomically(path, f"{found}\n".encode(), is_durable=True, mode=0o600)
         return found

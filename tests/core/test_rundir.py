@@ -90,6 +90,9 @@ def test_an_id_that_a_power_cut_emptied_is_made_anew(config: Config) -> None:
     (run.path / ".run_id").write_text("")
     assert run.run_id().startswith("one-")
     assert run.run_id() == run.run_id()
+    (run.path / ".lease_secret").write_bytes(b"\xff" * 32)
+    assert len(run.lease_secret()) == 32
+    assert run.lease_secret() == run.lease_secret()
 
 
 def test_only_one_process_holds_a_role(config: Config) -> None:

@@ -133,13 +133,14 @@ def test_the_guard_marks_the_step_and_the_frame_is_from_afterwards() -> None:
     assert phone_env.step(Action.tap(0.5, 0.5)).guard == ""
 
 
-def test_an_app_that_comes_up_late_is_caught_too() -> None:
+@pytest.mark.parametrize("late", [2, 3])
+def test_an_app_that_comes_up_late_is_caught_too(late: int) -> None:
     class Late(ShellPhone):
         looks = -100
 
         def _dumpsys_activity(self, what: str) -> str:
             self.looks += 1
-            if self.looks == 2:
+            if self.looks == late:
                 self.front = "com.android.dialer/.Main"
             return super()._dumpsys_activity(what)
 

@@ -352,42 +352,41 @@ def test_the_time_left_in_a_phase_follows_from_its_rate(phase: str, terminal: bo
     assert "6:50 left" in text  # 820 at two a second
 
 
-def test_the_time_left_follows_from_the_recent_rate() -> None:
-    slow = counts(1.0, 200.0)
-    fast = [(200.0 + i, {"phase/done": 200.0 + 4 * i, "phase/total": 1000.0}) for i in range(1, 101)]
-    assert "episodes 600/1000 · 1:40 left" in over_time("training", slow + fast).splitlines()[-1]
+SLOW = counts(1.0, 200.0)
+FAST = [(200.0 + i, {"phase/done": 200.0 + 4 * i, "phase/total": 1000.0}) for i in range(1, 101)]
+MINUTES_EACH = [(200.0 * i, {"phase/done": float(i), "phase/total": 20.0}) for i in range(12)]
+ONLINE = [(second, {**row, "time/online_s": second}) for second, row in counts(2.0, 90.0, 1120.0)]
+UPDATES = [(float(i), {"phase/done": 100.0, "phase/total": 100.0, "updates": i / 2}) for i in range(31)]
+STEPS = [
+    (float(i), {"phase/total": 500_000.0, "phase/done": 1000.0 * i, "time/online_s": float(i)})
+    for i in range(101)
+]
+PAID = ("learner.episodes=100", "learner.updates_per_episode=0.5")
 
 
-def test_episodes_that_take_minutes_have_a_rate_too() -> None:
-    rows = [(200.0 * i, {"phase/done": float(i), "phase/total": 20.0}) for i in range(12)]
-    assert "30:00 left" in over_time("training", rows).splitlines()[-1]
+@pytest.mark.parametrize(
+    ("phase", "rows", "preset", "settings", "text"),
+    [
+        ("training", SLOW + FAST, "quickstart", (), "episodes 600/1000 · 1:40 left"),
+        ("training", MINUTES_EACH, "quickstart", (), "30:00 left"),
+        ("training", ONLINE, "quickstart", ("learner.max_minutes=2",), "0:30 left"),
+        ("training", ONLINE, "quickstart", ("learner.max_minutes=60",), "7:50 left"),
+        ("warm-up", ONLINE, "quickstart", ("learner.max_minutes=2",), "7:50 left"),
+        ("training", UPDATES, "quickstart", PAID, "episodes 100/100 · 1:10 left"),  # updates take time too
+        ("training", STEPS, "appo-lunarlander", (), "6:50 left"),
+        ("training", STEPS, "appo-lunarlander", ("learner.max_minutes=3",), "1:30 left"),
+    ],
+)
+def test_the_time_left_is_that_of_the_recent_rate_and_of_what_else_limits_the_run(
+    phase: str, rows: list[tuple[float, dict[str, float]]], preset: str, settings: list[str], text: str
+) -> None:
+    config = load_config(preset, list(settings))
+    assert text in over_time(phase, rows, config=config).splitlines()[-1]
 
 
 def test_an_unknown_rate_shows_no_time_left() -> None:
     assert "left" not in over_time("training", [(float(i), counts(0.0, 0.0)[0][1]) for i in range(60)])
     assert "left" not in over_time("training", counts(2.0, 3.0), terminal=True)
-
-
-@pytest.mark.parametrize(("minutes", "text"), [(2.0, "0:30 left"), (60.0, "7:50 left")])
-def test_the_limit_in_minutes_bounds_the_time_left(minutes: float, text: str) -> None:
-    config = load_config("quickstart", [f"learner.max_minutes={minutes}"])
-    rows = [(second, {**row, "time/online_s": second}) for second, row in counts(2.0, 90.0, 1120.0)]
-    assert text in over_time("training", rows, config=config).splitlines()[-1]
-    assert "7:50 left" in over_time("warm-up", rows, config=config).splitlines()[-1]
-
-
-def test_the_updates_that_the_last_episodes_pay_for_take_time_too() -> None:
-    config = load_config("quickstart", ["learner.episodes=100", "learner.updates_per_episode=0.5"])
-    rows = [(float(i), {"phase/done": 100.0, "phase/total": 100.0, "updates": i / 2}) for i in range(31)]
-    assert "episodes 100/100 · 1:10 left" in over_time("training", rows, config=config).splitlines()[-1]
-
-
-def test_continuous_control_shows_the_time_left() -> None:
-    whole = {"phase/total": 500_000.0}
-    rows = [(float(i), {**whole, "phase/done": 1000.0 * i, "time/online_s": float(i)}) for i in range(101)]
-    assert "6:50 left" in over_time("training", rows, config=load_config("appo-lunarlander")).splitlines()[-1]
-    limited = load_config("appo-lunarlander", ["learner.max_minutes=3"])
-    assert "1:30 left" in over_time("training", rows, config=limited).splitlines()[-1]
 
 
 def test_evaluations_show_their_tasks_and_the_time_left() -> None:

@@ -118,7 +118,7 @@ class EnvPool:
         return ""
 
     def close(self) -> None:
-        """Closes what the slots have not closed themselves; a slot that hangs keeps its environment."""
+        """Closes what slots that have left do not close themselves: here nothing."""
 
 
 class DeviceEnvs(EnvPool):

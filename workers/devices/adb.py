@@ -168,11 +168,6 @@ class Connection:
         if status != b"OKAY":
             raise self._foreign(f"an adb server answers OKAY or FAIL, got {status!r}.")
 
-    def transport(self, serial: str) -> None:
-        """Selects the device `serial`: the next request goes to it."""
-        self.request(f"host:tport:serial:{serial}")
-        self.read_exact(8)  # the server's id of it
-
     def send(self, data: bytes) -> None:
         """Sends all of `data`."""
         self.socket.settimeout(self.deadline.remaining())
@@ -202,10 +197,6 @@ class Connection:
                 raise self.broken(f"{len(data)} of {size} bytes came")
             data += part
         return bytes(data)
-
-    def read_to_end(self) -> bytes:
-        """Everything until the other side closes."""
-        return b"".join(iter(self.read, b""))
 
     def read_text(self) -> str:
         """A text after four digits of its length."""
@@ -406,7 +397,7 @@ class AdbClient:
 
         def once() -> bytes:
             with self._opened(f"exec:{command}", deadline) as connection:
-                return connection.read_to_end()
+                return b"".join(iter(connection.read, b""))
 
         return repeated(once, deadline, self.sleep) if reads else once()
 
@@ -453,7 +444,8 @@ class AdbClient:
     ) -> Iterator[Connection]:
         """A connection on which the device has accepted `service`; `sending` is called before the request."""
         with Connection(self.host, self.port, deadline) as connection:
-            connection.transport(self.serial)
+            connection.request(f"host:tport:serial:{self.serial}")  # the next request goes to the device
+            connection.read_exact(8)  # the server's id of it
             sending()
             try:
                 connection.request(service)

@@ -138,8 +138,8 @@ class EmulatorProcess:
     def start(self) -> None:
         """Starts it and returns at once; `wait_booted` reports failures.
 
-        Raises EmulatorError if it runs already, another emulator holds the AVD, the disk is full, the snapshot
-        does not exist or was saved with other hardware, or the program cannot be started.
+        Raises EmulatorError if it runs already, another emulator holds the AVD, the disk is full, the
+        snapshot does not exist or was saved with other hardware, or the program cannot be started.
         """
         if self.pid is not None:
             raise EmulatorError("the emulator runs already.", "Stop it first.", serial=self.serial)

@@ -62,7 +62,8 @@ class Frames:
         FrameTruncated if it
         is not a whole PNG picture, and BlankFrame if every pixel is the same.
         """
-        png = picture_in(data)
+        # A device with several displays, such as a foldable, warns first that it shows one of them.
+        png = data[max(0, data.find(_SIGNATURE, 0, _MAX_TALK)) :]
         if not png.startswith(_SIGNATURE):
             talk = data[:300].decode("utf-8", "replace").strip()
             said = " ".join(talk.split())[:120].rstrip(".")
@@ -92,15 +93,6 @@ class Frames:
         return FrameTruncated(
             f"its screenshot {what}.", "If it stays so, restart it.", serial=self._serial, evidence=evidence
         )
-
-
-def picture_in(data: bytes) -> bytes:
-    """What `screencap -p` printed without the warnings before the picture; as it is if there is no picture.
-
-    A device with several displays, such as a foldable, warns that it shows one of them.
-    """
-    start = data.find(_SIGNATURE, 0, _MAX_TALK)
-    return data[start:] if start > 0 else data
 
 
 def _decode(png: bytes) -> Image.Image:

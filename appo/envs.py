@@ -42,22 +42,6 @@ class Space:
         return self.observation_size, self.action_size
 
 
-@dataclass(frozen=True)
-class Steps:
-    """One step of each environment.
-
-    Attributes:
-        observations: [n, d] after the step, also where an episode ended.
-        rewards: [n].
-        terminated, truncated: [n]; truncated is a time limit, after which the state still has a value.
-    """
-
-    observations: Floats
-    rewards: Floats
-    terminated: Bools
-    truncated: Bools
-
-
 def make_env(options: Mapping[str, Any]) -> Any:
     """One environment by `gymnasium.make(**options)`; `id` may be "module:Name-v0".
 
@@ -138,11 +122,17 @@ class GymGroup:
             raise _failed(error) from error
         return np.asarray(observation, np.float64).reshape(-1)
 
-    def step(self, actions: Floats, indices: Sequence[int] | None = None) -> Steps:
+    def step(
+        self, actions: Floats, indices: Sequence[int] | None = None
+    ) -> tuple[Floats, Floats, Bools, Bools]:
         """One step of each environment, or of those at `indices`, in that order.
 
         Args:
             actions: [n, a]; clipped to the box here, for the environment only.
+
+        Returns:
+            Observations [n, d] after the step, also where an episode ended; rewards, terminated and
+            truncated, [n]. Truncated is a time limit, after which the state still has a value.
 
         Raises:
             EnvError: An environment failed.
@@ -160,7 +150,7 @@ class GymGroup:
                 observations[row] = np.asarray(observation).reshape(-1)
         except Exception as error:  # third-party code
             raise _failed(error) from error
-        return Steps(observations, rewards, terminated, truncated)
+        return observations, rewards, terminated, truncated
 
     def close(self) -> None:
         """Closes all of them."""
@@ -210,13 +200,15 @@ def run_episodes(
         if is_stopping():
             return None
         indices = list(running)
-        steps = group.step(actor(np.stack([now[index] for index in indices])), indices)
+        observations, rewards, terminated, truncated = group.step(
+            actor(np.stack([now[index] for index in indices])), indices
+        )
         for row, index in enumerate(indices):
             position = running[index]
-            totals[position] += steps.rewards[row]
+            totals[position] += rewards[row]
             lengths[position] += 1
-            now[index] = steps.observations[row]
-            if steps.terminated[row] or steps.truncated[row]:
+            now[index] = observations[row]
+            if terminated[row] or truncated[row]:
                 found[position] = EpisodeReturn(total=float(totals[position]), length=int(lengths[position]))
                 del running[index]
                 begin(index)
@@ -336,13 +328,11 @@ class Collector:
                 return None
             raw[t] = self._now
             actions[t] = policy.act(policy.normalise(self._now), self._rng)
-            steps = self._group.step(actions[t])
-            after[t], rewards[t], terminated[t] = steps.observations, steps.rewards, steps.terminated
-            done[t] = steps.terminated | steps.truncated
-            self._discounted = self._gamma * self._discounted + steps.rewards
+            self._now, rewards[t], terminated[t], truncated = self._group.step(actions[t])
+            after[t], done[t] = self._now, terminated[t] | truncated
+            self._discounted = self._gamma * self._discounted + rewards[t]
             discounted[t] = self._discounted
-            self._now = steps.observations
-            self._return += steps.rewards
+            self._return += rewards[t]
             self._length += 1
             episodes += [self._next_episode(int(index)) for index in np.flatnonzero(done[t])]
         rewards = np.clip(rewards / float(policy.returns.std()[0]), -SCALED_LIMIT, SCALED_LIMIT)

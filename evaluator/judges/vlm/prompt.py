@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -104,7 +105,8 @@ class Prompt:
             JudgeError: A screenshot is not a valid image.
         """
         parts: list[str | bytes] = [*self._examples, "=====Your Turn====="]
-        shown = _last_different(trajectory, self._num_screens)
+        different = [digest for digest, _ in itertools.groupby(one.image for one in screens(trajectory))]
+        shown = different[-self._num_screens :]
         for number, digest in enumerate(shown, start=1):
             name = "Screenshot" if len(shown) == 1 else f"Screenshot {number} of {len(shown)}"
             parts += [f"{name}{', the last' if number == len(shown) > 1 else ''}:"]
@@ -113,15 +115,6 @@ class Prompt:
         expectation = f'What should I expect to see on the {last}screenshot if this has been done: "{goal}"?'
         parts += [f"Task: {goal}\nQ: {expectation}\nA:"]
         return Question(_EXPERT, tuple(parts))
-
-
-def _last_different(trajectory: Trajectory, count: int) -> list[str]:
-    """The digests of the last screens, oldest first; unchanged screens appear once."""
-    found: list[str] = []
-    for shown in screens(trajectory):
-        if not found or found[-1] != shown.image:
-            found.append(shown.image)
-    return found[-count:]
 
 
 def _example_parts(file: Path) -> list[str | bytes]:

@@ -65,7 +65,7 @@ class StepStats:
         }
         sums = {name: per_step(values.to(at.dtype), token_mask) for name, values in weighed.items()}
         every = [x.detach().to(at.dtype) for x in (*columns.values(), *sums.values())]
-        values = iter(torch.stack(every).double().cpu())
+        values = iter(torch.stack(every).cpu().double())
         return cls(row.cpu(), {name: next(values) for name in columns}, {name: next(values) for name in sums})
 
     @classmethod

@@ -63,7 +63,6 @@ POLL_S = 0.2
 BROADCAST_S = 1.0
 IO_THREADS = 4  # connections spread over them: many receivers of weights, and CURVE, need more than one core
 KEPT_WEIGHTS = 3
-MAX_READS = 5
 _log = logging.getLogger(__name__)
 
 
@@ -281,7 +280,6 @@ class LearnerServer(ServerBase):
         self._workers: OrderedDict[bytes, str] = OrderedDict()  # by connection, as they name themselves
         self._submits: list[tuple[bytes, Submit, dict[str, bytes]]] = []
         self._backlog: deque[Trajectory] = deque()  # on disk; here without their steps
-        self._num_failed = 0  # attempts to read the first of them
         self._num_suspended = 0
 
     def peer_metrics(self) -> dict[str, float]:
@@ -397,21 +395,15 @@ class LearnerServer(ServerBase):
     def _hand_over(self) -> None:
         """Moves what waits on disk to the training thread as its queue empties.
 
-        One that cannot be read is tried `MAX_READS` times; then the scheduler gives it up, or the run would
-        wait for it.
+        The scheduler gives up one that cannot be read, or the run would wait for it.
         """
         while self._backlog and not self._ingested.full():
-            first = self._backlog[0]
+            first = self._backlog.popleft()
             try:
                 self._ingested.put_nowait(self._store.get(first.id))
             except StoreError as error:
-                self._num_failed += 1
-                if self._num_failed < MAX_READS:
-                    return
                 _log.error("trajectory %s is lost to training: %s", first.id, error)
                 self._scheduler.lose(first)
-            self._num_failed = 0
-            self._backlog.popleft()
 
 
 def check_images(submit: Submit, blobs: Sequence[memoryview]) -> dict[str, bytes]:

@@ -188,6 +188,12 @@ def test_a_resend_is_a_duplicate_and_counts_once(server, peer, scheduler, ingest
     assert scheduler.finished == [("lease", "t")]
 
 
+def test_an_image_that_is_stored_need_not_come_again(server, peer, store):
+    peer.ask(submit("a", PIXELS), [PIXELS])
+    assert isinstance(peer.ask(submit("b", PIXELS, named=())), Ack)
+    assert store.count() == 2
+
+
 def test_a_submit_that_is_no_message_is_refused_by_its_trajectorys_id(server, peer, store):
     peer.channel.raw.send(edited(submit("newer"), a_newer_field=1))
     reject = peer.answer()

@@ -60,7 +60,7 @@ def one_update(policy: Policy, engine: TrainStep, batch: TrajectoryBatch) -> set
     with torch.no_grad():
         scores = policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
     torch.testing.assert_close(scores.logprobs, steps.behaviour_logprobs, atol=1e-4, rtol=0)
-    before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in policy.named_parameters()}
     value = {name: tensor.clone() for name, tensor in engine.critic.named_parameters()}
     published = {name: tensor.clone() for name, tensor in policy.published_state().items()}
     result = engine.update(batch)
@@ -71,7 +71,7 @@ def one_update(policy: Policy, engine: TrainStep, batch: TrajectoryBatch) -> set
     assert any(not torch.equal(x, published[name]) for name, x in sent.items())
     if engine.algorithm.has_critic:
         assert any(not torch.equal(x, value[name]) for name, x in engine.critic.named_parameters())
-    return {name for name, tensor in policy.state_dict().items() if not torch.equal(tensor, before[name])}
+    return {name for name, tensor in policy.named_parameters() if not torch.equal(tensor, before[name])}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ A tap beside the buttons changes nothing. Needs no device and no browser: a step
 from __future__ import annotations
 
 import random
-from functools import lru_cache
 from typing import Annotated, Literal
 
 from PIL import Image, ImageDraw
@@ -131,10 +130,9 @@ class TwoScreensEnv:
             colors = [button.color for button in task.screens[number]]
             buttons = tuple(zip(colors, self._middles[number], strict=True))
         picture: Picture = (*self._size, number, buttons)
-        return Frame(Screen(lambda: draw(picture).copy(), ("two_screens", picture)), app="two_screens")
+        return Frame(Screen(lambda: draw(picture), ("two_screens", picture)), app="two_screens")
 
 
-@lru_cache(maxsize=64)
 def draw(picture: Picture) -> Image.Image:
     """The RGB picture: a mark for each tap made, and the buttons."""
     width, height, number, buttons = picture

@@ -24,7 +24,7 @@ from distrl.simulator.tasks.base import (
     product,
     where,
 )
-from distrl.simulator.tasks.expert import BACK, COMPLETE, IMPOSSIBLE, Expert
+from distrl.simulator.tasks.expert import COMPLETE, IMPOSSIBLE, Expert
 
 DAYS: dict[str, tuple[int, ...]] = {
     "weekdays": (0, 1, 2, 3, 4),
@@ -66,12 +66,6 @@ def _with_alarm(state: State, params: Params, rng: random.Random) -> None:
     clock["alarms"] = [times[at] for at in sorted(times)]
 
 
-def _tab(expert: Expert, number: int, rid: str) -> Action | None:
-    if expert.page("clock")[0] != "root":
-        return BACK
-    return None if expert.state["apps"]["clock"]["tab"] == number else expert.tap(rid)
-
-
 def pick(expert: Expert, minutes: int) -> Action:
     """Sets the picker to a time and saves it."""
     clock = expert.state["apps"]["clock"]
@@ -97,7 +91,7 @@ def _at_check(state: State, params: Params) -> bool:
 def _at_step(expert: Expert, params: Params) -> Action:
     if expert.page("clock") == ["picker"]:
         return pick(expert, minutes_of(params))
-    return _tab(expert, 0, "tab_alarm") or expert.tap("add_alarm")
+    return expert.to_root("clock", 0, "tab_alarm") or expert.tap("add_alarm")
 
 
 def _off_check(state: State, params: Params) -> bool:
@@ -109,7 +103,7 @@ def _off_step(expert: Expert, params: Params) -> Action:
     state, minutes = expert.state, minutes_of(params)
     if not _alarm(state, minutes):
         return IMPOSSIBLE
-    return _tab(expert, 0, "tab_alarm") or expert.tap(f"alarm_{_place(state, minutes)}_switch")
+    return expert.to_root("clock", 0, "tab_alarm") or expert.tap(f"alarm_{_place(state, minutes)}_switch")
 
 
 def _gone_check(state: State, params: Params) -> bool:
@@ -124,7 +118,7 @@ def _on_page(expert: Expert, minutes: int) -> Action | None:
     place = _place(state, minutes)
     if expert.page("clock") == ["alarm", place]:
         return None
-    return _tab(expert, 0, "tab_alarm") or expert.tap(f"alarm_{place}")
+    return expert.to_root("clock", 0, "tab_alarm") or expert.tap(f"alarm_{place}")
 
 
 def _gone_step(expert: Expert, params: Params) -> Action:
@@ -178,7 +172,7 @@ def _timer_check(state: State, params: Params) -> bool:
 
 
 def _timer_step(expert: Expert, params: Params) -> Action:
-    if (step := _tab(expert, 1, "tab_timer")) is not None:
+    if (step := expert.to_root("clock", 1, "tab_timer")) is not None:
         return step
     wanted, now = params["minutes"], expert.state["apps"]["clock"]["timer"]["set_s"] // 60
     preset = min(PRESETS, key=lambda minutes: abs(minutes - wanted))
@@ -195,7 +189,7 @@ def _laps_check(state: State, params: Params) -> bool:
 
 
 def _laps_step(expert: Expert, params: Params) -> Action:
-    if (step := _tab(expert, 2, "tab_stopwatch")) is not None:
+    if (step := expert.to_root("clock", 2, "tab_stopwatch")) is not None:
         return step
     watch = expert.state["apps"]["clock"]["watch"]
     if len(watch["laps"]) > params["laps"]:
@@ -217,7 +211,7 @@ def _city_step(expert: Expert, params: Params) -> Action:
     if expert.page("clock")[0] == "cities":
         typed = expert.write("search_field", "clock.search", params["city"])
         return typed or expert.tap("choose_" + params["city"].lower().replace(" ", "_"))
-    return _tab(expert, 3, "tab_world") or expert.tap("add_city")
+    return expert.to_root("clock", 3, "tab_world") or expert.tap("add_city")
 
 
 def _away_start(state: State, params: Params, rng: random.Random) -> None:
@@ -232,7 +226,7 @@ def _away_check(state: State, params: Params) -> bool:
 
 def _away_step(expert: Expert, params: Params) -> Action:
     place = expert.state["apps"]["clock"]["world"].index(params["city"])
-    return _tab(expert, 3, "tab_world") or expert.tap(f"remove_{place}")
+    return expert.to_root("clock", 3, "tab_world") or expert.tap(f"remove_{place}")
 
 
 def _start_at(state: State, params: Params, rng: random.Random) -> None:

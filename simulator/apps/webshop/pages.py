@@ -410,16 +410,9 @@ def checkout(site: Site, area: Area, step: str) -> list[Node]:
 def _steps(site: Site, y: float, number: int) -> list[Node]:
     count, colors = len(site.shop.checkout), site.colors
     width = (WIDTH - 32 - 8 * (count - 1)) / count
+    fills = (colors.brand if place <= number else colors.line for place in range(count))
     return [
-        Node(
-            16 + (width + 8) * place,
-            y,
-            width,
-            6,
-            fill=colors.brand if place <= number else colors.line,
-            radius=3,
-        )
-        for place in range(count)
+        Node(16 + (width + 8) * place, y, width, 6, fill=fill, radius=3) for place, fill in enumerate(fills)
     ]
 
 
@@ -512,24 +505,20 @@ def view(ui: Ui, page: Page, area: Area) -> list[Node]:
     return [ground, *_page(site, page, inner), *head, *praise, *panels.over(free), *panels.cookies(whole)]
 
 
+_PAGES: dict[str, Callable[[Site, Area], list[Node]]] = {
+    "home": home,
+    "browse": browse,
+    "search": search_page,
+    "results": results,
+    "cart": cart,
+    "wish": wish,
+    "thanks": thanks,
+}
+
+
 def _page(site: Site, page: Page, area: Area) -> list[Node]:
     name = str(page[2])
-    if name == "home":
-        return home(site, area)
-    if name == "browse":
-        return browse(site, area)
-    if name == "search":
-        return search_page(site, area)
-    if name == "results":
-        return results(site, area)
-    if name == "product":
-        return product_page.product(site, area, int(page[3]))
-    if name == "reviews":
-        return product_page.reviews(site, area, int(page[3]))
-    if name == "cart":
-        return cart(site, area)
-    if name == "wish":
-        return wish(site, area)
-    if name == "thanks":
-        return thanks(site, area)
-    return checkout(site, area, name)
+    if name in ("product", "reviews"):
+        build = product_page.product if name == "product" else product_page.reviews
+        return build(site, area, int(page[3]))
+    return _PAGES[name](site, area) if name in _PAGES else checkout(site, area, name)

@@ -22,8 +22,7 @@ SPLITS = (Split("test", 128, pool="all", layouts=TRAIN_LAYOUTS),)
 
 @lru_cache(maxsize=1)
 def _made() -> dict[str, tuple[Task, str]]:
-    found = instances(SUITE, FAMILIES, SPLITS, MAX_STEPS)
-    return {task.id: (task, wording) for task, wording in found}
+    return instances(SUITE, FAMILIES, SPLITS, MAX_STEPS)
 
 
 def tasks() -> list[Task]:

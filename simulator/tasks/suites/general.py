@@ -7,7 +7,7 @@ goals; `val` shares no combination with the others; `unseen_layout` is on a layo
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -56,8 +56,9 @@ def _pools(combos: list[Params]) -> dict[str, list[Params]]:
 
 def instances(
     suite: str, families: Sequence[Family], splits: Sequence[Split], max_steps: int
-) -> Iterator[tuple[Task, str]]:
-    """The tasks of a suite, each with its wording."""
+) -> dict[str, tuple[Task, str]]:
+    """The tasks of a suite by id, each with its wording."""
+    made: dict[str, tuple[Task, str]] = {}
     for at, family in enumerate(families):
         combos = list(family.combos)
         random.Random(f"{suite}/1/{family.name}").shuffle(combos)
@@ -73,19 +74,18 @@ def instances(
                 turn = index + at + index // len(wordings)  # no wording is always interrupted
                 wording = wordings[turn % len(wordings)]
                 name = f"{suite}/{family.name}/{split.name}/{index:04d}"
-                yield (
-                    Task(
-                        id=name,
-                        suite=suite,
-                        template=family.template or family.name,
-                        split=split.name,
-                        goal=wording.format(**family.words(params)),
-                        params={**place, **params},
-                        seed=random.Random(f"1/{name}").getrandbits(31),
-                        max_steps=max_steps,
-                    ),
-                    wording,
+                task = Task(
+                    id=name,
+                    suite=suite,
+                    template=family.template or family.name,
+                    split=split.name,
+                    goal=wording.format(**family.words(params)),
+                    params={**place, **params},
+                    seed=random.Random(f"1/{name}").getrandbits(31),
+                    max_steps=max_steps,
                 )
+                made[name] = task, wording
+    return made
 
 
 SUITE = "general"
@@ -105,8 +105,7 @@ DISJOINT = ("tasks", "goals", "params", "phrasings")
 
 @lru_cache(maxsize=1)
 def _made() -> dict[str, tuple[Task, str]]:
-    found = instances(SUITE, FAMILIES, SPLITS, MAX_STEPS)
-    return {task.id: (task, wording) for task, wording in found}
+    return instances(SUITE, FAMILIES, SPLITS, MAX_STEPS)
 
 
 def tasks() -> list[Task]:

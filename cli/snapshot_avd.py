@@ -94,12 +94,12 @@ def create(
     """Boot the AVD (or use the emulator that runs from it), set it up, save a snapshot with its manifest."""
     from distrl.cli.avd.steps import Steps, emulator_of, make_avd, run_here, run_on_device, store_at
     from distrl.core.errors import ConfigError
-    from distrl.workers.devices.console import require_snapshot_name
+    from distrl.workers.devices.console import require_name
     from distrl.workers.devices.sdk import find_sdk
 
     if setup is not None and not setup.is_file():
         raise ConfigError(f"--setup {setup} is not a file.", "Pass a shell script.")
-    require_snapshot_name(snapshot)
+    require_name(snapshot, "snapshot")
     store = store_at(avd_home)
     with Steps() as steps:
         if image is not None and not store.exists(avd):

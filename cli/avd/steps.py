@@ -17,7 +17,8 @@ from distrl.core.errors import ConfigError
 from distrl.core.terminal import Console
 from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.adb_server import AdbServer
-from distrl.workers.devices.avd import AvdStore, require_name
+from distrl.workers.devices.avd import AvdStore
+from distrl.workers.devices.console import require_name
 from distrl.workers.devices.emulator import GPU, EmulatorOptions, Open, session
 from distrl.workers.devices.emulator_log import last_complaint
 from distrl.workers.devices.errors import EmulatorError, NonZeroExit, ResetFailed
@@ -109,7 +110,7 @@ def make_avd(sdk: Sdk, store: AvdStore, name: str, image: str, device: str | Non
         image: The system image's package, e.g. "system-images;android-34;google_apis;x86_64".
         device: The hardware profile, e.g. "pixel_6"; avdmanager's usual one when None.
     """
-    require_name(name)
+    require_name(name, "AVD")
     command = [str(sdk.need_avdmanager()), "create", "avd", "-n", name, "-k", image]
     command += ["-d", device] if device else []
     store.home.mkdir(parents=True, exist_ok=True)

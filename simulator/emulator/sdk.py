@@ -23,7 +23,8 @@ from pathlib import Path
 
 from distrl.core.errors import ConfigError, DistrlError
 from distrl.simulator.emulator.startup import SYSDIR
-from distrl.workers.devices.avd import NAME, Avd, AvdStore, write_ini
+from distrl.workers.devices.avd import Avd, AvdStore, write_ini
+from distrl.workers.devices.console import NAME
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ def test_list_shows_it_without_an_emulator(made: Result, world: EmulatorWorld) -
     assert (listed["snapshot"], listed["api_level"], listed["has_manifest"]) == ("base", 34, True)
 
 
-def test_list_says_why_an_avd_cannot_be_used(world: EmulatorWorld) -> None:
+def test_list_says_why_an_avd_cannot_be_used(made: Result, world: EmulatorWorld) -> None:
     ini = world.sdk.store.home / "broken.ini"
     ini.write_bytes(b"\0\xff\n")
     try:

@@ -29,10 +29,10 @@ from pathlib import Path
 
 from distrl.core.locks import try_lock
 from distrl.workers.devices.claims import Claims
+from distrl.workers.devices.console import require_name
 from distrl.workers.devices.errors import AvdLocked, EmulatorError, LowDisk, SnapshotPending
 from distrl.workers.devices.processes import cmdline, key_of, state_dir, write_whole
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 WRITER, SNAPSHOT, INSTANCES = "hardware-qemu.ini.lock", "snapshot.lock", "multiinstance.lock"
 _API = re.compile(r"android-(\d+)")
 
@@ -65,15 +65,6 @@ def avd_homes(environ: Mapping[str, str] = os.environ) -> list[Path]:
     )
     given = {"HOME": str(Path.home()), **environ}
     return [Path(given[name]).expanduser() / inside for name, inside in places if given.get(name)]
-
-
-def require_name(name: str) -> None:
-    """Raises EmulatorError if `name` is not valid for an AVD."""
-    if not NAME.fullmatch(name):
-        raise EmulatorError(
-            f"{name!r} is not a valid AVD name.",
-            "Use letters, digits, dots, hyphens and underscores, with a letter or a digit first.",
-        )
 
 
 @dataclass(frozen=True)
@@ -155,7 +146,7 @@ class AvdStore:
 
     def get(self, name: str) -> Avd:
         """The virtual device of this name. Raises EmulatorError if there is none, or it cannot be used."""
-        require_name(name)
+        require_name(name, "AVD")
         if not os.path.lexists(self.ini(name)):
             raise EmulatorError(f"there is no AVD {name!r} in {self.home}.", self._hint(name))
         avd = self._read(self.ini(name))
@@ -196,7 +187,7 @@ class AvdStore:
 
     def delete(self, name: str) -> None:
         """Deletes an AVD with all its snapshots, also an incomplete one. Raises AvdLocked if it is in use."""
-        require_name(name)
+        require_name(name, "AVD")
         directory = self.directory(name)
         if self.ini(name).exists():
             with contextlib.suppress(EmulatorError):  # a damaged ini file: the usual place
@@ -279,7 +270,7 @@ _NAME_KEYS = frozenset({"AvdId", "avd.ini.displayname", "avd.name", "avd.id"})
 def clone(store: AvdStore, source: str, name: str) -> Avd:
     """Copies the AVD `source`, which no emulator may write meanwhile, to a new one called `name`."""
     avd = store.get(source)
-    require_name(name)
+    require_name(name, "AVD")
     if store.exists(name):
         raise EmulatorError(
             f"there is an AVD {name!r} already.", f"Choose another name, or delete {store.directory(name)}."

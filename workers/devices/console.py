@@ -29,7 +29,7 @@ CALL_S = 5.0
 LOAD_S, SAVE_S = 60.0, 120.0
 TOKEN = Path("~/.emulator_console_auth_token")
 """Where the emulator keeps the secret of its console."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ROW = re.compile(r"^\S+\s+(\S.*?)\s+[\d.]+\s*[KMGT]?i?B?\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _MAX_REPLY = 2**20
 UNLOADABLE = (
@@ -48,13 +48,12 @@ _REASONS: tuple[tuple[str, type[EmulatorError], str], ...] = (
 )
 
 
-def require_snapshot_name(name: str, serial: str = "") -> None:
-    """Raises SnapshotFailed if the console would take `name` for several words, or for a path."""
-    if not _NAME.fullmatch(name):
-        raise SnapshotFailed(
-            f"{name!r} is not a valid snapshot name.",
-            "Use letters, digits, dots, hyphens and underscores.",
-            serial=serial,
+def require_name(name: str, what: str) -> None:
+    """Raises EmulatorError if an emulator would take a name for several words, or for a path."""
+    if not NAME.fullmatch(name):
+        raise EmulatorError(
+            f"{name!r} is not a valid {what} name.",
+            "Use letters, digits, dots, hyphens and underscores, with a letter or a digit first.",
         )
 
 
@@ -151,7 +150,7 @@ class Console:
         self._snapshot("delete", name, timeout_s)
 
     def _snapshot(self, verb: str, name: str, timeout_s: float) -> None:
-        require_snapshot_name(name, self.serial)
+        require_name(name, "snapshot")
         try:
             self.command(f"avd snapshot {verb} {name}", timeout_s)
         except ServiceRejected as error:

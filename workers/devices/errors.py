@@ -1,16 +1,4 @@
-"""Device failures as types: each says whether repeating the call can help, and how far the failure reaches.
-
-DeviceError
-├─ TransportError      ServerUnavailable · DeviceNotFound · DeviceOffline · DeviceUnauthorized
-│                      DeviceDisconnected · DeviceTimeout
-├─ NonZeroExit · ServiceRejected (Untypable) · OutputInvalid
-├─ BlankFrame · FrameTruncated
-├─ ActionOutcomeUnknown
-├─ ResetFailed · NotReady · GuardTripped
-├─ EmulatorError       BootTimeout · EmulatorExited · AvdLocked · SnapshotPending · SnapshotMissing
-│                      SnapshotFailed · SnapshotMismatch · LowDisk · NoAcceleration · PortInUse
-└─ PoolExhausted
-"""
+"""Device failures as types: each says whether repeating the call can help, and how far it reaches."""
 
 from __future__ import annotations
 

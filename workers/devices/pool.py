@@ -354,9 +354,7 @@ class DevicePool:
     def _lease(self, slot: Slot) -> PoolSlot:
         assert slot.device is not None, f"{slot.id} is ready, but was never opened"
         token, member = self._table.lease(slot), slot.member
-        return PoolSlot(
-            member.id, member.kind, slot.device, member.options, slot.generation, token, self.release
-        )
+        return PoolSlot(member.id, slot.device, member.options, slot.generation, token, self.release)
 
     def _line(self) -> str:
         """How many devices are in each state, and why each of those that cannot be used is not.

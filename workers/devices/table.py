@@ -171,14 +171,12 @@ class PoolSlot:
     """A leased device; also a context manager, which gives it back.
 
     Attributes:
-        kind: The kind of its source.
         options: Options of an environment on it besides the device.
         generation: Changes when the device was opened again since an earlier lease.
         token: Which lease this is.
     """
 
     id: str
-    kind: str
     device: Device
     options: Mapping[str, object]
     generation: int

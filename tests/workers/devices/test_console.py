@@ -13,6 +13,7 @@ from distrl.workers.devices.errors import (
     DeviceError,
     DeviceNotFound,
     DeviceTimeout,
+    EmulatorError,
     LowDisk,
     ServiceRejected,
     SnapshotFailed,
@@ -130,7 +131,7 @@ def test_a_failed_save_is_told_by_its_cause(
 def test_names_that_the_console_would_take_for_something_else_are_refused(token: Path, name: str) -> None:
     with (
         fake_console(lambda line: b"OK\r\n") as fake,
-        pytest.raises(SnapshotFailed, match="not a valid snapshot name"),
+        pytest.raises(EmulatorError, match="not a valid snapshot name"),
     ):
         Console(fake.port, token).avd_snapshot_save(name)
     assert fake.commands == []

@@ -22,7 +22,7 @@ class EvaluationProgress:
     """Shows the progress of an evaluation. Called by one thread at a time; `say` by any.
 
     Args:
-        doing, what: What goes on, and what is counted, in words.
+        doing, what: The activity, and what is counted, in words.
         console: Where it is shown; by default standard error. On a terminal there is a bar.
     """
 

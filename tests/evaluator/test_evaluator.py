@@ -114,7 +114,7 @@ def test_when_no_phone_starts_every_task_faults_as_often_as_it_may(tmp_path: Pat
     assert result.num_retries == 10
 
 
-def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_an_interrupted_evaluation_continues_where_it_stopped(tmp_path: Path) -> None:
     config = counting_config(write_suite(tmp_path, [{"taps": 1}] * 6), slots=1)
     stop = threading.Event()
 
@@ -189,7 +189,7 @@ def test_it_must_be_clear_whom_to_measure(who: Measured) -> None:
         who.subject()
 
 
-def test_what_was_measured_otherwise_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_an_evaluation_with_other_settings_is_not_continued(tmp_path: Path) -> None:
     suite = write_suite(tmp_path, [{"taps": 1}])
     measure(counting_config(suite), Measured(agent="expert"), tmp_path / "out", progress=Quiet())
     for section, change in (
@@ -204,7 +204,7 @@ def test_what_was_measured_otherwise_is_not_gone_on_with(tmp_path: Path) -> None
             measure(other, Measured(agent="expert"), tmp_path / "out", resume=True, progress=Quiet())
 
 
-def test_edited_tasks_are_neither_gone_on_with_nor_compared(tmp_path: Path) -> None:
+def test_edited_tasks_are_neither_continued_nor_compared(tmp_path: Path) -> None:
     expert = Measured(agent="expert")
     config = counting_config(write_suite(tmp_path, [{"taps": 1}, {"taps": 2}]))
     measure(config, expert, tmp_path / "before", progress=Quiet())
@@ -217,7 +217,7 @@ def test_edited_tasks_are_neither_gone_on_with_nor_compared(tmp_path: Path) -> N
 
 
 @pytest.mark.needs("jinja2")
-def test_the_command_and_its_report_tell_faults_rates_and_gains(tmp_path: Path) -> None:
+def test_the_command_and_its_report_show_faults_rates_and_gains(tmp_path: Path) -> None:
     tasks = [{"taps": 1}, {"taps": 2, "faults": 1}, {"taps": 1, "faults": 9}]
     file = tmp_path / "counting.yaml"
     file.write_text(counting_config(write_suite(tmp_path, tasks)).to_yaml())
@@ -239,8 +239,8 @@ def test_the_command_and_its_report_tell_faults_rates_and_gains(tmp_path: Path) 
     page = (tmp_path / "expert" / "report.html").read_text()
     assert page.count("the phone went away") == 2, "of each of the two evaluations, apart"
     assert "Tango" in page
-    assert "Behaviour cloning" not in page, "nobody was trained"
-    assert "most probable action" not in page, "nobody chose by probability"
+    assert "Behaviour cloning" not in page, "no policy was trained"
+    assert "most probable action" not in page, "no policy chose by probability"
 
 
 def test_an_evaluation_that_only_faults_ends_with_a_line_and_a_code(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ class InstanceEnv(CountingEnv):
 
 
 @pytest.mark.parametrize("env", ["CountingEnv", "InstanceEnv"])
-def test_a_seed_that_is_the_instance_stays_and_random_agents_draw_anew(
+def test_a_seed_that_is_the_instance_stays_and_random_agents_draw_again(
     env: str, config: Config, tmp_path: Path
 ) -> None:
     fields = config.model_dump()

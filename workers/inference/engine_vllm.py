@@ -164,7 +164,9 @@ class VLLMEngine(Engine):
         self._is_closed = False
         arguments = engine_arguments(config, policy, seed)
         self._scratch = Scratch("vllm")
-        self._adapters = self._make_slots(config)
+        adapter = policy.published_metadata().get(CONFIG_KEY)
+        slots = None if adapter is None else AdapterSlots(self._scratch.path, adapter, max_adapters(config))
+        self._adapters = slots
         self._loop = LoopThread("vllm-loop")
         try:
             with environment(self._scratch.path):
@@ -178,12 +180,6 @@ class VLLMEngine(Engine):
                 "Its log is above. If memory is short, lower gpu_memory_utilization, kv_cache_gb or "
                 "max_model_len in inference.engine. If vLLM does not support the model, use the engine hf.",
             ) from error
-
-    def _make_slots(self, config: Config) -> AdapterSlots | None:
-        config_json = self.policy.published_metadata().get(CONFIG_KEY)
-        if config_json is None:
-            return None
-        return AdapterSlots(self._scratch.path, config_json, max_adapters(config))
 
     # ---- any thread ----
 

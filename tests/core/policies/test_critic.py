@@ -112,6 +112,7 @@ def test_a_head_for_actions_changes_nothing_else(make, states) -> None:
     for name, tensor in without.state_dict().items():
         assert torch.equal(with_q.state_dict()[name], tensor)
     assert len(with_q.state_dict()) > len(without.state_dict())
+    assert not with_q.aim.weight.any(), "at first the action does not matter"
     with pytest.raises(PolicyError, match="no action values"):
         without.action_values(states, T([0, 1]), T([[1], [2]]), T([[True], [True]]))
 

@@ -46,6 +46,7 @@ def test_a_tap_is_two_tokens_and_moves_less_than_half_a_cell(x: float, y: float)
     assert ids[-1] in TOKENIZER.end_ids
     point = AGENT.parse(TOKENIZER.decode(ids)).point
     assert point is not None
+    assert TOKENIZER.decode(ids) == AGENT.format(Action.tap(*point)), "the lift point is the touch point"
     rounding = 0.011  # two decimals in the given text and in the grid's
     assert abs(point[0] - x) <= 0.5 / 12 + rounding
     assert abs(point[1] - y) <= 0.5 / 24 + rounding

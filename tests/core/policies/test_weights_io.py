@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from distrl.core.errors import PolicyError
-from distrl.core.policies.weights_io import distinct, from_bytes, read, to_bytes, trained_state, write
+from distrl.core.policies.weights_io import (
+    copy_into,
+    distinct,
+    from_bytes,
+    read,
+    to_bytes,
+    trained_state,
+    write,
+)
 
 
 def example() -> dict[str, torch.Tensor]:
@@ -114,3 +122,24 @@ def test_what_is_frozen_is_not_published() -> None:
     ]
     module[0].weight.requires_grad_(True)
     assert {"0.weight", "2.weight"} & trained_state(module).keys() == {"0.weight"}  # one of the tied names
+
+
+@pytest.mark.parametrize(
+    ("state", "problem"),
+    [
+        ({"b": torch.ones(2)}, "tensor 'a' is missing"),
+        ({"a": torch.ones(2), "b": torch.ones(2), "c": torch.ones(2)}, "tensor 'c' is unknown"),
+        ({"a": torch.ones(3), "b": torch.ones(2)}, r"'a' is \(3,\) torch.float32 instead of \(2,\)"),
+        (
+            {"a": torch.ones(2), "b": torch.ones(2).half()},
+            "'b' is .* torch.float16 instead of",
+        ),
+    ],
+)
+def test_weights_that_do_not_fit_are_named_and_change_nothing(
+    state: dict[str, torch.Tensor], problem: str
+) -> None:
+    own = {"a": torch.zeros(2), "b": torch.zeros(2)}
+    with pytest.raises(PolicyError, match=problem):
+        copy_into(own, state)
+    assert not any(tensor.any() for tensor in own.values())

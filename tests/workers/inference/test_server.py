@@ -102,10 +102,12 @@ def test_info_tells_what_is_served(wire: Wire, make_server: MakeServer) -> None:
 def test_bad_requests_get_a_typed_reject_and_service_goes_on(
     wire: Wire,
     make_server: MakeServer,
+    monkeypatch: pytest.MonkeyPatch,
     message: Record,
     blobs: list[bytes],
     code: str,
 ) -> None:
+    monkeypatch.setattr("distrl.workers.inference.server.MAX_QUEUE", 1)  # no place is lost
     channel = wire.connect_dealer(make_server().endpoint)
     reject = ask(channel, message, blobs)
     assert isinstance(reject, Reject)

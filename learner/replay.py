@@ -72,11 +72,6 @@ class Replay:
         first = self._num_added % self.config.capacity
         return [name for name in self._ids[first:] + self._ids[:first] if name]
 
-    @property
-    def num_unseen(self) -> int:
-        """How many have never been drawn."""
-        return len(self._unseen)
-
     def add(self, trajectory_id: str) -> str | None:
         """Adds a trajectory in place of the oldest one when full. Returns the id that left, if any."""
         if trajectory_id in self._places:

@@ -14,7 +14,6 @@ own.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -39,9 +38,6 @@ from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.returns import RETURNS, Returns, Rollout
 
 C = TypeVar("C", bound=CriticConfig)
-Estimator = Callable[[Rollout, Tensor, Tensor], Returns]
-"""From a rollout, [B, T] baselines and [B, T] ratios of whole actions to returns."""
-
 TRACES = ("retrace", "vtrace")
 """The returns of `RETURNS` whose traces ratios cut."""
 

@@ -182,6 +182,7 @@ def test_a_hung_probe_is_bounded_and_holds_up_nobody(pools: Pools) -> None:
             assert lease.id == "b"
         pools.clock.now += 5.0
         until(lambda: pool.states()["a"] is SlotState.RECOVERING, "the end of a's probe", DEADLINE_S)
+        assert [thread.name for thread in pool._table.slots["a"].stuck] == ["probe-a"]
         with pool.acquire(DEADLINE_S) as lease:
             assert lease.id == "b"
     finally:

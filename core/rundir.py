@@ -23,6 +23,7 @@ from distrl.core.errors import RunDirectoryError
 from distrl.core.files import write_atomically, write_bytes_atomically, writing
 from distrl.core.locks import try_lock
 
+WARM_UP = "warm_up"
 TASKS_FILE = "tasks.json"
 """What became of each training task."""
 
@@ -53,6 +54,7 @@ class RunDir:
         self.tensorboard = path / "tensorboard"
         self.store = path / "store.sqlite3"
         self.checkpoints = path / "checkpoints"
+        self.warm_up = path / WARM_UP  # the checkpoint of a warm-up that was stopped
         self.weights = path / "weights"
         self.spool = path / "spool"
         self.evaluations = path / "evaluations"

@@ -102,7 +102,7 @@ def check_trained(run: RunDir, config: Config) -> None:
 def describe_stopped(run: RunDir, command: str) -> str:
     """One line on a run that was stopped: the command that continues it, and whether training starts over."""
     text = f"Stopped. Continue with: {command}"
-    if pointed(run.checkpoints, "latest") is None:
+    if pointed(run.checkpoints, "latest") is None and pointed(run.warm_up, "latest") is None:
         text += " (it had no checkpoint yet: training begins again, with the episodes that are stored)"
     return text
 

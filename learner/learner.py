@@ -18,6 +18,7 @@ import shutil
 from threading import Event
 
 from distrl.core.errors import MismatchError, NotFinite
+from distrl.core.rundir import WARM_UP
 from distrl.core.types import Purpose
 from distrl.learner.checkpoint import Checkpointer
 from distrl.learner.context import (
@@ -34,8 +35,6 @@ from distrl.learner.scheduler import DONE, TRAINING
 from distrl.learner.updates import Updates
 from distrl.learner.validation import Validation
 from distrl.learner.warm_start import Cloning, critic_warm_up, demonstrate, warm_up
-
-CLONING = "warm_up"  # folder of the run with the checkpoint of a warm-up that was stopped
 
 
 class Learner:
@@ -67,7 +66,7 @@ class Learner:
     def start_warm(self) -> None:
         """Collects demonstrations and clones them. If stopped meanwhile, --resume continues from there."""
         context = self.context
-        saved = Checkpointer(context.checkpointer.directory.parent / CLONING, context.train_step, keep=1)
+        saved = Checkpointer(context.checkpointer.directory.parent / WARM_UP, context.train_step, keep=1)
         cloning = Cloning(context)
         try:
             if (state := saved.load()) is not None:

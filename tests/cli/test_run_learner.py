@@ -26,11 +26,12 @@ LARGE_S = 300.0
 """What a large model's update and checkpoint may take together."""
 
 
-def test_a_stopped_run_says_what_begins_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["checkpoints", "warm_up"])
+def test_a_stopped_run_says_what_begins_again(tmp_path: Path, folder: str) -> None:
     run = RunDir(tmp_path)
     assert "training begins again" in describe_stopped(run, "distrl train x")
-    run.checkpoints.mkdir()
-    (run.checkpoints / "latest").write_text("step_0\n")
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "latest").write_text("step_0\n")
     assert describe_stopped(run, "distrl train x") == "Stopped. Continue with: distrl train x"
 
 

@@ -3,8 +3,10 @@
 Rank 0 owns the run, the others compute with it (see `distributed`). In a single process, a sum over ranks is
 the value itself.
 
-A rank waits for another for `RANK_TIMEOUT_S` at most. Rank 0 looks after the others (`LocalRanks.watch`)
-between updates, and when one of them is silent.
+    rank 0's main thread:       `LocalRanks.watch` between updates and when a rank is silent
+    rank 0's rank-guard thread: `watch`; ends the process if the main thread waits for a lost rank (on a GPU)
+
+A rank waits for another for `RANK_TIMEOUT_S` at most.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import os
 import socket
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -34,6 +37,8 @@ MEETING = "DISTRL_MEETING"
 RANK_TIMEOUT_S = 1800.0  # of a step in common: a rank may load a model or compile meanwhile
 PATIENCE_S = 20.0  # how long a rank has to end after rank 0 is done
 NOTICE_S = 5.0  # how long it may take until the end of a rank, noticed by its silence, is known
+HANG_S = 300.0  # after a rank's end: NCCL does not notice it, and would wait for `RANK_TIMEOUT_S`
+GUARD_S = 1.0  # between two looks of the guard
 LOOPBACK = "lo"
 
 Watch = Callable[[RankError | None], None]
@@ -190,6 +195,10 @@ class LocalRanks:
             )
             for rank in range(1, size)
         ]
+        self._looking = threading.Lock()  # two threads look at the children
+        self._is_ending = threading.Event()
+        self._guard = threading.Thread(target=self._watch_over, name="rank-guard", daemon=True)
+        self._guard.start()
 
     @property
     def pids(self) -> list[int]:
@@ -200,7 +209,9 @@ class LocalRanks:
         deadline = time.monotonic() + (NOTICE_S if error is not None else 0.0)
         while True:
             for child in self._children:
-                if (code := child.poll()) is not None:
+                with self._looking:
+                    code = child.poll()
+                if code is not None:
                     ended = RankError(
                         f"Rank {child.name.rpartition('-')[2]} of the learner ended with {_end(code)}: "
                         f"{_last_line(child.log_file)}",
@@ -214,15 +225,30 @@ class LocalRanks:
                 return
             time.sleep(0.05)
 
+    def _watch_over(self) -> None:
+        while not self._is_ending.wait(GUARD_S):
+            try:
+                self.watch(None)
+            except RankError as error:
+                if not self._is_ending.wait(HANG_S):
+                    print(f"error: {error}", file=sys.stderr, flush=True)
+                    os._exit(error.exit_code)
+
     def close(self) -> None:
         """Waits for the ranks to end, and stops those that do not."""
+        self._dismiss_guard()
         deadline = time.monotonic() + PATIENCE_S
         for child in self._children:
             child.wait(max(0.0, deadline - time.monotonic()))
         self.kill()
 
     def kill(self) -> None:
+        self._dismiss_guard()
         stop_all((child, 0.0) for child in self._children)
+
+    def _dismiss_guard(self) -> None:
+        self._is_ending.set()
+        self._guard.join()
 
 
 @contextmanager

@@ -111,3 +111,20 @@ def test_the_end_of_a_rank_is_said_with_its_last_words(tmp_path, monkeypatch) ->
         with pytest.raises(RankError, match="Rank 1") as raised:
             ranks.watch(None)
         assert raised.value.exit_code == 2, "what another start cannot mend is told as it is"
+
+
+BLOCKED = """
+import sys, time
+from pathlib import Path
+from distrl.learner import ranks as launch
+launch.HANG_S = launch.GUARD_S = 0.1
+with launch.local_ranks(["run-learner", "no-such.yaml"], 2, Path(sys.argv[1])):
+    time.sleep(250)
+"""
+
+
+def test_a_process_that_waits_for_a_lost_rank_ends(tmp_path) -> None:
+    command = [sys.executable, "-c", BLOCKED, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: Rank 1 of the learner ended with exit code 2: ")

@@ -23,6 +23,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Sequence
 from multiprocessing import Pipe
 from pathlib import Path
@@ -230,21 +232,27 @@ class WorldProcess:
             EnvError: The package or the device failed, or the child did not answer.
         """
         seconds = DEADLINES_S[operation]
+        end = time.monotonic() + seconds
+        # Reading has no deadline of its own, and an answer may come in part. Reading ends with the child.
+        timer = threading.Timer(seconds, self.kill)
+        timer.daemon = True
+        timer.start()
         try:
             self._pipe.send_bytes(msgpack.packb({"op": operation, **arguments}))
-            if not self._pipe.poll(seconds):
-                raise TimeoutError
             answer: dict[str, Any] = msgpack.unpackb(self._pipe.recv_bytes(MAX_BYTES))
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError):
+            is_late = time.monotonic() >= end
             self.kill()
             happened = f"ended its process during {operation}, exit status {self._process.returncode}"
-            if isinstance(error, TimeoutError):
+            if is_late:
                 happened = f"did not finish {operation} in {seconds:g} s; its process was ended"
             raise EnvError(
                 f"android_world {happened}.{self._printed()}",
                 "Look at the emulator.",
                 fault="device",
             ) from None
+        finally:
+            timer.cancel()
         if "ok" in answer:
             found: dict[str, Any] = answer["ok"]
             return found

@@ -45,7 +45,7 @@ class Checkpointer:
         networks cannot have changed since, and what arrived meanwhile is in the store.
 
         Args:
-                protected: Names that must stay.
+            protected: Names that must stay.
 
         Raises:
             CheckpointError: The disk is full or not writable; nothing of the checkpoint is left.

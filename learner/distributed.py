@@ -155,9 +155,9 @@ class RankGroup(TrainStep):
 
     def step(self, batch: TrajectoryBatch, lr: float) -> Loss | None:
         found = self._on_shares("step", batch, lr=lr)
-        return (
-            None if found[0][1] is None else merge(found, len(batch.ids), are_shares=True)
-        )  # None on all ranks alike
+        if found[0][1] is None:  # on all ranks alike
+            return None
+        return merge(found, len(batch.ids), are_shares=True)
 
     def measure(self, batch: TrajectoryBatch) -> Loss:
         return merge(self._on_shares("measure", batch), len(batch.ids), are_shares=True)

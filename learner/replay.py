@@ -32,14 +32,11 @@ from numpy.typing import NDArray
 from distrl.configs.learner import ReplayConfig
 from distrl.learner.sum_tree import Indices, SumTree
 
-REFRESH_SIZE = 16
+REFRESH_SIZE = 16  # trajectories whose priorities are renewed at a time
 _DECAY = 0.995
 _RESCALE = 0.1
 _FLOOR = 1e-6
 _RAW = np.dtype((np.void, 24))  # the three components, float64: as one item they are read and written at once
-
-
-REFRESH_SIZE = 16  # trajectories whose priorities are renewed at a time
 
 
 class Replay:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -92,9 +93,14 @@ def read_model(model: str) -> ModelShape:
     remedy = "Choose an image-text-to-text model that transformers supports."
     with loading("policy.model", model, remedy), torch.device("meta"):
         network = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(str(directory)))
-    text = network.config.get_text_config()
+        shape = _text_shape(network.config.get_text_config())
+    image = image_shape(read_json(directory / "config.json"), directory)
+    return ModelShape(parameter_shapes(network), shape, image)
+
+
+def _text_shape(text: Any) -> TextShape:
     heads = int(text.num_attention_heads)
-    shape = TextShape(
+    return TextShape(
         hidden=int(text.hidden_size),
         layers=int(text.num_hidden_layers),
         heads=heads,
@@ -103,8 +109,6 @@ def read_model(model: str) -> ModelShape:
         intermediate=int(text.intermediate_size),
         vocabulary=int(text.vocab_size),
     )
-    image = image_shape(read_json(directory / "config.json"), directory)
-    return ModelShape(parameter_shapes(network), shape, image)
 
 
 def read_autoui(model: str, image_features: str | None, image_size: tuple[int, int]) -> ModelShape:

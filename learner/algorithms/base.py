@@ -247,17 +247,17 @@ def complete_loss(
         "entropy": -scored.entropy * entropy_weights,
         "validity": batch.invalid * rho.clamp(max=config.rho_max) * scored.log_pi,
     }
-    policy, entropy, validity = means = [losses.sum() / batch.num_steps for losses in terms.values()]
+    means = {name: of_steps.sum() / batch.num_steps for name, of_steps in terms.items()}
     stats = StepStats.of(batch.row, scored.ratios, mask, term.level, term.weighed)
     with torch.no_grad():
         components = [batch.flat(surprise), rho.clamp(max=1.0), scored.entropy]
         priorities = torch.stack([batch.row_mean(component) for component in components], dim=1)
     return Loss(
-        policy_loss=policy + config.entropy * entropy + config.invalid * validity,
+        policy_loss=means["policy"] + config.entropy * means["entropy"] + config.invalid * means["validity"],
         critic_loss=None,
         priorities=priorities,
         metrics={
-            **{f"loss/{name}": float(loss.detach()) for name, loss in zip(terms, means, strict=True)},
+            **{f"loss/{name}": float(loss.detach()) for name, loss in means.items()},
             **off_policy.metrics(stats),
             "policy/entropy": float(scored.entropy.detach().mean()),
             "batch/success": float(batch.success.mean()),

@@ -235,7 +235,7 @@ _NAMES = {kind: name for table in (_BUTTONS, _POINTED, _TEXTS, _STATUS) for name
     ActionKind.SWIPE: "swipe",
     ActionKind.WAIT: "wait",
 }
-"""The kinds of action that the tool has. A tap before typing is an action of its own here."""
+"""Names by kind of action, of the kinds that the tool has. A tap before typing is an action of its own."""
 
 ACTIONS = {
     "key": "Perform a key event on the mobile device.\n    - This supports adb's `keyevent` syntax.\n"
@@ -344,7 +344,7 @@ def read_call(arguments: Mapping[str, Any], grid: Grid) -> Action:
 
 
 def write_call(action: Action, grid: Grid) -> dict[str, Any]:
-    """The arguments of the call that means `action`, one of `KINDS`."""
+    """The arguments of the call that means `action`, whose kind is one of the tool's."""
     kind, name = action.kind, _NAMES[action.kind]
     if kind is ActionKind.SWIPE:
         return {

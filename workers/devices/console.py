@@ -69,8 +69,7 @@ class Console:
         """The lines before OK in the answer to one command, which is one line of text.
 
         `timeout_s` is for everything together. Raises DeviceNotFound if no console listens, and
-        ServiceRejected
-        if it answers KO, or does not accept the secret.
+        ServiceRejected if it answers KO or does not accept the secret.
         """
         if not text.isprintable():
             raise ValueError(f"a console command is one line of text, got {text!r}")

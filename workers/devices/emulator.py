@@ -168,6 +168,7 @@ class EmulatorProcess:
     def _enter(self, child: subprocess.Popen[bytes]) -> None:
         if processes.key_of(child.pid) is None:
             return  # it has ended already; `check` says why
+        # `members` recognises emulators that a killed process left by these words.
         what = f"emulator of AVD {self.avd.name} at port {self.ports.console}"
         try:
             self._entry = Registry().add(child.pid, what, self.ports.console)

@@ -58,9 +58,8 @@ class Frames:
     def judge(self, data: bytes, is_secure: Callable[[], bool] = lambda: False) -> Frame:
         """What `screencap -p` printed, as a frame. A warning may stand before the picture.
 
-        `is_secure` is called for a black picture: that of a secure window is valid. Raises
-        FrameTruncated if it
-        is not a whole PNG picture, and BlankFrame if every pixel is the same.
+        `is_secure` is called for a black picture: that of a secure window is valid. Raises FrameTruncated if
+        it is not a whole PNG picture, and BlankFrame if every pixel is the same.
         """
         # A device with several displays, such as a foldable, warns first that it shows one of them.
         png = data[max(0, data.find(_SIGNATURE, 0, _MAX_TALK)) :]

@@ -85,7 +85,8 @@ class ServerStats:
     def batch(self, num_running: int) -> None:
         """The engine was given requests; so many run now."""
         self.count(batches=1)
-        self._sizes.append(num_running)
+        with self._lock:
+            self._sizes.append(num_running)
 
     def answered(self, wait_s: float, run_s: float, num_tokens: int) -> None:
         """A request was completed: how long it had queued, how long it ran, how many tokens it gave."""

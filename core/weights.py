@@ -1,7 +1,7 @@
 """Weights on the wire: the learner serves each version in chunks, receivers fetch and check it.
 
     learner          publish ──► WeightStore ◄── ChunkServer (a thread): ChunkRequest → Chunk | Reject
-    inference server WeightFetcher: a window of ChunkRequests in flight ──► one buffer, SHA-256 of its prefix
+    inference server WeightFetcher: a window of ChunkRequests in flight ──► one buffer ──► a thread: SHA-256
                      HostFetcher: the servers of one user on one host fetch and check each version once
 
 A fetch that ends early continues where it stopped. Bytes are used only if their SHA-256 is the announced one.

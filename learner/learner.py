@@ -3,7 +3,7 @@
     workers ─► network thread (LearnerServer) ─► store commit ─► bounded queue ─┐
                                                                                 ▼
                               ┌───────────────────────────  training thread: Learner.run
-                              │ requests (bounded)            drain · draw · update · priorities
+                              │ a request at a time           drain · draw · update · priorities
                               ▼                               publish · validate · checkpoint
                         prefetch thread ── ready batches ─────────►
 

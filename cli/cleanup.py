@@ -58,7 +58,8 @@ def _deal_with(registry: Registry, entry: Entry, dry_run: bool, in_use: bool) ->
     """Ends the process of one entry, or says why not. Returns what went wrong, "" if nothing."""
     from distrl.workers.devices.processes import end_process
 
-    what, problem, is_over = f"{entry.what} (process {entry.key.pid})", "", False
+    what = f"{entry.what} (process {entry.key.pid})"
+    problem, is_over = "", False
     if not entry.is_running:
         said, is_over = "is gone.", not dry_run
     elif not entry.is_orphan and not in_use:

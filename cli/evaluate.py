@@ -123,10 +123,14 @@ def evaluate(
             "--inference": inference,
             "--learner": learner,
             "--agent": agent,
+            "--split": split,
+            "--output": output,
+            "--baseline": baseline,
+            "--seeds": seeds,
+            "--resume": resume,
+            "--wait": wait is not None,
         }
-        others |= {"--split": split, "--output": output, "--baseline": baseline, "--seeds": seeds}
         given = [name for name, value in others.items() if value]
-        given += ["--resume"] * resume + ["--wait"] * (wait is not None)
         if given:
             raise ConfigError(
                 f"{', '.join(given)} has no effect with --rejudge, which judges all stored episodes.",

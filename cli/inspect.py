@@ -81,10 +81,19 @@ def inspect(
     place = place.expanduser()
     require_episodes(place, "inspect")
     if tasks:
-        others = ("--trajectory", trajectory), ("--html", html), ("--split", split), ("--outcome", outcome)
-        more = ("--mode", mode), ("--success/--failed", success is not None), ("--min-steps", min_steps)
-        for name in (name for name, value in (*others, *more, ("--seed", seed is not None)) if value):
-            raise ConfigError(f"--tasks lists training tasks: {name} has no effect.", "Remove it.")
+        others = {
+            "--trajectory": trajectory is not None,
+            "--html": html,
+            "--split": split is not None,
+            "--outcome": outcome is not None,
+            "--mode": mode is not None,
+            "--success/--failed": success is not None,
+            "--min-steps": min_steps > 0,
+            "--seed": seed is not None,
+        }
+        given = [name for name, is_given in others.items() if is_given]
+        if given:
+            raise ConfigError(f"--tasks lists training tasks: {given[0]} has no effect.", "Remove it.")
         list_tasks(place, template, task)
         return
     modes = [known.value for known in FailureMode]

@@ -127,17 +127,20 @@ class GuiRun:
         """The tasks of the splits that a run uses; an error says which key names the suite or the split."""
         from distrl.evaluator.suites import load_suite
 
-        tasks, found = self._config.tasks, {}
-        key = "suite"
-        try:
-            load_suite(tasks.suite)
-            named = [("train", tasks.train), ("validation", tasks.validation)]
-            named += [("test", split) for split in tasks.test]
-            named += [("drift.split", tasks.drift.split)] if tasks.drift else []
-            for key, split in named:  # noqa: B007 - the error names it
-                found[split] = load_suite(tasks.suite, split)
-        except TaskError as error:
-            raise TaskError(f"tasks.{key}: {error.message}", error.remedy) from error
+        tasks = self._config.tasks
+        named: list[tuple[str, str | None]] = [("suite", None)]  # all of it
+        named += [("train", tasks.train), ("validation", tasks.validation)]
+        named += [("test", split) for split in tasks.test]
+        if tasks.drift is not None:
+            named.append(("drift.split", tasks.drift.split))
+        found: dict[str, list[Task]] = {}
+        for key, split in named:
+            try:
+                loaded = load_suite(tasks.suite, split)
+            except TaskError as error:
+                raise TaskError(f"tasks.{key}: {error.message}", error.remedy) from error
+            if split is not None:
+                found[split] = loaded
         return found
 
     def learner(self, stop: threading.Event, command: Sequence[str]) -> Opener:

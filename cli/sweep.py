@@ -126,12 +126,9 @@ def check(loaded: Sweep) -> None:
         file = RunDir(run.directory).config
         if not file.is_file():
             continue
-        there, planned = (
-            config.model_dump(
-                mode="json", exclude={"modules_dir", "name", "runs_dir"}
-            )  # directories may change
-            for config in (load_config(file), run.config)
-        )
+        places = {"modules_dir", "name", "runs_dir"}  # which may change
+        there = load_config(file).model_dump(mode="json", exclude=places)
+        planned = run.config.model_dump(mode="json", exclude=places)
         if (key := difference(there, planned)) is not None:
             raise ConfigError(
                 f"{file} differs from the sweep in `{key}`.",

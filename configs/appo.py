@@ -93,7 +93,8 @@ def check_appo(config: Config) -> None:
             )
         if not isinstance(learner.algorithm, AppoConfig) and found == kind:
             raise ValueError(
-                f"{key}={kind} is for continuous control, which only learner.algorithm={APPO} learns"
+                f"{key}={kind} is for continuous control, which only learner.algorithm={APPO} learns; set "
+                f"learner.algorithm to {APPO}, or change {key}"
             )
     if not isinstance(learner.algorithm, AppoConfig):
         return

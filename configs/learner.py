@@ -93,14 +93,23 @@ class MismatchConfig(Section):
     on_alarm: Literal["warn", "stop"] = "warn"
 
 
-OURS = frozenset(
-    {
-        *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"),
-        *("managed_gradient_accumulation", "gradient_clipping", "optimizer", "scheduler"),
-        *("zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "prescale_gradients"),
-        *("gradient_predivide_factor", "bf16", "fp16", "amp", "torch_autocast"),
-    }
-)
+OURS = {
+    "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "gradient_accumulation_steps",
+    "managed_gradient_accumulation",
+    "gradient_clipping",
+    "optimizer",
+    "scheduler",
+    "zero_allow_untested_optimizer",
+    "zero_force_ds_cpu_optimizer",
+    "prescale_gradients",
+    "gradient_predivide_factor",
+    "bf16",
+    "fp16",
+    "amp",
+    "torch_autocast",
+}
 """Keys of `ds_config` that the learner sets itself."""
 
 
@@ -124,10 +133,10 @@ class RanksConfig(Section):
                 "ds_config has no effect with engine 'torch'; set learner.engine to 'deepspeed', "
                 "or remove ds_config"
             )
-        for key in sorted(OURS & value.keys()):
+        if taken := sorted(OURS & value.keys()):
             raise ValueError(
-                f"ds_config.{key} is set by the learner, from learner.optim, learner.batch_trajectories, "
-                "learner.micro_batch_tokens and policy.dtype; remove it"
+                f"ds_config.{taken[0]} is set by the learner, from learner.optim, "
+                "learner.batch_trajectories, learner.micro_batch_tokens and policy.dtype; remove it"
             )
         zero = value.get("zero_optimization", {})
         if not isinstance(zero, dict):

@@ -15,7 +15,7 @@ from distrl.configs.parse import parse_yaml, read_yaml
 from distrl.configs.schema import Config
 from distrl.configs.section import CUSTOM
 from distrl.core.errors import ConfigError
-from distrl.core.importing import look_in
+from distrl.core.importing import did_you_mean, look_in
 
 PRESETS_DIR = Path(__file__).resolve().parent
 RUN_CONFIG, RUN_FOLDERS = "config.yaml", ("checkpoints", "logs")
@@ -186,15 +186,16 @@ def _explain(problem: Any) -> tuple[str, str]:
         return f"unknown key `{path}`", remedy
     if kind == "union_tag_invalid":
         tag, tags = context["tag"], context["expected_tags"]
-        near = next(iter(difflib.get_close_matches(tag, tags.replace("'", "").split(", "), n=1)), None)
-        hint = f"Did you mean {near!r}?" if near else ""
+        hint = did_you_mean(tag, tags.replace("'", "").split(", ")).strip()
         return f"`{path}.kind` is {tag!r}, expected one of {tags}", hint
-    if kind in ("missing", "union_tag_not_found"):
-        return f"`{path}{'.kind' if kind != 'missing' else ''}` is missing", ""
+    if kind == "union_tag_not_found":
+        return f"`{path}.kind` is missing", ""
+    if kind == "missing":
+        return f"`{path}` is missing", ""
     expected = problem["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
     if kind == "value_error":
         return f"`{path}`: {expected}" if path else expected, ""
-    expected = expected.replace("String should", "expected a string that should")
+    expected = expected.replace("String should", "expected a string to")
     return f"`{path}` is {problem['input']!r:.80}, {expected}", ""
 
 
@@ -206,7 +207,8 @@ def nearest_key(path: str) -> str | None:
     siblings = {key.rpartition(".")[2]: key for key in everything if key.rpartition(".")[0] == parent}
     namesakes = [key for key in everything if key.rpartition(".")[2] == name]
     near = [siblings[one] for one in difflib.get_close_matches(name, siblings, n=1)]
-    return next(iter([*near, *namesakes, *difflib.get_close_matches(path, everything, n=1)]), None)
+    found = [*near, *namesakes, *difflib.get_close_matches(path, everything, n=1)]
+    return found[0] if found else None
 
 
 def preset_names(directory: Path) -> list[str]:

@@ -84,19 +84,21 @@ def point(directory: Path, pointer: str, name: str, note: str = "") -> None:
 
 def pointed(directory: Path, pointer: str) -> str | None:
     """The name that `pointer` holds, None if there is no such pointer."""
-    return _line(directory / pointer, 0) or None
+    lines = _lines(directory / pointer)
+    return lines[0] if lines else None
 
 
 def note_of(directory: Path, pointer: str) -> str:
     """The note that `point` was given, "" without one."""
-    return _line(directory / pointer, 1)
+    lines = _lines(directory / pointer)
+    return lines[1] if len(lines) > 1 else ""
 
 
-def _line(path: Path, number: int) -> str:
+def _lines(path: Path) -> list[str]:
     try:
-        return "".join(path.read_text(errors="replace").split()[number : number + 1])
+        return path.read_text(errors="replace").split()
     except FileNotFoundError:
-        return ""
+        return []
 
 
 def to_resume_from(directory: Path) -> Path | None:

@@ -688,9 +688,14 @@ def _bounded_in(step: TimeStep) -> Iterator[tuple[str, float, float, float]]:
 
 @dataclass(frozen=True)
 class RunLimits:
-    """The limits of one run: the size of the vocabulary, tokens, and the newest weight version.
+    """The limits of one run.
 
-    None for prompts, and for sequences with their answers, where the policy does not bound them.
+    Attributes:
+        num_tokens: Size of the vocabulary.
+        max_prompt_tokens, max_sequence_tokens: Of a prompt, and of a sequence with its answers; None where
+            the policy does not bound them.
+        max_new_tokens: Of an answer.
+        newest_version: Returns the newest weight version of the run.
     """
 
     num_tokens: int

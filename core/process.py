@@ -178,7 +178,7 @@ class Child:
 
 
 def stop_all(children: Iterable[tuple[Child, float]]) -> None:
-    """Stops all children at the same time: SIGTERM, and SIGKILL to each whose seconds after it are over."""
+    """Stops all children at the same time: SIGTERM, then SIGKILL to each that outlives its seconds."""
     by_patience = sorted(children, key=lambda pair: pair[1])
     for child, _ in by_patience:
         child.request_stop()

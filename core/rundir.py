@@ -75,24 +75,22 @@ class RunDir:
             RunDirectoryError: It exists already or cannot be made.
         """
         run = cls.of(config)
-        is_made = False
+        if run.path.exists():
+            raise RunDirectoryError(
+                f"The run directory {run.path} exists already.",
+                "Continue it with --resume, or start another with --set name=NAME.",
+            )
         try:
             run.path.parent.mkdir(parents=True, exist_ok=True)
-            if run.path.exists():
-                raise RunDirectoryError(
-                    f"The run directory {run.path} exists already.",
-                    "Continue it with --resume, or start another with --set name=NAME.",
-                )
-            run.path.mkdir()
-            is_made = True
-            for folder in (run.logs, run.checkpoints, run.weights):
-                folder.mkdir()
-            write_atomically(run.config, config.to_yaml())
-        except (OSError, RunDirectoryError) as error:
-            if is_made:
+            run.path.mkdir()  # fails if another process has made it since
+            try:
+                for folder in (run.logs, run.checkpoints, run.weights):
+                    folder.mkdir()
+                write_atomically(run.config, config.to_yaml())
+            except (OSError, RunDirectoryError):
                 run.discard()
-            if isinstance(error, RunDirectoryError):
                 raise
+        except OSError as error:
             raise RunDirectoryError(
                 f"The run directory {run.path} cannot be made: {error.strerror or error}.",
                 "Choose another place with --set runs_dir=DIR.",
@@ -229,14 +227,17 @@ class RunLock:
                 f"Another {role} (process {holder}) is using {path.parent}.",
                 f"Wait for it, stop it, or {otherwise}.",
             )
-        self.release = held.release
-        """Releases the lock. May be called twice."""
+        self._held = held
         try:
             with writing(path):
                 path.write_text(f"{os.getpid()}\n")
         except RunDirectoryError:
             self.release()
             raise
+
+    def release(self) -> None:
+        """Releases the lock. May be called twice."""
+        self._held.release()
 
     def __enter__(self) -> RunLock:
         return self

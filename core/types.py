@@ -374,12 +374,14 @@ class Trajectory(Record):
     @property
     def image_digests(self) -> tuple[str, ...]:
         """The distinct screenshots of this episode, in order of first use."""
-        shown = [
-            digest
-            for step in self.steps
-            for digest in (step.observation.image, *(image for chat in step.chats for image in chat.images))
-        ]
-        return tuple(dict.fromkeys([*shown, *([self.final.image] if self.final is not None else [])]))
+        shown: list[str] = []
+        for step in self.steps:
+            shown.append(step.observation.image)
+            for chat in step.chats:
+                shown += chat.images
+        if self.final is not None:
+            shown.append(self.final.image)
+        return tuple(dict.fromkeys(shown))
 
     @property
     def reward_parts(self) -> RewardParts:

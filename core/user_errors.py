@@ -197,11 +197,20 @@ def _refused(make: Callable[..., Any], section: str, error: Exception, remedy: s
 
 
 EXTRAS = {
-    **dict.fromkeys(("torch", "transformers", "tokenizers", "huggingface_hub"), "train"),
-    **dict.fromkeys(("peft", "accelerate", "safetensors", "tensorboard"), "train"),
-    **dict.fromkeys(("starlette", "uvicorn"), "serve"),
-    **dict.fromkeys(("datasets", "pyarrow"), "data"),
-    **dict.fromkeys(("matplotlib", "jinja2"), "report"),
+    "torch": "train",
+    "transformers": "train",
+    "tokenizers": "train",
+    "huggingface_hub": "train",
+    "peft": "train",
+    "accelerate": "train",
+    "safetensors": "train",
+    "tensorboard": "train",
+    "starlette": "serve",
+    "uvicorn": "serve",
+    "datasets": "data",
+    "pyarrow": "data",
+    "matplotlib": "report",
+    "jinja2": "report",
     "deepspeed": "deepspeed",
     "miniwob": "browser",
     "gymnasium": "gym",
@@ -246,7 +255,13 @@ MOST = 50
 
 
 def check_known(what: str, asked: str | None, known: Iterable[str]) -> None:
-    """Raises ConfigError, with the nearest, if a name that a user gives, e.g. a "template", is not known."""
+    """Raises ConfigError, which suggests the nearest, if a name that a user filters by is not known.
+
+    Args:
+        what: What is named, e.g. "template".
+        asked: The name, or None.
+        known: All names.
+    """
     names = list(dict.fromkeys(known))
     if asked is None or asked in names:
         return

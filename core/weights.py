@@ -119,8 +119,11 @@ class ChunkServer:
         self._waker, self._stopping = Waker(), threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="weights", daemon=True)
-        self.start = self._thread.start
         self.num_bytes = 0
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
 
     def check(self) -> None:
         """Raises the error that ended the thread, if any."""

@@ -110,7 +110,7 @@ class Place:
         except (KeyError, ValueError) as error:
             raise ConfigError(
                 f"RANK is set in the environment, but {error}.",
-                "Start ranks by torchrun, deepspeed or --num-processes, or unset RANK.",
+                "Start ranks by torchrun, deepspeed or learner.num_processes, or unset RANK.",
             ) from error
         file = environment.get(MEETING)
         return cls(rank, size, local_rank, f"file://{file}" if file else "env://")

@@ -211,10 +211,9 @@ class Subject:
         """
         if is_cached and self.goes_on:
             return sum(self.forward_flops(self.sequence, self.num_pictures + self.steps - 1.0)) / self.steps
-        steps = range(math.ceil(self.steps))
-        return sum(sum(self.forward_flops(self.asked_before(n), self.num_pictures + n)) for n in steps) / len(
-            steps
-        )
+        count = math.ceil(self.steps)
+        flops = [sum(self.forward_flops(self.asked_before(n), self.num_pictures + n)) for n in range(count)]
+        return sum(flops) / count
 
 
 def _shape(config: Config) -> ModelShape:
@@ -437,15 +436,15 @@ def verdict(config: Config, where: Hardware, lines: list[Line]) -> Line:
     if total <= where.memory * (1 - SPARE):
         said += ": fits"
     else:
-        barely = "fits barely, as buffers and fragments are not counted"
-        said += f": {barely if total <= where.memory else 'does not fit'}"
+        if total <= where.memory:
+            said += ": fits barely, because buffers and fragments are not counted"
+        else:
+            said += ": does not fit"
         if len(parts) > 1:
-            servers = config.local.inference_servers
-            each = {"learner": parts["learner"], "each server": sum(parts.values()) - parts["learner"]}
-            each["each server"] /= servers
+            server = (total - parts["learner"]) / config.local.inference_servers
             alone = [
                 f"{name} {'fits' if value <= where.memory else 'does not fit'}"
-                for name, value in each.items()
+                for name, value in (("learner", parts["learner"]), ("each server", server))
             ]
             said += f"; on a GPU of its own {', '.join(alone)}"
         said += (

@@ -27,28 +27,34 @@ def needs(config: Config | None, is_worker: bool) -> frozenset[Need]:
         return frozenset({Need.BASE})
     found = {Need.BASE, Need.RUN, *(Need[name] for name in run_kind(config).needs)}
     if is_worker or config.local.workers:
-        kinds = {members.kind for members in config.devices.pool}
-        env = config.env.kind if config.env.import_path is None else None
-        is_miniwob = env == "browser" and config.env.options.get("site", "miniwob") == "miniwob"
-        found |= _where(
-            (Need.ADB, kinds & {"adb", "avd", "phone"}),
-            (Need.EMULATOR, "avd" in kinds),
-            (Need.ANDROID_WORLD, env == "android_world"),
-            (Need.BROWSER, env == "browser"),
-            (Need.MINIWOB, is_miniwob),
-        )
+        found |= _environment_needs(config)
     if not is_worker:
-        devices = config.policy.device + config.learner.device
-        found |= {Need.TRAINING, Need.REPORTS} | _where(
-            (Need.VLLM, config.inference.engine.kind == "vllm"),
-            (Need.DEEPSPEED, config.learner.engine == "deepspeed"),
-            (Need.CUDA, "cuda" in devices),
-        )
+        found |= {Need.TRAINING, Need.REPORTS}
+        if config.inference.engine.kind == "vllm":
+            found.add(Need.VLLM)
+        if config.learner.engine == "deepspeed":
+            found.add(Need.DEEPSPEED)
+        if any(device.startswith("cuda") for device in (config.policy.device, config.learner.device)):
+            found.add(Need.CUDA)
     return frozenset(found)
 
 
-def _where(*pairs: tuple[Need, object]) -> set[Need]:
-    return {need for need, is_needed in pairs if is_needed}
+def _environment_needs(config: Config) -> set[Need]:
+    """What only machines with environments need."""
+    found = set()
+    kinds = {members.kind for members in config.devices.pool}
+    if kinds & {"adb", "avd", "phone"}:
+        found.add(Need.ADB)
+    if "avd" in kinds:
+        found.add(Need.EMULATOR)
+    env = config.env.kind if config.env.import_path is None else None
+    if env == "android_world":
+        found.add(Need.ANDROID_WORLD)
+    if env == "browser":
+        found.add(Need.BROWSER)
+        if config.env.options.get("site", "miniwob") == "miniwob":
+            found.add(Need.MINIWOB)
+    return found
 
 
 def browser_of(config: Config | None) -> dict[str, object]:

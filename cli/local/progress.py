@@ -145,7 +145,7 @@ class Progress:
             return 0.0
         if not total or done <= before or now - since < SURE_S:
             return math.inf
-        return (total - done) * (now - since) / (done - before)
+        return max(0.0, total - done) * (now - since) / (done - before)
 
     def _training_left_s(self, metrics: Mapping[str, float], left_s: float) -> float:
         """`left_s` by episodes or steps, but enough for the updates, and within `learner.max_minutes`."""

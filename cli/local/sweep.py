@@ -105,7 +105,12 @@ class Execution:
         config.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(config, planned.config.to_yaml())
         is_begun = run.config.is_file()
-        kept = (file for file in run.path.rglob("*") if file.is_file() and file.name[:7] != ".config")
+        # Folders and an unfinished configuration are all that a run has before its configuration.
+        kept = (
+            file
+            for file in run.path.rglob("*")
+            if file.is_file() and not file.name.startswith(f".{run.config.name}.")
+        )
         if not is_begun and run.path.is_dir() and not any(kept):
             shutil.rmtree(run.path)  # killed before it had a configuration
         command = distrl("train", str(config), *(["--resume"] if is_begun else []))

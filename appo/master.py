@@ -300,11 +300,12 @@ class Master:
         """Takes measured episodes. False if they are no longer needed."""
         with self._lock:
             current = self._current
-            part = current.parts.get(measured.unit_id) if current is not None else None
+            if current is None:
+                return False
+            part = current.parts.get(measured.unit_id)
             if part is None or part.episodes is not None or len(measured.episodes) != len(part.seeds):
                 return False
             part.episodes = measured.episodes
-            assert current is not None
             if current.is_complete:
                 self._ended.append(current)
                 self._current = None
@@ -314,9 +315,10 @@ class Master:
     def _measuring_unit(self, worker: str) -> WorkUnit | None:
         """A unit of the measurement under way that no other worker has."""
         now, ttl_s, current = self._clock(), self._config.learner.lease_ttl_s, self._current
-        for unit_id, part in current.parts.items() if current is not None else ():
+        if current is None:
+            return None
+        for unit_id, part in current.parts.items():
             if part.episodes is None and (now >= part.deadline or part.worker == worker):
-                assert current is not None
                 part.worker, part.deadline = worker, now + ttl_s
                 info = current.weights.info
                 self._server.offer_weights(info, current.weights.data)

@@ -181,6 +181,10 @@ def _explain(problem: Any) -> tuple[str, str]:
         if having:
             above = ".".join(parts[:-1])
             return f"`{path}` is a key of {', '.join(having)} only", f"Remove it, or set `{above}.kind`."
+        parent = ".".join(parts[:-1])
+        for at, one in sections():
+            if parts[-1] in kinds_of(one) and parent in (at, at.rpartition(".")[0]):
+                return f"unknown key `{path}`", f"Set `{at}.kind` to {parts[-1]}, and its keys beside it."
         near = nearest_key(path)
         remedy = f"Did you mean `{near}`?" if near else "`distrl config reference` lists all keys."
         return f"unknown key `{path}`", remedy
@@ -200,14 +204,14 @@ def _explain(problem: Any) -> tuple[str, str]:
 
 
 def nearest_key(path: str) -> str | None:
-    """The existing key most like `path`: first among its siblings, then by its last name anywhere."""
+    """The existing key most like `path`: one of the same name elsewhere, else the nearest of its siblings."""
     everything = keys()
     path = ".".join(part for part in path.split(".") if not part.isdigit())
     parent, _, name = path.rpartition(".")
     siblings = {key.rpartition(".")[2]: key for key in everything if key.rpartition(".")[0] == parent}
     namesakes = [key for key in everything if key.rpartition(".")[2] == name]
     near = [siblings[one] for one in difflib.get_close_matches(name, siblings, n=1)]
-    found = [*near, *namesakes, *difflib.get_close_matches(path, everything, n=1)]
+    found = [*namesakes, *near, *difflib.get_close_matches(path, everything, n=1)]
     return found[0] if found else None
 
 

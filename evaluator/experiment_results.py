@@ -100,7 +100,8 @@ class Block:
                 table.add_column(heading, justify="right")
             for row in self.rows:
                 table.add_row(*(Text(cell.strip("*"), _style(cell)) for cell in row))
-            console.width = console.width if console.is_terminal else WIDTH
+            if not console.is_terminal:
+                console.width = WIDTH
             console.print(table)
 
 
@@ -162,8 +163,9 @@ def read_run(planned: PlannedRun, sweep: Sweep) -> RunResult:
     first, last = _load(run, WARM_START), _load(run, FINAL) if finished else {}
     before, after = _number(first, sweep.metric), _number(last, sweep.metric)
     values = [value for _, value in metrics.series(sweep.metric, ELAPSED)]
-    if (before, after) == (None, None) and values:
-        before, after = values[0], values[-1] if finished else None
+    if before is None and after is None and values:
+        before = values[0]
+        after = values[-1] if finished else None
     curve = metrics.series(sweep.curve, ELAPSED)
     if sweep.curve.startswith("eval/") and sweep.curve.endswith("/success"):
         curve = learning_curve(metrics, ELAPSED).validation  # at the weights that a round measured
@@ -375,10 +377,9 @@ def _evaluated(sweep: Sweep) -> list[str]:
     """The numbers of the evaluations before and after, of single splits."""
     found: dict[str, None] = {}
     for run in sweep.runs:
-        is_control = run.config.goal.metric == RETURN
-        names = (
-            [RETURN] if is_control else [f"{split}/{n}" for split in run.config.tasks.test for n in FIELDS]
-        )
+        names = [RETURN]
+        if run.config.goal.metric != RETURN:
+            names = [f"{split}/{number}" for split in run.config.tasks.test for number in FIELDS]
         found |= dict.fromkeys(names)
     return list(found)
 
@@ -474,7 +475,9 @@ def _summary(name: str, results: Sequence[RunResult]) -> ArmSummary:
 
 def median_time(times: Sequence[float | None]) -> float | None:
     """The median, None counting as longer than all others; None if the median is such a one."""
-    middle = median([math.inf if time is None else time for time in times] or [math.inf])
+    if not times:
+        return None
+    middle = median(math.inf if time is None else time for time in times)
     return middle if math.isfinite(middle) else None
 
 

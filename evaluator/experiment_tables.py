@@ -129,15 +129,14 @@ def table_blocks(
     """The tables, with the command that makes them."""
     count = "all" if spec.episodes is None else f"at most {spec.episodes}"
     seeds = ", ".join(map(str, spec.seeds or ()))
+    text = (
+        f"Success in percent, mean ± standard deviation over the seeds {seeds}; {count} tasks of each split. "
+        "The best of each column is bold."
+    )
+    headings = _headings(spec)
     blocks = [
         Block(f"## {spec.title or spec.name}", f"```\n{command}\n```"),
-        _success(
-            spec,
-            results,
-            _headings(spec),
-            text=f"Success in percent, mean ± standard deviation over the seeds {seeds}; {count} tasks of "
-            "each split. The best of each column is bold.",
-        ),
+        _success(spec, results, headings, text=text) if headings else Block(text=text),
     ]
     for trained_on in dict.fromkeys(suite.trained_on for suite in spec.suites.values() if suite.trained_on):
         title = f"### Generalisation: trained on {trained_on}"

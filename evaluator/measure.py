@@ -259,10 +259,10 @@ def find_checkpoint(path: Path) -> Path:
             f"{path} is a transformers model, not a checkpoint of a run.",
             f"Measure it with --agent model --set policy.model={path}, with policy.kind hub or autoui.",
         )
-    problem = f"{path} holds no checkpoint ({MANIFEST} is missing)." if path.is_dir() else ""
-    raise CheckpointError(
-        problem or f"There is no checkpoint {path}.", "Pass one such as RUN/checkpoints/step_100."
-    )
+    problem = f"There is no checkpoint {path}."
+    if path.is_dir():
+        problem = f"{path} holds no checkpoint ({MANIFEST} is missing)."
+    raise CheckpointError(problem, "Pass one such as RUN/checkpoints/step_100.")
 
 
 def wait_for_policy(

@@ -191,8 +191,10 @@ class EpisodeQueue:
 
     def policy(self, slot: int) -> SlotPolicy:
         """Makes the policy client of a slot."""
-        no_policy: Any = SimpleNamespace(close=lambda: None)  # experts and random actors need none
-        self._policies[slot] = self._actor.policy(slot) if self._actor.policy is not None else no_policy
+        made: Any = SimpleNamespace(close=lambda: None)  # experts and random actors need none
+        if self._actor.policy is not None:
+            made = self._actor.policy(slot)
+        self._policies[slot] = made
         return self._policies[slot]
 
     def lease(self, timeout_s: float) -> Lease | None:
@@ -212,7 +214,9 @@ class EpisodeQueue:
 
     def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
         """Keeps an episode; one that faulted is tried again."""
-        spent = getattr(self._policies[trajectory.slot], "take_spent", Spent)()
+        # Only clients of a model behind an endpoint count what they spend.
+        take_spent = getattr(self._policies[trajectory.slot], "take_spent", None)
+        spent = take_spent() if take_spent is not None else Spent()
         with self._lock:
             self._end(self._running.pop(trajectory.lease_id), trajectory, images, spent)
 
@@ -332,7 +336,10 @@ class SlotHealth:
             there is none.
         """
         self._failures[slot] += 1
-        self._not_started = self._not_started - {slot} if has_started else self._not_started | {slot}
+        if has_started:
+            self._not_started.discard(slot)
+        else:
+            self._not_started.add(slot)
         if all(self._failures) and not is_running:
             return BACKOFF_S[0]
         return BACKOFF_S[min(self._failures[slot], len(BACKOFF_S)) - 1]

@@ -235,13 +235,10 @@ def _hub_names(file: Path) -> dict[int, str] | None:
     try:
         content: Any = json.loads(file.read_text(encoding="utf-8"))
         vocabulary = content["model"]["vocab"]
-        is_ranked = not isinstance(vocabulary, dict)
-        pairs = (
-            enumerate(entry[0] for entry in vocabulary)
-            if is_ranked
-            else ((n, t) for t, n in vocabulary.items())
-        )
-        names = {int(token): str(text) for token, text in pairs}
+        if isinstance(vocabulary, dict):
+            names = {int(token): str(text) for text, token in vocabulary.items()}
+        else:  # pairs of a text and its score, by token
+            names = {token: str(entry[0]) for token, entry in enumerate(vocabulary)}
         names.update({int(entry["id"]): str(entry["content"]) for entry in content.get("added_tokens", ())})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None  # another kind of file

@@ -46,9 +46,21 @@ def build_judge(config: JudgeConfig | None) -> Judge:
 
 
 _KEYS = {
-    *("kind", "import_path", "options", "when", "path", "rules", "min_confidence"),
-    *("url", "model", "screenshots"),
-    *("examples", "votes", "agreement", "temperature", "max_tokens"),
+    "kind",
+    "import_path",
+    "options",
+    "when",
+    "path",
+    "rules",
+    "min_confidence",
+    "url",
+    "model",
+    "screenshots",
+    "examples",
+    "votes",
+    "agreement",
+    "temperature",
+    "max_tokens",
 }
 
 

@@ -129,7 +129,10 @@ def _row(name: str, arms: Sequence[Arm], episodes: Mapping[str, Sequence[Episode
 
 def headline(blocks: Sequence[SplitBlock]) -> SplitBlock | None:
     """The split at the top of the page: "test", else the first."""
-    return next((block for block in blocks if block.overall.name == "test"), blocks[0] if blocks else None)
+    for block in blocks:
+        if block.overall.name == "test":
+            return block
+    return blocks[0] if blocks else None
 
 
 MAX_LINKS = 3
@@ -208,10 +211,16 @@ def choose_examples(evaluations: Mapping[str, Sequence[EpisodeResult]], limit: i
         evaluations: Episodes by label, oldest evaluation first. Tasks of the last one are shown.
         limit: How many tasks.
     """
-    newest = list(evaluations)[-1:]
-    shown = [choice for choice in _by_instance(evaluations).values() if choice.episodes[-1][0] in newest]
+    if not evaluations:
+        return []
+    newest = list(evaluations)[-1]
+    shown = [choice for choice in _by_instance(evaluations).values() if choice.episodes[-1][0] == newest]
     pools = [_over_templates([one for one in shown if one.kind == kind]) for kind in KINDS]
-    first, *others = [pool for pool in pools if pool] or [[]]
+    pools = [pool for pool in pools if pool]
+    if not pools:
+        return []
+    first, *others = pools
+    # Two thirds from the first kind, then one of each other kind in turn, then what is left of the first.
     most = (2 * limit + 2) // 3 if others else limit
     rest = [choice for turn in zip_longest(*others) for choice in turn if choice is not None]
     chosen = [*first[:most], *rest, *first[most:]][:limit]
@@ -239,8 +248,10 @@ def _by_instance(evaluations: Mapping[str, Sequence[EpisodeResult]]) -> dict[tup
     found: dict[tuple[str, int], dict[str, EpisodeResult]] = {}
     for label in reversed(list(evaluations)):
         for episode in evaluations[label]:
-            by_label = found.setdefault(instance_of(episode), {}) if episode.counts else {}
-            if episode.counts and all(is_same(episode, newer) for newer in by_label.values()):
+            if not episode.counts:
+                continue
+            by_label = found.setdefault(instance_of(episode), {})
+            if all(is_same(episode, newer) for newer in by_label.values()):
                 by_label[label] = episode
     choices = {}
     for key, by_label in found.items():

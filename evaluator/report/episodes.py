@@ -172,11 +172,14 @@ def episode_view(
         steps.append(_step_view(group, number, shot, token_names, weights))
         number += len(group)
     last, fault = trajectory.final, trajectory.fault
+    reason, tone = verdict.reason, "good" if verdict.success else "bad"
+    if fault is not Fault.NONE:
+        reason, tone = trajectory.fault_detail or "The episode is not counted.", "fault"
     return EpisodeView(
         trajectory=trajectory,
         verdict=ended(fault, verdict.success, trajectory.outcome),
-        reason=verdict.reason if fault is Fault.NONE else trajectory.fault_detail or "It is not counted.",
-        tone="fault" if fault is not Fault.NONE else "good" if verdict.success else "bad",
+        reason=reason,
+        tone=tone,
         steps=tuple(steps),
         final=picture(images.get(last.image), last.width, last.height, max_width) if last else None,
         versions=_weights(trajectory.steps, weights),
@@ -238,8 +241,10 @@ def _step_view(
 def _weights(steps: Sequence[TimeStep], name: str | None) -> str:
     """The weights that acted, by name or as "v3" or "v3–v5"; "" if no policy acted."""
     found = {v for step in steps for chat in step.chats for v in chat.completion.weight_versions}
-    if not found or name is not None:
-        return name or "" if found else ""
+    if not found:
+        return ""
+    if name is not None:
+        return name
     return f"v{min(found)}" if len(found) == 1 else f"v{min(found)}–v{max(found)}"
 
 

@@ -236,7 +236,7 @@ def test_the_verdict_is_on_learner_and_servers_together(model: str) -> None:
     need = sum(device_bytes(config, estimate(config, gpu_of(1.0)), 1.0).values())
     for size, said in (
         (2 * need, ": fits"),
-        (1.02 * need, ": fits barely, as buffers"),
+        (1.02 * need, ": fits barely, because buffers"),
         (0.98 * need, ": does not fit; on a GPU of its own learner fits, each server fits; lower learner."),
         (1e3, "on a GPU of its own learner does not fit, each server does not fit; "),
     ):

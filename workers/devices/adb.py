@@ -76,6 +76,8 @@ _REASONS: tuple[tuple[str, type[DeviceError], str], ...] = (
 _STDIN, _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = range(5)
 _HEADER = struct.Struct("<BI")
 _PIECE = 16 * 1024
+HOST = "127.0.0.1"
+"""Where adb servers listen: this tool uses those of its own machine."""
 Answer = TypeVar("Answer")
 
 
@@ -131,15 +133,15 @@ class Connection:
         ServerUnavailable: If nothing listens there.
     """
 
-    def __init__(self, host: str, port: int, deadline: Deadline) -> None:
+    def __init__(self, port: int, deadline: Deadline) -> None:
         self.deadline = deadline
         self.serial = deadline.serial
         try:
-            self.socket = socket.create_connection((host, port), min(CONNECT_S, deadline.remaining()))
+            self.socket = socket.create_connection((HOST, port), min(CONNECT_S, deadline.remaining()))
         except OSError as error:
             reason = "it does not answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
             raise ServerUnavailable(
-                f"no adb server at {host}:{port} ({reason}).",
+                f"no adb server at {HOST}:{port} ({reason}).",
                 "Start it with `adb start-server`, or correct the port.",
                 serial=self.serial,
                 evidence=str(error),
@@ -325,11 +327,10 @@ class AdbClient:
         self,
         serial: str,
         port: int = 5037,
-        host: str = "127.0.0.1",
         sleep: Callable[[float], None] = time.sleep,
         display: Display = DEFAULT_DISPLAY,
     ) -> None:
-        self.serial, self.host, self.port = serial, host, port
+        self.serial, self.port = serial, port
         self.sleep = sleep
         self.display = display
 
@@ -431,7 +432,7 @@ class AdbClient:
             return  # it is reconnecting already; the caller keeps waiting
 
     def _ask(self, what: str, timeout_s: float) -> str:
-        with Connection(self.host, self.port, self._deadline(timeout_s, what)) as connection:
+        with Connection(self.port, self._deadline(timeout_s, what)) as connection:
             connection.request(f"host-serial:{self.serial}:{what}")
             return connection.read_text()
 
@@ -443,7 +444,7 @@ class AdbClient:
         self, service: str, deadline: Deadline, sending: Callable[[], object] = lambda: None
     ) -> Iterator[Connection]:
         """A connection on which the device has accepted `service`; `sending` is called before the request."""
-        with Connection(self.host, self.port, deadline) as connection:
+        with Connection(self.port, deadline) as connection:
             connection.request(f"host:tport:serial:{self.serial}")  # the next request goes to the device
             connection.read_exact(8)  # the server's id of it
             sending()

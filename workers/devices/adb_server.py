@@ -86,8 +86,7 @@ def adb_path() -> str:
 class AdbServer:
     """The adb server at one port. Several threads may share it: one starts the server, the others wait."""
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 5037) -> None:
-        self.host = host
+    def __init__(self, port: int = 5037) -> None:
         self.port = port
         self._own: subprocess.Popen[bytes] | None = None
         self._entry: Entry | None = None
@@ -127,7 +126,7 @@ class AdbServer:
 
     def ask(self, request: str, timeout_s: float = CALL_S) -> str:
         """The server's answer to one `host:` request that is answered with a text."""
-        with Connection(self.host, self.port, Deadline(timeout_s, request)) as connection:
+        with Connection(self.port, Deadline(timeout_s, request)) as connection:
             connection.request(request)
             return connection.read_text()
 
@@ -249,7 +248,7 @@ class AdbServer:
 
     def _changes(self, stop: threading.Event) -> Iterator[list[DeviceEntry]]:
         deadline = Deadline(CALL_S, "host:track-devices-l")
-        with Connection(self.host, self.port, deadline) as connection:
+        with Connection(self.port, deadline) as connection:
             connection.request("host:track-devices-l")
             while not stop.is_set():
                 if _readable(connection):

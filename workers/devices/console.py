@@ -82,7 +82,7 @@ class Console:
 
     def _connect(self, deadline: Deadline) -> Connection:
         try:
-            return Connection("127.0.0.1", self.port, deadline)
+            return Connection(self.port, deadline)
         except ServerUnavailable as error:
             raise DeviceNotFound(
                 f"no emulator console listens at port {self.port}.",

@@ -87,7 +87,7 @@ class AdbMember:
         self.claim = f"adb-{server.port}-{serial}"
         self.options: Mapping[str, object] = dict(options or {}, snapshot=snapshot)
         self._server, self._snapshot = server, snapshot
-        self._client = AdbClient(serial, server.port, server.host, display=display)
+        self._client = AdbClient(serial, server.port, display=display)
 
     def open(self) -> Device:
         """The device, after it has shown its screen."""
@@ -432,7 +432,7 @@ class AvdMember:
     def _client(self) -> AdbClient:
         if self._ports is None:
             raise DeviceDisconnected("its emulator does not run.", serial=self.id)
-        return AdbClient(self._ports.serial, self._fleet.server.port, self._fleet.server.host)
+        return AdbClient(self._ports.serial, self._fleet.server.port)
 
     def _device(self) -> EmulatorDevice:
         client = self._client()

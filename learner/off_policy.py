@@ -65,8 +65,9 @@ class StepStats:
         }
         sums = {name: per_step(values.to(at.dtype), token_mask) for name, values in weighed.items()}
         every = [x.detach().to(at.dtype) for x in (*columns.values(), *sums.values())]
-        values = iter(torch.stack(every).cpu().double())
-        return cls(row.cpu(), {name: next(values) for name in columns}, {name: next(values) for name in sums})
+        values = list(torch.stack(every).cpu().double())
+        own, further = values[: len(columns)], values[len(columns) :]
+        return cls(row.cpu(), dict(zip(columns, own, strict=True)), dict(zip(sums, further, strict=True)))
 
     @classmethod
     def join(cls, parts: Sequence[tuple[Tensor | None, StepStats]]) -> StepStats:
@@ -94,8 +95,8 @@ def effective_share(total: float, square: float, count: float) -> float:
 
 def metrics(stats: StepStats) -> dict[str, float]:
     """The `off_policy/*` metrics of an update: per action, and per unit where the objective weighs units."""
-    columns, ratio, size = stats.columns, stats.columns["ratio"], len(stats)
-    total = {name: float(values.sum()) for name, values in columns.items()}
+    ratio, size = stats.columns["ratio"], len(stats)
+    total = {name: float(values.sum()) for name, values in stats.columns.items()}
     found = {
         "ratio_mean": total["ratio"] / size,
         "ratio_max": float(ratio.max()),
@@ -145,13 +146,14 @@ class Freshness:
 
     def take(self) -> dict[str, float]:
         """The table of the updates since the last one; counting starts again."""
-        sums, self._sums, self.num_updates = self._sums, {}, 0
-        return {
-            f"staleness/{label}/{name}": value
-            for i, label in enumerate(VERSIONS.labels)
-            if sums and sums["trajectories"][i]
-            for name, value in _row({name: float(column[i]) for name, column in sums.items()}).items()
-        }
+        table: dict[str, float] = {}
+        for bucket, label in enumerate(VERSIONS.labels):
+            sums = {name: float(of_buckets[bucket]) for name, of_buckets in self._sums.items()}
+            if sums.get("trajectories"):
+                table |= {f"staleness/{label}/{name}": value for name, value in _row(sums).items()}
+        self._sums = {}
+        self.num_updates = 0
+        return table
 
 
 def _row(sums: Mapping[str, float]) -> dict[str, float]:

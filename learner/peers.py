@@ -30,31 +30,42 @@ _log = logging.getLogger(__name__)
 Key = tuple[str, str]
 """Role and name."""
 
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
 RATES: Mapping[Key, str] = {
     ("worker", "episodes"): "workers/episodes_per_s",
     ("worker", "steps"): "workers/actions_per_s",
-    **{("inference", name): f"inference/{name}_per_s" for name in ("requests", "batches", "tokens")},
+    ("inference", "requests"): "inference/requests_per_s",
+    ("inference", "batches"): "inference/batches_per_s",
+    ("inference", "tokens"): "inference/tokens_per_s",
 }
-_JUDGED = ("judged", "successes", "unjudged", "retries", "calls", "input_tokens", "output_tokens", "cost")
 TOTALS: Mapping[Key, str] = {
-    **{("worker", name): f"workers/{name}" for name in ("successes", "faults")},
-    **{("worker", f"judge_{name}"): f"judge/{name}" for name in _JUDGED},
-    **{("inference", name): f"inference/{name}" for name in ("rejected", "failed", "weight_swaps")},
+    ("worker", "successes"): "workers/successes",
+    ("worker", "faults"): "workers/faults",
+    ("worker", "judge_judged"): "judge/judged",
+    ("worker", "judge_successes"): "judge/successes",
+    ("worker", "judge_unjudged"): "judge/unjudged",
+    ("worker", "judge_retries"): "judge/retries",
+    ("worker", "judge_calls"): "judge/calls",
+    ("worker", "judge_input_tokens"): "judge/input_tokens",
+    ("worker", "judge_output_tokens"): "judge/output_tokens",
+    ("worker", "judge_cost"): "judge/cost",
+    ("inference", "rejected"): "inference/rejected",
+    ("inference", "failed"): "inference/failed",
+    ("inference", "weight_swaps"): "inference/weight_swaps",
 }
-_WORST = ("queue_wait_p50_ms", "queue_wait_p99_ms", "batch_p50_ms", "batch_p99_ms", "swap_pause_ms")
-_DEVICES = ("devices_ready", "devices_busy", "devices_recovering", "devices_quarantined")
 GAUGES: Mapping[Key, tuple[str, Callable[[Sequence[float]], float]]] = {
-    ("inference", "batch_size"): ("inference/batch_size", _mean),
+    ("inference", "batch_size"): ("inference/batch_size", lambda values: sum(values) / len(values)),
     ("inference", "queue"): ("inference/queue", sum),
-    **{("inference", name): (f"inference/{name}", max) for name in _WORST},
+    ("inference", "queue_wait_p50_ms"): ("inference/queue_wait_p50_ms", max),
+    ("inference", "queue_wait_p99_ms"): ("inference/queue_wait_p99_ms", max),
+    ("inference", "batch_p50_ms"): ("inference/batch_p50_ms", max),
+    ("inference", "batch_p99_ms"): ("inference/batch_p99_ms", max),
+    ("inference", "swap_pause_ms"): ("inference/swap_pause_ms", max),
     ("inference", "weight_version"): ("inference/weight_version_min", min),
     ("worker", "judge_waiting"): ("judge/waiting", sum),
-    **{("worker", name): (f"workers/{name}", sum) for name in _DEVICES},
+    ("worker", "devices_ready"): ("workers/devices_ready", sum),
+    ("worker", "devices_busy"): ("workers/devices_busy", sum),
+    ("worker", "devices_recovering"): ("workers/devices_recovering", sum),
+    ("worker", "devices_quarantined"): ("workers/devices_quarantined", sum),
 }
 ALIVE: Mapping[str, str] = {"worker": "workers/alive", "inference": "inference/alive"}
 

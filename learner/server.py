@@ -370,7 +370,7 @@ class LearnerServer(ServerBase):
                 for one in submits:
                     self._commit([one])
                 return
-            ((peer, submit, _),) = submits
+            peer, submit, _ = submits[0]
             _log.error("trajectory %s is not stored: %s", submit.trajectory.id, error)
             problem = ProtocolError(RejectCode.INTERNAL.value, error.message)
             self._service.reject(peer, problem, ref=submit.trajectory.id)

@@ -177,7 +177,8 @@ class TaskSource:
     """
 
     def __init__(self, config: LearnerConfig, train: Sequence[Task], drift: Drift | None, seed: int) -> None:
-        self._drift, self.has_drifted, kind = drift, False, config.task_sampling
+        self._drift, self.has_drifted = drift, False
+        kind = config.task_sampling
         self._train = TaskSampler(train, kind, random.Random(seed))
         self._after = TaskSampler(drift.tasks, kind, random.Random(f"{seed}/drift")) if drift else None
         self._rng = random.Random(f"{seed}/share")

@@ -177,7 +177,8 @@ class TrainStep:
         self, batch: TrajectoryBatch, forward: Forward, policy_loss: Tensor | None, critic_loss: Tensor | None
     ) -> None:
         optimisers = (self._policy_optimiser, self._critic_optimiser)
-        losses = [loss if loss is None else loss * (not batch.is_idle) for loss in (policy_loss, critic_loss)]
+        weight = 0.0 if batch.is_idle else 1.0  # a stand-in computes along and adds nothing
+        losses = [None if loss is None else loss * weight for loss in (policy_loss, critic_loss)]
         if len(forward.parts) == 1:
             for optimiser, loss in zip(optimisers, losses, strict=True):
                 if loss is not None:

@@ -76,7 +76,8 @@ class ZeroPolicy:
         if self._user is not user:
             adam.state.clear()
             self._link_states()
-            pending, user.pending, self._user = user.pending, None, user
+            self._user = user
+            pending, user.pending = user.pending, None
             if pending is not None and pending["state"]:
                 self._set_states(adam, pending)
         for group in self.engine.optimizer.param_groups:

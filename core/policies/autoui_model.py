@@ -162,10 +162,12 @@ def load_model(model: str, num_features: int, dtype: torch.dtype, seed: int) -> 
     if all(name.startswith(WRAPPER) for name in tensors):
         tensors = {name.removeprefix(WRAPPER): tensor for name, tensor in tensors.items()}
     tensors.pop(UNUSED, None)
-    is_tied, shared = False, next((tensors[name] for name in (SHARED, *COPIES) if name in tensors), None)
+    is_tied = False
+    shared = next((tensors[name] for name in (SHARED, *COPIES) if name in tensors), None)
     if shared is not None:
         tensors |= dict.fromkeys((SHARED, *COPIES), shared)
-        head, scales = tensors.setdefault(HEAD, shared), bool(network.t5.config.scale_decoder_outputs)
+        head = tensors.setdefault(HEAD, shared)
+        scales = bool(network.t5.config.scale_decoder_outputs)
         is_tied = head is shared or (scales and torch.equal(head, shared))
     if not any(name.partition(".")[0] in FUSION for name in tensors):
         tensors |= _new_fusion(network.t5.config.d_model, num_features, seed)

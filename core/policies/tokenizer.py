@@ -128,9 +128,10 @@ class ActionTokenizer:
                 allowed[before[0] : before[-1] + 1, after[0] : after[-1] + 1] = True
         spelled = torch.zeros(size, dtype=torch.bool)
         spelled[[*range(self._first_byte, size), self._cap, self._glue]] = True
-        before_text, in_text = spelled.clone(), spelled
-        before_text[self._type] = in_text[self._end] = True
-        allowed |= before_text[:, None] & in_text[None, :]
+        begins_text, follows_text = spelled.clone(), spelled.clone()
+        begins_text[self._type] = True
+        follows_text[self._end] = True
+        allowed |= begins_text[:, None] & follows_text[None, :]
         allowed[self.end_ids, self._end] = True
         return allowed
 

@@ -87,12 +87,13 @@ def from_bytes(buffer: bytes | bytearray | memoryview) -> dict[str, Tensor]:
 
 
 def _parse(view: memoryview) -> dict[str, Tensor]:
-    start = end = 8 + int.from_bytes(view[:8], "little")
+    start = 8 + int.from_bytes(view[:8], "little")
     if start > min(len(view), _MAX_HEADER_BYTES):
         raise ValueError("the header is longer than the data")
     header = json.loads(bytes(view[8:start]))
     header.pop("__metadata__", None)
     state: dict[str, Tensor] = {}
+    end = start
     for name, entry in sorted(header.items(), key=lambda item: tuple(item[1]["data_offsets"])):
         dtype, shape = _DTYPES[entry["dtype"]], [int(size) for size in entry["shape"]]
         first, last = (start + int(offset) for offset in entry["data_offsets"])
@@ -101,7 +102,8 @@ def _parse(view: memoryview) -> dict[str, Tensor]:
             raise ValueError(f"tensor {name!r} does not lie where the header says")
         data = bytearray(view[first:last]) if first % dtype.itemsize else view[first:last]
         tensor = torch.frombuffer(data, dtype=dtype) if size else torch.empty(0, dtype=dtype)
-        state[name], end = tensor.reshape(shape), last
+        state[name] = tensor.reshape(shape)
+        end = last
     if end != len(view):
         raise ValueError(f"{len(view) - end} bytes follow the last tensor")
     return state

@@ -339,7 +339,10 @@ def _copy_files(source: Path, target: Path) -> None:
     if problem := _cp("--archive", "--reflink=auto", "--sparse=auto", f"{source}/.", str(target)):
         raise OSError(problem)
     for path in [path for pattern in SKIPPED for path in target.rglob(pattern)]:
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _cp(*words: str) -> str:

@@ -341,15 +341,18 @@ class DevicePool:
         """Holds the lock. Afterwards free devices go to waiting threads, and all threads look again."""
         with self._changed:
             yield
-            for waiter in self._waiters if not self._is_closed else ():
-                if waiter.lease is None:
-                    slot = self._table.pick(waiter.avoid)
-                    if slot is None and waiter.avoid and not self._table.may_come(waiter.avoid):
-                        slot = self._table.pick()
-                    if slot is not None:
-                        waiter.lease = self._lease(slot)
-            self._waiters = [waiter for waiter in self._waiters if waiter.lease is None]
+            if not self._is_closed:
+                self._serve_waiters()
             self._changed.notify_all()
+
+    def _serve_waiters(self) -> None:
+        for waiter in self._waiters:
+            slot = self._table.pick(waiter.avoid)
+            if slot is None and waiter.avoid and not self._table.may_come(waiter.avoid):
+                slot = self._table.pick()
+            if slot is not None:
+                waiter.lease = self._lease(slot)
+        self._waiters = [waiter for waiter in self._waiters if waiter.lease is None]
 
     def _lease(self, slot: Slot) -> PoolSlot:
         assert slot.device is not None, f"{slot.id} is ready, but was never opened"

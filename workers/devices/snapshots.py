@@ -201,12 +201,14 @@ def require_same_hardware(avd: Avd, name: str, options: Sequence[str]) -> None:
         saved = read_manifest(avd.snapshots / name)
     except SnapshotFailed:
         return  # only `verify` needs it
+    if saved is None:
+        return
     now = hardware_of(avd.config(), options)
-    differences = [
-        f"{label}: {was} when it was saved, {now[label]} now"
-        for label, was in (saved.hardware if saved is not None else {}).items()
-        if None not in (was, now.get(label)) and was != now.get(label)
-    ]
+    differences = []
+    for label, was in saved.hardware.items():
+        is_now = now.get(label)
+        if None not in (was, is_now) and was != is_now:
+            differences.append(f"{label}: {was} when it was saved, {is_now} now")
     if differences:
         raise SnapshotFailed(
             f"the snapshot {name!r} of the AVD {avd.name!r} does not load ({'; '.join(differences)}).",

@@ -216,16 +216,21 @@ class Answer:
             "system_fingerprint": f"weights-{version}",
             "weight_version": version,
         }
-        ids, self._text, self._length = completion.token_ids, completion.text, len(completion.token_ids)
-        is_ended = bool(ids) and ids[-1] in policy.end_ids
-        if ends := [place for stop in request.stops if (place := self._text.find(stop)) >= 0]:
-            self._text, is_ended = self._text[: min(ends)], True
-            self._length = next(n for n in range(1, len(ids) + 1) if n == len(ids) or self._has_stop(ids[:n]))
+        ids, text = completion.token_ids, completion.text
+        places = [place for stop in request.stops if (place := text.find(stop)) >= 0]
+        self._text = text[: min(places)] if places else text
+        self._length = self._length_to_stop() if places else len(ids)
+        is_ended = bool(places) or (bool(ids) and ids[-1] in policy.end_ids)
         self._reason = "stop" if is_ended else "length"
 
-    def _has_stop(self, token_ids: tuple[int, ...]) -> bool:
-        text = self._policy.text(token_ids)
-        return any(stop in text for stop in self.request.stops)
+    def _length_to_stop(self) -> int:
+        """How many tokens the first stop text took; all of them if it only shows in the whole text."""
+        ids = self._completion.token_ids
+        for length in range(1, len(ids)):
+            text = self._policy.text(ids[:length])
+            if any(stop in text for stop in self.request.stops):
+                return length
+        return len(ids)
 
     def whole(self) -> dict[str, Any]:
         """The answer in one object."""

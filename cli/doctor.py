@@ -90,7 +90,10 @@ def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
             f"--gpu {gpu!r} is not a GPU with known speed and memory.",
             f"Use one of {', '.join(estimate.PEAKS)}, or cpu.",
         )
-    name, memory = machine.first_gpu() if gpu is None else (None if gpu == "cpu" else gpu, None)
+    if gpu is None:
+        name, memory = machine.first_gpu()
+    else:
+        name, memory = (gpu if gpu != "cpu" else None), None
     limits = [task.max_steps for task in load_suite(config.tasks.suite)]
     where = estimate.hardware(name, config.learner.threads, memory)
     mean, screen = sum(limits) / len(limits), estimate.screen_of(config)

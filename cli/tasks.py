@@ -62,15 +62,9 @@ def show_task(
     ] = None,
 ) -> None:
     """Show one task with all its parameters, as JSON."""
-    from distrl.core.user_errors import check_known
-    from distrl.evaluator.suites import get_task, load_suite
+    from distrl.evaluator.suites import get_task
 
-    if suite is None:
-        task = get_task(task_id)
-    else:
-        by_id = {task.id: task for task in load_suite(suite)}
-        check_known("task", task_id, by_id)
-        task = by_id[task_id]
+    task = get_task(task_id, suite)
     typer.echo(json.dumps(task.model_dump(mode="json"), indent=2, ensure_ascii=False))
 
 

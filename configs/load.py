@@ -98,7 +98,11 @@ def apply_override(data: dict[str, Any], override: str) -> None:
             problem = f"`{above}` holds {section!r}, it is not a section"
             raise ConfigError(f"--set {override}: {problem}.", f"Set `{above}` itself.")
     given, kinds = parse_yaml(value, f"--set {override}"), kinds_at(path)
-    kind = given if name == "kind" else CUSTOM if name == "import_path" and given else None
+    kind = None
+    if name == "kind":
+        kind = given
+    elif name == "import_path" and given:
+        kind = CUSTOM
     if kinds and isinstance(kind, str):  # another kind has other keys
         kept = kinds[kind].model_fields if kind in kinds else {}
         for other in [other for other in section if other not in kept]:

@@ -45,7 +45,7 @@ class CheckpointError(DistrlError):
 
 
 class NetworkError(DistrlError):
-    """An address is in use, unreachable, or a peer is not who it should be."""
+    """An address is in use or unreachable, or a peer does not have the expected key."""
 
     exit_code = 5
 

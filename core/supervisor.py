@@ -103,7 +103,7 @@ class Supervisor:
         self._kept[program.name] = _Kept(program, self._spawn(program))
 
     def check(self) -> list[Death]:
-        """Notices who died and starts the replacements that are due.
+        """Finds the programs that died, and starts the replacements that are due.
 
         Returns:
             The deaths since the last call.

@@ -266,5 +266,6 @@ def check_known(what: str, asked: str | None, known: Iterable[str]) -> None:
     if asked is None or asked in names:
         return
     hint = did_you_mean(asked, names)
-    listed = f"Choose from: {', '.join(names[:MOST])}{', …' if len(names) > MOST else '.'}" if names else ""
-    raise ConfigError(f"there is no {what} {asked!r} here.", f"{hint}{listed}".strip() or "Leave it out.")
+    end = ", …" if len(names) > MOST else "."
+    remedy = f"{hint}Choose from: {', '.join(names[:MOST])}{end}" if names else "Leave it out."
+    raise ConfigError(f"there is no {what} {asked!r} here.", remedy)

@@ -200,8 +200,8 @@ def _checked(about: str, said: str, check: Callable[[], object]) -> Finding:
     try:
         check()
     except Exception as error:
-        told = error if isinstance(error, DistrlError) else user_error(error)
-        if told is None:
+        known = error if isinstance(error, DistrlError) else user_error(error)
+        if known is None:
             raise
-        return bad(about, told.message, told.remedy, Need.RUN)
+        return bad(about, known.message, known.remedy, Need.RUN)
     return good(about, said, Need.RUN)

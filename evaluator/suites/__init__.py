@@ -5,7 +5,6 @@ A suite's module has `tasks() -> list[Task]`: plain data, made without starting 
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -16,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from distrl.core.errors import ConfigError, DistrlError, TaskError
-from distrl.core.importing import import_object
+from distrl.core.importing import did_you_mean, import_object
 from distrl.core.types import Task
 from distrl.core.user_errors import ALL_OF_IT, raised_by_own_code
 from distrl.evaluator.suites.files import load_file
@@ -56,20 +55,26 @@ def load_suite(name_or_path: str, split: str | None = None) -> list[Task]:
     return chosen
 
 
-def get_task(task_id: str) -> Task:
-    """The task with this id, looked up in the suite that the id begins with.
+def get_task(task_id: str, suite: str | None = None) -> Task:
+    """The task with this id.
+
+    Args:
+        suite: As for `load_suite`; None: the suite that the id begins with.
 
     Raises:
         TaskError: There is no such suite or task.
     """
-    suite = task_id.split("/", 1)[0]
-    if suite not in SUITES:
-        raise TaskError(f"no suite has a task {task_id!r}.", f"Ids begin with a suite: {', '.join(SUITES)}.")
+    if suite is None:
+        suite = task_id.split("/", 1)[0]
+        if suite not in SUITES:
+            remedy = f"Ids begin with a suite: {', '.join(SUITES)}."
+            raise TaskError(f"no suite has a task {task_id!r}.", remedy)
     by_id = {task.id: task for task in _load(suite)}
     if task_id not in by_id:
-        close = difflib.get_close_matches(task_id, by_id, 1)
-        hint = f"Did you mean {close[0]!r}?" if close else ""
-        raise TaskError(f"suite {suite!r} has no task {task_id!r}.", hint)
+        hint = did_you_mean(task_id, by_id)
+        raise TaskError(
+            f"the suite {suite!r} has no task {task_id!r}.", f"{hint}See `distrl tasks list {suite}`."
+        )
     return by_id[task_id]
 
 

@@ -44,7 +44,7 @@ def test_a_task_file_is_a_suite(tmp_path: Path) -> None:
     shown = runner.invoke(app, ["tasks", "show", "mine/1", "--suite", str(file)])
     assert json.loads(shown.stdout)["goal"] == "Do it"
     wrong = runner.invoke(app, ["tasks", "show", "mine/2", "--suite", str(file)])
-    assert (wrong.exit_code, "Did you mean 'mine/1'?" in wrong.stderr) == (2, True)
+    assert (wrong.exit_code, "Did you mean 'mine/1'?" in wrong.stderr) == (6, True)
 
 
 @pytest.mark.parametrize(

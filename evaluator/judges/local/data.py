@@ -201,8 +201,15 @@ def split(
             f"{len(drawn)} {by}s are too few to hold out {100 * held_out:g}% and half as many again.",
             "Name more episodes, or set another --held-out.",
         )
-    place = {group: 2 if index < first else 1 if index < second else 0 for index, group in enumerate(drawn)}
-    results: tuple[list[AnyPart], list[AnyPart], list[AnyPart]] = ([], [], [])
+    measured, calibrated = set(drawn[:first]), set(drawn[first:second])
+    fitting: list[AnyPart] = []
+    calibration: list[AnyPart] = []
+    measuring: list[AnyPart] = []
     for part, group in zip(parts, groups, strict=True):
-        results[place[group]].append(part)
-    return results
+        if group in measured:
+            measuring.append(part)
+        elif group in calibrated:
+            calibration.append(part)
+        else:
+            fitting.append(part)
+    return fitting, calibration, measuring

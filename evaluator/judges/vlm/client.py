@@ -342,7 +342,11 @@ def text_part(text: str) -> dict[str, Any]:
 
 def image_part(data: bytes) -> dict[str, Any]:
     """An encoded image of a message."""
-    kind = "png" if data.startswith(b"\x89PNG") else "webp" if data[8:12] == b"WEBP" else "jpeg"
+    kind = "jpeg"
+    if data.startswith(b"\x89PNG"):
+        kind = "png"
+    elif data[8:12] == b"WEBP":
+        kind = "webp"
     uri = f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
     return {"type": "image_url", "image_url": {"url": uri}}
 

@@ -176,7 +176,7 @@ class Activities:
             f"Process: {package.name}, PID: {pid}",
             f"java.lang.UnsatisfiedLinkError: {package.name} cannot run on the simulated phone",
         ):
-            log.write("E", "AndroidRuntime", line, pid=pid, uid=package.uid, buffer="crash")
+            log.write("E", "AndroidRuntime", line, pid=pid, buffer="crash")
 
     def clear(self, package: str) -> None:
         """Forgets everything that an app has stored, and ends it."""

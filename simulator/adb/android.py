@@ -160,14 +160,7 @@ class AndroidSystem:
     def dump(self) -> bytes:
         """Everything but what a reboot would lose anyway, as one snapshot."""
         files = [
-            (
-                path,
-                node.mode,
-                node.mtime,
-                node.uid,
-                node.gid,
-                node.target if node.is_link else bytes(node.data),
-            )
+            (path, node.mode, node.mtime, node.uid, node.gid, node.target or bytes(node.data))
             for top in image.KEPT
             for path, node in self.files.tree(top)
         ]

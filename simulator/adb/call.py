@@ -37,6 +37,12 @@ class Failure(Exception):
         self.prefixed = prefixed
 
 
+def thrown(kind: str, message: str, verb: str) -> Failure:
+    """A command of Android's ends with an exception of `java.lang`."""
+    text = f"\nException occurred while executing '{verb}':\njava.lang.{kind}: {message}"
+    return Failure(text, 255, prefixed=False)
+
+
 def encode(text: str) -> bytes:
     """Text as the phone's bytes; surrogates stand for bytes that are not UTF-8."""
     return text.encode("utf-8", "surrogateescape")

@@ -131,7 +131,7 @@ _HELP = (
     "Android console commands:",
     "    auth             User authentication for the emulator console",
     "    ping             Check if the emulator is alive",
-    "    avd              name, path, status, start, stop, snapshot list|save|load|delete",
+    "    avd              name, path, status, snapshot list|save|load|delete",
     "    sim              Faults of the simulated phone: sim fault NAME [ARG] [SECONDS]",
     "    kill             Terminate the emulator instance",
     "    quit             Quit control session",
@@ -172,15 +172,9 @@ def _avd(machine: Machine, verb: str) -> list[str]:
         return [machine.avd_name]
     if verb == "path":
         return [machine.avd_path]
-    state = "stopped" if machine.is_stopped else "running"
     if verb == "status":
-        return [f"virtual device is {state}"]
-    if verb not in ("start", "stop"):
-        raise Refused("bad sub-command" if verb else "missing sub-command")
-    if machine.is_stopped == (verb == "stop"):
-        raise Refused(f"virtual device already {state}")
-    (machine.pause if verb == "stop" else machine.resume)()
-    return []
+        return ["virtual device is running"]
+    raise Refused("bad sub-command" if verb else "missing sub-command")
 
 
 def _snapshot(machine: Machine, words: list[str]) -> list[str]:

@@ -112,9 +112,9 @@ class Files:
         self.readonly: tuple[str, ...] = ()
         """Top-level directories where nothing may be changed, e.g. "system"; "" is the root itself."""
 
-    def _new(self, mode: int, gid: int | None = None) -> Node:
+    def _new(self, mode: int) -> Node:
         self._inodes += 1
-        return Node(mode, self._clock(), self._inodes, self.uid, self.uid if gid is None else gid)
+        return Node(mode, self._clock(), self._inodes, self.uid, self.uid)
 
     def _walk(self, path: str, follow: bool) -> tuple[Node, str, Node | None, str]:
         """The parent directory, the last name, the node of that name (None if absent), and its real path."""
@@ -219,7 +219,7 @@ class Files:
             raise fail(errno.EISDIR, path)
         if node is None:
             self._change(real, path)
-            node = self._new(modes.S_IFREG | (mode & 0o7777), parent.gid if parent.mode & 0o2000 else None)
+            node = self._new(modes.S_IFREG | (mode & 0o7777))
             parent.children[name] = node
         elif node.is_dir:
             raise fail(errno.EISDIR, path)
@@ -254,10 +254,7 @@ class Files:
         if node is not None:
             raise fail(errno.EEXIST, path)
         self._change(real, path)
-        inherited = parent.mode & 0o2000
-        parent.children[name] = self._new(
-            modes.S_IFDIR | (mode & 0o7777) | inherited, parent.gid if inherited else None
-        )
+        parent.children[name] = self._new(modes.S_IFDIR | (mode & 0o7777))
         parent.mtime = self._clock()
 
     def symlink(self, target: str, path: str) -> None:
@@ -320,10 +317,7 @@ class Files:
 
     def tree(self, path: str = "/") -> Iterator[tuple[str, Node]]:
         """All nodes below `path` with their paths, parents first."""
-        node = self._walk(path, True)[2]
-        if node is None:
-            raise fail(errno.ENOENT, path)
-        yield from _tree(node, path.rstrip("/"))
+        yield from _tree(self._get(path), path.rstrip("/"))
 
     def used(self) -> int:
         """Bytes that all files take."""

@@ -54,7 +54,7 @@ def build_files(files: Files, generated: Generated, packages: Iterable[str]) -> 
     for path, mode, uid, gid in _DIRECTORIES:
         _directory(files, path, mode, uid, gid)
     for name in ("", *_SHARED):
-        _directory(files, f"/storage/emulated/0/{name}".rstrip("/"), 0o2770, SHELL, SDCARD_RW)
+        _directory(files, f"/storage/emulated/0/{name}".rstrip("/"), 0o770, SHELL, SDCARD_RW)
     for package in packages:
         _directory(files, f"/data/data/{package}", 0o700, SYSTEM, SYSTEM)
     for target, path in _LINKS:
@@ -105,7 +105,7 @@ def properties(serial: str, api_level: int, density: int) -> dict[str, str]:
     release = RELEASES.get(api_level, str(api_level - 20))
     build = f"SP{api_level}.250603.001"
     fingerprint = f"distrl/sdk_simphone_x86_64/simphone:{release}/{build}/9410603:userdebug/test-keys"
-    values = {
+    return {
         "init.svc.bootanim": "stopped",
         "persist.sys.locale": "en-US",
         "persist.sys.timezone": "UTC",
@@ -131,7 +131,6 @@ def properties(serial: str, api_level: int, density: int) -> dict[str, str]:
         "ro.sf.lcd_density": str(density),
         "sys.boot_completed": "1",
     }
-    return values
 
 
 SERVICES = (

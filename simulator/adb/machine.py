@@ -1,4 +1,4 @@
-"""A simulated phone as an emulator's controls see it: snapshots, pause and resume, restart, the end."""
+"""A simulated phone as an emulator's controls see it: snapshots, faults, the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from distrl import __version__
 from distrl.simulator.adb.android import AndroidSystem
-from distrl.simulator.adb.faults import Fault, Faults, Kind
+from distrl.simulator.adb.faults import Faults
 from distrl.simulator.emulator.startup import PidLock
 from distrl.workers.devices.avd import read_ini, write_ini
 from distrl.workers.devices.errors import EmulatorError, SnapshotFailed, SnapshotMissing
@@ -170,7 +170,6 @@ class Machine:
         kill: Ends the emulator.
         is_read_only: Whether snapshots are refused, as by an emulator with -read-only.
         booted_at: When the phone started, by the monotonic clock.
-        is_stopped: Whether `avd stop` froze it.
         loaded: The snapshot that it was last brought to, "" for none.
     """
 
@@ -182,21 +181,8 @@ class Machine:
     avd_path: str = ""
     is_read_only: bool = False
     booted_at: float = field(default_factory=time.monotonic)
-    is_stopped: bool = False
     loaded: str = ""
     version: str = f"{__version__} (simulated phone)"
-
-    def pause(self) -> None:
-        """Freezes the phone; does nothing if it is frozen."""
-        if not self.is_stopped:
-            self.is_stopped = True
-            self.faults.set(Fault(Kind.HANG))
-
-    def resume(self) -> None:
-        """Lets the phone continue; does nothing if it runs."""
-        if self.is_stopped:
-            self.is_stopped = False
-            self.faults.clear()
 
     def save(self, name: str) -> None:
         """Keeps the present state as the snapshot `name`, in place of an older one."""

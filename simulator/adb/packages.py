@@ -40,7 +40,6 @@ class Package:
     """
 
     name: str
-    label: str
     path: str
     uid: int
     activity: str = ""
@@ -65,7 +64,7 @@ class Package:
         return f"{self.name}/{activity}"
 
 
-_P = "android.permission."
+_P, _APPS = "android.permission.", "/product/app"
 _ASKED = {
     "location": "ACCESS_FINE_LOCATION",
     "contacts": "READ_CONTACTS",
@@ -77,29 +76,19 @@ _ASKED = {
 """Android's names of what the store's apps ask for."""
 _FIRST_STORE_UID, _LAST_UID = 10151, 20000
 _FIXED = (
-    Package("android", "Android System", "/system/framework/framework-res.apk", 1000, system=True),
-    Package("com.android.shell", "Shell", "/system/priv-app/Shell/Shell.apk", 2000, system=True),
-    Package(
-        "com.android.systemui", "System UI", "/system_ext/priv-app/SystemUI/SystemUI.apk", 10090, system=True
-    ),
-    Package(
-        SIMPHONE + "keyboard",
-        "Keyboard",
-        "/product/app/Keyboard/Keyboard.apk",
-        10091,
-        system=True,
-        ime=".SoftKeyboard",
-    ),
-    Package(ADB_KEYBOARD, "ADB Keyboard", f"/data/app/{ADB_KEYBOARD}/base.apk", 10150, ime=".AdbIME"),
+    Package("android", "/system/framework/framework-res.apk", 1000, system=True),
+    Package("com.android.shell", "/system/priv-app/Shell/Shell.apk", 2000, system=True),
+    Package("com.android.systemui", "/system_ext/priv-app/SystemUI/SystemUI.apk", 10090, system=True),
+    Package(SIMPHONE + "keyboard", f"{_APPS}/Keyboard/Keyboard.apk", 10091, system=True, ime=".SoftKeyboard"),
+    Package(ADB_KEYBOARD, f"/data/app/{ADB_KEYBOARD}/base.apk", 10150, ime=".AdbIME"),
 )
 
 
 def _own(name: str, label: str, uid: int, permissions: Iterable[str] = ()) -> Package:
-    asked = tuple(_P + permission for permission in permissions)
+    asked, file = tuple(_P + permission for permission in permissions), label.replace(" ", "")
     return Package(
         SIMPHONE + name,
-        label,
-        f"/product/app/{label.replace(' ', '')}/{label.replace(' ', '')}.apk",
+        f"{_APPS}/{file}/{file}.apk",
         uid,
         f"{SIMPHONE}{name}.MainActivity",
         True,
@@ -113,7 +102,6 @@ def _from_store(name: str, asks: str, uid: int) -> Package:
     package = SIMPHONE + name
     return Package(
         package,
-        APPS[name].label,
         f"/data/app/{package}/base.apk",
         uid,
         f"{package}.MainActivity",
@@ -248,7 +236,6 @@ class Installer:
         kept = old.granted if old is not None else frozenset()
         package = Package(
             manifest.package,
-            manifest.label or manifest.package,
             path,
             0,
             _written_out(manifest.package, manifest.activity),
@@ -325,7 +312,6 @@ class Manifest:
     Attributes:
         activity: The activity that the launcher starts, "" for none.
         ime: The service that is an input method, "" for none.
-        label: The application's name if it is written out, "" for a resource.
     """
 
     package: str = ""
@@ -334,7 +320,6 @@ class Manifest:
     target_sdk: int = 0
     activity: str = ""
     ime: str = ""
-    label: str = ""
     permissions: list[str] = field(default_factory=list)
 
 
@@ -422,8 +407,6 @@ class _Reader:
             self.found.target_sdk = value if isinstance(value, int) else 0
         elif tag == "uses-permission":
             self.found.permissions.append(name)
-        elif tag == "application" and isinstance(attributes.get("label"), str):
-            self.found.label = str(attributes["label"])
         elif tag in ("activity", "activity-alias", "service"):
             self._component, self._kind = self._name(attributes), tag
             self._main = self._launcher = False

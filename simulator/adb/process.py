@@ -17,9 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
-
-from PIL import Image
+from typing import TYPE_CHECKING, Union
 
 from distrl.core.errors import DistrlError
 from distrl.core.logs import setup
@@ -29,8 +27,10 @@ from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.console import TOKEN_FILE, ConsoleServer, read_token
 from distrl.simulator.adb.faults import CRASH_S, Fault, Faults, Kind, parse
 from distrl.simulator.adb.machine import AvdSnapshots, Machine, Snapshots
-from distrl.simulator.phone.nodes import Node
 from distrl.simulator.phone.render import RenderCache
+
+if TYPE_CHECKING:
+    from distrl.simulator.adb.emulator_grpc.server import ControlServer
 
 _CHECK_S = 0.5
 """How often the adb server's list is compared with the phones."""
@@ -82,27 +82,9 @@ _REBIRTH_PAUSE_S = 1.0
 """The pause before trying again to start a phone whose port was taken meanwhile."""
 
 
-class Pictures(RenderCache):
-    """Few pictures, and no copies: a hosted phone does not draw on them. At 1080x2400 one takes 10 MB."""
-
-    def picture(self, tree: Node, width: int, height: int) -> Image.Image:
-        """The picture of `tree`, not to be changed."""
-        return self.shown(tree, width, height)
-
-
-_PICTURES = Pictures(capacity=8)
-
-
-class Endpoint(Protocol):
-    """A server of one phone."""
-
-    async def start(self, port: int) -> int:
-        """Listens at `port`; gives the port."""
-        ...
-
-    async def stop(self) -> None:
-        """Stops, and ends its connections. May be called twice."""
-        ...
+_PICTURES = RenderCache(capacity=8)  # few: at 1080x2400 one takes 10 MB
+Endpoint = Union[AdbdServer, ConsoleServer, "ControlServer"]
+"""A server of one phone."""
 
 
 @dataclass(frozen=True)

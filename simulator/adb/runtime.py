@@ -34,8 +34,6 @@ class Entry:
     serial: int
     time_ms: int
     pid: int
-    tid: int
-    uid: int
     priority: str
     tag: str
     message: str
@@ -57,13 +55,12 @@ class LogBuffer:
         tag: str,
         message: str,
         pid: int = 612,
-        uid: int = 1000,
         buffer: str = "main",
     ) -> None:
         """Appends an entry and wakes up those who follow the log."""
         now = int(self._clock() * 1000)
         self._serial += 1
-        self._entries.append(Entry(self._serial, now, pid, pid, uid, priority, tag, message, buffer))
+        self._entries.append(Entry(self._serial, now, pid, priority, tag, message, buffer))
         self._wake()
 
     def _wake(self) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
@@ -177,7 +177,7 @@ class UiautomatorServer:
         return info(self._one(selector))
 
     async def rpc_objInfoOfAllInstances(self, selector: Selector) -> list[dict[str, Any]]:
-        return infos(self._screen().all(selector))
+        return [info(node) for node in self._screen().all(selector)]
 
     async def rpc_getText(self, selector: Selector) -> str:
         return self._one(selector).get("text", "")
@@ -406,8 +406,3 @@ def info(node: Element) -> dict[str, Any]:
         "text": node.get("text"),
         **flags,
     }
-
-
-def infos(nodes: Sequence[Element]) -> list[dict[str, Any]]:
-    """The same for each."""
-    return [info(node) for node in nodes]

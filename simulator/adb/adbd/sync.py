@@ -1,7 +1,7 @@
 """The service `sync:`: files to and from the phone, and what stat and list say about them.
 
 Requests are an id of four letters, a length and a path; see AOSP's `adb/SYNC.TXT` and `file_sync_protocol.h`.
-Both versions are there, without compression. A failed request is answered with FAIL and the reason; the
+stat and list are there in both versions. A failed request is answered with FAIL and the reason; the
 session goes on.
 """
 
@@ -57,10 +57,8 @@ class _Session:
             b"LST2": lambda path: self._stat2(b"LST2", path, files.lstat),
             b"LIST": self._list1,
             b"LIS2": self._list2,
-            b"SEND": self._send1,
-            b"SND2": self._send2,
+            b"SEND": self._send,
             b"RECV": self._receive,
-            b"RCV2": self._receive2,
         }
 
     async def fail(self, text: str) -> None:
@@ -114,36 +112,17 @@ class _Session:
             await self._stream.write(_REQUEST.pack(b"DATA", len(chunk)) + chunk)
         await self._stream.write(_REQUEST.pack(b"DONE", 0))
 
-    async def _receive2(self, path: str) -> None:
-        _, flags = _REQUEST.unpack(await self._stream.read_exactly(_REQUEST.size))
-        if flags:
-            await self.fail("compression is not supported")
-            return
-        await self._receive(path)
-
-    async def _send1(self, target: str) -> None:
+    async def _send(self, target: str) -> None:
         path, _, mode = target.rpartition(",")
         if not path or not mode.isdecimal():
             await self._drain()
             await self.fail(f"missing , in ID_SEND: {target}" if not path else "bad mode")
             return
-        await self._take(path, int(mode))
-
-    async def _send2(self, path: str) -> None:
-        head = await self._stream.read_exactly(12)
-        _, mode, flags = struct.unpack("<4sII", head)
-        if flags:
-            await self._drain()
-            await self.fail("compression is not supported")
-            return
-        await self._take(path, mode)
-
-    async def _take(self, path: str, mode: int) -> None:
         data, mtime = await self._drain()
         try:
             if data is None:
                 raise fail(errno.ENOSPC, path)
-            self._store(path, mode, data, mtime)
+            self._store(path, int(mode), data, mtime)
         except OSError as error:
             await self.fail(f"couldn't create file: {os.strerror(error.errno or errno.EIO)}")
             return
@@ -183,16 +162,5 @@ class _Session:
 
 def _fields(found: Stat) -> tuple[int, ...]:
     """error, dev, ino, mode, nlink, uid, gid, size, atime, mtime, ctime."""
-    return (
-        0,
-        _DEVICE,
-        found.ino,
-        found.mode,
-        found.nlink,
-        found.uid,
-        found.gid,
-        found.size,
-        found.mtime,
-        found.mtime,
-        found.mtime,
-    )
+    owner, times = (found.nlink, found.uid, found.gid), (found.mtime,) * 3
+    return (0, _DEVICE, found.ino, found.mode, *owner, found.size, *times)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from distrl.simulator.adb.call import Call, Command, Failure, Verb, run_verb
+from distrl.simulator.adb.call import Call, Command, Failure, Verb, run_verb, thrown
 from distrl.simulator.adb.packages import Package
 from distrl.simulator.apps import store_catalog
 from distrl.simulator.phone.state import Page
@@ -83,7 +83,7 @@ def read_intent(args: list[str]) -> Intent:
 
     def value(option: str) -> str:
         if not rest:
-            raise _illegal(f'Argument expected after "{option}"')
+            raise thrown("IllegalArgumentException", f'Argument expected after "{option}"', "start")
         return rest.pop(0)
 
     while rest:
@@ -102,13 +102,8 @@ def read_intent(args: list[str]) -> Intent:
         else:
             raise Failure(f"Error: Unknown option: {arg}", 255, prefixed=False)
     if intent.component and "/" not in intent.component:
-        raise _illegal(f"Bad component name: {intent.component}")
+        raise thrown("IllegalArgumentException", f"Bad component name: {intent.component}", "start")
     return intent
-
-
-def _illegal(message: str) -> Failure:
-    text = f"\nException occurred while executing:\njava.lang.IllegalArgumentException: {message}"
-    return Failure(text, 255, prefixed=False)
 
 
 def _number(text: str) -> int:
@@ -240,11 +235,7 @@ async def _broadcast(call: Call, args: list[str]) -> int:
     await call.line(f"Broadcasting: {intent}")
     if intent.action == _AIRPLANE and call.system.uid != 0:
         message = f"Permission Denial: not allowed to send broadcast {_AIRPLANE} from pid=1, uid=2000"
-        raise Failure(
-            f"\nException occurred while executing 'broadcast':\njava.lang.SecurityException: {message}",
-            255,
-            prefixed=False,
-        )
+        raise thrown("SecurityException", message, "broadcast")
     code, data = call.system.ime.broadcast(intent.action, intent.extras)
     await call.line(f"Broadcast completed: result={code}" + ("" if data is None else f', data="{data}"'))
     return 0

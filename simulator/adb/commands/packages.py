@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distrl.simulator.adb.call import CHUNK, Call, Command, Failure, Verb, run_verb
+from distrl.simulator.adb.call import CHUNK, Call, Command, Failure, Verb, run_verb, thrown
 from distrl.simulator.adb.commands.apps import LAUNCHER, Intent, read_intent, resolve
 from distrl.simulator.adb.packages import InstallFailure, Package
 
@@ -134,14 +134,12 @@ async def _uninstall(call: Call, args: list[str]) -> int:
 
 async def _grant(call: Call, args: list[str]) -> int:
     name, permission = _one(args, "no package"), _one(args[1:], "no permission")
-    package, problem = call.system.packages.get(name), ""
+    package = call.system.packages.get(name)
     if package is None:
-        problem = f"IllegalArgumentException: Unknown package: {name}"
-    elif permission not in package.requested:
-        problem = f"SecurityException: Package {name} has not requested permission {permission}"
-    if package is None or problem:
-        message = f"\nException occurred while executing '{call.args[0]}':\njava.lang.{problem}"
-        raise Failure(message, 255, prefixed=False)
+        raise thrown("IllegalArgumentException", f"Unknown package: {name}", "grant")
+    if permission not in package.requested:
+        message = f"Package {name} has not requested permission {permission}"
+        raise thrown("SecurityException", message, "grant")
     call.system.packages.update(name, granted=package.granted | {permission})
     return 0
 

@@ -6,7 +6,7 @@ import math
 import re
 import struct
 
-from distrl.simulator.adb.call import Call, Command, Failure
+from distrl.simulator.adb.call import Call, Command, Failure, thrown
 from distrl.simulator.adb.input import keycode
 
 DISPLAY_ID = "4619827259835644672"
@@ -14,17 +14,6 @@ DISPLAY_ID = "4619827259835644672"
 _RGBA_8888, _SRGB = 1, 1
 _HIERARCHY_FILE = "/sdcard/window_dump.xml"
 _FLOAT = re.compile(r"[-+]?(\d{1,9}(\.\d*)?|\.\d+)([eE][-+]?\d{1,2})?")
-
-
-def _exception(kind: str, message: str, verb: str) -> Failure:
-    return Failure(
-        f"\nException occurred while executing '{verb}':\njava.lang.{kind}: {message}\n"
-        "\tat com.android.server.input.InputShellCommand.onCommand(InputShellCommand.java)\n"
-        "\tat com.android.modules.utils.BasicShellCommandHandler.exec(BasicShellCommandHandler.java:97)\n"
-        "\tat android.os.ShellCommand.exec(ShellCommand.java:38)",
-        255,
-        prefixed=False,
-    )
 
 
 class _Args:
@@ -36,7 +25,7 @@ class _Args:
 
     def next(self) -> str:
         if not self.rest:
-            raise _exception("IllegalArgumentException", f'Argument expected after "{self.verb}"', self.verb)
+            raise thrown("IllegalArgumentException", f'Argument expected after "{self.verb}"', self.verb)
         return self.rest.pop(0)
 
     def number(self) -> float:
@@ -47,7 +36,7 @@ class _Args:
 
     def invalid(self) -> Failure:
         message = f"Error: Invalid arguments for command: {self.verb}"
-        return _exception("IllegalArgumentException", message, self.verb)
+        return thrown("IllegalArgumentException", message, self.verb)
 
 
 async def input_(call: Call) -> int:
@@ -65,7 +54,7 @@ async def input_(call: Call) -> int:
 
 def _text(call: Call, args: _Args) -> None:
     if not call.system.input.text(_unescaped(args.next())):
-        raise _exception("NullPointerException", "Attempt to get length of null array", "text")
+        raise thrown("NullPointerException", "Attempt to get length of null array", "text")
 
 
 def _unescaped(text: str) -> str:

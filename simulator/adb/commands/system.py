@@ -215,7 +215,7 @@ def _log_lines(entry: Entry, form: set[str]) -> str:
     elif "time" in form:
         head = f"{_stamp(entry, form)} {tag}({entry.pid:5d})"
     else:
-        head = f"{_stamp(entry, form)} {entry.pid:5d} {entry.tid:5d} {entry.priority} {entry.tag:<8}"
+        head = f"{_stamp(entry, form)} {entry.pid:5d} {entry.pid:5d} {entry.priority} {entry.tag:<8}"
     return "".join(f"{head}: {message}\n" for message in entry.message.split("\n"))
 
 

@@ -89,7 +89,7 @@ class Controller:
 
     @property
     def _takes_input(self) -> bool:
-        """Whether inputs arrive: a phone that hangs, or is paused, gets none."""
+        """Whether inputs arrive: a phone that hangs gets none."""
         return self._machine.faults.kind is not Kind.HANG
 
     def touch(self, request: Any) -> Any:

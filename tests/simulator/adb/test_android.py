@@ -54,7 +54,7 @@ def test_a_snapshot_brings_everything_back(system: AndroidSystem) -> None:
     system.files.remove("/sdcard/Download/a.bin")
     system.files.write("/sdcard/b", b"new")
     system.settings.put("global", "wifi_on", "1")
-    system.packages.update("org.simphone.weather", label="Rain")
+    system.packages.update("org.simphone.weather", version_name="2.0")
     system.properties.clear()
     system.log.clear()
     system.reboot()

@@ -114,7 +114,6 @@ async def test_without_a_token_everybody_may_speak() -> None:
     [
         ("avd name", "Pixel\r\nOK\r\n"),
         ("avd path", "/avd\r\nOK\r\n"),
-        ("avd start", "KO: virtual device already running\r\n"),
         ("avd dance", "KO: bad sub-command\r\n"),
         ("avd snapshot", "KO: missing sub-command\r\n"),
         ("avd snapshot save", "KO: argument missing, try 'avd snapshot save <name>'\r\n"),
@@ -161,16 +160,6 @@ async def test_faults_are_switched_by_the_console(world: World) -> None:
     assert await telnet.say("sim fault slow 100 60") == "fault: slow\r\nOK\r\n"
     assert world.machine.faults.fault.factor == 100
     assert await telnet.say("sim fault none") == "fault: none\r\nOK\r\n"
-    assert world.machine.faults.kind is Kind.NONE
-
-
-async def test_a_stopped_device_hangs_until_it_is_started(world: World) -> None:
-    telnet = await world.known()
-    assert await telnet.say("avd stop") == "OK\r\n"
-    assert world.machine.faults.kind is Kind.HANG
-    assert await telnet.say("avd status") == "virtual device is stopped\r\nOK\r\n"
-    assert await telnet.say("avd stop") == "KO: virtual device already stopped\r\n"
-    assert await telnet.say("avd start") == "OK\r\n"
     assert world.machine.faults.kind is Kind.NONE
 
 

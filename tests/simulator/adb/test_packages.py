@@ -18,7 +18,7 @@ from distrl.simulator.adb.packages import InstallFailure, NotAnApk, read_manifes
 def test_what_a_manifest_says(utf8: bool) -> None:
     found = read_manifest(apk(utf8=utf8))
     assert (found.package, found.version_name, found.version_code) == ("com.example.app", "3.0", 3)
-    assert (found.target_sdk, found.label) == (30, "Example")
+    assert found.target_sdk == 30
     assert (found.activity, found.ime) == ("com.example.app.Main", ".Ime")
     assert found.permissions == ["android.permission.CAMERA", "android.permission.INTERNET"]
 

@@ -59,9 +59,6 @@ class Session:
 
     def file(self, target: str, data: bytes, mtime: int, piece: int = 65536) -> None:
         self.request(b"SEND", target)
-        self.data(data, mtime, piece)
-
-    def data(self, data: bytes, mtime: int, piece: int = 65536) -> None:
         for start in range(0, len(data), piece):
             part = data[start : start + piece]
             self.send(b"DATA" + struct.pack("<I", len(part)) + part)
@@ -100,9 +97,6 @@ async def test_what_is_sent_is_received_again(session: Session, phone: AdbPhone,
     assert await session.status() == (b"OKAY", "")
     session.request(b"RECV", PATH)
     assert await session.receive() == data
-    session.request(b"RCV2", PATH)
-    session.send(b"RCV2" + bytes(4))
-    assert await session.receive() == data
     found = phone.system.files.stat(PATH)
     assert (found.size, found.mtime) == (size, 1_234_567_890)
 
@@ -113,10 +107,8 @@ async def test_owners_permissions_spread_as_adbd_spreads_them(session: Session, 
     assert stat.S_IMODE(phone.system.files.stat(PATH).mode) == 0o777
 
 
-async def test_the_second_version_sends_too_and_makes_folders(session: Session, phone: AdbPhone) -> None:
-    session.request(b"SND2", "/data/local/tmp/new/folder/file")
-    session.send(b"SND2" + struct.pack("<II", 0o100644, 0))
-    session.data(b"abc", 5)
+async def test_a_file_is_sent_into_folders_that_are_made(session: Session, phone: AdbPhone) -> None:
+    session.file(f"/data/local/tmp/new/folder/file,{0o100644}", b"abc", 5)
     assert await session.status() == (b"OKAY", "")
     assert phone.system.files.read("/data/local/tmp/new/folder/file") == b"abc"
 
@@ -130,14 +122,6 @@ async def test_a_file_that_cannot_be_made_is_taken_and_refused_and_the_session_g
     assert "Read-only file system" in text or "Permission denied" in text
     session.file(f"{PATH},{0o100644}", b"x", 5)
     assert await session.status() == (b"OKAY", "")
-
-
-@pytest.mark.parametrize("flags", [1, 2, 4])
-async def test_compression_is_refused(session: Session, phone: AdbPhone, flags: int) -> None:
-    session.request(b"SND2", PATH)
-    session.send(b"SND2" + struct.pack("<II", 0o100644, flags))
-    session.data(b"compressed", 5)
-    assert await session.status() == (b"FAIL", "compression is not supported")
 
 
 async def test_a_missing_file_cannot_be_received(session: Session, phone: AdbPhone) -> None:

@@ -49,7 +49,6 @@ class AndroidSystem:
     Attributes:
         screen_on: Whether the display is lit; a dark display shows black.
         blank: Whether the display shows black though it is on (a fault).
-        uid: Who a shell is: `files.SHELL`, or `files.ROOT` after `adb root`.
     """
 
     def __init__(
@@ -64,7 +63,6 @@ class AndroidSystem:
         self.serial = serial
         self.api_level = api_level
         self.device = SimDevice(width, height, state, cache)
-        self.encode_png: Callable[[Image.Image], bytes] = png.encode
         self.screen_on = True
         self.blank = False
         self.packages = Packages(lambda: self.state["installed"])
@@ -95,15 +93,6 @@ class AndroidSystem:
     def density(self) -> int:
         """Dots per inch: the screen is 360 dp wide."""
         return round(self.device.size[0] * 160 / 360)
-
-    @property
-    def uid(self) -> int:
-        """Who a shell is."""
-        return self.files.uid
-
-    @uid.setter
-    def uid(self, uid: int) -> None:
-        self.files.uid = uid
 
     def clock(self) -> float:
         """The phone's time in seconds since 1970; it passes by inputs, not by itself."""
@@ -146,15 +135,11 @@ class AndroidSystem:
             return Image.new("RGB", self.device.size)
         return self.device.shown()
 
-    def screen_key(self) -> object:
-        """What two looks at the display have in common if, and only if, they show the same."""
-        return None if self.blank or not self.screen_on else self.device.screen().key
-
     def screenshot_png(self) -> bytes:
         """The same as PNG bytes; the same screen seen twice is encoded once."""
-        key = self.screen_key()
+        key = None if self.blank or not self.screen_on else self.device.screen().key
         if self._png is None or self._png[0] != key:
-            self._png = (key, self.encode_png(self.screenshot()))
+            self._png = (key, png.encode(self.screenshot()))
         return self._png[1]
 
     def dump(self) -> bytes:
@@ -168,7 +153,7 @@ class AndroidSystem:
             "format": FORMAT,
             "phone": self.device.phone.dump(),
             "screen_on": self.screen_on,
-            "uid": self.uid,
+            "uid": self.files.uid,
             "files": files,
             "properties": self.properties,
             "settings": self.settings.dump(),
@@ -187,7 +172,7 @@ class AndroidSystem:
         if not isinstance(snapshot, dict) or snapshot.get("format") != FORMAT:
             raise EnvError(f"the snapshot is not of format {FORMAT}.", "Save it again.", "device")
         self.device.phone.load(snapshot["phone"])
-        self.screen_on, self.uid = snapshot["screen_on"], snapshot["uid"]
+        self.screen_on, self.files.uid = snapshot["screen_on"], snapshot["uid"]
         own = dict.fromkeys(("ro.serialno", "ro.boot.serialno"), self.serial)
         self.properties = {**snapshot["properties"], **own}
         self.settings.load(snapshot["settings"])

@@ -16,17 +16,10 @@ ROOT, SYSTEM, SHELL = 0, 1000, 2000
 """User ids: the superuser, the system server, and who adb is."""
 
 
-@dataclass(frozen=True)
-class Stat:
-    """What stat(2) says; a link is as large as its target is long."""
+class _Kind:
+    """What the mode of a file says."""
 
     mode: int
-    size: int
-    mtime: int
-    ino: int
-    nlink: int = 1
-    uid: int = ROOT
-    gid: int = ROOT
 
     @property
     def is_dir(self) -> bool:
@@ -38,14 +31,22 @@ class Stat:
         """Whether it is a symbolic link."""
         return modes.S_ISLNK(self.mode)
 
-    @property
-    def is_file(self) -> bool:
-        """Whether it is a regular file."""
-        return modes.S_ISREG(self.mode)
+
+@dataclass(frozen=True)
+class Stat(_Kind):
+    """What stat(2) says; a link is as large as its target is long."""
+
+    mode: int
+    size: int
+    mtime: int
+    ino: int
+    nlink: int = 1
+    uid: int = ROOT
+    gid: int = ROOT
 
 
 @dataclass
-class Node:
+class Node(_Kind):
     """One file, directory, link or device.
 
     Attributes:
@@ -62,16 +63,6 @@ class Node:
     target: str = ""
     children: dict[str, Node] = field(default_factory=dict)
     source: Callable[[], bytes] | None = None
-
-    @property
-    def is_dir(self) -> bool:
-        """Whether it is a directory."""
-        return modes.S_ISDIR(self.mode)
-
-    @property
-    def is_link(self) -> bool:
-        """Whether it is a symbolic link."""
-        return modes.S_ISLNK(self.mode)
 
     def stat(self) -> Stat:
         """What stat(2) says about it."""
@@ -100,7 +91,7 @@ class Files:
     """A file tree. Modes and owners are kept and shown, and forbid nothing.
 
     Attributes:
-        uid: Who owns what is made.
+        uid: Who a shell is, and so owns what is made: `SHELL`, or `ROOT` after `adb root`.
     """
 
     def __init__(self, clock: Callable[[], int] = lambda: 0) -> None:

@@ -36,32 +36,14 @@ KEYCODES: dict[str, int] = {
     **{f"NUMPAD_{digit}": 144 + digit for digit in range(10)},
 }
 """Codes by name without "KEYCODE_"; those that nothing here reacts to are left out, but for common ones."""
+_SIGNS = r"""
+STAR * POUND # COMMA , PERIOD . GRAVE ` MINUS - EQUALS = LEFT_BRACKET [ RIGHT_BRACKET ] BACKSLASH \
+SEMICOLON ; APOSTROPHE ' SLASH / AT @ PLUS + NUMPAD_DIVIDE / NUMPAD_MULTIPLY * NUMPAD_SUBTRACT - NUMPAD_ADD +
+NUMPAD_DOT . NUMPAD_COMMA , NUMPAD_EQUALS = NUMPAD_LEFT_PAREN ( NUMPAD_RIGHT_PAREN )
+"""
 CHARACTERS: dict[int, str] = {
-    17: "*",
-    18: "#",
-    55: ",",
-    56: ".",
-    62: " ",
-    68: "`",
-    69: "-",
-    70: "=",
-    71: "[",
-    72: "]",
-    73: "\\",
-    74: ";",
-    75: "'",
-    76: "/",
-    77: "@",
-    81: "+",
-    154: "/",
-    155: "*",
-    156: "-",
-    157: "+",
-    158: ".",
-    159: ",",
-    161: "=",
-    162: "(",
-    163: ")",
+    KEYCODES["SPACE"]: " ",
+    **{KEYCODES[name]: sign for name, sign in zip(_SIGNS.split()[::2], _SIGNS.split()[1::2], strict=True)},
     **{7 + digit: str(digit) for digit in range(10)},
     **{29 + place: letter for place, letter in enumerate(ascii_lowercase)},
     **{144 + digit: str(digit) for digit in range(10)},

@@ -71,21 +71,14 @@ class Io(Protocol):
 # Streams.
 
 
-class _In(Stream):
-    """The session's standard input."""
+class _Standard(Stream):
+    """A standard stream of the session."""
 
-    def __init__(self, io: Io) -> None:
-        self._io = io
+    def __init__(self, io: Io, write: Callable[[bytes], Coroutine[Any, Any, None]]) -> None:
+        self._io, self._write = io, write
 
     async def read(self, size: int) -> bytes:
         return await self._io.read(size)
-
-
-class _Out(Stream):
-    """The session's standard output or error."""
-
-    def __init__(self, write: Callable[[bytes], Coroutine[Any, Any, None]]) -> None:
-        self._write = write
 
     async def write(self, data: bytes) -> None:
         if data:
@@ -439,7 +432,7 @@ async def run(system: AndroidSystem, command: str, io: Io, *, interrupts: asynci
         interrupts: Set at each Ctrl-C; None where the streams are not a terminal. It ends `command`, or what
             an interactive shell runs in the foreground.
     """
-    shell = Shell(system, (_In(io), _Out(io.out), _Out(io.err)), interrupts)
+    shell = Shell(system, (_Standard(io, io.out), _Standard(io, io.out), _Standard(io, io.err)), interrupts)
     try:
         status = await (_interruptible(shell, shell.program(command)) if command else _interact(shell))
         if interrupts is None:  # a terminal hangs up on what is still in the background
@@ -471,7 +464,7 @@ async def _interact(shell: Shell) -> int:
     text = ""
     while True:
         if shell.interrupts is not None:
-            mark = "#" if shell.system.uid == 0 else "$"
+            mark = "#" if shell.system.files.uid == 0 else "$"
             await shell.fds[2].write(b"> " if text else f"simphone:/ {mark} ".encode())
         line = await _interruptible(shell, _line(shell))
         if line is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.nodes import Arg, Node
@@ -14,22 +15,17 @@ from distrl.simulator.phone.ui import Ui
 Args = tuple[Arg, ...]
 
 
-def close_keyboard(state: State, key: str) -> None:
-    """A `submit`: enter closes the keyboard."""
-    st.blur(state)
+def through(*keys: str) -> Callable[[State, str], None]:
+    """A `submit`: enter moves to the next of these fields, and closes the keyboard after the last."""
+    after = dict(pairwise(keys))
 
+    def submit(state: State, key: str) -> None:
+        if key in after:
+            st.focus(state, after[key])
+        else:
+            st.blur(state)
 
-def _nothing(state: State, key: str) -> None:
-    """Enter does nothing."""
-
-
-def _stay(state: State) -> bool:
-    """Back is not handled by the app."""
-    return False
-
-
-def _empty(state: State, rng: random.Random) -> None:
-    """The app is the same on a phone in daily use."""
+    return submit
 
 
 @dataclass(frozen=True)
@@ -42,7 +38,7 @@ class App:
         data: The app's own data at the start, before a task changes it.
         view: The nodes of its present page.
         act: Applies an event ("name", verb, arguments...) to the state: called with the verb and arguments.
-        submit: Enter was pressed in the text field with this key.
+        submit: Enter was pressed in the text field with this key; nothing by default.
         back: Handles back inside the app; False to close the top page instead.
         keeps: What of its data lasts, by its place in them, e.g. "events" or "shops.*.cart"; see
             `tasks.state_diff`.
@@ -61,10 +57,10 @@ class App:
     data: Callable[[], State]
     view: Callable[[Ui], list[Node]]
     act: Callable[[State, str, Args], None]
-    submit: Callable[[State, str], None] = _nothing
-    back: Callable[[State], bool] = _stay
+    submit: Callable[[State, str], None] = lambda state, key: None
+    back: Callable[[State], bool] = lambda state: False
     keeps: tuple[str, ...] = ()
-    fill: Callable[[State, random.Random], None] = _empty
+    fill: Callable[[State, random.Random], None] = lambda state, rng: None
     comes: str = "always"
     asks: str = "notifications"
     permissions: tuple[str, ...] = ()

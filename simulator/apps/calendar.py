@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from distrl.core.actions import Action
-from distrl.simulator.apps.base import App, Args, close_keyboard
+from distrl.simulator.apps.base import App, Args, through
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node, text_box
@@ -96,7 +96,7 @@ def _month(ui: Ui) -> list[Node]:
         nodes.append(_day_cell(ui, *box, date, calendar["day"], date.isoformat() in busy))
         date += datetime.timedelta(days=1)
     actions = [
-        ui.icon_button(WIDTH - 52, STATUS_H + 8, "search", "Search", ("calendar", "search"), "search"),
+        ui.icon_button(WIDTH - 52, STATUS_H + 8, "search", "Search", ("find", "calendar"), "search"),
         ui.icon_button(
             WIDTH - 102, STATUS_H + 8, "chevron_right", "Next month", ("calendar", "turn", 1), "next"
         ),
@@ -195,7 +195,7 @@ def _event(ui: Ui, index: int) -> list[Node]:
 
 def _form(ui: Ui, is_change: bool) -> list[Node]:
     draft = ui.state["apps"]["calendar"]["draft"]
-    nodes = widgets.clearable(ui, TOP + 8, "calendar", "calendar.title", "Title", "event_note")
+    nodes = widgets.clearable(ui, TOP + 8, "calendar.title", "Title", "event_note")
     less = ("calendar", "shift", -1)
     nodes.append(
         widgets.stepper(
@@ -239,8 +239,6 @@ def act(state: State, verb: str, args: Args) -> None:
         calendar["month"] = f"{months // 12}-{months % 12 + 1:02d}"
     elif verb == "day":
         calendar["day"] = str(args[0])
-    elif verb == "search":
-        widgets.start_search(state, "calendar")
     elif verb in ("open", "delete"):
         st.push(state, "calendar", "event" if verb == "open" else "delete", number)
     elif verb == "really_delete":
@@ -249,8 +247,6 @@ def act(state: State, verb: str, args: Args) -> None:
         state["toast"] = "Event deleted"
     elif verb in ("add", "edit"):
         _start_form(state, calendar, number if verb == "edit" else -1)
-    elif verb == "clear":
-        widgets.clear(state, str(args[0]))
     elif verb == "save":
         _save(state, calendar)
     else:
@@ -258,16 +254,12 @@ def act(state: State, verb: str, args: Args) -> None:
 
 
 def _start_form(state: State, calendar: State, index: int) -> None:
-    if index < 0:
-        calendar["draft"] = {"day": calendar["day"], "minutes": 540, "length": 60}
-        state["fields"]["calendar.title"] = ""
-        st.push(state, "calendar", "form")
-        st.focus(state, "calendar.title")
-        return
-    entry = calendar["events"][index]
+    is_new = index < 0
+    entry = event("", calendar["day"], 540) if is_new else calendar["events"][index]
     calendar["draft"] = {key: entry[key] for key in ("day", "minutes", "length")}
-    state["fields"]["calendar.title"] = entry["title"]
-    st.push(state, "calendar", "form", index)
+    page: st.Page = ["form"] if is_new else ["form", index]
+    field = "calendar.title"
+    st.open_form(state, "calendar", page, {field: entry["title"]}, field if is_new else "")
 
 
 def _fill(state: State, draft: State, verb: str, number: int) -> None:
@@ -278,7 +270,6 @@ def _fill(state: State, draft: State, verb: str, number: int) -> None:
         draft["length"] = number
     elif verb == "time":
         st.push(state, "calendar", "time")
-        st.blur(state)
     elif verb == "at":
         draft["minutes"] = number
         st.pop(state, "calendar")
@@ -311,7 +302,7 @@ APP = App(
     data=data,
     view=view,
     act=act,
-    submit=close_keyboard,
+    submit=through(),
     keeps=("events",),
     fill=fill,
     comes="everyday",

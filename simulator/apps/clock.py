@@ -13,7 +13,7 @@ from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Event, Node, button, group, image, text_box
 from distrl.simulator.phone.state import MAX_ITEMS, State
-from distrl.simulator.phone.ui import STATUS_H, Ui
+from distrl.simulator.phone.ui import Ui
 from distrl.simulator.phone.widgets import TOP
 
 _TABS = (
@@ -23,7 +23,6 @@ _TABS = (
     (2, "timer", "Stopwatch", 1),
 )
 """Number, icon and label of each tab, and the edition that it is new in."""
-_TAB_H = 72.0
 
 
 def data() -> State:
@@ -48,16 +47,9 @@ def _tabbed(ui: Ui) -> list[Node]:
     known = [tab for tab in _TABS if tab[3] <= clock["edition"]]
     items = [(icon, label, ("clock", "tab", number)) for number, icon, label, _ in known]
     chosen = next(place for place, tab in enumerate(known) if tab[0] == clock["tab"])
-    if ui.layout.tabs == "bottom":
-        top, bottom = TOP, ui.bottom - _TAB_H
-        tabs = widgets.tab_bar(ui, bottom, items, chosen, _TAB_H)
-        bar = widgets.app_bar(ui, known[chosen][2], back=False)
-    else:
-        top, bottom = STATUS_H + _TAB_H + 8, ui.bottom
-        tabs = widgets.tab_bar(ui, STATUS_H, items, chosen, _TAB_H)
-        bar = Node(0, 0, WIDTH, STATUS_H, fill=ui.theme.raised)
+    bars, top, bottom = widgets.tabbed(ui, known[chosen][2], items, chosen, 8)
     bodies = (_alarms, timer_view, watch_view, world)
-    return [*bodies[clock["tab"]](ui, top, bottom), bar, tabs]
+    return [*bodies[clock["tab"]](ui, top, bottom), *bars]
 
 
 def _alarms(ui: Ui, top: float, bottom: float) -> list[Node]:
@@ -264,15 +256,14 @@ def alarm(ui: Ui, index: int) -> list[Node]:
 
 def label_form(ui: Ui, index: int) -> list[Node]:
     """The alarm's label, to be typed."""
-    fields = widgets.clearable(ui, TOP + 16, "clock", "clock.label", "Label", "label")
+    fields = widgets.clearable(ui, TOP + 16, "clock.label", "Label", "label")
     return widgets.form(ui, "Label", fields, ("clock", "save_label", index))
 
 
 def _act_more(state: State, verb: str, index: int, argument: str | int) -> None:
     clock = state["apps"]["clock"]
     if verb == "cities":
-        state["fields"].pop("clock.search", None)
-        st.push(state, "clock", "cities")
+        st.open_form(state, "clock", ["cities"], {"clock.search": ""})
     elif verb == "choose":
         if argument not in clock["world"]:
             clock["world"].append(argument)
@@ -285,14 +276,11 @@ def _act_more(state: State, verb: str, index: int, argument: str | int) -> None:
         entry = clock["alarms"][index]
         entry["days"] = sorted(set(entry.get("days", [])) ^ {int(argument)})
     elif verb == "relabel":
-        st.push(state, "clock", "label", index)
-        state["fields"]["clock.label"] = clock["alarms"][index].get("label", "")
-        st.focus(state, "clock.label")
+        label = clock["alarms"][index].get("label", "")
+        st.open_form(state, "clock", ["label", index], {"clock.label": label}, "clock.label")
     elif verb == "save_label":
         clock["alarms"][index]["label"] = st.take(state, "clock.label")
         st.pop(state, "clock")
-    elif verb == "clear":
-        widgets.clear(state, str(argument))
 
 
 _RADIUS, _NUMBER = 128.0, 48.0
@@ -301,8 +289,7 @@ MINUTES = tuple(range(0, 60, 5))
 
 
 def _picker(ui: Ui) -> list[Node]:
-    clock = ui.state["apps"]["clock"]
-    top = TOP
+    clock, top = ui.state["apps"]["clock"], TOP
     nodes = _header(ui, top, clock["draft"], clock["phase"])
     hour, minute = (clock["draft"] // 60 - 1) % 12 + 1, clock["draft"] % 60
     if ui.layout.picker == "grid":

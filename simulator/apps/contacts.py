@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from distrl.core.actions import Action
-from distrl.simulator.apps.base import App, Args
+from distrl.simulator.apps.base import App, Args, through
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Event, Node, icon_button, image
@@ -86,8 +86,8 @@ def view(ui: Ui) -> list[Node]:
         return _calls(ui)
     if top[0] == "edit":
         fields = [
-            *widgets.clearable(ui, TOP + 16, "contacts", "contacts.name", "Name", "person"),
-            *widgets.clearable(ui, TOP + 92, "contacts", "contacts.phone", "Phone", "phone"),
+            *widgets.clearable(ui, TOP + 16, "contacts.name", "Name", "person"),
+            *widgets.clearable(ui, TOP + 92, "contacts.phone", "Phone", "phone"),
         ]
         return widgets.form(ui, "Edit contact", fields, ("contacts", "change", int(top[1])))
     if top[0] == "add":
@@ -114,9 +114,10 @@ def _list(ui: Ui, searching: bool) -> list[Node]:
         return [listed, widgets.search_bar(ui, "contacts", "Search contacts")]
     actions = []
     if ui.state["apps"]["contacts"]["edition"] > 1:
-        for x, icon, label in ((WIDTH - 56, "search", "Search"), (WIDTH - 106, "history", "Calls")):
-            verb = label.lower()
-            actions.append(ui.icon_button(x, STATUS_H + 8, icon, label, ("contacts", verb), verb))
+        actions = [
+            ui.icon_button(WIDTH - 56, STATUS_H + 8, "search", "Search", ("find", "contacts"), "search"),
+            ui.icon_button(WIDTH - 106, STATUS_H + 8, "history", "Calls", ("contacts", "calls"), "calls"),
+        ]
     return [
         listed,
         widgets.app_bar(ui, "Contacts", actions, back=False),
@@ -218,10 +219,8 @@ def act(state: State, verb: str, args: Args) -> None:
     if verb == "open":
         st.push(state, "contacts", "detail", int(args[0]))
     elif verb == "add":
-        state["fields"].pop("contacts.name", None)
-        state["fields"].pop("contacts.phone", None)
-        st.push(state, "contacts", "add")
-        st.focus(state, "contacts.name")
+        empty = {"contacts.name": "", "contacts.phone": ""}
+        st.open_form(state, "contacts", ["add"], empty, "contacts.name")
     elif verb == "star":
         entry = people[int(args[0])]
         entry["starred"] = not entry["starred"]
@@ -243,9 +242,7 @@ def act(state: State, verb: str, args: Args) -> None:
 
 def _more(state: State, people: list[State], verb: str, args: Args) -> None:
     """What the second edition can do."""
-    if verb == "search":
-        widgets.start_search(state, "contacts")
-    elif verb == "calls":
+    if verb == "calls":
         st.push(state, "contacts", "calls")
     elif verb == "call":
         calls = state["apps"]["contacts"]["calls"]
@@ -256,16 +253,14 @@ def _more(state: State, people: list[State], verb: str, args: Args) -> None:
         st.pop(state, "contacts")
     elif verb == "edit":
         entry = people[int(args[0])]
-        state["fields"].update({"contacts.name": entry["name"], "contacts.phone": entry["phone"]})
-        st.push(state, "contacts", "edit", int(args[0]))
+        fields = {"contacts.name": entry["name"], "contacts.phone": entry["phone"]}
+        st.open_form(state, "contacts", ["edit", int(args[0])], fields)
     elif verb == "change":
         name, phone = st.take(state, "contacts.name"), st.take(state, "contacts.phone")
         entry = people[int(args[0])]
         entry.update(name=name or entry["name"], phone=phone)
         _sort(people)
         st.reset(state, "contacts", ["detail", people.index(entry)])
-    elif verb == "clear":
-        widgets.clear(state, str(args[0]))
 
 
 def _sort(people: list[State]) -> None:
@@ -279,14 +274,6 @@ def _save(state: State, people: list[State]) -> None:
         people.append({"name": name, "phone": phone, "starred": False})
         _sort(people)
         state["toast"] = f"{name} saved"
-
-
-def submit(state: State, key: str) -> None:
-    """Enter moves from the name to the phone number, and then closes the keyboard."""
-    if key == "contacts.name":
-        st.focus(state, "contacts.phone")
-    else:
-        st.blur(state)
 
 
 def fill(state: State, rng: random.Random) -> None:
@@ -311,7 +298,7 @@ APP = App(
     data=data,
     view=view,
     act=act,
-    submit=submit,
+    submit=through("contacts.name", "contacts.phone"),
     keeps=("people", "calls"),
     fill=fill,
     asks="contacts",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from distrl.core.actions import Action
-from distrl.simulator.apps.base import App, Args, close_keyboard
+from distrl.simulator.apps.base import App, Args, through
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node, image
@@ -82,7 +82,7 @@ def view(ui: Ui) -> list[Node]:
         return widgets.form(ui, "New folder", [field], ("files", "save"), "Create")
     index = int(top[1])
     if top[0] == "rename":
-        fields = widgets.clearable(ui, TOP + 16, "files", "files.name", "Name", "edit")
+        fields = widgets.clearable(ui, TOP + 16, "files.name", "Name", "edit")
         return widgets.form(ui, "Rename", fields, ("files", "renamed", index))
     if top[0] == "move":
         return _move(ui, index)
@@ -116,7 +116,7 @@ def _folders(ui: Ui) -> list[Node]:
             rows.append(_folder_row(ui, y + 108 + 80 * place, name, place, "folder"))
         return rows, y + 108 + 80 * len(names) + 90
 
-    look = ui.icon_button(WIDTH - 56, STATUS_H + 8, "search", "Search", ("files", "search"), "search")
+    look = ui.icon_button(WIDTH - 56, STATUS_H + 8, "search", "Search", ("find", "files"), "search")
     return [
         viewport(ui, "files.folders", TOP, ui.bottom, build),
         widgets.app_bar(ui, "Files", [look], back=False),
@@ -129,7 +129,7 @@ def _file_row(ui: Ui, y: float, place: int) -> Node:
     icon, color = _kind(entry["name"])
     lead = ui.disc(widgets.MARGIN + 12, y + 12, 48, icon, ui.legible(color, "#ffffff"))
     told = f"{_size(entry['size'])}, May {entry['day']}"
-    tap, rid = ("files", "open", place), f"file_{place}"
+    tap, rid = ("files", "file", place), f"file_{place}"
     return widgets.row(ui, y, entry["name"], told, lead=lead, tap=tap, rid=rid)
 
 
@@ -199,21 +199,14 @@ def _move(ui: Ui, index: int) -> list[Node]:
 def act(state: State, verb: str, args: Args) -> None:
     """Opens pages; orders, creates, renames, moves and deletes."""
     app = state["apps"]["files"]
-    if verb == "search":
-        widgets.start_search(state, "files")
-    elif verb in ("folder", "sort", "move", "delete"):
+    if verb in ("folder", "file", "sort", "move", "delete"):
         st.push(state, "files", verb, *args)
-    elif verb == "open":
-        st.push(state, "files", "file", *args)
     elif verb == "order":
         app["order"] = args[0]
         st.pop(state, "files")
     elif verb in ("new", "rename"):
-        state["fields"]["files.name"] = app["files"][int(args[0])]["name"] if args else ""
-        st.push(state, "files", verb, *args)
-        st.focus(state, "files.name")
-    elif verb == "clear":
-        widgets.clear(state, str(args[0]))
+        name = app["files"][int(args[0])]["name"] if args else ""
+        st.open_form(state, "files", [verb, *args], {"files.name": name}, "files.name")
     elif verb == "save":
         name = st.take(state, "files.name")
         st.reset(state, "files")
@@ -247,7 +240,7 @@ APP = App(
     data=data,
     view=view,
     act=act,
-    submit=close_keyboard,
+    submit=through(),
     keeps=("files", "folders"),
     comes="everyday",
 )

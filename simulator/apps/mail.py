@@ -7,7 +7,7 @@ from functools import partial
 
 from distrl.core.actions import Action
 from distrl.simulator.apps import contacts
-from distrl.simulator.apps.base import App, Args
+from distrl.simulator.apps.base import App, Args, through
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node, group, image
@@ -95,7 +95,7 @@ def _box(ui: Ui, searching: bool) -> list[Node]:
         return [listed, widgets.search_bar(ui, "mail", "Search mail")]
     actions = [
         ui.icon_button(WIDTH - 56, STATUS_H + 8, "menu", "Boxes", ("mail", "boxes"), "boxes"),
-        ui.icon_button(WIDTH - 106, STATUS_H + 8, "search", "Search", ("mail", "search"), "search"),
+        ui.icon_button(WIDTH - 106, STATUS_H + 8, "search", "Search", ("find", "mail"), "search"),
     ]
     return [
         listed,
@@ -158,9 +158,9 @@ def _mail(ui: Ui, index: int) -> list[Node]:
 
 def _form(ui: Ui, is_reply: bool) -> list[Node]:
     fields = [
-        *widgets.clearable(ui, TOP + 4, "mail", "mail.to", "To", "person"),
-        *widgets.clearable(ui, TOP + 72, "mail", "mail.subject", "Subject", "mail"),
-        *widgets.clearable(ui, TOP + 140, "mail", "mail.body", "Text", "edit"),
+        *widgets.clearable(ui, TOP + 4, "mail.to", "To", "person"),
+        *widgets.clearable(ui, TOP + 72, "mail.subject", "Subject", "mail"),
+        *widgets.clearable(ui, TOP + 140, "mail.body", "Text", "edit"),
     ]
     return widgets.form(ui, "Reply" if is_reply else "New mail", fields, ("mail", "send"), "Send")
 
@@ -168,9 +168,7 @@ def _form(ui: Ui, is_reply: bool) -> list[Node]:
 def act(state: State, verb: str, args: Args) -> None:
     """Opens pages; writes, sends, stars, archives and deletes."""
     app = state["apps"]["mail"]
-    if verb == "search":
-        widgets.start_search(state, "mail")
-    elif verb == "open":
+    if verb == "open":
         app["mails"][int(args[0])]["read"] = True
         st.push(state, "mail", "mail", *args)
     elif verb == "boxes":
@@ -187,8 +185,6 @@ def act(state: State, verb: str, args: Args) -> None:
         state["toast"] = "Deleted" if verb == "bin" else "Archived"
     elif verb in ("write", "reply"):
         _start(state, verb, args)
-    elif verb == "clear":
-        widgets.clear(state, str(args[0]))
     elif verb == "send":
         _send(state, app)
 
@@ -196,9 +192,8 @@ def act(state: State, verb: str, args: Args) -> None:
 def _start(state: State, verb: str, args: Args) -> None:
     answered = state["apps"]["mail"]["mails"][int(args[0])] if args else {"person": "", "subject": ""}
     subject = f"Re: {answered['subject']}" if args else ""
-    state["fields"].update({"mail.to": answered["person"], "mail.subject": subject, "mail.body": ""})
-    st.push(state, "mail", verb, *args)
-    st.focus(state, "mail.body" if args else "mail.to")
+    fields = {"mail.to": answered["person"], "mail.subject": subject, "mail.body": ""}
+    st.open_form(state, "mail", [verb, *args], fields, "mail.body" if args else "mail.to")
 
 
 def _send(state: State, app: State) -> None:
@@ -209,15 +204,6 @@ def _send(state: State, app: State) -> None:
         state["toast"] = "Sent"
 
 
-def submit(state: State, key: str) -> None:
-    """Enter goes to the next field, and closes the keyboard after the last."""
-    after = {"mail.to": "mail.subject", "mail.subject": "mail.body"}.get(key)
-    if after:
-        st.focus(state, after)
-    else:
-        st.blur(state)
-
-
 APP = App(
     name="mail",
     label="Mail",
@@ -226,7 +212,7 @@ APP = App(
     data=data,
     view=view,
     act=act,
-    submit=submit,
+    submit=through("mail.to", "mail.subject", "mail.body"),
     keeps=("mails",),
     comes="everyday",
 )

@@ -163,9 +163,8 @@ def act(state: State, verb: str, args: Args) -> None:
     name = str(args[0])
     entry = thread(state, name) or {}
     if verb == "open":
-        state["fields"].pop(_KEY, None)
         entry.pop("unread", None)
-        st.push(state, "messages", "thread", name)
+        st.open_form(state, "messages", ["thread", name], {_KEY: ""})
     elif verb == "start":
         state["fields"].pop(_KEY, None)
         st.reset(state, "messages", ["thread", name])
@@ -242,12 +241,10 @@ def _mark_words(params: Params) -> Mapping[str, object]:
 
 
 def _thread(state: State, params: Params, rng: random.Random) -> None:
-    add_person(state, params["name"])
-    chats = state["apps"]["messages"]
-    threads = [entry for entry in chats["threads"] if entry["name"] != params["name"]]
+    _no_thread(state, params, rng)
+    threads = state["apps"]["messages"]["threads"]
     said = [["me", rng.choice(SAID)], ["them", rng.choice(SAID)]]
     threads.insert(rng.randrange(len(threads) + 1), {"name": params["name"], "lines": said})
-    chats["threads"] = threads
 
 
 def _no_thread(state: State, params: Params, rng: random.Random) -> None:

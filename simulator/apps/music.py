@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from distrl.core.actions import Action
-from distrl.simulator.apps.base import App, Args, close_keyboard
+from distrl.simulator.apps.base import App, Args, through
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node, group, icon_button, image
@@ -40,7 +40,7 @@ SONGS: tuple[tuple[str, str], ...] = tuple(
 )
 """Every song with its album; a song's place here is its number."""
 _TABS = (("music_note", "Songs"), ("album", "Albums"), ("queue_music", "Playlists"))
-_TAB_H, _MINI = 72.0, 68.0
+_MINI = 68.0
 
 
 def data() -> State:
@@ -88,15 +88,7 @@ def view(ui: Ui) -> list[Node]:
 def _root(ui: Ui) -> list[Node]:
     music = ui.state["apps"]["music"]
     items = [(icon, label, ("music", "tab", place)) for place, (icon, label) in enumerate(_TABS)]
-    if ui.layout.tabs == "bottom":
-        top, bottom = TOP, ui.bottom - _TAB_H
-        tabs = widgets.tab_bar(ui, bottom, items, music["tab"], _TAB_H)
-        bar = widgets.app_bar(ui, "Music", back=False)
-    else:
-        top, bottom = STATUS_H + _TAB_H + 4, ui.bottom
-        tabs = widgets.tab_bar(ui, STATUS_H, items, music["tab"], _TAB_H)
-        bar = Node(0, 0, WIDTH, STATUS_H, fill=ui.theme.raised)
-    nodes = [bar, tabs]
+    nodes, top, bottom = widgets.tabbed(ui, "Music", items, music["tab"], 4)
     if music["song"] >= 0:
         bottom -= _MINI
         nodes.append(_mini(ui, bottom))
@@ -239,9 +231,7 @@ def act(state: State, verb: str, args: Args) -> None:
         st.pop(state, "music")
         st.push(state, "music", "pick", *args)
     elif verb == "new":
-        state["fields"].pop("music.name", None)
-        st.push(state, "music", "new")
-        st.focus(state, "music.name")
+        st.open_form(state, "music", ["new"], {"music.name": ""}, "music.name")
     elif verb in ("save", "put", "enqueue", "like", "like_song"):
         _keep(state, music, verb, args)
     else:
@@ -294,7 +284,7 @@ APP = App(
     data=data,
     view=view,
     act=act,
-    submit=close_keyboard,
+    submit=through(),
     keeps=("playlists", "liked", "queue"),
     comes="everyday",
 )

@@ -84,7 +84,7 @@ def _grid(ui: Ui, searching: bool = False) -> list[Node]:
     grid = viewport(ui, "notes.list", TOP, ui.bottom, build)
     if searching:
         return [grid, widgets.search_bar(ui, "notes", "Search notes")]
-    look = ui.icon_button(WIDTH - 56, STATUS_H + 8, "search", "Search", ("notes", "search"), "search")
+    look = ui.icon_button(WIDTH - 56, STATUS_H + 8, "search", "Search", ("find", "notes"), "search")
     return [
         grid,
         widgets.app_bar(ui, "Notes", [look], back=False),
@@ -146,11 +146,7 @@ def _form(ui: Ui, title: str) -> list[Node]:
     nodes: list[Node] = []
     for y, key, hint in fields:
         is_new = title == "New note"
-        nodes += (
-            [widgets.field(ui, y, key, hint, h=60)]
-            if is_new
-            else widgets.clearable(ui, y, "notes", key, hint)
-        )
+        nodes += [widgets.field(ui, y, key, hint, h=60)] if is_new else widgets.clearable(ui, y, key, hint)
     return widgets.form(ui, title, nodes, ("notes", "save"))
 
 
@@ -158,11 +154,8 @@ def act(state: State, verb: str, args: Args) -> None:
     """Opens, adds, changes, pins, ticks and deletes notes."""
     notes = state["apps"]["notes"]["notes"]
     index = int(args[0]) if args and isinstance(args[0], int) else -1
-    if verb == "search":
-        widgets.start_search(state, "notes")
-    elif verb == "open":
-        state["fields"].pop("notes.item", None)
-        st.push(state, "notes", "note", index)
+    if verb == "open":
+        st.open_form(state, "notes", ["note", index], {"notes.item": ""})
     elif verb == "delete":
         st.push(state, "notes", "delete", index)
     elif verb == "really_delete":
@@ -178,11 +171,8 @@ def act(state: State, verb: str, args: Args) -> None:
         _add_item(state, index)
     elif verb in ("add", "edit"):
         note = notes[index] if verb == "edit" else {"title": "", "body": ""}
-        state["fields"]["notes.title"], state["fields"]["notes.body"] = note["title"], note.get("body", "")
-        st.push(state, "notes", verb, *([index] if verb == "edit" else []))
-        st.focus(state, "notes.title" if verb == "add" else "notes.body")
-    elif verb == "clear":
-        widgets.clear(state, str(args[0]))
+        fields = {"notes.title": note["title"], "notes.body": note.get("body", "")}
+        st.open_form(state, "notes", [verb, *args], fields, "notes.title" if verb == "add" else "notes.body")
     elif verb == "save":
         _save(state, notes)
 

@@ -23,7 +23,6 @@ QUERY = "store.query"
 """The search field."""
 ROW_H = 80.0
 _TABS = (("apps", "Apps"), ("grid_view", "Categories"), ("download_done", "Manage"))
-_TAB_H = 72.0
 _RECOMMENDED = (
     *("radiowave", "towerlands", "recipebox", "taskly", "cityguide", "sleepsounds", "waterlog"),
     *("photoring", "lightpuzzle", "dailypost", "fittrack", "bustimes"),
@@ -52,9 +51,9 @@ def _root(ui: Ui) -> list[Node]:
     tab = ui.state["apps"]["store"]["tab"]
     at_top = ui.layout.tabs == "top"
     items = [(icon, label, ("store", "tab", place)) for place, (icon, label) in enumerate(_TABS)]
-    bar = widgets.tab_bar(ui, STATUS_H if at_top else ui.bottom - _TAB_H, items, tab)
-    top = STATUS_H + (_TAB_H if at_top else 0)
-    bottom = ui.bottom - (0 if at_top else _TAB_H)
+    bar = widgets.tab_bar(ui, STATUS_H if at_top else ui.bottom - widgets.TAB_H, items, tab)
+    top = STATUS_H + (widgets.TAB_H if at_top else 0)
+    bottom = ui.bottom - (0 if at_top else widgets.TAB_H)
     if ui.state["focus"]:  # the keyboard takes the room of the tabs
         top, bottom, bar = STATUS_H, ui.bottom, Node(0, 0, 0, 0)
     if tab == 0:
@@ -164,7 +163,6 @@ def act(state: State, verb: str, args: Args) -> None:
         store["tab"] = int(args[0])
         state["scrolls"] = {}
     elif verb in ("app", "category"):
-        st.blur(state)
         st.push(state, "store", verb, str(args[0]))
     elif verb == "update_all":
         for name in store["updates"]:

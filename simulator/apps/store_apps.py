@@ -181,9 +181,7 @@ def _act(entry: Entry, state: State, verb: str, args: Args) -> None:
     name, data = entry.name, state["apps"][entry.name]
     place = int(args[0]) if args else 0
     if verb == "account":
-        for field in (user_field(name), password_field(name)):
-            state["fields"].pop(field, None)
-        st.push(state, name, "sign_in")
+        st.open_form(state, name, ["sign_in"], {user_field(name): "", password_field(name): ""})
     elif verb in ("sign_in", "sign_out"):
         _account(state, name, verb == "sign_in")
     elif verb == "read":

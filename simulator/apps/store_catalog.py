@@ -119,18 +119,8 @@ _SPONSORED = {
 }
 
 
-def _app(
-    label: str,
-    developer: str,
-    category: str,
-    icon: str,
-    color: str,
-    about: str,
-    rating: int,
-    reviews: int,
-    size_mb: int,
-) -> Entry:
-    kind, lines = _PAGES[about]
+def _app(label: str, developer: str, category: str, icon: str, color: str, about: str, *facts: int) -> Entry:
+    (kind, lines), (rating, reviews, size_mb) = _PAGES[about], facts
     name = label.lower().replace(" ", "")
     return Entry(
         name,

@@ -20,7 +20,7 @@ from distrl.simulator.apps.store_apps import password_field, user_field
 from distrl.simulator.apps.store_catalog import ENTRIES
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.state import State
-from distrl.simulator.tasks.base import Check, May, Params, Start, Template, where
+from distrl.simulator.tasks.base import Check, May, Params, Start, Template, instance, seed_of, where
 from distrl.simulator.tasks.expert import BACK, COMPLETE, WAIT, Expert
 
 Step = Callable[[Expert, Params], "Action | None"]
@@ -401,16 +401,6 @@ def tasks() -> list[Task]:
         rng = random.Random(f"{SUITE}/1/{template}")
         for index in range(count):
             params = _params(template, index, rng)
-            made.append(
-                Task(
-                    id=f"{SUITE}/{template}/test/{index:04d}",
-                    suite=SUITE,
-                    template=template,
-                    split="test",
-                    goal=goal(template, params, index),
-                    params=params,
-                    seed=random.Random(f"{SUITE}/1/{template}/{index}").getrandbits(31),
-                    max_steps=MAX_STEPS,
-                )
-            )
+            name, seed = f"{SUITE}/{template}/test/{index:04d}", seed_of(f"{SUITE}/1/{template}/{index}")
+            made.append(instance(name, template, goal(template, params, index), params, seed, MAX_STEPS))
     return made

@@ -130,10 +130,8 @@ def act(state: State, verb: str, args: Args) -> None:
     weather = state["apps"]["weather"]
     if verb == "city":
         weather["city"] = int(args[0])
-    elif verb == "day":
-        st.push(state, "weather", "day", *args)
-    elif verb == "places":
-        st.push(state, "weather", "places")
+    elif verb in ("day", "places"):
+        st.push(state, "weather", verb, *args)
     elif verb == "unit":
         weather["unit"] = args[0]
     elif verb == "show":

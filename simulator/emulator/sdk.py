@@ -109,11 +109,6 @@ def make_avd(
     return store.get(name)
 
 
-def environment(sdk: SimSdk) -> dict[str, str]:
-    """This process's environment with the SDK's variables."""
-    return {**os.environ, **sdk.environ}
-
-
 def main(arguments: Sequence[str]) -> int:
     """Runs the program. Returns its exit status."""
     parser = argparse.ArgumentParser(prog="avdmanager")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from distrl.simulator.apps import APPS, BUILT_IN, launcher, store_catalog
-from distrl.simulator.phone import interruptions, keyboard, nodes, notifications, system
+from distrl.simulator.phone import interruptions, keyboard, nodes, notifications, system, widgets
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.nodes import WIDTH, Event, Node
 from distrl.simulator.phone.state import State
@@ -96,10 +96,6 @@ class Phone:
 
     def _home(self, ui: Ui) -> list[Node]:
         return launcher.view(ui, [APPS[name] for name in self.state["installed"]])
-
-    def tree_has(self, rid: str) -> bool:
-        """Whether the present screen has an element with this resource id."""
-        return nodes.find(self.tree(), rid) is not None
 
     @contextmanager
     def _input(self) -> Iterator[None]:
@@ -260,6 +256,10 @@ class Phone:
                 self._submit()
         elif target == "system":
             self._system(str(verb), str(args[0]) if args else "")
+        elif target == "find":
+            widgets.start_search(self.state, str(verb))
+        elif target == "clear":
+            widgets.clear(self.state, str(verb))
         elif target == "overlay":
             interruptions.act(self.state, str(verb), tuple(args))
         elif target == "shade":

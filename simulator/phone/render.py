@@ -64,7 +64,7 @@ class Painter:
         if right > left and bottom > top:
             self._surface(node, (left, top, right, bottom), clip)
             if node.art:
-                _paint_art(self, node, (left, top, right, bottom), clip)
+                _PAINTERS[str(node.art[0])](self, node, (left, top, right, bottom), clip)
             if node.icon:
                 self._icon(node, clip)
             if node.text:
@@ -209,29 +209,6 @@ def _paint_ring(painter: Painter, node: Node, box: Clip, clip: Clip) -> None:
     painter.shape(ring, box[0], box[1], node.color, clip)
 
 
-_SHOE = (
-    (
-        (0.06, 0.36),
-        (0.2, 0.44),
-        (0.34, 0.34),
-        (0.42, 0.32),
-        (0.6, 0.5),
-        (0.86, 0.58),
-        (0.95, 0.66),
-        (0.95, 0.72),
-        (0.05, 0.72),
-    ),
-    ((0.04, 0.74), (0.97, 0.74), (0.94, 0.82), (0.05, 0.82)),
-)
-
-
-def _paint_shoe(painter: Painter, node: Node, box: Clip, clip: Clip) -> None:
-    side = painter.px(node.icon_size)
-    left, top = (box[0] + box[2] - side) // 2, (box[1] + box[3] - side) // 2
-    for part in _SHOE:
-        painter.shape(shapes.polygon(side, side, part), left, top, node.color, clip)
-
-
 def _toned(color: str, tone: int) -> str:
     """`color` itself (0), a darker (-1) or a lighter one (1)."""
     mixed = [round(v + (255 - v) * 0.55 if tone > 0 else v * (1 + 0.3 * tone)) for v in channels(color)]
@@ -242,7 +219,7 @@ def _paint_outline(painter: Painter, node: Node, box: Clip, clip: Clip) -> None:
     """`("outline", name)`: the polygons of `distrl.simulator.phone.shapes`, as large as an icon."""
     side = painter.px(node.icon_size)
     left, top = (box[0] + box[2] - side) // 2, (box[1] + box[3] - side) // 2
-    for tone, part in shapes.OUTLINES[str(node.art[1])]:
+    for tone, part in shapes.OUTLINES[str(node.art[-1])]:
         painter.shape(shapes.polygon(side, side, part), left, top, _toned(node.color, tone), clip)
 
 
@@ -250,10 +227,6 @@ _PAINTERS: dict[str, Callable[[Painter, Node, Clip, Clip], None]] = {
     "wallpaper": _paint_wallpaper,
     "hand": _paint_hand,
     "ring": _paint_ring,
-    "shoe": _paint_shoe,
+    "shoe": _paint_outline,
     "outline": _paint_outline,
 }
-
-
-def _paint_art(painter: Painter, node: Node, box: Clip, clip: Clip) -> None:
-    _PAINTERS[str(node.art[0])](painter, node, box, clip)

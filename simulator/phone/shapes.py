@@ -94,28 +94,11 @@ def shadow(width: int, height: int, radius: int, blur: int) -> Shape:
 @lru_cache(maxsize=256)
 def hand(size: int, angle: float, length: float, stroke: float) -> Shape:
     """A line from the centre of a `size` square: `angle` in degrees clockwise from 12, lengths in pixels."""
-    return polyline(
-        size,
-        size,
-        (
-            (size / 2, size / 2),
-            (
-                size / 2 + length * math.sin(math.radians(angle)),
-                size / 2 - length * math.cos(math.radians(angle)),
-            ),
-        ),
-        stroke,
-    )
-
-
-@lru_cache(maxsize=128)
-def polyline(width: int, height: int, points: tuple[tuple[float, float], ...], stroke: float) -> Shape:
-    """A line through `points` in pixels."""
-    big = Image.new("L", (width * 2, height * 2), 0)
-    draw = ImageDraw.Draw(big)
-    doubled = [(x * 2, y * 2) for x, y in points]
-    draw.line(doubled, fill=255, width=max(1, round(stroke * 2)), joint="curve")
-    return _cut(big.resize((width, height), Image.Resampling.BOX))
+    big, turned = Image.new("L", (size * 2, size * 2), 0), math.radians(angle)
+    end = (size / 2 + length * math.sin(turned), size / 2 - length * math.cos(turned))
+    ends = [(size, size), (end[0] * 2, end[1] * 2)]
+    ImageDraw.Draw(big).line(ends, fill=255, width=max(1, round(stroke * 2)), joint="curve")
+    return _cut(big.resize((size, size), Image.Resampling.BOX))
 
 
 @lru_cache(maxsize=512)
@@ -148,7 +131,12 @@ def _mirrored(*half: tuple[float, float]) -> Points:
     return (*half, *((1 - x, y) for x, y in reversed(half)))
 
 
+_SHOE = (
+    *((0.06, 0.36), (0.2, 0.44), (0.34, 0.34), (0.42, 0.32), (0.6, 0.5)),
+    *((0.86, 0.58), (0.95, 0.66), (0.95, 0.72), (0.05, 0.72)),
+)
 OUTLINES: dict[str, tuple[Part, ...]] = {
+    "shoe": ((0, _SHOE), (0, ((0.04, 0.74), (0.97, 0.74), (0.94, 0.82), (0.05, 0.82)))),
     "tshirt": (
         (0, _mirrored((0.42, 0.16), (0.3, 0.14), (0.06, 0.3), (0.14, 0.48), (0.26, 0.42), (0.26, 0.88))),
         (-1, _mirrored((0.42, 0.16), (0.45, 0.23), (0.5, 0.25))),
@@ -252,4 +240,4 @@ OUTLINES: dict[str, tuple[Part, ...]] = {
         (1, _mirrored((0.32, 0.56), (0.32, 0.76))),
     ),
 }
-"""What a painter of `distrl.simulator.phone.render` draws for ("outline", name)."""
+"""What a painter of `distrl.simulator.phone.render` draws for ("outline", name), and for ("shoe",)."""

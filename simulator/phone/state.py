@@ -53,6 +53,14 @@ def push(state: State, app: str, *target: Arg) -> None:
     show(state, app)
 
 
+def open_form(state: State, app: str, target: Page, fields: dict[str, str], focused: str = "") -> None:
+    """Opens a page of `app` whose text fields hold `fields`; `focused` gets the focus, "" is none."""
+    state["fields"].update(fields)
+    push(state, app, *target)
+    if focused:
+        focus(state, focused)
+
+
 def pop(state: State, app: str) -> bool:
     """Closes the top page of `app`; False when only its root is open."""
     stack = state["stacks"][app]

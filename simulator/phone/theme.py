@@ -315,8 +315,6 @@ def layout(index: int) -> Layout:
 
 LEAST = 3.0
 """The contrast that signs and large text need (WCAG 2.2, success criterion 1.4.11)."""
-LEAST_TEXT = 4.5
-"""The contrast that other text needs (criterion 1.4.3)."""
 _STEPS = 40
 
 

@@ -14,7 +14,7 @@ from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 BAR_H = 64.0
 TOP = STATUS_H + BAR_H
 """Where an app's page begins, below its bar."""
-ROW_H = 72.0
+ROW_H = TAB_H = 72.0
 FAB = 64.0
 MARGIN = 16.0
 T = TypeVar("T")
@@ -133,7 +133,7 @@ def fab(ui: Ui, icon: str, desc: str, tap: Event, rid: str, bottom: float | None
     )
 
 
-def tab_bar(ui: Ui, y: float, items: Sequence[Item], chosen: int, h: float = 72) -> Node:
+def tab_bar(ui: Ui, y: float, items: Sequence[Item], chosen: int) -> Node:
     """Tabs with icons: a navigation bar at the bottom, or tabs at the top, as the caller places it."""
     theme, width = ui.theme, WIDTH / len(items)
     cells = []
@@ -144,8 +144,19 @@ def tab_bar(ui: Ui, y: float, items: Sequence[Item], chosen: int, h: float = 72)
             x + width / 2 - 32, y + 8, 64, 32, icon, color=color, fill=theme.tint if on else "", radius=16
         )
         name = ui.text(x, y + 42, width, 22, label, 13, theme.text if on else theme.muted, on, "c")
-        cells.append(group(x, y, width, h, "tab_" + label.lower(), (pill, name), label, tap, checked=on))
-    return group(0, y, WIDTH, h, "tabs", cells, fill=theme.raised)
+        cells.append(group(x, y, width, TAB_H, "tab_" + label.lower(), (pill, name), label, tap, checked=on))
+    return group(0, y, WIDTH, TAB_H, "tabs", cells, fill=theme.raised)
+
+
+def tabbed(
+    ui: Ui, title: str, items: Sequence[Item], chosen: int, gap: float
+) -> tuple[list[Node], float, float]:
+    """An app's bar and its tabs where this layout has them; and the top and bottom of the area between."""
+    if ui.layout.tabs == "bottom":
+        bottom = ui.bottom - TAB_H
+        return [app_bar(ui, title, back=False), tab_bar(ui, bottom, items, chosen)], TOP, bottom
+    bar = Node(0, 0, WIDTH, STATUS_H, fill=ui.theme.raised)
+    return [bar, tab_bar(ui, STATUS_H, items, chosen)], STATUS_H + TAB_H + gap, ui.bottom
 
 
 def avatar(x: float, y: float, d: float, name: str, color: str) -> Node:
@@ -211,14 +222,14 @@ def form(ui: Ui, title: str, nodes: Sequence[Node], save: Event, label: str = "S
     return [*nodes, app_bar(ui, title), cancel, ui.button(half, y, half - MARGIN, label, save, "save")]
 
 
-def clearable(ui: Ui, y: float, app: str, key: str, hint: str, icon: str = "") -> list[Node]:
-    """A text field 60 dp high; once it holds text, a button beside it empties it: ("app", "clear", key)."""
+def clearable(ui: Ui, y: float, key: str, hint: str, icon: str = "") -> list[Node]:
+    """A text field 60 dp high; once it holds text, a button beside it empties it."""
     wide = WIDTH - 2 * MARGIN
     if not st.text(ui.state, key):
         return [field(ui, y, key, hint, icon=icon, h=60, w=wide)]
     name = "clear_" + key.split(".")[-1]
     box = field(ui, y, key, hint, icon=icon, h=60, w=wide - 56)
-    return [box, ui.icon_button(WIDTH - 60, y + 6, "close", f"Clear {hint}", (app, "clear", key), name)]
+    return [box, ui.icon_button(WIDTH - 60, y + 6, "close", f"Clear {hint}", ("clear", key), name)]
 
 
 def clear(state: State, key: str) -> None:
@@ -229,19 +240,16 @@ def clear(state: State, key: str) -> None:
 
 def search_bar(ui: Ui, app: str, hint: str) -> Node:
     """An app bar with a search field, whose key is "<app>.search"."""
-    top = TOP
     up = ui.icon_button(4, STATUS_H + 8, "arrow_back", "Navigate up", ("system", "back"), "up")
     box = field(
         ui, STATUS_H + 6, app + ".search", hint, x=56, w=WIDTH - 72, h=52, pill=True, rid="search_field"
     )
-    return group(0, 0, WIDTH, top, "app_bar", (up, box), fill=ui.theme.bg)
+    return group(0, 0, WIDTH, TOP, "app_bar", (up, box), fill=ui.theme.bg)
 
 
 def start_search(state: State, app: str) -> None:
     """Opens the app's page "search" with an empty, focused field."""
-    state["fields"].pop(app + ".search", None)
-    st.push(state, app, "search")
-    st.focus(state, app + ".search")
+    st.open_form(state, app, ["search"], {app + ".search": ""}, app + ".search")
 
 
 def asked(state: State, app: str, *texts: str) -> bool:

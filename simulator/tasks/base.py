@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distrl.core.actions import Action
+from distrl.core.types import Task
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.nodes import Arg
 from distrl.simulator.phone.state import State
@@ -227,6 +228,26 @@ class Family:
     test: tuple[str, ...]
     words: Callable[[Params], Mapping[str, object]] = dict
     template: str = ""
+
+
+def instance(name: str, template: str, goal: str, params: Params, seed: int, max_steps: int) -> Task:
+    """The instance of a suite with the id `name`, "SUITE/FAMILY/SPLIT/NUMBER"."""
+    suite, _, split, _ = name.split("/")
+    return Task(
+        id=name,
+        suite=suite,
+        template=template,
+        split=split,
+        goal=goal,
+        params=params,
+        seed=seed,
+        max_steps=max_steps,
+    )
+
+
+def seed_of(text: str) -> int:
+    """A task's seed: a function of `text`."""
+    return random.Random(text).getrandbits(31)
 
 
 def held_out(name: str, combos: tuple[Params, ...], *test: str, **more: Any) -> Family:

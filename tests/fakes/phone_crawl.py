@@ -10,6 +10,11 @@ from distrl.simulator.phone.phone import Phone, new_state
 from distrl.simulator.tasks import play as tasks
 
 
+def has(phone: Phone, rid: str) -> bool:
+    """Whether the present screen has an element with this resource id."""
+    return nodes.find(phone.tree(), rid) is not None
+
+
 def everyday(layout: int, app: str) -> Phone:
     """A phone in daily use with `app` in front."""
     params = {"layout": layout, "app": app, "start": "launcher"}

@@ -67,10 +67,10 @@ def _reboot(connection: Connection, argument: str) -> Handler:
 def _become(connection: Connection, uid: int, already: str, changing: str) -> Handler:
     async def serve(stream: Stream) -> None:
         system = connection.server.system
-        if system.uid == uid:
+        if system.files.uid == uid:
             await stream.write(already.encode())
             return
-        system.uid = uid
+        system.files.uid = uid
         await stream.write(changing.encode())
         connection.restart()
 
@@ -111,12 +111,10 @@ class PlainIo:
         return await self._stream.read(size)
 
     async def out(self, data: bytes) -> None:
-        """Standard output."""
+        """Standard output, and errors in between."""
         await self._stream.write(data)
 
-    async def err(self, data: bytes) -> None:
-        """Standard error, in between."""
-        await self._stream.write(data)
+    err = out
 
 
 class PacketIo:
@@ -401,9 +399,7 @@ class Terminal:
         return data
 
     async def out(self, data: bytes) -> None:
-        """Standard output."""
+        """Standard output and errors; on a terminal there is no difference."""
         await self._keys.out(data.replace(b"\n", b"\r\n"))
 
-    async def err(self, data: bytes) -> None:
-        """Standard error; on a terminal there is no difference."""
-        await self.out(data)
+    err = out

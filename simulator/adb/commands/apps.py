@@ -233,7 +233,7 @@ async def _broadcast(call: Call, args: list[str]) -> int:
     intent = read_intent(args)
     intent.flags |= 0x400000
     await call.line(f"Broadcasting: {intent}")
-    if intent.action == _AIRPLANE and call.system.uid != 0:
+    if intent.action == _AIRPLANE and call.files.uid != 0:
         message = f"Permission Denial: not allowed to send broadcast {_AIRPLANE} from pid=1, uid=2000"
         raise thrown("SecurityException", message, "broadcast")
     code, data = call.system.ime.broadcast(intent.action, intent.extras)

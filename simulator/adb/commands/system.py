@@ -41,7 +41,7 @@ async def setprop(call: Call) -> int:
     if len(call.args) != 2:
         raise Failure("Needs 2 arguments")
     (name, value), values = call.args, call.system.properties
-    allowed = call.system.uid == 0 or name.startswith(("debug.", "log.", "persist.log.", "test."))
+    allowed = call.files.uid == 0 or name.startswith(("debug.", "log.", "persist.log.", "test."))
     is_fixed = name.startswith("ro.") and name in values
     if is_fixed or len(value) > MAX_VALUE or not allowed:
         raise Failure(f"failed to set property '{name}' to '{value}'")
@@ -275,9 +275,7 @@ async def ps(call: Call) -> int:
     if rest:
         raise Failure("the simulated phone takes -A")
     rows = [["USER", "PID", "PPID", "VSZ", "RSS", "WCHAN", "ADDR", "S", "NAME"]]
-    rows += [
-        _process(each) for each in call.system.processes if "A" in options or each.uid == call.system.uid
-    ]
+    rows += [_process(each) for each in call.system.processes if "A" in options or each.uid == call.files.uid]
     widths = [max(len(row[column]) for row in rows) for column in range(8)]
     for row in rows:
         cells = [row[0].ljust(widths[0])] + [row[place].rjust(widths[place]) for place in range(1, 8)]
@@ -294,7 +292,7 @@ async def identity(call: Call) -> int:
     """id -u; whoami"""
     if call.name == "id" and call.args != ["-u"]:
         raise Failure("the simulated phone takes -u")
-    await call.line(str(call.system.uid) if call.name == "id" else user(call.system.uid))
+    await call.line(str(call.files.uid) if call.name == "id" else user(call.files.uid))
     return 0
 
 

@@ -27,6 +27,7 @@ from distrl.core.types import Task
 from distrl.simulator.apps.webshop import goods, shop_state
 from distrl.simulator.apps.webshop.goods import BANDS, BRANDS, BY_TITLE, SORTS, Product
 from distrl.simulator.apps.webshop.shops import SHOPS
+from distrl.simulator.tasks.base import instance
 
 SUITE = "webshop"
 SPLITS = ("train", "val", "test")
@@ -218,18 +219,9 @@ def tasks() -> list[Task]:
             for index, params in enumerate(itertools.islice(_draws(template, split), counts[split])):
                 name = f"{template}/{split}/{index:04d}"
                 rng = random.Random(f"{SUITE}/1/{name}")
-                made.append(
-                    Task(
-                        id=f"{SUITE}/{name}",
-                        suite=SUITE,
-                        template=template,
-                        split=split,
-                        goal=goal(template, params, split, rng),
-                        params=params,
-                        seed=rng.getrandbits(31),
-                        max_steps=MAX_STEPS,
-                    )
-                )
+                words = goal(template, params, split, rng)
+                task = instance(f"{SUITE}/{name}", template, words, params, rng.getrandbits(31), MAX_STEPS)
+                made.append(task)
     return made
 
 

@@ -26,7 +26,7 @@ from distrl.simulator.apps import (
 from distrl.simulator.phone.interruptions import KINDS
 from distrl.simulator.phone.theme import TRAIN_LAYOUTS, UNSEEN_LAYOUTS
 from distrl.simulator.tasks import open_app
-from distrl.simulator.tasks.base import Family, Params
+from distrl.simulator.tasks.base import Family, Params, instance, seed_of
 
 INTERRUPTED = 3
 """One instance in so many is interrupted by something that the system or an app shows."""
@@ -74,17 +74,9 @@ def instances(
                 turn = index + at + index // len(wordings)  # no wording is always interrupted
                 wording = wordings[turn % len(wordings)]
                 name = f"{suite}/{family.name}/{split.name}/{index:04d}"
-                task = Task(
-                    id=name,
-                    suite=suite,
-                    template=family.template or family.name,
-                    split=split.name,
-                    goal=wording.format(**family.words(params)),
-                    params={**place, **params},
-                    seed=random.Random(f"1/{name}").getrandbits(31),
-                    max_steps=max_steps,
-                )
-                made[name] = task, wording
+                goal, both = wording.format(**family.words(params)), {**place, **params}
+                template, seed = family.template or family.name, seed_of(f"1/{name}")
+                made[name] = instance(name, template, goal, both, seed, max_steps), wording
     return made
 
 

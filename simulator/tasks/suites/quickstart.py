@@ -26,6 +26,7 @@ import re
 from typing import Any
 
 from distrl.core.types import Task
+from distrl.simulator.tasks.base import instance, seed_of
 
 SUITE = "quickstart"
 SPLITS = ("train", "val", "test", "unseen_layout", "drift", "test_drift")
@@ -245,18 +246,9 @@ def tasks() -> list[Task]:
             pool = pools[split]
             for index in range(counts[split]):
                 params = pool[index % len(pool)]
-                made.append(
-                    Task(
-                        id=f"{SUITE}/{template}/{split}/{index:04d}",
-                        suite=SUITE,
-                        template=template,
-                        split=split,
-                        goal=goal(template, params),
-                        params=params,
-                        seed=random.Random(f"{SUITE}/4/{template}/{split}/{index}").getrandbits(31),
-                        max_steps=MAX_STEPS,
-                    )
-                )
+                name, seed = f"{template}/{split}/{index:04d}", f"{SUITE}/4/{template}/{split}/{index}"
+                words = goal(template, params)
+                made.append(instance(f"{SUITE}/{name}", template, words, params, seed_of(seed), MAX_STEPS))
     return made
 
 

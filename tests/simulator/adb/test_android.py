@@ -21,7 +21,7 @@ def _use(system: AndroidSystem) -> None:
     system.settings.put("global", "wifi_on", "0")
     system.packages.update("org.simphone.weather", granted=frozenset())
     system.log.write("I", "tag", "a message")
-    system.uid = ROOT
+    system.files.uid = ROOT
     system.power(False)
 
 
@@ -41,7 +41,7 @@ def _facts(system: AndroidSystem) -> list[object]:
         system.settings.dump(),
         system.packages.dump(),
         [(entry.tag, entry.message, entry.time_ms) for entry in system.log.entries()],
-        system.uid,
+        system.files.uid,
         system.screen_on,
     ]
 
@@ -49,7 +49,7 @@ def _facts(system: AndroidSystem) -> list[object]:
 def test_a_snapshot_brings_everything_back(system: AndroidSystem) -> None:
     _use(system)
     wanted, snapshot = _facts(system), system.dump()
-    system.uid = SHELL
+    system.files.uid = SHELL
     system.power(True)
     system.files.remove("/sdcard/Download/a.bin")
     system.files.write("/sdcard/b", b"new")

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageChops
 
+from distrl.simulator.adb import png
 from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.commands import COMMANDS
 from distrl.simulator.apps import BUILT_IN, store_catalog
@@ -279,10 +280,11 @@ def test_screenshots_as_png_and_raw(phone: AndroidSystem, sh: Any) -> None:
     assert sh("screencap -p /nope/a.png").status == 1
 
 
-def test_the_same_screen_is_encoded_once(phone: AndroidSystem, sh: Any) -> None:
-    encoded = []
-    png = phone.encode_png
-    phone.encode_png = lambda image: encoded.append(image) or png(image)  # type: ignore[func-returns-value]
+def test_the_same_screen_is_encoded_once(
+    phone: AndroidSystem, sh: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded, encode = [], png.encode
+    monkeypatch.setattr(png, "encode", lambda image: encoded.append(image) or encode(image))
     first = sh("screencap -p").data
     assert sh("screencap -p").data == first
     assert len(encoded) == 1
@@ -382,7 +384,7 @@ def test_properties(phone: AndroidSystem, sh: Any) -> None:
     assert sh("setprop debug.foo 'a b'; getprop debug.foo").out == "a b\n"
     assert "failed to set property 'ro.serialno'" in sh("setprop ro.serialno x").err
     assert sh("setprop persist.sys.timezone Europe/Berlin").status == 1
-    phone.uid = 0
+    phone.files.uid = 0
     assert sh("setprop persist.sys.timezone Europe/Berlin").status == 0
 
 

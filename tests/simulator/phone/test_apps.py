@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from phone_crawl import has
 from phone_user import User
 
 from distrl.simulator.apps import market
@@ -255,7 +256,7 @@ def test_a_field_leaves_room_for_its_clear_button_once_there_is_something_to_cle
     user.tap("write")
     empty = node(user, "mail_to")
     assert empty.w == nodes.WIDTH - 2 * empty.x
-    assert not user.phone.tree_has("clear_to")
+    assert not has(user.phone, "clear_to")
     user.type("Anna")
     filled = node(user, "mail_to")
     assert filled.x + filled.w <= node(user, "clear_to").x

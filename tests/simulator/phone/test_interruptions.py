@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from phone_crawl import has
 from phone_user import centre, tap
 
 from distrl.core.actions import Action, ActionKind
@@ -68,8 +69,8 @@ def test_the_back_key_is_a_no(kind: str) -> None:
 def test_an_advertisement_can_be_closed_after_some_seconds_of_waiting() -> None:
     phone = interrupted("ad")
     assert tasks.dismiss(Expert(phone.state, phone.tree())) == Action(kind=ActionKind.WAIT)
-    assert not phone.tree_has("overlay_close")
-    while not phone.tree_has("overlay_close"):
+    assert not has(phone, "overlay_close")
+    while not has(phone, "overlay_close"):
         phone.wait()
     assert phone.state["elapsed_s"] == interruptions.AD_S
     tap(phone, "overlay_close")
@@ -145,10 +146,10 @@ def test_a_message_can_be_thrown_away_and_goes_by_itself() -> None:
 def test_the_keyboard_goes_while_a_dialog_is_there_and_comes_back_with_its_text() -> None:
     phone = interrupted("popup", "browser")
     st.focus(phone.state, "browser.query")
-    assert not phone.tree_has("keyboard")
+    assert not has(phone, "keyboard")
     phone.type_text("red")
     tap(phone, "overlay_dismiss")
-    assert phone.tree_has("keyboard")
+    assert has(phone, "keyboard")
     phone.type_text("blue")
     assert st.text(phone.state, "browser.query") == "blue"
 

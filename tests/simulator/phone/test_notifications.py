@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from phone_crawl import has
 from phone_user import centre, tap
 
 from distrl.simulator.apps import BUILT_IN, store_catalog
@@ -81,7 +82,7 @@ def test_the_quickstarts_phone_has_no_shade() -> None:
     phone.state["shade"] = None
     phone.swipe(180, 10, 180, 400)
     assert phone.state["shade"] is None
-    assert not phone.tree_has("shade")
+    assert not has(phone, "shade")
 
 
 def crowded(layout: int) -> Phone:
@@ -111,12 +112,12 @@ def test_every_app_of_a_full_phone_can_be_opened_from_the_drawer(layout: int) ->
 @pytest.mark.parametrize("layout", range(len(LAYOUTS)))
 def test_the_second_page_opens_apps_and_the_first_comes_back(layout: int) -> None:
     phone = Phone(new_state(layout, installed=(*BUILT_IN, "store")))
-    assert not phone.tree_has("app_store")
+    assert not has(phone, "app_store")
     phone.swipe(300, 300, 60, 300)
     tap(phone, "app_store")
     assert phone.front == "store"
     phone.home()
-    assert not phone.tree_has("app_store")
+    assert not has(phone, "app_store")
     phone.swipe(300, 300, 60, 300)
     phone.swipe(60, 300, 300, 300)
     assert phone.state["home_page"] == 0
@@ -150,5 +151,5 @@ def test_an_app_of_the_store_is_removed_by_a_long_press_on_its_icon() -> None:
     phone.long_press(*centre(phone, "app_chessclub"))
     tap(phone, "overlay_accept")
     assert "chessclub" not in phone.state["installed"]
-    assert not phone.tree_has("app_chessclub")
+    assert not has(phone, "app_chessclub")
     assert phone.front == "launcher"

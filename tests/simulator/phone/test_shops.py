@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from phone_crawl import has
 from phone_user import User
 
 from distrl.core.errors import TaskError
@@ -38,7 +39,7 @@ class Buyer(User):
         return shop_state.data(self.phone.state, self.key)
 
     def sees(self, rid: str) -> bool:
-        return self.phone.tree_has(rid)
+        return has(self.phone, rid)
 
     def tap(self, *rids: str) -> None:
         for rid in rids:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from phone_crawl import has
 from phone_user import tap, texts
 
 from distrl.simulator.apps import APPS, BUILT_IN, store_apps, store_catalog
@@ -30,7 +31,7 @@ def test_an_app_is_searched_installed_opened_and_uninstalled(layout: int) -> Non
     tap(phone, "row_waterlog", "install", "accept")
     assert "waterlog" not in phone.state["installed"]
     assert 0 <= store_catalog.progress(phone.state, "waterlog") < 1
-    assert phone.tree_has("cancel_download")
+    assert has(phone, "cancel_download")
     for _ in range(3):
         phone.wait()
     assert phone.state["notifications"][0] == {"app": "store", "title": "Water Log", "text": "Installed"}

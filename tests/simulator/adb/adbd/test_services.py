@@ -109,14 +109,14 @@ async def test_reverse_forwards_end_with_their_connection(phone: AdbPhone, peer:
 
 
 async def test_root_starts_adbd_anew_and_unroot_undoes_it(phone: AdbPhone, peer: AdbPeer) -> None:
-    assert phone.system.uid == SHELL
+    assert phone.system.files.uid == SHELL
     assert await peer.run(b"root:", 1) == b"restarting adbd as root\n"
     assert await peer.ended()
-    assert phone.system.uid == ROOT
+    assert phone.system.files.uid == ROOT
     again = await AdbPeer.online(phone.port)
     assert await again.run(b"root:", 1) == b"adbd is already running as root\n"
     assert await again.run(b"unroot:", 2) == b"restarting adbd as non root\n"
-    assert phone.system.uid == SHELL
+    assert phone.system.files.uid == SHELL
 
 
 async def test_a_reboot_ends_connections_and_programs_and_keeps_files(phone: AdbPhone, peer: AdbPeer) -> None:

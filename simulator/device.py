@@ -37,14 +37,10 @@ class SimDevice:
         state: State | None = None,
         cache: render.RenderCache | None = None,
     ) -> None:
-        if not (_SMALLEST <= width <= _LARGEST and _SMALLEST <= height <= _LARGEST):
+        if not (width >= _SMALLEST and height <= _LARGEST and 2.0 <= height / width <= 2.5):
             raise ConfigError(
-                f"a screen's sides must be {_SMALLEST} to {_LARGEST} pixels, got {width}x{height}.",
-                "Correct width and height.",
-            )
-        if not 2.0 <= height / width <= 2.5:
-            raise ConfigError(
-                f"the simulated phone is tall: height / width must be 2 to 2.5, got {width}x{height}.",
+                f"a screen must be at least {_SMALLEST} pixels wide, at most {_LARGEST} high, "
+                f"and 2 to 2.5 times as high as wide; got {width}x{height}.",
                 "540x1200 is the default.",
             )
         self._size = (width, height)

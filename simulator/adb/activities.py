@@ -63,11 +63,6 @@ class Activities:
         """Forgets all tasks, as a reboot does."""
         self._next, self._order, self._tasks, self._seen = 1, [], {}, ""
 
-    def restore(self) -> None:
-        """Starts again with the app that a snapshot has in front."""
-        self.reset()
-        self.observe(log=False)
-
     def observe(self, log: bool = True) -> None:
         """Follows which app is in front and which are gone; with `log` writes it to the log."""
         self._forget_removed()
@@ -98,24 +93,18 @@ class Activities:
 
     def _launched(self, package: Package, started: Process | None) -> None:
         log, category = self._system.log, "HOME" if package.home else "LAUNCHER"
-        log.write(
-            "I",
+        log.note(
             "ActivityTaskManager",
             f"START u0 {{act=android.intent.action.MAIN cat=[android.intent.category.{category}] "
             f"flg=0x10000000 cmp={package.component}}} with LAUNCH_SINGLE_TASK from uid 10001 result code=0",
-            buffer="system",
         )
         if started is not None:
-            log.write(
-                "I",
+            log.note(
                 "ActivityManager",
                 f"Start proc {started.pid}:{package.name}/u0a{package.uid - 10000} for next-top-activity "
                 f"{{{package.name}/{package.activity}}}",
-                buffer="system",
             )
-        log.write(
-            "I", "ActivityTaskManager", f"Displayed {package.component} for user 0: +97ms", buffer="system"
-        )
+        log.note("ActivityTaskManager", f"Displayed {package.component} for user 0: +97ms")
 
     @property
     def front(self) -> Task:
@@ -168,9 +157,7 @@ class Activities:
     def fail_to_start(self, package: Package) -> None:
         """Starts an app that adb installed: this phone cannot run it, so it ends at once."""
         pid, log = self._system.processes.fresh_pid(), self._system.log
-        log.write(
-            "I", "ActivityTaskManager", f"START u0 {{cmp={package.component}}} from uid 2000", buffer="system"
-        )
+        log.note("ActivityTaskManager", f"START u0 {{cmp={package.component}}} from uid 2000")
         for line in (
             "FATAL EXCEPTION: main",
             f"Process: {package.name}, PID: {pid}",

@@ -105,7 +105,7 @@ class AndroidSystem:
         self.boot_id = f"{rng.getrandbits(128):032x}"
         self._boots += 1
         self.log.write("I", "boot_progress_enable_screen", "1", buffer="events")
-        self.log.write("I", "SystemServer", "Boot completed", buffer="system")
+        self.log.note("SystemServer", "Boot completed")
         self.activities.observe()
 
     @property
@@ -117,9 +117,7 @@ class AndroidSystem:
         """Turns the display on or off."""
         if on != self.screen_on:
             self.screen_on = on
-            self.log.write(
-                "I", "PowerManagerService", "Waking up" if on else "Going to sleep", buffer="system"
-            )
+            self.log.note("PowerManagerService", "Waking up" if on else "Going to sleep")
 
     def change(self, edit: Callable[[State], None]) -> None:
         """Runs `edit` on the phone's state and shows the result."""
@@ -181,7 +179,8 @@ class AndroidSystem:
         self.files.replace(image.KEPT, snapshot["files"])
         self.input.reset()
         self.processes.reset()
-        self.activities.restore()
+        self.activities.reset()
+        self.activities.observe(log=False)
         for listener in self._load_listeners:
             listener()
 

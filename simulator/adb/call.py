@@ -118,11 +118,7 @@ class Call:
         return int(text)
 
     def options(self, flags: str, valued: str = "") -> tuple[dict[str, str], list[str]]:
-        """Reads options as getopt does.
-
-        Args:
-            flags: Letters of options without a value.
-            valued: Letters of options with one.
+        """Reads options as getopt does: the letters `flags` have no value, those of `valued` have one.
 
         Returns:
             The options by letter, and the other arguments.

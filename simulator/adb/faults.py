@@ -107,9 +107,7 @@ class Faults:
 
     def set(self, fault: Fault) -> None:
         """Puts `fault` in the place of the present one; it ends by itself after its seconds."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._cancel()
         self.fault = fault
         if fault.seconds is not None and fault.kind not in (Kind.NONE, Kind.CRASH):
             self._timer = asyncio.get_running_loop().call_later(fault.seconds, self.clear)
@@ -123,6 +121,9 @@ class Faults:
     def close(self) -> None:
         """Changes nothing more and reports nothing more: the phone is down."""
         self._listeners.clear()
+        self._cancel()
+
+    def _cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -126,7 +126,7 @@ class SimHost:
             for index in range(len(self._specs)):
                 self._spawn(index)
             for index in range(len(self._specs)):
-                while not (self._is_ready(index) or (stop is not None and stop.is_set())):
+                while not (self._file(index, "ready").exists() or (stop is not None and stop.is_set())):
                     self._raise_if_dead(index)
                     if time.monotonic() > deadline:
                         raise BootTimeout(
@@ -193,9 +193,6 @@ class SimHost:
     def _file(self, index: int, kind: str) -> Path:
         assert self.folder is not None, "the host was not started"
         return self.folder / f"phones-{index}.{kind}"
-
-    def _is_ready(self, index: int) -> bool:
-        return self._file(index, "ready").exists()
 
     def _raise_if_dead(self, index: int) -> None:
         child = self._children[index]

@@ -170,7 +170,6 @@ class Machine:
         kill: Ends the emulator.
         is_read_only: Whether snapshots are refused, as by an emulator with -read-only.
         booted_at: When the phone started, by the monotonic clock.
-        loaded: The snapshot that it was last brought to, "" for none.
     """
 
     system: AndroidSystem
@@ -181,7 +180,6 @@ class Machine:
     avd_path: str = ""
     is_read_only: bool = False
     booted_at: float = field(default_factory=time.monotonic)
-    loaded: str = ""
     version: str = f"{__version__} (simulated phone)"
 
     def save(self, name: str) -> None:
@@ -193,14 +191,11 @@ class Machine:
         """Brings back the snapshot `name`."""
         self._check_writable()
         self.system.load(self.snapshots.load(name))
-        self.loaded = name
 
     def delete(self, name: str) -> None:
         """Forgets the snapshot `name`."""
         self._check_writable()
         self.snapshots.delete(name)
-        if self.loaded == name:
-            self.loaded = ""
 
     def _check_writable(self) -> None:
         if self.is_read_only:

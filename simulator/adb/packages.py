@@ -58,10 +58,7 @@ class Package:
     @property
     def component(self) -> str:
         """Its main activity in short form, e.g. "org.simphone.notes/.MainActivity"."""
-        activity = self.activity
-        if activity.startswith(self.name + "."):
-            activity = activity[len(self.name) :]
-        return f"{self.name}/{activity}"
+        return f"{self.name}/{_shortened(self.name, self.activity)}"
 
 
 _P, _APPS = "android.permission.", "/product/app"
@@ -225,7 +222,9 @@ class Installer:
                 "INSTALL_FAILED_VERSION_DOWNGRADE: Downgrade detected: Update version code "
                 f"{manifest.version_code} is older than current {old.version_code}"
             )
-        path = f"/data/app/{manifest.package}/base.apk"
+        path, activity = f"/data/app/{manifest.package}/base.apk", manifest.activity
+        if activity.startswith("."):
+            activity = manifest.package + activity
         try:
             self._system.files.mkdir(path.rpartition("/")[0], parents=True)
             self._system.files.write(path, data)
@@ -238,7 +237,7 @@ class Installer:
             manifest.package,
             path,
             0,
-            _written_out(manifest.package, manifest.activity),
+            activity,
             version_name=manifest.version_name or "1.0",
             version_code=manifest.version_code,
             target_sdk=manifest.target_sdk or self._system.api_level,
@@ -284,10 +283,6 @@ class Installer:
             files.remove_tree(f"{path}/{name}")
         if not keep:
             files.remove(path)
-
-
-def _written_out(package: str, name: str) -> str:
-    return package + name if name.startswith(".") else name
 
 
 def _shortened(package: str, name: str) -> str:

@@ -63,6 +63,10 @@ class LogBuffer:
         self._entries.append(Entry(self._serial, now, pid, priority, tag, message, buffer))
         self._wake()
 
+    def note(self, tag: str, message: str) -> None:
+        """Appends an entry of a part of the system."""
+        self.write("I", tag, message, buffer="system")
+
     def _wake(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()

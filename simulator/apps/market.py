@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from distrl.core.actions import Action
 from distrl.simulator.apps.base import Args
+from distrl.simulator.apps.webshop.goods import dollars
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node, group, image, text_box
@@ -91,11 +92,6 @@ def find_products(query: str) -> list[Product]:
     titles = [(product, set(words(product.title))) for product in PRODUCTS]
     every = [product for product, title in titles if asked and asked <= title]
     return every or [product for product, title in titles if asked & title]
-
-
-def price(cents: int) -> str:
-    """Cents as dollars."""
-    return f"${cents // 100}.{cents % 100:02d}"
 
 
 @dataclass(frozen=True)
@@ -299,7 +295,7 @@ def _tile(ui: Ui, x: float, y: float, product: Product) -> Node:
     parts = (
         picture(product, x + 8, y + 8, 144, 108, 84),
         ui.text(x + 12, y + 120, 136, 24, product.title, 14),
-        ui.text(x + 12, y + 144, 136, 30, price(product.price), 18, bold=True),
+        ui.text(x + 12, y + 144, 136, 30, dollars(product.price), 18, bold=True),
     )
     tap = ("browser", "product", product.id)
     return group(x, y, 160, 188, f"product_{product.id}", parts, product.title, tap, ui.theme.card, 22)
@@ -335,7 +331,7 @@ def _listing(ui: Ui, y: float, product: Product) -> Node:
         ui.text(138, y + 8, 196, 44, product.title, 16, lines=2),
         image(136, y + 52, 22, 24, "star", 18, "#f29900"),
         ui.text(160, y + 52, 160, 24, f"{product.rating / 10} ({product.reviews})", 14, ui.theme.muted),
-        ui.text(138, y + 78, 160, 30, price(product.price), 20, bold=True),
+        ui.text(138, y + 78, 160, 30, dollars(product.price), 20, bold=True),
     )
     tap = ("browser", "product", product.id)
     return group(
@@ -345,16 +341,9 @@ def _listing(ui: Ui, y: float, product: Product) -> Node:
 
 def _product(ui: Ui, product: Product, area: Area) -> list[Node]:
     def build(y: float) -> tuple[Sequence[Node], float]:
+        signs = ("star" if product.rating >= 10 * place + 8 else "star_border" for place in range(5))
         stars = [
-            image(
-                20 + 26 * place,
-                y + 330,
-                26,
-                28,
-                "star" if product.rating >= 10 * place + 8 else "star_border",
-                color="#f29900",
-            )
-            for place in range(5)
+            image(20 + 26 * place, y + 330, 26, 28, sign, color="#f29900") for place, sign in enumerate(signs)
         ]
         text = f"In {product.color}, by {product.make}. Made to last."
         nodes = [
@@ -362,7 +351,7 @@ def _product(ui: Ui, product: Product, area: Area) -> list[Node]:
             ui.text(20, y + 282, 320, 44, product.title, 24, bold=True, rid="title"),
             *stars,
             ui.text(158, y + 330, 180, 28, f"{product.reviews} reviews", 15, ui.theme.muted),
-            ui.text(20, y + 366, 200, 44, price(product.price), 32, bold=True, rid="price"),
+            ui.text(20, y + 366, 200, 44, dollars(product.price), 32, bold=True, rid="price"),
             ui.text(20, y + 412, 320, 26, "Free delivery in two days", 15, "#188038"),
             ui.text(20, y + 440, 320, 48, text, 15, ui.theme.muted, lines=2),
         ]
@@ -385,7 +374,7 @@ def _cart(ui: Ui, area: Area) -> list[Node]:
             nodes.append(_cart_row(ui, y + 56 + 96 * place, product, place))
         return nodes, y + 64 + 96 * len(cart)
 
-    sum_row = ui.text(24, area[1] - 60, 300, 44, f"Total {price(total)}", 24, bold=True, rid="total")
+    sum_row = ui.text(24, area[1] - 60, 300, 44, f"Total {dollars(total)}", 24, bold=True, rid="total")
     return [viewport(ui, "shop.cart", area[0], area[1] - 68, build), sum_row]
 
 
@@ -396,7 +385,7 @@ def _cart_row(ui: Ui, y: float, product: Product, place: int) -> Node:
     parts = (
         picture(product, 24, y + 8, 72, 72, 52),
         ui.text(110, y + 12, 170, 30, product.title, 16),
-        ui.text(110, y + 44, 170, 30, price(product.price), 18, bold=True),
+        ui.text(110, y + 44, 170, 30, dollars(product.price), 18, bold=True),
         bin_button,
     )
     return widgets.card(ui, y, 88, parts, rid=f"cart_{place}")
@@ -405,11 +394,8 @@ def _cart_row(ui: Ui, y: float, product: Product, place: int) -> Node:
 def ranked(query: str, sort: str) -> list[Product]:
     """The products found, in the chosen order."""
     found = find_products(query)
-    if sort == "price":
-        return sorted(found, key=lambda product: (product.price, product.id))
-    if sort == "rating":
-        return sorted(found, key=lambda product: (-product.rating, product.id))
-    return found
+    ranks = {"price": lambda product: product.price, "rating": lambda product: -product.rating}
+    return sorted(found, key=ranks[sort]) if sort in ranks else found
 
 
 def search(state: State, query: str) -> None:

@@ -142,10 +142,9 @@ def _checklist(ui: Ui, note: State, index: int) -> list[Node]:
 
 
 def _form(ui: Ui, title: str) -> list[Node]:
-    fields = ((TOP + 16, "notes.title", "Title"), (TOP + 92, "notes.body", "Note"))
     nodes: list[Node] = []
-    for y, key, hint in fields:
-        is_new = title == "New note"
+    is_new = title == "New note"
+    for y, key, hint in ((TOP + 16, "notes.title", "Title"), (TOP + 92, "notes.body", "Note")):
         nodes += [widgets.field(ui, y, key, hint, h=60)] if is_new else widgets.clearable(ui, y, key, hint)
     return widgets.form(ui, title, nodes, ("notes", "save"))
 

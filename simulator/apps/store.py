@@ -57,7 +57,8 @@ def _root(ui: Ui) -> list[Node]:
     if ui.state["focus"]:  # the keyboard takes the room of the tabs
         top, bottom, bar = STATUS_H, ui.bottom, Node(0, 0, 0, 0)
     if tab == 0:
-        nodes = [viewport(ui, "store.home", top + 76, bottom, partial(_home, ui)), _search(ui, top + 12)]
+        make = partial(_section, ui, title="Recommended for you", names=_RECOMMENDED, head=40)
+        nodes = [viewport(ui, "store.home", top + 76, bottom, make), _search(ui, top + 12)]
     elif tab == 1:
         nodes = [_categories(ui, top, bottom)]
     else:
@@ -80,14 +81,9 @@ def _results(ui: Ui) -> list[Node]:
 
 
 def _list(ui: Ui, key: str, top: float, entries: Sequence[Entry]) -> Node:
-    def row(y: float, _: int, entry: Entry) -> Node:
-        return _row(ui, y, entry)
-
-    return widgets.listing(ui, key, ROW_H, entries, row, top=top, head=4, foot=8)
-
-
-def _home(ui: Ui, y: float) -> tuple[Sequence[Node], float]:
-    return _section(ui, y, "Recommended for you", _RECOMMENDED, 40)
+    return widgets.listing(
+        ui, key, ROW_H, entries, lambda y, _, entry: _row(ui, y, entry), top=top, head=4, foot=8
+    )
 
 
 def _section(ui: Ui, y: float, title: str, names: Sequence[str], head: float) -> tuple[list[Node], float]:
@@ -328,9 +324,7 @@ def needs_consent(entry: Entry) -> bool:
 
 
 def _act_on_app(state: State, verb: str, name: str) -> None:
-    entry = store_catalog.ENTRIES.get(name)
-    assert entry is not None
-    if verb == "get" and needs_consent(entry):
+    if verb == "get" and needs_consent(ENTRIES[name]):
         st.push(state, "store", "app", name, "consent")
     elif verb in ("get", "download"):
         if len(st.page(state, "store")) > 2:

@@ -120,7 +120,8 @@ _SPONSORED = {
 
 
 def _app(label: str, developer: str, category: str, icon: str, color: str, about: str, *facts: int) -> Entry:
-    (kind, lines), (rating, reviews, size_mb) = _PAGES[about], facts
+    kind, lines = _PAGES[about]
+    rating, reviews, size_mb = facts
     name = label.lower().replace(" ", "")
     return Entry(
         name,

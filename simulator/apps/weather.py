@@ -173,9 +173,9 @@ APP = App(
 
 def _shown_start(state: State, params: Params, rng: random.Random) -> None:
     """The city is among those shown, and another is chosen."""
-    city = CITIES.index(params["city"])
-    others = rng.sample([other for other in range(len(CITIES)) if other != city], 2)
-    state["apps"]["weather"].update(shown=rng.sample([city, *others], 3), city=others[0])
+    _added_start(state, params, rng)
+    weather = state["apps"]["weather"]
+    weather["shown"] = rng.sample([CITIES.index(params["city"]), *weather["shown"]], 3)
 
 
 def _city_check(state: State, params: Params) -> bool:

@@ -180,7 +180,6 @@ class Emulator:
                     self._say("WARNING", "Change of GLES renderer detected.")
                 self._say("WARNING", f"Failed to load snapshot '{name}'")
             else:
-                self._machine.loaded = name
                 self._say("INFO", f"Successfully loaded snapshot '{name}'")
                 return True
         data = self._avd.directory / DATA

@@ -92,11 +92,6 @@ class Options:
         return "read-only" in self.plain
 
     @property
-    def gpu(self) -> str:
-        """The GPU mode."""
-        return self.values.get("gpu", "auto")
-
-    @property
     def snapshot(self) -> str | None:
         """The snapshot to start from; None for a cold boot."""
         if self.plain & {"no-snapshot", "no-snapshot-load", "wipe-data"}:
@@ -196,16 +191,13 @@ def fault_of(config: Mapping[str, str], environ: Mapping[str, str] = os.environ)
 def parse_fault(text: str) -> Fault:
     """The fault that `text` names: one of `NAMES`, "" is none. Raises ConfigError."""
     name, colon, seconds = text.partition(":")
-    if name and name not in NAMES:
-        raise ConfigError(f"{text!r} is not a valid fault.", f"Choose one of {', '.join(NAMES)}.")
-    if colon and name != "crash":
-        raise ConfigError(f"{text!r} is not a valid fault.", "Only crash has a number of seconds.")
     try:
         after = float(seconds) if colon else 0.0
     except ValueError:
         after = -1.0
-    if not 0.0 <= after < math.inf:
-        raise ConfigError(f"{text!r} is not a valid fault.", "Give the seconds as a number: crash:30.")
+    if name not in ("", *NAMES) or (colon and name != "crash") or not 0.0 <= after < math.inf:
+        known = f"Choose one of {', '.join(NAMES)}; crash may have seconds, as in crash:30."
+        raise ConfigError(f"{text!r} is not a valid fault.", known)
     return Fault(name, after)
 
 
@@ -340,7 +332,7 @@ def hardware(avd: Avd, options: Options) -> dict[str, str]:
         "hw.cpu.ncore": options.values.get("cores", config.get("hw.cpu.ncore", "4")),
         "hw.ramSize": options.values.get("memory", config.get("hw.ramSize", "2048")),
         "hw.gpu.enabled": "yes",
-        "hw.gpu.mode": options.gpu,
+        "hw.gpu.mode": options.values.get("gpu", "auto"),
         "hw.lcd.width": config.get("hw.lcd.width", "540"),
         "hw.lcd.height": config.get("hw.lcd.height", "1200"),
         "image.sysdir.1": config.get("image.sysdir.1", SYSDIR),

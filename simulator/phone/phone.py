@@ -13,7 +13,7 @@ from distrl.simulator.phone import state as st
 from distrl.simulator.phone.nodes import WIDTH, Event, Node
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.theme import layout
-from distrl.simulator.phone.ui import STATUS_H, Ui, context
+from distrl.simulator.phone.ui import STATUS_H, context
 
 _SWIPE_MIN = 24.0
 """Shortest movement in dp that is a swipe and not a tap."""
@@ -82,7 +82,8 @@ class Phone:
         if self._tree is None:
             ui = context(self.state, self.height, 0 if self._covered else keyboard.KEYBOARD_H)
             home = self.front == "launcher"
-            content = self._home(ui) if home else APPS[self.front].view(ui)
+            installed = [APPS[name] for name in self.state["installed"]]
+            content = launcher.view(ui, installed) if home else APPS[self.front].view(ui)
             over = notifications.view(ui) if self.state["shade"] else interruptions.view(ui)
             ink = interruptions.nav_ink(ui) if self._covered else ""
             on_wallpaper = home and not self.state["drawer"]
@@ -93,9 +94,6 @@ class Phone:
     def _covered(self) -> bool:
         """Whether the system covers the app, which gets no input then."""
         return bool(self.state["shade"]) or interruptions.is_modal(self.state)
-
-    def _home(self, ui: Ui) -> list[Node]:
-        return launcher.view(ui, [APPS[name] for name in self.state["installed"]])
 
     @contextmanager
     def _input(self) -> Iterator[None]:
@@ -243,11 +241,10 @@ class Phone:
             self.state["shade"] = False
 
     def _submit(self) -> None:
-        if self.state["focus"] and self.front != "launcher":
-            key = self.state["focus"]
-            APPS[self.front].submit(self.state, key)
-        elif self.state["focus"]:
+        if self.front == "launcher":
             st.blur(self.state)
+        elif self.state["focus"]:
+            APPS[self.front].submit(self.state, self.state["focus"])
 
     def _dispatch(self, event: Event) -> None:
         target, verb, *args = event

@@ -84,7 +84,6 @@ class Layout:
         browser_top: Whether the browser's address bar is at the top.
     """
 
-    name: str
     light: Theme
     dark_scheme: Theme
     dark: bool
@@ -112,7 +111,6 @@ class Layout:
 
 LAYOUTS: tuple[Layout, ...] = (
     Layout(
-        name="Lagoon",
         light=_LIGHT,
         dark_scheme=replace(
             _DARK, primary="#b3c5ff", on_primary="#0a2368", tint="#24408f", on_tint="#dbe3ff"
@@ -136,7 +134,6 @@ LAYOUTS: tuple[Layout, ...] = (
         browser_top=True,
     ),
     Layout(
-        name="Onyx",
         light=replace(
             _LIGHT, primary="#00696a", tint="#b9efeb", on_tint="#002020", bg="#eef6f5", raised="#dcebe9"
         ),
@@ -160,7 +157,6 @@ LAYOUTS: tuple[Layout, ...] = (
         browser_top=True,
     ),
     Layout(
-        name="Dune",
         light=replace(
             _LIGHT,
             bg="#fff1e2",
@@ -195,7 +191,6 @@ LAYOUTS: tuple[Layout, ...] = (
         browser_top=False,
     ),
     Layout(
-        name="Orchid",
         light=replace(
             _LIGHT, bg="#fbeffa", primary="#8e3a9c", tint="#f6d3fb", on_tint="#35003f", raised="#efdcef"
         ),
@@ -231,7 +226,6 @@ LAYOUTS: tuple[Layout, ...] = (
         browser_top=True,
     ),
     Layout(
-        name="Meadow",
         light=replace(
             _LIGHT,
             bg="#e6f6e4",
@@ -266,7 +260,6 @@ LAYOUTS: tuple[Layout, ...] = (
         browser_top=True,
     ),
     Layout(
-        name="Ember",
         light=replace(
             _LIGHT, bg="#f4efe9", primary="#8a3324", tint="#f7d9c4", on_tint="#3b0d02", raised="#e6dccf"
         ),

@@ -82,7 +82,7 @@ def test_grpc_without_its_package_is_one_line_with_the_remedy(monkeypatch: pytes
         (["--base-port", "5555"], "must be even"),
         (["--faults", "emulator-5554"], "has no '='"),
         (["--faults", "emulator-5554=dance"], "'dance' is not a fault"),
-        (["--width", "10"], "a screen's sides"),
+        (["--width", "10"], "a screen must be at least 64 pixels wide"),
     ],
 )
 def test_a_mistake_is_one_line_and_an_exit_code(

@@ -9,7 +9,6 @@ from typing import Any
 from distrl.simulator.apps.webshop import goods, panels, shop_state
 from distrl.simulator.apps.webshop import product as product_page
 from distrl.simulator.apps.webshop.goods import PRODUCTS, Product, dollars
-from distrl.simulator.apps.webshop.panels import tools
 from distrl.simulator.apps.webshop.product import stepper
 from distrl.simulator.apps.webshop.shops import SHOPS
 from distrl.simulator.apps.webshop.site import STAR, Area, Site, empty, header, picture, search_box, stars
@@ -176,7 +175,7 @@ AD_AFTER = 4
 def results(site: Site, area: Area) -> list[Node]:
     """The results page: tools, how many there are, products, and what is advertised."""
     found = shop_state.found(site.data, site.shop.key)
-    fixed, top, bottom = tools(site, area)
+    fixed, top, bottom = panels.TOOLS[site.shop.tools](site, area)
 
     def build(y: float) -> tuple[Sequence[Node], float]:
         nodes: list[Node] = [_count(site, y + 4, len(found))]

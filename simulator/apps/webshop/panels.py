@@ -19,11 +19,6 @@ SHEETS = {"sort": "Sort by", "brand": "Brand", "band": "Price", "filter": "Filte
 """Panels over the results, and their titles."""
 
 
-def tools(site: Site, area: Area) -> Placed:
-    """The shop's tools over `area`."""
-    return _TOOLS[site.shop.tools](site, area)
-
-
 def sorts(site: Site) -> list[Choice]:
     """The orders."""
     return [
@@ -45,11 +40,6 @@ def bands(site: Site) -> list[Choice]:
         (key, label, site.event("band", key), site.data["band"] == key)
         for key, (label, _, _) in goods.BANDS.items()
     ]
-
-
-def sheet_choices(site: Site, panel: str) -> list[Choice]:
-    """What the sheet `panel` offers."""
-    return {"sort": sorts, "brand": brands, "band": bands}[panel](site)
 
 
 def _strip(site: Site, y: float, h: float, children: list[Node]) -> Node:
@@ -143,13 +133,14 @@ def _line(site: Site, area: Area) -> Placed:
     return [_strip(site, y, 50, [*cells, line])], y + 50, area[1]
 
 
-_TOOLS: dict[str, Callable[[Site, Area], Placed]] = {
+TOOLS: dict[str, Callable[[Site, Area], Placed]] = {
     "chips": _chips,
     "buttons": _buttons,
     "segments": _segments,
     "floating": _floating,
     "line": _line,
 }
+"""The tools over the results, by their design."""
 
 
 def filters(site: Site, top: float, bottom: float) -> Node:
@@ -181,7 +172,7 @@ def over(site: Site) -> list[Node]:
     elif name == "filter":
         nodes = _filter(site)
     elif name in SHEETS:
-        nodes = _sheet(site, SHEETS[name], name, sheet_choices(site, name))
+        nodes = _sheet(site, SHEETS[name], name, {"sort": sorts, "brand": brands, "band": bands}[name](site))
     elif name:
         nodes = _options(site, name)
     if _letter_shows(site):

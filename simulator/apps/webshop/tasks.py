@@ -344,10 +344,6 @@ def _holds(state: State, params: Params, wanted: list[shop_state.Item]) -> bool:
     return len(cart) == len(wanted) and all(item in cart for item in wanted)
 
 
-def _one(params: Params) -> list[shop_state.Item]:
-    return items([params])
-
-
 def _first(state: State, params: Params) -> bool:
     """One piece of the first result, in any colour and size."""
     cart = _data(state, params)["cart"]
@@ -415,12 +411,9 @@ def _template(
     )
 
 
-def _is_wanted(number: int, params: Params) -> bool:
-    return number == BY_TITLE[params["product"]].id
-
-
 _CART = (May("browser.web.shops.{shop}.cart"),)
-_WISH = (May("browser.web.shops.{shop}.wish", where(_is_wanted)),)
+_IS_WANTED = where(lambda number, params: number == BY_TITLE[params["product"]].id)
+_WISH = (May("browser.web.shops.{shop}.wish", _IS_WANTED),)
 _TITLES = {"product": BY_TITLE}
 _COUNTS = range(1, shop_state.MAX_COUNT + 1)
 TEMPLATES: dict[str, Template] = {
@@ -446,8 +439,8 @@ TEMPLATES: dict[str, Template] = {
     "webshop3_add": _template(
         3,
         {"product": str, "color": str, "size": str, "count": int},
-        lambda state, params: _holds(state, params, _one(params)),
-        lambda shopper, params: shopper.fill(_one(params)),
+        lambda state, params: _holds(state, params, items([params])),
+        lambda shopper, params: shopper.fill(items([params])),
         _CART,
         count=_COUNTS,
         **_TITLES,

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-from distrl.core.types import Task
 from distrl.simulator.apps import calendar, clock_tasks, contacts, files, mail, messages, music, weather
 from distrl.simulator.phone.theme import TRAIN_LAYOUTS
 from distrl.simulator.tasks.base import Family
-from distrl.simulator.tasks.suites.general import Split, instances
+from distrl.simulator.tasks.suites.general import Split, readers
 
 SUITE = "apps"
 TRAINED_ON = "general"
@@ -18,18 +15,4 @@ MAX_STEPS = 15
 _APPS = (music, files, mail, clock_tasks, calendar, contacts, messages, weather)
 FAMILIES: tuple[Family, ...] = tuple(family for app in _APPS for family in app.FAMILIES if not family.train)
 SPLITS = (Split("test", 128, pool="all", layouts=TRAIN_LAYOUTS),)
-
-
-@lru_cache(maxsize=1)
-def _made() -> dict[str, tuple[Task, str]]:
-    return instances(SUITE, FAMILIES, SPLITS, MAX_STEPS)
-
-
-def tasks() -> list[Task]:
-    """Every instance, the same on every machine."""
-    return [task for task, _ in _made().values()]
-
-
-def phrasing(task: Task) -> str:
-    """How the task's goal is worded, without its parameters."""
-    return _made()[task.id][1]
+tasks, phrasing = readers(SUITE, FAMILIES, SPLITS, MAX_STEPS)

@@ -7,7 +7,7 @@ goals; `val` shares no combination with the others; `unseen_layout` is on a layo
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -80,6 +80,18 @@ def instances(
     return made
 
 
+def readers(
+    suite: str, families: Sequence[Family], splits: Sequence[Split], max_steps: int
+) -> tuple[Callable[[], list[Task]], Callable[[Task], str]]:
+    """A suite's `tasks`, every instance, the same on every machine; and `phrasing`, a goal's wording."""
+
+    @lru_cache(maxsize=1)
+    def made() -> dict[str, tuple[Task, str]]:
+        return instances(suite, families, splits, max_steps)
+
+    return lambda: [task for task, _ in made().values()], lambda task: made()[task.id][1]
+
+
 SUITE = "general"
 MAX_STEPS = 15
 _APPS = (clock_tasks, calendar, settings, weather, calculator, browser, open_app, contacts, messages, notes)
@@ -93,18 +105,4 @@ SPLITS = (
 )
 DISJOINT = ("tasks", "goals", "params", "phrasings")
 """What no evaluation split shares with `train`."""
-
-
-@lru_cache(maxsize=1)
-def _made() -> dict[str, tuple[Task, str]]:
-    return instances(SUITE, FAMILIES, SPLITS, MAX_STEPS)
-
-
-def tasks() -> list[Task]:
-    """Every instance of every split, the same on every machine."""
-    return [task for task, _ in _made().values()]
-
-
-def phrasing(task: Task) -> str:
-    """How the task's goal is worded, without its parameters."""
-    return _made()[task.id][1]
+tasks, phrasing = readers(SUITE, FAMILIES, SPLITS, MAX_STEPS)

@@ -144,7 +144,7 @@ def test_an_unknown_avd_gets_the_emulator_s_three_lines(sdk: SimSdk) -> None:
 def test_it_knows_all_that_we_tell_an_emulator() -> None:
     told = EmulatorOptions(snapshot="base", read_only=True).flags("pixel", 5580)
     options = parse(told)
-    assert (options.avd, options.port, options.gpu) == ("pixel", 5580, "swiftshader_indirect")
+    assert (options.avd, options.port, options.values["gpu"]) == ("pixel", 5580, "swiftshader_indirect")
     assert (options.snapshot, options.read_only, options.saves_on_exit) == ("base", True, False)
     assert "grpc-use-token" in options.plain
 

@@ -7,6 +7,7 @@ from phone_crawl import has
 from phone_user import User
 
 from distrl.simulator.apps import market
+from distrl.simulator.apps.webshop import goods
 from distrl.simulator.device import SimDevice
 from distrl.simulator.phone import nodes
 from distrl.simulator.phone.phone import new_state
@@ -101,7 +102,7 @@ def test_the_shop_searches_sorts_and_sells(user: User) -> None:
     cheapest = min(found, key=lambda product: product.price)
     user.tap(f"product_{cheapest.id}", "add_to_cart", "cart")
     assert user.phone.state["apps"]["browser"]["cart"] == [cheapest.id]
-    assert f"Total {market.price(cheapest.price)}" in user.texts()
+    assert f"Total {goods.dollars(cheapest.price)}" in user.texts()
     user.tap("remove_0")
     assert "Your cart is empty" in user.texts()
 

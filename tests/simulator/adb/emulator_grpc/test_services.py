@@ -129,10 +129,9 @@ async def test_keys_type_and_modifiers_are_held(world: World) -> None:
 
 
 async def test_a_hung_phone_takes_no_input_and_a_slow_one_answers_late(world: World) -> None:
-    world.machine.pause()
+    world.machine.faults.set(Fault(Kind.HANG))
     await world.client.tap(*middle(world.system, "Settings"))
     assert world.system.device.foreground() == "launcher"
-    world.machine.resume()
     world.machine.faults.set(Fault(Kind.SLOW, added_s=0.2))
     loop = asyncio.get_running_loop()
     since = loop.time()

@@ -100,8 +100,9 @@ class Validation:
             if len(done.scores) < MIN_MEASURED * done.size:
                 _log.warning(
                     "validation after %d updates cannot be the best: only %d of its %d episodes were "
-                    "measured, %d were given up and the others have no verdict; see the logs of the workers",
+                    "measured, %d were given up and %d have no verdict; see the logs of the workers",
                     done.updates, len(done.scores), done.size, done.abandoned,
+                    done.size - len(done.scores) - done.abandoned,
                 )  # fmt: skip
             elif is_measured and success >= self._best():
                 checkpoints.point(context.checkpointer.directory, "best", name, note=f"{success}")

@@ -99,7 +99,7 @@ class Console:
         try:
             token = path.read_text(encoding="utf-8").strip()
             if not token.isprintable() or not token:
-                raise ValueError("it holds no secret of one line")
+                raise ValueError("it does not hold one line of text")
         except (OSError, ValueError) as error:
             raise ServiceRejected(
                 f"its console requires the secret in {path}, which cannot be read ({error}).",

@@ -101,7 +101,7 @@ class AndroidWorldOptions(BaseModel):
     Attributes:
         devices: The emulators, by their ports. Each slot takes one that is free; with several, each has an
             adb server of its own.
-        adb_path: The adb program; by default the one on PATH.
+        adb_path: The adb program; by default the one that adbutils finds or brings.
         accessibility: How the package reads the screen's elements: see its `A11yMethod`.
         setup: Whether the package installs its apps first: once for each new emulator.
         freeze_time: Whether the clock is set to the package's date, as its tasks expect.
@@ -128,7 +128,7 @@ def find_adb(path: str | None) -> str:
     """The adb program's full path, because android_env expands nothing.
 
     Args:
-        path: Where it is; None looks on PATH.
+        path: Where it is; None: where adbutils finds it.
 
     Raises:
         MissingDependency: It is not there.

@@ -490,4 +490,4 @@ def _refusal(error: Exception, request_id: str) -> ProtocolError:
         code = RejectCode.CONTEXT_FULL if isinstance(error, ContextFull) else RejectCode.MALFORMED
         return ProtocolError(code.value, str(error)[:500])
     _log.error("request %s failed", request_id, exc_info=error)
-    return ProtocolError(RejectCode.INTERNAL.value, "the policy failed at it, see the server's log")
+    return ProtocolError(RejectCode.INTERNAL.value, "the policy failed on it; see the server's log")

@@ -136,7 +136,7 @@ class PhoneMember(AdbMember):
 
     def ladder(self) -> Sequence[RecoveryStep]:
         """Wait for it, reconnect, reset it by its recipe, and restart it if it may be."""
-        reset = RecoveryStep("reset", self._reset, RESET_LIMIT_S)
+        reset = RecoveryStep("reset", self._reset, RESET_LIMIT_S + self._recipe.ready_s)
         reboot = RecoveryStep("reboot", self._reboot, DOWN_S + REBOOT_S + 4 * WAIT_S, True)
         return [*mild_steps(self._client, self._server), reset, *([reboot] if self._may_reboot else [])]
 

@@ -226,6 +226,8 @@ def test_every_step_of_a_phone_s_ladder_works(world: World) -> None:
     assert set(member.evidence()) == {"adb-state.txt", "logcat.txt", "screen-now.png"}
     careful = PhoneMember(phone.serial, AdbServer(port=world.port), recipe)
     assert [step.name for step in careful.ladder()] == ["wait", "reconnect", "reset"]
+    slow = PhoneMember(phone.serial, AdbServer(port=world.port), Recipe(ready_s=300.0))
+    assert slow.ladder()[2].limit_s > 300.0, "resetting waits until the phone is ready"
 
 
 def test_a_phone_that_goes_down_slowly_has_not_booted_yet(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,15 +225,15 @@ def check(ids: Sequence[int], placeholder: int, counts: Sequence[int]) -> list[i
     Raises:
         PolicyError: The prompt has others.
     """
-    starts, end = list[int](), 0
+    places = [place for place, token in enumerate(ids) if token == placeholder]
+    fits = len(places) == sum(counts)
+    starts = list[int]()
     for count in counts:
-        start = ids.index(placeholder, end) if placeholder in ids[end:] else len(ids)
+        run, places = places[:count], places[count:]
+        start = run[0] if run else len(ids)
         starts.append(start)
-        end = start + count
-        if list(ids[start:end]) != [placeholder] * count:
-            end = -1
-            break
-    if end < 0 or placeholder in ids[end:]:
+        fits = fits and run == list(range(start, start + count))
+    if not fits:
         raise PolicyError(
             f"The prompt has {ids.count(placeholder)} picture placeholders where its pictures need "
             f"{sum(counts)}.",

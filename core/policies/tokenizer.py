@@ -32,7 +32,8 @@ FIXED_ACTIONS = (
     "STATUS_TASK_IMPOSSIBLE",
     "WAIT",
 )
-_DUAL, _HOLD = (f'"action_type": "{kind}", "touch_point": "[{{v}}, ' for kind in ("DUAL_POINT", "LONG_PRESS"))
+_DUAL = '"action_type": "DUAL_POINT", "touch_point": "[{v}, '
+_HOLD = '"action_type": "LONG_PRESS", "touch_point": "[{v}, '
 _HERE = '{v}]", "lift_point": "[{y}, {v}]", "typed_text": ""'
 # Coordinate groups, in the order that they may follow one another; the last of each path ends the action. The
 # texts are of a coordinate with value v, y being the row of the touch.

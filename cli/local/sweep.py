@@ -68,9 +68,8 @@ class Execution:
     def run(self) -> bool:
         """Runs until no run is left. Returns False if it was stopped before."""
         done = len(self._sweep.runs) - self._left
-        self._say(
-            f"{len(self._sweep.runs)} runs{f', {done} of them finished' if done else ''}; {self._rest()}"
-        )
+        finished = f", {done} of them finished" if done else ""
+        self._say(f"{len(self._sweep.runs)} runs{finished}; {self._rest()}")
         if self._status is not None:
             self._status.start()
         try:
@@ -170,6 +169,8 @@ class Execution:
 
     def _rest(self) -> str:
         """The time left if the other runs take as long as those before."""
+        if not self._left:
+            return "no time left"
         if not self._took:
             return "time left unknown until a run has finished"
         mean_s = sum(self._took) / len(self._took)

@@ -171,6 +171,10 @@ def test_finished_runs_are_skipped_and_begun_ones_resumed(file: Path, monkeypatc
     assert not sweep.runs[2].directory.exists()
     assert "4 runs, 1 of them finished" in out.getvalue()
     assert log_of(sweep.runs[3]).with_suffix(".yaml").read_text() == sweep.runs[3].config.to_yaml()
+    runs.finished |= {run.directory for run in sweep.runs}
+    made, out = execution(sweep)
+    assert made.run()
+    assert "4 runs, 4 of them finished; no time left" in out.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -57,30 +57,14 @@ def start(layout: int, is_full: bool) -> State:
     return state
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(layout=st.integers(0, len(LAYOUTS) - 1), is_full=st.booleans(), steps=st.lists(STEP, max_size=60))
-def test_random_use_never_breaks_the_phone(
-    layout: int, is_full: bool, steps: list[tuple[str, object]]
-) -> None:
-    device = SimDevice(state=start(layout, is_full))
-    for step in steps:
-        apply(device, step)
-        device.phone.tree()
-    text = device.phone.dump()
-    assert json.loads(text) == device.phone.state
-    assert len(text) < 200_000
-    assert device.screenshot().size == (540, 1200)
-    assert device.hierarchy().endswith("</hierarchy>")
-
-
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     layout=st.integers(0, len(LAYOUTS) - 1),
     is_full=st.booleans(),
-    before=st.lists(STEP, max_size=20),
+    before=st.lists(STEP, max_size=40),
     after=st.lists(STEP, max_size=20),
 )
-def test_a_loaded_state_goes_on_like_the_saved_one(
+def test_random_use_never_breaks_the_phone_and_a_loaded_state_goes_on_like_the_saved_one(
     layout: int, is_full: bool, before: list[tuple[str, object]], after: list[tuple[str, object]]
 ) -> None:
     device = SimDevice(state=start(layout, is_full))
@@ -96,3 +80,7 @@ def test_a_loaded_state_goes_on_like_the_saved_one(
     for step in after:
         apply(device, step)
     assert device.phone.dump() == first
+    assert json.loads(first) == device.phone.state
+    assert len(first) < 200_000
+    assert device.screenshot().size == (540, 1200)
+    assert device.hierarchy().endswith("</hierarchy>")

@@ -10,12 +10,10 @@ from phone_user import User
 
 from distrl.core.errors import TaskError
 from distrl.simulator.apps.webshop import goods, shop_state
-from distrl.simulator.apps.webshop.goods import KINDS, PRODUCTS, dollars
+from distrl.simulator.apps.webshop.goods import dollars
 from distrl.simulator.apps.webshop.shops import SHOPS
 from distrl.simulator.phone import nodes
-from distrl.simulator.phone.fonts import icons
-from distrl.simulator.phone.phone import Phone, new_state
-from distrl.simulator.phone.shapes import OUTLINES
+from distrl.simulator.phone.phone import new_state
 from distrl.simulator.tasks import play as tasks
 
 KEYS = list(SHOPS)
@@ -57,27 +55,6 @@ class Buyer(User):
 
 def first(key: str, sized: bool = False) -> Any:
     return next(item for item in goods.assortment(key) if bool(item.kind.sizes) == sized)
-
-
-def test_the_catalogue_is_large_and_can_be_drawn() -> None:
-    assert len(PRODUCTS) > 500
-    assert len({product.title for product in PRODUCTS}) == len(PRODUCTS)
-    assert [product.id for product in PRODUCTS] == list(range(len(PRODUCTS)))
-    for kind in (kind for kinds in KINDS.values() for kind in kinds):
-        assert kind.icon[1:] in OUTLINES if kind.icon.startswith("#") else kind.icon in icons()
-    for shop in SHOPS.values():
-        assert len(goods.assortment(shop.key)) > 80
-        for category in shop.categories:
-            assert goods.find(shop.key, category=category)
-    assert dollars(123456) == "$1,234.56"
-
-
-def test_no_two_shops_are_built_alike() -> None:
-    designs = [
-        (shop.header, shop.listing, shop.tools, shop.sections, shop.light.brand) for shop in SHOPS.values()
-    ]
-    for part in zip(*designs, strict=True):
-        assert len(set(part)) == len(SHOPS)
 
 
 def test_search_finds_all_words_before_any_word() -> None:
@@ -192,32 +169,12 @@ def test_the_question_about_cookies_is_asked_once(key: str, answer: str) -> None
     assert buyer.sees("letter") == (SHOPS[key].letter == "home")
 
 
-def test_the_newsletter_blocks_the_page_until_it_is_closed() -> None:
-    product = first("voltivo")
-    buyer = Buyer("voltivo", "product", product.id, letter=True)
-    button = nodes.find(buyer.phone.tree(), "more")
-    assert button is not None
-    buyer.phone.tap(button.x + 24, button.y + 24)
-    assert buyer.shop["choice"] == {}
-    buyer.tap("letter_close", "more")
-    assert buyer.shop["choice"]["count"] == 2
-
-
 def test_the_app_banner_can_be_closed_and_its_app_not_be_had() -> None:
     buyer = Buyer("trailoak", "home", banner=True)
     buyer.tap("banner_get")
     assert buyer.phone.state["toast"] == "Not available in your country"
     buyer.tap("banner_close")
     assert not buyer.sees("app_banner")
-
-
-def test_a_fresh_phone_has_no_shops_and_no_address_to_type() -> None:
-    phone = Phone(new_state(0))
-    assert "web" not in phone.state["apps"]["browser"]
-    phone.open("browser")
-    address = nodes.find(phone.tree(), "address_bar")
-    assert address is not None
-    assert not address.clickable
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import pytest
 from phone_crawl import has
 from phone_user import tap, texts
 
-from distrl.simulator.apps import APPS, BUILT_IN, store_apps, store_catalog
+from distrl.simulator.apps import APPS, BUILT_IN, store_catalog
 from distrl.simulator.apps.store_catalog import ENTRIES
-from distrl.simulator.phone import fonts, nodes
+from distrl.simulator.phone import nodes
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.phone import Phone, new_state
 from distrl.simulator.phone.theme import LAYOUTS
@@ -114,15 +114,3 @@ def test_the_puzzle_can_be_solved_and_begun_anew() -> None:
     assert "Solved!" in texts(phone)
     tap(phone, "light_5", "new_game")
     assert phone.state["apps"]["lightpuzzle"] | {"moves": 0} == ENTRIES["lightpuzzle"].data()
-
-
-def test_the_catalogue_is_sound() -> None:
-    assert len(ENTRIES) >= 12
-    assert len({entry.label.lower() for entry in ENTRIES.values()}) == len(ENTRIES)
-    assert {entry.icon for entry in ENTRIES.values()} <= set(fonts.icons())
-    assert {entry.category for entry in ENTRIES.values()} == set(store_catalog.CATEGORIES)
-    assert all(ENTRIES[name].name == name for name in ENTRIES)
-    assert not set(ENTRIES) & {*BUILT_IN, "store", "launcher"}
-    assert all(APPS[name] in store_apps.APPS for name in ENTRIES), (
-        "another app has the name of one of the store"
-    )

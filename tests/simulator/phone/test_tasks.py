@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from distrl.core.actions import ActionKind
 from distrl.core.errors import TaskError
 from distrl.core.types import Task
 from distrl.simulator.tasks import play as tasks
@@ -59,18 +58,6 @@ def test_a_wrong_alarm_or_one_switched_off_is_no_success() -> None:
     assert env.evaluate() == 0.0
     clock["alarms"][1]["on"] = True
     assert env.evaluate() == 1.0
-
-
-@pytest.mark.parametrize("start", ["launcher", "settings", "clock"])
-def test_an_app_is_opened_from_what_is_in_front(start: str) -> None:
-    env = PhoneEnv()
-    task = make("open_app", 1, 0)
-    frame = env.reset(task.model_copy(update={"params": task.params | {"start": start}}))
-    assert (frame.app, env.evaluate()) == (start, 0.0)
-    apps = []
-    while (action := env.expert_action()).kind is not ActionKind.COMPLETE:
-        apps.append(env.step(action).frame.app)
-    assert apps == (["notes"] if start == "launcher" else ["launcher", "notes"])
 
 
 def test_only_the_named_contact_counts_as_favourite_while_it_is_one() -> None:

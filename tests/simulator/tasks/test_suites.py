@@ -178,14 +178,6 @@ def test_a_suite_is_the_same_every_time_and_its_instances_differ(name: str) -> N
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_only_splits_of_unseen_and_changed_layouts_have_these(name: str) -> None:
-    held = {"unseen_layout": {4}, "drift": {5}, "test_drift": {5}}
-    for split in {task.split for task in TASKS[name]}:
-        layouts = {task.params["layout"] for task in TASKS[name] if task.split == split}
-        assert layouts == held.get(split, {0, 1, 2, 3})
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_what_is_measured_is_not_trained_on(name: str) -> None:
     promised = promises(name)
     trained = load_suite(promised.trained_on or name, "train")

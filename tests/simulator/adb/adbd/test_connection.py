@@ -227,7 +227,7 @@ async def test_stopping_the_server_ends_its_connections(phone: AdbPhone, peer: A
         await AdbPeer.connect(phone.port)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 async def test_whatever_a_peer_sends_the_next_one_is_served(
     phone: AdbPhone, peer: AdbPeer, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Awaitable, Callable
 
 import pytest
-from adb_peer import AdbPeer
+from adb_peer import AdbPeer, PeerStream
 from adb_phone import AdbPhone
 
 from distrl.simulator.adb.adbd import sync
@@ -16,38 +16,8 @@ from distrl.simulator.adb.adbd import sync
 PATH = "/data/local/tmp/a file"
 
 
-class Session:
-    """A sync stream: bytes out, exactly so many in."""
-
-    def __init__(self, peer: AdbPeer, remote: int) -> None:
-        self._peer, self._remote = peer, remote
-        self._buffer = b""
-        self._waits: list[bytes] = []
-        self._confirmed = True
-
-    def send(self, data: bytes) -> None:
-        for start in range(0, len(data), 1 << 16):
-            self._waits.append(data[start : start + (1 << 16)])
-        self._push()
-
-    def _push(self) -> None:
-        if self._confirmed and self._waits:
-            self._confirmed = False
-            self._peer.send("WRTE", 1, self._remote, self._waits.pop(0))
-
-    async def read(self, size: int) -> bytes:
-        while len(self._buffer) < size:
-            seen = await self._peer.next()
-            if seen.command == "OKAY":
-                self._confirmed = True
-                self._push()
-            elif seen.command == "WRTE":
-                self._buffer += seen.payload
-                self._peer.send("OKAY", 1, self._remote)
-            else:
-                raise AssertionError(f"{seen} instead of {size} bytes")
-        data, self._buffer = self._buffer[:size], self._buffer[size:]
-        return data
+class Session(PeerStream):
+    """A sync stream."""
 
     def request(self, name: bytes, path: str) -> None:
         self.send(name + struct.pack("<I", len(path.encode())) + path.encode())
@@ -73,12 +43,6 @@ class Session:
             assert name == b"DATA"
             assert size <= sync.MAX_DATA
             found += await self.read(size)
-
-    async def ended(self) -> bool:
-        seen = await self._peer.next()
-        while seen.command == "OKAY":
-            seen = await self._peer.next()
-        return seen.command == "CLSE"
 
 
 @pytest.fixture
@@ -175,7 +139,9 @@ async def test_list_gives_every_entry_and_then_done(
 async def test_an_unknown_request_is_refused_and_ends_the_stream(session: Session, phone: AdbPhone) -> None:
     session.request(b"WHAT", "/")
     assert await session.status() == (b"FAIL", "unknown command WHAT")
-    assert await session.ended()
+    while (command := await session.take()) == "OKAY":
+        pass
+    assert command == "CLSE"
 
 
 async def test_a_file_larger_than_the_phone_is_refused(

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Awaitable, Callable
 
 import pytest
-from adb_peer import DEADLINE_S, AdbPeer
+from adb_peer import DEADLINE_S, AdbPeer, PeerStream
 from adb_phone import AdbPhone
 
 from distrl.simulator.adb.adbd.services import Terminal
@@ -75,33 +75,24 @@ def test_output_has_carriage_returns() -> None:
     assert asyncio.run(main()) == b"one\r\ntwo\r\nthree\r\n"
 
 
-class Session:
+class Session(PeerStream):
     """A terminal session over the adb protocol (shell v2)."""
 
-    def __init__(self, peer: AdbPeer) -> None:
-        self._peer, self._remote = peer, 0
-        self._data = bytearray()
-        self._confirmed = True
-        self.seen = b""
-        self.status: int | None = None
+    seen = b""
+    status: int | None = None
 
     async def start(self, command: bytes = b"") -> None:
-        self._remote = await self._peer.open(b"shell,v2,TERM=xterm-256color,pty:" + command, 1)
+        self.remote = await self.peer.open(b"shell,v2,TERM=xterm-256color,pty:" + command, 1)
 
     async def _take(self) -> None:
-        packet = await self._peer.next()
-        if packet.command == "OKAY":
-            self._confirmed = True
-            return
-        assert packet.command == "WRTE", f"{packet.command} after {self.seen!r}"
-        self._peer.send("OKAY", 1, self._remote)
-        self._data += packet.payload
-        while len(self._data) >= 5:
-            kind, size = struct.unpack_from("<BI", self._data)
-            if len(self._data) < 5 + size:
+        command = await self.take()
+        assert command in ("OKAY", "WRTE"), f"{command} after {self.seen!r}"
+        while len(self.data) >= 5:
+            kind, size = struct.unpack_from("<BI", self.data)
+            if len(self.data) < 5 + size:
                 return
-            piece = bytes(self._data[5 : 5 + size])
-            del self._data[: 5 + size]
+            piece = bytes(self.data[5 : 5 + size])
+            del self.data[: 5 + size]
             if kind == 3:
                 self.status = piece[0]
             else:
@@ -109,10 +100,7 @@ class Session:
 
     async def type(self, keys: bytes) -> None:
         """Types, once the phone has taken what was typed before."""
-        while not self._confirmed:
-            await self._take()
-        self._confirmed = False
-        self._peer.send("WRTE", 1, self._remote, struct.pack("<BI", 0, len(keys)) + keys)
+        self.send(struct.pack("<BI", 0, len(keys)) + keys)
 
     async def until(self, text: bytes) -> None:
         """Waits for output, and forgets all up to it."""

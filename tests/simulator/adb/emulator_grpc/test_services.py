@@ -261,10 +261,6 @@ def test_a_taken_port_of_a_host_stops_its_start_with_one_line() -> None:
     assert f"port {taken} of 127.0.0.1 is in use" in str(failure.value)
 
 
-pytest.importorskip("google.protobuf", reason="needs protobuf: not installed")
-
-from distrl.simulator.adb.emulator_grpc import messages
-
 FILES = ("emulator_controller", "snapshot_service", "snapshot")
 
 
@@ -294,18 +290,3 @@ def test_they_are_the_emulators_own_as_far_as_they_go() -> None:
             values = {value.name: value.number for value in other.enum_types_by_name[enum.name].values}
             assert {value.name: value.number for value in enum.values}.items() <= values.items()
     assert seen > 20
-
-
-@pytest.mark.needs("android_env")
-def test_bytes_of_one_side_are_read_by_the_other() -> None:
-    control = importlib.import_module("android_env.proto.emulator_controller_pb2")
-    sent = control.TouchEvent(touches=[control.Touch(x=-3, y=1 << 30, pressure=1, touch_major=7)])
-    (touch,) = messages.TouchEvent.FromString(sent.SerializeToString()).touches
-    assert (touch.x, touch.y, touch.pressure) == (-3, 1 << 30, 1)
-    ours = messages.Image(image=b"abc", format=messages.ImageFormat(width=2, height=1, format=1))
-    theirs = control.Image.FromString(ours.SerializeToString())
-    assert (theirs.image, theirs.format.width, theirs.format.format) == (
-        b"abc",
-        2,
-        control.ImageFormat.RGBA8888,
-    )

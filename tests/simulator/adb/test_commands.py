@@ -343,38 +343,30 @@ def packages(sh: Any, option: str = "") -> set[str]:
     return set(re.findall(r"^package:(\S+)$", sh(f"pm list packages {option}").out, re.M))
 
 
-def test_an_app_of_the_store_is_a_package_while_it_is_there(shop: AndroidSystem, sh: Any) -> None:
-    assert PODNEST in packages(sh, "-3")
-    assert "org.simphone.store" in packages(sh, "-s")
-    assert "installer=org.simphone.store" in sh("pm list packages -i podnest").out
-    assert f"{PODNEST}/.MainActivity" in sh(apps.LAUNCHABLE).out
-    shop.change(lambda state: store_catalog.uninstall(state, "podnest"))
-    assert PODNEST not in packages(sh)
-
-
 @pytest.mark.parametrize(
     "command",
     [f"monkey -p {PODNEST} -c android.intent.category.LAUNCHER 1", f"am start -n {PODNEST}/.MainActivity"],
 )
-def test_it_is_started_only_while_it_is_there(shop: AndroidSystem, sh: Any, command: str) -> None:
+@pytest.mark.parametrize("is_by_adb", [True, False])
+def test_an_app_of_the_store_is_a_package_while_it_is_there(
+    shop: AndroidSystem, sh: Any, command: str, is_by_adb: bool
+) -> None:
+    assert PODNEST in packages(sh, "-3")
+    assert "org.simphone.store" in packages(sh, "-s")
+    assert "installer=org.simphone.store" in sh("pm list packages -i podnest").out
+    assert f"{PODNEST}/.MainActivity" in sh(apps.LAUNCHABLE).out
     assert sh(command).status == 0
     assert shop.device.foreground() == "podnest"
     assert PODNEST in sh("ps -A").out
-    sh("input keyevent HOME")
-    shop.change(lambda state: store_catalog.uninstall(state, "podnest"))
+    if is_by_adb:
+        assert sh(f"pm uninstall {PODNEST}").out == "Success\n"
+        assert "DELETE_FAILED_INTERNAL_ERROR" in sh("pm uninstall org.simphone.store").out
+    else:
+        shop.change(lambda state: store_catalog.uninstall(state, "podnest"))
     sh(command)
     assert shop.device.foreground() == "launcher"
-    assert PODNEST not in sh("am stack list").out
-    assert PODNEST not in sh("ps -A").out
-
-
-def test_adb_uninstalls_it_and_leaves_those_of_the_phone(shop: AndroidSystem, sh: Any) -> None:
-    sh(f"am start -n {PODNEST}/.MainActivity")
-    assert sh(f"pm uninstall {PODNEST}").out == "Success\n"
-    assert "podnest" not in shop.state["installed"]
-    assert shop.device.foreground() == "launcher"
-    assert PODNEST not in packages(sh)
-    assert "DELETE_FAILED_INTERNAL_ERROR" in sh("pm uninstall org.simphone.store").out
+    for gone in ("am stack list", "ps -A", "pm list packages"):
+        assert PODNEST not in sh(gone).out
 
 
 # The system

@@ -53,10 +53,6 @@ class Buyer(User):
         return nodes.hit(self.phone.tree(), node.x + node.w / 2, node.y + node.h / 2)
 
 
-def first(key: str, sized: bool = False) -> Any:
-    return next(item for item in goods.assortment(key) if bool(item.kind.sizes) == sized)
-
-
 def test_search_finds_all_words_before_any_word() -> None:
     found = goods.find("voltivo", "Norvik HEADPHONES")
     assert found
@@ -150,7 +146,7 @@ def test_a_cart_takes_twelve_things_and_five_pieces_of_each() -> None:
 
 
 def test_what_is_sold_out_cannot_be_bought() -> None:
-    product = first("pennybasket")
+    product = next(item for item in goods.assortment("pennybasket") if not item.kind.sizes)
     buyer = Buyer("pennybasket", "product", product.id, sold_out=[product.id])
     assert not buyer.sees("add_to_cart")
     assert "Out of stock" in buyer.texts()

@@ -708,7 +708,7 @@ class RunLimits:
         """The first value of `trajectory` that this run does not accept, in words; "" if there is none."""
         num_steps, most = len(trajectory.steps), trajectory.task.max_steps
         if num_steps > most:
-            return f"it has {num_steps} steps, and its task at most {most}"
+            return f"it has {num_steps} steps, and its task allows {most}"
         newest, length = self.newest_version(), 0
         for number, step in enumerate(trajectory.steps):
             for chat in step.chats:
@@ -718,14 +718,14 @@ class RunLimits:
                 for what, value, limit in (
                     ("a token id", max((*prompt, *tokens), default=0), self.num_tokens - 1),
                     ("a weight version", max(one.weight_versions, default=0), newest),
-                    ("tokens of an answer (learner.max_new_tokens)", len(tokens), self.max_new_tokens),
+                    ("the length of an answer (learner.max_new_tokens)", len(tokens), self.max_new_tokens),
                     (
-                        "tokens of a prompt (policy.max_prompt_tokens)",
+                        "the length of a prompt (policy.max_prompt_tokens)",
                         0 if chat.continues else len(prompt),
                         self.max_prompt_tokens,
                     ),
-                    ("tokens of a sequence", length, self.max_sequence_tokens),
+                    ("the length of a sequence", length, self.max_sequence_tokens),
                 ):
                     if limit is not None and value > limit:
-                        return f"steps.{number}: {what}: {value}, and at most {limit}"
+                        return f"steps.{number}: {what} is {value}, more than {limit}"
         return ""

@@ -18,7 +18,7 @@ from distrl.configs.schema import Config
 from distrl.core.errors import MissingDependency, RunDirectoryError
 from distrl.core.rundir import RunDir
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Trajectory
+from distrl.core.types import Fault, Timing, Trajectory
 from distrl.evaluator.report.metrics import RunMetrics
 from distrl.evaluator.report.run import run_facts, write_report, write_run_report
 from distrl.evaluator.report.viewer import write_trajectory_page
@@ -224,9 +224,14 @@ def test_a_trajectory_page_shows_tokens_and_escapes(tmp_path: Path) -> None:
     names = {"model": {"vocab": {"<token 7>": 7}}}
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "tokenizer.json").write_text(json.dumps(names))
-    page = write_page(tmp_path, *make_episode(make_task(goal=EVIL), success=True, text=EVIL, version=12))
+    trajectory, images = make_episode(make_task(goal=EVIL), success=True, text=EVIL, version=12)
+    timing = Timing(started_at=1.8e9, think_s=0.05)
+    steps = tuple(step.model_copy(update={"timing": timing}) for step in trajectory.steps)
+    page = write_page(tmp_path, trajectory.model_copy(update={"steps": steps}), images)
     assert "script" not in page.tags
     assert page.tags.count("img") == 4
+    assert "think 50 ms" in page.words
+    assert "started" not in page.words, "a time of day is not a duration"
     for expected in (EVIL, "<token 7>", "−0.10", "log μ = −0.35", "weights v12", "+1 outcome", "solved"):
         assert expected in page.words
 

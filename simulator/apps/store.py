@@ -11,7 +11,7 @@ from functools import partial
 
 from distrl.simulator.apps import store_catalog
 from distrl.simulator.apps.base import App, Args
-from distrl.simulator.apps.store_catalog import CATEGORIES, ENTRIES, Entry, category_icon, find
+from distrl.simulator.apps.store_catalog import CATEGORIES, ENTRIES, Entry, find
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node, group, image
@@ -118,9 +118,9 @@ def _row(ui: Ui, y: float, entry: Entry) -> Node:
 def _categories(ui: Ui, top: float, bottom: float) -> Node:
     def build(y: float) -> tuple[Sequence[Node], float]:
         nodes = [ui.text(20, y + 8, WIDTH - 40, 48, "Categories", 26, rid="title")]
-        for place, name in enumerate(CATEGORIES):
+        for place, (name, icon) in enumerate(CATEGORIES.items()):
             at = y + 64 + 72 * place
-            lead = ui.disc(32, at + 10, 44, category_icon(name), ui.theme.tint, ui.theme.on_tint)
+            lead = ui.disc(32, at + 10, 44, icon, ui.theme.tint, ui.theme.on_tint)
             count = sum(entry.category == name for entry in ENTRIES.values())
             tap, rid = ("store", "category", name), "category_" + name.lower()
             nodes.append(widgets.row(ui, at, name, f"{count} apps", lead=lead, tap=tap, rid=rid, h=64))

@@ -8,8 +8,7 @@ from typing import Any
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.state import State
 
-CATEGORIES = ("Games", "Music", "Tools", "Health", "News", "Food", "Travel", "Social")
-_ICONS = {
+CATEGORIES = {
     "Games": "sports_esports",
     "Music": "library_music",
     "Tools": "handyman",
@@ -19,6 +18,7 @@ _ICONS = {
     "Travel": "explore",
     "Social": "people",
 }
+"""The icon of each category."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,6 @@ class Entry:
             "game": {"board": [place in (0, 1, 3, 4, 8) for place in range(9)], "moves": 0},
         }
         return {"user": "", "password": "", **page[self.kind]}
-
-
-def category_icon(category: str) -> str:
-    """The icon of a category."""
-    return _ICONS[category]
 
 
 _PAGES: dict[str, tuple[str, tuple[str, ...]]] = {

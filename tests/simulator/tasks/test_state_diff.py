@@ -133,7 +133,6 @@ HARMS: tuple[tuple[str, str, Harm], ...] = (
     ),
     ("store_install", "installed", lambda s, t: store_catalog.uninstall(s, t.params["others"][0])),
     ("store_install", "installed", install_another),
-    ("store_lookalike", "installed", install_another),
     ("store_lookalike", "store.downloads", lambda s, t: store_catalog.begin(s, stranger(s, t))),
     (
         "webshop1_search",
@@ -144,13 +143,11 @@ HARMS: tuple[tuple[str, str, Harm], ...] = (
     ("store_update", "store.downloads", lambda s, t: store_catalog.begin(s, other_update(s, t))),
     ("alarm_off", "clock.timer.started", start_timer),
     ("timer", "clock.watch.started", lambda s, t: APPS["clock"].act(s, "watch_run", ())),
-    ("laps", "clock.timer.started", start_timer),
     ("music_like", "music.queue", queue_another),
     ("music_queue", "music.queue", queue_another),
     ("chat_open", "notifications", lambda s, t: notifications.act(s, "clear", ())),
     ("webshop1_search", "notifications", lambda s, t: notifications.act(s, "drop", (1,))),
     ("contact_show", "permissions", allow_calculator),
-    ("store_install", "permissions", allow_calculator),
 )
 
 

@@ -41,10 +41,11 @@ def trainer_of(stage: int, lora: bool = False, **learner: Any) -> tuple[TrainSte
         "grid": [2, 2],
     }
     policy = build_policy(
-        policy_config(**{**sizes, "grammar": False, "device": "cpu", "lora": LORA if lora else None}),
+        policy_config(**{**sizes, "device": "cpu", "lora": LORA if lora else None}),
         ["one", "two"],
         seed=1,
     )
+    policy.get_buffer("_allowed")[:, 1:] = True  # the batches' tokens are no actions
     critic = build_critic(policy, seed=1)
     algorithm = build_algorithm(config)
     return TrainStep(policy, critic, algorithm, config, ZeroPolicy(policy, config) if stage else None), config

@@ -70,7 +70,7 @@ def batch_of(policy: Policy, seed: int) -> TrajectoryBatch:
     answers = [policy.completion_ids(rng.choice("abcd") + rng.choice("xyz"))[:3] for _ in batch.row]
     changes = {
         name: getattr(batch, name).float()
-        for name in ("outcome", "penalty", "invalid", "success", "weights", "group_mean", "group_std")
+        for name in ("outcome", "penalty", "invalid", "success", "group_mean", "group_std")
     }
     steps = replace(
         batch.steps,

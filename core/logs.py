@@ -27,8 +27,8 @@ def setup(log_file: Path | None = None, level: str = "INFO", role: str = "distrl
 
     Args:
         log_file: Created with its folders.
-        level: A name that `logging` knows, e.g. "INFO".
-        role: Who speaks, e.g. "learner" or "worker-0"; stands in every line.
+        level: A level of `logging`, e.g. "INFO".
+        role: The process, e.g. "learner" or "worker-0"; stands in every line.
     """
     root = logging.getLogger()
     for handler in [h for h in root.handlers if isinstance(h.formatter, _RoleFormatter)]:

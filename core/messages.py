@@ -605,7 +605,7 @@ def unpack_trajectory(data: bytes) -> Trajectory:
     """The trajectory in `data`.
 
     Raises:
-        StoreError: The bytes are no trajectory of this version.
+        StoreError: The bytes are not a trajectory of this version.
     """
     try:
         return Trajectory.model_validate(unpack(data))

@@ -1,7 +1,7 @@
 """The record: what is stored and sent of an episode (ChatMessage → Chat → TimeStep → Trajectory).
 
 Screenshots are content-addressed: a message part and an observation name the BLAKE2b digest of an encoded
-image, and the bytes (the very bytes that the policy saw) travel and are stored once beside the record.
+image, and the bytes (those that the policy saw) travel and are stored once beside the record.
 Token ids are those that were sampled; nothing here is ever re-derived from text.
 """
 
@@ -219,7 +219,7 @@ class Observation(Record):
 
     Attributes:
         image: Content address of the encoded screenshot, of `width` × `height` pixels.
-        app: The app or page in front, when the environment knows it.
+        app: The app or page in front, if the environment reports it.
         distance: Steps that a scripted expert would still take; None when not requested, or unknown. For
             measurements only: no agent sees it.
         texts: The texts on the screen, with `worker.texts`; None where not requested or not readable.

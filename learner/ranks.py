@@ -153,7 +153,7 @@ def open_job(place: Place, timeout_s: float) -> Iterator[None]:
 
 @contextmanager
 def translated(whom: str) -> Iterator[None]:
-    """Errors of `torch.distributed` as RankError; others, lack of memory for one, stay what they are."""
+    """Errors of `torch.distributed` as RankError; others, such as a lack of memory, stay what they are."""
     try:
         yield
     except RuntimeError as error:

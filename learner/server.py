@@ -170,7 +170,7 @@ class ServerBase:
         return {**self._peers.metrics(), **rejected, "weights/sent_bytes": float(self._chunks.num_bytes)}
 
     def shutdown(self, reason: str) -> None:
-        """Tells every peer to stop, repeatedly until `close`. Submits are still taken. Any thread."""
+        """Sends every peer a shutdown, repeatedly until `close`. Submits are still taken. Any thread."""
         with self._lock:
             self._shutdown = Shutdown(run_id=self._status.run_id, reason=reason)
         self._change(phase="done")

@@ -19,7 +19,7 @@ from distrl.learner.groups import EvalRound
 from distrl.learner.task_sampling import write_table
 
 MIN_MEASURED = 0.9
-"""Share of a round's episodes without which it is not compared: episodes that fault are no random sample."""
+"""Least share of a round's episodes for a comparison: episodes that fault are not a random sample."""
 _log = logging.getLogger(__name__)
 
 

@@ -75,7 +75,7 @@ class FrozenEyes:
         kept: Features that were computed.
 
     Raises:
-        PolicyError: It cannot be loaded, or is no BLIP-2.
+        PolicyError: It cannot be loaded, or is not a BLIP-2.
     """
 
     def __init__(self, model: str, device: str, max_cached_bytes: int = MAX_CACHED_BYTES) -> None:

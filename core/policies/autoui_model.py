@@ -155,7 +155,7 @@ def load_model(model: str, num_features: int, dtype: torch.dtype, seed: int) -> 
         seed: Seed of a new fusion.
 
     Raises:
-        PolicyError: It is no T5, has not exactly the tensors of one, or was trained on other features.
+        PolicyError: It is not a T5 with exactly its tensors, or was trained on other features.
     """
     network = FusedT5(empty_t5(model), num_features)
     tensors = read_tensors(KEY, model, T5_REMEDY)

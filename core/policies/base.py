@@ -1,7 +1,7 @@
 """What every policy offers to the inference engine (generate) and to the learner (score, train, publish).
 
 Prompts and completions are token ids. An engine tokenises a chat once; the ids travel with the trajectory and
-the learner rebuilds the very same inputs from ids and image bytes. Nothing is tokenised twice.
+the learner rebuilds the same inputs from ids and image bytes. Nothing is tokenised twice.
 """
 
 from __future__ import annotations

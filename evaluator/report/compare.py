@@ -37,7 +37,7 @@ class Arm:
 class Row:
     """A line of a comparison. `gain` is the last arm minus the first, None with fewer than two arms.
 
-    `paired` is set if both measured the very same instances: then the interval of the gain is its. Else
+    `paired` is set if both measured the same instances: then the interval of the gain is its. Else
     `num_common` says how many are the same.
     """
 

@@ -16,7 +16,7 @@ class Prompt:
 
     Attributes:
         messages: The chat to complete, or what is new of it.
-        continues: Whether it goes on from the chat before it in the episode, whose tokens stay as they are.
+        continues: Whether it continues the chat before it in the episode, whose tokens stay as they are.
         is_action: Whether the answer is the step's action. If not, the agent is asked for another prompt,
             with this one and its answer in `said`.
     """

@@ -382,7 +382,7 @@ def _point(arguments: Mapping[str, Any], key: str, grid: Grid) -> Point:
 
 
 def _is_number(value: object) -> bool:
-    """Whether it is a number that a screen or a clock could show; JSON also knows NaN and 1e999."""
+    """Whether it is a number that a screen or a clock could show; JSON also has NaN and 1e999."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9
 
 

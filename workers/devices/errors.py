@@ -133,7 +133,7 @@ class BootTimeout(EmulatorError):
 
 
 class EmulatorExited(EmulatorError):
-    """The emulator process ended by itself."""
+    """The emulator process ended unexpectedly."""
 
 
 class AvdLocked(EmulatorError):

@@ -2,9 +2,9 @@
 
     add ──► newest: new requests take it ──► retired, when a newer one comes ──► last request ends ──► dropped
 
-An engine has room for so many versions; with none left the next stays with whoever has it until an old one is
-dropped, while requests go on. Each lies in a PEFT directory (adapter_config.json, adapter_model.safetensors)
-for as long as it has its slot.
+An engine has room for so many versions; with none left the next one waits until an old one is dropped, while
+requests continue. Each lies in a PEFT directory (adapter_config.json, adapter_model.safetensors) for as long
+as it has its slot.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class AdapterSlots:
         return len(self._held)
 
     def has_room(self, patience_s: float) -> bool:
-        """Whether `add` finds a free slot. Asked again and again by whoever has a version to add.
+        """Whether `add` finds a free slot. Polled by the owner of a version that waits.
 
         Raises:
             PolicyError: None has become free for `patience_s`.

@@ -5,9 +5,9 @@
 
 Adapters: each version is loaded under an id of its own before the first request takes it, and a request ends
 with the one that it began with. Neither weights nor cached keys and values of one version ever meet those of
-another, for vLLM's caches tell adapters apart. With all slots in use a new version waits, and requests go on.
-Full weights: what runs ends first, then the weights are replaced and all caches emptied; new requests wait
-for so long.
+another, because vLLM's caches distinguish adapters. With all slots in use a new version waits, and requests
+continue. Full weights: running requests end first, then the weights are replaced and all caches emptied; new
+requests wait until then.
 """
 
 from __future__ import annotations

@@ -186,10 +186,10 @@ def run_until_stopped(server: InferenceServer, link: LearnerLink | None, stop: t
 
 
 def advertised_endpoint(bound: str, advertise: str | None) -> str:
-    """The address that workers are told: `advertise`, its port `*` replaced by the bound one, or `bound`.
+    """The address that workers get: `advertise`, its port `*` replaced by the bound one, or `bound`.
 
     Raises:
-        ConfigError: `bound` means all interfaces, which is no address to connect to.
+        ConfigError: `bound` means all interfaces, which is not an address to connect to.
     """
     if advertise is not None:
         head, _, port = advertise.rpartition(":")

@@ -36,7 +36,7 @@ learner:
   eval_every: 8
   eval_episodes: 2
   demonstrations: {episodes: 4, updates: 4, batch_size: 8, critic_updates: 2}
-evaluate: {episodes: 2, slots: 2, examples: 1}
+evaluate: {episodes: 2, slots: 2}
 worker: {slots: 2}
 local: {workers: 2, inference_servers: 2}
 """

@@ -35,7 +35,7 @@ learner:
   keep_best: false
   max_new_tokens: 12
   demonstrations: {episodes: 2, updates: 2, batch_size: 4, critic_updates: 1}
-evaluate: {episodes: 1, slots: 1, examples: 1}
+evaluate: {episodes: 1, slots: 1}
 worker: {slots: 3}
 local: {workers: 1, inference_servers: 1}
 """

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("state")
 @pytest.mark.parametrize(
     ("environ", "home"),
     [
-        ({"ANDROID_AVD_HOME": "/a", "ANDROID_USER_HOME": "/b"}, "/a"),
+        ({"ANDROID_AVD_HOME": "/a", "ANDROID_USER_HOME": "/b", "HOME": "/h"}, "/a"),
         ({"ANDROID_PREFS_ROOT": "/p", "ANDROID_SDK_HOME": "/s", "HOME": "/h"}, "/p/.android/avd"),
         ({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}, "/h/.android/avd"),
         ({"HOME": "/h"}, "/h/.android/avd"),

@@ -40,10 +40,11 @@ learner:
 """
 BROKEN_ENV = """
 from counting_env import CountingEnv
+from distrl.core.errors import ConfigError
 
 class Nothing(CountingEnv):
     def __init__(self):
-        raise RuntimeError("there is no screen")
+        raise ConfigError("There is no screen.", "Connect one.")
 """
 SWEEP = """
 base: base.yaml
@@ -108,7 +109,7 @@ def test_a_sweep_goes_on_after_an_interruption_and_past_a_failure(tmp_path: Path
     assert "Waiting for the checkpoint of the run under way" in first.output
     assert "Continue with: distrl sweep" in first.output
     assert "broken, seed 5 failed" in first.output
-    assert "there is no screen" in first.output, "the failed run's log is shown"
+    assert "There is no screen" in first.output, "the failed run's log is shown"
     assert (runs / "lagging" / "seed-5" / "checkpoints" / "latest").is_file()
 
     again = start()

@@ -118,13 +118,16 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 def test_episodes_run_on_whatever_device_is_free(rig: Rig) -> None:
     members = [FakeMember(name) for name in "abc"]
-    link = SchedulerLink(30)
+    link = SchedulerLink(10**6)
     worker = rig.worker(rig.pool(*members), link)
-    worker.run()
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    until(lambda: {device for _, device in DeviceEnv.ran} == {"a", "b", "c"}, "work on each", DEADLINE_S)
+    link.shutdown.set()
+    thread.join(DEADLINE_S)
     assert worker.is_clear
     assert all(t.success == 1.0 for t in link.submitted)
     assert {t.slot for t in link.submitted} <= {0, 1, 2}  # no more slots than devices
-    assert {device for _, device in DeviceEnv.ran} == {"a", "b", "c"}
     assert [len(member.devices) for member in members] == [1, 1, 1]
 
 

@@ -45,7 +45,7 @@ def trainer_of(stage: int, lora: bool = False, **learner: Any) -> tuple[TrainSte
         ["one", "two"],
         seed=1,
     )
-    policy.get_buffer("_allowed")[:, 1:] = True  # the batches' tokens are no actions
+    policy.get_buffer("_allowed")[:, 1:] = True  # the batches' tokens are not actions
     critic = build_critic(policy, seed=1)
     algorithm = build_algorithm(config)
     return TrainStep(policy, critic, algorithm, config, ZeroPolicy(policy, config) if stage else None), config

@@ -23,7 +23,7 @@ def test_val_shares_no_parameters_with_test_and_apps_no_template_with_general() 
     ("template", "app", "entries", "key", "value"),
     [
         ("alarm_delete", "clock", "alarms", "minutes", 1),
-        ("alarm_delete", "clock", "alarms", "mark", False),  # set anew
+        ("alarm_delete", "clock", "alarms", "mark", False),  # set again
         ("event_delete", "calendar", "events", "title", "Other"),
         ("contact_delete", "contacts", "people", "name", "Other"),
         ("note_delete", "notes", "notes", "title", "Other"),

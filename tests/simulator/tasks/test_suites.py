@@ -159,7 +159,7 @@ DIGESTS = {
     "install": (128, "c20d4e9ed430e497"),
     "webshop": (688, "68189bfef0d7cdf9"),
 }
-"""Of each suite how many tasks it has, and a digest of them: whoever changes one changes the benchmark."""
+"""The number of tasks of each suite, and their digest: a changed task changes the benchmark."""
 
 
 @pytest.mark.parametrize("name", NAMES)

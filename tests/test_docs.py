@@ -21,7 +21,7 @@ def text(name: str) -> str:
 
 @pytest.mark.parametrize("name", sorted(MESSAGE_TYPES))
 def test_every_message_has_a_row(name: str) -> None:
-    assert re.search(rf"^\| `{name}`", text("architecture.md"), re.MULTILINE)
+    assert re.search(rf"^\| [^|]*`{name}`", text("architecture.md"), re.MULTILINE)
 
 
 @pytest.mark.parametrize("code", list(RejectCode))

@@ -1,7 +1,9 @@
 """What a configuration will cost, process by process: memory, disk, network, and about how fast it runs.
 
-Every number but those of parameters is an estimate. docs/models.md has the formulas and their sources; `how`
-of each line says what was put in.
+Every number but those of parameters is an estimate; `how` of each line says what was put in. Sources:
+adapters Hu et al. 2021, arXiv 2106.09685, §4; ZeRO Rajbhandari et al. 2020, arXiv 1910.02054, §3 and §5;
+activations Korthikanti et al. 2022, arXiv 2205.05198, §4.1 and §5, counted again for gated feed-forward
+layers and attention that keeps no matrix of scores; FLOP Kaplan et al. 2020, arXiv 2001.08361, §2.1.
 
 mode history        a step is a sequence: prompt, completion
 mode incremental    an episode is one: prompt, completion, question with picture, completion, question, ...

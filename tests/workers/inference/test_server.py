@@ -91,9 +91,12 @@ def test_info_tells_what_is_served(wire: Wire, make_server: MakeServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "blobs", "code"),  # more of images in test_held_images
+    ("message", "blobs", "code"),
     [
         (request(images=()), [], "malformed"),
+        (request(), [], "malformed"),
+        (request(), [PICTURE, PICTURE], "malformed"),
+        (request().model_copy(update={"prefix_images": (DIGEST,)}), [PICTURE], "malformed"),
         (request(), [png(1)], "digest"),
         (request(text="red " * 200), [PICTURE], "malformed"),
         (LeaseRequest(worker="w"), [], "unexpected"),

@@ -126,12 +126,3 @@ def test_an_episode_by_the_command_is_what_a_learner_scores(
     shown = [len(prefix.images) + 1 for prefix, _ in sequences(trajectory)]
     assert shown == ([1, 2, 3] if mode == "incremental" else [1, 1, 1])
     check_scores(policy, trajectory, store)
-
-
-def test_a_summary_before_each_action_is_in_the_record(model: Path, tmp_path: Path) -> None:
-    policy, trajectory, store = play(model, tmp_path, {"kind": "mobile-use", "options": {"summarise": True}})
-    assert [len(step.chats) for step in trajectory.steps] == [1, 2, 2]
-    summary, action = trajectory.steps[1].chats
-    said = summary.completion.text.strip()
-    assert said in action.messages[1].parts[0].model_dump()["text"]
-    check_scores(policy, trajectory, store)

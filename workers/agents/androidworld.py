@@ -65,7 +65,6 @@ class AndroidWorldAgent(ChatAgent):
         coordinates: How many numbers an axis has, 1000 for 0 to 999; or [across, down], for a model that
             writes pixels of the screenshot.
         history: How many earlier steps are described at most in mode "history", the latest ones.
-        summarise: Whether the model sums up what has happened before each action; mode "history" only.
     """
 
     def __init__(
@@ -73,9 +72,8 @@ class AndroidWorldAgent(ChatAgent):
         mode: Mode = "history",
         coordinates: int | Sequence[int] = 1000,
         history: int = 50,
-        summarise: bool = False,
     ) -> None:
-        super().__init__(mode, history, summarise)
+        super().__init__(mode, history)
         axes = [coordinates, coordinates] if isinstance(coordinates, int) else list(coordinates)
         if len(axes) != 2 or not all(isinstance(axis, int) and 2 <= axis <= 100_000 for axis in axes):
             raise ValueError(f"coordinates must be a number from 2 to 100000, or two, not {coordinates!r}")

@@ -102,7 +102,6 @@ class MobileUseAgent(ChatAgent):
         reasoning: What is asked for beside the call: "action", a thought and a line `Action: …` before it
             (Qwen3-VL); "conclusion", <thinking> before it and a <conclusion> after it (Qwen2.5-VL); "none".
         history: How many earlier steps are described at most in mode "history", the latest ones.
-        summarise: Whether the model sums up what has happened before each action; mode "history" only.
     """
 
     line_end = "; "
@@ -114,9 +113,8 @@ class MobileUseAgent(ChatAgent):
         resize: Mapping[str, int] | None = None,
         reasoning: Reasoning = "action",
         history: int = 50,
-        summarise: bool = False,
     ) -> None:
-        super().__init__(mode, history, summarise)
+        super().__init__(mode, history)
         if coordinates not in get_args(Coordinates):
             raise ValueError(f"coordinates must be relative or absolute, not {coordinates!r}")
         if reasoning not in get_args(Reasoning):

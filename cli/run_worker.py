@@ -98,7 +98,6 @@ def work(
         DistrlError: Anything else that a user can fix.
     """
     from distrl.cli.run_kind import run_kind
-    from distrl.workers.spool import left_behind
 
     with contextlib.ExitStack() as stack:
         if name is not None:
@@ -106,11 +105,6 @@ def work(
         else:
             name, claim = claim_name(spool_dir)
             stack.enter_context(claim)
-        for other, count in left_behind(spool_dir, host_name()).items():
-            _log.warning(
-                "%d episodes of the worker %s wait in %s: run a worker with --name %s to deliver them",
-                count, other, spool_dir, other,
-            )  # fmt: skip
         run_kind(config).work(name, spool_dir, stop, wait_s)
 
 

@@ -28,7 +28,7 @@ from distrl.evaluator.runner import Actor, Attempt, run_episodes
 from distrl.evaluator.statistics import EpisodeResult
 from distrl.evaluator.suites import load_suite
 from distrl.workers.envs import seed_is_instance
-from distrl.workers.worker import SlotPolicy
+from distrl.workers.episode import PolicyClient
 
 
 class Evaluator:
@@ -84,7 +84,7 @@ class Evaluator:
         self._progress = progress or EvaluationProgress()
         check_output(output, self._spec, resume)
 
-    def run(self, policy: Callable[[int], SlotPolicy] | None = None) -> Evaluation:
+    def run(self, policy: Callable[[int], PolicyClient] | None = None) -> Evaluation:
         """Measures the remaining tasks and writes the numbers.
 
         Args:
@@ -110,7 +110,7 @@ class Evaluator:
         self,
         todo: Sequence[Task],
         directory: EvaluationDirectory,
-        policy: Callable[[int], SlotPolicy] | None,
+        policy: Callable[[int], PolicyClient] | None,
     ) -> None:
         spec, kind = self._spec, self._spec.subject.kind
 

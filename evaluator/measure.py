@@ -45,12 +45,12 @@ from distrl.evaluator.runner import EvaluationStopped
 from distrl.evaluator.suites import vocabulary
 from distrl.workers.act_client import ActClient
 from distrl.workers.client import REMIND_S, LearnerLink, wait_for_learner
-from distrl.workers.worker import SlotPolicy
+from distrl.workers.episode import PolicyClient
 
 MODEL = "model"
 """The agent that is the policy of the configuration before any training."""
 
-PolicyOfSlot = Callable[[int], SlotPolicy]
+PolicyOfSlot = Callable[[int], PolicyClient]
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ from distrl.core.types import (
 from distrl.evaluator.progress import EvaluationProgress
 from distrl.evaluator.statistics import EpisodeResult
 from distrl.workers.env_pool import EnvPool, EpisodeEnd, open_env_pool
-from distrl.workers.worker import BACKOFF_S, SlotPolicy, Worker
+from distrl.workers.episode import PolicyClient
+from distrl.workers.worker import BACKOFF_S, Worker
 
 STEP_S = 60.0
 """The longest that an environment may take for one step, in addition to the policy's deadline."""
@@ -88,7 +89,7 @@ class Actor:
         randomly: Whether actions are random, see `distrl.workers.actors.RandomActor`.
     """
 
-    policy: Callable[[int], SlotPolicy] | None = None
+    policy: Callable[[int], PolicyClient] | None = None
     temperature: float = 0.0
     max_new_tokens: int = 32
     expert_noise: float | None = None
@@ -183,13 +184,13 @@ class EpisodeQueue:
         self._running: dict[str, Attempt] = {}
         self._num_left = len(attempts)
         self._health = SlotHealth(config.worker.slots)
-        self._policies: dict[int, SlotPolicy] = {}
+        self._policies: dict[int, PolicyClient] = {}
         self._last_end = self._last_device = clock()
         self._report_s = FIRST_REPORT_S
         self.shutdown = threading.Event()
         self.results: list[EpisodeResult] = []
 
-    def policy(self, slot: int) -> SlotPolicy:
+    def policy(self, slot: int) -> PolicyClient:
         """Makes the policy client of a slot."""
         made: Any = SimpleNamespace(close=lambda: None)  # experts and random actors need none
         if self._actor.policy is not None:

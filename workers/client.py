@@ -19,8 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import ValidationError
-
 from distrl.core.errors import LearnerUnreachable, NetworkError, ProtocolError, SecurityError
 from distrl.core.messages import (
     TRANSIENT,
@@ -41,7 +39,6 @@ from distrl.core.messages import (
 )
 from distrl.core.sockets import Channel, PeerError, Poller, Waker, Wire
 from distrl.core.types import Record, Trajectory
-from distrl.core.user_errors import first_problem
 from distrl.workers.spool import Spool
 
 POLL_S = 0.2
@@ -278,7 +275,6 @@ class LearnerLink:
         self._book = LeaseBook()
         self._outbox = Outbox(spool) if spool is not None else None
         # Link thread only:
-        self._has_bad_stats = False
         self._heartbeat_s = 2.0
         self._last_heard = self._next_hello = self._next_heartbeat = 0.0
 
@@ -505,22 +501,11 @@ class LearnerLink:
         if now < self._next_heartbeat:
             return
         self._next_heartbeat = now + self._heartbeat_s
-        control.send_periodic(self._heartbeat())
+        control.send_periodic(Heartbeat(**self._hello.model_dump(exclude={"type"}), stats=dict(self._stats)))
         with self._condition:
             due = self._book.due_for_renewal()
         if due:
             control.send_periodic(LeaseRenew(worker=self._hello.name, lease_ids=tuple(due)))
-
-    def _heartbeat(self) -> Heartbeat:
-        """The next heartbeat, without numbers if they are not valid."""
-        hello = self._hello.model_dump(exclude={"type"})
-        try:
-            return Heartbeat(**hello, stats=dict(self._stats))
-        except ValidationError as error:
-            if not self._has_bad_stats:
-                self._has_bad_stats = True
-                _log.error("heartbeats carry no numbers (invalid): %.300s", first_problem(error))
-            return Heartbeat(**hello)
 
     def _request_leases(self, control: Channel) -> None:
         if self.shutdown.is_set() or (self.status is not None and self.status.paused):

@@ -1,9 +1,6 @@
 """Where episodes run: each slot in its own environment, or on any free device of the pool.
 
-    slot thread:  acquire ─► (lease a task) ─► swap ─► episode ─► release        the same for both
-
-A slot waits for a device in `acquire` and in `swap`; each wait has a deadline. An environment on a device of
-the pool is used only by the slot that holds the device, so it needs no lock.
+An environment on a device of the pool is used only by the slot that holds the device, so it needs no lock.
 """
 
 from __future__ import annotations
@@ -11,26 +8,17 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from distrl.configs.schema import Config, EnvConfig
 from distrl.core.errors import EnvError
-from distrl.core.types import Fault, Task, Trajectory
+from distrl.core.types import Fault, Trajectory
 from distrl.workers.devices.errors import PoolExhausted
-from distrl.workers.devices.health import ALIVE
 from distrl.workers.devices.pool import DevicePool
 from distrl.workers.devices.table import PoolSlot
 from distrl.workers.envs import build_env
 from distrl.workers.envs.base import Env
-
-SWAP_S = 2.0
-"""How long a slot waits for a device other than those that failed at its task."""
-
-REMEMBER_S = 600.0
-"""How long a device is avoided by a task that failed on it."""
 
 SCREENS = 3
 """Last screenshots of an episode that go into a post-mortem."""
@@ -93,10 +81,6 @@ class EnvPool:
             self._envs[index] = build_env(self._config)
         return Entry(self._envs[index], index)
 
-    def swap(self, entry: Entry, task: Task) -> Entry:
-        """Another environment for `task` if this one failed at it and there is another, else `entry`."""
-        return entry
-
     def release(self, entry: Entry, end: EpisodeEnd | None = None) -> None:
         """Returns an environment, with the episode that ran in it, if any."""
         if end is not None and end.is_broken:
@@ -132,8 +116,6 @@ class DeviceEnvs(EnvPool):
         super().__init__(config, 0)
         self._pool = pool
         self._on_devices: dict[str, tuple[int, Env]] = {}  # used by the slot that holds the device
-        self._lock = threading.Lock()
-        self._failed: dict[tuple[str, str], float] = {}  # (task, device) -> when
 
     @property
     def capacity(self) -> int:
@@ -158,27 +140,6 @@ class DeviceEnvs(EnvPool):
             self._on_devices[held.id] = held.generation, env
         return Entry(env, index, held)
 
-    def swap(self, entry: Entry, task: Task) -> Entry:
-        assert entry.device is not None
-        failed = self._failed_at(task)
-        others = {name for name, state in self._pool.states().items() if state in ALIVE} - failed
-        if entry.device.id not in failed or not others:
-            return entry
-        try:
-            other = self._pool.acquire(SWAP_S, avoid=failed)
-        except PoolExhausted:
-            return entry
-        if other.id in failed:
-            self._pool.release(other, used=False)
-            return entry
-        try:
-            changed = self._on(other, entry.index)
-        except EnvError as error:
-            _log.warning("slot %d: no environment on %s: %s", entry.index, other.id, error)
-            return entry
-        self.release(entry)
-        return changed
-
     def release(self, entry: Entry, end: EpisodeEnd | None = None) -> None:
         assert entry.device is not None
         if end is None:
@@ -188,10 +149,7 @@ class DeviceEnvs(EnvPool):
             self._pool.release(entry.device)
             return
         self._drop(entry.device.id)
-        fault = end.trajectory.fault
-        error = end.error or EnvError(end.trajectory.fault_detail, fault=fault.value)
-        if fault is Fault.DEVICE:
-            self._remember(end.trajectory.task, entry.device.id)
+        error = end.error or EnvError(end.trajectory.fault_detail, fault=end.trajectory.fault.value)
         self._pool.release(entry.device, error, last_moments(end))
 
     def close_slot(self, index: int) -> None:
@@ -211,17 +169,6 @@ class DeviceEnvs(EnvPool):
 
     def _drop(self, device: str) -> None:
         close_env(self._on_devices.pop(device, (-1, None))[1])
-
-    def _remember(self, task: Task, device: str) -> None:
-        now = time.monotonic()
-        with self._lock:
-            self._failed = {key: at for key, at in self._failed.items() if at > now - REMEMBER_S}
-            self._failed[task.id, device] = now
-
-    def _failed_at(self, task: Task) -> set[str]:
-        since = time.monotonic() - REMEMBER_S
-        with self._lock:
-            return {device for (name, device), at in self._failed.items() if name == task.id and at > since}
 
 
 def last_moments(end: EpisodeEnd) -> dict[str, bytes]:

@@ -77,6 +77,9 @@ class PolicyClient(Protocol):
             ProtocolError: The request itself was rejected.
         """
 
+    def close(self) -> None:
+        """Closes its connections. The worker calls it when the slot leaves."""
+
 
 class Conversation:
     """The chats of one episode with one policy."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgpack
 
-from distrl.core.errors import RunDirectoryError, StoreError
+from distrl.core.errors import StoreError
 from distrl.core.messages import pack_trajectory, unpack_trajectory
-from distrl.core.rundir import RunLock
 from distrl.core.store import open_database, transaction, typed_errors
 from distrl.core.types import Trajectory
 
@@ -33,15 +29,6 @@ CREATE TABLE IF NOT EXISTS spooled (
 """
 
 
-@dataclass(eq=False)
-class _Entry:
-    """A trajectory that is being spooled: its row and the result."""
-
-    row: tuple[str, str, bytes, bytes]
-    is_done: bool = False
-    error: StoreError | None = None
-
-
 class Spool:
     """A durable queue of trajectories, oldest first. Thread-safe; for one process at a time.
 
@@ -55,33 +42,14 @@ class Spool:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._entries: deque[_Entry] = deque()
         self._connection = open_database(path, _SCHEMA, _VERSION, exclusive=True)
 
     def put(self, trajectory: Trajectory, images: Mapping[str, bytes], run_id: str = "") -> None:
         """Stores a finished trajectory, durably on return. Storing it again changes nothing."""
-        body, packed_images = pack_trajectory(trajectory), msgpack.packb(dict(images), use_bin_type=True)
-        entry = _Entry((trajectory.id, run_id, body, packed_images))
-        self._entries.append(entry)
-        with self._lock:
-            if not entry.is_done:  # else another thread has committed it
-                self._commit_entries()
-        if entry.error is not None:
-            raise entry.error
-
-    def _commit_entries(self) -> None:
-        """Commits everything that threads added while the last commit waited for the disk."""
-        entries = [self._entries.popleft() for _ in range(len(self._entries))]
+        row = trajectory.id, run_id, pack_trajectory(trajectory), msgpack.packb(dict(images))
         query = "INSERT OR IGNORE INTO spooled (id, run_id, body, images) VALUES (?, ?, ?, ?)"
-        try:
-            with typed_errors(self._path), transaction(self._connection):
-                self._connection.executemany(query, [entry.row for entry in entries])
-        except StoreError as error:
-            for entry in entries:
-                entry.error = error
-        finally:
-            for entry in entries:
-                entry.is_done = True
+        with self._lock, typed_errors(self._path), transaction(self._connection):
+            self._connection.execute(query, row)
 
     def ids(self, run_id: str | None = None) -> list[str]:
         """Ids of the trajectories (of one run, or all) that wait for an ack, oldest first."""
@@ -142,28 +110,3 @@ class Spool:
         """Closes the file."""
         with self._lock:
             self._connection.close()
-
-
-def left_behind(folder: Path, host: str) -> dict[str, int]:
-    """Trajectories in the spools of other hosts' workers that do not run, by worker.
-
-    A renamed host, or a container with a new name each time, would not deliver these.
-
-    Args:
-        folder: The spools; only workers with automatic names (HOST-0, …), which have a lock there, count.
-        host: This host: its next workers reuse its names and spools.
-    """
-    found = {}
-    for lock in sorted(folder.glob(".*.lock")):
-        name = lock.name.removeprefix(".").removesuffix(".lock")
-        file = folder / f"{name}.sqlite3"
-        if name.rpartition("-")[0] == host or not file.is_file():
-            continue
-        with (
-            contextlib.suppress(RunDirectoryError, StoreError),  # it runs, or is not readable
-            RunLock(lock, "worker"),
-            contextlib.closing(Spool(file)) as spool,
-        ):
-            if count := len(spool):
-                found[name] = count
-    return found

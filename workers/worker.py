@@ -74,13 +74,6 @@ class Link(Protocol):
         """Raises the error that ended the link, if any. The main thread calls it every `WATCH_S` seconds."""
 
 
-class SlotPolicy(PolicyClient, Protocol):
-    """A slot's own policy client."""
-
-    def close(self) -> None:
-        """Closes its connections."""
-
-
 class Pauses(Protocol):
     """Decides how long a slot pauses after a failure, in seconds, and logs it. Called by all slots."""
 
@@ -108,7 +101,7 @@ class Worker:
         self,
         config: Config,
         link: Link,
-        policy: Callable[[int], SlotPolicy],
+        policy: Callable[[int], PolicyClient],
         name: str,
         stop: threading.Event | None = None,
         envs: EnvPool | None = None,
@@ -219,7 +212,7 @@ class Worker:
                         self._link.release(lease.id)
                     self._stop.wait(IDLE_S)
                     continue
-                self._run_episode(self._envs.swap(entry, lease.task), policy, lease)
+                self._run_episode(entry, policy, lease)
                 # Demonstrations pass the barrier: synchronous collection is compared in training only.
                 if self._barrier is not None and lease.purpose is not Purpose.DEMO:
                     self._barrier.wait()  # broken when the worker stops

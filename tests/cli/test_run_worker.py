@@ -12,9 +12,7 @@ from typer.testing import CliRunner
 from distrl.cli.main import app
 from distrl.cli.run_worker import claim_name, work
 from distrl.configs.schema import Config
-from distrl.core.errors import ConfigError, LearnerUnreachable, StoreError
-from distrl.core.rundir import RunLock
-from distrl.core.types import Task, Trajectory
+from distrl.core.errors import ConfigError, StoreError
 from distrl.workers.spool import Spool
 
 
@@ -62,16 +60,3 @@ def test_two_workers_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="in use by another process"):
         work(Config(), "w", tmp_path, threading.Event())
     spool.close()
-
-
-def test_a_worker_tells_what_its_host_left_behind_under_another_name(tmp_path: Path, caplog) -> None:
-    RunLock(tmp_path / ".old-0.lock", "worker").release()
-    spool = Spool(tmp_path / "old-0.sqlite3")
-    task = Task(id="q/t/1", suite="q", template="t", split="train", goal="Do it")
-    spool.put(Trajectory(id="t", task=task), {})
-    spool.close()
-    network = {"control": "tcp://127.0.0.1:1"}
-    with pytest.raises(LearnerUnreachable):
-        work(Config.model_validate({"network": network}), None, tmp_path, threading.Event(), 0.2)
-    assert f"1 episodes of the worker old-0 wait in {tmp_path}" in caplog.text
-    assert "run a worker with --name old-0" in caplog.text

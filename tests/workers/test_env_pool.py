@@ -13,7 +13,7 @@ from waiting import until
 
 from distrl.configs.schema import Config, EnvConfig
 from distrl.core.errors import EnvError
-from distrl.core.types import Fault, Task, Trajectory
+from distrl.core.types import Fault, Trajectory
 from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.errors import DeviceTimeout
 from distrl.workers.devices.health import Health, SlotState
@@ -76,45 +76,6 @@ def device_of(entry: Entry) -> str:
 
 def done(task_fault: Fault = Fault.NONE) -> EpisodeEnd:
     return EpisodeEnd(Trajectory(id="t", task=TASK, fault=task_fault), {})
-
-
-@pytest.mark.parametrize(
-    ("failed", "task", "device"), [("a", TASK, "b"), ("a", OTHER_TASK, "a"), ("ab", TASK, "a")]
-)
-def test_a_task_is_not_run_again_where_it_failed_if_there_is_another_device(
-    rig: Rig, failed: str, task: Task, device: str
-) -> None:
-    for name in failed:
-        rig.fail(rig.enter(name))
-    entry = rig.envs.swap(rig.enter("a"), task)
-    assert device_of(entry) == device
-    busy = [name for name, state in rig.pool.states().items() if state is SlotState.BUSY]
-    assert busy == [device]
-
-
-def test_a_task_waits_for_another_device_no_longer_than_it_may(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("distrl.workers.env_pool.SWAP_S", 0.05)
-    rig.fail(rig.enter("a"))
-    entry, other = rig.enter("a"), rig.envs.acquire(1, DEADLINE_S)
-    assert other is not None
-    assert rig.envs.swap(entry, TASK) is entry
-    assert rig.pool.states() == {"a": SlotState.BUSY, "b": SlotState.BUSY}
-
-
-def test_a_device_that_failed_too_is_no_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distrl.workers.env_pool.SWAP_S", 0.05)
-    rig = Rig(tmp_path, "abc")
-    try:
-        for device in "ab":
-            rig.fail(rig.enter(device))
-        rig.enter("c")
-        entry = rig.enter("a")
-        assert rig.envs.swap(entry, TASK) is entry
-        assert rig.pool.states() == {"a": SlotState.BUSY, "b": SlotState.READY, "c": SlotState.BUSY}
-    finally:
-        rig.envs.close()
 
 
 @pytest.mark.parametrize("fault", [Fault.NONE, Fault.INFERENCE])

@@ -1,14 +1,10 @@
 """The spool keeps what is not acked, on disk, in order."""
 
-import threading
-
 import pytest
-from waiting import until
 
 from distrl.core.errors import StoreError
-from distrl.core.rundir import RunLock
 from distrl.core.types import Task, Trajectory
-from distrl.workers.spool import Spool, left_behind
+from distrl.workers.spool import Spool
 
 TASK = Task(
     id="q/t/1", suite="q", template="t", split="train", goal="Do it", params={"list": [1, {"a": None}]}
@@ -79,51 +75,7 @@ def test_a_second_process_is_refused(spool, path):
         Spool(path)
 
 
-def test_what_workers_of_another_host_left_behind_is_found(tmp_path):
-    for name in ("old-0", "old-1", "old-2", "here-0"):
-        RunLock(tmp_path / f".{name}.lock", "worker").release()
-    Spool(tmp_path / "old-0.sqlite3").close()
-    for name, count in (("old-1", 2), ("old-2", 1), ("here-0", 1), ("named", 1)):
-        spool = Spool(tmp_path / f"{name}.sqlite3")
-        for number in range(count):
-            spool.put(episode(str(number)), IMAGES)
-        spool.close()
-    with RunLock(tmp_path / ".old-2.lock", "worker"):
-        assert left_behind(tmp_path, "here") == {"old-1": 2}
-    assert left_behind(tmp_path, "here") == {"old-1": 2, "old-2": 1}
-    assert left_behind(tmp_path / "none", "here") == {}
-
-
-def put_together(spool, names, images):
-    """Puts from one thread each while a commit waits for the disk; returns the errors by name."""
-    failed = {}
-
-    def put(name):
-        try:
-            spool.put(episode(name), images)
-        except StoreError as error:
-            failed[name] = str(error)
-
-    threads = [threading.Thread(target=put, args=(name,)) for name in names]
-    with spool._lock:
-        for thread in threads:
-            thread.start()
-        until(lambda: len(spool._entries) == len(threads))
-    for thread in threads:
-        thread.join()
-    return failed
-
-
-def test_threads_that_put_meanwhile_share_a_commit(spool):
-    commits = []
-    spool._connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
-    assert put_together(spool, "abcd", IMAGES) == {}
-    assert sorted(spool.ids()) == list("abcd")
-    assert len(commits) == 1
-
-
-def test_a_full_disk_is_reported_to_every_thread_that_put(spool):
+def test_a_full_disk_is_reported(spool):
     spool._connection.execute("PRAGMA max_page_count=1")
-    failed = put_together(spool, "ab", {"d": bytes(100_000)})
-    assert sorted(failed) == ["a", "b"]
-    assert "full" in failed["a"]
+    with pytest.raises(StoreError, match="full"):
+        spool.put(episode("a"), {"d": bytes(100_000)})

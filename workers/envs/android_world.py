@@ -2,21 +2,18 @@
 
     slot's thread: AndroidWorldEnv ──pipe, one call at a time──► child process: Session ──gRPC, adb──► phone
 
-An episode is the package's own: reset, initialize_task, steps, is_successful, tear_down, in that order;
-whatever happens, the task is torn down before the next one starts. A `Task` names a task of the package's
-registry in `params.task` and its instance by `seed`; `distrl tasks import --androidworld` makes such tasks.
+An episode is the package's own: reset, initialize_task, steps, is_successful, tear_down. A `Task` names a task
+of the package's registry in `params.task` and its instance by `seed`; `distrl tasks import --androidworld`
+makes such tasks.
 
 A call that is not answered in time ends the child and what it started, except adb servers, which leave its
-process group: a package that hangs cannot answer anything else. `EmulatorClaim` keeps an emulator to one
-environment by a lock file. The lock is the kernel's (`flock`) and belongs to the environment and its child,
-which inherits it. The file's text is the task that was not torn down; the next holder tears it down first.
+process group. A lock file keeps an emulator to one environment; its child inherits the lock.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import logging
 import os
 import signal
@@ -56,8 +53,6 @@ DEADLINES_S = {
     "reset": 300.0,
     "step": 90.0,
     "score": 120.0,
-    "tear_down": 180.0,
-    "tear_down_left": 180.0,
     "close": 180.0,
 }
 """How long the package may take for each operation; past it its process is ended."""
@@ -124,70 +119,29 @@ class AndroidWorldOptions(BaseModel):
         return self
 
 
-def find_adb(path: str | None) -> str:
-    """The adb program's full path, because android_env expands nothing.
-
-    Args:
-        path: Where it is; None: where adbutils finds it.
-
-    Raises:
-        MissingDependency: It is not there.
-    """
-    if path is None:
-        return adb_path()
-    found = Path(path).expanduser().absolute()
-    if not found.is_file():
-        raise MissingDependency(f"there is no adb program {path}.", "Correct env.options.adb_path.")
-    return str(found)
-
-
-class EmulatorClaim:
-    """One emulator, held until `release`; see the module's docstring.
-
-    Attributes:
-        ports: Those of the first one that no other process or slot of this user holds.
+def claim_emulator(devices: Sequence[Ports]) -> tuple[Ports, int]:
+    """The first emulator that no other process or slot of this user holds, and its lock's descriptor.
 
     Raises:
         EnvError: All are held, or a lock file cannot be opened.
     """
-
-    def __init__(self, devices: Sequence[Ports]) -> None:
-        for self.ports in devices:
-            path = state_dir() / f"androidworld-{self.ports.console}.json"
-            try:
-                self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            except OSError as error:
-                raise EnvError(f"{path} cannot be opened: {error.strerror}.") from error
-            try:
-                fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(self.descriptor)
-            else:
-                return
-        raise EnvError(
-            f"all {len(devices)} AndroidWorld emulators are in use by other slots or processes.",
-            "Name as many in env.options.devices as there are slots on this machine.",
-            fault="device",
-        )
-
-    @property
-    def left(self) -> dict[str, Any] | None:
-        """The task that an earlier holder noted and did not tear down; None if there is none."""
+    for ports in devices:
+        path = state_dir() / f"androidworld-{ports.console}.lock"
         try:
-            noted = json.loads(os.pread(self.descriptor, 64 * 1024, 0))
-        except ValueError:  # empty, or cut short by the machine's end
-            return None
-        return noted if isinstance(noted, dict) else None
-
-    def note(self, task: dict[str, Any] | None) -> None:
-        """Notes the task that is about to run, or None when it has been torn down."""
-        os.ftruncate(self.descriptor, 0)
-        if task is not None:
-            os.pwrite(self.descriptor, json.dumps(task).encode(), 0)
-
-    def release(self) -> None:
-        """Releases the emulator, unless the child still lives."""
-        os.close(self.descriptor)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise EnvError(f"{path} cannot be opened: {error.strerror}.") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+        else:
+            return ports, descriptor
+    raise EnvError(
+        f"all {len(devices)} AndroidWorld emulators are in use by other slots or processes.",
+        "Name as many in env.options.devices as there are slots on this machine.",
+        fault="device",
+    )
 
 
 class WorldProcess:
@@ -318,21 +272,24 @@ class AndroidWorldEnv:
 
     def __init__(self, **options: Any) -> None:
         self._options = read_fields(AndroidWorldOptions, options, "env.options")
-        self._task: Task | None = None
         self._goal = ""
         self._frame: Frame | None = None
         self._score: float | None = None
-        self._unclean = ""
-        self._is_attached = self._is_closed = False
-        adb = find_adb(self._options.adb_path)
-        self._claim = EmulatorClaim(self._options.devices)
+        self._is_closed = False
+        adb = (
+            Path(self._options.adb_path or adb_path()).expanduser().absolute()
+        )  # android_env expands nothing
+        if not adb.is_file():
+            raise MissingDependency(f"There is no adb program {adb}.", "Correct env.options.adb_path.")
+        self.ports, self._lock = claim_emulator(self._options.devices)
         try:
-            self._process = WorldProcess((self._claim.descriptor,))
+            self._process = WorldProcess((self._lock,))
         except BaseException:
-            self._claim.release()
+            os.close(self._lock)
             raise
+        options = self._options.model_dump(include={"accessibility", "setup", "freeze_time"})
         try:
-            self._attach(adb)
+            self._process.call("attach", ports=self.ports.model_dump(), adb_path=str(adb), **options)
         except BaseException:
             self.close()
             raise
@@ -342,11 +299,6 @@ class AndroidWorldEnv:
         """The instruction as the package words it once the task is initialized."""
         return self._goal
 
-    @property
-    def ports(self) -> Ports:
-        """The emulator that this environment holds."""
-        return self._claim.ports
-
     def reset(self, task: Task) -> Frame:
         """Starts `task`, after the former one has been torn down.
 
@@ -354,15 +306,11 @@ class AndroidWorldEnv:
             TaskError: It is none of the package's.
             EnvError: The package or the emulator failed.
         """
-        self._tear_down()
-        if self._unclean:
-            raise EnvError(f"the task before was not torn down: {self._unclean}", fault="device")
+        self._frame = self._score = None
         name, family = named(task)
-        instance = {"family": family, "name": name, "seed": task.seed}
         self._process.forget_log()
-        self._claim.note(instance)
-        found = self._process.call("reset", **instance)
-        self._task, self._goal, self._score = task, found["goal"], None
+        found = self._process.call("reset", family=family, name=name, seed=task.seed)
+        self._goal = found["goal"]
         return self._keep(found)
 
     def step(self, action: Action) -> StepResult:
@@ -382,12 +330,10 @@ class AndroidWorldEnv:
         return StepResult(self._keep(found), settle_s=found["settle_s"])
 
     def evaluate(self) -> float:
-        """What `is_successful` says now; then the task is torn down, so that a second call gives the same."""
+        """What `is_successful` says now; a second call gives the same."""
         if self._score is None:
             self._running()
-            score = self._process.call("score")["score"]
-            self._score = min(1.0, max(0.0, score))
-            self._tear_down()
+            self._score = min(1.0, max(0.0, self._process.call("score")["score"]))
         return self._score
 
     def expert_action(self) -> Action:
@@ -398,44 +344,13 @@ class AndroidWorldEnv:
         """Tears down and releases the emulator. May be called twice."""
         if self._is_closed:
             return
-        self._is_closed = True
-        self._task = self._frame = None
-        was_alive = self._process.is_alive
+        self._is_closed, self._frame = True, None
         try:
             self._process.close()
-            if was_alive and self._is_attached and not self._unclean:
-                self._claim.note(None)
         except EnvError as error:
-            # The claim still names the task: the next holder of the emulator tears it down.
-            _log.warning("emulator-%d: %s", self._claim.ports.console, error)
+            _log.warning("emulator-%d: %s", self.ports.console, error)
         finally:
-            self._claim.release()
-
-    def _attach(self, adb: str) -> None:
-        options = self._options.model_dump(include={"accessibility", "setup", "freeze_time"})
-        ports = self._claim.ports.model_dump()
-        self._process.call("attach", ports=ports, adb_path=adb, **options)
-        self._is_attached = True
-        left = self._claim.left
-        if left is not None:
-            try:
-                self._process.call("tear_down_left", **left)
-            except (EnvError, TaskError) as error:
-                # initialize_task restores the apps it needs anyway; more than trying cannot be done.
-                _log.warning("emulator-%d: what was left: %s", self._claim.ports.console, error)
-            self._claim.note(None)
-
-    def _tear_down(self) -> None:
-        """Tears the present task down, if there is one. A failure is remembered: the score holds."""
-        if self._unclean or (self._task is None and self._claim.left is None):
-            return
-        self._task = self._frame = None
-        try:
-            self._process.call("tear_down")
-        except EnvError as error:
-            self._unclean = str(error)
-        else:
-            self._claim.note(None)
+            os.close(self._lock)
 
     def _running(self) -> Frame:
         if self._frame is None:

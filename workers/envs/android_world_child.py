@@ -126,10 +126,6 @@ class Session:
         if task is not None:
             task.tear_down(self._env)
 
-    def tear_down_left(self, family: str, name: str, seed: int) -> None:
-        """Tears down what a process that was killed left behind: the same task, as far as it is known."""
-        self._instance(family, name, seed).tear_down(self._env)
-
     def close(self) -> None:
         """Tears down and releases the device."""
         try:

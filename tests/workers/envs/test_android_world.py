@@ -209,30 +209,21 @@ def test_what_the_package_raises_is_a_fault_and_the_task_is_torn_down(
     assert emulators.events()[-2:] == [f"tear_down {name}", "close"]
 
 
-def test_a_score_holds_though_tearing_down_fails_and_the_next_task_waits_for_a_clean_device(
-    make: Make, emulators: Emulators
-) -> None:
+def test_a_score_holds_though_tearing_down_fails_and_the_next_reset_is_the_devices_fault(make: Make) -> None:
     (one,) = described("FailsToEnd")
     env = make()
     env.reset(task("FailsToEnd", one["goal"]))
     for _ in range(int(one["goal"].split()[3])):
         env.step(TAP)
     assert env.evaluate() == 1.0
-    with pytest.raises(
-        EnvError, match=r"the task before was not torn down: .*the snapshot is gone"
-    ) as caught:
+    with pytest.raises(EnvError, match="the snapshot is gone") as caught:
         env.reset(counter())
     assert caught.value.fault == Fault.DEVICE.value
     env.close()
     make().reset(counter())
-    again = emulators.events()[emulators.events().index("close") :]
-    assert again[3] == "tear_down FailsToEnd", "the next holder of the emulator tries once more"
-    assert again.index("initialize CounterReach") > 3
 
 
-def test_a_package_that_hangs_is_ended_and_its_task_torn_down_by_the_next(
-    make: Make, emulators: Emulators, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_that_hangs_is_ended(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DEADLINES_S, "step", 0.5)
     env = make()
     env.reset(counter())
@@ -240,9 +231,7 @@ def test_a_package_that_hangs_is_ended_and_its_task_torn_down_by_the_next(
         env.step(Action(kind=ActionKind.OPEN_APP, text="hang"))
     assert caught.value.fault == Fault.DEVICE.value
     env.close()
-    assert "tear_down CounterReach" not in emulators.events()
     make().reset(counter())
-    assert emulators.events().count("tear_down CounterReach") == 1
 
 
 HALF = """
@@ -290,21 +279,12 @@ def test_a_task_that_the_package_does_not_have(make: Make, changes: dict[str, An
         make().reset(task("AskDay", **changes))
 
 
-def test_what_was_left_is_torn_down_when_the_emulator_is_there_again(
-    make: Make, emulators: Emulators
-) -> None:
-    env = make()
-    env.reset(counter())
-    os.kill(env._process.pid, signal.SIGKILL)
-    env.close()
+def test_an_emulator_that_is_not_there_is_the_devices_fault(make: Make, emulators: Emulators) -> None:
     (emulators.folder / "running").unlink()
-    for _ in range(2):  # the claim is released again
+    for _ in range(2):  # the emulator is released again
         with pytest.raises(EnvError, match="attach: RuntimeError: no emulator at gRPC port 8554") as caught:
             make()
         assert caught.value.fault == Fault.DEVICE.value
-    (emulators.folder / "running").touch()
-    make()
-    assert emulators.events().count("tear_down CounterReach") == 1
 
 
 ABANDONED = """

@@ -2,9 +2,8 @@
 
     slot's thread: AndroidWorldEnv ──pipe, one call at a time──► child process: Session ──gRPC, adb──► phone
 
-An episode is the package's own: reset, initialize_task, steps, is_successful, tear_down. A `Task` names a task
-of the package's registry in `params.task` and its instance by `seed`; `distrl tasks import --androidworld`
-makes such tasks.
+A `Task` names a task of the package's registry in `params.task` and its instance by `seed`;
+`distrl tasks import --androidworld` makes such tasks.
 
 A call that is not answered in time ends the child and what it started, except adb servers, which leave its
 process group. A lock file keeps an emulator to one environment; its child inherits the lock.
@@ -117,6 +116,18 @@ class AndroidWorldOptions(BaseModel):
             if len(set(ports)) != len(ports):
                 raise ValueError(f"two devices share the {name} port {max(ports, key=ports.count)}")
         return self
+
+
+def find_adb(path: str | None) -> str:
+    """The full path of the adb program, given or found by adbutils, because android_env expands nothing.
+
+    Raises:
+        MissingDependency: It is not there.
+    """
+    found = Path(path or adb_path()).expanduser().absolute()
+    if not found.is_file():
+        raise MissingDependency(f"there is no adb program {found}.", "Correct env.options.adb_path.")
+    return str(found)
 
 
 def claim_emulator(devices: Sequence[Ports]) -> tuple[Ports, int]:
@@ -276,11 +287,7 @@ class AndroidWorldEnv:
         self._frame: Frame | None = None
         self._score: float | None = None
         self._is_closed = False
-        adb = (
-            Path(self._options.adb_path or adb_path()).expanduser().absolute()
-        )  # android_env expands nothing
-        if not adb.is_file():
-            raise MissingDependency(f"There is no adb program {adb}.", "Correct env.options.adb_path.")
+        adb = find_adb(self._options.adb_path)
         self.ports, self._lock = claim_emulator(self._options.devices)
         try:
             self._process = WorldProcess((self._lock,))
@@ -289,7 +296,7 @@ class AndroidWorldEnv:
             raise
         options = self._options.model_dump(include={"accessibility", "setup", "freeze_time"})
         try:
-            self._process.call("attach", ports=self.ports.model_dump(), adb_path=str(adb), **options)
+            self._process.call("attach", ports=self.ports.model_dump(), adb_path=adb, **options)
         except BaseException:
             self.close()
             raise

@@ -1,4 +1,4 @@
-"""`distrl inspect`: stored episodes, step by step, and training tasks."""
+"""`distrl inspect`: stored episodes, step by step, and their tasks."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 from distrl.core.errors import ConfigError, RunDirectoryError
 
 if TYPE_CHECKING:
+    from distrl.evaluator.statistics import EpisodeResult
     from distrl.evaluator.stores import Filters, Found, StoredEpisodes
 
 PAGE = "episodes.html"
@@ -65,10 +66,10 @@ def inspect(
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Only the newest N.")] = 50,
     tasks: Annotated[
         bool,
-        typer.Option("--tasks", help="List training tasks with success, steps and faults."),
+        typer.Option("--tasks", help="List tasks with success, steps and faults of their episodes."),
     ] = False,
 ) -> None:
-    """List stored episodes or training tasks, or write episodes as an HTML file.
+    """List stored episodes or their tasks, or write episodes as an HTML file.
 
     The HTML file shows every screenshot with the agent's touch, the tokens with their log-probabilities, the
     weight versions, the parts of the reward and the verdict; with --trajectory also the prompts. It needs no
@@ -80,22 +81,6 @@ def inspect(
 
     place = place.expanduser()
     require_episodes(place, "inspect")
-    if tasks:
-        others = {
-            "--trajectory": trajectory is not None,
-            "--html": html,
-            "--split": split is not None,
-            "--outcome": outcome is not None,
-            "--mode": mode is not None,
-            "--success/--failed": success is not None,
-            "--min-steps": min_steps > 0,
-            "--seed": seed is not None,
-        }
-        given = [name for name, is_given in others.items() if is_given]
-        if given:
-            raise ConfigError(f"--tasks lists training tasks: {given[0]} has no effect.", "Remove it.")
-        list_tasks(place, template, task)
-        return
     modes = [known.value for known in FailureMode]
     for option, value, known in (("--outcome", outcome, ENDINGS), ("--mode", mode, modes)):
         if value is not None and value not in known:
@@ -107,6 +92,8 @@ def inspect(
             typer.echo(_write_page(stored, trajectory, output, force))
         elif html:
             typer.echo(_write_listing(place, stored, filters, limit, output, force))
+        elif tasks:
+            list_tasks(stored, filters, limit)
         else:
             list_episodes(stored, filters, limit)
 
@@ -155,26 +142,29 @@ def list_episodes(stored: StoredEpisodes, filters: Filters, limit: int) -> None:
         print_table(rows, texts=3)
 
 
-def list_tasks(run: Path, template: str | None, task: str | None) -> None:
-    """Lists the training tasks' statistics of the newest checkpoint."""
-    from distrl.core.rundir import TASKS_FILE
-    from distrl.core.user_errors import check_known
-    from distrl.learner.task_sampling import read_table
+def list_tasks(stored: StoredEpisodes, filters: Filters, limit: int) -> None:
+    """Lists at most `limit` tasks of the episodes that match, those tried last first."""
+    from distrl.core.types import Fault
 
-    def shown(value: float | None, form: str) -> str:
-        return "-" if value is None else format(value, form)
+    def mean(values: Sequence[float], form: str) -> str:
+        return format(sum(values) / len(values), form) if values else "-"
 
-    table = read_table(run / TASKS_FILE)
-    check_known("template", template, (row.template for row in table.values()))
-    check_known("task", task, table)
-    rows = [["episodes", "success", "steps", "seconds", "faults", "expired", "given up", "task"]]
-    for name, row in table.items():
-        if template in (None, row.template) and task in (None, name):
-            means = [shown(row.mean_success, ".2f"), shown(row.mean_steps, ".1f")]
-            counts = [str(number) for number in (row.faults, row.expired, row.abandoned)]
-            rows.append([str(row.episodes), *means, shown(row.mean_seconds, ".1f"), *counts, name])
-    print_table(rows, texts=0)
-    typer.echo(f"{len(rows) - 1} of {len(table)} training tasks that were tried", err=True)
+    groups: dict[tuple[str, str], list[EpisodeResult]] = {}
+    for found in stored.find(filters):
+        groups.setdefault((found.trajectory.purpose.value, found.trajectory.task.id), []).append(found.result)
+    if not groups:
+        _find(stored, filters, limit)  # names an unknown value
+    rows = [["for", "episodes", "success", "steps", "seconds", "faults", "task"]]
+    for (purpose, name), episodes in list(groups.items())[:limit]:
+        ended = [one for one in episodes if one.fault is Fault.NONE]
+        means = [mean([float(one.success) for one in ended if one.counts], ".2f")]
+        means += [
+            mean([one.num_steps for one in ended], ".1f"),
+            mean([one.duration_s for one in ended], ".1f"),
+        ]
+        rows.append([purpose, str(len(ended)), *means, str(len(episodes) - len(ended)), name])
+    print_table(rows, texts=1)
+    typer.echo(f"{len(rows) - 1} of {len(groups)} tasks, those tried last first", err=True)
 
 
 def print_table(rows: Sequence[Sequence[str]], texts: int) -> None:

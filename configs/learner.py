@@ -179,9 +179,8 @@ class LearnerConfig(RanksConfig):
 
     `updates_per_episode` is the number of updates that each training episode pays for, which bounds the
     replay ratio. `batch_trajectories` is the number of trajectories in an update. `min_replay` is the number
-    of training episodes that must arrive before the first update. `updates_enabled` set to false runs
-    everything without a step of an optimiser, as a control experiment. `value_recompute` computes advantages
-    from the newest critic's values; false uses the values as they were when an episode arrived.
+    of training episodes that must arrive before the first update. `value_recompute` computes advantages from
+    the newest critic's values; false uses the values as they were when an episode arrived.
     `micro_batch_tokens` is the largest number of tokens in a forward pass, padding included, which bounds the
     memory of an update: gradients are accumulated over as many passes as that takes, and null means one pass.
 
@@ -191,10 +190,6 @@ class LearnerConfig(RanksConfig):
     of the most likely tokens; 0 means no truncation. Only objectives without importance ratios allow `top_p`
     and `top_k`. `max_new_tokens` is the largest number of tokens in an action; an action that repeats itself
     endlessly would contribute that many tokens to the gradient.
-
-    `task_sampling` selects how training tasks are drawn: "uniform" draws all equally often, "weighted"
-    prefers tasks that fail, P ∝ 1.15 − success, and "learnable" prefers tasks that sometimes fail, P ∝ 4
-    success (1 − success) + 0.15.
 
     `publish_every` is the number of updates from one version of the weights to the next. `max_staleness` is
     the largest age of a trajectory, in versions, that the learner plans for when it leases an episode; it
@@ -227,13 +222,11 @@ class LearnerConfig(RanksConfig):
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     top_k: Annotated[int, Field(ge=0)] = 0
     max_new_tokens: Count = 32
-    task_sampling: Literal["uniform", "weighted", "learnable"] = "uniform"
     episodes: Count = 2000
     max_minutes: Positive | None = None
     batch_trajectories: Count = 16
     updates_per_episode: Positive = 0.25
     min_replay: Count = 32
-    updates_enabled: bool = True
     publish_every: Count = 2
     policy_lag: Annotated[int, Field(ge=0, le=1024)] = 0
     max_staleness: Count = 16

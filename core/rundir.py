@@ -1,7 +1,7 @@
 """The run directory: where a run keeps everything it makes, and the lock that gives it one owner.
 
     runs/<name>/config.yaml  logs/  metrics.jsonl  tensorboard/  store.sqlite3  checkpoints/step_N/  weights/
-                spool/  evaluations/  tasks.json  report.html  report.json
+                spool/  evaluations/  report.html  report.json
 
 It is made once and never overwritten: `--resume` continues it, starting again takes another name. It can be
 moved and copied. Beside the runs, `latest` is a link to the one that `distrl train` started or resumed last.
@@ -24,8 +24,6 @@ from distrl.core.files import write_atomically, write_bytes_atomically, writing
 from distrl.core.locks import try_lock
 
 WARM_UP = "warm_up"
-TASKS_FILE = "tasks.json"
-"""What became of each training task."""
 
 
 class DirectoryInUse(RunDirectoryError):
@@ -58,7 +56,6 @@ class RunDir:
         self.weights = path / "weights"
         self.spool = path / "spool"
         self.evaluations = path / "evaluations"
-        self.tasks = path / TASKS_FILE
         self.report = path / "report.html"
         self.report_json = path / "report.json"
 

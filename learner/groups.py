@@ -3,8 +3,8 @@
     opened ─► places are leased one by one ─► members arrive, or are given up ─► closed: all enter replay
 
 A group closes with what it has when nothing more is to come, when it has waited too long for the rest, or
-when the run has all its episodes. A dead or stuck member therefore blocks nothing. A member that arrives
-later enters alone, compared with the whole group.
+when the run has all its episodes. A dead or stuck member therefore blocks nothing. Members that arrive later
+are a group of their own.
 
 Not thread-safe: the scheduler holds its lock around every call.
 """
@@ -19,8 +19,6 @@ from typing import Any
 
 from distrl.core.types import RewardParts, Task, Trajectory
 from distrl.learner.episodes import GroupStats
-
-REMEMBERED = 256  # closed groups whose late members still find them
 
 
 @dataclass
@@ -55,22 +53,19 @@ class Closed:
 
 
 class Groups:
-    """The open groups, oldest first, and the rewards of those closed last.
+    """The open groups, oldest first.
 
     Args:
         wait_s: How long a group waits for the others once its first member is in.
 
     Attributes:
-        counters: Groups that were closed, those of them with fewer members than places, and members that
-            arrived after that.
+        counters: Groups that were closed, and those of them with fewer members than places.
     """
 
     def __init__(self, wait_s: float) -> None:
         self._wait_s = wait_s
         self._open: OrderedDict[str, Group] = OrderedDict()
-        self._rewards: OrderedDict[str, list[float]] = OrderedDict()
-        self._late: list[Closed] = []
-        self.counters = {"closed": 0, "incomplete": 0, "late": 0}
+        self.counters = {"closed": 0, "incomplete": 0}
 
     @property
     def held(self) -> list[str]:
@@ -117,13 +112,12 @@ class Groups:
         """A member has arrived.
 
         Args:
-            task, size: If the group is unknown, because an earlier process opened it: what the rest of its
-                places are leased for (None: they are only waited for), and how many there are in all.
+            task, size: If the group is not open (it was closed, or an earlier process opened it): what the
+                rest of its places are leased for (None: they are only waited for), and how many there are.
             reward: R, or None if it is of no use.
         """
         group = self._open.get(group_id)
-        if group is None and group_id in self._rewards:
-            self._join_late(group_id, name, reward)
+        if group is None and reward is None:
             return
         if group is None:
             group = self._open[group_id] = Group(group_id, task, size)
@@ -135,36 +129,18 @@ class Groups:
         if group.since is None:
             group.since = now
 
-    def _join_late(self, group_id: str, name: str, reward: float | None) -> None:
-        if reward is not None:
-            self.counters["late"] += 1
-            self._rewards[group_id].append(reward)
-            self._late.append(Closed((name,), GroupStats.of(self._rewards[group_id])))
-
     def pop_closed(self, now: float, is_over: bool = False) -> list[Closed]:
-        """Closes what is complete or has waited long enough; `is_over` closes all.
-
-        Returns:
-            What has been closed since the last call, latecomers included.
-        """
-        closed, self._late = self._late, []
+        """Closes what is complete or has waited long enough; `is_over` closes all."""
+        closed = []
         for group in list(self._open.values()):
             has_waited = group.since is not None and now - group.since >= self._wait_s
             if group.is_complete or has_waited or is_over:
                 del self._open[group.id]
-                closed += self._close(group)
+                self.counters["closed"] += 1
+                self.counters["incomplete"] += len(group.members) < group.size
+                if group.members:
+                    closed.append(Closed(tuple(group.members), GroupStats.of(list(group.members.values()))))
         return closed
-
-    def _close(self, group: Group) -> list[Closed]:
-        self.counters["closed"] += 1
-        self.counters["incomplete"] += len(group.members) < group.size
-        if not group.members:
-            return []
-        rewards = list(group.members.values())
-        self._rewards[group.id] = rewards
-        while len(self._rewards) > REMEMBERED:
-            self._rewards.popitem(last=False)
-        return [Closed(tuple(group.members), GroupStats.of(rewards))]
 
     # ---- restarts ----
 
@@ -181,7 +157,6 @@ class Groups:
                 for group in self._open.values()
                 if group.members
             },
-            "rewards": {name: list(rewards) for name, rewards in self._rewards.items()},
             "counters": dict(self.counters),
         }
 
@@ -192,7 +167,6 @@ class Groups:
             group = Group(name, tasks.get(kept["task"]), int(kept["size"]), since=now)
             group.members, group.gone = dict(kept["members"]), int(kept["gone"])
             self._open[name] = group
-        self._rewards = OrderedDict((name, list(rewards)) for name, rewards in state["rewards"].items())
         self.counters = dict(state["counters"])
 
     def metrics(self) -> dict[str, float]:

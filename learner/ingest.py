@@ -375,22 +375,15 @@ class Quarantine:
         self._end(token)
 
     def blame(
-        self,
-        episodes: Sequence[Episode],
-        attempt: Callable[[Episode], object],
-        error: Exception,
-        may_all_fail: bool = False,
+        self, episodes: Sequence[Episode], attempt: Callable[[Episode], object], error: Exception
     ) -> list[str]:
         """After `error` quarantines those of `episodes` with which `attempt` fails on each alone.
-
-        Args:
-            may_all_fail: Whether they are to blame if each fails. Else something that they share is.
 
         Returns:
             The ids of the quarantined ones, at least one.
 
         Raises:
-            Exception: `error`, if none is to blame.
+            Exception: `error`, if none is to blame: none fails, or all of several do, by what they share.
         """
         if isinstance(error, DistrlError) and not isinstance(error, PolicyError | NotStored):
             raise error
@@ -402,7 +395,7 @@ class Quarantine:
                     attempt(episode)
                 except Exception as found:  # noqa: BLE001 - whatever it is, it is of this trajectory
                     failures[name] = found
-        if not failures or (len(failures) == len(alone) > 1 and not may_all_fail):
+        if not failures or (len(failures) == len(alone) > 1):
             raise error
         for name, failure in failures.items():
             self.add(name, failure)

@@ -190,14 +190,14 @@ class LeaseTable:
             del self._held[lease_id]
             self._retries[lease_id] = Retry(held.lease, "", held.attempt - 1, now)
 
-    def expire(self, now: float) -> tuple[list[Lease], list[Lease]]:
-        """Takes back what is overdue. Returns all of that, and what of it will not be tried again."""
+    def expire(self, now: float) -> list[Lease]:
+        """Takes back what is overdue. Returns what of it will not be tried again."""
         overdue = [held for held in self._held.values() if held.deadline <= now]
         self.counters["expired"] += len(overdue)
         for held in overdue:
             del self._held[held.lease.id]
         abandoned = [self._again(held, now) for held in overdue]
-        return [held.lease for held in overdue], [lease for lease in abandoned if lease is not None]
+        return [lease for lease in abandoned if lease is not None]
 
     def _again(self, held: Held, now: float) -> Lease | None:
         if held.attempt >= MAX_ATTEMPTS:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
 from threading import Lock
 from typing import Any
 
@@ -21,13 +20,7 @@ from distrl.core.security import Client
 from distrl.core.types import Fault, Outcome, Purpose, Task, Trajectory
 from distrl.learner.groups import Closed, EvalRound, EvalRounds, Groups
 from distrl.learner.leases import LeaseIssuer, LeaseTable, Retry
-from distrl.learner.task_sampling import (
-    Drift,
-    TaskRecord,
-    TaskSource,
-    TaskStatistics,
-    demonstration_sampler,
-)
+from distrl.learner.task_sampling import Drift, TaskSource, demonstration_sampler
 
 DEMONSTRATIONS, WARM_UP, TRAINING, DONE = "demonstrations", "warm-up", "training", "done"
 """Phases of a run; the present one decides which leases are granted."""
@@ -54,11 +47,10 @@ class TaskScheduler:
         drift: Drift | None = None,
     ) -> None:
         self.config, self._incarnation, self._clock = config, incarnation, clock
-        self._source = TaskSource(config, train, drift, seed)
+        self._source = TaskSource(train, drift, seed)
         self._demonstrated = demonstration_sampler(config, train, seed)
         self._evals = EvalRounds(validation, seed, config.eval_episodes)
         self._groups = Groups(config.group_wait_s)
-        self._statistics = TaskStatistics()
         self._lock = Lock()
         self._issuer = LeaseIssuer(config, secret)
         self._table = LeaseTable(60.0 * config.max_episode_minutes)
@@ -137,11 +129,7 @@ class TaskScheduler:
     def tick(self) -> None:
         """Takes back expired leases."""
         with self._lock:
-            expired, abandoned = self._table.expire(self._clock())
-            for lease in expired:
-                if lease.purpose is Purpose.TRAIN:
-                    self._statistics.of(lease.task).expired += 1
-            for lease in abandoned:
+            for lease in self._table.expire(self._clock()):
                 self._give_up(lease.id, lease)
 
     # ---- training thread ----
@@ -169,8 +157,6 @@ class TaskScheduler:
         """
         with self._lock:
             purpose, is_training = trajectory.purpose, trajectory.purpose is Purpose.TRAIN
-            if is_training:
-                self._statistics.account(trajectory)
             if trajectory.fault is not Fault.NONE:
                 return
             if is_usable or not is_training:
@@ -179,8 +165,6 @@ class TaskScheduler:
             else:
                 self._finished[purpose] -= not replayed
             score = trajectory.success if trajectory.outcome is not Outcome.UNJUDGED else None
-            if is_training and score is not None and is_usable:
-                self._source.of(trajectory.task.id).record(trajectory.task.id, score)
             self._evals.account(trajectory, score)
 
     def join(self, trajectory: Trajectory, reward: float | None, replayed: bool = False) -> None:
@@ -261,18 +245,12 @@ class TaskScheduler:
         with self._lock:
             self._forgiven += max(0.0, self._due() - self._updates)
 
-    def task_table(self) -> dict[str, TaskRecord]:
-        """What became of each training task so far, by its id."""
-        with self._lock:
-            return {name: replace(record) for name, record in sorted(self._statistics.items())}
-
     def metrics(self) -> dict[str, float]:
         """Counters of leases, episodes and groups."""
         with self._lock:
             return {
                 "episodes": float(self._accounted[Purpose.TRAIN]),
                 **self._table.metrics(),
-                "scheduler/tasks_tried": float(self._source.num_tried),
                 **self._source.metrics(),
                 **self._groups.metrics(),
             }
@@ -290,7 +268,6 @@ class TaskScheduler:
                 "leases": dict(self._table.counters),
                 "sampler": self._source.state_dict(),
                 "groups": self._groups.state_dict(),
-                "tasks": {name: asdict(record) for name, record in self._statistics.items()},
             }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -302,7 +279,6 @@ class TaskScheduler:
             self._table.counters = dict(state["leases"])
             self._source.load_state_dict(state["sampler"])
             self._groups.load_state_dict(state["groups"], self._source.tasks, self._clock())
-            self._statistics = TaskStatistics({n: TaskRecord(**row) for n, row in state["tasks"].items()})
 
     # ---- under the lock ----
 
@@ -414,8 +390,6 @@ class TaskScheduler:
         self._evals.give_up(lease_id)
         if episode.group_id:
             self._groups.give_up(episode.group_id, lease_id)
-        if episode.purpose is Purpose.TRAIN:
-            self._statistics.of(episode.task).abandoned += 1
 
 
 def admits(config: LearnerConfig, finished: int, out: int, updates: int, forgiven: float) -> bool:

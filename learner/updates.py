@@ -104,7 +104,7 @@ class Updates:
         self._idle_s += self._context.clock.now() - start
 
     def make(self) -> None:
-        """One update and what belongs to it. With `updates_enabled` off, all but the learning.
+        """One update and what belongs to it.
 
         No update is made if a batch is skipped, or if trajectories turn out to be unusable; then it is still
         owed.
@@ -130,7 +130,7 @@ class Updates:
         context.scheduler.set_updates(progress.updates)
         if config.replay.priority != "uniform" and progress.updates % REFRESH_EVERY == 0:
             self._refresh()
-        if progress.updates % config.publish_every == 0 and config.updates_enabled:
+        if progress.updates % config.publish_every == 0:
             publish(context)
         self._write(result.metrics, staleness, start)
         if self._freshness.num_updates >= EVERY:
@@ -138,24 +138,29 @@ class Updates:
 
     def _train(self, batch: TrajectoryBatch) -> Loss | None:
         """The update of `batch`; None if it is skipped because a loss or a gradient is not finite."""
-        if not self._config.updates_enabled:
-            return self._measured(batch)
         result = self._context.train_step.update(batch, self._progress())
         self.skipped.record(batch.ids, is_skipped=result is None)
         return result
 
     def fit_critic(self) -> float | None:
-        """One update of the critic alone, on trajectories drawn uniformly.
+        """One update of the critic alone, on trajectories drawn uniformly; priorities stay as they are.
 
         Returns:
             The loss; None if no trajectory can be used.
         """
-        while (batch := self.uniform_batch()) is not None:
-            episodes, fit = self._episodes(batch.ids), partial(self._context.train_step.fit_critic, batch)
+        context = self._context
+        while ids := context.replay.ids:
+            size = min(len(ids), self._config.batch_trajectories)
+            chosen = context.rng.choice(len(ids), size=size, replace=False)
+            episodes = self._episodes([ids[i] for i in chosen])
+            fit = partial(self._fit_critic, episodes)
             if (loss := self._guarded("critic update", episodes, fit)) is not None:
-                self.skipped.record(batch.ids, is_skipped=not math.isfinite(loss))
+                self.skipped.record([one.id for one in episodes], is_skipped=not math.isfinite(loss))
                 return loss
         return None
+
+    def _fit_critic(self, episodes: Sequence[Episode]) -> float:
+        return self._context.train_step.fit_critic(self._context.batcher.trajectories(episodes))
 
     def _guarded(self, kind: str, episodes: Sequence[Episode], attempt: Callable[[], T]) -> T | None:
         """What `attempt` returns; None if it failed because of some of `episodes`, now quarantined."""
@@ -165,14 +170,17 @@ class Updates:
             except Exception as error:
                 if num_ranks() > 1:  # the others may not have failed, and wait
                     raise
-                self._drop_unusable(episodes, self._measure, error)
+                self._drop_unusable(episodes, lambda one: self._measure([one]), error)
                 return None
 
-    def _measure(self, episodes: Sequence[Episode]) -> Loss:
-        return self._measured(self._context.batcher.trajectories(episodes))
+    def _drop_unusable(
+        self, episodes: Sequence[Episode], attempt: Callable[[Episode], object], error: Exception
+    ) -> None:
+        """Quarantines those with which `attempt` fails alone too; raises `error` if there are none."""
+        self._context.ingest.drop(self._quarantine.blame(episodes, attempt, error))
 
-    def _measured(self, batch: TrajectoryBatch) -> Loss:
-        result = self._context.train_step.measure(batch)
+    def _measure(self, episodes: Sequence[Episode]) -> Loss:
+        result = self._context.train_step.measure(self._context.batcher.trajectories(episodes))
         if not bool(result.priorities.isfinite().all()):
             raise PolicyError("The scores are not finite.", "Lower learner.optim.lr.")
         return result
@@ -211,34 +219,9 @@ class Updates:
                 # The training thread finds out which trajectory is to blame: `_drop_unusable`.
                 raise PolicyError(f"A batch could not be built: {type(error).__name__}: {error}.") from error
 
-    def _drop_unusable(
-        self, episodes: Sequence[Episode], attempt: Callable[[Sequence[Episode]], object], error: Exception
-    ) -> None:
-        """Quarantines those with which `attempt` fails alone too; raises `error` if there are none."""
-        may_all_fail = attempt == self._context.batcher.trajectories
-        names = self._quarantine.blame(episodes, lambda one: attempt([one]), error, may_all_fail)
-        self._context.ingest.drop(names)
-
-    def _usable_batch(self, ids: Sequence[str]) -> TrajectoryBatch | None:
-        """A batch of these; None if none of them can be used."""
-        while ids := [name for name in ids if name in self._context.ingest.episodes]:
-            episodes = self._episodes(ids)
-            try:
-                return self._build(episodes)
-            except (PolicyError, NotStored) as error:
-                self._drop_unusable(episodes, self._context.batcher.trajectories, error)
-        return None
-
     def _progress(self) -> float:
         episodes = self._context.scheduler.accounted(Purpose.TRAIN) / self._config.episodes
         return min(1.0, max(episodes, self._context.clock.share()))
-
-    def uniform_batch(self) -> TrajectoryBatch | None:
-        """A batch of trajectories drawn uniformly, without touching priorities; None if none can be used."""
-        ids = self._context.replay.ids
-        count = min(len(ids), self._config.batch_trajectories)
-        chosen = self._context.rng.choice(len(ids), size=count, replace=False)
-        return self._usable_batch([ids[i] for i in chosen])
 
     def write_freshness(self) -> None:
         """Writes how stale what the updates since the last time used was; see `Freshness`."""
@@ -262,7 +245,9 @@ class Updates:
             try:
                 batch = pending.batch.result(BUILD_S)
             except (PolicyError, NotStored) as error:
-                self._drop_unusable(pending.episodes, self._context.batcher.trajectories, error)
+                self._drop_unusable(
+                    pending.episodes, lambda one: self._context.batcher.trajectories([one]), error
+                )
                 continue
             finally:
                 self._unready_s += self._context.clock.now() - start

@@ -11,12 +11,10 @@ from collections.abc import Callable
 from threading import Event
 
 from distrl.core import checkpoints
-from distrl.core.rundir import TASKS_FILE
 from distrl.core.types import Purpose
 from distrl.learner.checkpoint import state_of
 from distrl.learner.context import LAST_ROUND, POLL_S, Context, announce, drain, poll, publish
 from distrl.learner.groups import EvalRound
-from distrl.learner.task_sampling import write_table
 
 MIN_MEASURED = 0.9
 """Least share of a round's episodes for a comparison: episodes that fault are not a random sample."""
@@ -168,10 +166,10 @@ class Validation:
         may have let go of some of that since. What training has not taken yet always stays.
         """
         self._before_save()
-        context, directory = self._context, self._context.checkpointer.directory
-        former, last_id = checkpoints.pointed(directory, "latest"), context.ingest.last_id
+        context = self._context
+        former = checkpoints.pointed(context.checkpointer.directory, "latest")
+        last_id = context.ingest.last_id
         name = context.checkpointer.save(context.progress.updates, state_of(context), self._measured)
         if name != former and last_id is not None:
             context.store.trim(context.config.store.max_bytes, context.ingest.needed_ids, before=last_id)
-        write_table(directory.parent / TASKS_FILE, context.scheduler.task_table())
         return name

@@ -93,7 +93,7 @@ def check_truth(config: Config, split: str, tasks: Sequence[Task]) -> str | None
         ConfigError: None of them has either.
     """
     has_judge = config.worker.rewards.source == "judge"
-    if has_judge or not config.learner.updates_enabled or not _plays_on_others_alone(config):
+    if has_judge or not _plays_on_others_alone(config):
         return None
     lacking = [task for task in tasks if not _is_simulated(task) and not task.params.get("check")]
     if not lacking:

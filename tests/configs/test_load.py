@@ -83,7 +83,7 @@ def test_overrides_apply_in_order_and_make_sections(write) -> None:
         ("policy: {lora: {rnk: 2}}", "unknown key `policy.lora.rnk`. Did you mean `policy.lora.rank`?"),
         ("worker: {slots: '3'}", "`worker.slots` is '3', expected a valid integer"),
         ("worker: {slots: 0}", "`worker.slots` is 0, expected greater than or equal to 1"),
-        ("learner: {updates_enabled: yes}", "`learner.updates_enabled` is 'yes', expected a valid boolean"),
+        ("learner: {value_recompute: yes}", "`learner.value_recompute` is 'yes', expected a valid boolean"),
         ("learner: {optim: {lr: .nan}}", "`learner.optim.lr` is nan, expected a finite number"),
         ("policy: {image_size: [72]}", "`policy.image_size.1` is missing"),
         ("worker: 3", "`worker` is 3, expected an object"),

@@ -17,7 +17,6 @@ from distrl.core.metrics import read_metrics
 from distrl.core.types import Purpose
 from distrl.learner.checkpoint import restore
 from distrl.learner.episodes import GroupStats, compile_episode
-from distrl.learner.task_sampling import read_table
 
 GROUPS = {"algorithm": {"kind": "grpo", "group_size": 4}, "episodes": 96}
 
@@ -45,7 +44,6 @@ def test_a_run_learns_from_whole_groups(toy, tmp_path) -> None:
     assert any(episode.group.std > 0 for episode in learner.context.ingest.episodes.values())
     rows = list(read_metrics(tmp_path / "metrics.jsonl"))
     assert max(row.get("groups/closed", 0.0) for row in rows) == 24
-    assert sum(row.episodes for row in read_table(tmp_path / "tasks.json").values()) == 96
 
 
 def test_resume_brings_back_groups_and_those_that_wait_for_theirs(toy, tmp_path) -> None:

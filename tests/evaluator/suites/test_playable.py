@@ -110,7 +110,6 @@ def test_tasks_that_nobody_can_judge_are_refused(member: dict[str, Any]) -> None
     assert "worker.rewards.source to judge" in refused.value.remedy
     assert check_truth(on(member, **JUDGED), "train", [task()]) is None
     assert check_truth(on(member), "train", [task(check=CHECK), task("open_app")]) is None
-    assert check_truth(on(member, learner={"updates_enabled": False}), "train", [task()]) is None
     assert check_truth(Config.model_validate({"env": {"import_path": "mine:Env"}}), "train", [task()]) is None
 
 

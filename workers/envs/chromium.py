@@ -4,10 +4,9 @@ The window is exactly the size that is looked at, so a screenshot needs no clipp
 limited, so nothing waits for a display's next refresh: a screenshot takes a few milliseconds instead of 50.
 
 It is one chromedriver process with its browser, controlled by selenium (0.90 to 0.94 of the steps per second
-of a client on one plain HTTP connection, benchmarks/webdriver.py). The driver leads a process group of its
-own that also holds the browser, so one signal ends them all. A watcher in that group reads a
-pipe from this process: when this process dies, however it dies, the pipe ends and the watcher ends the group.
-Home, configuration, cache and profile of the browser lie in one temporary directory that is removed with it.
+of a client on one plain HTTP connection, benchmarks/webdriver.py). They are a process group, so one signal
+ends both. A watcher ends it when this process dies, however it dies. All that the browser writes is in one
+temporary directory.
 """
 
 from __future__ import annotations
@@ -17,12 +16,9 @@ import importlib.util
 import io
 import logging
 import os
-import re
 import shutil
-import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,26 +35,13 @@ DRIVER_NAMES = ("chromedriver", "chromium.chromedriver")
 BROWSER_VARIABLE = "DISTRL_CHROMIUM"
 DRIVER_VARIABLE = "DISTRL_CHROMEDRIVER"
 
-# $0 is the temporary directory, $@ the driver's command. The shell becomes the driver, so that `Popen` sees
-# the driver's own exit. The watcher in the background asks politely first and removes the directory once
-# no process writes into it (rm fails until then), for at most 4 s; then it kills the group and itself.
-_WATCHED_START = """
-exec 3<&0
-{
-  cat >/dev/null
-  trap "" TERM
-  kill -TERM 0
-  tries=0
-  until [ $tries -ge 8 ]; do
-    sleep 0.5
-    rm -rf -- "$0" 2>/dev/null && break
-    tries=$((tries + 1))
-  done
-  kill -KILL 0
-} <&3 3<&- &
-exec "$@" </dev/null 3<&-
+# Waits for the end of a pipe from this process. $0 is the process group to end then, $1 the directory to
+# remove, which fails while a process still writes into it.
+_WATCH = """
+read _
+kill -9 "-$0" 2>/dev/null
+for _ in 1 2 3 4 5 6 7 8 9; do rm -rf -- "$1" 2>/dev/null && break; sleep 0.1; done
 """
-_PORT_LINE = re.compile(r"started successfully on port (\d+)")
 
 
 def find_program(what: str, given: str | None, variable: str, names: Sequence[str]) -> str:
@@ -106,7 +89,7 @@ _AS_KEYS = {"\n": ENTER, "\t": TAB, "\b": BACKSPACE}
 
 MAX_TABS = 8
 START_S = 60.0
-"""How long the driver and the browser may take to start."""
+"""How long the browser may take to start."""
 
 
 class Chromium:
@@ -147,12 +130,11 @@ class Chromium:
         self.size, self._scale = size, scale
         self.home = Path(tempfile.mkdtemp(prefix="distrl-browser-"))
         self.remote: Any = None
-        self._process = self._launch(driver_path)
-        give_up_at = time.monotonic() + START_S
-        port = self._wait_for_port(give_up_at)
+        self._service = self._launch(driver_path)
+        watch = ["/bin/sh", "-c", _WATCH, str(self.process_group), str(self.home)]
+        self._watcher = subprocess.Popen(watch, stdin=subprocess.PIPE, start_new_session=True)
         with self._deadline("newSession"):
-            start_s = max(give_up_at - time.monotonic(), 0.1)
-            self._open_session(port, browser_path, all_flags, deadline_s, start_s)
+            self._open_session(self._service.service_url, browser_path, all_flags, deadline_s)
         self._front: str = self.command("w3cGetCurrentWindowHandle")
         # Address -> tab, least recently shown first.
         self._tabs: dict[str, str] = {}
@@ -161,7 +143,8 @@ class Chromium:
     @property
     def process_group(self) -> int:
         """The id of the process group that holds the driver and the browser."""
-        return self._process.pid
+        pid: int = self._service.process.pid
+        return pid
 
     def command(self, name: str, **parameters: Any) -> Any:
         """Sends one command of the session and returns its value.
@@ -235,52 +218,43 @@ class Chromium:
     def close(self) -> None:
         """Kills driver and browser and removes `home`. May be called twice."""
         self.remote = None
-        if self._process.returncode is None:
-            self._kill_group()
-        self._remove_home()
+        if self._watcher.returncode is None:
+            self._watcher.communicate()
+            self._service.process.wait()
 
-    def _launch(self, driver: str) -> subprocess.Popen[bytes]:
-        home = str(self.home)
+    def _launch(self, driver: str) -> Any:
+        """Selenium's service, whose process is the driver."""
+        from selenium.common.exceptions import WebDriverException
+        from selenium.webdriver.chrome.service import Service
+
+        home, log = str(self.home), self.home / "driver.log"
         environment = dict(os.environ, HOME=home, TMPDIR=home)
         environment |= {"XDG_CONFIG_HOME": f"{home}/config", "XDG_CACHE_HOME": f"{home}/cache"}
-        with (self.home / "driver.log").open("wb") as output:
-            return subprocess.Popen(
-                ["/bin/sh", "-c", _WATCHED_START, home, driver, "--port=0"],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
+        try:
+            with log.open("wb") as output:
+                own_group = {"start_new_session": True}
+                service = Service(driver, log_output=output, env=environment, popen_kw=own_group)
+                service.start()
+        except (WebDriverException, OSError) as error:
+            printed = log.read_text(encoding="utf-8", errors="replace")[-300:].strip()
+            shutil.rmtree(self.home, ignore_errors=True)
+            raise EnvError(
+                f"chromedriver did not start: {printed or error}.", "Run it by hand with --port=0 to see why."
+            ) from error
+        return service
 
-    def _wait_for_port(self, give_up_at: float) -> int:
-        while True:
-            printed = (self.home / "driver.log").read_text(encoding="utf-8", errors="replace")
-            match = _PORT_LINE.search(printed)
-            if match is not None:
-                return int(match.group(1))
-            if self._process.poll() is not None or time.monotonic() > give_up_at:
-                self.close()
-                raise EnvError(
-                    f"chromedriver did not start: {printed[-300:].strip() or 'it printed nothing'}.",
-                    "Run it by hand with --port=0 to see why.",
-                )
-            time.sleep(0.005)
-
-    def _open_session(
-        self, port: int, browser: str, flags: Sequence[str], deadline_s: float, start_s: float
-    ) -> None:
+    def _open_session(self, address: str, browser: str, flags: Sequence[str], deadline_s: float) -> None:
         from selenium import webdriver
         from selenium.webdriver.chrome.remote_connection import ChromeRemoteConnection
         from selenium.webdriver.common.proxy import Proxy, ProxyType
         from selenium.webdriver.remote.client_config import ClientConfig
 
-        address, wait_ms = f"http://127.0.0.1:{port}", int(deadline_s * 1000)
+        wait_ms = int(deadline_s * 1000)
         # urllib3 would repeat a command that got no answer.
         once = {"init_args_for_pool_manager": {"retries": False}}
         direct = Proxy({"proxyType": ProxyType.DIRECT})
         settings = ClientConfig(address, init_args_for_pool_manager=once, proxy=direct)
-        settings.timeout = start_s
+        settings.timeout = START_S
         options = webdriver.ChromeOptions()
         options.binary_location = browser
         for flag in (*flags, f"--user-data-dir={self.home / 'profile'}"):
@@ -308,32 +282,6 @@ class Chromium:
                 reason = str(error.msg or error).split("\n", 1)[0]
                 what = f"the browser refused {name!r}: {reason}"
             raise EnvError(f"{what}.") from error
-
-    def _kill_group(self) -> None:
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            _log.debug("the browser's process group had gone already")
-        try:
-            self._process.wait(timeout=10.0)
-        except subprocess.TimeoutExpired:
-            _log.warning("chromedriver (process %d) does not die", self._process.pid)
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-
-    def _remove_home(self) -> None:
-        """Killed processes may still be writing for a moment, so removal is tried for up to a second."""
-        for _ in range(50):
-            try:
-                shutil.rmtree(self.home)
-            except FileNotFoundError:
-                return
-            except OSError as error:
-                failure = error
-                time.sleep(0.02)
-            else:
-                return
-        _log.warning("could not remove %s: %s", self.home, failure)
 
     def _bring_to_front(self, tab: str) -> None:
         if tab != self._front:

@@ -34,12 +34,10 @@ _log = logging.getLogger(__name__)
 class ActClient:
     """A slot's client of the policy. Used by one thread.
 
-    Each slot prefers servers in its own order, so that slots spread over the servers.
-
     Args:
         endpoints: Returns the act endpoints that are alive now.
         is_stopping: Polled while waiting; ends a call early.
-        name: The slot, e.g. "worker-0/3"; determines the order of preference.
+        name: The slot, e.g. "worker-0/3"; each prefers servers in its own order, so that slots spread.
         timeout_s: The deadline of one completion, over all servers.
     """
 
@@ -65,12 +63,9 @@ class ActClient:
         sampling: Sampling,
         prefix: Prefix = NO_PREFIX,
     ) -> Completion:
-        """Completes a chat.
+        """Completes a chat, or its new part where it continues the token sequence `prefix`.
 
-        Args:
-            messages: The chat, or its new part.
-            images: The bytes of at least the images that it and the prefix show, by digest.
-            prefix: The token sequence that it continues.
+        `images` has the bytes of at least the images that it and the prefix show, by digest.
 
         Raises:
             ContextFull: The sequence is too long, or leaves no room for an answer.

@@ -36,9 +36,6 @@ class Demonstrator:
         """The expert's answer to `prompt`, and the action to execute.
 
         The expert's action is parsed from its text (rounded), as a policy's would be.
-
-        Raises:
-            EnvError: The task has no expert.
         """
         wanted = call(Action, self._env.expert_action)
         text = call(str, self._agent.format, wanted, screen)

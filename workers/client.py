@@ -62,8 +62,7 @@ class _Held:
 class LeaseBook:
     """The leases of one worker: requested, granted, in use and renewed, returned. Its owner locks.
 
-    Attributes:
-        num_waiting: Slots that wait for a lease now.
+    `num_waiting` slots wait for a lease now.
     """
 
     def __init__(self) -> None:
@@ -238,8 +237,7 @@ class LearnerLink:
         max_unacked: Trajectories that may wait for their ack before leases stop.
         max_unjudged: Finished episodes that may wait for a judge before leases stop.
 
-    Attributes:
-        incompatibility: Why messages between the learner and this process are invalid, "" if they are not.
+    `incompatibility` says why messages between the learner and this process are invalid, "" if they are not.
     """
 
     def __init__(
@@ -322,10 +320,7 @@ class LearnerLink:
         return status
 
     def lease(self, timeout_s: float) -> Lease | None:
-        """A lease for one episode; None if none came in time or the run is over.
-
-        The link renews it until its trajectory is submitted or it is released.
-        """
+        """A lease for one episode, renewed until it is submitted or released; None if none came in time."""
         with self._condition:
             self._book.num_waiting += 1
             self._waker.wake()
@@ -350,12 +345,7 @@ class LearnerLink:
     def submit(self, trajectory: Trajectory, images: Mapping[str, bytes], run_id: str | None = None) -> None:
         """Spools a finished trajectory: durable on return, and delivered in the background.
 
-        Args:
-            trajectory, images: The episode, and its screenshots by digest.
-            run_id: The run that it belongs to, if its lease may be forgotten by now.
-
-        Raises:
-            StoreError: The spool's disk is full.
+        `run_id` is the run that it belongs to, if its lease may be forgotten by now.
         """
         assert self._spool is not None, "this link has no spool"
         assert self._outbox is not None
@@ -553,7 +543,7 @@ def wait_for_learner(
 
     Args:
         setting: The setting of the learner's address, for errors, e.g. "network.control".
-        wait_s: How long to wait, in seconds; None: without a limit.
+        wait_s: None: without a limit.
         say: Receives a line at the start and every `REMIND_S` seconds.
 
     Raises:

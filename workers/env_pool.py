@@ -28,12 +28,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Entry:
-    """An environment that one slot thread holds.
-
-    Attributes:
-        index: The slot's number.
-        device: The pool's device it is on, if any.
-    """
+    """An environment that the slot thread `index` holds, and the pool's device it is on, if any."""
 
     env: Env
     index: int
@@ -42,12 +37,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class EpisodeEnd:
-    """How an episode ended.
-
-    Attributes:
-        trajectory, images: The episode, and its screenshots by digest.
-        error: The error of the environment that ended it, if any.
-    """
+    """An episode, its screenshots by digest, and the environment's error that ended it, if any."""
 
     trajectory: Trajectory
     images: Mapping[str, bytes]
@@ -72,11 +62,7 @@ class EnvPool:
         return self._capacity
 
     def acquire(self, index: int, timeout_s: float) -> Entry | None:
-        """An environment for the slot `index`; None if none was free in time.
-
-        Raises:
-            EnvError: The environment does not start.
-        """
+        """An environment for the slot `index`; None if none was free. Raises EnvError if it cannot start."""
         if index not in self._envs:
             self._envs[index] = build_env(self._config)
         return Entry(self._envs[index], index)
@@ -106,11 +92,7 @@ class EnvPool:
 
 
 class DeviceEnvs(EnvPool):
-    """Environments on devices of a pool, kept until the device is reopened.
-
-    Args:
-        pool: The devices; closed with this.
-    """
+    """Environments on devices of a pool, kept until the device is reopened; closes the pool."""
 
     def __init__(self, config: EnvConfig, pool: DevicePool) -> None:
         super().__init__(config, 0)
@@ -197,15 +179,7 @@ def close_env(env: Env | None) -> None:
 
 
 def open_env_pool(config: Config, slots: int) -> EnvPool:
-    """The environments of the configuration; a pool of devices starts to open them.
-
-    Args:
-        config: The sections env and devices are used, and where the run is.
-        slots: The largest number needed at a time.
-
-    Raises:
-        DistrlError: The pool cannot be made.
-    """
+    """The environments of the configuration for so many slots; a pool of devices starts to open them."""
     if not config.devices.pool:
         return EnvPool(config.env, slots)
     from distrl.workers.devices.sources import make_pool

@@ -69,13 +69,7 @@ class PolicyClient(Protocol):
         sampling: Sampling,
         prefix: Prefix = NO_PREFIX,
     ) -> Completion:
-        """The completion; see `ActClient.act`.
-
-        Raises:
-            ContextFull: The sequence is too long, or leaves no room for an answer.
-            InferenceUnavailable: No server answered in time.
-            ProtocolError: The request itself was rejected.
-        """
+        """The completion; see `ActClient.act`."""
 
     def close(self) -> None:
         """Closes its connections. The worker calls it when the slot leaves."""
@@ -107,12 +101,10 @@ class EpisodeRunner:
         config: Rewards and screenshot encoding.
         worker, slot: Recorded in the trajectory.
         stop: When set, the episode is abandoned before its next step.
-        distances: Whether each observation records the expert's distance from the goal, where the
-            environment can compute it.
+        distances: Whether observations record the expert's distance from the goal, if it can be computed.
         randomly: Whether to act at random instead of using `policy`.
 
-    Attributes:
-        error: The environment's error that ended the last episode, if any.
+    `error` is the environment's error that ended the last episode, if any.
     """
 
     def __init__(
@@ -135,16 +127,13 @@ class EpisodeRunner:
         self._has_warned_full = False
 
     def run(self, lease: Lease) -> Episode | None:
-        """One episode of `lease.task`.
+        """One episode of `lease.task`; None if it was abandoned because of `stop`.
 
         It ends when the agent says COMPLETE or IMPOSSIBLE, when the environment ends it, (truncated) at the
         task's step limit, or when the token sequence that the next step would continue is full. In each case
         the last step has `done` set and carries the outcome reward. A failing environment, an unreachable
         policy, or a first prompt that does not fit ends it early with `fault` set, without outcome or reward:
         such a trajectory records what happened and does not count.
-
-        Returns:
-            The episode, or None if it was abandoned because of `stop`.
         """
         draft, self.error = _Draft(lease), None
         try:

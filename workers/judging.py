@@ -77,10 +77,7 @@ class _Waiting:
 class JudgingLink:
     """A worker's link that has episodes judged before they are submitted.
 
-    Args:
-        judge: Called by several threads.
-        config: Threads, pauses and limits.
-        spool: Where episodes wait; those that an earlier process left there are judged too.
+    The judge is called by several threads. Episodes that an earlier process left in the spool are judged too.
     """
 
     def __init__(
@@ -136,11 +133,7 @@ class JudgingLink:
         self._link.release(lease_id)
 
     def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
-        """Takes a finished episode: durable on return, and judged in the background if necessary.
-
-        Raises:
-            StoreError: The spool's disk is full.
-        """
+        """Takes a finished episode: durable on return, and judged in the background if necessary."""
         is_open = trajectory.fault is Fault.NONE and trajectory.outcome is Outcome.UNJUDGED
         if not is_open or not awaits_judge(trajectory.purpose, self._rewards):
             self._link.submit(trajectory, images)

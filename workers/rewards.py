@@ -30,9 +30,7 @@ AnyAction = Action | ActionRecord
 class Ending:
     """How an episode that was not faulted ended.
 
-    Attributes:
-        outcome: The kind of ending.
-        success: The score in [0, 1] that counts; also the outcome part of the last step's reward.
+    `success` is the score in [0, 1] that counts; also the outcome part of the last step's reward.
     """
 
     outcome: Outcome
@@ -56,11 +54,9 @@ def is_asked_about(trajectory: Trajectory, config: RewardConfig) -> bool:
 
 
 def judge(last: AnyAction, score: float | None, truncated: bool) -> Ending:
-    """How an episode ended.
+    """How an episode ended, truncated by the step limit or not.
 
-    Args:
-        score: The environment's score in [0, 1]; None if it does not count.
-        truncated: Whether the step limit ended the episode.
+    `score` is the environment's in [0, 1]; None if it does not count.
     """
     success = 0.0 if score is None else min(1.0, max(0.0, score))
     if success >= SUCCESS_SCORE:

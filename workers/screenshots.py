@@ -56,14 +56,9 @@ def _encoded(shot: _Shot) -> Screenshot:
 
 
 def observe(frame: Frame, config: WorkerConfig) -> tuple[Observation, bytes]:
-    """Encodes a frame. Identical pixels give identical bytes, hence identical digests.
+    """The observation of a frame, and the encoded bytes that its digest names.
 
-    Args:
-        frame: The screen. One with a key that was seen before is not drawn again.
-        config: `screenshot_format`.
-
-    Returns:
-        The observation, and the encoded bytes that its digest names.
+    Identical pixels give identical bytes. A screen with a key that was seen before is not drawn again.
     """
     take = _encoded if frame.screen.key is not None else _encoded.__wrapped__
     shot = take(_Shot(frame.screen, config.screenshot_format))

@@ -30,13 +30,10 @@ CREATE TABLE IF NOT EXISTS spooled (
 
 
 class Spool:
-    """A durable queue of trajectories, oldest first. Thread-safe; for one process at a time.
-
-    Args:
-        path: The SQLite file.
+    """A durable queue of trajectories, oldest first, in an SQLite file. Thread-safe; for one process.
 
     Raises:
-        StoreError: The file is broken or another process uses it.
+        StoreError: The file is broken, its disk is full, or another process uses it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -59,11 +56,7 @@ class Spool:
             return [row[0] for row in rows.fetchall()]
 
     def packed(self, trajectory_id: str) -> tuple[bytes, dict[str, bytes], str]:
-        """A trajectory as `pack_trajectory` packs it, the bytes of its images by digest, and its run.
-
-        Raises:
-            StoreError: It is not in the spool.
-        """
+        """A trajectory as `pack_trajectory` packs it, the bytes of its images by digest, and its run."""
         query = "SELECT body, images, run_id FROM spooled WHERE id = ?"
         with self._lock, typed_errors(self._path):
             row = self._connection.execute(query, (trajectory_id,)).fetchone()
@@ -84,10 +77,7 @@ class Spool:
             self._connection.executemany("DELETE FROM spooled WHERE id = ?", rows)
 
     def refuse(self, trajectory_id: str, reason: str) -> None:
-        """Sets a trajectory aside that the learner will never accept.
-
-        Only the newest `MAX_REFUSED` are kept, so that rejected trajectories do not fill the disk.
-        """
+        """Sets a trajectory aside that the learner never accepts; the newest `MAX_REFUSED` are kept."""
         with self._lock, typed_errors(self._path), transaction(self._connection):
             self._connection.execute(
                 "UPDATE spooled SET refused = ? WHERE id = ?", (reason or "refused", trajectory_id)

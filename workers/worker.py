@@ -88,13 +88,10 @@ class Worker:
     """Runs episodes in up to `config.worker.slots` environments until it is stopped or the run is over.
 
     Args:
-        config: The sections env, agent and worker are used.
         policy: Makes the policy client of a slot, given the slot's number; called in the slot's thread.
-        name: Recorded in every trajectory.
         envs: Where episodes run, closed by the caller; by default each slot makes an environment.
         pauses: How long slots pause after failures; by default `BackOff`.
-        distances: Whether observations record the expert's distance from the goal.
-        randomly: Whether slots act at random instead of asking the policy.
+        distances, randomly: See `EpisodeRunner`.
     """
 
     def __init__(

@@ -61,10 +61,9 @@ class AndroidWorldAgent(ChatAgent):
     """Stateless agent that writes AndroidWorld's JSON actions.
 
     Args:
-        mode: How earlier steps are described, "history" or "incremental"; see `ChatAgent`.
+        mode, history: See `ChatAgent`.
         coordinates: How many numbers an axis has, 1000 for 0 to 999; or [across, down], for a model that
             writes pixels of the screenshot.
-        history: How many earlier steps are described at most in mode "history", the latest ones.
     """
 
     def __init__(
@@ -177,12 +176,7 @@ _NAMES_OF_GESTURES = {gesture: names for names, gesture in GESTURES.items()}
 
 
 def read_json(fields: Mapping[str, Any], grid: Grid) -> Action:
-    """The action that a JSON object means.
-
-    Raises:
-        NoAction: It is none, or one that is not supported here: an `index` into a list of elements, a
-            `keycode`, `clear_text`.
-    """
+    """The action that a JSON object means. Raises NoAction if it is none that is supported here."""
     name = fields.get("action_type")
     if not isinstance(name, str) or name not in ACTION_TYPES:
         raise NoAction(f"unknown action_type {str(name)[:40]!r}" if name is not None else "no action_type")

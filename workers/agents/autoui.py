@@ -128,19 +128,14 @@ class AutoUIAgent:
     def parse(self, text: str, screen: Observation | None = None) -> Action:
         """The action that `text` means; INVALID, with the reason, for everything that is not an action.
 
-        A leading AutoUI plan ("Action Plan: [...] ; Action Decision: ") is skipped; of fields given twice the
-        first counts; unknown fields and text between fields are ignored.
+        A leading plan is skipped, and so are unknown fields; of fields given twice the first counts.
         """
         return read_action(_read, text, kept_chars=200)
 
     def format(self, action: Action, screen: Observation | None = None) -> str:
-        """The canonical text of `action`.
+        """The canonical text of `action`; an INVALID action's own text is given back.
 
-        A swipe shorter than `TAP_DISTANCE` cannot be distinguished from a tap in this notation. An INVALID
-        action has no text of its own: the model's text is given back.
-
-        Raises:
-            ConfigError: If the notation has no such action.
+        A swipe shorter than `TAP_DISTANCE` reads as a tap. Raises ConfigError for a kind without a notation.
         """
         if action.kind is ActionKind.INVALID:
             return action.text

@@ -12,11 +12,9 @@ from distrl.core.types import ChatMessage, Observation, TimeStep
 
 @dataclass(frozen=True)
 class Prompt:
-    """What the policy is asked.
+    """What the policy is asked: the chat to complete, or what is new of it.
 
-    Attributes:
-        messages: The chat to complete, or what is new of it.
-        continues: Whether it continues the chat before it in the episode, whose tokens stay as they are.
+    With `continues` it continues the chat before it in the episode, whose tokens stay as they are.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -30,10 +28,7 @@ class Agent(Protocol):
         """What to ask, given the goal, the present screen, which it names by digest, and the steps so far."""
 
     def parse(self, text: str, screen: Observation) -> Action:
-        """The action that `text`, said of `screen`, means.
-
-        Never raises: what cannot be understood is an INVALID action.
-        """
+        """The action that `text`, said of `screen`, means. Never raises: everything else is INVALID."""
 
     def format(self, action: Action, screen: Observation) -> str:
         """The text of `action` on `screen` in this agent's notation (used for demonstrations)."""

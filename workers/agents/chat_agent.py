@@ -32,9 +32,6 @@ class ChatAgent(ABC):
     Args:
         mode: How earlier steps are described; see above.
         history: How many earlier steps are described at most in mode "history", the latest ones.
-
-    Attributes:
-        line_end: What ends the line of an earlier step.
     """
 
     line_end = "\n"
@@ -52,12 +49,7 @@ class ChatAgent(ABC):
 
     @abstractmethod
     def question(self, goal: str, progress: str, number: int) -> str:
-        """The question of step `number` (from 0); the screenshot follows it.
-
-        Args:
-            progress: The earlier steps, a line each; "" for none.
-            number: How many there are.
-        """
+        """The question of step `number` (from 0); the screenshot follows it. `progress` has a line a step."""
 
     @abstractmethod
     def opening(self, goal: str) -> str:
@@ -113,12 +105,9 @@ class NoAction(ValueError):
 def read_action(
     read: Callable[[str], Action], text: str, max_chars: int = 20_000, kept_chars: int = KEPT_CHARS
 ) -> Action:
-    """The action that `read` finds in a model's text, else an INVALID one with the reason and the text.
+    """The action that `read` finds, else an INVALID one with the reason and `kept_chars` of the text.
 
-    Args:
-        read: Raises NoAction for everything that is not an action.
-        max_chars: Longer texts are refused unread.
-        kept_chars: How much of a text that is not an action is kept.
+    `read` raises NoAction for everything that is not an action; texts beyond `max_chars` are refused unread.
     """
     try:
         if len(text) > max_chars:
@@ -176,11 +165,7 @@ def encodable(text: str) -> str:
 
 
 def spoken(text: str) -> str:
-    """What stands behind the thinking. Its start may lie in the prompt, so an end alone ends it.
-
-    Raises:
-        NoAction: The thinking does not end.
-    """
+    """What stands behind the thinking, of which only the end may be here. Raises NoAction without an end."""
     ends = [match.end() for match in _THOUGHT_ENDS.finditer(text)]
     rest = text[ends[-1] :] if ends else text
     if _THOUGHT_STARTS.search(rest):

@@ -94,14 +94,12 @@ class MobileUseAgent(ChatAgent):
     """Stateless agent that calls `mobile_use`.
 
     Args:
-        mode: How earlier steps are described, "history" or "incremental"; see `ChatAgent`.
+        mode, history: See `ChatAgent`.
         coordinates: What points are written in: "relative", 0 to 999 across and down (Qwen3-VL), or
             "absolute", pixels of the resized picture (Qwen2.5-VL).
-        resize: For "absolute", the values of the model's image processor that differ from the defaults:
-            `patch_size`, `merge_size`, `min_pixels`, `max_pixels`; see `Resize`.
+        resize: For "absolute", fields of `Resize` that differ in the model's image processor.
         reasoning: What is asked for beside the call: "action", a thought and a line `Action: …` before it
             (Qwen3-VL); "conclusion", <thinking> before it and a <conclusion> after it (Qwen2.5-VL); "none".
-        history: How many earlier steps are described at most in mode "history", the latest ones.
     """
 
     line_end = "; "
@@ -161,20 +159,12 @@ class MobileUseAgent(ChatAgent):
         return dump_call({"name": TOOL, "arguments": write_call(action, self.grid(step.observation))})
 
     def parse(self, text: str, screen: Observation) -> Action:
-        """The action of the one call in `text`, behind any thinking.
-
-        INVALID, with the reason and the text, for everything else: no call, several, another function,
-        arguments that the tool does not have, a point that is not on the screen.
-        """
+        """The action of the one call in `text`, behind any thinking; else INVALID with the reason."""
         grid = self.grid(screen)
         return read_action(lambda said: read_call(call_in(said), grid), text, MAX_TEXT_CHARS)
 
     def format(self, action: Action, screen: Observation) -> str:
-        """The call of `action`; an INVALID action's own text is given back.
-
-        Raises:
-            ConfigError: The tool has no such action.
-        """
+        """The call of `action`; an INVALID one's own text. Raises ConfigError for a kind without a call."""
         if action.kind is ActionKind.INVALID:
             return action.text
         if action.kind not in _NAMES:
@@ -187,11 +177,7 @@ class MobileUseAgent(ChatAgent):
 
 
 def call_in(text: str) -> dict[str, Any]:
-    """The arguments of the one call of `mobile_use` in `text`.
-
-    Raises:
-        NoAction: There is none, or more than one, or it is not well formed.
-    """
+    """The arguments of the one call of `mobile_use` in `text`. Raises NoAction if there is not just one."""
     _, *blocks = spoken(text).split(_OPEN)
     if len(blocks) != 1:
         raise NoAction(f"{len(blocks)} calls, and one was asked for" if blocks else f"no {_OPEN}")
@@ -311,11 +297,7 @@ def tool_schema(width: int, height: int) -> dict[str, Any]:
 
 
 def read_call(arguments: Mapping[str, Any], grid: Grid) -> Action:
-    """The action that a call means.
-
-    Raises:
-        NoAction: It is none, or one that no device here can do.
-    """
+    """The action that a call means. Raises NoAction if it is none, or one that no device here can do."""
     name = arguments.get("action")
     if not isinstance(name, str) or name not in ACTIONS:
         raise NoAction("no action" if name is None else f"unknown action {short(name)}")

@@ -24,17 +24,14 @@ ENVS = {
 def build_env(
     config: EnvConfig, device: Device | None = None, options: Mapping[str, Any] | None = None
 ) -> Env:
-    """The environment that `config` names, made with its options.
+    """The environment that `config` names, on `device` of the pool if one is given, made with its options.
 
-    Args:
-        device: A device of the pool that it shall act on; None: it makes its own.
-        options: What belongs to that device, such as a snapshot or a recipe.
+    `options` are those of the device, such as a snapshot or a recipe.
 
     Raises:
-        ConfigError: If there is no such environment, it does not take these options or a device, or lacks a
-            method.
-        MissingDependency: If it needs a package or program that is not installed.
-        EnvError: If it cannot start.
+        ConfigError: There is no such environment, or it does not take these options or a device.
+        MissingDependency: It needs a package or program that is not installed.
+        EnvError: It cannot start.
     """
     make = choose(ENVS, config.kind, config.import_path)
     name = config.import_path or config.kind
@@ -59,10 +56,6 @@ def build_env(
 def seed_is_instance(config: EnvConfig) -> bool:
     """Whether a task's seed chooses what is asked for in that environment, and not only how it starts.
 
-    Its class says so by an attribute of this name. Without one a seed is only a start.
-
-    Raises:
-        ConfigError: There is no such environment.
-        MissingDependency: The module of its class needs a package that is not installed.
+    Its class says so by an attribute of this name.
     """
     return bool(getattr(choose(ENVS, config.kind, config.import_path), "seed_is_instance", False))

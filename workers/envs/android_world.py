@@ -73,13 +73,9 @@ _log = logging.getLogger(__name__)
 
 
 class Ports(BaseModel):
-    """Where one running emulator is reached; its adb port is the one after the console port.
+    """The ports of a running emulator, which was started with `-grpc`; its adb port is `console` + 1.
 
-    Attributes:
-        console: The console port, even; its serial is emulator-<console>.
-        grpc: The port that the emulator was started with by `-grpc`.
-        adb_server: The adb server that lists the emulator. android_env restarts it when a command fails, so
-            it should serve no other device.
+    android_env restarts the adb server when a command fails, so it should serve no other device.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -93,9 +89,7 @@ class AndroidWorldOptions(BaseModel):
     """The environment's options.
 
     Attributes:
-        devices: The emulators, by their ports. Each slot takes one that is free; with several, each has an
-            adb server of its own.
-        adb_path: The adb program; by default the one that adbutils finds or brings.
+        devices: Each slot takes one that is free; with several, each has an adb server of its own.
         accessibility: How the package reads the screen's elements: see its `A11yMethod`.
         setup: Whether the package installs its apps first: once for each new emulator.
         freeze_time: Whether the clock is set to the package's date, as its tasks expect.
@@ -119,11 +113,7 @@ class AndroidWorldOptions(BaseModel):
 
 
 def find_adb(path: str | None) -> str:
-    """The full path of the adb program, given or found by adbutils, because android_env expands nothing.
-
-    Raises:
-        MissingDependency: It is not there.
-    """
+    """The full path of the adb program, because android_env expands nothing. Raises MissingDependency."""
     found = Path(path or adb_path()).expanduser().absolute()
     if not found.is_file():
         raise MissingDependency(f"there is no adb program {found}.", "Correct env.options.adb_path.")
@@ -131,11 +121,7 @@ def find_adb(path: str | None) -> str:
 
 
 def claim_emulator(devices: Sequence[Ports]) -> tuple[Ports, int]:
-    """The first emulator that no other process or slot of this user holds, and its lock's descriptor.
-
-    Raises:
-        EnvError: All are held, or a lock file cannot be opened.
-    """
+    """The first emulator that no other process or slot of this user holds, and its lock's descriptor."""
     for ports in devices:
         path = state_dir() / f"androidworld-{ports.console}.lock"
         try:
@@ -156,11 +142,7 @@ def claim_emulator(devices: Sequence[Ports]) -> tuple[Ports, int]:
 
 
 class WorldProcess:
-    """One child. Used by one thread.
-
-    Args:
-        inherit: File descriptors that the child keeps open.
-    """
+    """One child, which keeps the descriptors `inherit` open. Used by one thread."""
 
     def __init__(self, inherit: Sequence[int] = ()) -> None:
         self._log = tempfile.TemporaryFile(mode="a+b")  # noqa: SIM115 - closed with the child
@@ -267,16 +249,7 @@ class WorldProcess:
 
 
 class AndroidWorldEnv:
-    """One emulator that plays the package's tasks.
-
-    Args:
-        options: Fields of `AndroidWorldOptions`.
-
-    Raises:
-        ConfigError: An option is unknown or wrong.
-        MissingDependency: The package or adb is not installed.
-        EnvError: No emulator is free, or it cannot be attached to.
-    """
+    """One emulator that plays the package's tasks; its options are the fields of `AndroidWorldOptions`."""
 
     seed_is_instance: ClassVar[bool] = True
     """The package draws a task's parameters from it, and words the goal by them."""
@@ -307,12 +280,7 @@ class AndroidWorldEnv:
         return self._goal
 
     def reset(self, task: Task) -> Frame:
-        """Starts `task`, after the former one has been torn down.
-
-        Raises:
-            TaskError: It is none of the package's.
-            EnvError: The package or the emulator failed.
-        """
+        """Starts `task`, after the former one has been torn down."""
         self._frame = self._score = None
         name, family = named(task)
         self._process.forget_log()
@@ -371,11 +339,7 @@ class AndroidWorldEnv:
 
 
 def named(task: Task) -> tuple[str, str]:
-    """The name and the family of a task in the package's registry.
-
-    Raises:
-        TaskError: Its parameters have none.
-    """
+    """The name and the family of a task in the package's registry. Raises TaskError if it names none."""
     name, family = task.params.get("task"), task.params.get("family", FAMILY)
     if not isinstance(name, str) or not isinstance(family, str):
         raise TaskError(

@@ -37,9 +37,8 @@ LINE_S = 60.0
 class Check(BaseModel):
     """The ground truth of a task: what a shell command prints when it is done.
 
-    Attributes:
-        shell: The command; white space around its output does not count, nor does its exit status.
-        equals, contains, regex: What the output must be, have in it, or match somewhere: one of the three.
+    White space around the output does not count, nor does the exit status. The output must be `equals`, have
+    `contains` in it, or match `regex` somewhere: one of the three is given.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -95,9 +94,6 @@ class RecipeBackend:
         recipe: Fields of `Recipe`: the start state, and what is verified before each episode.
         snapshot: The snapshot to start from; the recipe's steps are then left out, its checks are made.
         guard: Fields of `GuardPolicy`; None for no guard.
-
-    Raises:
-        ConfigError: A field is unknown or wrong.
     """
 
     def __init__(
@@ -115,12 +111,7 @@ class RecipeBackend:
         self.guard = None if guard is None else Guard(shell, GuardPolicy.of(guard))
 
     def prepare(self, task: Task) -> None:
-        """Brings the device to the start state, verifies it, and runs the task's set-up lines.
-
-        Raises:
-            TaskError: The task's script is malformed.
-            EnvError: The device cannot be brought there, or a line fails.
-        """
+        """Brings the device to the start state, verifies it, and runs the task's set-up lines."""
         script = Script.of(task)
         if self._snapshot is not None:
             self.device.load_state(self._snapshot)
@@ -162,15 +153,9 @@ SIMULATED_ADB = "distrl.simulator.adb.backend:AdbSimBackend"
 
 
 def backend_for(device: Device, **recipe: Any) -> TaskBackend:
-    """The backend for `device`.
+    """The backend for `device`: a simulated phone, in this process or behind adb, or any device behind adb.
 
-    Args:
-        device: A simulated phone, in this process or behind adb, or any other device behind adb.
-        recipe: For those others, what `distrl.workers.envs.backends.RecipeBackend` takes: recipe,
-            snapshot, guard. The guard "physical" has all its rules on a physical phone; elsewhere it is none.
-
-    Raises:
-        EnvError: A device behind adb does not answer what it is.
+    `recipe` are the options of `RecipeBackend`. The guard "physical" is only for physical phones.
     """
     if not isinstance(device, AdbDevice):
         backend: TaskBackend = import_object(SIMULATED)(device)

@@ -20,12 +20,7 @@ from distrl.workers.devices.device import Screen
 
 @dataclass(frozen=True)
 class Frame:
-    """What the screen shows now.
-
-    Attributes:
-        screen: The screen at the device's own resolution.
-        app: The app or page in front, "" if unknown.
-    """
+    """What the screen shows now, at the device's resolution, and the app or page in front, "" if unknown."""
 
     screen: Screen
     app: str = ""
@@ -43,10 +38,9 @@ class Frame:
 
 @dataclass(frozen=True)
 class StepResult:
-    """The result of an action.
+    """The screen after an action.
 
     Attributes:
-        frame: The screen afterwards.
         done: Whether the environment itself ended the episode (e.g. a web task that closes).
         settle_s: Seconds of the step that went into waiting for a still screen.
         guard: What the device's guard stopped, "" for nothing.

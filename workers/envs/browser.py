@@ -28,20 +28,12 @@ class Verdict:
 
 
 class Site(Protocol):
-    """A family of web tasks.
-
-    Attributes:
-        size: Width and height of the page in CSS pixels.
-    """
+    """A family of web tasks; `size` is width and height of the page in CSS pixels."""
 
     size: tuple[int, int]
 
     def begin(self, browser: Chromium, task: Task) -> None:
-        """Brings the page to the task's start state, the same for the same task whatever was shown before.
-
-        Raises:
-            TaskError: The site has no such task.
-        """
+        """Brings the page to the task's start state, whatever was shown before. Raises TaskError."""
 
     def verdict(self, browser: Chromium) -> Verdict:
         """Asks the page about the episode."""
@@ -64,16 +56,7 @@ class BrowserEnv:
         site: "miniwob", "pkg.mod:Name" of a class with a constructor without arguments, or a `Site`.
         scale: Screenshot pixels per CSS pixel.
         settle_s: Seconds between an action and the look at its result, for pages that animate.
-        browser, driver: Paths of Chromium and chromedriver; by default from the environment variables
-            DISTRL_CHROMIUM and DISTRL_CHROMEDRIVER, or on PATH.
-        sandbox: Whether Chromium's sandbox is on; it does not work for root or in most containers.
-        deadline_s: Longest wait for the browser's answer to one command.
-
-    Attributes:
-        browser: The running browser, for tools that look at the page; None before the first reset.
-
-    Raises:
-        ConfigError: `site` names nothing that can be used.
+        browser, driver, sandbox, deadline_s: See `Chromium`.
     """
 
     seed_is_instance: ClassVar[bool] = True
@@ -99,13 +82,7 @@ class BrowserEnv:
         self._verdict = Verdict(done=False, score=0.0)
 
     def reset(self, task: Task) -> Frame:
-        """Shows the task's page in its start state.
-
-        Raises:
-            EnvError: The browser failed.
-            MissingDependency: Chromium, chromedriver or the site's package is not installed.
-            TaskError: The site has no such task.
-        """
+        """Shows the task's page in its start state."""
         self._task = None
         if self.browser is None or self.browser.remote is None:
             self.browser = self._start()
@@ -115,10 +92,7 @@ class BrowserEnv:
         return self._frame()
 
     def step(self, action: Action) -> StepResult:
-        """Executes `action` with mouse and keyboard and looks at the result.
-
-        An ended episode stays as it is, whatever is done.
-        """
+        """Executes `action` and looks at the result. An ended episode stays as it is, whatever is done."""
         browser, _ = self._running()
         if not self._verdict.done:
             if _execute(browser, action) and self._settle_s:
@@ -152,11 +126,7 @@ class BrowserEnv:
 
 
 def load_site(name: str) -> Site:
-    """The site that a configuration names.
-
-    Raises:
-        ConfigError: `name` is neither known nor a loadable "pkg.mod:Name".
-    """
+    """The site of that name or "pkg.mod:Name". Raises ConfigError."""
     if ":" not in name:
         check_kind(SITES, name, "env.options.site")
     site: Site = choose(SITES, name, name if ":" in name else None)()

@@ -45,11 +45,7 @@ for _ in 1 2 3 4 5 6 7 8 9; do rm -rf -- "$1" 2>/dev/null && break; sleep 0.1; d
 
 
 def find_program(what: str, given: str | None, variable: str, names: Sequence[str]) -> str:
-    """The path of a program: as given, else from an environment variable, else the first of `names` on PATH.
-
-    Raises:
-        MissingDependency: There is none.
-    """
+    """The path of a program: as given, else from an environment variable, else the first name on PATH."""
     wanted = given or os.environ.get(variable)
     for name in [wanted] if wanted else names:
         path = shutil.which(name)
@@ -97,7 +93,7 @@ class Chromium:
 
     Args:
         size: Width and height of the pages in CSS pixels.
-        browser, driver: Paths; found by environment variable or on PATH when None.
+        browser, driver: Paths; by default from DISTRL_CHROMIUM and DISTRL_CHROMEDRIVER, or on PATH.
         sandbox: Whether Chromium's sandbox is on. It does not work for root or in most containers.
         deadline_s: Longest wait for one command.
 
@@ -147,10 +143,7 @@ class Chromium:
         return pid
 
     def command(self, name: str, **parameters: Any) -> Any:
-        """Sends one command of the session and returns its value.
-
-        Args:
-            name: As `selenium.webdriver.remote.command.Command` calls it, e.g. "get".
+        """Sends a command of `selenium.webdriver.remote.command.Command`, e.g. "get"; returns its value.
 
         Raises:
             EnvError: The browser refused, died or did not answer in time. All processes are killed then,

@@ -67,12 +67,7 @@ class TaskBackend(Protocol):
 
 
 class Latency(BaseModel):
-    """How long every action takes.
-
-    Attributes:
-        kind: "none", or "lognormal" with median `median_s` and shape `sigma`.
-        max_s: The longest wait of one action.
-    """
+    """How long every action takes: lognormal with median `median_s` and shape `sigma`, at most `max_s`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -96,11 +91,6 @@ class PhoneEnv:
         latency: Fields of `Latency`; None acts at once.
         backend: The tasks and their device; by default a simulated phone. A configuration cannot name one.
         settle: Fields of `Settle`: how to wait for a still screen.
-        sleep: Waits for so many seconds.
-
-    Raises:
-        ConfigError: If `latency` or `settle` has an unknown or wrong field.
-        ValueError: If `backend` is not one.
     """
 
     def __init__(
@@ -134,13 +124,7 @@ class PhoneEnv:
         return self._frame()
 
     def step(self, action: Action) -> StepResult:
-        """Executes `action` after the latency's wait, and waits until the screen is still.
-
-        The phone itself never ends an episode.
-
-        Raises:
-            DeviceError: If the device fails.
-        """
+        """Executes `action` after the latency's wait, and waits until the screen is still."""
         self._started()
         if seconds := self._latency.draw(self._rng):
             self._sleep(seconds)
@@ -242,9 +226,7 @@ class PhoneEnv:
     def distance(self) -> int | None:
         """How many steps the expert would still take before it ends the episode.
 
-        Returns:
-            None if the backend cannot rehearse, the task cannot be solved any more, or the expert needs more
-            than `MAX_DISTANCE` steps.
+        None if the backend cannot rehearse, the task cannot be solved any more, or there are too many.
         """
         rehearse = getattr(self._backend, "rehearse", None)
         if rehearse is None or self._task is None:

@@ -25,13 +25,9 @@ from distrl.core.policies.adapters import ADAPTER_FILE, CONFIG_FILE
 
 @dataclass(eq=False)
 class Adapter:
-    """One version of the adapter.
+    """One version of the adapter, and how many requests run with it.
 
-    Attributes:
-        id: Never used twice, also when the learner publishes a version's number again.
-        version: The learner's number.
-        directory: Its files.
-        users: Requests that run with it.
+    Its id is never used twice, also when the learner publishes a version's number again.
     """
 
     id: int
@@ -41,12 +37,9 @@ class Adapter:
 
 
 class AdapterSlots:
-    """The versions that an engine holds. Any thread.
+    """The versions that an engine holds, at most `capacity`, which is 2 or more. Any thread.
 
-    Args:
-        root: An empty directory; it stays the caller's.
-        config_json: What adapter_config.json says of all of them.
-        capacity: How many there may be at a time, at least 2.
+    `config_json` is what adapter_config.json says of all of them.
     """
 
     def __init__(self, root: Path, config_json: str, capacity: int) -> None:
@@ -62,11 +55,7 @@ class AdapterSlots:
         return len(self._held)
 
     def has_room(self, patience_s: float) -> bool:
-        """Whether `add` finds a free slot. Polled by the owner of a version that waits.
-
-        Raises:
-            PolicyError: None has become free for `patience_s`.
-        """
+        """Whether `add` finds a free slot. Raises PolicyError if none has become free for `patience_s`."""
         with self._lock:
             if len(self._held) < self._capacity:
                 self._full_since = None

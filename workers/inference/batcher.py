@@ -27,10 +27,7 @@ class Queued(Generic[Item]):
 class BatchQueue(Generic[Item]):
     """A first-in-first-out queue that says when its head should run. Any thread.
 
-    Args:
-        max_batch: B, the size that starts a batch at once, and the largest batch.
-        max_wait_s: T_max, how long the oldest request waits for company.
-        clock: Seconds, monotonic.
+    A batch has at most `max_batch` (B) requests; the oldest waits `max_wait_s` (T_max) for company.
     """
 
     def __init__(
@@ -77,9 +74,7 @@ class BatchQueue(Generic[Item]):
     def take(self, timeout_s: float, limit: int | None = None) -> list[Queued[Item]]:
         """Waits for a batch that is due; empty at the deadline and after `poke`.
 
-        Args:
-            timeout_s: How long to wait.
-            limit: How many requests are wanted at most; with 0 it only waits. None: a whole batch.
+        At most `limit` requests are wanted; with 0 it only waits. None: a whole batch.
         """
         deadline = self._clock() + timeout_s
         with self._condition:

@@ -47,10 +47,7 @@ class Prepared:
 
 
 class Engine(ABC):
-    """Completes chats with the newest weights that it was given.
-
-    Args:
-        policy: In eval mode.
+    """Completes chats with the newest weights that it was given; the policy is in eval mode.
 
     Attributes:
         version: The weights that requests get which are submitted now, `NO_WEIGHTS` before the first.
@@ -73,13 +70,9 @@ class Engine(ABC):
         sampling: Sampling,
         prefix: Prefix = NO_PREFIX,
     ) -> Prepared:
-        """Tokenises a chat and decodes its images. Any thread.
+        """Tokenises a chat, or what comes after the prefix, and decodes its images. Any thread.
 
-        Args:
-            messages: The chat, or what comes after the prefix.
-            images: Encoded bytes by digest, at least of the images that the chat and the prefix show.
-            sampling: How its completion is drawn.
-            prefix: The sequence that the chat continues; its token ids stay as they are.
+        `images` has the encoded bytes by digest, at least of those that the chat and the prefix show.
 
         Raises:
             ContextFull: The sequence is too long, or leaves no room for an answer.
@@ -107,26 +100,19 @@ class Engine(ABC):
     def submit(self, requests: Sequence[Prepared], on_done: OnDone) -> None:
         """Runs requests with the weights of now. The engine thread.
 
-        Args:
-            requests: What `prepare` gave.
-            on_done: Called exactly once for each request, from any thread, with its completion or with why
-                it failed; a `PolicyError` is the request's own fault.
+        `on_done` is called exactly once for each request, from any thread, with its completion or with why it
+        failed; a `PolicyError` is the request's own fault.
         """
 
     def can_load(self) -> bool:
-        """Whether `load` has room for other weights. The engine thread, repeatedly until it is True.
-
-        Raises:
-            DistrlError: There has been no room for too long.
-        """
+        """Whether `load` has room for other weights. The engine thread, repeatedly until it is True."""
         return True
 
     @abstractmethod
     def load(self, version: int, state: dict[str, Tensor]) -> None:
         """Replaces the weights; what is submitted from now on carries `version`. The engine thread.
 
-        Raises:
-            PolicyError: The weights are of another policy; the old ones stay.
+        If it raises PolicyError, they are of another policy, and the old ones stay.
         """
 
     def completion(self, request: Prepared, generated: Generated, version: int) -> Completion:
@@ -156,10 +142,10 @@ class Engine(ABC):
 
 
 def within(limit: int, key: str, length: int, sampling: Sampling) -> Sampling:
-    """`sampling` with no more new tokens than a sequence of `length` tokens leaves of `limit`.
+    """`sampling` with no more new tokens than a sequence of `length` leaves of `limit`, the value of `key`.
 
     Raises:
-        ContextFull: It leaves none; names `key`, where the limit is from.
+        ContextFull: It leaves none.
     """
     if length >= limit:
         raise ContextFull(

@@ -23,12 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class HFEngine(Engine):
-    """A policy behind batches.
-
-    Args:
-        policy: On its device, in eval mode.
-        seed: Seed of the sampling.
-    """
+    """A policy, on its device and in eval mode, behind batches; `seed` is that of the sampling."""
 
     def __init__(self, policy: Policy, seed: int) -> None:
         super().__init__(policy)

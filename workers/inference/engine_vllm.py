@@ -59,11 +59,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines for other threads.
-
-    Args:
-        name: The thread's.
-    """
+    """Runs coroutines for other threads."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -71,11 +67,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Runs a coroutine to its end, which is awaited here. Not from the loop's own thread.
-
-        Raises:
-            concurrent.futures.TimeoutError: It took longer; it is cancelled.
-        """
+        """Runs a coroutine to its end, at most `timeout_s`, and waits for it. Not from the loop's thread."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(timeout_s)
@@ -111,13 +103,7 @@ _log = logging.getLogger(__name__)
 
 
 class AllowedTokens(LogitsProcessor):  # type: ignore[misc]
-    """Leaves only those tokens that the policy may sample, in vLLM's processes; these end with the server.
-
-    Args:
-        vllm_config: Has them in `additional_config`.
-        device: Where logits are.
-        is_pin_memory: Not used.
-    """
+    """Leaves only those tokens that the policy may sample, in vLLM's processes; these end with the server."""
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         end_with_server()
@@ -142,13 +128,8 @@ class AllowedTokens(LogitsProcessor):  # type: ignore[misc]
 class VLLMEngine(Engine):
     """vLLM behind the interface of engines.
 
-    Args:
-        policy: Without weights: reads chats, writes texts, and says which tensors published weights have.
-        config: The sections policy, inference and learner.
-        seed: Seed of the sampling. Which request meets which random numbers depends on their timing.
-
-    Raises:
-        DistrlError: vLLM does not start.
+    The policy has no weights: it reads chats, writes texts, and says which tensors published weights have.
+    `seed` is that of the sampling; which request meets which random numbers depends on their timing.
     """
 
     policy: HubPolicy

@@ -56,7 +56,6 @@ class HttpEndpoint:
     """Serves until `close`.
 
     Args:
-        server: Completes the chats.
         address: "PORT" or "HOST:PORT"; without a host the loopback interface, port 0 picks a free one.
         model: The id under which clients ask for the policy.
         max_tokens: The bound of completions where a request has none.
@@ -194,11 +193,7 @@ class HttpEndpoint:
         return StreamingResponse(iter([*events, "data: [DONE]\n\n"]), media_type="text/event-stream")
 
     def _answer(self, body: bytes) -> Answer:
-        """Completes one request, in a thread of its own.
-
-        Raises:
-            ApiError: The request is not valid, or the server refuses it or does not answer in time.
-        """
+        """Completes one request, in a thread of its own."""
         request = read_request(body)
         if request.model != self.model:
             raise _no_model(request.model, self.model)
@@ -282,11 +277,7 @@ def _no_model(asked: str, served: str) -> ApiError:
 
 
 def check_address(address: str, key: str | None) -> tuple[str, int]:
-    """Host and port of "PORT" or "HOST:PORT".
-
-    Raises:
-        ConfigError: It is neither, or other machines could reach it and need no key.
-    """
+    """Host and port of "PORT" or "HOST:PORT". Raises ConfigError, also if other machines need no key."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or int(port) > 65535 or (":" in address and not host):
         raise ConfigError(f"--http {address!r} is not a valid address.", "Use PORT or HOST:PORT, e.g. 8000.")

@@ -32,13 +32,7 @@ _DATA_URL = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
 
 
 class ApiError(Exception):
-    """A request that gets an error instead of a completion.
-
-    Args:
-        status: The HTTP status.
-        message: What rule was broken, by which value, and what to do.
-        param: The part of the request that is at fault.
-    """
+    """A request that gets an error instead of a completion; `param` is the part of it that is at fault."""
 
     def __init__(self, status: int, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -130,21 +124,13 @@ class ChatRequest(_Base):
         )
 
     def chat(self) -> tuple[list[ChatMessage], dict[str, bytes]]:
-        """The messages, and the encoded images that they show, by digest.
-
-        Raises:
-            ApiError: An image is not a valid data URL.
-        """
+        """The messages, and the encoded images that they show, by digest. Raises ApiError."""
         images: dict[str, bytes] = {}
         return [_message(message, images) for message in self.messages], images
 
 
 def read_request(body: bytes) -> ChatRequest:
-    """Parses the JSON of a request.
-
-    Raises:
-        ApiError: It is not a valid request, or asks for something that is not supported.
-    """
+    """Parses the JSON of a request. Raises ApiError if it is invalid or asks for something unsupported."""
     try:
         request = ChatRequest.model_validate_json(body)
     except ValidationError as error:
@@ -194,15 +180,7 @@ def _image_bytes(url: str) -> bytes:
 
 
 class Answer:
-    """A completion as clients read it; `weight_version` and `system_fingerprint` name the weights.
-
-    Args:
-        request: What was asked.
-        completion: What the policy answered.
-        policy: Gives the text of tokens.
-        request_id: The answer's id.
-        created: Unix time, seconds.
-    """
+    """A completion as clients read it; `weight_version` and `system_fingerprint` name the weights."""
 
     def __init__(
         self, request: ChatRequest, completion: Completion, policy: Policy, request_id: str, created: int

@@ -35,7 +35,6 @@ def start_engine(config: Config, words: Sequence[str], name: str, checkpoint: Pa
     """The engine that `inference.engine` names, with the initial weights (version −1) or a checkpoint's (0).
 
     Args:
-        config: The sections policy, inference and agent, and the seed.
         words: The words of the suite's goals; a checkpoint brings its own.
         name: Makes the sampling of each server its own.
         checkpoint: A directory that `Policy.save` wrote.
@@ -105,13 +104,8 @@ def serve_checkpoint(
 ) -> Iterator[InferenceServer]:
     """A server for a saved policy, in this process, without a learner; it stops at the end of the block.
 
-    Args:
-        checkpoint: A directory that `Policy.save` wrote, whose version is N if it lies in `step_N`, else 0;
-            None for the policy as it begins, e.g. as `policy.model` is.
-
-    Raises:
-        CheckpointError: The checkpoint is damaged or of another policy.
-        NetworkError: The endpoint is in use.
+    The version of a `checkpoint` that lies in `step_N` is N, else 0. None is the policy as it begins, e.g. as
+    `policy.model` is.
     """
     with contextlib.ExitStack() as stack:
         engine = start_engine(config, words, "checkpoint", checkpoint)
@@ -130,10 +124,6 @@ def serve_beside_learner(
     """A server that registers with the learner and takes its weights from it.
 
     The learner may start later, and may be restarted.
-
-    Raises:
-        NetworkError: The act address is in use.
-        ConfigError: `network.advertise` is missing and the act address cannot be reached from elsewhere.
     """
     network = config.network
     with contextlib.ExitStack() as stack:
@@ -169,11 +159,7 @@ def serve_beside_learner(
 
 
 def run_until_stopped(server: InferenceServer, link: LearnerLink | None, stop: threading.Event) -> None:
-    """Serves until `stop` is set or the learner reports that the run is over.
-
-    Raises:
-        DistrlError: What ended the server, e.g. weights of another policy.
-    """
+    """Serves until `stop` is set or the learner reports that the run is over."""
     while not stop.wait(STATS_S):
         server.check()
         if link is None:
@@ -186,11 +172,7 @@ def run_until_stopped(server: InferenceServer, link: LearnerLink | None, stop: t
 
 
 def advertised_endpoint(bound: str, advertise: str | None) -> str:
-    """The address that workers get: `advertise`, its port `*` replaced by the bound one, or `bound`.
-
-    Raises:
-        ConfigError: `bound` means all interfaces, which is not an address to connect to.
-    """
+    """The address that workers get: `advertise`, its port `*` replaced by the bound one, or `bound`."""
     if advertise is not None:
         head, _, port = advertise.rpartition(":")
         return f"{head}:{bound.rpartition(':')[2]}" if port in ("*", "0") else advertise

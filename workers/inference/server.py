@@ -118,11 +118,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def images_of(request: ActRequest, blobs: Sequence[bytes | memoryview]) -> dict[str, bytes]:
-    """The images of a request by digest.
-
-    Raises:
-        ProtocolError: "malformed" or "digest" if the request does not fit its frames.
-    """
+    """The images of a request by digest. Raises ProtocolError if it does not fit its frames."""
     problem = ""
     if len(blobs) != len(request.images):
         problem = f"{len(request.images)} images are to be sent but {len(blobs)} frames came"
@@ -148,15 +144,7 @@ class Pending(NamedTuple):
 
 
 class InferenceServer:
-    """Answers act and info requests at one endpoint.
-
-    Args:
-        wire: Makes the socket.
-        endpoint: Where to listen; a port of * picks a free one.
-        engine: Completes them; it belongs to this server, which closes it.
-        config: Batch size, waits, bounds.
-        name: For logs and Info.
-    """
+    """Answers act and info requests at one endpoint, where a port * is any free one; closes the engine."""
 
     def __init__(self, wire: Wire, endpoint: str, engine: Engine, config: InferenceConfig, name: str) -> None:
         self._channel: Channel = wire.bind_router(endpoint)
@@ -315,12 +303,6 @@ class InferenceServer:
     ) -> Completion:
         """Completes a chat for a caller in this process, in one queue with all others.
 
-        Args:
-            messages: The chat.
-            images: Encoded bytes by digest, of all images that it shows.
-            sampling: How tokens are drawn.
-            timeout_s: How long to wait.
-
         Raises:
             ProtocolError: The server refuses it; with the code that a client elsewhere would get.
             TimeoutError: It was not completed in time.
@@ -346,11 +328,7 @@ class InferenceServer:
         sampling: Sampling,
         prefix: Prefix,
     ) -> None:
-        """Prepares and queues a request that has a place; if that fails, it leaves it.
-
-        Raises:
-            ProtocolError: The request is at fault, the server stops, or the policy failed at it.
-        """
+        """Prepares and queues a request that has a place; raises ProtocolError if that fails."""
         refusal = ProtocolError(STOPPED[0].value, STOPPED[1])
         try:
             if not self._stopping.is_set():

@@ -40,9 +40,6 @@ def set_environment(config: InferenceConfig) -> None:
     """Sets what vLLM reads from the environment of its process and of those that it starts.
 
     Call it before vLLM is imported. What the user has set stays, but for the number of threads.
-
-    Raises:
-        ConfigError: The user has chosen the model runner that would not keep to the policy's tokens.
     """
     if (runner := os.environ.get(RUNNER, "0")) != "0":
         raise ConfigError(
@@ -69,12 +66,10 @@ def max_adapters(config: Config) -> int:
 
 
 def max_model_len(config: Config, longest: int | None = None) -> int:
-    """The longest sequence with its answer, in tokens.
+    """The longest sequence with its answer, in tokens, of which the model takes `longest`.
 
-    Args:
-        config: Where an episode is one sequence this is `policy.max_context_tokens`; elsewhere a prompt and
-            an answer, if they are less.
-        longest: The longest that the model takes, where it has a limit.
+    Where an episode is one sequence this is `policy.max_context_tokens`; elsewhere a prompt and an answer, if
+    they are less.
     """
     if config.inference.vllm.max_model_len is not None:
         return config.inference.vllm.max_model_len
@@ -115,12 +110,7 @@ def environment(directory: Path) -> Iterator[None]:
 
 
 def engine_arguments(config: Config, policy: HubPolicy, seed: int) -> dict[str, Any]:
-    """Keyword arguments of vLLM's `AsyncEngineArgs`.
-
-    Raises:
-        PolicyError: vLLM cannot serve such an adapter.
-        ConfigError: `inference.engine.options` has one that another key sets.
-    """
+    """Keyword arguments of vLLM's `AsyncEngineArgs`."""
     inference, vllm = config.inference, config.inference.vllm
     on_gpu = torch.cuda.is_available()
     arguments: dict[str, Any] = {

@@ -30,8 +30,6 @@ class WeightFeed:
     """Fetches what the learner announces.
 
     Args:
-        wire: Makes the connection.
-        endpoint: The learner's weights socket.
         kind: What the policy publishes, "full" or "adapter".
         on_ready: Called in the feed's thread when new weights can be taken, or when the feed has failed.
         can_load: Whether the engine takes what has arrived. Called by `take`.
@@ -78,10 +76,7 @@ class WeightFeed:
             self._condition.notify_all()
 
     def take(self) -> tuple[int, dict[str, Tensor]] | None:
-        """Version and tensors of the newest weights that were not taken yet, if the engine has room for them.
-
-        The tensors are read-only views of the bytes that arrived.
-        """
+        """Version and tensors of the newest weights that were not taken yet, if the engine has room."""
         with self._condition:
             if self._ready is None or not self._can_load():
                 return None

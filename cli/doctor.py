@@ -54,16 +54,16 @@ def doctor(
     and with --config what that run needs. Nothing is started or changed, not even an adb server.
     """
     if config is not None and estimate is not None:
-        raise ConfigError("--config and --estimate exclude each other.", "Leave one of them out.")
+        raise ConfigError("--config and --estimate exclude each other.", "Remove one of them.")
     given = config or estimate
     if given is None and overrides:
         raise ConfigError("--set changes a configuration.", "Name it with --config or --estimate.")
+    if gpu is not None and estimate is None:
+        raise ConfigError(f"--gpu {gpu} is for estimates.", "Add --estimate CONFIG, or remove it.")
     loaded = load(given, overrides) if given is not None else None
     if loaded is not None and estimate is not None:
         _estimate(loaded, gpu, as_json)
         return
-    if gpu is not None:
-        raise ConfigError(f"--gpu {gpu} is for estimates.", "Add --estimate CONFIG, or leave it out.")
     from distrl.cli.health.run import needs as needs_of
 
     needs = needs_of(loaded, is_worker)
@@ -71,13 +71,15 @@ def doctor(
     for finding in _look(loaded, is_worker, sdk):
         level = finding.level(needs)
         failures += level == "fail"
-        typer.echo(_as_json(finding, level) if as_json else _as_text(finding, level))
+        remedy = f" {finding.remedy}" if level != "ok" else ""
+        line = f"{level:<5} {finding.about:<14} {finding.said}{remedy}"
+        fields = {"about": finding.about, "level": level, "said": finding.said, "remedy": finding.remedy}
+        typer.echo(json.dumps(fields, ensure_ascii=False) if as_json else line)
     if failures:
         raise Unfit(f"{failures} of these must be fixed first.", "See the lines that begin with fail.")
 
 
 def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
-    """Prints what `config` will cost."""
     from dataclasses import asdict
 
     from distrl.cli.health import estimate, machine
@@ -90,15 +92,10 @@ def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
             f"--gpu {gpu!r} is not a GPU with known speed and memory.",
             f"Use one of {', '.join(estimate.PEAKS)}, or cpu.",
         )
-    if gpu is None:
-        name, memory = machine.first_gpu()
-    else:
-        name, memory = (gpu if gpu != "cpu" else None), None
+    name, memory = machine.first_gpu() if gpu is None else (None if gpu == "cpu" else gpu, None)
     limits = [task.max_steps for task in load_suite(config.tasks.suite)]
     where = estimate.hardware(name, config.learner.threads, memory)
-    mean, screen = sum(limits) / len(limits), estimate.screen_of(config)
-    lines = estimate.estimate(config, where, mean, screen, max(limits))
-    for line in lines:
+    for line in estimate.estimate(config, where, max(limits), estimate.screen_of(config)):
         typer.echo(json.dumps(asdict(line)) if as_json else estimate.as_text(line))
 
 
@@ -123,28 +120,8 @@ def _look(config: Config | None, is_worker: bool, sdk_dir: Path | None) -> Itera
         yield from android.wanted_avd(store, part.avd, part.snapshot)
     yield from android.adb_programs(sdk)
     devices = config.devices if config else DevicesConfig()
-    yield from android.adb_server(devices.server_port(), _serials(config))
-    yield machine.emulator_ports()
-    yield machine.disk("disk", Path(config.runs_dir if config else "runs"), Need.RUN)
-    yield machine.disk("disk", AvdStore().home)
-    if config is not None:
-        network = config.network
-        bound = {"control": network.control, "broadcast": network.broadcast, "weights": network.weights}
-        yield from machine.addresses(bound)
-
-
-def _serials(config: Config | None) -> list[str]:
-    """The devices that a configuration names one by one."""
-    parts = config.devices.pool if config else []
-    named = [serial for part in parts if part.kind in ("adb", "phone") for serial in part.serials]
-    return [serial for serial in named if not set(serial) & set("*?[")]
-
-
-def _as_text(finding: Finding, level: str) -> str:
-    remedy = f" {finding.remedy}" if level != "ok" and finding.remedy else ""
-    return f"{level:<5} {finding.about:<14} {finding.said}{remedy}"
-
-
-def _as_json(finding: Finding, level: str) -> str:
-    fields = {"about": finding.about, "level": level, "said": finding.said, "remedy": finding.remedy}
-    return json.dumps(fields, ensure_ascii=False)
+    named = [one for part in devices.pool if part.kind in ("adb", "phone") for one in part.serials]
+    serials = [serial for serial in named if not set(serial) & set("*?[")]
+    yield from android.adb_server(devices.server_port(), serials)
+    yield machine.disk(Path(config.runs_dir if config else "runs"), Need.RUN)
+    yield machine.disk(AvdStore().home)

@@ -25,7 +25,7 @@ _ADB_PROTOCOL = re.compile(r"Bridge version 1\.0\.(\d+)")
 def kvm() -> Finding:
     """Whether emulators have hardware acceleration."""
     found = probe_acceleration()
-    return Finding("kvm", found.usable, _sentence(found.reason), found.remedy, Need.EMULATOR)
+    return Finding("kvm", found.usable, found.reason, found.remedy, Need.EMULATOR)
 
 
 def sdk(place: Path | None) -> tuple[Sdk | None, list[Finding]]:
@@ -36,12 +36,12 @@ def sdk(place: Path | None) -> tuple[Sdk | None, list[Finding]]:
         return None, [_of("sdk", error, Need.EMULATOR)]
     findings = [good("sdk", f"{found.emulator}, by {found.found}.", Need.EMULATOR)]
     try:
-        findings.append(good("emulator", f"version {emulator_version(found)}.", Need.EMULATOR))
+        findings.append(good("emulator", f"Version {emulator_version(found)}.", Need.EMULATOR))
     except DistrlError as error:
         findings.append(_of("emulator", error, Need.EMULATOR))
     if found.avdmanager is None:
         findings.append(
-            bad("avdmanager", "the SDK has none.", "`sdkmanager 'cmdline-tools;latest'` brings it.")
+            bad("avdmanager", "The SDK has none.", "`sdkmanager 'cmdline-tools;latest'` brings it.")
         )
     return found, findings
 
@@ -52,37 +52,25 @@ def avds(store: AvdStore) -> Finding:
     if names:
         return good("avds", f"{', '.join(names)}, in {store.home}.")
     return bad(
-        "avds", f"there are none in {store.home}.", "`distrl snapshot-avd create --image …` makes one."
+        "avds", f"There are none in {store.home}.", "`distrl snapshot-avd create --image …` makes one."
     )
 
 
 def wanted_avd(store: AvdStore, name: str, snapshot: str | None) -> Iterator[Finding]:
     """The AVD that a configuration names, its locks and its snapshot."""
+    about = f"avd {name}"
     try:
         avd = store.get(name)
-    except DistrlError as error:
-        yield _of(f"avd {name}", error, Need.EMULATOR)
-        return
-    try:
         avd.require_unused(shared=True)
-        yield good(f"avd {name}", f"{avd.directory}.", Need.EMULATOR)
+        yield good(about, f"{avd.directory}.", Need.EMULATOR)
+        if snapshot is not None:
+            about = f"snapshot {snapshot}"
+            info = get_snapshot(avd, snapshot)
+            remedy = f"Make it again: `distrl snapshot-avd create {name} {snapshot}`."
+            said = info.problem or "It has no manifest to compare it with."
+            yield bad(about, said, remedy) if info.manifest is None else good(about, "It has a manifest.")
     except DistrlError as error:
-        yield _of(f"avd {name}", error, Need.NOTHING)
-    if snapshot is None:
-        return
-    try:
-        info = get_snapshot(avd, snapshot)
-    except DistrlError as error:
-        yield _of(f"snapshot {snapshot}", error, Need.EMULATOR)
-        return
-    if info.manifest is None:
-        yield bad(
-            f"snapshot {snapshot}",
-            info.problem or "it has no manifest to compare it with.",
-            f"Make it again: `distrl snapshot-avd create {name} {snapshot}`.",
-        )
-    else:
-        yield good(f"snapshot {snapshot}", f"API {info.manifest.api_level}, {info.manifest.gpu}.")
+        yield _of(about, error, Need.EMULATOR)
 
 
 def adb_programs(sdk: Sdk | None) -> Iterator[Finding]:
@@ -95,25 +83,21 @@ def adb_programs(sdk: Sdk | None) -> Iterator[Finding]:
         found = {"distrl's": adb_path(), **found}
     except DistrlError as error:
         yield _of("adb", error, Need.ADB)
-    users: dict[str, list[str]] = {}
-    for user, program in found.items():
-        if program:
-            users.setdefault(os.path.realpath(program), []).append(user)
     protocols: set[str] = set()
-    for path, names in users.items():
-        whose = " and ".join(names)
+    users = {os.path.realpath(program): user for user, program in found.items() if program}
+    for path, user in users.items():
         said = _adb_version(path)
         version, protocol = _ADB_VERSION.search(said), _ADB_PROTOCOL.search(said)
         if version is None or protocol is None:
             words = " ".join(said.split())[:200] or "nothing"
-            yield bad("adb", f"{whose}, {path}, says: {words}.", "Reinstall it.", Need.ADB)
+            yield bad("adb", f"{user}, {path}, says: {words}.", "Reinstall it.", Need.ADB)
             continue
         protocols.add(protocol[1])
-        yield good("adb", f"{whose}: {path}, version {version[1]}.", Need.ADB)
+        yield good("adb", f"{user}: {path}, version {version[1]}.", Need.ADB)
     if len(protocols) > 1:
         yield bad(
             "adb",
-            f"their protocols differ ({', '.join(sorted(protocols))}): each ends the other's server.",
+            f"Their protocols differ ({', '.join(sorted(protocols))}): each ends the other's server.",
             "Use one of them: set ADBUTILS_ADB_PATH, and put its folder first in PATH.",
         )
 
@@ -133,27 +117,23 @@ def adb_server(port: int, serials: list[str]) -> Iterator[Finding]:
     try:
         version, devices = server.version(), server.devices()
     except ServerUnavailable:
-        yield good("adb server", f"none runs at port {port}; distrl starts one when it needs it.")
+        yield good("adb server", f"None runs at port {port}; distrl starts one when it needs it.")
         for serial in serials:
-            yield bad(serial, "not looked for: no adb server runs.", "Run `adb devices`, then look again.")
+            yield bad(serial, "Not looked for: no adb server runs.", "Run `adb devices`, then look again.")
         return
     except DistrlError as error:
         yield _of("adb server", error, Need.ADB)
         return
     listed = ", ".join(f"{one.serial} ({one.state})" for one in devices) or "no devices"
-    yield good("adb server", f"version {version} at port {port}: {listed}.", Need.ADB)
+    yield good("adb server", f"Version {version} at port {port}: {listed}.", Need.ADB)
     states = {one.serial: one.state for one in devices}
     for serial in serials:
         state = states.get(serial, "missing")
         if state == "device":
-            yield good(serial, "there.", Need.ADB)
+            yield good(serial, "Ready.", Need.ADB)
         else:
-            yield bad(serial, f"its state is {state}.", "Plug it in, start it, or accept its key.", Need.ADB)
+            yield bad(serial, f"Its state is {state}.", "Plug it in, start it, or accept its key.", Need.ADB)
 
 
 def _of(about: str, error: DistrlError, need: Need) -> Finding:
-    return bad(about, _sentence(error.message), error.remedy, need)
-
-
-def _sentence(text: str) -> str:
-    return text[:1].lower() + text[1:] if text[:2].istitle() else text
+    return bad(about, error.message, error.remedy, need)

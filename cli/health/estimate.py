@@ -34,13 +34,9 @@ PEAKS: dict[str, tuple[float, float, float]] = {
     "A100 40GB": (312e12, 1.555e12, 40e9),
     "A100": (312e12, 2.0e12, 80e9),
     "A40": (150e12, 0.696e12, 48e9),
-    "A30": (165e12, 0.933e12, 24e9),
     "L40S": (362e12, 0.864e12, 48e9),
-    "L40": (181e12, 0.864e12, 48e9),
     "L4": (121e12, 0.3e12, 24e9),
-    "A10": (125e12, 0.6e12, 24e9),
     "A10G": (70e12, 0.6e12, 24e9),
-    "RTX 6000 Ada": (182e12, 0.96e12, 48e9),
     "RTX A6000": (155e12, 0.768e12, 48e9),
     "RTX 5090": (209e12, 1.792e12, 32e9),
     "RTX 4090": (165e12, 1.008e12, 24e9),
@@ -52,7 +48,6 @@ UTILISATION, BANDWIDTH = 0.35, 0.6  # the share of the peaks that is reached
 SPARE = 0.1  # of a GPU's memory, which buffers and fragments may take; the estimate does not count them
 BYTES_PER_PIXEL = {"jpeg": 0.17, "png": 0.30}  # of screenshots of a phone
 CRITIC_WIDTH, CRITIC_HEADS = 64, 4  # `distrl.core.policies.critic`
-STEPS = 15  # of an episode, where the suite's tasks do not say it
 TRAINED_WHOLE = ("image_dense.", "mha_layer.", "gate_dense.", "stem.")
 """What AutoUI trains beside adapters: the fusion and the small encoder."""
 SCREEN, DRAWN = (1080, 2400), {"phone": (540, 1200), "two_screens": (320, 640)}
@@ -64,14 +59,7 @@ QUESTION = 24  # tokens around the picture of a question in a sequence that cont
 
 @dataclass(frozen=True)
 class Line:
-    """One number.
-
-    Attributes:
-        process: "policy", "learner", "inference", "disk", "network", "speed" or "verdict".
-        unit: "B", "1/s", "s", "tokens", "FLOP", or "" for a count.
-        how: What was put in.
-        is_exact: It is not an estimate.
-    """
+    """One number, in "B", "1/s", "s", "tokens", "FLOP" or "" for a count; `how` says what was put in."""
 
     process: str
     what: str
@@ -93,17 +81,13 @@ class Hardware:
 
 
 def known_gpu(name: str) -> str | None:
-    """The one of `PEAKS` whose words are all in `name`, e.g. "NVIDIA A100-SXM4-80GB"; None: there is none."""
+    """The first of `PEAKS` whose words are all in `name`, e.g. "NVIDIA A100-SXM4-80GB"."""
     words = set(re.findall(r"\w+", name.lower()))
     return next((known for known in PEAKS if words.issuperset(known.lower().split())), None)
 
 
 def hardware(gpu: str | None, threads: int, memory: float | None = None) -> Hardware:
-    """What the name of a GPU stands for; without one, so many threads of a CPU.
-
-    Args:
-        memory: The GPU's bytes, where they are known better than by its name.
-    """
+    """A GPU by its name (`memory`: its bytes, if known better), or that many threads of a CPU."""
     if gpu is None:
         return Hardware(threads * CPU_THREAD[0], threads * CPU_THREAD[1], False, f"{threads} CPU threads")
     known = known_gpu(gpu)
@@ -112,11 +96,7 @@ def hardware(gpu: str | None, threads: int, memory: float | None = None) -> Hard
 
 
 class Subject:
-    """A policy as the formulas need it, for episodes of so many steps on such a screen.
-
-    Raises:
-        PolicyError: Its model's files are not on this machine.
-    """
+    """A policy as the formulas need it, for episodes of `steps` steps on such a screen."""
 
     def __init__(self, config: Config, is_gpu: bool, steps: float, screen: tuple[int, int]) -> None:
         policy = config.chat_policy
@@ -149,21 +129,9 @@ class Subject:
             self.added, self.sequences_per_episode, self.num_pictures = self.picture + QUESTION, 1.0, 1
             room = (hub.max_context_tokens - self.prompt if hub is not None else 0) - self.completion
             self.steps = max(1.0, min(steps, 1.0 + room // (self.added + self.completion)))
-
-    @property
-    def sequence(self) -> int:
-        """Tokens of a sequence at most: prompts, pictures included, and answers."""
-        return math.ceil(self.asked_before(self.steps - 1.0)) + self.completion
-
-    @property
-    def episode_steps(self) -> float:
-        """Steps of an episode, as many as its sequence has room for."""
-        return self.steps * self.sequences_per_episode
-
-    @property
-    def published_bytes(self) -> int:
-        """A version of the weights on the wire, but for some kB of header."""
-        return self.trained * self.trained_bytes
+        self.episode_steps = self.steps * self.sequences_per_episode
+        self.sequence = math.ceil(self.asked_before(self.steps - 1.0)) + self.completion  # tokens, at most
+        self.published_bytes = self.trained * self.trained_bytes  # a version of the weights on the wire
 
     def asked_before(self, step: float) -> float:
         """Tokens before the answer of a step of the sequence, from 0."""
@@ -177,10 +145,7 @@ class Subject:
         return float(self.bytes_each * tokens * each)
 
     def logit_bytes(self, completions: int) -> float:
-        """Logits, their log-probabilities, and the gradients of both, for the tokens of completions.
-
-        Policies of the hub make them in pieces.
-        """
+        """Logits, their log-probabilities, and the gradients of both; hub policies make them in pieces."""
         each = self.shape.text.vocabulary * float(self.bytes_each * 2 + 8)
         needed = completions * (self.completion + 1) * each
         return needed if self.is_small else min(needed, 20.0 * MAX_LOGITS)
@@ -206,11 +171,7 @@ class Subject:
         return factor * text + (factor if self.trains_vision else 1.0) * vision
 
     def prefill_flops(self, is_cached: bool) -> float:
-        """FLOP that it takes to read what a step's answer follows; the mean over the steps.
-
-        Args:
-            is_cached: Keys and values of earlier steps of the sequence are still there.
-        """
+        """FLOP to read what a step's answer follows, mean over steps; cached: only what is new."""
         if is_cached and self.goes_on:
             return sum(self.forward_flops(self.sequence, self.num_pictures + self.steps - 1.0)) / self.steps
         count = math.ceil(self.steps)
@@ -284,53 +245,39 @@ def screen_of(config: Config) -> tuple[int, int]:
     return int(env.options.get("width", width)), int(env.options.get("height", height))
 
 
-def estimate(
-    config: Config,
-    where: Hardware,
-    steps: float = STEPS,
-    screen: tuple[int, int] = SCREEN,
-    longest: float | None = None,
-) -> list[Line]:
-    """All lines.
+def estimate(config: Config, where: Hardware, steps: float, screen: tuple[int, int] = SCREEN) -> list[Line]:
+    """All lines, for a learner and inference servers that compute on `where`.
 
     Args:
-        where: What the learner and the inference servers compute on.
-        steps: Of an episode; speed and disk are for these.
+        steps: Of the longest episode.
         screen: Width and height of a screenshot in pixels.
-        longest: Steps of the longest episode, which memory must have room for; None: `steps`.
 
     Raises:
         PolicyError: The model's files are not on this machine.
     """
-    usual = Subject(config, where.is_gpu, steps, screen)
-    largest = Subject(config, where.is_gpu, longest or steps, screen)
+    one = Subject(config, where.is_gpu, steps, screen)
     lines = [
-        *_policy(largest, usual),
-        *_learner(config, largest),
-        *_inference(config, largest),
-        *_disk(config, usual, screen),
-        *_speed(config, usual, where),
+        *_policy(one),
+        *_learner(config, one),
+        *_inference(config, one),
+        *_disk(config, one, screen),
+        *_speed(config, one, where),
     ]
     return [*lines, verdict(config, where, lines)] if where.is_gpu else lines
 
 
-def _policy(largest: Subject, usual: Subject) -> Iterator[Line]:
-    shape, what = largest.shape, "LoRA" if largest.is_lora else "full training"
+def _policy(one: Subject) -> Iterator[Line]:
+    shape, what = one.shape, "LoRA" if one.is_lora else "full training"
     yield Line("policy", "parameters", shape.num_parameters, "", is_exact=True)
     yield Line("policy", "of these for pictures", shape.num_vision, "", is_exact=True)
-    yield Line("policy", "trained parameters", largest.trained, "", what, is_exact=True)
-    bound = largest.max_pixels or shape.image.max_pixels
-    tokens = shape.image.num_tokens(largest.max_pixels)
-    yield Line("policy", "tokens of a screenshot, at most", tokens, "tokens", f"of {bound} pixels at most")
-    if largest.goes_on:
-        how = f"{largest.steps:.0f} steps: one sequence"
-        yield Line("policy", "tokens of an episode, at most", largest.sequence, "tokens", how)
-        how = f"its share of an episode of {usual.sequence} tokens"
-    else:
-        yield Line("policy", "tokens of a step, at most", largest.sequence, "tokens", "prompt and completion")
-        how = "at that length"
-    flops = usual.training_flops() / usual.steps
-    yield Line("policy", "computation of a training step", flops, "FLOP", how)
+    yield Line("policy", "trained parameters", one.trained, "", what, is_exact=True)
+    tokens = shape.image.num_tokens(one.max_pixels)
+    how = f"of {one.max_pixels or shape.image.max_pixels} pixels at most"
+    yield Line("policy", "tokens of a screenshot, at most", tokens, "tokens", how)
+    how = f"{one.steps:.0f} steps" if one.goes_on else "prompt and completion"
+    yield Line("policy", "tokens of a sequence, at most", one.sequence, "tokens", how)
+    flops = one.training_flops() / one.steps
+    yield Line("policy", "computation of a training step", flops, "FLOP", "at that length")
 
 
 def _learner(config: Config, one: Subject) -> Iterator[Line]:
@@ -366,11 +313,7 @@ def _learner(config: Config, one: Subject) -> Iterator[Line]:
 def _sharded(
     value: float, how: str, learner: LearnerConfig, stage: int, offload: dict[str, Any] | None = None
 ) -> tuple[float, str]:
-    """What a rank has of `value` bytes on its device, which ZeRO shards from `stage` on.
-
-    Args:
-        offload: The section that says where it is kept instead.
-    """
+    """What a rank has of `value` bytes on its device, which ZeRO shards from `stage` on, or offloads."""
     if learner.zero_stage < stage:
         return value, how
     if (offload or {}).get("device") == "cpu":
@@ -426,59 +369,33 @@ def _speed(config: Config, one: Subject, where: Hardware) -> Iterator[Line]:
 
 
 def verdict(config: Config, where: Hardware, lines: list[Line]) -> Line:
-    """Whether learner and inference servers have room on one GPU.
-
-    Args:
-        where: The GPU.
-        lines: All others.
-    """
-    parts = device_bytes(config, lines, where.memory)
-    total = sum(parts.values())
-    said = " + ".join(f"{name} {shown(value, 'B')}" for name, value in parts.items())
-    if total <= where.memory * (1 - SPARE):
-        said += ": fits"
-    else:
-        if total <= where.memory:
-            said += ": fits barely, because buffers and fragments are not counted"
-        else:
-            said += ": does not fit"
-        if len(parts) > 1:
-            server = (total - parts["learner"]) / config.local.inference_servers
-            alone = [
-                f"{name} {'fits' if value <= where.memory else 'does not fit'}"
-                for name, value in (("learner", parts["learner"]), ("each server", server))
-            ]
-            said += f"; on a GPU of its own {', '.join(alone)}"
-        said += (
-            "; lower learner.micro_batch_tokens, policy.max_prompt_tokens or inference.max_batch, or set "
-            "policy.gradient_checkpointing or policy.lora"
-        )
-    return Line("verdict", f"one {where.name} of {shown(where.memory, 'B')}", total, "B", said)
-
-
-def device_bytes(config: Config, lines: list[Line], memory: float) -> dict[str, float]:
-    """What is on a GPU of so much memory: the learner (of several ranks one), and the inference servers."""
+    """Whether the learner (of several ranks one) and the inference servers have room on one GPU."""
     found = {(line.process, line.what): line.value for line in lines}
     parts: dict[str, float] = {}
     if not config.learner.device.startswith("cpu"):
         parts["learner"] = found["learner", "device memory"]
     if not config.policy.device.startswith("cpu"):
-        servers = config.local.inference_servers
-        name = "inference" if servers == 1 else f"{servers} inference servers"
-        parts[name] = servers * _server_bytes(config, found, memory)
-    return parts
-
-
-def _server_bytes(config: Config, found: dict[tuple[str, str], float], memory: float) -> float:
-    """vLLM takes a share of the GPU whatever it needs, and at least its weights and one sequence."""
-    if config.inference.engine.kind != "vllm":
-        return found["inference", "device memory"]
-    vllm = config.inference.vllm
-    weights = found["inference", "weights"] / vllm.tensor_parallel_size
-    least = weights + found["inference", "KV cache of a slot"] / vllm.tensor_parallel_size
-    share = vllm.gpu_memory_utilization * memory
-    bound = share if vllm.kv_cache_gb is None else min(share, weights + vllm.kv_cache_gb * 2**30)
-    return max(least, bound)
+        server = found["inference", "device memory"]
+        if config.inference.engine.kind == "vllm":  # takes a share of the GPU whatever it needs
+            vllm = config.inference.vllm
+            weights = found["inference", "weights"] / vllm.tensor_parallel_size
+            share = vllm.gpu_memory_utilization * where.memory
+            cache = share if vllm.kv_cache_gb is None else weights + vllm.kv_cache_gb * 2**30
+            server = max(weights, min(share, cache))
+        for i in range(config.local.inference_servers):
+            parts[f"inference-{i}"] = server
+    total = sum(parts.values())
+    said = " + ".join(f"{name} {shown(value, 'B')}" for name, value in parts.items())
+    if total <= where.memory * (1 - SPARE):
+        said += ": fits"
+    elif total <= where.memory:
+        said += ": fits barely, because buffers and fragments are not counted"
+    else:
+        alone = ", ".join(name for name, value in parts.items() if value <= where.memory)
+        said += f": does not fit; on a GPU of its own {alone or 'nothing'} would; lower "
+        said += "learner.micro_batch_tokens, policy.max_prompt_tokens or inference.max_batch, or set "
+        said += "policy.gradient_checkpointing or policy.lora"
+    return Line("verdict", f"one {where.name} of {shown(where.memory, 'B')}", total, "B", said)
 
 
 def as_text(line: Line) -> str:

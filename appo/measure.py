@@ -43,21 +43,13 @@ class MeasureSpec(Record):
 
 
 class Returns(Record):
-    """The numbers: `results.json`.
-
-    Attributes:
-        spec: What was measured.
-        mean, std: Of the episodes' undiscounted returns.
-        interval: Student's 95% interval of the mean; None for one episode.
-        returns, lengths: Of each episode, in the order of their seeds.
-        started_at, duration_s: Unix time and seconds.
-    """
+    """The numbers: `results.json`."""
 
     spec: MeasureSpec
-    mean: Number
+    mean: Number  # of the episodes' undiscounted returns
     std: Number
-    interval: Interval | None
-    returns: tuple[Number, ...]
+    interval: Interval | None  # Student's 95% interval of the mean; None for one episode
+    returns: tuple[Number, ...]  # in the order of the seeds
     lengths: tuple[int, ...]
     started_at: Number = 0.0
     duration_s: Number = 0.0
@@ -126,11 +118,7 @@ def measure(
 
 
 def load_returns(directory: Path) -> Returns:
-    """Reads a complete evaluation of continuous control.
-
-    Raises:
-        RunDirectoryError: If `directory` holds none.
-    """
+    """Reads a complete evaluation of continuous control; raises RunDirectoryError if there is none."""
     file = directory / RESULTS_FILE
     try:
         return Returns.model_validate_json(file.read_bytes())

@@ -36,13 +36,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """Everything needed to build a policy again.
-
-    Attributes:
-        env_id: The environment that it is for.
-        observation_size, action_size: Lengths of flat observations and actions.
-        hidden, activation, log_std: As in the configuration.
-    """
+    """Everything needed to build a policy again; sizes are lengths of flat observations and actions."""
 
     env_id: str
     observation_size: int
@@ -172,11 +166,7 @@ class GaussianPolicy(nn.Module):
         return {}
 
     def load_published(self, state: Mapping[str, Tensor]) -> None:
-        """Loads what `published_state` returned.
-
-        Raises:
-            PolicyError: It belongs to a different policy.
-        """
+        """Loads what `published_state` returned; raises PolicyError if it is a different policy's."""
         weights_io.copy_into(self.published_state(), state)
         self.observations, self.returns = unpack_moments(state)
 
@@ -187,11 +177,7 @@ class GaussianPolicy(nn.Module):
         weights_io.write(directory / WEIGHTS_FILE, self.published_state())
 
     def load(self, directory: Path) -> None:
-        """Reads the weights of a checkpoint's policy.
-
-        Raises:
-            CheckpointError: They are missing, or belong to a different policy.
-        """
+        """Reads the weights of a checkpoint's policy; raises CheckpointError if they do not fit."""
         try:
             state = weights_io.from_bytes(bytearray((directory / WEIGHTS_FILE).read_bytes()))
             self.load_published(state)
@@ -200,11 +186,7 @@ class GaussianPolicy(nn.Module):
 
 
 def load_policy(directory: Path) -> GaussianPolicy:
-    """Reads what `GaussianPolicy.save` wrote.
-
-    Raises:
-        CheckpointError: It is missing or damaged, or of a different kind.
-    """
+    """Reads what `GaussianPolicy.save` wrote; raises CheckpointError."""
     try:
         data: dict[str, Any] = json.loads((directory / SPEC_FILE).read_text())
         spec = PolicySpec(**{**data, "hidden": tuple(data["hidden"])})

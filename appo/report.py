@@ -7,7 +7,7 @@ from pathlib import Path
 
 from distrl.appo.measure import Returns, load_returns
 from distrl.configs.schema import Config
-from distrl.evaluator.report.chart import Chart, Curve, curve_charts, short_number
+from distrl.evaluator.report.chart import Curve, curve_charts, short_number
 from distrl.evaluator.report.metrics import ELAPSED, Point, RunMetrics
 from distrl.evaluator.report.page import duration, write_files
 from distrl.evaluator.report.run import Fact
@@ -33,34 +33,38 @@ def write_report(
     metrics: RunMetrics | None = None,
     config: Config | None = None,
 ) -> Path:
-    """Writes report.html and report.json into `directory`.
+    """Writes report.html and report.json into `directory`, and returns the page.
 
     Args:
-        directory: Where to.
-        name: The heading.
         results: Evaluation directories by label.
         metrics, config: Of the run, if there was one.
-
-    Returns:
-        The path of report.html.
 
     Raises:
         RunDirectoryError: A directory holds no complete evaluation.
         MissingDependency: jinja2 is not installed.
     """
     loaded = {label: load_returns(path) for label, path in results.items()}
-    metrics = metrics or RunMetrics([])
+    metrics = RunMetrics([]) if metrics is None else metrics
     target = config.learner.appo.stop_at_return if config is not None else None
     subtitle = [one.spec.env_id for one in loaded.values()][-1:]
     if config is not None:
         subtitle += [f"algorithm {config.learner.algorithm.kind}", f"seed {config.seed}"]
     facts = _facts(metrics)
+    columns = (ENV_STEPS, "Steps", "environment steps"), (ELAPSED, "Time", "minutes since the start")
+    labels = (
+        "validation, greedy",
+        "training, last 100 episodes",
+        "learner.algorithm.stop_at_return",
+    )
+    curves = curve_charts(
+        "Return", columns, lambda column: Curve(*_returns(metrics, column), []), labels, target
+    )
     report = {
         "name": name,
         "subtitle": " · ".join(subtitle),
         "results": list(loaded.items()),
         "facts": facts,
-        "curves": _curves(metrics, target),
+        "curves": curves,
         "signals": signal_charts(metrics, SIGNALS),
         "methods": _methods(loaded, config),
         "config": config.to_yaml() if config is not None else "",
@@ -113,21 +117,6 @@ def _facts(metrics: RunMetrics) -> list[Fact]:
     if solved is not None and at is not None:
         facts.append(Fact("solved_s", solved, "Solved after", duration(solved), f"{at:,.0f} steps"))
     return facts
-
-
-def _curves(metrics: RunMetrics, target: float | None) -> list[Chart]:
-    """Return over environment steps and over minutes; none without data."""
-    columns = (ENV_STEPS, "Steps", "environment steps"), (ELAPSED, "Time", "minutes since the start")
-    labels = (
-        "validation, greedy",
-        "training, mean of the last 100 episodes",
-        "learner.algorithm.stop_at_return",
-    )
-
-    def curve(column: str) -> Curve:
-        return Curve(*_returns(metrics, column), [])
-
-    return curve_charts("Return", columns, curve, labels, target)
 
 
 def _methods(loaded: Mapping[str, Returns], config: Config | None) -> list[tuple[str, str]]:

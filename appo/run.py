@@ -25,41 +25,12 @@ if TYPE_CHECKING:
     from distrl.appo.learner import AppoLearner
     from distrl.appo.measure import Returns
 
-UNSUPPORTED = {
-    "collect": ("Continuous control has no expert.", "Collect from a configuration of GUI tasks."),
-    "doctor --estimate": ("Continuous control has no estimate.", "Its policies take some kB."),
-    "export --dataset": (
-        "Runs of continuous control store no trajectories.",
-        "Use its checkpoints, metrics.jsonl, and `distrl report RUN`.",
-    ),
-    "inspect": (
-        "Runs of continuous control store no trajectories.",
-        "Use `distrl report RUN` for returns, and metrics.jsonl for everything else.",
-    ),
-    "export": ("A policy of continuous control is not a transformers model.", "Use its checkpoint as it is."),
-    "serve-inference": (
-        "Continuous control (learner.algorithm=appo) has no inference servers: workers act themselves.",
-        "Run only run-learner and run-worker.",
-    ),
-}
-
 
 class AppoRun:
     """Continuous control: workers train, and runs are measured by returns."""
 
-    needs: Sequence[str] = ("GYM", "TRAINING")
-
     def __init__(self, config: Config) -> None:
         self._config = config
-        self.tasks = f"gymnasium has {config.env.options['id']}."
-
-    def require(self, command: str) -> None:
-        """Raises ConfigError for the commands of GUI tasks."""
-        if command in UNSUPPORTED:
-            raise ConfigError(*UNSUPPORTED[command])
-
-    def check_kinds(self) -> None:
-        """The configuration allows one kind only."""
 
     def check_environment(self) -> None:
         """Makes the environment once."""

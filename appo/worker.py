@@ -78,19 +78,7 @@ class _Tools:
 
 
 class AppoWorker:
-    """Works until it is stopped or the run is over.
-
-    Args:
-        config: The run.
-        name: The worker's.
-        master: Hands out units and takes results.
-        is_stopping: Polled between steps.
-        set_stats: Takes the numbers that heartbeats carry.
-
-    Raises:
-        MissingDependency: The environment needs a package.
-        ConfigError: There is no such environment.
-    """
+    """Works until it is stopped or the run is over; `set_stats` takes the numbers that heartbeats carry."""
 
     def __init__(
         self,
@@ -109,12 +97,7 @@ class AppoWorker:
         self._space = GymGroup(config.env.options, 1).space  # reports a wrong environment at once
 
     def run(self) -> None:
-        """Does one unit after another.
-
-        Raises:
-            PolicyError: The master rejected `MAX_REFUSED` rounds in a row.
-            EnvError: Environments failed `MAX_FAILURES` times in a row.
-        """
+        """Does one unit after another, until too many in a row are rejected or fail."""
         with contextlib.suppress(Stopped):
             while True:
                 unit = self._master.work()
@@ -173,11 +156,6 @@ class AppoWorker:
     def _deliver(
         self, unit: WorkUnit, eta: Eta, collected: Round, lr: float, numbers: Mapping[str, float]
     ) -> None:
-        """Sends a gradient.
-
-        Raises:
-            PolicyError: It was rejected, and so were those before it.
-        """
         payload = weights_io.to_bytes({**eta, **pack_moments(collected.seen, collected.returns)})
         gradient = Gradient(
             worker=self._name,
@@ -222,23 +200,15 @@ class AppoWorker:
         episodes = run_episodes(group, policy.act_greedily, unit.seeds, self._is_stopping)
         if episodes is None:
             raise Stopped
-        refused = self._master.send(
-            Measured(worker=self._name, unit_id=unit.id, episodes=tuple(episodes)), []
-        )
-        if refused is not None:
+        measured = Measured(worker=self._name, unit_id=unit.id, episodes=tuple(episodes))
+        if (refused := self._master.send(measured, [])) is not None:
             _log.warning("the master rejected a measurement: %s", refused.reason)
 
 
 class MasterClient:
     """A worker's requests to the master: each is sent again until it is answered. For one thread.
 
-    Requests carry ids, so that a resend changes nothing.
-
-    Args:
-        wire: Makes the connections.
-        control, weights: The learner's endpoints.
-        name: The worker's.
-        is_stopping: Polled while waiting; ends a request by `Stopped`.
+    Requests carry ids, so that a resend changes nothing. `is_stopping` ends one by `Stopped`.
     """
 
     def __init__(
@@ -249,13 +219,9 @@ class MasterClient:
         self._name, self._is_stopping = name, is_stopping
 
     def work(self, collected: str | None = None) -> WorkUnit:
-        """The next unit; waits until there is one.
-
-        Args:
-            collected: A round whose transitions are there: the same with the newest weights.
+        """The next unit, or the `collected` round with the newest weights; waits until there is one.
 
         Raises:
-            Stopped: The run is over, or the worker stops.
             ProtocolError: The learner is of another kind.
         """
         while True:
@@ -269,20 +235,12 @@ class MasterClient:
             self._pause(grant.retry_after_s)
 
     def send(self, message: Gradient | Measured, blobs: Sequence[Blob] = ()) -> Reject | None:
-        """Delivers a result. Returns its rejection, None if it was accepted.
-
-        Raises:
-            Stopped: The run is over, or the worker stops, and it is not known to be delivered.
-        """
+        """Delivers a result. Returns its rejection, None if it was accepted."""
         reply = self._ask(message, blobs, message.unit_id)
         return reply if isinstance(reply, Reject) else None
 
     def fetch(self, info: WeightInfo) -> memoryview | None:
-        """The bytes of weights; None if the learner no longer keeps them, or was restarted.
-
-        Raises:
-            Stopped: The worker stops.
-        """
+        """The bytes of weights; None if the learner no longer keeps them, or was restarted."""
         try:
             return self._fetcher.fetch(info, FETCH_S, self._is_stopping)
         except NetworkError as error:
@@ -326,11 +284,7 @@ class MasterClient:
                     return reply
 
     def _receive(self) -> Record | None:
-        """The next message, None if none came.
-
-        Raises:
-            Stopped: It says that the run is over; or the worker stops.
-        """
+        """The next message; None if none arrived in time."""
         if self._is_stopping():
             raise Stopped
         try:

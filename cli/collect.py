@@ -52,7 +52,7 @@ def collect(
     export it with `distrl export DIR --dataset OUT`, or view it with `distrl inspect DIR`.
     """
     from distrl.cli.health.run import check_installed
-    from distrl.cli.run_kind import run_kind
+    from distrl.cli.run_kind import require_gui
     from distrl.core.demonstrations import CollectionSpec
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
@@ -61,7 +61,7 @@ def collect(
     from distrl.learner.task_sampling import demonstration_sampler
 
     loaded = load(config, overrides, dry_run)
-    run_kind(loaded).require("collect")
+    require_gui(loaded, "collect")
     setup(role="collect", level="WARNING")
     defaults = loaded.learner.demonstrations
     wanted = episodes if episodes is not None else defaults.episodes

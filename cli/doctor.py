@@ -83,10 +83,10 @@ def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
     from dataclasses import asdict
 
     from distrl.cli.health import estimate, machine
-    from distrl.cli.run_kind import run_kind
+    from distrl.cli.run_kind import require_gui
     from distrl.evaluator.suites import load_suite
 
-    run_kind(config).require("doctor --estimate")
+    require_gui(config, "doctor --estimate")
     if gpu not in (None, "cpu") and estimate.known_gpu(gpu) is None:
         raise ConfigError(
             f"--gpu {gpu!r} is not a GPU with known speed and memory.",

@@ -101,12 +101,12 @@ def _write_adapter(policy: Path, directory: Path) -> Path:
 
 
 def _write_merged(policy_dir: Path, config: str, directory: Path) -> Path:
-    from distrl.cli.run_kind import run_kind
+    from distrl.cli.run_kind import require_gui
     from distrl.configs.load import load_config
     from distrl.core.policies import build_policy, checkpoint_words
 
     loaded = load_config(config)
-    run_kind(loaded).require("export")
+    require_gui(loaded, "export")
     policy = build_policy(loaded.chat_policy, checkpoint_words(policy_dir) or [], loaded.seed)
     policy.load(policy_dir)
     policy.export(directory)

@@ -59,12 +59,17 @@ def load(config: str, overrides: list[str] | None = None, dry_run: bool = False)
     Raises:
         ConfigError: As `distrl.configs.load.load_config`.
     """
-    from distrl.cli.run_kind import run_kind
     from distrl.configs.load import load_config
     from distrl.configs.section import CUSTOM
+    from distrl.core.importing import check_kind
+    from distrl.workers.agents import AGENTS
+    from distrl.workers.envs import ENVS
 
     loaded = load_config(config, overrides or [])
-    run_kind(loaded).check_kinds()
+    if loaded.learner.algorithm.kind != "appo":
+        for key, section, known in (("env", loaded.env, ENVS), ("agent", loaded.agent, AGENTS)):
+            if section.import_path is None:
+                check_kind(known, section.kind, f"{key}.kind")
     if dry_run:
         # Built-in objectives check their keys themselves; a worker's machine has no torch.
         if loaded.learner.algorithm.kind == CUSTOM and find_spec("torch"):

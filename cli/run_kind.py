@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distrl.core.terminal import Console
     from distrl.core.types import Task
     from distrl.evaluator.measure import Measured
-    from distrl.evaluator.report.compare import Arm
+    from distrl.evaluator.statistics import Summary
     from distrl.learner.learner import Learner
 
     Opener = Callable[[RunDir], AbstractContextManager[Learner | AppoLearner]]
@@ -31,34 +31,10 @@ FLUSH_S = 1.0  # for a worker's last acks; what comes later stays in the spool
 
 
 class GuiRun:
-    """Screens, chats and tasks: every algorithm but APPO. `distrl.appo.run.AppoRun` has the same methods.
-
-    Attributes:
-        needs: Names of `distrl.cli.health.machine.Need`, on every machine of the run.
-        tasks: What `check_tasks` checks, in words.
-    """
-
-    needs: Sequence[str] = ()
+    """Screens, chats and tasks: every algorithm but APPO. `distrl.appo.run.AppoRun` has the same methods."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self.tasks = f"{config.tasks.suite} has its splits."
-
-    def require(self, command: str) -> None:
-        """Raises ConfigError if `command` does not work with this kind of run; here all do."""
-
-    def check_kinds(self) -> None:
-        """Raises ConfigError if an environment or agent chosen by name does not exist."""
-        from distrl.core.importing import check_kind
-        from distrl.workers.agents import AGENTS
-        from distrl.workers.envs import ENVS
-
-        for key, section, registry in (
-            ("env", self._config.env, ENVS),
-            ("agent", self._config.agent, AGENTS),
-        ):
-            if section.import_path is None:
-                check_kind(registry, section.kind, f"{key}.kind")
 
     def check_environment(self) -> None:
         """Checks the environment and the agent as far as possible without starting the environment.
@@ -104,8 +80,7 @@ class GuiRun:
     def check_tasks(self) -> list[str]:
         """Checks that the tasks of every phase exist, and that the environment supports and judges them.
 
-        Returns:
-            Warnings about tasks that are not trained on.
+        Returns warnings about tasks that are not trained on.
 
         Raises:
             TaskError: A suite or split does not exist, or the environment does not support a task.
@@ -144,12 +119,7 @@ class GuiRun:
         return found
 
     def learner(self, stop: threading.Event, command: Sequence[str]) -> Opener:
-        """Prepares a learner; the result opens it in a run directory.
-
-        Args:
-            stop: Ends it.
-            command: Of `distrl`, which makes another process a rank of this learner.
-        """
+        """Prepares a learner; the result opens it in a run directory. `command` starts its other ranks."""
         from distrl.evaluator.suites import load_suite, vocabulary
         from distrl.learner.build import TaskSets, open_learner
         from distrl.learner.ranks import other_ranks
@@ -173,12 +143,10 @@ class GuiRun:
         return opened
 
     def work(self, name: str, folder: Path, stop: threading.Event, wait_s: float | None) -> None:
-        """Runs a worker that collects trajectories until `stop` is set or the run is over.
+        """Runs a worker, whose spool is in `folder`, until `stop` is set or the run is over.
 
         Args:
             name: Its own name on this host.
-            folder: Where its spool is.
-            stop: Ends it.
             wait_s: How long to wait for the learner; None for as long as it takes.
         """
         from distrl.core.security import load_security
@@ -280,23 +248,20 @@ class GuiRun:
         from distrl.evaluator.results import load_evaluation
 
         blocks = compare({label: load_evaluation(path) for label, path in results.items()})
-        gains = ["gain"] if len(results) > 1 else []
-        table = Table("split", *results, *gains, title="Success rate (95% interval)", title_justify="left")
-        for block in blocks:
-            arms = {arm.label: arm for arm in block.overall.arms}
-            gain, between = block.overall.gain, block.overall.gain_interval
-            gained = ""
-            if gain is not None and between is not None:
-                gained = f"{100 * gain:+.0f} ({100 * between.low:+.0f} to {100 * between.high:+.0f})"
-            rates = [_rate(arms.get(label)) for label in results]
-            table.add_row(block.overall.name, *rates, *([gained] if gains else []))
+        has_gain = len(results) > 1
+        columns = [*results, "gain"] if has_gain else list(results)
+        table = Table("split", *columns, title="Success rate (95% interval)", title_justify="left")
+        for overall in (block.overall for block in blocks):
+            rates = {arm.label: _rate(arm.summary) for arm in overall.arms if arm.summary.episodes}
+            cells = [rates.get(label, "not measured") for label in results]
+            if has_gain and overall.gain is not None and overall.gain_interval is not None:
+                low, high = 100 * overall.gain_interval.low, 100 * overall.gain_interval.high
+                cells.append(f"{100 * overall.gain:+.0f} ({low:+.0f} to {high:+.0f})")
+            table.add_row(overall.name, *cells)
         console.print(table)
 
 
-def _rate(arm: Arm | None) -> str:
-    if arm is None or not arm.summary.episodes:
-        return "not measured"
-    summary = arm.summary
+def _rate(summary: Summary) -> str:
     low, high = 100 * summary.interval.low, 100 * summary.interval.high
     return f"{100 * summary.success_rate:.0f}% ({low:.0f} to {high:.0f}), n = {summary.episodes}"
 
@@ -310,6 +275,23 @@ def run_kind(config: Config) -> GuiRun | AppoRun:
     return GuiRun(config)
 
 
+_UNSUPPORTED = {
+    "collect": "has no scripted expert",
+    "doctor --estimate": "has no estimate, because its policies take some kB only",
+    "export": "has policies that transformers cannot load",
+    "export --dataset": "stores no trajectories; `distrl report RUN` shows its returns",
+    "inspect": "stores no trajectories; `distrl report RUN` shows its returns",
+    "serve-inference": "has no inference servers, because workers act themselves",
+}
+
+
+def require_gui(config: Config, command: str) -> None:
+    """Raises ConfigError if `config` is a run of continuous control, which `command` does not support."""
+    if config.learner.algorithm.kind == "appo":
+        problem = f"Continuous control (learner.algorithm=appo) {_UNSUPPORTED[command]}."
+        raise ConfigError(problem, f"Use `distrl {command}` with runs of GUI tasks.")
+
+
 def require_episodes(place: Path, command: str) -> None:
     """Raises ConfigError if `place` is a run of a kind that stores no episodes."""
     from distrl.configs.load import load_config
@@ -317,4 +299,4 @@ def require_episodes(place: Path, command: str) -> None:
 
     run = RunDir(place)
     if run.config.is_file() and not run.store.exists():
-        run_kind(load_config(run.config)).require(command)
+        require_gui(load_config(run.config), command)

@@ -98,7 +98,7 @@ def serve(
         LearnerUnreachable: No learner answered within `wait_s`.
         DistrlError: Anything else that a user can fix.
     """
-    from distrl.cli.run_kind import run_kind
+    from distrl.cli.run_kind import require_gui
     from distrl.core.security import SERVER, load_security
     from distrl.core.sockets import Wire
     from distrl.evaluator.measure import find_checkpoint
@@ -106,7 +106,7 @@ def serve(
     from distrl.workers.client import wait_for_learner
     from distrl.workers.inference.serve import run_until_stopped, serve_beside_learner, serve_checkpoint
 
-    run_kind(config).require("serve-inference")
+    require_gui(config, "serve-inference")
     name = check_name(name) if name is not None else default_name()
     network = config.network
     policy_dir = find_checkpoint(checkpoint.expanduser()) / "policy" if checkpoint is not None else None

@@ -21,7 +21,9 @@ def needs(config: Config | None, is_worker: bool) -> frozenset[Need]:
     """What must be there, for any process and for this run; `is_worker`: only workers run here."""
     if config is None:
         return frozenset({Need.BASE})
-    found = {Need.BASE, Need.RUN, *(Need[name] for name in run_kind(config).needs)}
+    found = {Need.BASE, Need.RUN}
+    if config.learner.algorithm.kind == "appo":
+        found |= {Need.GYM, Need.TRAINING}
     if is_worker or config.local.workers:
         kinds = {members.kind for members in config.devices.pool}
         env = config.env.kind if config.env.import_path is None else None
@@ -60,7 +62,7 @@ def look(config: Config, is_worker: bool) -> Iterator[Finding]:
     if is_worker:
         return
     warnings: list[str] = []
-    yield _checked("tasks", kind.tasks, lambda: warnings.extend(kind.check_tasks()))
+    yield _checked("tasks", "All tasks exist.", lambda: warnings.extend(kind.check_tasks()))
     for warning in warnings:
         yield bad("tasks", warning, "", Need.NOTHING)
     if config.learner.demonstrations.dataset is not None:

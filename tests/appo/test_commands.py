@@ -7,7 +7,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch: not installed")
 pytest.importorskip("gymnasium", reason="needs gymnasium: not installed")
 
-import io
 import json
 import threading
 import warnings
@@ -20,14 +19,11 @@ from typer.testing import CliRunner
 from distrl.appo.measure import load_returns, measure
 from distrl.appo.policy import GaussianPolicy, PolicySpec
 from distrl.appo.report import write_report
-from distrl.cli.local.progress import Progress
 from distrl.cli.main import app
-from distrl.cli.run_kind import run_kind
 from distrl.configs.load import check_config, load_config
 from distrl.core.checkpoints import point
 from distrl.core.errors import CheckpointError, ConfigError, RunDirectoryError
 from distrl.core.rundir import RunDir
-from distrl.core.terminal import Console
 from distrl.evaluator.progress import read_counts
 from distrl.evaluator.report.metrics import RunMetrics
 from distrl.evaluator.results import RESULTS_FILE, Subject
@@ -66,15 +62,7 @@ def test_a_run_has_no_trajectories_to_show(tmp_path: Path, monkeypatch, command:
     run = RunDir.create(load_config(write(tmp_path)))
     result = CliRunner().invoke(app, [*command, str(run.path)])
     assert result.exit_code == ConfigError.exit_code, result.output
-    assert "store no trajectories" in result.stderr
-
-
-def test_train_makes_the_environment_before_anything_starts() -> None:
-    data = config_data()
-    run_kind(check_config(data, "test")).check_tasks()
-    data["env"]["options"] = {"id": "appo_envs:Still-v0"}
-    with pytest.raises(ConfigError, match="boxes"):
-        run_kind(check_config(data, "test")).check_tasks()
+    assert "stores no trajectories" in result.stderr
 
 
 def save(folder: Path, env_id: str = "appo_envs:Aim-v0", size: int = 2) -> Subject:
@@ -104,8 +92,8 @@ def test_a_measurement_is_replaced_only_by_one_of_the_same(tmp_path: Path) -> No
 
 def test_a_measurement_shows_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distrl.appo.measure.LINE_EVERY_S", 0.0)
-    config = check_config(config_data() | {"evaluate": {"episodes": 3, "slots": 2}}, "test")
-    log = tmp_path / "evaluate-step_1.log"
+    config = check_config(config_data() | {"evaluate": {"episodes": 2, "slots": 2}}, "test")
+    log = tmp_path / "log"
     seen: list[tuple[int, int] | None] = []
 
     def say(line: str) -> None:
@@ -113,10 +101,7 @@ def test_a_measurement_shows_how_far_it_is(tmp_path: Path, monkeypatch: pytest.M
         seen.append(read_counts(log))
 
     measure(config, save(tmp_path / "step_1"), tmp_path / "out", say=say)
-    assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
-    out = io.StringIO()
-    Progress(config, Console(file=out)).show_evaluations({"step_1": (2, 3)}, 1)
-    assert "[evaluating] 0:00 · episodes 2/3" in out.getvalue()
+    assert seen == [(0, 2), (1, 2), (2, 2)]
 
 
 @pytest.mark.needs("jinja2")

@@ -10,9 +10,10 @@ pytest.importorskip("gymnasium", reason="needs gymnasium: not installed")
 import json
 import queue
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgpack
 from appo_world import World, appo_config, gradient, new_policy
@@ -32,7 +33,6 @@ from distrl.core.messages import (
     WorkAck,
     WorkGrant,
     WorkRequest,
-    WorkUnit,
     encode,
 )
 from distrl.core.metrics import MetricsWriter
@@ -43,40 +43,21 @@ from distrl.core.weights import Buffer, WeightFetcher
 from distrl.learner.server import Endpoints, ServerBase
 
 
-class Server:
-    """What the main thread needs of `AppoServer`, without sockets; `check` does what workers would."""
+def solving_server(world: World) -> Mock:
+    """A server without sockets whose `check` does what workers would: a good round, good measurements."""
+    good = EpisodeReturn(total=0.0, length=8)
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._num_rounds = 0
+    def check() -> None:
+        number = world.master.progress.accepted + 1
+        message, payload = gradient(world, unit_id=f"r{number}", episodes=(good,))
+        world.master.take_gradient(message, [payload])
+        units = [world.master.work(f"w{i}") for i in range(6)] if number > 3 else []
+        for unit in units:
+            if unit is not None and unit.kind == "evaluate":
+                episodes = (good,) * len(unit.seeds)
+                world.master.take_measured(Measured(worker="w", unit_id=unit.id, episodes=episodes))
 
-    def check(self) -> None:
-        """A round comes in, and after it whatever is to be measured: all of it good."""
-        episodes = (EpisodeReturn(total=0.0, length=8),)
-        self._num_rounds += 1
-        message, payload = gradient(self._world, unit_id=f"r{self._num_rounds}", episodes=episodes)
-        self._world.master.take_gradient(message, [payload])
-        if self._num_rounds > 3:
-            units = [self._world.master.work(f"w{i}") for i in range(6)]
-            for unit in units:
-                if unit is not None and unit.kind == "evaluate":
-                    self._answer(unit)
-
-    def _answer(self, unit: WorkUnit) -> None:
-        returns = tuple(EpisodeReturn(total=0.0, length=8) for _ in unit.seeds)
-        self._world.master.take_measured(Measured(worker="w", unit_id=unit.id, episodes=returns))
-
-    def set_phase(self, phase: str) -> None:
-        pass
-
-    def set_metrics(self, metrics: Mapping[str, float]) -> None:
-        pass
-
-    def peer_metrics(self) -> dict[str, float]:
-        return {}
-
-    def shutdown(self, reason: str) -> None:
-        pass
+    return Mock(check=check, peer_metrics=dict)
 
 
 def test_the_checkpoint_of_a_solution_outlives_newer_ones(tmp_path: Path) -> None:
@@ -85,8 +66,8 @@ def test_the_checkpoint_of_a_solution_outlives_newer_ones(tmp_path: Path) -> Non
     config.learner.checkpoint_every = config.learner.keep_checkpoints = 1
     world, run = World(tmp_path, config), RunDir(tmp_path)
     metrics, directory = MetricsWriter(tmp_path / "metrics.jsonl"), run.checkpoints
-    server, stop = Server(world), threading.Event()
-    AppoLearner(config, run, server, world.master, new_policy(config), metrics, stop).run()
+    learner = (config, run, solving_server(world), world.master, new_policy(config), metrics)
+    AppoLearner(*learner, threading.Event()).run()
     solved = checkpoints.resolve(directory, "final")
     latest = checkpoints.resolve(directory, "latest")
     assert checkpoints.step_of(solved.name) < checkpoints.step_of(latest.name)

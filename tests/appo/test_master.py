@@ -35,10 +35,9 @@ def take(world: World, **fields: Any) -> bool:
 
 
 def numbers(world: World) -> dict[str, float]:
-    """The one row of metrics since the last time; empty without one."""
-    rows = [numbers for _, numbers in world.master.take_rows()]
-    assert len(rows) <= 1
-    return rows[0] if rows else {}
+    """The row of metrics since the last time; empty without one."""
+    row = world.master.take_row()
+    return row[1] if row else {}
 
 
 def log_std(world: World) -> float:
@@ -126,18 +125,6 @@ def test_numbers_are_those_of_what_came_in(world: World) -> None:
         take(world, unit_id=f"n{number}", base=base)
     found = numbers(world)
     assert (found["off_policy/staleness_max"], found["off_policy/staleness_mean"]) == (2.0, 2 / 3)
-
-
-def test_a_checkpoint_ends_a_row_of_metrics(world: World) -> None:
-    """What a resumed run does again is in rows of its own, whose step is beyond the checkpoint's."""
-    for number in range(3):
-        take(world, unit_id=f"u{number}", metrics={"off_policy/kl": 0.1, "loss/value": number})
-        if number == 1:
-            weights, _ = world.master.snapshot()
-    assert weights.step == 2
-    rows = world.master.take_rows()
-    found = [(step, row["gradients/accepted"], row["loss/value"]) for step, row in rows]
-    assert found == [(2, 2, 0.5), (3, 3, 2)]
 
 
 def test_the_learning_rate_s_progress_goes_by_time_where_that_ends_the_run(tmp_path: Path) -> None:

@@ -34,13 +34,3 @@ def test_a_peer_that_does_not_load_is_left_out_with_the_reason(
     assert str(error) in output
     assert told in output
     assert ("pip install" in output) == isinstance(error, ModuleNotFoundError)
-
-
-def test_an_index_gets_another_priority_each_time() -> None:
-    prepared = [(np.array([k]), np.array([float(k)])) for k in range(4)]
-    arm = replay.Arm(lambda: None, lambda indices, priorities: None, prepared)
-    present: dict[int, float] = {}
-    for _ in range(40):
-        indices, priorities = next(arm.batches)
-        assert present.get(int(indices[0])) != float(priorities[0])
-        present[int(indices[0])] = float(priorities[0])

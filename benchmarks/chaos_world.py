@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import signal
 import socket
 import subprocess
 import threading
@@ -33,8 +32,8 @@ from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.adb_server import AdbServer, adb_path
 from distrl.workers.devices.console import Console
 from distrl.workers.devices.errors import DeviceError
-from distrl.workers.devices.health import Health
-from distrl.workers.devices.sources import make_pool
+from distrl.workers.devices.pool import make_pool
+from distrl.workers.devices.table import Health
 from distrl.workers.env_pool import DeviceEnvs
 from distrl.workers.worker import Worker
 
@@ -118,7 +117,7 @@ def _is_blank(data: bytes) -> bool:
 
 
 class Server:
-    """An adb server at a port of its own; whoever runs it now, it is a child of this process."""
+    """An adb server at a port of its own."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -149,11 +148,9 @@ class Server:
         return True
 
     def kill(self) -> None:
-        """Ends whichever child of ours serves the port, by its process id."""
-        for pid in children_of(os.getpid()):
-            if str(self.port) in command_of(pid) and "server" in command_of(pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGTERM)
+        """Ends whichever server is at the port now: ours, or one that the pool has started."""
+        with contextlib.suppress(DeviceError):
+            AdbServer(port=self.port).ask("host:kill")
         if self._process is not None:
             self._process.wait(START_S)
 

@@ -1,7 +1,7 @@
 """What a step on a device behind adb costs: simulated phones, a real adb server, our client and adbutils.
 
 Phones run as `distrl sim-host` runs them, in processes of their own; the adb server is one of our own on a
-free port, stopped at the end. Every tap of the tour changes the screen, so that no picture is taken from a
+free port, ended afterwards. Every tap of the tour changes the screen, so that no picture is taken from a
 cache, and every phone has a tour of its own, found beforehand on a phone in this process.
 
 Arms, in turns so that other load on the machine hits both
@@ -21,6 +21,7 @@ Printed, with targets
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import socket
@@ -32,6 +33,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import adbutils
+import psutil
 
 from distrl.simulator.adb.host import SimHost
 from distrl.simulator.device import SimDevice
@@ -39,6 +41,7 @@ from distrl.simulator.phone import nodes
 from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.device import Key
+from distrl.workers.devices.errors import DeviceError
 
 SIZES = ((1080, 2400), (540, 1200))
 DEADLINE_S = 60.0
@@ -182,7 +185,7 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(width: int, height: int, num: int, steps: int, port: int, server_pid: int) -> None:
+def measure(width: int, height: int, num: int, steps: int, port: int) -> None:
     """Prints one screen size's numbers."""
     server = AdbServer(port=port)
     with SimHost(num + 2, width, height, BASE_PORT, adb_server_port=port, token_file="") as host:
@@ -202,7 +205,9 @@ def measure(width: int, height: int, num: int, steps: int, port: int, server_pid
                 print(f"{'':11}targets: no-op {no_op / 1.0:.2f} of 1 ms", end="")
                 print(f", tap + screencap {both / 12.0:.2f} of 12 ms" if width == 1080 else "")
         tours = [tour(width, height, steps, seed) for seed in range(2, num + 2)]
-        pids = {*(device.pid for device in devices), os.getpid(), server_pid}
+        at_port = [one for one in psutil.net_connections("tcp") if one.laddr.port == port]
+        servers = {one.pid for one in at_port if one.status == psutil.CONN_LISTEN and one.pid}
+        pids = {*(device.pid for device in devices), os.getpid(), *servers}
         before = sum(map(cpu_s, pids))
         rate = throughput([raw(serial, port) for serial in serials[2:]], tours)
         cpu_ms = 1000 * (sum(map(cpu_s, pids)) - before) / sum(map(len, tours))
@@ -229,9 +234,10 @@ def main() -> None:
     server.ensure_running()
     try:
         for width, height in SIZES:
-            measure(width, height, given.devices, given.steps, port, server.own_pid or os.getpid())
+            measure(width, height, given.devices, given.steps, port)
     finally:
-        server.stop()
+        with contextlib.suppress(DeviceError):  # it hangs up without an answer
+            server.ask("host:kill")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def cleanup(
         ),
     ] = None,
 ) -> None:
-    """End emulators and adb servers that this tool started and left; remove unfinished clones and folders.
+    """End emulators that this tool started and left; remove unfinished clones and folders.
 
     They are known by this tool's own records, and compared with the processes that run: what another program
     started is never touched, whatever its number or name.
@@ -65,8 +65,6 @@ def _deal_with(registry: Registry, entry: Entry, dry_run: bool, in_use: bool) ->
     elif not entry.is_orphan and not in_use:
         assert entry.owner is not None
         said = f"is in use by process {entry.owner.pid}; left alone, --all ends it."
-    elif entry.has_clients and not in_use:
-        said = "has clients of other processes; left alone, --all ends it."
     elif dry_run:
         said = "would be ended."
     else:

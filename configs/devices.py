@@ -75,19 +75,17 @@ class AvdMembers(RealMembers):
     """Emulators of one virtual device, which the process starts and stops.
 
     `avd` is the name of the virtual device. `count` is the number of emulators. `snapshot` is the snapshot
-    from which episodes start; null means a cold boot. `mode` is "writable-clone", where each emulator has its
-    own clone of the AVD and is reset by loading the snapshot, or "read-only", where all share the AVD and are
-    reset by a restart from the snapshot. `sdk` is the directory of the Android SDK; null means that of the
-    environment variable ANDROID_HOME or ANDROID_SDK_ROOT, else of the emulator on the PATH. `avd_home` is the
-    directory of the AVDs; null means that of the emulator's usual environment variables. `options` are added
-    to the emulator's command line. `boot_s` is the longest time of a cold boot, in seconds.
+    from which episodes start; null means a cold boot. Each emulator has its own clone of the AVD. `sdk` is
+    the directory of the Android SDK; null means that of the environment variable ANDROID_HOME or
+    ANDROID_SDK_ROOT, else of the emulator on the PATH. `avd_home` is the directory of the AVDs; null means
+    that of the emulator's usual environment variables. `options` are added to the emulator's command line.
+    `boot_s` is the longest time of a cold boot, in seconds.
     """
 
     kind: Literal["avd"]
     avd: Name
     count: Count = 1
     snapshot: Name | None = None
-    mode: Literal["writable-clone", "read-only"] = "writable-clone"
     sdk: str | None = None
     avd_home: str | None = None
     options: list[str] = []

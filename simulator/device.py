@@ -13,7 +13,7 @@ from distrl.simulator.phone.phone import Phone, new_state
 from distrl.simulator.phone.state import State
 from distrl.workers.devices import apps
 from distrl.workers.devices.device import Device, Key, Screen
-from distrl.workers.devices.health import RecoveryStep
+from distrl.workers.devices.table import RecoveryStep
 
 MAX_SNAPSHOTS = 32
 """Most snapshots of one device; beyond it saving another name is an error."""
@@ -140,7 +140,6 @@ class SimDevice:
 class SimMember:
     """A simulated phone in a pool: it cannot fail, and recovery replaces it by a new one."""
 
-    kind = "sim"
     claim = ""
     open_limit_s = 5.0
     options: Mapping[str, object] = {}

@@ -16,7 +16,7 @@ from distrl.core.errors import EnvError
 from distrl.core.types import Fault, Trajectory
 from distrl.workers.devices.errors import PoolExhausted
 from distrl.workers.devices.pool import DevicePool
-from distrl.workers.devices.table import PoolSlot
+from distrl.workers.devices.table import ALIVE, PoolSlot
 from distrl.workers.envs import build_env
 from distrl.workers.envs.base import Env
 
@@ -182,6 +182,6 @@ def open_env_pool(config: Config, slots: int) -> EnvPool:
     """The environments of the configuration for so many slots; a pool of devices starts to open them."""
     if not config.devices.pool:
         return EnvPool(config.env, slots)
-    from distrl.workers.devices.sources import make_pool
+    from distrl.workers.devices.pool import make_pool
 
     return DeviceEnvs(config.env, make_pool(config, slots).start())

@@ -85,7 +85,7 @@ def check_installed(config: Config, is_worker: bool) -> None:
             raise MissingDependency(f"{finding.about}: {finding.said}", finding.remedy)
     if is_worker or config.local.workers:
         if config.devices.pool:
-            from distrl.workers.devices.sources import make_pool
+            from distrl.workers.devices.pool import make_pool
 
             make_pool(config, limit=1)
         run_kind(config).check_environment()

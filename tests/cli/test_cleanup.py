@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import sim_phones
-from adb_programs import bundled, debian
 from emulator_programs import bystander, dead_pid
 from emulator_world import emulator_world
 from typer.testing import CliRunner, Result
@@ -115,40 +113,6 @@ def test_a_stranger_under_the_same_number_is_not_touched(start: Start) -> None:
     result = cleanup("--all")
     assert f"(process {process.pid}) is gone." in result.stdout
     assert process.poll() is None
-
-
-def test_a_server_that_others_use_is_left_alone(start: Start) -> None:
-    process = start("-avd", "pixel")
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        port = server.getsockname()[1]
-        enter(process, shared_port=port)
-        code = f"import socket\nwith socket.create_connection(('127.0.0.1', {port})): input()"
-        with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE), server.accept()[0]:
-            assert "has clients of other processes; left alone" in cleanup().stdout
-            assert process.poll() is None
-    assert "ended (SIGTERM)" in cleanup("--all").stdout
-
-
-def test_an_adb_server_of_a_killed_process_is_ended(tmp_path: Path, monkeypatch) -> None:
-    if bundled() is None and debian() is None:
-        pytest.skip("needs adb, or the package adbutils, which brings one")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    port = sim_phones.free_pair()
-    code = (
-        "import sys\nfrom distrl.workers.devices.adb_server import AdbServer\n"
-        f"AdbServer(port={port}).ensure_running(60.0)\nprint('up', flush=True)\nsys.stdin.read()\n"
-    )
-    command = [sys.executable, "-c", code]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
-        assert owner.stdout is not None
-        assert owner.stdout.readline() == b"up\n"
-        owner.kill()
-    (entry,) = Registry().entries()
-    until(lambda: not entry.has_clients, "the end of the connections")
-    assert f"adb server at port {port} (process {entry.key.pid}) ended" in cleanup().stdout
-    assert not entry.is_running
 
 
 def test_unfinished_clones_go_and_avds_stay(home: Path) -> None:

@@ -23,7 +23,7 @@ devices:
     - {kind: sim, count: 2, width: 1080, height: 2400}
     - {kind: adb, serials: ["emulator-5554", "emulator-56*"], snapshot: clean}
     - {kind: adb, serials: [b], guard: null}
-    - {kind: avd, avd: Pixel_7_API_34, count: 4, snapshot: clean, mode: read-only}
+    - {kind: avd, avd: Pixel_7_API_34, count: 4, snapshot: clean}
     - {kind: phone, serials: [R5CT1234567], recipe: {clear: [com.example.shop]}, reboot: true}
 """
 

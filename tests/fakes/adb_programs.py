@@ -44,7 +44,7 @@ def ask(port: int, request: str, timeout_s: float = 5.0) -> bytes:
             head = _exactly(server, 4)
             if head != b"OKAY":
                 return head
-            return _exactly(server, int(_exactly(server, 4), 16))
+            return _exactly(server, int(_exactly(server, 4) or b"0", 16))
     except OSError:
         return b""
 
@@ -98,6 +98,11 @@ def server(program: str, home: Path, port: int | None = None) -> Iterator[int]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def kill(port: int) -> None:
+    """Ends the adb server at this port, if there is one."""
+    ask(port, "host:kill")
 
 
 def _still_runs(process: subprocess.Popen[bytes]) -> None:

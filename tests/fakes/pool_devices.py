@@ -14,7 +14,7 @@ from distrl.core.types import Task
 from distrl.simulator.device import SimDevice
 from distrl.workers.devices.device import Device
 from distrl.workers.devices.errors import DeviceTimeout
-from distrl.workers.devices.health import RecoveryStep
+from distrl.workers.devices.table import RecoveryStep
 from distrl.workers.envs.base import Frame, StepResult
 
 STEPS = ("wait", "reconnect", "cold boot")
@@ -100,7 +100,7 @@ class FakeMember:
     """
 
     def __init__(self, name: str, mended_by: str | None = "wait", claim: str = "") -> None:
-        self.id, self.kind, self.claim, self.open_limit_s = name, "fake", claim, 30.0
+        self.id, self.claim, self.open_limit_s = name, claim, 30.0
         self.options: Mapping[str, object] = {}
         self.mended_by = mended_by
         self.steps, self.fails_at = 0, 0

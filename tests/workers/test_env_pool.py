@@ -16,8 +16,8 @@ from distrl.core.errors import EnvError
 from distrl.core.types import Fault, Trajectory
 from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.errors import DeviceTimeout
-from distrl.workers.devices.health import Health, SlotState
 from distrl.workers.devices.pool import DevicePool
+from distrl.workers.devices.table import Health, SlotState
 from distrl.workers.env_pool import DeviceEnvs, Entry, EnvPool, EpisodeEnd, open_env_pool
 
 DEADLINE_S = 20.0

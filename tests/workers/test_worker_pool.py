@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,8 @@ from distrl.learner import leases
 from distrl.learner.scheduler import DONE, TRAINING, TaskScheduler
 from distrl.workers import worker as worker_module
 from distrl.workers.devices.claims import Claims
-from distrl.workers.devices.health import Health, SlotState
 from distrl.workers.devices.pool import DevicePool
-from distrl.workers.devices.postmortem import Postmortems
+from distrl.workers.devices.table import Health, SlotState
 from distrl.workers.env_pool import DeviceEnvs
 from distrl.workers.worker import Worker
 
@@ -86,7 +86,7 @@ class Rig:
         self.folder, self.pools = folder, []
 
     def pool(self, *members: FakeMember, are_ready: bool = True, **health: Any) -> DevicePool:
-        kept = Postmortems(lambda: self.folder / "postmortems")
+        kept = partial(Path, self.folder / "postmortems")
         settings = Health(**{"max_faults": 1000, **health})
         pool = DevicePool(members, settings, 100, kept, Claims(self.folder / "claims"))
         self.pools.append(pool)
@@ -160,7 +160,6 @@ def test_the_broken_device_is_repaired_and_used_again(rig: Rig) -> None:
     (file,) = rig.folder.glob("postmortems/*/fault.json")
     told = json.loads(file.read_text())
     assert [step["name"] for step in told["ladder"]] == ["wait", "reconnect", "cold boot"]
-    assert told["busy_s"] is not None
     names = {path.name for path in file.parent.iterdir()}
     assert {"episode.json", "screen-0.jpg", "logcat.txt"} <= names
     episode = json.loads((file.parent / "episode.json").read_text())

@@ -1,27 +1,21 @@
 """The adb server: is it there, which devices does it list, and starting one when there is none.
 
-A server that was running already is used and never stopped; one that `ensure_running` started is a child
-process and ends with `stop` or `end`. Following the devices (`track`) needs a thread of its own: the
-generator belongs to it.
+A server that is started here is an ordinary `adb start-server` and stays, as with any program that uses adb.
+Following the devices (`track`) needs a thread of its own: the generator belongs to it.
 
 This is the only file that imports adbutils, for the `adb` program that it brings. Its `list` and
-`track_devices` are not used: where no server listens they start one that outlives this process, a server that
-dripped bytes held a `list` with a timeout of 0.3 s for 12.8 s (ours ends on time), and `track_devices` cannot
-be stopped.
+`track_devices` are not used: a server that dripped bytes held a `list` with a timeout of 0.3 s for 12.8 s
+(ours ends on time), and `track_devices` cannot be stopped.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import select
 import subprocess
-import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO
 
 from distrl.core.errors import MissingDependency
 from distrl.workers.devices.adb import Connection, Deadline
@@ -32,20 +26,15 @@ from distrl.workers.devices.errors import (
     DeviceUnauthorized,
     ServerUnavailable,
 )
-from distrl.workers.devices.processes import Entry, Registry, end_process, has_clients
-
-_log = logging.getLogger(__name__)
 
 CALL_S = 2.0
 """Longest time for what the server answers itself."""
 START_S = 20.0
 """Longest time until a server that was started answers."""
-_STOP_S = 5.0
-_POLL_S = 0.05
 _LOOK_S = 0.25
 """How often `track` looks whether it shall stop."""
-_AGAIN_S = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Waits before `track` connects again; the last one stays."""
+_AGAIN_S = 0.25
+"""Pause before `track` connects again."""
 
 
 @dataclass(frozen=True)
@@ -88,15 +77,7 @@ class AdbServer:
 
     def __init__(self, port: int = 5037) -> None:
         self.port = port
-        self._own: subprocess.Popen[bytes] | None = None
-        self._entry: Entry | None = None
         self._starting = threading.Lock()
-        self._is_over = False
-
-    @property
-    def own_pid(self) -> int | None:
-        """The process that `ensure_running` started, if it is still ours."""
-        return None if self._own is None else self._own.pid
 
     def version(self, timeout_s: float = CALL_S) -> int:
         """The server's protocol version. Raises ServerUnavailable if none listens."""
@@ -130,102 +111,45 @@ class AdbServer:
             connection.request(request)
             return connection.read_text()
 
-    # A server of our own
-
     def ensure_running(self, timeout_s: float = START_S) -> None:
         """Starts a server at this port unless one answers there already.
 
-        Raises ServerUnavailable if none answers in time, with what it printed.
+        Raises ServerUnavailable if none answers in time, with what adb printed.
         """
         if not self._starting.acquire(timeout=timeout_s):
             raise ServerUnavailable(f"the start of an adb server at port {self.port} takes too long.")
         try:
-            if self._is_over:
-                raise ServerUnavailable("the pool of devices is closed.")
             self.version(min(CALL_S, timeout_s))
         except ServerUnavailable:
-            if self._is_over:
-                raise
-            with tempfile.TemporaryFile() as log:
-                self._start(log)
-                self._wait_up(Deadline(timeout_s, "the start of an adb server"), log)
+            self._start(timeout_s)
         finally:
             self._starting.release()
 
-    def _start(self, log: IO[bytes]) -> None:
-        # Without ADB_LIBUSB=0 adb 36 spends three seconds on USB before it answers; `nodaemon` keeps it our
-        # child, so that its process id is known, and a session of its own keeps Ctrl-C from it.
+    def _start(self, timeout_s: float) -> None:
+        # Without ADB_LIBUSB=0 adb 36 spends three seconds on USB before it answers.
         environment = {**os.environ, "ADB_LIBUSB": "0", "ANDROID_ADB_SERVER_PORT": str(self.port)}
         for inherited in ("ADB_SERVER_SOCKET", "ADB_TRACE", "ANDROID_ADB_SERVER_ADDRESS"):
             environment.pop(inherited, None)
-        self._own = subprocess.Popen(
-            [adb_path(), "-P", str(self.port), "server", "nodaemon"],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-
-    def _wait_up(self, deadline: Deadline, log: IO[bytes]) -> None:
-        assert self._own is not None
-        while True:
-            try:
-                self.version(min(CALL_S, max(deadline.left, _POLL_S)))
-                break
-            except (ServerUnavailable, DeviceTimeout) as error:
-                # It listens before it answers: the first time it makes a key, which takes a moment.
-                has_ended = self._own.poll() is not None
-                if has_ended or not deadline.left:
-                    _end(self._own)
-                    self._own = None
-                    log.seek(0)
-                    said = log.read()[-2000:].decode("utf-8", "replace").strip()
-                    raise ServerUnavailable(
-                        f"an adb server was started at port {self.port} and "
-                        f"{'ended at once' if has_ended else 'does not answer'}: "
-                        f"{said[-200:] or 'it printed nothing'}.",
-                        "Start one by hand with `adb start-server` to see the reason.",
-                        evidence=said,
-                    ) from error
-                time.sleep(_POLL_S)
-        if self._own.poll() is not None:
-            self._own = None  # another process was faster at this port: that server is not ours
-            return
-        # Should this process be killed, `distrl cleanup` finds the server by its entry.
-        what = f"adb server at port {self.port}"
-        self._entry = Registry().add(self._own.pid, what, shared_port=self.port)
-
-    def stop(self) -> None:
-        """Ends the server if this tool started it and no other process uses it; other servers are left alone.
-
-        One that other processes are connected to is left to the last of them that calls this, or to
-        `distrl cleanup`.
-        """
-        own, entry, registry = self._own, self._entry, Registry()
-        self._own = self._entry = None
-        if own is None:  # one that another process of this tool started and left
-            for left in registry.entries():
-                if left.shared_port == self.port and left.is_orphan and not has_clients(self.port):
-                    end_process(left.key)
-                    registry.remove(left)
-            return
-        if entry is not None:  # first: a client that leaves at this moment sees either it or no clients
-            registry.disown(entry)
-        if own.poll() is None and has_clients(self.port):
-            _log.info("the adb server at port %d is left to other processes that use it", self.port)
-            return
-        _end(own)
-        if entry is not None:
-            registry.remove(entry)
-
-    def end(self) -> None:
-        """As `stop`, and no thread can start another server afterwards."""
-        self._is_over = True
-        with self._starting:
-            self.stop()
-
-    # Following the devices
+        command = [adb_path(), "-P", str(self.port), "start-server"]
+        said = ""
+        try:
+            done = subprocess.run(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=timeout_s,
+                check=False,
+            )
+            said = done.stdout.decode("utf-8", "replace").strip()
+            self.version()  # whatever adb reports: another process may have been faster
+        except (OSError, subprocess.TimeoutExpired, ServerUnavailable, DeviceTimeout) as error:
+            raise ServerUnavailable(
+                f"no adb server could be started at port {self.port}: {said[-200:] or error}",
+                "Start one by hand with `adb start-server` to see the reason.",
+                evidence=said,
+            ) from error
 
     def track(self, stop: threading.Event) -> Iterator[list[DeviceEntry] | None]:
         """All devices, now and again after each change, until `stop` is set.
@@ -233,18 +157,17 @@ class AdbServer:
         None means that the server is not there; connecting is then tried again and again. No server is
         started.
         """
-        failures, known = 0, True
+        known = True
         while not stop.is_set():
             try:
                 for devices in self._changes(stop):
-                    failures, known = 0, True
+                    known = True
                     yield devices
             except DeviceError:
                 if known:
                     known = False
                     yield None
-                stop.wait(_AGAIN_S[min(failures, len(_AGAIN_S) - 1)])
-                failures += 1
+                stop.wait(_AGAIN_S)
 
     def _changes(self, stop: threading.Event) -> Iterator[list[DeviceEntry]]:
         deadline = Deadline(CALL_S, "host:track-devices-l")
@@ -254,15 +177,6 @@ class AdbServer:
                 if _readable(connection):
                     connection.deadline = Deadline(CALL_S, "host:track-devices-l")
                     yield parse_devices(connection.read_text())
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    child.terminate()
-    try:
-        child.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
 
 
 def _readable(connection: Connection) -> bool:

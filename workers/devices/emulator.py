@@ -232,7 +232,7 @@ class EmulatorProcess:
         # Without an entry another thread is starting it at this moment.
         key = entry.key if entry is not None else processes.key_of(child.pid)
         if key is not None:
-            how = end_process(key, self.ports.console, console_s, lambda: child.poll() is not None)
+            how = end_process(key, self.ports.console, console_s)
             if not how:
                 raise EmulatorError(
                     f"the emulator (process {child.pid}) does not end, not even by SIGKILL.",
@@ -350,7 +350,6 @@ def session(
         note: Called with each step, in words.
     """
     with ExitStack() as stack:
-        stack.callback(server.stop)
         server.ensure_running()
         there = running_from(avd)
         if there is not None:

@@ -15,38 +15,47 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
 
+from distrl.configs.devices import AvdMembers, SimMembers
+from distrl.configs.schema import Config
 from distrl.core.errors import EnvError
+from distrl.core.importing import import_object
 from distrl.workers.devices.adb import brief
+from distrl.workers.devices.adb_server import AdbServer, DeviceEntry
 from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.device import Device
-from distrl.workers.devices.errors import DeviceTimeout, PoolExhausted
-from distrl.workers.devices.health import HEALTH, Health, ManagedDevice, SlotState, climb
-from distrl.workers.devices.postmortem import Bundle, Postmortems
-from distrl.workers.devices.table import Job, PoolSlot, Slot, SlotTable
+from distrl.workers.devices.errors import DeviceError, DeviceTimeout, PoolExhausted, Scope
+from distrl.workers.devices.postmortem import Bundle
+from distrl.workers.devices.table import (
+    HEALTH,
+    Health,
+    Job,
+    ManagedDevice,
+    PoolSlot,
+    Slot,
+    SlotState,
+    SlotTable,
+)
 
 CLOSE_S = 5.0
 LOOK_S = 0.1
 """How late a job may start, and the end of an overdue one be noticed."""
 MAX_REASON = 200
 """Characters of one reason in a line about the pool."""
+SIMULATED = "distrl.simulator.device:SimMember"
+START_AGAIN_S = 2.0
+"""Pause after an adb server could not be started."""
+_IPV6 = re.compile(r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]:\d+")
 _log = logging.getLogger(__name__)
-
-
-class Tracker(Protocol):
-    """Reports to the pool which devices there are."""
-
-    def start(self, pool: DevicePool) -> None:
-        """Begins, in the background."""
-
-    def close(self, timeout_s: float) -> None:
-        """Ends."""
 
 
 @dataclass(eq=False)
@@ -63,7 +72,8 @@ class DevicePool:
     Args:
         members: Those that are there from the beginning; a tracker adds others.
         limit: No more than this many are opened; the others are spares.
-        postmortems: Where faults are recorded; None: nowhere.
+        postmortems: Returns the folder in which faults are recorded, at each fault, because a run's directory
+            may be created later; None: nowhere.
         tracker: Started and closed with the pool.
         close_s: How long `close` may take.
         clock: Monotonic seconds, for health; waiting goes by the real time.
@@ -74,9 +84,9 @@ class DevicePool:
         members: Sequence[ManagedDevice] = (),
         health: Health = HEALTH,
         limit: int = 2**31,
-        postmortems: Postmortems | None = None,
+        postmortems: Callable[[], Path] | None = None,
         claims: Claims | None = None,
-        tracker: Tracker | None = None,
+        tracker: AdbTracker | None = None,
         close_s: float = CLOSE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -105,13 +115,10 @@ class DevicePool:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.close()
 
-    # ---- users of devices ----
-
     def acquire(self, timeout_s: float, avoid: Collection[str] = ()) -> PoolSlot:
         """Leases the free device that rested longest. Give it back with `release`, or use it in a `with`.
 
-        Args:
-            avoid: Ids of devices that are taken only if no other comes in time, or none can come.
+        Devices to `avoid` are taken only if no other comes in time, or none can come.
 
         Raises:
             PoolExhausted: No device was free in time, or the pool is closed.
@@ -145,10 +152,8 @@ class DevicePool:
     ) -> None:
         """Ends a lease; a second time is ignored. Never waits: repairs happen elsewhere.
 
-        Args:
-            fault: What ended its use, if it failed.
-            files: For the post-mortem, by file name, such as the last screenshots.
-            used: Whether it was used, and so has shown that it works.
+        `fault` is what ended its use, if it failed, and `files` are added to its post-mortem. `used` says
+        whether the device has shown that it works.
         """
         with self._changing():
             self._table.give_back(lease.id, lease.token, fault, files or {}, used and fault is None)
@@ -204,18 +209,16 @@ class DevicePool:
             threads.append(self._keeper)
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        if self._tracker is not None:  # after the devices: they may need the server that it started
+        if self._tracker is not None:
             self._tracker.close(max(0.0, deadline - time.monotonic()))
         with self._changed:
             self._claims.release_all()
 
-    # ---- the tracker ----
-
-    def join(self, member: ManagedDevice, forget: bool = False) -> None:
+    def join(self, member: ManagedDevice) -> None:
         """Adds a device that is there only while `listed` says so; a known id is ignored."""
         with self._changing():
             if not self._is_closed and member.id not in self._table.slots:
-                self._table.join(member, tracked=True, forget=forget)
+                self._table.join(member, tracked=True)
 
     def listed(self, devices: Mapping[str, str | None]) -> None:
         """Takes the adb server's states of tracked devices; None: not listed. Unknown ids are ignored."""
@@ -233,8 +236,6 @@ class DevicePool:
         """A bug, or a failure that no other device is free of: `acquire` raises it."""
         with self._changing():
             self._bug = self._bug or error
-
-    # ---- keeper thread ----
 
     def _keep(self) -> None:
         running: list[tuple[Job, threading.Thread]] = []
@@ -262,8 +263,6 @@ class DevicePool:
             self._table.failed(job, error)
         return False
 
-    # ---- job threads ----
-
     def _do(self, job: Job) -> None:
         try:
             if job.kind == "open":
@@ -289,52 +288,37 @@ class DevicePool:
             device.close()
 
     def _recover(self, job: Job) -> None:
+        """Takes one step after the other until the device works."""
         fault, member = job.fault, job.slot.member
         assert fault is not None
-        bundle = self._bundle(job)
-
-        def record(step: str, seconds: float, error: str) -> None:
-            end = f"failed: {error}" if error else "helped"
-            _log.info("device %s: %s %s (%.1f s)", member.id, step, end, seconds)
-            if bundle is not None:
-                bundle.step(step, seconds, error)
-
-        def collect() -> None:
-            if bundle is not None:
+        if fault.bundle is None and self._postmortems is not None and fault.error.fault == "device":
+            fault.bundle = Bundle(self._postmortems(), member.id, fault.error, fault.files)
+        bundle = fault.bundle  # a device that is tried again after a rest keeps the one it has
+        device, error, result = None, fault.error, "failed too often: it rests"
+        for step in job.steps:
+            if step.destructive and bundle is not None:
                 bundle.collect(member.evidence)
-
-        device, result = None, "failed too often: it rests"
-        error = fault.error
-        try:
-            if job.steps:
-                device, result = climb(member, job.steps, record, collect, self._clock), "ready"
-        except EnvError as last:
-            error, result = last, f"no step helped: {last}"
-        collect()
+            began, problem, result = self._clock(), "", "ready"
+            try:
+                step.run()
+                member.probe()
+                device = member.open()
+            except EnvError as caught:
+                error, problem, result = caught, str(caught), f"no step helped: {caught}"
+            seconds = self._clock() - began
+            end = f"failed: {problem}" if problem else "helped"
+            _log.info("device %s: %s %s (%.1f s)", member.id, step.name, end, seconds)
+            if bundle is not None:
+                bundle.step(step.name, seconds, problem)
+            # Harsher steps do not help against a full disk or a missing server.
+            if device is not None or (isinstance(error, DeviceError) and error.scope is Scope.HOST):
+                break
         if bundle is not None:
+            bundle.collect(member.evidence)
             bundle.close(result)
         if device is None:
             raise error
         self._hand_over(job, device)
-
-    def _bundle(self, job: Job) -> Bundle | None:
-        """The fault's post-mortem; a device that is tried again after a rest keeps the one it has."""
-        fault, slot = job.fault, job.slot
-        assert fault is not None
-        if fault.bundle is None and self._postmortems is not None and fault.error.fault == "device":
-            with self._changed:
-                facts = {
-                    "kind": slot.member.kind,
-                    "taken_for": "host" if fault.is_host else "device",
-                    "busy_s": None if fault.busy_s is None else round(fault.busy_s, 3),
-                    "silent_s": round(self._clock() - slot.last_ok, 3),
-                    "history": list(slot.history),
-                }
-            fault.bundle = self._postmortems.begin(slot.id, fault.error, facts)
-            fault.bundle.add(fault.files)
-        return fault.bundle
-
-    # ---- under the lock ----
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -387,3 +371,127 @@ def _close(slot: Slot) -> None:
         slot.member.close()
     except EnvError as error:
         _log.warning("device %s does not close: %s", slot.id, error)
+
+
+def is_pattern(serial: str) -> bool:
+    """Whether `serial` stands for all that fit it; an IPv6 address does not."""
+    return not _IPV6.fullmatch(serial) and any(character in serial for character in "*?[")
+
+
+class AdbTracker:
+    """Reports to a pool which devices the adb server lists.
+
+    Args:
+        server: The adb server; started if there is none.
+        serials: Serials and patterns, each with what makes a member of a serial. The first that fits counts.
+    """
+
+    def __init__(
+        self, server: AdbServer, serials: Sequence[tuple[str, Callable[[str], ManagedDevice]]] = ()
+    ) -> None:
+        self._server, self._serials = server, serials
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._had_devices = False  # tracker thread only
+
+    def start(self, pool: DevicePool) -> None:
+        """Adds the devices that are named, and follows the list in the background."""
+        for serial, make in self._serials:
+            if not is_pattern(serial):
+                pool.join(make(serial))
+        self._thread = threading.Thread(target=self._run, args=(pool,), name="adb-tracker", daemon=True)
+        self._thread.start()
+
+    def close(self, timeout_s: float) -> None:
+        """Ends the thread."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _run(self, pool: DevicePool) -> None:
+        try:
+            self._ensure_server()
+            for entries in self._server.track(self._stop):
+                self._report(pool, entries)
+        except BaseException as error:  # noqa: BLE001 - the pool raises it where devices are asked for
+            pool.crashed(error)
+
+    def _report(self, pool: DevicePool, listed: Sequence[DeviceEntry] | None) -> None:
+        """Passes one list on; None: the server was lost, and the devices' states are unknown."""
+        if listed is None and self._had_devices:
+            pool.server_lost()
+        entries = listed or ()
+        states: dict[str, str | None] = dict.fromkeys(pool.states())
+        for entry in entries:
+            make = self._maker(entry.serial)
+            if entry.serial not in states and make is not None:
+                _log.info("device %s joins the pool", entry.serial)
+                pool.join(make(entry.serial))
+            states[entry.serial] = entry.state
+        pool.listed(states)
+        self._had_devices = bool(entries)
+        if listed is None:
+            self._ensure_server()
+
+    def _maker(self, serial: str) -> Callable[[str], ManagedDevice] | None:
+        return next((make for pattern, make in self._serials if fnmatchcase(serial, pattern)), None)
+
+    def _ensure_server(self) -> None:
+        """Returns when there is an adb server, or the tracker is to stop."""
+        is_reported = False
+        while not self._stop.is_set():
+            try:
+                self._server.ensure_running()
+                return
+            except DeviceError as error:
+                if not is_reported:
+                    _log.warning("there is no adb server: %s", error)
+                    is_reported = True
+                self._stop.wait(START_AGAIN_S)
+
+
+def make_pool(config: Config, limit: int, health: Health = HEALTH) -> DevicePool:
+    """The pool of `config.devices`, not started yet.
+
+    Args:
+        limit: The most devices that are opened.
+        health: Timings of probes and rests.
+
+    Raises:
+        ConfigError: A recipe, a guard or the adb server's port is wrong, or there is no such AVD or snapshot.
+        MissingDependency: A program is not installed.
+    """
+    from distrl.workers.devices.members import AdbMember, AvdMember, env_options
+
+    devices = config.devices
+    server = AdbServer(port=devices.server_port())
+    members: list[ManagedDevice] = []
+    tracked: list[tuple[str, Callable[[str], ManagedDevice]]] = []
+    for number, part in enumerate(devices.pool):
+        if isinstance(part, SimMembers):
+            names = (f"sim-{number}-{index}" for index in range(part.count))
+            members += [import_object(SIMULATED)(name, part.width, part.height) for name in names]
+        elif isinstance(part, AvdMembers):
+            launch = threading.Lock()
+            members += [AvdMember(part, index, server, launch) for index in range(part.count)]
+        else:
+            env_options(part)  # mistakes are reported now, not when a device joins
+            make = partial(AdbMember, part=part, server=server)
+            for serial in part.serials:
+                if ":" in serial and not is_pattern(serial):  # listed only once it was connected to
+                    members.append(make(serial))
+                else:
+                    tracked.append((serial, make))
+    # A serial that is named is what it is named as, whatever patterns it fits.
+    tracked.sort(key=lambda pair: is_pattern(pair[0]))
+    has_adb = any(not isinstance(part, SimMembers) for part in devices.pool)
+    tracker = AdbTracker(server, tracked) if has_adb else None
+    folder = partial(postmortem_folder, config)
+    return DevicePool(members, health, limit, folder, tracker=tracker, close_s=devices.close_s)
+
+
+def postmortem_folder(config: Config) -> Path:
+    """Where post-mortems go: the run's directory if it is on this machine, else beside it."""
+    runs = Path(config.runs_dir).expanduser()
+    run = runs / config.name
+    return run / "postmortems" if run.is_dir() else runs / ".postmortems" / config.name

@@ -16,8 +16,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -77,15 +77,6 @@ def listens(pid: int, port: int) -> bool:
     return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in found)
 
 
-def has_clients(port: int) -> bool:
-    """Whether another process of this machine is connected to the server on this TCP port."""
-    return any(
-        one.status == psutil.CONN_ESTABLISHED and one.raddr and one.raddr.port == port
-        for one in psutil.net_connections("tcp")
-        if one.pid != os.getpid()
-    )
-
-
 def state_dir(environ: Mapping[str, str] = os.environ) -> Path:
     """Where this tool keeps claims, started processes and logs of one user; made, for its owner only.
 
@@ -120,9 +111,8 @@ class Entry:
 
     Attributes:
         what: What it is, for people, e.g. "emulator of AVD pixel at port 5554".
-        owner: The process that started it; None for one that was left to others.
+        owner: The process that started it.
         console_port: Its console, if it is an emulator.
-        shared_port: Where it serves any client, if it is an adb server.
     """
 
     key: ProcessKey
@@ -130,7 +120,6 @@ class Entry:
     owner: ProcessKey | None
     started_at: float
     console_port: int | None = None
-    shared_port: int | None = None
 
     @property
     def is_running(self) -> bool:
@@ -142,11 +131,6 @@ class Entry:
         """Whether it runs and the process that started it does not."""
         return self.is_running and (self.owner is None or not is_alive(self.owner))
 
-    @property
-    def has_clients(self) -> bool:
-        """Whether processes are connected to what it serves."""
-        return self.shared_port is not None and has_clients(self.shared_port)
-
 
 _ENTRY = TypeAdapter(Entry)
 
@@ -157,27 +141,14 @@ class Registry:
     def __init__(self) -> None:
         self.directory = state_dir() / "processes"
 
-    def add(
-        self,
-        pid: int,
-        what: str,
-        console_port: int | None = None,
-        shared_port: int | None = None,
-    ) -> Entry:
+    def add(self, pid: int, what: str, console_port: int | None = None) -> Entry:
         """Registers a process that this one has just started. Raises EmulatorError if it has ended."""
         key = key_of(pid)
         if key is None:
             raise EmulatorError(f"{what} ended at once.", "See its log.")
-        entry = Entry(key, what, key_of(os.getpid()), time.time(), console_port, shared_port)
-        self._write(entry)
+        entry = Entry(key, what, key_of(os.getpid()), time.time(), console_port)
+        write_whole(self._path(key), _ENTRY.dump_json(entry))
         return entry
-
-    def disown(self, entry: Entry) -> None:
-        """Leaves a running process to whichever process finds it. Raises EmulatorError as `add`."""
-        self._write(replace(entry, owner=None))
-
-    def _write(self, entry: Entry) -> None:
-        write_whole(self._path(entry.key), _ENTRY.dump_json(entry))
 
     def remove(self, entry: Entry) -> None:
         """Removes the entry of a process that has ended; a missing one is ignored."""
@@ -199,33 +170,22 @@ class Registry:
         return self.directory / f"{key.pid}-{key.started}.json"
 
 
-def end_process(
-    key: ProcessKey,
-    console_port: int | None = None,
-    console_s: float = CONSOLE_S,
-    is_gone: Callable[[], bool] | None = None,
-) -> str:
-    """Ends a process.
-
-    Args:
-        console_port: Its emulator console, if it has one.
-        console_s: How long it may take after the console's `kill`.
-        is_gone: Whether it has ended; a parent passes one that collects its child.
+def end_process(key: ProcessKey, console_port: int | None = None, console_s: float = CONSOLE_S) -> str:
+    """Ends a process, at first by its emulator console if it has one, which is given `console_s`.
 
     Returns:
         What ended it: "gone" (it had ended), "console", "SIGTERM", "SIGKILL"; "" if it still runs. Raises
         PermissionError if it belongs to another user.
     """
-    gone = is_gone or (lambda: not is_alive(key))
-    if gone() or not is_alive(key):
+    if not is_alive(key):
         return "gone"
-    if console_port is not None and _kill_by_console(key.pid, console_port) and _wait(gone, console_s):
+    if console_port is not None and _kill_by_console(key.pid, console_port) and _has_ended(key, console_s):
         return "console"
     for number, patience_s in ((signal.SIGTERM, TERM_S), (signal.SIGKILL, KILL_S)):
-        if is_alive(key):
-            with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError):
+            if is_alive(key):
                 os.kill(key.pid, number)
-        if _wait(gone, patience_s):
+        if _has_ended(key, patience_s):
             return number.name
     return ""
 
@@ -241,9 +201,9 @@ def _kill_by_console(pid: int, port: int) -> bool:
     return True
 
 
-def _wait(gone: Callable[[], bool], patience_s: float) -> bool:
+def _has_ended(key: ProcessKey, patience_s: float) -> bool:
     give_up_at = time.monotonic() + patience_s
-    while not gone():
+    while is_alive(key):
         if time.monotonic() >= give_up_at:
             return False
         time.sleep(_POLL_S)

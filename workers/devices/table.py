@@ -1,9 +1,26 @@
-"""The rules of the pool: what each event means for a slot, and which jobs are due. No threads, no waiting.
+"""The devices of a pool: their states, how each is repaired, and the rules of what each event means.
 
-    lease ◄─► give_back      who uses a device         join, listed, server_lost   which devices there are
-    due_jobs ─► opened, answered, failed               what the jobs find out
+    ABSENT ──► STARTING ──► READY ◄──► BUSY
+      ▲            │          │          │
+      │            └──────► SUSPECT ◄────┘
+      │                       │
+      │                       ▼
+      ├──────────────── RECOVERING ──► READY
+      │                    ▲  │
+      │                    │  ▼
+      └──────────────── QUARANTINED
 
-Not thread-safe: `DevicePool` holds its lock around every call, and none of them blocks.
+    fault ─► circuit closed ─► wait ─► reconnect ─► load snapshot ─► restart ─► cold boot ─► reclone ─┐
+               │                 └────────┴── device answers: READY ──┴───────────┘                   │
+               └─ open (3 faults in 10 min) ───────────────────────────────────────► quarantine ◄─────┘
+
+After each step the device is probed and opened again; the first step after which that works ends the climb. A
+quarantined device is tried again after a pause that doubles each time; the circuit closes when that works. A
+failure that the adb server caused ends in a pause of the first length and does not lengthen the next one.
+docs/devices.md describes the states for users.
+
+There are no threads here and no waiting. `SlotTable` is not thread-safe: `DevicePool` holds its lock around
+every call, and none of them blocks.
 """
 
 from __future__ import annotations
@@ -14,7 +31,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from enum import Enum
+from typing import Literal, Protocol
 
 from distrl.core.errors import EnvError
 from distrl.workers.devices.claims import Claims
@@ -28,49 +46,163 @@ from distrl.workers.devices.errors import (
     SnapshotMissing,
     TransportError,
 )
-from distrl.workers.devices.health import (
-    ALIVE,
-    PROBE_LIMIT_S,
-    Circuit,
-    Health,
-    ManagedDevice,
-    RecoveryStep,
-    SlotState,
-    limit_of,
-)
 from distrl.workers.devices.postmortem import Bundle
 
+PROBE_LIMIT_S = 5.0
+"""Longest time of a probe."""
+MARGIN_S = 20.0
+"""What a recovery may take besides its steps, probes and openings: for its evidence."""
+FAULT_WINDOW_S = 600.0
+"""The time within which faults open a circuit."""
 ONLINE = "device"
 """What adb calls a device that works."""
 CLAIM_S = 5.0
 """Pause before a device that another process uses, or that is not online yet, is looked at again."""
-FORGET_S = 600.0
-"""A device that joined by a pattern and is away for longer than this leaves the pool."""
 SERVER_S, SERVER_BEFORE_S = 10.0, 2.0
 """Connections that break this long after, or before, a loss of the adb server are attributed to it."""
 MAX_STUCK = 2
 """A device with this many calls that never return is left alone until one does."""
-MAX_HISTORY = 64
-"""Changes of state that a slot remembers."""
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Health:
+    """Timings in seconds, and limits; tests take others.
+
+    Attributes:
+        probe_every_s: From one probe of an idle device to the next.
+        max_faults: A device with so many faults within `FAULT_WINDOW_S` rests.
+        pause_s, max_pause_s: The first rest, which doubles each time, and the longest.
+    """
+
+    probe_every_s: float = 10.0
+    max_faults: int = 3
+    pause_s: float = 10.0
+    max_pause_s: float = 300.0
+
+
+HEALTH = Health()
+
+
+class SlotState(str, Enum):
+    """Where a device of the pool stands."""
+
+    ABSENT = "absent"
+    STARTING = "starting"
+    READY = "ready"
+    BUSY = "busy"
+    SUSPECT = "suspect"
+    RECOVERING = "recovering"
+    QUARANTINED = "quarantined"
+
+
+ALIVE = frozenset(SlotState) - {SlotState.ABSENT, SlotState.QUARANTINED}
+"""States of a device that works, or may soon work again."""
+
+
+@dataclass(frozen=True)
+class RecoveryStep:
+    """One rung of a recovery ladder.
+
+    `run` raises a DeviceError when it fails, and takes at most `limit_s`. Whether the device works again is
+    probed afterwards. A `destructive` step loses evidence of the fault, such as the device's log.
+    """
+
+    name: str
+    run: Callable[[], None]
+    limit_s: float = 30.0
+    destructive: bool = False
+
+
+class ManagedDevice(Protocol):
+    """One member of a pool. Its methods are called by one thread at a time, `close` also while one hangs.
+
+    Attributes:
+        id: Unique in the pool, e.g. the serial.
+        claim: A name that no two processes of this machine may use at a time; "" when several may.
+        open_limit_s: `open` takes no longer than this.
+        options: Options of an environment on it besides the device, such as a snapshot or a recipe.
+    """
+
+    id: str
+    claim: str
+    open_limit_s: float
+    options: Mapping[str, object]
+
+    def open(self) -> Device:
+        """The device, connected or booted, after it has answered with a screen that is not blank.
+
+        Called again after each fault; what an earlier call returned is not used any more. Raises DeviceError
+        if the device does not work.
+        """
+
+    def probe(self) -> None:
+        """Checks for a sign of life: cheap, over within seconds. Raises DeviceError if there is none."""
+
+    def ladder(self) -> Sequence[RecoveryStep]:
+        """What may repair it, cheapest first; the first one at least waits. Returns at once."""
+
+    def evidence(self) -> Mapping[str, bytes]:
+        """Files about a fault, by name; bounded in time and size. Best effort."""
+
+    def close(self) -> None:
+        """Releases it, and stops what `open` started. May be called twice."""
+
+
+class Circuit:
+    """Counts the faults of one device and says when to stop trying."""
+
+    def __init__(self, health: Health = HEALTH) -> None:
+        self._limit, self._max_pause_s = health.max_faults, health.max_pause_s
+        self._faults: deque[float] = deque(maxlen=self._limit)
+        self._quarantines, self._paused_at = 0, float("-inf")
+        self.first_pause_s = min(health.pause_s, health.max_pause_s)
+        """How long to wait when the device is not to blame, in seconds."""
+
+    def fault(self, now: float) -> None:
+        """Counts a fault."""
+        self._faults.append(now)
+
+    def forgive(self, since: float) -> None:
+        """Removes the faults, and the pause, that began at `since` or later: they were not the device's."""
+        self._faults = deque((at for at in self._faults if at < since), maxlen=self._limit)
+        if self._paused_at >= since:
+            self._quarantines, self._paused_at = self._quarantines - 1, float("-inf")
+
+    def is_open(self, now: float) -> bool:
+        """Whether the device failed too often of late."""
+        return self.count(now) >= self._limit
+
+    def count(self, now: float) -> int:
+        """Faults within the window."""
+        return sum(now - at <= FAULT_WINDOW_S for at in self._faults)
+
+    def pause(self, now: float) -> float:
+        """How long the quarantine that a fault of the device begins now lasts, in seconds."""
+        # 2**20 pauses are beyond every maximum, and still a float.
+        pause_s = self.first_pause_s * 2.0 ** min(self._quarantines, 20)
+        self._quarantines, self._paused_at = self._quarantines + 1, now
+        return min(pause_s, self._max_pause_s)
+
+    def close(self) -> None:
+        """The device works again."""
+        self._faults.clear()
+
+    def worked(self) -> None:
+        """The device has done an episode: the next quarantine is short again."""
+        self._quarantines, self._paused_at = 0, float("-inf")
 
 
 @dataclass
 class Fault:
-    """Why a slot is not well.
+    """Why a slot is not well; `is_host`: the trouble is the machine's or the adb server's.
 
-    Attributes:
-        error: What happened.
-        is_host: The trouble is the machine's or the adb server's, not the device's.
-        files: What the user of the device adds for the post-mortem, by file name.
-        busy_s: How long it had been leased; None if it was not.
-        bundle: The post-mortem, once it is begun.
+    `files` are what the user of the device adds to the post-mortem, which `bundle` is once it is begun.
     """
 
     error: EnvError
     is_host: bool
     files: Mapping[str, bytes] = field(default_factory=dict)
-    busy_s: float | None = None
     bundle: Bundle | None = None
 
 
@@ -78,20 +210,17 @@ class Fault:
 class Slot:
     """One device of the pool. The pool's lock guards it, except `member`, which one job or lease uses.
 
+    Times are monotonic.
+
     Attributes:
-        circuit: Its faults of late.
-        state, since: Where it stands, and since which monotonic time.
-        history: Its last changes of state, for post-mortems.
         tracked: A tracker says in `listed` whether it is there; otherwise it always is.
         listed: Its state as the adb server lists it; None while it is not there.
-        forget: It leaves the pool when it is away for `FORGET_S`.
         device: What `member.open` returned, while it is to be used.
         generation: Counts openings; what is cached about `device` is void when it changes.
         token: Changes with each state and each probe, so that late answers are recognised.
-        probing: A probe is under way.
-        last_ok: Monotonic time of its last sign of life.
-        last_used: Monotonic time of its last release.
-        due: Monotonic time before which nothing is tried.
+        last_ok: When it last gave a sign of life.
+        last_used: When it was last given back.
+        due: Before that time nothing is tried.
         fault: Set while it is suspect, recovering or quarantined, and while it rests in its absence.
         is_claimed: Another process had it at the last attempt to claim it.
         stuck: Jobs that did not end in time and still run.
@@ -99,11 +228,8 @@ class Slot:
 
     member: ManagedDevice
     circuit: Circuit
-    since: float
     tracked: bool = False
-    forget: bool = False
     state: SlotState = SlotState.ABSENT
-    history: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=MAX_HISTORY))
     listed: str | None = None
     device: Device | None = None
     generation: int = 0
@@ -151,11 +277,8 @@ class Slot:
 class Job:
     """One thing to do with a device, in a thread of its own.
 
-    Attributes:
-        token: Goes back with the answer.
-        deadline: Monotonic time by which it must have ended.
-        steps: The rungs to try, of a recovery; none when the device is only to be looked at and left to rest.
-        fault: What to recover from.
+    A recovery tries `steps`; there are none when the device is only to be looked at and left to rest. `token`
+    goes back with the answer, which must come before the monotonic time `deadline`.
     """
 
     kind: Literal["open", "probe", "recover"]
@@ -170,10 +293,8 @@ class Job:
 class PoolSlot:
     """A leased device; also a context manager, which gives it back.
 
-    Attributes:
-        options: Options of an environment on it besides the device.
-        generation: Changes when the device was opened again since an earlier lease.
-        token: Which lease this is.
+    `options` are those of an environment on it besides the device. `generation` changes when the device was
+    opened again since an earlier lease.
     """
 
     id: str
@@ -200,18 +321,10 @@ class SlotTable:
         self._host_until = float("-inf")
         self.slots: dict[str, Slot] = {}
 
-    # ---- which devices there are ----
-
-    def join(self, member: ManagedDevice, tracked: bool = False, forget: bool = False) -> None:
-        """Adds a device with a new id.
-
-        Args:
-            tracked: It is there only while `listed` says so.
-            forget: It leaves the pool when it is away for long.
-        """
+    def join(self, member: ManagedDevice, tracked: bool = False) -> None:
+        """Adds a device with a new id; one that is `tracked` is there only while `listed` says so."""
         assert member.id not in self.slots, f"two devices are called {member.id}"
-        circuit = Circuit(self._health.max_faults, self._health.pause_s, self._health.max_pause_s)
-        self.slots[member.id] = Slot(member, circuit, self._clock(), tracked, forget)
+        self.slots[member.id] = Slot(member, Circuit(self._health), tracked)
 
     def listed(self, device: str, state: str | None) -> None:
         """The adb server lists a tracked device in `state` now, or not at all (None)."""
@@ -249,8 +362,6 @@ class SlotTable:
         self.slots.clear()
         return left
 
-    # ---- who uses them ----
-
     def pick(self, avoid: Collection[str] = ()) -> Slot | None:
         """The device that may be leased now and was used least recently; None if there is none."""
         free = [
@@ -275,12 +386,9 @@ class SlotTable:
     def give_back(
         self, device: str, token: int, error: EnvError | None, files: Mapping[str, bytes], used: bool
     ) -> None:
-        """Ends a lease; one that has ended already is ignored.
+        """Ends a lease, with what went wrong, if anything; one that has ended already is ignored.
 
-        Args:
-            error: What went wrong with the device, if anything.
-            files: For its post-mortem.
-            used: Whether it has shown that it works.
+        `used`: whether the device has shown that it works.
         """
         slot = self.slots.get(device)
         if slot is None or slot.token != token or slot.state is not SlotState.BUSY:
@@ -288,7 +396,7 @@ class SlotTable:
         now = self._clock()
         slot.last_used = now
         if error is not None:
-            self._suspect(slot, error, files, now - slot.since)
+            self._suspect(slot, error, files)
         elif not slot.is_there:
             self._absent(slot)
         elif slot.tracked and slot.listed != ONLINE:
@@ -298,8 +406,6 @@ class SlotTable:
                 slot.last_ok = now
                 slot.circuit.worked()
             self._to(slot, SlotState.READY, "given back")
-
-    # ---- jobs ----
 
     def due_jobs(self) -> list[Job]:
         """What is to be done now; the states say that it is under way."""
@@ -361,9 +467,6 @@ class SlotTable:
 
     def _due_opening(self, slot: Slot, now: float) -> Job | None:
         if not slot.is_there:
-            if slot.forget and now - slot.since >= FORGET_S:
-                _log.info("device %s leaves the pool: it has been away for long", slot.id)
-                del self.slots[slot.id]
             return None
         if self._is_full():
             slot.is_claimed = False  # a spare
@@ -392,7 +495,8 @@ class SlotTable:
             first = 0 if fault.is_host else _first_rung(ladder, fault.error, slot.circuit.count(now))
             steps = ladder[:1] if fault.is_host else ladder[first:]
         self._to(slot, SlotState.RECOVERING, "under repair" if steps else "it failed too often.")
-        return Job("recover", slot, slot.token, now + limit_of(slot.member, steps), steps, fault)
+        limit_s = MARGIN_S + sum(step.limit_s + PROBE_LIMIT_S + slot.member.open_limit_s for step in steps)
+        return Job("recover", slot, slot.token, now + limit_s, steps, fault)
 
     def _is_full(self) -> bool:
         return sum(slot.state in ALIVE for slot in self.slots.values()) >= self._limit
@@ -400,20 +504,12 @@ class SlotTable:
     def _is_silent(self, slot: Slot) -> bool:
         return self._clock() - slot.last_ok >= self._health.probe_every_s
 
-    # ---- changes of state ----
-
-    def _suspect(
-        self,
-        slot: Slot,
-        error: EnvError,
-        files: Mapping[str, bytes] | None = None,
-        busy_s: float | None = None,
-    ) -> None:
+    def _suspect(self, slot: Slot, error: EnvError, files: Mapping[str, bytes] | None = None) -> None:
         is_host = self._is_host(error)
         if error.fault == "device" and not is_host:
             slot.circuit.fault(self._clock())
         slot.probing = False
-        slot.fault = Fault(error, is_host, files or {}, busy_s)
+        slot.fault = Fault(error, is_host, files or {})
         self._to(slot, SlotState.SUSPECT, str(error))
 
     def _is_host(self, error: EnvError) -> bool:
@@ -444,12 +540,8 @@ class SlotTable:
         self._to(slot, SlotState.ABSENT, "it is gone")
 
     def _to(self, slot: Slot, state: SlotState, reason: str) -> None:
-        before, now = slot.state, self._clock()
-        after_s = round(now - slot.since, 3)
-        slot.history.append(
-            {"at": time.time(), "before": before, "after": state, "after_s": after_s, "reason": reason}
-        )
-        slot.state, slot.since, slot.token = state, now, slot.token + 1
+        before = slot.state
+        slot.state, slot.token = state, slot.token + 1
         is_daily = {before, state} <= {SlotState.READY, SlotState.BUSY}
         level = logging.DEBUG if is_daily else logging.INFO
         if state in (SlotState.SUSPECT, SlotState.QUARANTINED):

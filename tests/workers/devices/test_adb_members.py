@@ -12,6 +12,7 @@ import pytest
 import sim_phones
 from waiting import until
 
+from distrl.configs.devices import PhoneMembers
 from distrl.configs.schema import Config
 from distrl.simulator.adb.commands.screen import DISPLAY_ID
 from distrl.simulator.adb.process import PhoneSpec
@@ -20,11 +21,9 @@ from distrl.workers.devices.adb import DEFAULT_DISPLAY, AdbClient, ShellResult
 from distrl.workers.devices.adb_device import AdbDevice
 from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.errors import BlankFrame, DeviceDisconnected, DeviceError, DeviceNotFound
-from distrl.workers.devices.health import Health, SlotState
-from distrl.workers.devices.members import PhoneMember
-from distrl.workers.devices.pool import DevicePool
-from distrl.workers.devices.recipes import Recipe
-from distrl.workers.devices.sources import make_pool
+from distrl.workers.devices.members import AdbMember
+from distrl.workers.devices.pool import DevicePool, make_pool
+from distrl.workers.devices.table import Health, SlotState
 
 pytestmark = [
     pytest.mark.needs("adbutils", "isal"),
@@ -56,8 +55,9 @@ class World:
         assert program is not None
         self.program = program
         self.server = ExitStack()
-        stack.callback(self.server.close)
         self.port = self.start_server()
+        stack.callback(adb_programs.kill, self.port)  # one that a pool has started
+        stack.callback(self.server.close)
 
     def start_server(self, port: int | None = None) -> int:
         return self.server.enter_context(adb_programs.server(self.program, self.folder / "home", port))
@@ -211,11 +211,15 @@ def test_a_device_on_the_network_is_connected_to_again_and_again(world: World) -
     until(answers, "a screenshot by way of the new server", DEADLINE_S, details=pool.line)
 
 
+def phone_member(serial: str, port: int, **fields: Any) -> AdbMember:
+    return AdbMember(serial, PhoneMembers(kind="phone", serials=[serial], **fields), AdbServer(port=port))
+
+
 def test_every_step_of_a_phone_s_ladder_works(world: World) -> None:
     (phone,) = world.phones(1)
     adb_programs.wait_listed(world.port, phone.serial)
-    recipe = Recipe(settings={"global/test": "1"}, min_free_mib=0)
-    member = PhoneMember(phone.serial, AdbServer(port=world.port), recipe, may_reboot=True)
+    recipe = {"settings": {"global/test": "1"}, "min_free_mib": 0}
+    member = phone_member(phone.serial, world.port, recipe=recipe, reboot=True)
     member.open()
     steps = member.ladder()
     assert [step.name for step in steps] == ["wait", "reconnect", "reset", "reboot"]
@@ -224,16 +228,15 @@ def test_every_step_of_a_phone_s_ladder_works(world: World) -> None:
         member.probe()
         member.open()
     assert set(member.evidence()) == {"adb-state.txt", "logcat.txt", "screen-now.png"}
-    careful = PhoneMember(phone.serial, AdbServer(port=world.port), recipe)
-    assert [step.name for step in careful.ladder()] == ["wait", "reconnect", "reset"]
-    slow = PhoneMember(phone.serial, AdbServer(port=world.port), Recipe(ready_s=300.0))
-    assert slow.ladder()[2].limit_s > 300.0, "resetting waits until the phone is ready"
+    careful = phone_member(phone.serial, world.port, recipe={"ready_s": 300.0}).ladder()
+    assert [step.name for step in careful] == ["wait", "reconnect", "reset"]
+    assert careful[2].limit_s > 300.0, "resetting waits until the phone is ready"
 
 
 def test_a_phone_that_goes_down_slowly_has_not_booted_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers for a while after `reboot`, and looks as if it were ready."""
     monkeypatch.setattr(members, "LOOK_S", 0.0)
-    member = PhoneMember("phone", AdbServer(port=1), Recipe(), may_reboot=True)
+    member = phone_member("phone", 1, reboot=True)
     asked: list[str] = []
 
     class Phone:

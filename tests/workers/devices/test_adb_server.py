@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
+import adb_programs
 import pytest
-from adb_server_fake import FakeAdbServer, FakeDevice, fake_server
+from adb_server_fake import FakeDevice, fake_server
+from emulator_programs import program
 
-from distrl.workers.devices import processes
 from distrl.workers.devices.adb import AdbClient
-from distrl.workers.devices.adb_server import AdbServer, DeviceEntry, adb_path, parse_devices
+from distrl.workers.devices.adb_server import AdbServer, DeviceEntry, parse_devices
 from distrl.workers.devices.errors import (
     DeviceError,
     DeviceNotFound,
@@ -25,7 +24,6 @@ from distrl.workers.devices.errors import (
     OutputInvalid,
     ServerUnavailable,
 )
-from distrl.workers.devices.processes import Registry
 
 NEEDS_ADB = pytest.mark.skipif(
     shutil.which("adb") is None and find_spec("adbutils") is None,
@@ -46,7 +44,7 @@ def own(free_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[AdbServer]:
     monkeypatch.setenv("ADB_LOCAL_TRANSPORT_MAX_PORT", "5554")
     server = AdbServer(port=free_port)
     yield server
-    server.stop()
+    adb_programs.kill(free_port)
 
 
 def test_the_list_is_read_as_the_server_writes_it() -> None:
@@ -63,16 +61,6 @@ def test_the_list_is_read_as_the_server_writes_it() -> None:
         DeviceEntry("192.168.1.5:5555", "offline"),
         DeviceEntry("HT7", "no permissions"),
     ]
-
-
-def test_a_server_that_runs_is_used_and_left_running() -> None:
-    with fake_server() as fake:
-        server = AdbServer(port=fake.port)
-        server.ensure_running()
-        assert server.own_pid is None
-        server.stop()
-        assert server.version() == 41
-    assert "host:kill" not in fake.requests
 
 
 def test_following_the_devices_tells_each_change() -> None:
@@ -125,54 +113,15 @@ def test_connecting_believes_the_text_and_not_the_okay(
 
 
 @NEEDS_ADB
-def test_our_own_server_is_started_used_and_stopped(own: AdbServer) -> None:
-    own.ensure_running()
-    pid = own.own_pid
-    assert pid is not None
+def test_a_missing_server_is_started_once_and_then_used(own: AdbServer) -> None:
     with ThreadPoolExecutor(8) as executor:
         for done in [executor.submit(own.ensure_running) for _ in range(8)]:
             done.result(60.0)
-    assert own.own_pid == pid
-    other = AdbServer(port=own.port)
-    other.ensure_running()
-    assert (other.own_pid, other.version(), other.devices()) == (None, 41, [])
-    other.stop()
-    assert own.version() == 41  # it was not the other's to stop
+    assert (own.version(), own.devices()) == (41, [])
     with pytest.raises(DeviceNotFound):
         AdbClient("emulator-5554", own.port).state()
     with pytest.raises(DeviceError, match=r"no connection to 127\.0\.0\.1:1"):
         own.connect("127.0.0.1:1")
-    own.end()
-    with pytest.raises(ServerUnavailable):
-        own.version()
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
-    with pytest.raises(ServerUnavailable, match="the pool of devices is closed"):
-        own.ensure_running()
-
-
-@NEEDS_ADB
-def test_a_server_that_others_use_is_left_to_the_last_of_them(own: AdbServer) -> None:
-    own.ensure_running()
-    pid = own.own_pid
-    assert pid is not None
-    watcher = subprocess.Popen(
-        [adb_path(), "-P", str(own.port), "track-devices"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    try:
-        assert watcher.stdout is not None
-        assert watcher.stdout.read(4) == b"0000"  # it is connected, and there are no devices
-        own.stop()
-        other = AdbServer(port=own.port)
-        other.ensure_running()
-        other.stop()
-        assert other.version() == 41
-    finally:
-        watcher.kill()
-        watcher.communicate()
-    other.stop()
-    assert processes.key_of(pid) is None
-    assert [entry for entry in Registry().entries() if entry.shared_port == own.port] == []
 
 
 def test_another_program_at_the_port_is_not_fought(free_port: int) -> None:
@@ -185,43 +134,18 @@ def test_another_program_at_the_port_is_not_fought(free_port: int) -> None:
     with socket.create_server(("127.0.0.1", free_port)) as listener:
         thread = threading.Thread(target=greet, args=(listener,), daemon=True)
         thread.start()
-        server = AdbServer(port=free_port)
         with pytest.raises(OutputInvalid, match="another program"):
-            server.ensure_running()
-        assert server.own_pid is None
+            AdbServer(port=free_port).ensure_running()
         thread.join(10)
 
 
-def test_a_server_that_somebody_else_started_meanwhile_is_theirs(
-    free_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server = AdbServer(port=free_port)
-    others: list[FakeAdbServer] = []
-
-    def start_too_late(log: object) -> None:
-        others.append(FakeAdbServer(free_port))
-        server._own = subprocess.Popen(["false"])  # as ours ends that cannot bind
-        server._own.wait(10)
-
-    monkeypatch.setattr(server, "_start", start_too_late)
-    try:
-        server.ensure_running()
-        assert server.own_pid is None
-    finally:
-        others[0].close()
-
-
 @pytest.mark.parametrize(
-    ("script", "why"), [("echo cannot bind; exit 1", "cannot bind"), ("exec sleep 60", "nothing")]
+    ("script", "why"), [("echo cannot bind; exit 1", "cannot bind"), ("exec sleep 60", "timed out")]
 )
-def test_a_server_that_does_not_come_up_is_explained_and_ended(
+def test_a_server_that_does_not_come_up_is_explained(
     script: str, why: str, free_port: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    path = tmp_path / "adb"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
+    path = program(tmp_path / "adb", script)
     monkeypatch.setattr("distrl.workers.devices.adb_server.adb_path", lambda: str(path))
-    server = AdbServer(port=free_port)
     with pytest.raises(ServerUnavailable, match=why):
-        server.ensure_running(1.0)
-    assert server.own_pid is None
+        AdbServer(port=free_port).ensure_running(1.0)

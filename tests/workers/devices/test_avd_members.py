@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,22 +16,20 @@ import adb_programs
 import pytest
 from waiting import until
 
+from distrl.configs.devices import AvdMembers
 from distrl.configs.schema import Config
-from distrl.core.errors import EnvError
 from distrl.simulator.emulator.sdk import SimSdk, make_avd, make_sdk
 from distrl.workers.devices import members, snapshots
 from distrl.workers.devices.adb_device import EmulatorDevice
 from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.emulator import GPU, EmulatorProcess
 from distrl.workers.devices.errors import EmulatorExited, SnapshotMissing
-from distrl.workers.devices.health import Health, SlotState
-from distrl.workers.devices.members import AvdFleet, AvdMember
-from distrl.workers.devices.pool import DevicePool
+from distrl.workers.devices.members import AvdMember
+from distrl.workers.devices.pool import DevicePool, make_pool
 from distrl.workers.devices.processes import Registry
 from distrl.workers.devices.screen import ScreenMark
-from distrl.workers.devices.sdk import find_sdk
 from distrl.workers.devices.snapshots import Manifest
-from distrl.workers.devices.sources import make_pool
+from distrl.workers.devices.table import Health, SlotState
 
 pytestmark = [
     pytest.mark.needs("adbutils", "isal"),
@@ -50,18 +49,13 @@ class World:
         self.folder, self.stack = folder, stack
         self.sdk: SimSdk = make_sdk(folder / "sdk")
         make_avd(self.sdk.store, "pixel", 270, 600, config={"sim.boot_s": "0", "sim.lock_s": "0.1"})
+        self.place = {"sdk": str(self.sdk.root), "avd_home": str(self.sdk.store.home)}
         program = adb_programs.bundled()
         assert program is not None
         self.port = stack.enter_context(adb_programs.server(program, folder / "home"))
 
     def pool(self, **avd: object) -> DevicePool:
-        part = {
-            "kind": "avd",
-            "avd": "pixel",
-            "sdk": str(self.sdk.root),
-            "avd_home": str(self.sdk.store.home),
-            **avd,
-        }
+        part = {"kind": "avd", "avd": "pixel", **self.place, **avd}
         quick = Health(probe_every_s=0.5, pause_s=0.3, max_pause_s=0.3, max_faults=100)
         config = Config.model_validate(
             {
@@ -126,20 +120,16 @@ def test_an_emulator_that_dies_is_started_again(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("snapshot", "running", "shared", "ladder"),
+    ("snapshot", "running", "ladder"),
     [
-        ("clean", True, False, "wait, reconnect, load snapshot, restart from snapshot, cold boot, reclone"),
-        (None, True, False, "wait, reconnect, cold boot, reclone"),
-        ("clean", False, False, "start again, cold boot, reclone"),
-        ("clean", True, True, "wait, reconnect, restart from snapshot"),
-        ("clean", False, True, "start again"),
-        (None, False, True, "start again, cold boot"),
+        ("clean", True, "wait, reconnect, load snapshot, restart from snapshot, cold boot, reclone"),
+        (None, True, "wait, reconnect, cold boot, reclone"),
+        ("clean", False, "start again, cold boot, reclone"),
     ],
 )
-def test_the_ladder_has_what_can_help(
-    world: World, snapshot: str | None, running: bool, shared: bool, ladder: str
-) -> None:
-    (member,) = make_members(world, snapshot, shared)
+def test_the_ladder_has_what_can_help(world: World, snapshot: str | None, running: bool, ladder: str) -> None:
+    member = make_member(world)
+    member._snapshot = snapshot
     if running:
         member._process = SimpleNamespace(pid=1)  # type: ignore[assignment]
         member._ports = SimpleNamespace(serial="emulator-6554")  # type: ignore[assignment]
@@ -148,13 +138,13 @@ def test_the_ladder_has_what_can_help(
 
 def test_every_step_of_the_ladder_works(world: World) -> None:
     """Taken one after the other on an emulator that runs: after each it runs again."""
-    (member,) = make_members(world, None)
+    member = make_member(world)
     member.open().save_state("clean")
-    member._fleet.snapshot = "clean"
+    member._snapshot = "clean"
     try:
         for step in member.ladder():
             if step.name == "reclone":  # the new clone has no snapshot of that name
-                member._fleet.snapshot = None
+                member._snapshot = None
             step.run()
             member.probe()  # in the pool's order: nothing opens what does not answer
             member.open()
@@ -181,12 +171,12 @@ def test_a_clone_that_has_lost_its_snapshot_is_made_anew(world: World) -> None:
 
 
 def test_emulators_of_a_killed_process_are_no_obstacle(world: World) -> None:
-    (killed,) = make_members(world, None)
+    killed = make_member(world)
     killed.open()
     (entry,) = Registry().entries()
     (file,) = Registry().directory.glob("*.json")
     file.write_text(json.dumps({**json.loads(file.read_text()), "owner": None}))
-    (member,) = make_members(world, None)
+    member = make_member(world)
     try:
         member.open()
         assert entry.key.pid not in pids()
@@ -199,7 +189,7 @@ def test_emulators_of_a_killed_process_are_no_obstacle(world: World) -> None:
 def test_a_pool_that_closes_while_an_emulator_starts_leaves_none(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (member,) = make_members(world, None)
+    member = make_member(world)
 
     class Late(EmulatorProcess):
         def start(self) -> None:
@@ -212,17 +202,11 @@ def test_a_pool_that_closes_while_an_emulator_starts_leaves_none(
     assert pids() == []
 
 
-def make_members(world: World, snapshot: str | None, shared: bool = False) -> list[AvdMember]:
-    fleet = AvdFleet(
-        find_sdk(world.sdk.root),
-        world.sdk.store,
-        AdbServer(port=world.port),
-        "pixel",
-        snapshot,
-        shared,
-        console_ports=range(6554, 6602, 2),
-    )
-    return [AvdMember(fleet, 0, 1)]
+def make_member(world: World) -> AvdMember:
+    part = AvdMembers.model_validate({"kind": "avd", "avd": "pixel", **world.place})
+    member = AvdMember(part, 0, AdbServer(port=world.port), threading.Lock())
+    member.console_ports = range(6554, 6602, 2)
+    return member
 
 
 def test_emulators_take_the_gpu_mode_of_their_snapshot(world: World) -> None:
@@ -236,22 +220,7 @@ def test_emulators_take_the_gpu_mode_of_their_snapshot(world: World) -> None:
     snapshots.write_manifest(Manifest("clean", "pixel", 0.0, 34, "image", "host", "", {}, 440, screen), saved)
     with world.pool(snapshot="clean").acquire(DEADLINE_S) as lease:
         lease.device.load_state("clean")
-    (member,) = make_members(world, None)
-    assert member._fleet.gpu() == GPU
-
-
-def test_a_shared_avd_is_reset_by_a_restart(world: World) -> None:
-    save_snapshot(world, "clean")
-    pool = world.pool(count=2, mode="read-only", snapshot="clean")
-    with pool.acquire(DEADLINE_S) as one, pool.acquire(DEADLINE_S) as two:
-        before = pids()
-        one.device.load_state("clean")
-        assert len(set(pids()) - set(before)) == 1
-        one.device.screenshot()
-        two.device.screenshot()
-        with pytest.raises(EnvError, match="cannot save snapshots"):
-            one.device.save_state("mine")
-    assert [avd.name for avd in world.sdk.store.list()] == ["pixel"]
+    assert make_member(world)._gpu == GPU
 
 
 def climbed(told: dict[str, Any]) -> list[str]:

@@ -15,10 +15,9 @@ from waiting import until
 
 from distrl.core.errors import EnvError
 from distrl.workers.devices.claims import Claims
-from distrl.workers.devices.errors import DeviceTimeout, PoolExhausted
-from distrl.workers.devices.health import Health, SlotState
+from distrl.workers.devices.errors import DeviceTimeout, LowDisk, PoolExhausted
 from distrl.workers.devices.pool import DevicePool
-from distrl.workers.devices.postmortem import Postmortems
+from distrl.workers.devices.table import Health, SlotState
 
 DEADLINE_S = 20.0
 FAULT = DeviceTimeout("it does not answer.")
@@ -32,10 +31,17 @@ class Pools:
         self.made: list[DevicePool] = []
 
     def __call__(self, *members: FakeMember, limit: int = 100, **health: Any) -> DevicePool:
-        kept = Postmortems(lambda: self.folder / "postmortems")
         settings = Health(**health)
         claims = Claims(self.folder / "claims")
-        pool = DevicePool(members, settings, limit, kept, claims, close_s=self.close_s, clock=self.clock)
+        pool = DevicePool(
+            members,
+            settings,
+            limit,
+            lambda: self.folder / "postmortems",
+            claims,
+            close_s=self.close_s,
+            clock=self.clock,
+        )
         self.made.append(pool)
         return pool.start()
 
@@ -138,6 +144,16 @@ def test_a_device_that_nothing_repairs_rests_and_is_tried_again(pools: Pools) ->
     (told,) = pools.bundles()
     names = [step["name"] for step in told["ladder"]]  # type: ignore[attr-defined]
     assert names == [*STEPS, STEPS[0]]  # one fault, one post-mortem
+
+
+def test_trouble_of_the_whole_machine_ends_the_repair(pools: Pools) -> None:
+    a = FakeMember("a", mended_by="cold boot")
+    pool = pools(a)
+    lease = pool.acquire(DEADLINE_S)
+    a.broken = LowDisk("the disk is full.")
+    pool.release(lease, FAULT)
+    wait_for(pool, a="quarantined")
+    assert [entry for entry in a.log if entry in STEPS] == ["wait"]
 
 
 def test_the_reasons_of_many_devices_are_told_in_full(pools: Pools) -> None:

@@ -27,11 +27,6 @@ def child() -> Iterator[int]:
     process.communicate()
 
 
-def gone(pid: int) -> bool:
-    """Whether our child has ended; collects it."""
-    return os.waitpid(pid, os.WNOHANG)[0] == pid
-
-
 def test_an_entry_is_found_by_others(child: int, registry: Registry) -> None:
     entered = registry.add(child, "emulator of AVD pixel", 5554)
     assert Registry().entries() == [entered]
@@ -64,7 +59,7 @@ def test_what_is_no_entry_is_left_alone(registry: Registry, caplog) -> None:
 
 def test_sigterm_is_enough_for_one_that_listens_to_it(child: int, registry: Registry) -> None:
     entry = registry.add(child, "emulator")
-    assert processes.end_process(entry.key, is_gone=lambda: gone(child)) == "SIGTERM"
+    assert processes.end_process(entry.key) == "SIGTERM"
     assert not entry.is_running
 
 
@@ -76,7 +71,7 @@ def test_sigkill_is_for_one_that_does_not(monkeypatch) -> None:
         assert deaf.stdout.readline() == b"deaf\n"
         key = processes.key_of(deaf.pid)
         assert key is not None
-        assert processes.end_process(key, is_gone=lambda: deaf.poll() is not None) == "SIGKILL"
+        assert processes.end_process(key) == "SIGKILL"
 
 
 def test_a_console_of_another_process_is_not_told_to_kill(child: int, registry: Registry) -> None:
@@ -87,7 +82,7 @@ def test_a_console_of_another_process_is_not_told_to_kill(child: int, registry: 
         assert processes.listens(os.getpid(), port)
         assert not processes.listens(child, port)
         entry = registry.add(child, "emulator", port)
-        assert processes.end_process(entry.key, port, is_gone=lambda: gone(child)) == "SIGTERM"
+        assert processes.end_process(entry.key, port) == "SIGTERM"
         stranger.setblocking(False)
         with pytest.raises(BlockingIOError):
             stranger.accept()

@@ -1,4 +1,4 @@
-"""The pool's rules, event by event, with a clock that stands still, and the climb of a ladder."""
+"""The pool's rules, event by event, with a clock that stands still."""
 
 from __future__ import annotations
 
@@ -15,13 +15,21 @@ from distrl.workers.devices.errors import (
     DeviceDisconnected,
     DeviceTimeout,
     DeviceUnauthorized,
-    LowDisk,
     ServerUnavailable,
     SnapshotFailed,
     SnapshotMissing,
 )
-from distrl.workers.devices.health import HEALTH, Circuit, SlotState, climb
-from distrl.workers.devices.table import CLAIM_S, FORGET_S, SERVER_S, Job, Slot, SlotTable
+from distrl.workers.devices.table import (
+    CLAIM_S,
+    HEALTH,
+    SERVER_S,
+    Circuit,
+    Health,
+    Job,
+    Slot,
+    SlotState,
+    SlotTable,
+)
 
 FAULT = DeviceTimeout("it does not answer.")
 
@@ -33,12 +41,12 @@ class SlotWorld:
         self.clock, self.claim = Clock(), claim
         self.table = SlotTable(HEALTH, limit, Claims(folder), self.clock)
 
-    def add(self, name: str, tracked: bool = False, forget: bool = False) -> Slot:
-        self.table.join(FakeMember(name, claim=self.claim), tracked, forget)
+    def add(self, name: str, tracked: bool = False) -> Slot:
+        self.table.join(FakeMember(name, claim=self.claim), tracked)
         return self.table.slots[name]
 
-    def ready(self, name: str, tracked: bool = False, forget: bool = False) -> Slot:
-        slot = self.add(name, tracked, forget)
+    def ready(self, name: str, tracked: bool = False) -> Slot:
+        slot = self.add(name, tracked)
         if tracked:
             self.table.listed(name, "device")
         self.open(slot)
@@ -73,21 +81,6 @@ class SlotWorld:
 @pytest.fixture
 def world(tmp_path: Path) -> SlotWorld:
     return SlotWorld(tmp_path)
-
-
-def test_a_device_is_opened_leased_and_given_back(world: SlotWorld) -> None:
-    slot = world.add("a")
-    assert slot.state is SlotState.ABSENT
-    job = world.job(slot, "open")
-    assert slot.state is SlotState.STARTING
-    assert world.table.pick() is None
-    device = SimDevice()
-    assert world.table.opened(job, device)
-    assert (slot.state, slot.device, slot.generation) == (SlotState.READY, device, 1)
-    token = world.table.lease(slot)
-    assert (slot.state, world.table.pick()) == (SlotState.BUSY, None)
-    world.table.give_back("a", token, None, {}, True)
-    assert (slot.state, world.table.pick()) == (SlotState.READY, slot)
 
 
 def test_what_rested_longest_is_taken_first(world: SlotWorld) -> None:
@@ -364,17 +357,6 @@ def test_devices_beyond_the_limit_are_spares(tmp_path: Path) -> None:
     assert (first.state, spare.state) == (SlotState.QUARANTINED, SlotState.READY)
 
 
-def test_a_device_that_joined_by_a_pattern_is_forgotten_when_it_stays_away(world: SlotWorld) -> None:
-    slot = world.ready("a", tracked=True, forget=True)
-    stays = world.ready("b", tracked=True)
-    world.table.listed("a", None)
-    world.table.listed("b", None)
-    assert slot.state is SlotState.ABSENT
-    world.clock.now += FORGET_S
-    assert world.table.due_jobs() == []
-    assert list(world.table.slots.values()) == [stays]
-
-
 def test_a_device_that_another_process_uses_is_waited_for(tmp_path: Path) -> None:
     other = Claims(tmp_path)
     assert other.take("adb-1")
@@ -472,52 +454,11 @@ def test_a_server_that_restarts_again_and_again_costs_no_device_anything(
     assert {slot.state for slot in restarts.slots} == {SlotState.READY}
 
 
-def climbed(member: FakeMember) -> list[tuple[str, str]]:
-    outcomes: list[tuple[str, str]] = []
-    climb(
-        member,
-        member.ladder(),
-        lambda name, seconds, error: outcomes.append((name, error)),
-        lambda: member.log.append("warned"),
-    )
-    return outcomes
-
-
-@pytest.mark.parametrize("helps", STEPS)
-def test_steps_are_taken_in_order_until_one_helps(helps: str) -> None:
-    member = FakeMember("a", mended_by=helps)
-    member.fail()
-    taken = list(STEPS[: STEPS.index(helps) + 1])
-    assert climbed(member) == [(name, "" if name == helps else "a: it does not answer.") for name in taken]
-    assert [entry for entry in member.log if entry in STEPS] == taken
-    assert member.log[-2:] == ["probe", "open"]
-    if helps != "wait":  # the others lose evidence
-        assert member.log.index("wait") < member.log.index("warned") < member.log.index("reconnect")
-
-
-def test_trouble_of_the_whole_machine_ends_the_climb() -> None:
-    member = FakeMember("a", mended_by="cold boot")
-    member.broken = LowDisk("the disk is full.")
-    with pytest.raises(LowDisk):
-        climbed(member)
-    assert [entry for entry in member.log if entry in STEPS] == ["wait"]
-
-
-def test_three_faults_in_ten_minutes_open_the_circuit_unless_the_server_was_to_blame() -> None:
-    circuit = Circuit(limit=3)
+def test_faults_are_forgotten_after_ten_minutes_and_pauses_double_up_to_a_maximum() -> None:
+    circuit = Circuit(Health(pause_s=10.0, max_pause_s=60.0))
     for now in (0.0, 200.0, 400.0):
         assert not circuit.is_open(now)
         circuit.fault(now)
     assert circuit.is_open(600.0)
-    assert not circuit.is_open(601.0)  # the first of them is over ten minutes old
-    circuit.forgive(300.0)
-    assert circuit.count(400.0) == 2
-    circuit.close()
-    assert circuit.count(400.0) == 0
-
-
-def test_pauses_double_up_to_a_maximum_and_are_short_again_after_an_episode() -> None:
-    circuit = Circuit(pause_s=10.0, max_pause_s=60.0)
+    assert not circuit.is_open(601.0)
     assert [circuit.pause(0.0) for _ in range(5)] == [10.0, 20.0, 40.0, 60.0, 60.0]
-    circuit.worked()
-    assert circuit.pause(0.0) == 10.0

@@ -16,7 +16,7 @@ from distrl.core.errors import EnvError
 from distrl.core.types import Fault, Trajectory
 from distrl.workers.devices.errors import PoolExhausted
 from distrl.workers.devices.pool import DevicePool
-from distrl.workers.devices.table import ALIVE, PoolSlot
+from distrl.workers.devices.table import PoolSlot
 from distrl.workers.envs import build_env
 from distrl.workers.envs.base import Env
 

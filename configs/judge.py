@@ -64,17 +64,13 @@ class VlmConfig(JudgeConfig):
 
     `screenshots` is the number of last screens that the model sees. `examples` is a YAML file of solved
     questions with images; "builtin" means those of this package, and null means none. `votes` is the number
-    of answers to each question. `agreement` is the share of the votes that must give the same answer for a
-    verdict, besides more than half of them; an episode with less agreement is unjudged. `temperature` is the
+    of answers to each question; more than half must agree, or the episode is unjudged. `temperature` is the
     sampling temperature of the model. `max_tokens` is the largest number of tokens in an answer.
 
     `timeout_s` is the longest time for an answer, in seconds. `attempts` is the number of tries for an
-    answer, if one is not valid or an error may be temporary. `calls_per_minute` limits the rate of calls of a
-    process, which then waits; null means no limit. `max_calls` is the number of calls of a process after
-    which episodes stay unjudged; null means no limit. `max_cost` is the cost of a process, by the prices,
+    answer, if one is not valid or an error may be temporary. `max_calls` is the number of calls of a process
     after which episodes stay unjudged; null means no limit. `price_input` is the price of a million input
-    tokens. `price_output` is the price of a million output tokens. `cache` is a directory that keeps answers
-    under the digest of model, question and images, separately for each task; null keeps none.
+    tokens. `price_output` is the price of a million output tokens.
     """
 
     kind: Literal["vlm"] = "vlm"
@@ -84,17 +80,13 @@ class VlmConfig(JudgeConfig):
     screenshots: Annotated[int, Field(ge=1, le=16)] = 2
     examples: str | None = "builtin"
     votes: Annotated[int, Field(ge=1, le=15)] = 1
-    agreement: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5
     temperature: NonNegative = 0.0
     max_tokens: Count = 512
     timeout_s: Positive = 60.0
     attempts: Count = 4
-    calls_per_minute: Positive | None = None
     max_calls: Count | None = None
-    max_cost: Positive | None = None
     price_input: NonNegative = 0.0
     price_output: NonNegative = 0.0
-    cache: str | None = None
 
     @model_validator(mode="after")
     def _votes_differ_only_by_chance(self) -> VlmConfig:
@@ -103,8 +95,6 @@ class VlmConfig(JudgeConfig):
                 f"votes={self.votes} at temperature 0 gives the same answer {self.votes} times; "
                 "set temperature above 0, or votes to 1"
             )
-        if self.max_cost is not None and not (self.price_input or self.price_output):
-            raise ValueError("max_cost needs prices; set price_input and price_output, per million tokens")
         return self
 
 

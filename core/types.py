@@ -59,7 +59,6 @@ class Verdict(Record):
         step: The number of steps that were looked at, counted from 1; 0 for all.
         prompt, answers: What a model was asked, without its pictures, and its answers, one text per vote.
         calls, input_tokens, output_tokens, cost: As in `Spent`.
-        is_cached: Whether the answers are from the cache and cost nothing.
     """
 
     success: bool
@@ -75,7 +74,6 @@ class Verdict(Record):
     input_tokens: int = 0
     output_tokens: int = 0
     cost: Number = 0.0
-    is_cached: bool = False
 
     @classmethod
     def none(cls, judge: str, reason: str, asked: Verdict | None = None) -> Verdict:
@@ -91,8 +89,7 @@ class Verdict(Record):
 
     def after(self, *earlier: Spent) -> Verdict:
         """The verdict with what was spent before it came."""
-        spent = Spent.total([*earlier, self.spent])
-        return self.model_copy(update={**dict(spent), "is_cached": self.is_cached and not spent.calls})
+        return self.model_copy(update=dict(Spent.total([*earlier, self.spent])))
 
 
 def image_digest(data: bytes) -> str:

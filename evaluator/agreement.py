@@ -135,7 +135,7 @@ class AgreementReport(Record):
         unknown: Episodes without ground truth.
         num_cut: Those of them that the judge ended at a step without recorded ground truth.
         unjudged: Reasons for missing verdicts, the most frequent first.
-        spent: The cost over all sessions; cached answers cost nothing.
+        spent: The cost over all sessions.
     """
 
     judge: str
@@ -217,7 +217,7 @@ def compare(
         unknown=sum(one.truth is None for one in judged),
         unjudged=why_unjudged(judged),
         num_cut=sum(one.truth is None and one.verdict.step > 0 for one in judged),
-        spent=Spent.total(one.verdict.spent for one in judged if not one.verdict.is_cached),
+        spent=Spent.total(one.verdict.spent for one in judged),
     )
 
 

@@ -14,20 +14,11 @@ from typing import Any
 from distrl.configs.agents import PromptedConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, InferenceUnavailable
-from distrl.core.http_post import GARBLED, PostFailed
+from distrl.core.http_post import PostFailed
 from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Sampling, Spent, TextPart
-from distrl.evaluator.judges.vlm.client import (
-    MAX_PAUSE_S,
-    Endpoint,
-    call,
-    image_part,
-    pause_s,
-    priced,
-    text_part,
-)
+from distrl.evaluator.judges.vlm.client import Endpoint, image_part, text_part
 
 NAME = "prompted"
-BACKOFF_S = 2.0  # the first pause between two tries, which doubles each time
 
 
 def as_prompted(config: Config) -> Config:
@@ -56,22 +47,11 @@ class PromptedPolicy:
     """Completes chats by calling the endpoint. Used by one slot.
 
     Args:
-        config: The model, its endpoint and the number of tries.
-        wait: Waits for a number of seconds; True if the evaluation is over.
-        environ: The environment with the key, which is never logged or stored.
-        endpoint: The request format, shared by all slots because it adapts; by default a new one.
+        endpoint: Shared by all slots, because it adapts to what the model accepts.
     """
 
-    def __init__(
-        self,
-        config: PromptedConfig,
-        wait: Callable[[float], bool],
-        environ: Mapping[str, str] = os.environ,
-        endpoint: Endpoint | None = None,
-    ) -> None:
-        self._config, self._wait = config, wait
-        self._key = environ.get(config.key_env, "")
-        self._endpoint = endpoint or _endpoint(config)
+    def __init__(self, config: PromptedConfig, endpoint: Endpoint) -> None:
+        self._config, self._endpoint = config, endpoint
         self._spent: list[Spent] = []
 
     def take_spent(self) -> Spent:
@@ -92,49 +72,32 @@ class PromptedPolicy:
             InferenceUnavailable: There was no answer in `attempts` tries.
             ConfigError: The endpoint rejects the key, the model or the request.
         """
-        config, endpoint = self._config, self._endpoint
-
-        def body() -> dict[str, Any]:
-            chat = [_message(message, images) for message in messages]
-            settings = endpoint.sampling(sampling.temperature, sampling.max_new_tokens)
-            return {"model": config.model, "messages": chat, **settings}
-
-        failure = PostFailed(0, "it was not called.")
-        for attempt in range(config.attempts):
-            if attempt and self._wait(min(MAX_PAUSE_S, pause_s(attempt, BACKOFF_S, failure.retry_after_s))):
-                break
-            try:
-                answer = call(
-                    endpoint, body, self._key, config.timeout_s, lambda: self._spent.append(Spent(calls=1))
-                )
-                tokens = answer.input_tokens, answer.output_tokens
-                self._spent[-1] = priced(*tokens, config.price_input, config.price_output)
-                if answer.text is None:
-                    raise PostFailed(GARBLED, "the reply contains no answer.")
-                return Completion(text=answer.text, sampling=sampling)
-            except PostFailed as error:
-                if not error.may_pass:
-                    raise ConfigError(
-                        f"The prompted model's endpoint rejects the request: {error.detail}",
-                        f"Check evaluate.prompted and the key in {config.key_env}.",
-                    ) from error
-                failure = error
-        raise InferenceUnavailable(
-            f"The prompted model did not answer in {config.attempts} tries: {failure.detail}"
-        )
+        chat = [_message(message, images) for message in messages]
+        settings = sampling.temperature, sampling.max_new_tokens
+        try:
+            text = self._endpoint.ask(chat, *settings, self._spent, lambda answer: answer.text)
+        except PostFailed as error:
+            if error.may_pass:
+                raise InferenceUnavailable(
+                    f"The prompted model did not answer in {self._config.attempts} tries: {error.detail}"
+                ) from error
+            raise ConfigError(
+                f"The prompted model's endpoint rejects the request: {error.detail}",
+                f"Check evaluate.prompted and the key in {self._config.key_env}.",
+            ) from error
+        return Completion(text=text, sampling=sampling)
 
     def close(self) -> None:
         """Nothing to close."""
 
 
 def prompted_policies(config: Config, stop: threading.Event) -> Callable[[int], PromptedPolicy]:
-    """A factory of the slots' policies, which share the endpoint and what it accepts."""
-    prompted, endpoint = config.evaluate.prompted, _endpoint(config.evaluate.prompted)
-    return lambda slot: PromptedPolicy(prompted, stop.wait, endpoint=endpoint)
-
-
-def _endpoint(config: PromptedConfig) -> Endpoint:
-    return Endpoint(f"{config.url.rstrip('/')}/chat/completions")
+    """A factory of the slots' policies; the key is in the environment, and never logged or stored."""
+    asked = config.evaluate.prompted
+    key, prices = os.environ.get(asked.key_env, ""), (asked.price_input, asked.price_output)
+    endpoint = Endpoint(asked.url, asked.model, key, asked.timeout_s, asked.attempts, prices)
+    endpoint.wait = stop.wait
+    return lambda slot: PromptedPolicy(asked, endpoint)
 
 
 def _message(message: ChatMessage, images: Mapping[str, bytes]) -> dict[str, Any]:

@@ -58,7 +58,6 @@ _KEYS = {
     "screenshots",
     "examples",
     "votes",
-    "agreement",
     "temperature",
     "max_tokens",
 }

@@ -83,7 +83,6 @@ REFUSED: list[tuple[list[str], str]] = [
     (["worker.rewards.source=judge", "judge=ground_truth"], "is the environment's own check"),
     (["judge={kind: local, when: steps}"], "worker.rewards.require_complete to false"),
     (["judge={kind: vlm, votes: 3}"], "set temperature above 0"),
-    (["judge={kind: vlm, max_cost: 1.0}"], "set price_input"),
     (["judge={kind: local, min_confidence: 0.3}"], "`judge.min_confidence` is 0.3"),
     # devices
     (["devices.pool=[{kind: sim, cout: 2}]"], "unknown key `devices.pool.0.cout`. Did you mean"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,13 @@ from counting_phone import CountingEnv, counting_config, write_suite
 from judge_endpoint import JudgeEndpoint, Reply
 
 from distrl.configs.agents import PromptedConfig
-from distrl.configs.schema import Config
+from distrl.configs.schema import Config, EvaluateConfig
 from distrl.core.errors import ConfigError, InferenceUnavailable
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart, Trajectory
-from distrl.evaluator import prompted as prompted_module
+from distrl.evaluator.judges.vlm import client
 from distrl.evaluator.measure import Measured, measure
-from distrl.evaluator.prompted import PromptedPolicy, as_prompted
+from distrl.evaluator.prompted import PromptedPolicy, as_prompted, prompted_policies
 from distrl.evaluator.report.run import write_report
 from distrl.evaluator.report.text import number_lines
 
@@ -45,18 +46,15 @@ DONE = said('Action: {"action_type": "status", "goal_status": "complete"}', usag
 
 @pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[JudgeEndpoint]:
-    monkeypatch.setattr(prompted_module, "BACKOFF_S", 0.01)
+    monkeypatch.setattr(client, "BACKOFF_S", 0.01)
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
     with JudgeEndpoint([]) as made:
         yield made
 
 
-def policy(endpoint: JudgeEndpoint, waits: list[float] | None = None, **options: Any) -> PromptedPolicy:
-    def wait(seconds: float) -> bool:
-        (waits if waits is not None else []).append(seconds)
-        return False
-
-    config = PromptedConfig(url=endpoint.url, model="m", **options)
-    return PromptedPolicy(config, wait, {"OPENAI_API_KEY": "secret-key"})
+def policy(endpoint: JudgeEndpoint, **options: Any) -> PromptedPolicy:
+    asked = PromptedConfig(url=endpoint.url, model="m", **options)
+    return prompted_policies(Config(evaluate=EvaluateConfig(prompted=asked)), threading.Event())(0)
 
 
 def test_what_is_asked_and_answered(endpoint: JudgeEndpoint) -> None:
@@ -79,14 +77,9 @@ def test_what_is_asked_and_answered(endpoint: JudgeEndpoint) -> None:
     }
 
 
-def test_what_may_pass_is_tried_again(endpoint: JudgeEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompted_module, "BACKOFF_S", 1.0)
-    busy = Reply(429, "busy", {"Retry-After": "7"})
-    endpoint.replies = [busy, Reply(500), Reply(body="<html>"), replied(), said("at last")]
-    waits: list[float] = []
-    assert policy(endpoint, waits).act(ASKED, {"d": PICTURE}, Sampling()).text == "at last"
-    assert waits[0] == 7.0
-    assert [round(pause / 2**place) for place, pause in enumerate(waits) if place] == [1, 1, 1]
+def test_what_may_pass_is_tried_again(endpoint: JudgeEndpoint) -> None:
+    endpoint.replies = [Reply(429), Reply(500), Reply(body="<html>"), replied(), said("at last")]
+    assert policy(endpoint).act(ASKED, {"d": PICTURE}, Sampling()).text == "at last"
     endpoint.replies = [Reply(503, "no room")]
     with pytest.raises(InferenceUnavailable, match=r"in 2 tries: .* answers 503: no room"):
         policy(endpoint, attempts=2).act(ASKED, {"d": PICTURE}, Sampling())

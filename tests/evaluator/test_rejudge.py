@@ -274,11 +274,11 @@ def with_judge(place: Path, judge: FakeJudge, monkeypatch: pytest.MonkeyPatch, *
     return Rejudged(place, loaded.judge, loaded.worker.rewards)
 
 
-def test_a_session_that_waits_for_its_quota_can_be_stopped(tmp_path: Path) -> None:
+def test_a_session_that_waits_for_a_busy_endpoint_can_be_stopped(tmp_path: Path) -> None:
     fill(tmp_path, True, True)
     stop = threading.Event()
-    with JudgeEndpoint([status(True)]) as endpoint:
-        loaded = config(endpoint, calls_per_minute=0.1)
+    with JudgeEndpoint([status(True), Reply(429, headers={"Retry-After": "60"})]) as endpoint:
+        loaded = config(endpoint, attempts=2)
         rejudged = Rejudged(tmp_path, loaded.judge, loaded.worker.rewards)
         rejudged.run(None, stop, lambda done, total: stop.set())
         rejudged.close()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import os
 from typing import Any
+from unittest.mock import patch
 
-from judge_endpoint import JudgeEndpoint, Reply
+from judge_endpoint import JudgeEndpoint
 
 from distrl.configs.judge import VlmConfig
-from distrl.evaluator.judges.vlm.client import Budget, Client, make_endpoint
 from distrl.evaluator.judges.vlm.judge import VlmJudge
 
 KEY = "sk-not-to-be-seen"
@@ -23,11 +23,7 @@ class Slept(list[float]):
 
 
 def make(endpoint: JudgeEndpoint, slept: Slept | None = None, **fields: Any) -> VlmJudge:
-    config = VlmConfig.model_validate({"model": "m", "url": endpoint.url, "timeout_s": 20.0, **fields})
-    judge = VlmJudge(config, Client(make_endpoint(config), config, KEY, Budget(config)))
+    with patch.dict(os.environ, DISTRL_JUDGE_KEY=KEY):
+        judge = VlmJudge(VlmConfig(**{"model": "m", "url": endpoint.url, "timeout_s": 20.0, **fields}))
     judge.wait_by(Slept() if slept is None else slept)
     return judge
-
-
-def serve(*replies: Reply) -> AbstractContextManager[JudgeEndpoint]:
-    return JudgeEndpoint(replies)

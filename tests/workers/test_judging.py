@@ -338,17 +338,17 @@ def test_a_run_with_an_endpoint_that_fails_goes_on(spool: Spool, monkeypatch: py
         assert trajectory.truth == 1.0
 
 
-def test_a_judge_that_waits_for_its_quota_stops_at_once(spool: Spool, monkeypatch) -> None:
+def test_a_judge_that_waits_for_a_busy_endpoint_stops_at_once(spool: Spool, monkeypatch) -> None:
     monkeypatch.setenv("DISTRL_JUDGE_KEY", "sk")
     link = FakeLink()
-    with JudgeEndpoint([status(True)]) as endpoint:
-        vlm = {"kind": "vlm", "url": endpoint.url, "model": "m", "examples": None, "calls_per_minute": 0.1}
+    with JudgeEndpoint([status(True), Reply(429, headers={"Retry-After": "60"})]) as endpoint:
+        vlm = {"kind": "vlm", "url": endpoint.url, "model": "m", "examples": None}
         config = Config.model_validate({"judge": vlm})
         judging = JudgingLink(link, load_judge(config.judge), config.judge, REWARDS, spool)
         judging.start()
         for index in range(2):
             judging.submit(*play(index=index))
+        until(lambda: len(endpoint.requests) == 2, "the second question")
         until(lambda: link.submitted, "the first verdict")
         assert judging.close()
-        assert len(endpoint.requests) == 1
     assert len(spool.ids()) == 1, "the other episode is judged in the next session"

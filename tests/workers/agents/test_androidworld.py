@@ -6,25 +6,15 @@ import json
 from typing import Any
 
 import pytest
+from agent_prompts import SCREEN, asked, screen, step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrl.core.actions import Action, ActionKind
-from distrl.core.types import (
-    ActionRecord,
-    Chat,
-    ChatMessage,
-    Completion,
-    ImagePart,
-    Observation,
-    TextPart,
-    TimeStep,
-)
 from distrl.workers.agents.androidworld import (
     GESTURES,
     AndroidWorldAgent,
     read_json,
-    reason_of,
     write_json,
 )
 from distrl.workers.agents.chat_agent import KEPT_CHARS, Grid
@@ -129,19 +119,15 @@ def test_any_other_gesture_is_the_nearest_scroll(action: Action, direction: str)
     [
         ("", "no JSON object"),
         ("Reason: done. Action: click it", "no JSON object behind Action:"),
-        ('{"action_type": "click"} Action: nothing', "no JSON object behind Action:"),
         ("Action: {'action_type': ", "malformed JSON"),
         ("Action: {1: 2}", "no JSON object with names as keys"),
         ('Action: {"x": 1}', "no action_type"),
         ('Action: {"action_type": "fly"}', "unknown action_type 'fly'"),
-        ('Action: {"action_type": "unknown"}', "the action_type is unknown"),
         (
             'Action: {"action_type": "click", "x": 1000, "y": 0}',
             r"(1000, 0) is not within 0 to 999 and 0 to 999",
         ),
-        ('Action: {"action_type": "click", "x": -1, "y": 0}', "is not within"),
         ('Action: {"action_type": "click", "y": 0}', "x is 'None', not a number"),
-        ('Action: {"action_type": "click", "x": true, "y": 0}', "x is 'True', not a number"),
         ('Action: {"action_type": "click", "x": NaN, "y": 0}', "x is nan, not on any screen"),
         ('Action: {"action_type": "click", "index": 3}', "index is not supported"),
         (
@@ -152,7 +138,6 @@ def test_any_other_gesture_is_the_nearest_scroll(action: Action, direction: str)
         ('Action: {"action_type": "input_text", "text": "\\ud800"}', "half a surrogate pair"),
         ('Action: {"action_type": "open_app"}', "open_app needs app_name"),
         ('Action: {"action_type": "scroll", "direction": "north"}', "direction is 'north'"),
-        ('Action: {"action_type": "status", "goal_status": "success"}', "goal_status is 'success'"),
         ('Action: {"action_type": "wait", "seconds": 3}', "wait has no 'seconds'"),
         ("x" * 30_000, "the text has 30000 characters, more than 20000"),
     ],
@@ -164,12 +149,9 @@ def test_an_invalid_action_says_why_and_keeps_the_text(text: str, reason: str) -
     assert action.text == text[:KEPT_CHARS]
 
 
-def test_a_python_dictionary_is_read_too() -> None:
-    found = AGENT.parse("Reason: x\nAction: {'action_type': 'input_text', 'text': \"it's\"}")
-    assert found == Action.type_text("it's")
-
-
 def test_the_last_action_counts_and_words_around_it_do_not() -> None:
+    python = "Action: {'action_type': 'input_text', 'text': \"it's\"}"
+    assert AGENT.parse(python) == Action.type_text("it's")
     text = f"Reason: I would Action: {{}}, but no.\n{CLICK}\nThat is all. {{}}"
     assert AGENT.parse(text) == Action.tap(0.5125, 0.0805)
 
@@ -179,42 +161,16 @@ def test_other_coordinates() -> None:
     action = pixels.parse('Action: {"action_type": "click", "x": 1079, "y": 2399}')
     assert action.point is not None
     assert Grid(1080, 2400).cell(action.point) == (1079, 2399)
-    assert "from 0 (left) to 1079 (right)" in system_text(pixels)
-    assert "to 999 (right)" in system_text(AGENT)
-
-
-def screen(image: str = "f00d") -> Observation:
-    return Observation(image=image, width=1, height=1)
-
-
-def step(text: str, image: str = "a") -> TimeStep:
-    message = ChatMessage(role="user", parts=(TextPart(text="?"),))
-    return TimeStep(
-        observation=screen(image),
-        chats=(Chat(messages=(message,), completion=Completion(text=text)),),
-        action=ActionRecord(**AGENT.parse(text).model_dump(mode="json")),
-    )
-
-
-def system_text(agent: AndroidWorldAgent) -> str:
-    (part,) = agent.prompt("go", screen(), []).messages[0].parts
-    assert isinstance(part, TextPart)
-    return part.text
-
-
-def asked(message: ChatMessage) -> tuple[str, str]:
-    text, image = message.parts
-    assert isinstance(text, TextPart)
-    assert isinstance(image, ImagePart)
-    return text.text, image.digest
+    for agent, said in ((pixels, "from 0 (left) to 1079 (right)"), (AGENT, "to 999 (right)")):
+        assert said in asked(agent.prompt("go", SCREEN, []).messages[0])[0]
 
 
 def test_a_history_prompt_tells_reasons_and_actions_in_one_line_each() -> None:
-    steps = [step(CLICK), step("Action: fly"), step('Action: {"action_type": "wait"}')]
-    system, user = AGENT.prompt("Add Ann", screen(), steps).messages
+    steps = [step(AGENT, text) for text in (CLICK, "Action: fly", 'Action: {"action_type": "wait"}')]
+    system, user = AGENT.prompt("Add Ann", SCREEN, steps).messages
     assert system.role == "system"
     text, image = asked(user)
-    assert image == "f00d"
+    assert image == ["f00d"]
     assert text == (
         "Goal: Add Ann\n\nWhat you have done so far:\n"
         'Step 1: The button is there. {"action_type": "click", "x": 512, "y": 80}\n'
@@ -225,11 +181,11 @@ def test_a_history_prompt_tells_reasons_and_actions_in_one_line_each() -> None:
 
 
 def test_a_history_prompt_begins_with_nothing_and_is_bounded() -> None:
-    text, _ = asked(AGENT.prompt("go", screen(), []).messages[1])
+    text, _ = asked(AGENT.prompt("go", SCREEN, []).messages[1])
     assert "Nothing yet.\n\nStep 1. The screen now:" in text
     short = AndroidWorldAgent(history=2)
     text, _ = asked(
-        short.prompt("go", screen(), [step(CLICK.replace("there", "there " * 99))] * 9).messages[1]
+        short.prompt("go", SCREEN, [step(AGENT, CLICK.replace("there", "there " * 99))] * 9).messages[1]
     )
     lines = [line.split(" {")[0] for line in text.splitlines() if "click" in line]
     assert [line[:20] for line in lines] == ["Step 8: The button i", "Step 9: The button i"]
@@ -239,27 +195,14 @@ def test_a_history_prompt_begins_with_nothing_and_is_bounded() -> None:
 
 def test_an_incremental_prompt_goes_on_with_the_next_question_only() -> None:
     agent = AndroidWorldAgent(mode="incremental")
-    steps = [step(CLICK, "a"), step("what?", "b")]
+    steps = [step(AGENT, CLICK), step(AGENT, "what?")]
     first, second, third = (
         agent.prompt("Add Ann", screen(image), steps[:n]) for n, image in enumerate("abc")
     )
     assert [prompt.continues for prompt in (first, second, third)] == [False, True, True]
     assert [message.role for message in first.messages] == ["system", "user"]
-    assert asked(first.messages[1]) == ("Goal: Add Ann\n\nStep 1. The screen:", "a")
-    assert [asked(message) for message in second.messages] == [("Step 2. The screen now:", "b")]
+    assert asked(first.messages[1]) == ("Goal: Add Ann\n\nStep 1. The screen:", ["a"])
+    assert [asked(message) for message in second.messages] == [("Step 2. The screen now:", ["b"])]
     (message,) = third.messages
     problem = "Your last answer was not an action (no JSON object)."
-    assert asked(message) == (f"{problem}\nStep 3. The screen now:", "c")
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (CLICK, "The button is there."),
-        ("Action: {}", ""),
-        ("no marker", ""),
-        ("Reason: a Action: b Action: c", "a Action: b"),
-    ],
-)
-def test_the_reason(text: str, reason: str) -> None:
-    assert reason_of(text) == reason
+    assert asked(message) == (f"{problem}\nStep 3. The screen now:", ["c"])

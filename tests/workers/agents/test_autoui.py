@@ -3,11 +3,12 @@
 import math
 
 import pytest
+from agent_prompts import SCREEN, step
+from agent_prompts import asked as asked_in
 from hypothesis import given
 from hypothesis import strategies as st
 
 from distrl.core.actions import Action, ActionKind
-from distrl.core.types import ActionRecord, ImagePart, Observation, TextPart, TimeStep
 from distrl.workers.agents.autoui import REMEMBERED_CHARS, TAP_DISTANCE, AutoUIAgent, vocabulary
 
 AGENT = AutoUIAgent()
@@ -15,6 +16,7 @@ TAP = (
     '"action_type": "DUAL_POINT", "touch_point": "[0.31, 0.52]", '
     '"lift_point": "[0.31, 0.52]", "typed_text": ""'
 )
+NOWHERE = '"touch_point": "[-1.0, -1.0]", "lift_point": "[-1.0, -1.0]"'
 
 fractions = st.floats(0.0, 1.0)
 points = st.tuples(fractions, fractions)
@@ -56,27 +58,19 @@ def test_parse_takes_any_text(text: str) -> None:
     Action.model_validate_json(action.model_dump_json())  # what comes out can be recorded
 
 
-@given(actions, st.integers(0, 200))
-def test_parse_takes_truncated_texts(action: Action, length: int) -> None:
-    text = AGENT.format(action)
-    found = AGENT.parse(text[:length])
-    assert (found.kind is ActionKind.INVALID) == bool(found.reason)
-    if length < text.index(",") - 1:  # not even its type
-        assert found.kind is ActionKind.INVALID
-
-
-def test_points_are_written_y_first() -> None:
-    assert AGENT.format(Action.tap(0.52, 0.31)) == TAP
-    assert AGENT.parse(TAP) == Action.tap(0.52, 0.31)
+def asked(agent: AutoUIAgent, goal: str, taken: list[Action]) -> str:
+    (message,) = agent.prompt(goal, SCREEN, [step(agent, action) for action in taken]).messages
+    return asked_in(message)[0]
 
 
 def test_the_canonical_texts() -> None:
-    nowhere = '"touch_point": "[-1.0, -1.0]", "lift_point": "[-1.0, -1.0]"'
+    assert AGENT.format(Action.tap(0.52, 0.31)) == TAP
+    assert AGENT.parse(TAP) == Action.tap(0.52, 0.31)
     assert AGENT.format(Action.type_text("red shoes")) == (
-        f'"action_type": "TYPE", {nowhere}, "typed_text": "red shoes"'
+        f'"action_type": "TYPE", {NOWHERE}, "typed_text": "red shoes"'
     )
     assert AGENT.format(Action(kind=ActionKind.COMPLETE)) == (
-        f'"action_type": "STATUS_TASK_COMPLETE", {nowhere}, "typed_text": ""'
+        f'"action_type": "STATUS_TASK_COMPLETE", {NOWHERE}, "typed_text": ""'
     )
     assert AGENT.format(Action.swipe((0.5, 0.8), (0.5, 0.2))) == (
         '"action_type": "DUAL_POINT", "touch_point": "[0.80, 0.50]", '
@@ -113,70 +107,45 @@ def test_an_invalid_action_says_why(text: str, reason: str) -> None:
     assert (action.kind, action.reason) == (ActionKind.INVALID, reason)
 
 
-SCREEN = Observation(image="f00d", width=1, height=1)
-
-
-def step(action: Action) -> TimeStep:
-    return TimeStep(
-        observation=Observation(image="a", width=1, height=1),
-        chats=(),
-        action=ActionRecord(**action.model_dump(mode="json")),
-    )
-
-
-def prompt_text(history: int, goal: str, steps: list[TimeStep]) -> str:
-    (message,) = AutoUIAgent(history).prompt(goal, SCREEN, steps).messages
-    text = message.parts[1]
-    assert isinstance(text, TextPart)
-    return text.text
-
-
-def test_the_prompt_shows_the_screen_the_step_the_last_actions_and_the_goal() -> None:
-    tap, back, typed = Action.tap(0.52, 0.31), Action(kind=ActionKind.BACK), Action.type_text("red")
-    steps = [step(typed), step(back), step(tap)]
-    (message,) = AutoUIAgent(history=2).prompt("Turn on Wi-Fi", SCREEN, steps).messages
-    assert message.role == "user"
-    assert message.parts == (
-        ImagePart(digest="f00d"),
-        TextPart(text=f"step 3 last {AGENT.format(back)} {TAP} Goal: turn on wi-fi"),
-    )
+def test_the_prompt_shows_the_screens_the_step_the_last_actions_and_the_goal() -> None:
+    tap, back = Action.tap(0.52, 0.31), Action(kind=ActionKind.BACK)
+    agent = AutoUIAgent(history=2, images=3)
+    taken = ((tap, "a"), (tap, "b"), (back, "c"), (tap, "d"))
+    steps = [step(agent, action, image) for action, image in taken]
+        step(agent, action, image) for action, image in ((tap, "a"), (tap, "b"), (back, "c"), (tap, "d"))
+    ]
+    (message,) = agent.prompt("Turn on Wi-Fi", SCREEN, steps).messages
+    text = f"step 4 last {AGENT.format(back)} {TAP} Goal: turn on wi-fi"
+    assert asked_in(message) == (text, ["c", "d", "f00d"])
+    assert asked_in(agent.prompt("go", SCREEN, []).messages[0])[1] == ["f00d"]
 
 
 @given(st.lists(actions.filter(lambda a: not a.is_terminal), min_size=1, max_size=5))
 def test_the_prompt_names_earlier_actions_as_the_agent_writes_them(taken: list[Action]) -> None:
     known = [action.model_copy(update={"text": action.text[:REMEMBERED_CHARS]}) for action in taken[-2:]]
     said = " ".join(AGENT.format(action) for action in known)
-    text = prompt_text(2, "go", [step(action) for action in taken])
+    text = asked(AutoUIAgent(2), "go", taken)
     assert text == f"step {len(taken)} last {said} Goal: go"
 
 
 def test_prompts_without_an_action_to_name() -> None:
-    invalid = [step(AGENT.parse("Goal: something else"))]  # its text stays out of the prompt
-    assert prompt_text(1, "go", invalid) == "step 1 last invalid Goal: go"
-    assert prompt_text(1, "go", []) == "step 0 last none Goal: go"
-    assert prompt_text(0, "go", []) == "step 0 Goal: go"
+    invalid = [AGENT.parse("Goal: something else")]  # its text stays out of the prompt
+    assert asked(AutoUIAgent(1), "go", invalid) == "step 1 last invalid Goal: go"
+    assert asked(AutoUIAgent(1), "go", []) == "step 0 last none Goal: go"
+    assert asked(AutoUIAgent(0), "go", []) == "step 0 Goal: go"
 
 
 def test_the_vocabulary_covers_every_prompt_around_its_actions() -> None:
     words = set(vocabulary())
     taken = [Action.tap(0.5, 0.5), Action.invalid("?", "no action_type"), Action(kind=ActionKind.WAIT)] * 20
-    steps = [step(action) for action in taken]
-    for length in range(len(steps)):
-        text = prompt_text(3, "", steps[:length])
+    for length in range(len(taken)):
+        text = asked(AutoUIAgent(3), "", taken[:length])
         for action in taken:
             text = text.replace(AGENT.format(action), "") if action.kind is not ActionKind.INVALID else text
         assert set(text.split()) <= words
 
 
 AUTOUI, DIGIRL = AutoUIAgent(8, "autoui"), AutoUIAgent(1, "digirl")
-NOWHERE = '"touch_point": "[-1.0, -1.0]", "lift_point": "[-1.0, -1.0]"'
-
-
-def asked(agent: AutoUIAgent, goal: str, taken: list[Action]) -> str:
-    (message,) = agent.prompt(goal, SCREEN, [step(action) for action in taken]).messages
-    text = message.parts[-1]
-    assert isinstance(text, TextPart)
-    return text.text
 
 
 def test_prompts_as_the_data_of_autoui_has_them() -> None:
@@ -235,16 +204,3 @@ def test_an_answer_of_autoui_is_an_action() -> None:
     assert AUTOUI.parse(text) == Action.tap(0.7089, 0.7761)
     cut = AUTOUI.parse(text[:-40])
     assert (cut.kind, cut.reason, cut.text) == (ActionKind.INVALID, "no lift_point", text[:-40])
-
-
-def test_earlier_screens_are_shown_before_the_present_one() -> None:
-    def seen(image: str) -> TimeStep:
-        return step(Action.tap(0.1, 0.1)).model_copy(
-            update={"observation": Observation(image=image, width=1, height=1)}
-        )
-
-    agent = AutoUIAgent(images=3)
-    for before in (["a", "b", "c"], ["a"], []):
-        (message,) = agent.prompt("go", SCREEN, [seen(image) for image in before]).messages
-        shown = [part.digest for part in message.parts if isinstance(part, ImagePart)]
-        assert shown == [*before[-2:], "f00d"]

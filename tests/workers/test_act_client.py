@@ -92,15 +92,6 @@ def preferred(client, servers):
     return sorted(servers, key=lambda server: server.name != name)
 
 
-def test_a_request_carries_the_images_of_its_chat(client, servers):
-    first, _ = preferred(client, servers)
-    request, blobs = first.seen[0]
-    assert request.messages == CHAT
-    assert request.images == (DIGEST,)
-    assert request.sampling == Sampling(temperature=0.0)
-    assert blobs == [PIXELS]
-
-
 def test_a_slot_stays_with_its_server_and_slots_spread(wire, servers):
     endpoints = [server.endpoint for server in servers]
     clients = [ActClient(wire, lambda: endpoints, name=f"w/{slot}", timeout_s=WAIT_S) for slot in range(16)]

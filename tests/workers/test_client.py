@@ -185,13 +185,6 @@ def test_numbers_that_are_not_finite_do_not_travel(link, learner):
     assert learner.wait_for(Heartbeat, count + 2)[-1].stats == {"episodes": 3.0}
 
 
-def test_slots_get_leases(link, learner):
-    learner.leases = 2
-    leases = [link.lease(WAIT_S) for _ in range(2)]
-    assert all(lease.task == TASK for lease in leases)
-    assert link.lease(0.1) is None
-
-
 def test_leases_that_are_given_up_are_given_back(link, learner):
     learner.leases = 3
     first, second = link.lease(WAIT_S), link.lease(WAIT_S)
@@ -332,18 +325,6 @@ def test_what_no_learner_can_take_is_set_aside(link, spool, monkeypatch):
     assert "big" in spool.refused()
 
 
-def test_it_finds_a_restarted_learner_and_resends(wire, link, learner, monkeypatch):
-    monkeypatch.setattr(client_module, "ACK_S", 1000.0)
-    learner.ack = False
-    link.submit(episode("a"), IMAGES)
-    learner.wait_for(Submit)
-    learner.stop()
-    again = FakeLearner(wire, learner.endpoint)
-    assert again.wait_for(Hello)
-    assert link.flush(WAIT_S)  # because of the restart: a late ack would take much longer
-    again.stop()
-
-
 def test_each_connection_is_told_and_begun_once(wire, unstarted, learner, monkeypatch, caplog):
     """A learner that was busy answers all the Hellos that have waited meanwhile."""
     caplog.set_level(logging.INFO, logger="distrl.workers.client")
@@ -388,14 +369,6 @@ def test_a_shutdown_ends_all_waiting(link, learner):
     assert link.lease(WAIT_S) is None
     assert link.shutdown.wait(WAIT_S)
     assert link.shutdown_reason == "all done"
-
-
-def test_a_learner_that_leaves_when_the_run_is_over_is_not_lost(link, learner, caplog):
-    learner.to_broadcast.append(Shutdown(run_id="run", reason="all done"))
-    assert link.shutdown.wait(WAIT_S)
-    learner.stop()
-    until(lambda: not link._is_connected)
-    assert "lost the connection" not in caplog.text
 
 
 def test_closing_ends_all_waiting(link):
@@ -453,19 +426,6 @@ def test_leases_at_work_are_renewed_and_those_that_wait_too_long_returned(book, 
     assert book.due_for_renewal() == []
 
 
-def test_what_a_worker_does_not_finish_is_returned_once(book):
-    book.granted(grant("finished", "released", "at-work", "waiting"), "run")
-    for _ in range(3):
-        book.take()
-    book.close("finished")
-    book.release("released")
-    book.release("unknown")
-    assert [book.pop_released(), book.pop_released()] == [["released"], []]
-    book.release_all()
-    assert book.pop_released() == ["waiting", "at-work"]
-    assert not book.has_granted()
-
-
 def test_another_run_voids_what_nobody_took(book):
     book.granted(grant("a", "c", "b"), "old")
     book.take(), book.take()
@@ -478,13 +438,6 @@ def test_another_run_voids_what_nobody_took(book):
 
 
 NOBODY = "tcp://127.0.0.1:1"
-
-
-def test_a_learner_that_answers(unstarted, learner) -> None:
-    said: list[str] = []
-    unstarted.start()
-    assert wait_for_learner(unstarted, "network.control", WAIT_S, threading.Event(), said.append)
-    assert said == [f"waiting for the learner at {learner.endpoint} (at most 20 s)"]
 
 
 def test_nobody_there(wire: Wire) -> None:

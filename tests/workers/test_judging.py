@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from counting_env import CountingEnv, counting_task
-from judge_endpoint import GARBAGE_REPLY, JudgeEndpoint, Reply, status
+from judge_endpoint import JudgeEndpoint, status
 from link_fake import FakeJudge, FakeLink
 from policy_of_counting import CountingPolicy
 from waiting import until
@@ -20,12 +20,10 @@ from distrl.core.messages import Lease
 from distrl.core.types import Fault, Outcome, Purpose, Spent, Trajectory, Verdict
 from distrl.evaluator.judges.vlm import client
 from distrl.workers import judging as judging_module
-from distrl.workers import worker as worker_module
 from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.episode import EpisodeRunner
 from distrl.workers.judging import JudgingLink, judge_steps, load_judge
 from distrl.workers.spool import Spool
-from distrl.workers.worker import Worker
 
 DEADLINE_S = 20.0
 YES = Verdict(success=True, score=1.0, reason="Yes.", judge="fake", cost=0.5)
@@ -82,18 +80,6 @@ def the_only(link: FakeLink) -> Trajectory:
     (trajectory,) = link.submitted
     assert set(link.images[0]) == set(trajectory.image_digests)
     return trajectory
-
-
-def test_a_slot_leaves_the_ending_open_and_keeps_the_truth_apart() -> None:
-    trajectory, _ = play()
-    assert (trajectory.outcome, trajectory.success, trajectory.truth) == (Outcome.UNJUDGED, 0.0, 1.0)
-    assert trajectory.steps[-1].reward.outcome == 0.0
-    assert trajectory.ground_truth == 1.0
-
-
-def test_demonstrations_are_not_judged() -> None:
-    trajectory, _ = play(Purpose.DEMO)
-    assert (trajectory.outcome, trajectory.success, trajectory.truth) == (Outcome.SUCCESS, 1.0, None)
 
 
 @pytest.mark.parametrize(
@@ -296,46 +282,6 @@ def test_a_judge_that_cannot_be_made_is_told(judge: dict[str, Any] | None, probl
 
 def test_a_judge_of_ones_own() -> None:
     assert load_judge(CustomJudgeConfig(import_path="link_fake:FakeJudge")).name == "fake"
-
-
-def test_a_run_with_an_endpoint_that_fails_goes_on(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every episode ends judged as the endpoint says, or unjudged; none as anything else."""
-    monkeypatch.setattr(worker_module, "WATCH_S", 0.01)
-    monkeypatch.setattr(worker_module, "IDLE_S", 0.001)
-    monkeypatch.setenv("DISTRL_JUDGE_KEY", "sk")
-    replies = [
-        Reply(500), status(True),
-        Reply(hangs=True), Reply(429, headers={"Retry-After": "0"}), status(False),
-        GARBAGE_REPLY, GARBAGE_REPLY, GARBAGE_REPLY,
-        Reply(503), Reply(503), Reply(503), Reply(400, "no"),
-        status(True),
-    ]  # fmt: skip
-    leases = [Lease(id=f"lease-{i}", task=counting_task(i)) for i in range(5)]
-    link = FakeLink(leases, expected=5)
-    with JudgeEndpoint(replies) as endpoint:
-        vlm = {"url": endpoint.url, "model": "m", "examples": None, "timeout_s": 0.5, "attempts": 3}
-        config = Config.model_validate(
-            {
-                "env": {"import_path": "counting_env:CountingEnv"},
-                "worker": {"slots": 1, "rewards": {"source": "judge"}},
-                "judge": {"kind": "vlm", **vlm},
-            }
-        )
-        judging = JudgingLink(link, load_judge(config.judge), config.judge, config.worker.rewards, spool)
-        judging.start()
-        Worker(config, judging, CountingPolicy, "w").run()
-        assert judging.close()
-    # One thread takes the oldest that is due, so that one which is put off can come after others.
-    outcomes = sorted(trajectory.outcome.value for trajectory in link.submitted)
-    assert outcomes == ["failure", "success", "success", "unjudged", "unjudged"]
-    for trajectory in link.submitted:
-        verdict = trajectory.verdict
-        assert verdict is not None
-        if verdict.is_decided:
-            assert trajectory.success == float("Status: success" in verdict.answers[-1])
-        else:
-            assert (trajectory.outcome, trajectory.success) == (Outcome.UNJUDGED, 0.0)
-        assert trajectory.truth == 1.0
 
 
 def test_a_judge_that_waits_for_a_busy_endpoint_stops_at_once(spool: Spool, monkeypatch) -> None:

@@ -49,13 +49,6 @@ def test_a_screen_with_a_key_is_drawn_once_until_it_leaves_the_cache(monkeypatch
     assert observe(frame("a"), WorkerConfig(screenshot_format="jpeg")) != shots["a"]
 
 
-def test_a_screen_without_a_key_is_always_drawn() -> None:
-    config = WorkerConfig(screenshot_format="png")
-    _, first = observe(Frame.of(Image.new("RGB", (4, 4), "black")), config)
-    _, second = observe(Frame.of(Image.new("RGB", (4, 4), "white")), config)
-    assert first != second
-
-
 def test_the_simulated_phone_s_key_stands_for_its_picture() -> None:
     device = SimDevice()
     before = device.screen()

@@ -16,13 +16,10 @@ from distrl.configs.agents import AgentConfig
 from distrl.configs.schema import EnvConfig
 from distrl.core.actions import Action
 from distrl.core.errors import ConfigError, OwnCodeError
-from distrl.core.importing import choose
 from distrl.core.types import Observation, Purpose
-from distrl.workers.agents import AGENTS, build_agent
+from distrl.workers.agents import build_agent
 from distrl.workers.agents.autoui import AutoUIAgent
-from distrl.workers.agents.base import Agent
 from distrl.workers.envs import ENVS, build_env, seed_is_instance
-from distrl.workers.envs.base import Env
 
 
 class Careless(CountingEnv):
@@ -75,17 +72,6 @@ def test_a_method_that_takes_too_little_is_told_from_one_that_fails() -> None:
     env.step = lambda action: len(action)  # type: ignore[assignment, arg-type, return-value]
     with pytest.raises(TypeError, match="has no len"):
         run(Script(TAP), env)
-
-
-def methods(protocol: type) -> set[str]:
-    return {name for name in vars(protocol) if not name.startswith("_")}
-
-
-@pytest.mark.parametrize(
-    ("kind", "registry", "protocol"), [*((k, ENVS, Env) for k in ENVS), *((k, AGENTS, Agent) for k in AGENTS)]
-)
-def test_every_registered_class_has_the_methods(kind: str, registry: Any, protocol: type) -> None:
-    assert methods(protocol) <= set(dir(choose(registry, kind)))
 
 
 def test_seeds_are_instances_where_the_goal_is_drawn_from_them() -> None:

@@ -12,7 +12,6 @@ from link_fake import FakeLink
 from policy_of_counting import CountingPolicy
 
 from distrl.configs.schema import Config
-from distrl.core.errors import ConfigError
 from distrl.core.messages import Lease
 from distrl.core.types import Fault, Purpose
 from distrl.workers import worker as worker_module
@@ -98,13 +97,6 @@ def test_a_broken_environment_is_replaced_and_its_episode_reported_as_a_fault() 
     assert link.submitted[0].fault_detail == "the screen is gone."
 
 
-def test_wrong_options_end_the_worker_with_a_clear_error() -> None:
-    settings = config()
-    settings.env.options = {"colour": "red"}
-    with pytest.raises(ConfigError, match=r"env\.options: CountingEnv: .*colour.*fail_at, closes_at"):
-        Worker(settings, link_of(1), CountingPolicy, "w").run()
-
-
 def test_a_bug_ends_the_worker_and_is_seen() -> None:
     with pytest.raises(ZeroDivisionError):
         Worker(config("worker_envs:BrokenEnv"), link_of(1), CountingPolicy, "w").run()
@@ -178,13 +170,6 @@ def test_a_lease_is_given_back_when_no_inference_server_comes(monkeypatch: pytes
     monkeypatch.setattr(link, "release", lambda lease_id: (link.released.append(lease_id), stop.set()))
     Worker(config(slots=1), link, CountingPolicy, "w", stop).run()
     assert (link.submitted, link.released) == ([], ["lease-0"])
-
-
-def test_demonstrations_need_no_inference_server() -> None:
-    link = link_of(2, purpose=Purpose.DEMO)
-    link.has_policy = False
-    Worker(config(), link, CountingPolicy, "w").run()
-    assert [t.success for t in link.submitted] == [1.0, 1.0]
 
 
 def test_the_heartbeat_numbers_count_episodes_successes_and_faults() -> None:

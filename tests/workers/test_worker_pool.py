@@ -21,7 +21,7 @@ from distrl.core.errors import ConfigError, MissingDependency
 from distrl.core.messages import Lease
 from distrl.core.types import Fault, Purpose, Trajectory
 from distrl.learner import leases
-from distrl.learner.scheduler import DONE, TRAINING, TaskScheduler
+from distrl.learner.scheduler import TRAINING, TaskScheduler
 from distrl.workers import worker as worker_module
 from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.pool import DevicePool
@@ -191,32 +191,6 @@ def test_slots_come_with_the_devices(rig: Rig) -> None:
     thread.join(DEADLINE_S)
     assert not thread.is_alive()
     assert {device for _, device in DeviceEnv.ran} == {"a", "b"}
-
-
-def test_heartbeats_tell_where_the_devices_stand(rig: Rig) -> None:
-    sick = FakeMember("sick", mended_by=None)
-    sick.fail()
-    pool, link = rig.pool(sick, FakeMember("well"), are_ready=False), SchedulerLink(3)
-    until(lambda: pool.states()["sick"] is SlotState.QUARANTINED, "the rest", DEADLINE_S)
-    worker = rig.worker(pool, link)
-    worker.run()
-    stats = worker.stats()
-    assert stats["episodes"] == 3
-    assert stats["devices_quarantined"] == 1
-    assert stats["devices_ready"] + stats["devices_busy"] == 1
-    assert set(link.stats) >= {"devices_ready", "devices_busy", "devices_recovering", "devices_quarantined"}
-
-
-def test_a_worker_that_waits_for_leases_lets_idle_devices_be_probed(rig: Rig) -> None:
-    member = FakeMember("a")
-    pool, link = rig.pool(member, probe_every_s=0.02), SchedulerLink(1)
-    link.scheduler.set_phase(DONE)
-    thread = rig.start(pool, link)
-    until(lambda: member.log.count("probe") >= 3, "probes", DEADLINE_S)
-    link.shutdown.set()
-    thread.join(DEADLINE_S)
-    assert not thread.is_alive()
-    assert link.submitted == []
 
 
 def test_what_ends_the_pool_ends_a_worker_that_has_no_device_yet(rig: Rig) -> None:

@@ -112,8 +112,6 @@ def test_the_prompt_shows_the_screens_the_step_the_last_actions_and_the_goal() -
     agent = AutoUIAgent(history=2, images=3)
     taken = ((tap, "a"), (tap, "b"), (back, "c"), (tap, "d"))
     steps = [step(agent, action, image) for action, image in taken]
-        step(agent, action, image) for action, image in ((tap, "a"), (tap, "b"), (back, "c"), (tap, "d"))
-    ]
     (message,) = agent.prompt("Turn on Wi-Fi", SCREEN, steps).messages
     text = f"step 4 last {AGENT.format(back)} {TAP} Goal: turn on wi-fi"
     assert asked_in(message) == (text, ["c", "d", "f00d"])

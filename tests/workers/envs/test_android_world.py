@@ -182,14 +182,6 @@ def test_each_slot_has_an_emulator_of_its_own(make: Make, emulators: Emulators) 
     assert make(devices=devices).ports.console == 5554
 
 
-def test_there_is_no_expert(make: Make) -> None:
-    env = make()
-    with pytest.raises(EnvError, match="no scripted expert"):
-        env.expert_action()
-    with pytest.raises(EnvError, match="no AndroidWorld task is running"):
-        env.step(TAP)
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [("FailsToStart", "reset: RuntimeError: the app is not installed"), ("FailsToScore", "score: KeyError")],

@@ -18,7 +18,6 @@ from distrl.core.errors import EnvError, TaskError
 from distrl.core.types import Task
 from distrl.workers.devices import guard
 from distrl.workers.devices.device import Device, Key
-from distrl.workers.devices.errors import NotReady
 from distrl.workers.envs.backends import Check, RecipeBackend
 from distrl.workers.envs.phone import PhoneEnv
 
@@ -113,11 +112,6 @@ def test_a_set_up_line_that_fails_is_a_fault() -> None:
         env(phone).reset(task(setup=["am force-stop com.x"]))
 
 
-def test_a_phone_that_is_not_ready_is_not_used() -> None:
-    with pytest.raises(NotReady, match="locked"):
-        env(ShellPhone(has_pin=True), recipe={"ready_s": 0.01}).reset(task())
-
-
 def test_the_guard_marks_the_step_and_the_frame_is_from_afterwards() -> None:
     phone, device = ShellPhone(), ScriptedDevice()
     unguarded, phone_env = env(phone, device), env(phone, device, guard={})
@@ -199,16 +193,6 @@ def test_actions_reach_the_device() -> None:
     ]
 
 
-def test_waiting_for_a_still_screen_is_timed() -> None:
-    phone_env = PhoneEnv(
-        backend=RecipeBackend(ScriptedDevice(), ShellPhone()), settle={"first_s": 0.0, "poll_s": 0.01}
-    )
-    phone_env.reset(task())
-    assert phone_env.step(Action(kind=ActionKind.WAIT)).settle_s > 0.0
-    simulated = PhoneEnv()
-    assert simulated._settle(simulated._device).seconds == 0.0
-
-
 LAUNCHER, CLOCK = "org.simphone.launcher", "org.simphone.clock"
 IN_CLOCK = {"shell": "dumpsys activity activities | grep topResumedActivity", "contains": f"{CLOCK}/"}
 
@@ -257,12 +241,3 @@ def test_an_episode_from_recipe_to_check(world: AdbWorld) -> None:
     assert phone.evaluate() == 0.0
     phone.step(tap_on(world.device(), "Clock"))
     assert phone.evaluate() == 1.0
-
-
-def test_the_guard_leaves_a_forbidden_app(world: AdbWorld) -> None:
-    phone = adb_env(world, guard={"block": [f"{CLOCK}/*"]})
-    phone.reset(task())
-    result = phone.step(tap_on(world.device(), "Clock"))
-    assert result.guard == f"blocked: {CLOCK}/{CLOCK}.MainActivity"
-    assert LAUNCHER in (result.frame.app, f"org.simphone.{result.frame.app}")
-    assert phone.step(Action.tap(0.5, 0.01)).guard == ""

@@ -85,7 +85,15 @@ def test_two_browsers_show_the_same_and_act_apart(env: BrowserEnv) -> None:
         assert env.evaluate() == 0.0
         assert solve(env) == 1.0
     finally:
+        assert other.browser is not None
+        group, home = _group(other), other.browser.home
+        assert len(_processes(group)) > 2
         other.close()
+        other.close()
+        assert not home.exists()
+    until(lambda: not _processes(group))
+    with pytest.raises(EnvError, match="reset"):
+        other.step(Action.tap(0.5, 0.5))
 
 
 # Acting
@@ -248,22 +256,6 @@ def test_a_browser_that_dies_or_hangs_is_a_fault_and_the_next_reset_recovers(
     until(lambda: not _processes(group))
     assert fragile_env.reset(task_of("click-test", 1)).image.tobytes() == before
     assert solve(fragile_env) == 1.0
-
-
-@browser_test
-def test_close_leaves_no_process_and_no_file() -> None:
-    env = BrowserEnv()
-    env.close()
-    env.reset(task_of("click-test", 1))
-    assert env.browser is not None
-    group, home = _group(env), env.browser.home
-    assert len(_processes(group)) > 2
-    env.close()
-    env.close()
-    until(lambda: not _processes(group))
-    assert not home.exists()
-    with pytest.raises(EnvError, match="reset"):
-        env.step(Action.tap(0.5, 0.5))
 
 
 @browser_test

@@ -15,7 +15,6 @@ from distrl.core.types import Completion, Fault, Outcome, Purpose, Task, Traject
 from distrl.simulator.device import SimDevice
 from distrl.simulator.tasks.play import SimBackend
 from distrl.workers.agents.autoui import AutoUIAgent
-from distrl.workers.devices.device import Device
 from distrl.workers.devices.errors import (
     OutputInvalid,
     Untypable,
@@ -85,14 +84,6 @@ def test_points_scale_to_any_screen(size: tuple[int, int]) -> None:
     assert env.evaluate() == 1.0
 
 
-def test_taps_on_the_very_edge_are_on_the_screen() -> None:
-    env = PhoneEnv()
-    env.reset(TASK)
-    env.step(Action.tap(1.0, 1.0))
-    env.step(Action.swipe((1.0, 0.5), (0.0, 0.5)))
-    assert env.evaluate() == 0.0
-
-
 def test_latency_waits_by_the_tasks_seed() -> None:
     def waits(task: Task, **fields: Any) -> list[float]:
         slept: list[float] = []
@@ -118,17 +109,6 @@ def test_an_env_without_a_task_says_so() -> None:
     for use in (lambda: env.step(WAIT), env.evaluate, env.expert_action):
         with pytest.raises(EnvError, match="shows no task"):
             use()
-
-
-def test_snapshots_and_their_errors() -> None:
-    device: Device = SimDevice()
-    device.save_state("start")
-    device.tap(470, 750)
-    assert device.foreground() != "launcher"
-    device.load_state("start")
-    assert device.foreground() == "launcher"
-    with pytest.raises(EnvError, match="no snapshot 'other'; saved ones: start"):
-        device.load_state("other")
 
 
 def test_snapshots_are_bounded() -> None:

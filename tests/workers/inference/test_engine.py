@@ -138,24 +138,6 @@ def test_a_lost_device_ends_the_engine() -> None:
         engine.check()
 
 
-def test_episodes_that_show_all_their_screenshots_again_decode_each_once() -> None:
-    decoded: list[bytes] = []
-    files = {
-        f"{slot}/{number}": png(100 * slot + number, (4, 4)) for slot in range(32) for number in range(15)
-    }
-
-    def decode(data: bytes) -> Tensor:
-        decoded.append(data)
-        return torch.empty(3, 1184, 544, dtype=torch.uint8)
-
-    pictures = ImageCache(decode)
-    for step in range(1, 16):
-        for slot in range(32):
-            shown = [f"{slot}/{number}" for number in range(step)]
-            pictures.get(shown, load=lambda missing: {name: files[name] for name in missing})
-    assert sorted(decoded) == sorted(files.values())
-
-
 def test_the_first_unreadable_picture_is_told_and_the_next_request_goes_on() -> None:
     def decode(data: bytes) -> Tensor:
         if data != images["good"]:
@@ -176,13 +158,10 @@ def of_size(width: int, height: int) -> bytes:
     return buffer.getvalue()
 
 
-def test_a_picture_of_too_many_pixels_is_refused() -> None:
+def test_pictures_of_too_many_pixels_are_refused_also_those_of_a_request_together() -> None:
     assert decode_image(of_size(4096, 4096), (4, 4)).shape == (3, 4, 4)
     with pytest.raises(PolicyError, match=r"4097x4096 pixels; the limit is 16,777,216"):
         decode_image(of_size(4097, 4096), (4, 4))
-
-
-def test_a_request_whose_pictures_have_too_many_pixels_together_is_refused_before_any_is_decoded() -> None:
     decoded: list[bytes] = []
 
     def decode(data: bytes) -> Tensor:

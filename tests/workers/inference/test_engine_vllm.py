@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
@@ -284,20 +283,6 @@ def test_a_sequence_that_vllm_has_no_room_for_is_full(adapted: Pair) -> None:
         after(free)
     with pytest.raises(ContextFull, match="images_per_prompt is 3"):
         show(engine, [0, 1, 2, 3], "red")
-
-
-def test_its_sockets_are_in_a_folder_that_goes_with_it(save: Callable[[str], Path]) -> None:
-    def sockets(folder: Path) -> set[Path]:
-        return {path for path in folder.iterdir() if path.is_socket()}
-
-    shared = Path(tempfile.gettempdir())
-    before = sockets(shared)
-    engine = start_vllm(make_config(save("qwen2.5-vl"), LORA), "a")
-    own = Path(engine._scratch.path)
-    assert sockets(own)
-    assert sockets(shared) <= before
-    engine.close()
-    assert not own.exists()
 
 
 def test_what_hangs_in_vllm_holds_up_neither_other_requests_nor_the_end(

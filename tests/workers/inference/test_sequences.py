@@ -88,17 +88,6 @@ def test_what_the_policy_saw_is_the_record_extended_and_nothing_is_tokenised_twi
     assert whole.count("<|im_end|><|im_end|>") == 0
 
 
-def test_each_step_has_a_prompt_of_its_own_in_mode_history(make_client: MakeClient) -> None:
-    policy = SequencePolicy()
-    policy.answers = iter([policy.tokenise(TAP), policy.tokenise(DONE)])
-    trajectory = play(make_client(policy), "history")
-    assert [step.chats[0].continues for step in trajectory.steps] == [False, False]
-    assert [ids for ids, _, _ in policy.seen] == [
-        step.chats[0].completion.prompt_token_ids for step in trajectory.steps
-    ]
-    assert [len(pixels) for _, pixels, _ in policy.seen] == [1, 1]
-
-
 def test_a_policy_that_reads_one_prompt_at_a_time_says_so(
     make_client: MakeClient, make_config: Callable[..., Config], words: list[str]
 ) -> None:
@@ -138,11 +127,3 @@ def test_answers_get_what_the_budget_leaves_and_a_full_sequence_ends_the_episode
     for step in trajectory.steps:
         whole = whole.after(step.chats[0])
     assert len(whole.token_ids) == limit
-
-
-def test_a_prompt_without_room_for_an_answer_is_a_fault_with_the_remedy(make_client: MakeClient) -> None:
-    policy = SequencePolicy([0])
-    policy.max_context_tokens = 50
-    trajectory = play(make_client(policy), "history")
-    assert trajectory.fault is Fault.INFERENCE
-    assert "policy.max_context_tokens 50 leaves no answer room. Raise it" in trajectory.fault_detail

@@ -254,27 +254,6 @@ def test_only_the_guilty_request_of_a_batch_is_rejected(
     assert (stats["requests"], stats["rejected"], stats["failed"]) == (2, 1, 1)
 
 
-def test_what_fails_only_together_is_answered_once_and_logged(
-    wire: Wire, make_server: MakeServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    def lossy(engine: HFEngine) -> HFEngine:
-        act = engine.act
-        engine.act = lambda requests: act(requests)[: max(1, len(requests) - 1)]  # type: ignore[method-assign]
-        return engine
-
-    server = make_server(wrap=lossy, max_batch=3, max_wait_ms=60_000.0)
-    channel = wire.connect_dealer(server.endpoint)
-    names = ["a", "b", "c"]
-    for name in names:
-        channel.send(request(name), [PICTURE], timeout_s=WAIT_S)
-    found = [channel.recv(WAIT_S) for _ in names]
-    assert sorted(one.message.id for one in found if one and isinstance(one.message, ActReply)) == names
-    assert isinstance(ask(channel, InfoRequest()), Info), "no second reply to any of them"
-    server.close()  # the engine's thread has logged
-    (first, *_) = [record for record in caplog.records if "A batch of 3 failed" in record.message]
-    assert "shorter" in first.getMessage()
-
-
 def test_what_waits_when_a_server_closes_is_refused_at_once(wire: Wire, make_server: MakeServer) -> None:
     gate = Gate()
     server = make_server(wrap=gate.wrap, max_batch=1, max_wait_ms=0.0)

@@ -16,19 +16,17 @@ from pydantic import ValidationError
 from serving_world import LORA, make_config
 from tiny_qwen import save_qwen25_vl
 
-from distrl.configs.schema import Config, InferenceConfig
+from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, MissingDependency, PolicyError
 from distrl.core.policies.hub import HubPolicy
 from distrl.workers.inference.serve import start_engine
 from distrl.workers.inference.vllm_options import (
     ALLOWED_TOKENS,
-    LOGITS_PROCESSOR,
     RUNNER,
     SERVER,
     SOCKETS,
     engine_arguments,
     environment,
-    set_environment,
 )
 
 Arguments = Callable[..., dict[str, object]]
@@ -166,28 +164,3 @@ def test_without_vllm_the_extra_is_named(model: Path, monkeypatch: pytest.Monkey
     monkeypatch.delitem(sys.modules, "distrl.workers.inference.engine_vllm", raising=False)
     with pytest.raises(MissingDependency, match=r"distrl\[vllm-cpu\]"):
         start_engine(make_config(model, LORA), [], "a")
-
-
-@pytest.mark.needs("vllm")
-@pytest.mark.timeout(600)
-def test_where_vllm_would_take_runner_v2_it_takes_the_one_that_takes_our_mask(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv(RUNNER, raising=False)
-    set_environment(InferenceConfig())
-    import vllm.envs
-    from vllm import SamplingParams
-    from vllm.config import vllm as vllm_config
-    from vllm.v1.sample.logits_processor import validate_logits_processors_parameters
-    from vllm.v1.worker.gpu.sample.logits_processor import build_custom_logits_processors_params_validator
-
-    vllm.envs.disable_envs_cache()  # an engine that ran in this process has left one
-    monkeypatch.setattr(vllm_config, "HAS_TRITON", True)  # as with CUDA
-    config = vllm_config.VllmConfig()
-    assert not config.use_v2_model_runner
-    validate_logits_processors_parameters([LOGITS_PROCESSOR], SamplingParams())
-
-    monkeypatch.delenv(RUNNER)
-    assert config.use_v2_model_runner, "vLLM's own choice, without which nothing is tested here"
-    with pytest.raises(ValueError, match="AllowedTokens"):
-        build_custom_logits_processors_params_validator([LOGITS_PROCESSOR])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from counting_env import CountingEnv, counting_task
-from judge_endpoint import JudgeEndpoint, status
+from judge_endpoint import JudgeEndpoint, Reply, status
 from link_fake import FakeJudge, FakeLink
 from policy_of_counting import CountingPolicy
 from waiting import until

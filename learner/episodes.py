@@ -1,14 +1,14 @@
 """A trajectory as the learner computes with it: token ids, log-probabilities and rewards.
 
-The completions of an episode are spans of token sequences: a chat that continues another is one sequence
-with it.
+A step is one chat and its completion. A chat that continues the one before it is one token sequence with it.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -18,24 +18,6 @@ from distrl.core.policies.base import Policy
 from distrl.core.types import Chat, Purpose, TimeStep, Trajectory
 
 GetImages = Callable[[Sequence[str]], Mapping[str, Tensor]]
-
-
-@dataclass(frozen=True, eq=False)
-class CompletionTokens:
-    """A sampled completion and what it answers."""
-
-    prompt: tuple[int, ...]  # only the new tokens if it continues a sequence
-    images: tuple[str, ...]  # digests of the pictures in them
-    tokens: tuple[int, ...]  # what was written
-    logprobs: tuple[float, ...]  # log μ of it
-    versions: tuple[int, ...]  # the weight version that wrote each token; () if that is unknown
-    temperature: float
-    before: CompletionTokens | None  # the completion that its sequence continues
-
-    def prefix(self) -> tuple[int, ...]:
-        """The whole sequence up to the end of this completion."""
-        earlier = () if self.before is None else self.before.prefix()
-        return (*earlier, *self.prompt, *self.tokens)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,26 +42,24 @@ class Span:
 class StepData:
     """One step: the state (prompt, images), the action as tokens, log μ of them, and the rewards."""
 
-    prompt: tuple[int, ...]  # () with spans
-    images: tuple[str, ...]  # with spans only the pictures that the step added
-    tokens: tuple[int, ...]  # all that the policy wrote in this step
+    prompt: tuple[int, ...]  # () with a span
+    images: tuple[str, ...]  # with a span only the pictures that the step added
+    tokens: tuple[int, ...]  # what the policy wrote
     logprobs: tuple[float, ...]
     temperature: float
     outcome: float  # the part of r_t that the critic predicts (the judge's outcome)
     penalty: float  # all other parts: repetition, invalid action, shaping
     invalid: bool  # whether the validity check refused the action
-    versions: tuple[int, ...] = ()  # the weight version that wrote each token; () if that is unknown of any
-    # Where the tokens are, completion by completion, if the step continues another or has several
-    # completions (a summary, then an action).
-    spans: tuple[Span, ...] = ()
+    versions: tuple[int, ...] = ()  # the weight version that wrote each token; () if that is unknown
+    span: Span | None = None  # where the tokens are, if the step continues another or is continued
     server: str = ""  # which inference server wrote the action, if known
 
     def state(self) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Token ids and image digests of all that the policy had seen before its first token of this step."""
-        if not self.spans:
+        if self.span is None:
             return self.prompt, self.images
-        first = self.spans[0]
-        return first.sequence.ids[: first.start], first.sequence.images[: first.num_images]
+        sequence = self.span.sequence
+        return sequence.ids[: self.span.start], sequence.images[: self.span.num_images]
 
 
 @dataclass(frozen=True)
@@ -138,10 +118,10 @@ def verify(
     """
     read: dict[int, tuple[tuple[int, ...], tuple[str, ...]]] = {}
     for number, step in enumerate(episode.steps):
-        if not step.spans:
+        if step.span is None:
             read[-1 - number] = ((*step.prompt, *step.tokens), step.images)
-        for span in step.spans:
-            read[id(span.sequence)] = (span.sequence.ids, span.sequence.images)
+        else:
+            read[id(step.span.sequence)] = (step.span.sequence.ids, step.span.sequence.images)
     for ids, digests in read.values():
         if max_tokens is not None and len(ids) > max_tokens:
             raise PolicyError(
@@ -156,11 +136,9 @@ def compile_episode(
 ) -> Episode | None:
     """The learner's view of `trajectory`, or None when nothing can be learnt from it.
 
-    Nothing is learnt from faulted episodes and from training episodes without token ids (an agent without a
-    policy). A demonstration has text only: it is tokenised here, by the policy that will imitate it.
-
-    All completions of a step are its tokens. For policies that read one prompt at a time, a step is its last
-    chat, the one whose completion is the action.
+    Nothing is learnt from faulted episodes, from steps without token ids (an agent without a policy) and from
+    steps of several chats. A demonstration has text only: it is tokenised here, by the policy that will
+    imitate it.
 
     Args:
         trajectory: As the worker sent it.
@@ -168,21 +146,41 @@ def compile_episode(
         images: Decoded pictures by digest, for demonstrations to policies that need them.
 
     Raises:
-        PolicyError: A demonstration does not fit the policy, or the chats of a step had several temperatures.
+        PolicyError: A demonstration does not fit the policy, or the policy cannot continue a sequence.
     """
     if trajectory.fault.value != "none" or not trajectory.steps:
         return None
-    completions: list[list[CompletionTokens]] = []
-    last: CompletionTokens | None = None
+    is_demonstration = trajectory.purpose is Purpose.DEMO
+    chains: list[tuple[list[int], list[str]]] = []  # the token ids and pictures of each sequence
+    found: list[tuple[int, StepData, int, int]] = []  # with its sequence, the end there, and the pictures
     for step in trajectory.steps:
-        completions.append([])
-        for chat in step.chats if policy.reads_sequences else step.chats[-1:]:
-            last = read_completion(chat, last, policy, images, trajectory.purpose is Purpose.DEMO)
-            completions[-1] += [] if last is None else [last]
-        if last is None or not completions[-1]:
+        if len(step.chats) != 1:
             return None
-    where = spans(completions)
-    steps = [_compile_step(*parts) for parts in zip(trajectory.steps, completions, where, strict=True)]
+        (chat,) = step.chats
+        if chat.continues and not policy.reads_sequences:
+            raise PolicyError(
+                f"The policy {policy.name!r} reads one prompt at a time, but a chat continues another.",
+                "Choose an agent that writes each prompt from scratch.",
+            )
+        if not chat.continues:
+            chains.append(([], []))
+        elif not chains:
+            return None
+        ids, shown = chains[-1]
+        one = _read_step(step, chat, ids, policy, images, is_demonstration)
+        if one is None:
+            return None
+        ids += (*one.prompt, *one.tokens)
+        shown += one.images
+        found.append((len(chains) - 1, one, len(ids), len(shown)))
+    sequences = [TokenSequence(tuple(ids), tuple(shown)) for ids, shown in chains]
+    sizes = Counter(chain for chain, *_ in found)
+    steps = [
+        one
+        if sizes[chain] == 1
+        else replace(one, prompt=(), span=Span(sequences[chain], stop - len(one.tokens), stop, num_images))
+        for chain, one, stop, num_images in found
+    ]
     outcome = min(1.0, max(0.0, sum(step.outcome for step in steps)))
     terminated = not trajectory.truncated or outcome > 0.0 or trajectory.final is None
     final_images: tuple[str, ...] = ()
@@ -213,100 +211,43 @@ def _final_images(shown: Sequence[tuple[str, ...]], final: str) -> tuple[str, ..
     return (*(last[1:] if slides else last[:-1]), final)
 
 
-def _compile_step(
-    step: TimeStep, completions: Sequence[CompletionTokens], where: tuple[Span, ...]
-) -> StepData:
-    temperatures = {one.temperature for one in completions}
-    if len(temperatures) > 1:
-        raise PolicyError(
-            f"The chats of a step were sampled at temperatures {sorted(temperatures)}.", "Use one for all."
-        )
-    reward = step.reward
-    are_known = all(one.versions for one in completions)
-    return StepData(
-        prompt=() if where else completions[0].prompt,
-        images=tuple(digest for one in completions for digest in one.images),
-        tokens=tuple(token for one in completions for token in one.tokens),
-        logprobs=tuple(value for one in completions for value in one.logprobs),
-        temperature=temperatures.pop(),
-        outcome=reward.outcome,
-        penalty=reward.total - reward.outcome,
-        invalid=step.action.kind == ActionKind.INVALID.value,
-        versions=tuple(v for one in completions for v in one.versions) if are_known else (),
-        spans=where,
-        server=step.chats[-1].completion.server if step.chats else "",
-    )
-
-
-def read_completion(
+def _read_step(
+    step: TimeStep,
     chat: Chat,
-    last: CompletionTokens | None,
+    before: Sequence[int],
     policy: Policy,
     images: GetImages | None,
     is_demonstration: bool,
-) -> CompletionTokens | None:
-    """The completion of a chat, or None if it has no tokens (or continues one that has none).
+) -> StepData | None:
+    """A step with the new tokens of its prompt; None if its completion has no tokens.
 
     Args:
-        last: The completion of the chat before it.
-        policy: Tokenises a demonstration.
-        images: Decoded pictures by digest, for demonstrations.
-
-    Raises:
-        PolicyError: A demonstration does not fit the policy, or the policy cannot continue a sequence.
+        before: The tokens that `chat` continues.
+        policy, images: Tokenise a demonstration; see `compile_episode`.
     """
-    if chat.continues and not policy.reads_sequences:
-        raise PolicyError(
-            f"The policy {policy.name!r} reads one prompt at a time, but a chat continues another.",
-            "Choose an agent that writes each prompt from scratch.",
-        )
-    before = last if chat.continues else None
-    if chat.continues and before is None:
-        return None
     completion = chat.completion
     prompt, tokens, logprobs = completion.prompt_token_ids, completion.token_ids, completion.logprobs
-    shown = chat.images
     if is_demonstration and not tokens:
-        decoded = {} if images is None else images(shown)
-        pictures = [decoded[digest] for digest in shown if digest in decoded]
-        if before is None:
-            prompt = tuple(policy.prompt_ids(chat.messages, pictures))
+        decoded = {} if images is None else images(chat.images)
+        pictures = [decoded[digest] for digest in chat.images if digest in decoded]
+        if chat.continues:
+            prompt = tuple(policy.continuation_ids(tuple(before), chat.messages, pictures))
         else:
-            prompt = tuple(policy.continuation_ids(before.prefix(), chat.messages, pictures))
+            prompt = tuple(policy.prompt_ids(chat.messages, pictures))
         tokens = tuple(policy.completion_ids(completion.text))
         logprobs = (0.0,) * len(tokens)
     if not tokens or len(logprobs) != len(tokens):
         return None
-    versions = completion.weight_versions if len(completion.weight_versions) == len(tokens) else ()
-    return CompletionTokens(
-        prompt, shown, tokens, logprobs, versions, completion.sampling.temperature, before
+    versions = completion.weight_versions
+    return StepData(
+        prompt=prompt,
+        images=chat.images,
+        tokens=tokens,
+        logprobs=logprobs,
+        temperature=completion.sampling.temperature,
+        outcome=step.reward.outcome,
+        penalty=step.reward.total - step.reward.outcome,
+        invalid=step.action.kind == ActionKind.INVALID.value,
+        versions=versions if len(versions) == len(tokens) else (),
+        server=completion.server,
     )
-
-
-def spans(steps: Sequence[Sequence[CompletionTokens]]) -> list[tuple[Span, ...]]:
-    """The spans of each step's completions; () for a step that is one prompt and one completion."""
-    chains: list[list[CompletionTokens]] = []
-    for one in (one for step in steps for one in step):
-        if one.before is None:
-            chains.append([])
-        chains[-1].append(one)
-    places = {id(one): span for chain in chains for one, span in zip(chain, _spans(chain), strict=True)}
-    alone = {id(chain[0]) for chain in chains if len(chain) == 1}
-    return [
-        () if len(step) == 1 and id(step[0]) in alone else tuple(places[id(one)] for one in step)
-        for step in steps
-    ]
-
-
-def _spans(chain: Sequence[CompletionTokens]) -> list[Span]:
-    """Of completions that continue each other; the first one's prompt is the beginning."""
-    sequence = TokenSequence(
-        tuple(token for one in chain for token in (*one.prompt, *one.tokens)),
-        tuple(digest for one in chain for digest in one.images),
-    )
-    found, end, num_images = [], 0, 0
-    for one in chain:
-        start, end = end + len(one.prompt), end + len(one.prompt) + len(one.tokens)
-        num_images += len(one.images)
-        found.append(Span(sequence, start, end, num_images))
-    return found

@@ -221,11 +221,7 @@ class EvalRounds:
         self.current: EvalRound | None = None
 
     def start(self, updates: int, min_version: int = -1) -> None:
-        """Starts a round. An unfinished one ends with what it has, if only nothing; one of the same updates
-        is started again.
-        """
-        if self.current is not None and self.current.updates != updates:
-            self._ended.append(self.current)
+        """Starts a round. One that is under way ends without a result."""
         size, waiting = len(self._tasks), deque(self._tasks)
         self.current = EvalRound(updates, size, waiting, min_version) if size else None
 

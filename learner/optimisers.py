@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from distrl.learner.ranks import num_ranks, sum_over_ranks
 
-BUCKET_NUMBERS = 2**24  # gradients are summed over ranks so many at a time
-
 
 class Optimiser:
     """AdamW on every rank alike: gradients are summed over the ranks, which therefore make the same step.
@@ -80,21 +78,5 @@ def _sum_gradients(parameters: Sequence[nn.Parameter]) -> None:
     for is_used, parameter in zip(sum_over_ranks(used).tolist(), parameters, strict=True):
         if is_used and parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-    for bucket in _buckets([p.grad for p in parameters if p.grad is not None]):
-        total = sum_over_ranks(torch.cat([gradient.flatten() for gradient in bucket]))
-        pieces = torch.split(total, [gradient.numel() for gradient in bucket])
-        for gradient, mine in zip(bucket, pieces, strict=True):
-            gradient.copy_(mine.view_as(gradient))
-
-
-def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Neighbours of one type, about `BUCKET_NUMBERS` numbers together."""
-    bucket: list[Tensor] = []
-    for gradient in gradients:
-        is_full = sum(g.numel() for g in bucket) + gradient.numel() > BUCKET_NUMBERS
-        if bucket and (is_full or bucket[0].dtype != gradient.dtype):
-            yield bucket
-            bucket = []
-        bucket.append(gradient)
-    if bucket:
-        yield bucket
+        if parameter.grad is not None:
+            parameter.grad.copy_(sum_over_ranks(parameter.grad))

@@ -192,10 +192,7 @@ class TaskScheduler:
             return self._groups.held
 
     def start_eval(self, min_version: int = -1) -> None:
-        """Starts a round on the run's validation tasks; weights older than `min_version` do not count.
-
-        An unfinished round ends with what it has, unless it is of the same updates.
-        """
+        """Starts a round on the run's validation tasks; weights older than `min_version` do not count."""
         with self._lock:
             self._table.drop(lambda lease: lease.purpose is Purpose.EVAL)
             self._evals.start(self._updates, min_version)

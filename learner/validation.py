@@ -14,7 +14,6 @@ from distrl.core import checkpoints
 from distrl.core.types import Purpose
 from distrl.learner.checkpoint import state_of
 from distrl.learner.context import LAST_ROUND, POLL_S, Context, announce, drain, poll, publish
-from distrl.learner.groups import EvalRound
 
 MIN_MEASURED = 0.9
 """Least share of a round's episodes for a comparison: episodes that fault are not a random sample."""
@@ -37,22 +36,16 @@ class Validation:
     def __init__(self, context: Context, before_save: Callable[[], None] = lambda: None) -> None:
         self._context, self._before_save = context, before_save
         self._config = context.config.learner
-        self._measured: set[str] = set()
-        self._has_waited = False
+        self._measured = ""  # the checkpoint of the round under way
 
     def after_update(self) -> None:
-        """Starts a round or writes a checkpoint when it is time for it."""
+        """Starts a round or writes a checkpoint when it is time for it. A round under way is never cut short."""
         updates = self._context.progress.updates
         is_due = self._config.eval_every > 0 and updates % self._config.eval_every == 0
-        if is_due and not self._waits():
+        if is_due and not self._context.scheduler.is_evaluating:
             self.start()
         elif is_due or updates % self._config.checkpoint_every == 0:
             self.save()
-
-    def _waits(self) -> bool:
-        """Whether the next round is left out for the one under way, which happens once for each."""
-        self._has_waited = self._context.scheduler.is_evaluating and not self._has_waited
-        return self._has_waited
 
     def start(self, min_version: int = -1) -> None:
         """Writes a checkpoint and starts a round for it, by weights of at least `min_version`.
@@ -62,26 +55,20 @@ class Validation:
         """
         name = self.save()
         if self._config.eval_every:
+            self._measured = name
             if not self._context.is_published and not self._config.policy_lag:
                 publish(self._context)
-            self._measured.add(name)
             self._context.scheduler.start_eval(min_version)
 
     def finish(self) -> None:
         """Writes the results of the rounds that ended, and moves the pointer "best".
 
-        A round of which no episode was measured has no result. Nor has one that the next cut short: only its
-        short episodes have arrived, most of which succeed. A round of which less than `MIN_MEASURED` was
+        A round of which no episode was measured has no result. One of which less than `MIN_MEASURED` was
         measured does not move "best".
         """
         context = self._context
         for done in context.scheduler.pop_evals():
-            name, success = f"step_{done.updates}", done.success
-            is_measured = name in self._measured
-            self._measured.discard(name)
-            if not done.is_complete:
-                self._report_cut(done)
-                continue
+            success = done.success
             if success is None:
                 _log.warning("validation after %d updates: no episode was measured", done.updates)
                 continue
@@ -102,18 +89,10 @@ class Validation:
                     done.updates, len(done.scores), done.size, done.abandoned,
                     done.size - len(done.scores) - done.abandoned,
                 )  # fmt: skip
-            elif is_measured and success >= self._best():
-                checkpoints.point(context.checkpointer.directory, "best", name, note=f"{success}")
-
-    def _report_cut(self, cut: EvalRound) -> None:
-        """Logs that a round that the next one cut short has no result; unless the run has ended first."""
-        given = 2 * self._config.eval_every
-        if self._context.progress.updates - cut.updates >= given:
-            _log.warning(
-                "validation after %d updates took longer than %d updates and has no result: %d episodes "
-                "arrived; raise learner.eval_every or lower learner.eval_episodes",
-                cut.updates, given, len(cut.scores),
-            )  # fmt: skip
+            elif success >= self._best():
+                checkpoints.point(
+                    context.checkpointer.directory, "best", f"step_{done.updates}", note=f"{success}"
+                )
 
     def _best(self) -> float:
         """The success of the best checkpoint so far; among equals the later one is taken."""
@@ -169,7 +148,7 @@ class Validation:
         context = self._context
         former = checkpoints.pointed(context.checkpointer.directory, "latest")
         last_id = context.ingest.last_id
-        name = context.checkpointer.save(context.progress.updates, state_of(context), self._measured)
+        name = context.checkpointer.save(context.progress.updates, state_of(context), {self._measured})
         if name != former and last_id is not None:
             context.store.trim(context.config.store.max_bytes, context.ingest.needed_ids, before=last_id)
         return name

@@ -39,7 +39,7 @@ class Validation:
         self._measured = ""  # the checkpoint of the round under way
 
     def after_update(self) -> None:
-        """Starts a round or writes a checkpoint when it is time for it. A round under way is never cut short."""
+        """Starts a round, if none is under way, or writes a checkpoint when it is time for it."""
         updates = self._context.progress.updates
         is_due = self._config.eval_every > 0 and updates % self._config.eval_every == 0
         if is_due and not self._context.scheduler.is_evaluating:
@@ -68,7 +68,7 @@ class Validation:
         """
         context = self._context
         for done in context.scheduler.pop_evals():
-            success = done.success
+            success, self._measured = done.success, ""
             if success is None:
                 _log.warning("validation after %d updates: no episode was measured", done.updates)
                 continue

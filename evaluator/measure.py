@@ -44,11 +44,10 @@ from distrl.evaluator.results import (
 from distrl.evaluator.runner import EvaluationStopped
 from distrl.evaluator.suites import vocabulary
 from distrl.workers.act_client import ActClient
-from distrl.workers.client import REMIND_S, LearnerLink, wait_for_learner
+from distrl.workers.client import LearnerLink, wait_for_learner
 from distrl.workers.episode import PolicyClient
 
 MODEL = "model"
-"""The agent that is the policy of the configuration before any training."""
 
 PolicyOfSlot = Callable[[int], PolicyClient]
 
@@ -59,10 +58,9 @@ class Measured:
 
     Attributes:
         checkpoint: A checkpoint, or a run's directory; an inference server is started for it in this process.
-        inference: Running inference servers.
         learner: A learner's control address; its inference servers act.
-        agent: "expert" or "random", which need no policy, "model": the policy of the configuration as it is
-            before any training, of `policy.model` that is, or "prompted": `evaluate.prompted`.
+        agent: "expert" or "random", which need no policy, "model", the untrained policy of the configuration,
+            or "prompted": `evaluate.prompted`.
     """
 
     checkpoint: Path | None = None
@@ -113,10 +111,7 @@ def measure(
     """Measures `who` on `splits` and writes the results to `output`.
 
     Args:
-        output: A directory; see `distrl.evaluator.results`.
         splits: Which splits; None: `tasks.test`.
-        resume: Continue the evaluation in `output`.
-        stop: Ends it early when set.
         wait_s: How long to wait for the learner and for a server with weights; None: without a limit.
         seeds: Repeat it with each of these, into output/seed-S; a policy is started once. None: measure once.
 
@@ -163,11 +158,7 @@ def acting(
     """A factory of each slot's policy client, ready to act; None for agents without a policy.
 
     Raises:
-        LearnerUnreachable: No learner answered within `wait_s`, or its run is over.
-        InferenceUnavailable: No server had weights in time.
-        EvaluationStopped: `stop` was set.
-        CheckpointError: The checkpoint is damaged or of another policy.
-        MissingDependency: torch is not installed.
+        DistrlError: No learner or server answered within `wait_s`, the checkpoint is damaged, `stop` was set.
     """
     if who.agent and who.agent != MODEL:
         yield prompted_policies(config, stop) if who.agent == NAME else None
@@ -230,13 +221,8 @@ def pooled(parts: Sequence[LoadedEvaluation], seeds: Sequence[int]) -> Evaluatio
     )
 
 
-MODEL_FILE = "config.json"
-"""A file of every directory that holds a transformers model."""
-
 ASK_S = 1.0
 """How long a server may take to describe itself before it is asked again."""
-
-Endpoints = Callable[[], Sequence[str]]
 
 
 def find_checkpoint(path: Path) -> Path:
@@ -254,55 +240,44 @@ def find_checkpoint(path: Path) -> Path:
         for pointer in ("final", "latest"):
             if (directory / pointer).is_file():
                 return resolve(directory, pointer)
-    if (path / MODEL_FILE).is_file():
-        raise CheckpointError(
-            f"{path} is a transformers model, not a checkpoint of a run.",
-            f"Measure it with --agent model --set policy.model={path}, with policy.kind hub or autoui.",
-        )
     problem = f"There is no checkpoint {path}."
     if path.is_dir():
         problem = f"{path} holds no checkpoint ({MANIFEST} is missing)."
-    raise CheckpointError(problem, "Pass one such as RUN/checkpoints/step_100.")
+    raise CheckpointError(
+        problem,
+        "Pass one such as RUN/checkpoints/step_100; measure a transformers model with --agent model "
+        "--set policy.model=PATH.",
+    )
 
 
 def wait_for_policy(
     wire: Wire,
-    endpoints: Endpoints,
+    endpoints: Callable[[], Sequence[str]],
     wait_s: float | None,
     stop: threading.Event,
     say: Callable[[str], None],
-) -> Info:
-    """Waits until an inference server has weights.
+) -> None:
+    """Waits until one of the inference servers that are known now has weights.
 
     Args:
-        endpoints: Returns the servers that are known now.
         wait_s: How long to wait, in seconds; None: without a limit.
-        say: Receives a line for each new reason to wait, and every `REMIND_S` seconds.
-
-    Returns:
-        The first ready server's description of itself.
+        say: Receives a line for each new reason to wait.
 
     Raises:
         InferenceUnavailable: No server was ready in time.
         EvaluationStopped: `stop` was set.
     """
-    start = time.monotonic()
-    deadline = start + (math.inf if wait_s is None else wait_s)
-    reason, said, remind_s = "", "", REMIND_S
-    while (now := time.monotonic()) < deadline:
-        known = list(endpoints())
-        reason = "no inference server is known"
-        for endpoint in known:
-            info = ask_info(wire, endpoint, min(ASK_S, max(0.0, deadline - time.monotonic())))
+    deadline = time.monotonic() + (math.inf if wait_s is None else wait_s)
+    reason = ""
+    while (left_s := deadline - time.monotonic()) > 0.0:
+        said, reason = reason, "no inference server is known"
+        for endpoint in list(endpoints()):
+            info = ask_info(wire, endpoint, min(ASK_S, left_s))
             if info is not None and info.weight_version >= 0:
-                return info
+                return
             reason = f"{endpoint} has no weights yet" if info is not None else f"{endpoint} does not answer"
         if reason != said:
-            said = reason
             say(f"waiting for a policy: {reason}")
-        elif now - start >= remind_s:
-            remind_s += REMIND_S
-            say(f"still waiting for a policy ({now - start:.0f} s): {reason}")
         if stop.wait(min(ASK_S, max(0.0, deadline - time.monotonic()))):
             raise EvaluationStopped("Interrupted before anything was measured.")
     raise InferenceUnavailable(

@@ -3,17 +3,15 @@
     main thread ── Worker.run ──► slot 0 … slot N−1 ── lease, submit ──► EpisodeQueue ──► keep(episode)
 
 Finished episodes are kept in the slot's thread, one at a time. A faulted episode is queued again, up to
-`retries` times. The main thread watches: if no episode ends for `patience_s`, the run fails rather than hang,
-and while no device is available it says so.
+`retries` times. The main thread watches: if no environment starts, or no episode ends for `patience_s`, the
+run fails rather than hang, and while no device is available it says so.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,29 +20,23 @@ from types import SimpleNamespace
 from typing import Any
 
 from distrl.configs.schema import Config
-from distrl.core.errors import DistrlError, EnvError
+from distrl.core.errors import DistrlError, EnvError, NothingCameIn
 from distrl.core.messages import Lease
-from distrl.core.types import (
-    Fault,
-    Purpose,
-    Sampling,
-    Spent,
-    Task,
-    Trajectory,
-)
+from distrl.core.types import Fault, Purpose, Sampling, Spent, Task, Trajectory
 from distrl.evaluator.progress import EvaluationProgress
 from distrl.evaluator.statistics import EpisodeResult
 from distrl.workers.env_pool import EnvPool, EpisodeEnd, open_env_pool
 from distrl.workers.episode import PolicyClient
-from distrl.workers.worker import BACKOFF_S, Worker
+from distrl.workers.worker import BackOff, Worker
 
 STEP_S = 60.0
 """The longest that an environment may take for one step, in addition to the policy's deadline."""
 
+MAX_STARTS = 3
+"""How often each slot's environment may fail to start in a row before the run fails."""
+
 FIRST_REPORT_S = 15.0
 """How long there may be no device before a line says so; the next follows after twice as long, and so on."""
-
-_log = logging.getLogger(__name__)
 
 
 class EvaluationStopped(DistrlError):
@@ -118,9 +110,7 @@ def run_episodes(
     """Runs an episode of each attempt, in up to `evaluate.slots` environments at a time.
 
     Args:
-        config: The sections env, devices, agent, worker and evaluate are used.
-        attempts: What to run, in this order.
-        keep: Stores an episode, also a faulted one, and returns its line. Called by one thread at a time.
+        keep: Called by one thread at a time.
         output: Where the results are kept, for errors.
         name: The worker's name in the records.
         distances: Whether the records contain the expert's distance from the goal on each screen.
@@ -141,19 +131,50 @@ def run_episodes(
     worker = config.worker.model_copy(update={"slots": slots, "barrier": False, "rewards": rewards})
     config = config.model_copy(update={"worker": worker})
     with contextlib.closing(open_env_pool(config, slots)) as envs:
-        queue = EpisodeQueue(config, attempts, actor, keep, progress, stop, output, envs, name)
+        queue = EpisodeQueue(config, attempts, actor, keep, progress, stop, output, envs)
         stopped = queue.shutdown
-        Worker(config, queue, queue.policy, name, stopped, envs, queue, distances, actor.randomly).run()
+        Worker(
+            config, queue, queue.policy, name, stopped, envs, queue.starts, distances, actor.randomly
+        ).run()
         return queue.results
 
 
+class Starts(BackOff):
+    """The pauses of slots. It counts how often each slot's environment did not start in a row.
+
+    A pool of devices is not counted: it repairs its devices, and backs off from them itself.
+    """
+
+    def __init__(self, num_slots: int, is_pool: bool) -> None:
+        super().__init__()
+        self._counts, self._is_pool, self._error = [0] * num_slots, is_pool, ""
+
+    def no_start(self, slot: int, error: EnvError) -> float:
+        """See `BackOff`."""
+        if self._is_pool:
+            return 0.0
+        self._counts[slot], self._error = self._counts[slot] + 1, str(error)
+        return super().no_start(slot, error)
+
+    def ended(self, slot: int, end: EpisodeEnd, device: str) -> float:
+        """See `BackOff`."""
+        self._counts[slot] = 0
+        return super().ended(slot, end, device)
+
+    def check(self) -> None:
+        """Raises NothingCameIn if no slot's environment starts."""
+        if min(self._counts) >= MAX_STARTS:
+            raise NothingCameIn(
+                f"No environment starts: {self._error}", "Fix the cause and continue with --resume."
+            )
+
+
 class EpisodeQueue:
-    """The worker's link to a list of attempts (`distrl.workers.worker.Link` and `Pauses`). Thread-safe.
+    """The worker's link to a list of attempts (`distrl.workers.worker.Link`). Thread-safe.
 
     Its arguments are those of `run_episodes`, with environments for `worker.slots`, and a clock in seconds.
 
     Attributes:
-        has_policy: Always true: the policy was found before.
         shutdown: Set when every attempt has ended.
         results: The last result of each attempt that ended.
     """
@@ -170,12 +191,12 @@ class EpisodeQueue:
         stop: threading.Event,
         output: Path,
         envs: EnvPool,
-        name: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._actor, self._keep, self._progress, self._name = actor, keep, progress, name
+        self._actor, self._keep, self._progress = actor, keep, progress
         self._stop, self._output, self._envs = stop, output, envs
-        self._is_pool, self._retries = bool(config.devices.pool), config.evaluate.retries
+        self._retries = config.evaluate.retries
+        self.starts = Starts(config.worker.slots, bool(config.devices.pool))
         step_s = STEP_S + (config.worker.act_timeout_s if actor.policy is not None else 0.0)
         self._patience_s = max(attempt.task.max_steps for attempt in attempts) * step_s
         self._clock = clock
@@ -183,7 +204,6 @@ class EpisodeQueue:
         self._waiting = deque(attempts)
         self._running: dict[str, Attempt] = {}
         self._num_left = len(attempts)
-        self._health = SlotHealth(config.worker.slots)
         self._policies: dict[int, PolicyClient] = {}
         self._last_end = self._last_device = clock()
         self._report_s = FIRST_REPORT_S
@@ -229,8 +249,9 @@ class EpisodeQueue:
 
         Raises:
             EvaluationStopped: `stop` was set.
-            DistrlError: No episode ended in time.
+            DistrlError: No environment starts, or no episode ended in time.
         """
+        self.starts.check()
         if self._stop.is_set():
             raise EvaluationStopped(
                 f"Interrupted; {self._output} keeps the finished episodes.", "Continue with --resume."
@@ -246,48 +267,6 @@ class EpisodeQueue:
         elif now - self._last_device >= self._report_s:
             self._report_s *= 2.0
             self._progress.say(f"no device available for {now - self._last_device:.0f} s: {line}")
-
-    def no_start(self, slot: int, error: EnvError) -> float:
-        """A slot's environment did not start. Returns how long the slot pauses.
-
-        This costs attempts a try only if no slot is left that could run them. On a pool, which backs off from
-        its devices itself and whose devices the slots share, it costs one attempt a try.
-        """
-        with self._lock:
-            if self._is_pool:
-                self._charge(1, slot, error)
-                return 0.0
-            pause_s = self._health.failed(slot, bool(self._running), has_started=False)
-            _log.warning(
-                "slot %d: its environment does not start: %s Retrying in %g s.", slot, error, pause_s
-            )
-            if not self._running and self._health.is_hopeless():
-                self._charge(len(self._waiting), slot, error)
-            return pause_s
-
-    def ended(self, slot: int, end: EpisodeEnd, device: str) -> float:
-        """An episode ended. Returns how long the slot pauses."""
-        with self._lock:
-            if not end.is_broken:
-                self._health.works(slot)
-                return 0.0
-            return 0.0 if device else self._health.failed(slot, bool(self._running))
-
-    def _charge(self, count: int, slot: int, error: EnvError) -> None:
-        """Ends waiting attempts by the fault of an environment that did not start."""
-        for _ in range(min(count, len(self._waiting))):
-            attempt = self._waiting.popleft()
-            trajectory = Trajectory(
-                id=uuid.uuid4().hex,
-                task=attempt.task,
-                purpose=Purpose.EVAL,
-                worker=self._name,
-                slot=slot,
-                fault=Fault(error.fault),
-                fault_detail=str(error)[:500],
-                started_at=time.time(),
-            )
-            self._end(attempt, trajectory, {}, Spent())
 
     def _end(
         self, attempt: Attempt, trajectory: Trajectory, images: Mapping[str, bytes], spent: Spent
@@ -308,46 +287,3 @@ class EpisodeQueue:
         self._num_left -= 1
         if not self._num_left:
             self.shutdown.set()
-
-
-class SlotHealth:
-    """The failures of each slot's environment. Its owner locks.
-
-    A slot whose environment breaks at once would take one attempt after another from the slots that work. So
-    it pauses after each failure, longer each time.
-
-    Args:
-        num_slots: How many there are. Each counts as working until it fails.
-    """
-
-    def __init__(self, num_slots: int) -> None:
-        self._failures = [0] * num_slots
-        self._not_started: set[int] = set()
-
-    def works(self, slot: int) -> None:
-        """An episode ended without breaking the environment."""
-        self._failures[slot] = 0
-        self._not_started.discard(slot)
-
-    def failed(self, slot: int, is_running: bool = False, has_started: bool = True) -> float:
-        """The environment broke in an episode, or did not start; `is_running`: another episode runs now.
-
-        Returns:
-            How many seconds the slot should pause. The pause leaves work to a slot that works; it is short if
-            there is none.
-        """
-        self._failures[slot] += 1
-        if has_started:
-            self._not_started.discard(slot)
-        else:
-            self._not_started.add(slot)
-        if all(self._failures) and not is_running:
-            return BACKOFF_S[0]
-        return BACKOFF_S[min(self._failures[slot], len(BACKOFF_S)) - 1]
-
-    def is_hopeless(self) -> bool:
-        """Whether no environment has started since this was last true: no slot is left that could work."""
-        if len(self._not_started) < len(self._failures):
-            return False
-        self._not_started.clear()
-        return True

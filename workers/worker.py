@@ -74,16 +74,6 @@ class Link(Protocol):
         """Raises the error that ended the link, if any. The main thread calls it every `WATCH_S` seconds."""
 
 
-class Pauses(Protocol):
-    """Decides how long a slot pauses after a failure, in seconds, and logs it. Called by all slots."""
-
-    def no_start(self, slot: int, error: EnvError) -> float:
-        """The slot's environment did not start."""
-
-    def ended(self, slot: int, end: EpisodeEnd, device: str) -> float:
-        """An episode ended, perhaps by a fault; `device` is the pool's, else ""."""
-
-
 class Worker:
     """Runs episodes in up to `config.worker.slots` environments until it is stopped or the run is over.
 
@@ -102,7 +92,7 @@ class Worker:
         name: str,
         stop: threading.Event | None = None,
         envs: EnvPool | None = None,
-        pauses: Pauses | None = None,
+        pauses: BackOff | None = None,
         distances: bool = False,
         randomly: bool = False,
     ) -> None:
@@ -113,7 +103,7 @@ class Worker:
         self._errors: list[BaseException] = []
         slots = config.worker.slots
         self._envs = envs or EnvPool(config.env, slots)
-        self._pauses: Pauses = pauses or BackOff()
+        self._pauses = pauses or BackOff()
         self._distances, self._randomly = distances, randomly
         self._barrier = threading.Barrier(slots) if config.worker.barrier else None
         self._threads: list[threading.Thread] = []
@@ -272,11 +262,14 @@ class BackOff:
         self._failures: dict[int, int] = {}
 
     def no_start(self, slot: int, error: EnvError) -> float:
-        """See `Pauses`."""
+        """How long the slot pauses after its environment did not start, in seconds. Logs it."""
         return self._pause_s(slot, f"its environment does not start: {error}")
 
     def ended(self, slot: int, end: EpisodeEnd, device: str) -> float:
-        """See `Pauses`. The pool backs off from its failed devices itself: the slot takes another device."""
+        """How long the slot pauses after an episode; `device` is the pool's, else "".
+
+        The pool backs off from its failed devices itself: the slot takes another device.
+        """
         trajectory = end.trajectory
         if trajectory.fault is Fault.NONE:
             self._failures[slot] = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distrl.evaluator import runner
+from distrl.workers import worker
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -15,4 +15,4 @@ sys.path.insert(0, str(Path(__file__).parent))
 @pytest.fixture(autouse=True)
 def quick_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slots whose environment failed try again at once."""
-    monkeypatch.setattr(runner, "BACKOFF_S", (0.0,))
+    monkeypatch.setattr(worker, "BACKOFF_S", (0.0,))

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from distrl.cli.main import app
 from distrl.configs.schema import Config, EnvConfig
-from distrl.core.errors import ConfigError, RunDirectoryError, TaskError
+from distrl.core.errors import ConfigError, NothingCameIn, RunDirectoryError, TaskError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Purpose
 from distrl.evaluator.evaluator import Evaluator, select_tasks
@@ -106,12 +106,12 @@ def test_a_slot_without_a_phone_takes_no_tasks(tmp_path: Path) -> None:
     assert (result.overall.successes, result.faulted, result.num_retries) == (9, (), 0)
 
 
-def test_when_no_phone_starts_every_task_faults_as_often_as_it_may(tmp_path: Path) -> None:
-    config = counting_config(write_suite(tmp_path, [{"taps": 1}] * 5), retries=2)
+def test_when_no_phone_starts_the_evaluation_ends(tmp_path: Path) -> None:
+    config = counting_config(write_suite(tmp_path, [{"taps": 1}] * 5))
     config = config.model_copy(update={"env": config.env.model_copy(update={"options": {"starts": False}})})
-    result = run(config, tmp_path)
-    assert [(e.fault_detail, e.attempt) for e in result.faulted] == [("the phone does not boot", 2)] * 5
-    assert result.num_retries == 10
+    with pytest.raises(NothingCameIn, match="No environment starts: the phone does not boot"):
+        run(config, tmp_path)
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_interrupted_evaluation_continues_where_it_stopped(tmp_path: Path) -> None:

@@ -54,9 +54,6 @@ def test_what_is_no_checkpoint_is_an_error(tmp_path: Path) -> None:
         find_checkpoint(tmp_path / "nothing")
     with pytest.raises(CheckpointError, match=f"{MANIFEST} is missing"):
         find_checkpoint(tmp_path)
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(CheckpointError, match=f"a transformers model.*--set policy.model={tmp_path}"):
-        find_checkpoint(tmp_path)
     step = make_checkpoint(tmp_path)
     (step / "weights").write_bytes(b"w" * 60)
     with pytest.raises(CheckpointError, match="60 bytes, not 100"):
@@ -88,8 +85,7 @@ def info_server(wire: Wire, versions: list[int]) -> Iterator[str]:
 def test_it_waits_for_weights_and_says_so() -> None:
     said: list[str] = []
     with Wire() as wire, info_server(wire, [-1, 3]) as endpoint:
-        info = wait_for_policy(wire, lambda: [endpoint], 30.0, threading.Event(), said.append)
-    assert info.weight_version == 3
+        wait_for_policy(wire, lambda: [endpoint], 30.0, threading.Event(), said.append)
     assert said == [f"waiting for a policy: {endpoint} has no weights yet"]
 
 

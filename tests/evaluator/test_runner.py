@@ -12,52 +12,18 @@ import pytest
 from distrl.configs.schema import Config
 from distrl.core.errors import DistrlError
 from distrl.core.types import Task, Trajectory
-from distrl.evaluator import runner
 from distrl.evaluator.runner import (
     FIRST_REPORT_S,
     Actor,
     Attempt,
     EpisodeQueue,
     EvaluationStopped,
-    SlotHealth,
 )
 from distrl.evaluator.statistics import EpisodeResult
 from distrl.workers.env_pool import EnvPool
 
 LINE = "1 absent (emulator-5640: adb does not list it)"
 TASK = Task(id="t/1", suite="t", template="t", split="test", goal="Go", max_steps=4)
-
-
-@pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "BACKOFF_S", (1.0, 2.0, 4.0))
-
-
-def test_pauses_grow_from_failure_to_failure_until_an_episode_ends(pauses: None) -> None:
-    health = SlotHealth(2)
-    failures = [health.failed(0), health.failed(0, has_started=False), health.failed(0), health.failed(0)]
-    assert failures == [1.0, 2.0, 4.0, 4.0]
-    health.works(0)
-    assert health.failed(0) == 1.0
-
-
-def test_pauses_are_short_when_no_other_slot_works(pauses: None) -> None:
-    health = SlotHealth(2)
-    assert [health.failed(1), health.failed(1)] == [1.0, 2.0]
-    assert [health.failed(0, has_started=False), health.failed(0), health.failed(1)] == [1.0, 1.0, 1.0]
-    assert health.failed(1, is_running=True) == 4.0
-
-
-def test_it_is_hopeless_once_no_slot_starts_round_by_round() -> None:
-    health = SlotHealth(3)
-
-    def is_hopeless(slot: int, has_started: bool = False) -> bool:
-        health.failed(slot, has_started=has_started)
-        return health.is_hopeless()
-
-    assert [is_hopeless(slot) for slot in (0, 0, 1, 0, 2)] == [False, False, False, False, True]
-    assert [is_hopeless(slot) for slot in (2, 0, 1)] == [False, False, True]
-    assert [is_hopeless(0), is_hopeless(1), is_hopeless(0, True), is_hopeless(2)] == [False] * 4
 
 
 class Devices(EnvPool):
@@ -90,7 +56,6 @@ class Watched:
             self.stop,
             Path("out"),
             self.devices,
-            "evaluate",
             clock=lambda: self.devices.now,
         )
 

@@ -11,7 +11,6 @@ A results file, DIR/results.json or that of `distrl sweep --results`, holds the 
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import math
@@ -29,6 +28,7 @@ from distrl import __version__
 from distrl.core.checkpoints import pointed
 from distrl.core.errors import ConfigError, MissingDependency, RunDirectoryError
 from distrl.core.files import write_atomically
+from distrl.core.importing import did_you_mean
 from distrl.core.metrics import FAMILIES
 from distrl.core.rundir import RunDir
 from distrl.core.terminal import Console
@@ -51,9 +51,6 @@ GRID = 60
 
 WIDTH = 400
 """Characters of a table in a file or a pipe, where nothing is cut."""
-
-MOST = 10
-"""Arms in a picture; of more, the best."""
 
 INK, LINE = "#17191c", "#e4e5e2"
 # Distinguishable with colour blindness (Okabe & Ito 2008), then by dashes.
@@ -119,12 +116,10 @@ class RunResult(Record):
     """The results of a run.
 
     Attributes:
-        is_finished: Whether it is complete, evaluations included.
         before, after: The sweep's metric, at the start and at the end; None if it was not measured.
         splits: Success on each test split, before and after.
         curve: (seconds of the run, value).
         reached_s: When the curve was at the threshold first; None if never, or without one.
-        elapsed_s, episodes, updates: The amount of training.
     """
 
     arm: str
@@ -238,10 +233,6 @@ class ResultsFile:
     A run in the file counts if its metric, its curve and its configuration are those of the sweep, except for
     seed, place, and keys that only one of the two versions of distrl has. Other runs stay in the file.
 
-    Args:
-        sweep: Its runs are planned.
-        file: JSON; written when a run is finished. None for directories only.
-
     Attributes:
         left_out: A line for each run in the file that has other settings.
 
@@ -325,63 +316,17 @@ def _settings_of(planned: PlannedRun, sweep: Sweep) -> dict[str, Any]:
 
 
 def check_metric(sweep: Sweep) -> None:
-    """Checks that the sweep's runs can have its metric and its curve, as far as that is known before.
-
-    An evaluation's numbers are known, and so is what names in metrics.jsonl begin with. See `not_measured`.
+    """Checks the sweep's metric and curve, as far as their names tell.
 
     Raises:
-        ConfigError: They cannot.
+        ConfigError: Neither an evaluation nor a row of metrics.jsonl has such a name.
     """
-    evaluated = _evaluated(sweep)
-    tasks = [run.config for run in sweep.runs if run.config.goal.metric != RETURN]
-    validation = sorted({f"eval/{config.tasks.validation}/" for config in tasks})
-    joined, _, number = sweep.metric.rpartition("/")
-    parts = {f"{split}/{number}" for split in joined.split("+")} if joined else {number}
+    numbers = [f"{split}/{number}" for split in sweep.runs[0].config.tasks.test for number in FIELDS]
     for what, name in (("metric", sweep.metric), ("curve", sweep.curve)):
-        family, _, rest = name.partition("/")
-        is_round = family == "eval" and "/" in rest
-        is_recorded = name.startswith(tuple(validation)) if is_round else family in FAMILIES
-        if is_recorded or (what == "metric" and parts <= set(evaluated)):
-            continue
-        near = difflib.get_close_matches(family, FAMILIES - {family, "eval"}, n=1, cutoff=0.8)
-        known = [*(evaluated if what == "metric" else []), *(f"{one}success" for one in validation)]
-        hint = _hint(name, [*known, *(f"{one}/{rest}" for one in near if rest)])
-        raise ConfigError(f"The sweep's {what} {name} is not measured by its runs.", hint)
-
-
-def not_measured(sweep: Sweep, result: RunResult) -> str | None:
-    """A line about the metric or the curve that a finished run lacks; None if it has both.
-
-    A curve of validation rounds may be missing, because they can be switched off.
-    """
-    if not result.is_finished:
-        return None
-    if result.after is None:
-        what, name, known = "metric", sweep.metric, _evaluated(sweep)
-    elif not result.curve and not sweep.curve.startswith("eval/"):
-        what, name, known = "curve", sweep.curve, []
-    else:
-        return None
-    rows = RunMetrics.read(RunDir(result.directory).metrics).rows
-    hint = _hint(name, known + sorted({name for row in rows for name in row}))
-    return f"{result.directory} has no {name}, which is the sweep's {what}. {hint}"
-
-
-def _hint(name: str, known: Sequence[str], shown: int = 12) -> str:
-    if near := difflib.get_close_matches(name, known, n=1, cutoff=0.6):
-        return f"Did you mean {near[0]}?"
-    return f"There are: {', '.join(known[:shown])}{', …' if len(known) > shown else ''}."
-
-
-def _evaluated(sweep: Sweep) -> list[str]:
-    """The numbers of the evaluations before and after, of single splits."""
-    found: dict[str, None] = {}
-    for run in sweep.runs:
-        names = [RETURN]
-        if run.config.goal.metric != RETURN:
-            names = [f"{split}/{number}" for split in run.config.tasks.test for number in FIELDS]
-        found |= dict.fromkeys(names)
-    return list(found)
+        is_evaluated = what == "metric" and name.rpartition("/")[2] in (RETURN, *FIELDS)
+        if not is_evaluated and name.partition("/")[0] not in FAMILIES:
+            remedy = f"{did_you_mean(name, [*numbers, RETURN])}Use one of them, or a name in metrics.jsonl."
+            raise ConfigError(f"The sweep's {what} {name} is not measured by its runs.", remedy)
 
 
 class Mean(Record):
@@ -422,14 +367,11 @@ class ArmSummary(Record):
     """An arm over its finished runs.
 
     Attributes:
-        seeds: Of its finished runs.
         planned: How many runs it has in all.
         before, after, gain: The sweep's metric; the gain is each run's own.
         splits: Success at the end on each test split.
-        num_reached: Runs whose curve was at the threshold.
-        reached_s: The median time of that, where runs that never were count as the slowest; None if that is
-            most of them, or there is no threshold.
-        curve: (seconds, mean) of the learning curve.
+        reached_s: The median time until the threshold, where runs that never were there count as the slowest;
+            None if that is most of them, or there is no threshold.
     """
 
     name: str
@@ -503,7 +445,7 @@ def is_share(metric: str) -> bool:
     return number in ("success", "score", "invalid", "repeats") and "reward" not in families
 
 
-def sweep_block(sweep: Sweep, arms: Sequence[ArmSummary], lacking: str | None = None) -> Block:
+def sweep_block(sweep: Sweep, arms: Sequence[ArmSummary]) -> Block:
     """One row per arm, and the meaning of the columns."""
     number = percent if is_share(sweep.metric) else _plain
     text = f"{sweep.metric}: mean over seeds ± 95% t-interval."
@@ -521,7 +463,6 @@ def sweep_block(sweep: Sweep, arms: Sequence[ArmSummary], lacking: str | None = 
             row.append(f"{time} ({arm.num_reached}/{len(arm.seeds)})" if arm.seeds else NOTHING)
         minutes = NOTHING if arm.minutes is None else f"{arm.minutes.value:.1f}"
         rows.append([*row, _plain(arm.episodes), _plain(arm.updates), minutes])
-    text = "\n\n".join(filter(None, (text, lacking)))
     return Block(f"## {sweep.name}", text, [*header, "episodes", "updates", "minutes"], rows)
 
 
@@ -533,10 +474,8 @@ def write_sweep(sweep: Sweep, known: ResultsFile | None = None) -> tuple[Block, 
     """
     known = known or ResultsFile(sweep)
     known.update()
-    results = known.results()
-    arms = summarise_arms(results, sweep.arms)
-    lacking = next(filter(None, (not_measured(sweep, result) for result in results)), None)
-    block = sweep_block(sweep, arms, lacking)
+    arms = summarise_arms(known.results(), sweep.arms)
+    block = sweep_block(sweep, arms)
     data = {name: getattr(sweep, name) for name in ("name", "metric", "curve", "threshold")}
     data |= {"arms": [arm.model_dump(mode="json") for arm in arms], **known.data()}
     sweep.directory.mkdir(parents=True, exist_ok=True)
@@ -550,16 +489,14 @@ def write_sweep(sweep: Sweep, known: ResultsFile | None = None) -> tuple[Block, 
 
 
 def draw_curves(file: Path, sweep: Sweep, arms: Sequence[ArmSummary], title: str = "") -> None:
-    """Draws the mean curve of each arm over wall time, with its interval; of many arms, of the best `MOST`.
+    """Draws the mean curve of each arm over wall time, with its interval.
 
     Raises:
         MissingDependency: If matplotlib is not installed.
     """
     figure = new_figure(8.4, 4.8)
     axis = figure.subplots()
-    ranked = sorted(arms, key=lambda arm: arm.after.value if arm.after is not None else -math.inf)
-    shown = [arm for arm in arms if arm in ranked[-MOST:]]
-    for place, arm in enumerate(shown):
+    for place, arm in enumerate(arms):
         style = ("-", "--", ":")[place // len(COLOURS) % 3]
         points = [(seconds / 60, mean) for seconds, mean in arm.curve]
         draw_mean(axis, points, COLOURS[place % len(COLOURS)], f"{arm.name} (n = {len(arm.seeds)})", style)
@@ -570,10 +507,9 @@ def draw_curves(file: Path, sweep: Sweep, arms: Sequence[ArmSummary], title: str
     if sweep.threshold is not None:
         axis.axhline(sweep.threshold, color=COLOURS[-1], lw=0.8, ls=":")
     axis.grid(axis="y", color=LINE, lw=0.8)
-    if any(arm.curve for arm in shown):
+    if any(arm.curve for arm in arms):
         axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    more = f" (the best {len(shown)} of {len(arms)} arms)" if len(shown) < len(arms) else ""
-    finish(figure, file, (title or sweep.name) + more)
+    finish(figure, file, title or sweep.name)
 
 
 def draw_mean(

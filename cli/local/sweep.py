@@ -25,7 +25,7 @@ from distrl.core.files import write_atomically
 from distrl.core.process import Child, stop_all
 from distrl.core.rundir import RunDir
 from distrl.core.terminal import Console
-from distrl.evaluator.experiment_results import ResultsFile, is_finished, not_measured, read_run
+from distrl.evaluator.experiment_results import ResultsFile, is_finished
 from distrl.evaluator.experiments import PlannedRun, Sweep
 
 TICK_S = 0.5
@@ -62,7 +62,6 @@ class Execution:
         self._took: list[float] = []  # seconds of finished runs
         self._next_line = time.monotonic() + LINE_EVERY_S
         self._status: Status | None = Status("", console=console) if console.is_terminal else None
-        self._has_warned = False
         self.failures: list[tuple[str, str]] = []
 
     def run(self) -> bool:
@@ -73,8 +72,6 @@ class Execution:
         if self._status is not None:
             self._status.start()
         try:
-            for planned in [run for run in self._sweep.runs if is_finished(run.directory)][:1]:
-                self._check_measured(planned)
             while (self._waiting or self._running) and not self._stop.is_set():
                 while self._waiting and len(self._running) < self._parallel:
                     self._start(self._waiting.popleft())
@@ -137,21 +134,12 @@ class Execution:
         )
         if is_well:
             self._known.update()
-            self._check_measured(planned)
         elif not self._stop.is_set():
             how = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
             log = log_of(planned)
             title = f"{planned.arm}, seed {planned.seed} failed ({how}). The end of {log}:"
             self.failures.append((title, tail(log)))
         return True
-
-    def _check_measured(self, finished: PlannedRun) -> None:
-        """Warns, once, if a finished run lacks the sweep's metric or curve, which does not harm the runs."""
-        lacking = None if self._has_warned else not_measured(self._sweep, read_run(finished, self._sweep))
-        if lacking is not None:
-            self._has_warned = True
-            text = f"WARNING: {lacking} The runs are valid: correct the sweep's file."
-            self._console.print(text, style="bold yellow", soft_wrap=True)
 
     def _show(self) -> None:
         """Shows the state; in a log only now and then."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import sys
 import threading
 from pathlib import Path
 
 import pytest
-from finished_runs import make_run
 from typer.testing import CliRunner
 
 from distrl.cli.local import sweep as execute
@@ -194,25 +192,3 @@ def test_parallel_runs_share_the_gpus(file: Path, monkeypatch, parallel, visible
     assert made.run()
     assert runs.gpus == expected
     assert runs.most_at_a_time == min(parallel, 4)
-
-
-def test_a_metric_that_the_first_run_lacks_is_told_once_and_before_the_others(
-    file: Path, monkeypatch
-) -> None:
-    file.write_text(f"{SWEEP}metric: loss/polcy")
-    sweep = load_sweep(file)
-    Runs(monkeypatch, a=0, b=0)
-    for run in sweep.runs:
-        make_run(run, 1, 2, [0.1, 0.2])
-    made, out = execution(sweep)
-    assert made.run()
-    before, after = out.getvalue().split("WARNING: ")
-    assert "[2/4]" not in before
-    assert "[4/4]" in after
-    line = after.splitlines()[0]
-    assert line.startswith("runs/try/a/seed-0 has no loss/polcy, which is the sweep's metric. ")
-    assert "Did you mean loss/policy?" in line
-
-    made, out = execution(dataclasses.replace(sweep, metric="loss/policy"))
-    assert made.run()
-    assert "WARNING" not in out.getvalue()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from distrl.core.errors import CheckpointError, StoreError
+from distrl.core.errors import StoreError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Outcome, Purpose, Trajectory
 from distrl.evaluator.failure_modes import FailureMode
@@ -45,12 +43,8 @@ class Filters:
     """Filters for episodes; None or 0 matches all.
 
     Attributes:
-        template: Of the task.
         outcome: A word of `ENDINGS`.
-        mode: Why they failed.
         success: Whether they were solved. Faulted ones are neither.
-        min_steps: The fewest steps.
-        split, task: The task's split, and its id.
         seed: Of the repetition.
     """
 
@@ -208,15 +202,14 @@ TOKENIZER_FILE = "tokenizer.json"
 def find_token_names(places: list[Path]) -> Callable[[int], str] | None:
     """A function from token id to text, from the newest tokenizer file below `places`; None if there is none.
 
-    The file is the embedded policy's or the tokenizers library's.
+    The file is the embedded policy's or the tokenizers library's. Both need the extra `train`.
     """
     files = [file for place in places if place.is_dir() for file in place.rglob(TOKENIZER_FILE)]
-    for file in sorted(files, key=lambda file: file.stat().st_mtime, reverse=True):
-        names = _hub_names(file) or _embedded_names(file)
-        if names is not None:
-            table = names
-            return lambda token: table.get(token, str(token))
-    return None
+    if not files or importlib.util.find_spec("torch") is None:
+        return None
+    from distrl.core.policies.tokenizer import token_names
+
+    return token_names(max(files, key=lambda file: file.stat().st_mtime))
 
 
 @functools.lru_cache(maxsize=8)
@@ -228,30 +221,3 @@ def _names_beside(store: Path) -> Callable[[int], str] | None:
         subject = read_spec(home).subject
         places += [Path(subject.name)] if subject.kind == "checkpoint" else []
     return find_token_names(places)
-
-
-def _hub_names(file: Path) -> dict[int, str] | None:
-    """The names in a file of the tokenizers library: its model's vocabulary and the added tokens."""
-    try:
-        content: Any = json.loads(file.read_text(encoding="utf-8"))
-        vocabulary = content["model"]["vocab"]
-        if isinstance(vocabulary, dict):
-            names = {int(token): str(text) for text, token in vocabulary.items()}
-        else:  # pairs of a text and its score, by token
-            names = {token: str(entry[0]) for token, entry in enumerate(vocabulary)}
-        names.update({int(entry["id"]): str(entry["content"]) for entry in content.get("added_tokens", ())})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None  # another kind of file
-    return names
-
-
-def _embedded_names(file: Path) -> dict[int, str] | None:
-    if importlib.util.find_spec("torch") is None:
-        return None  # the embedded policy's tokenizer needs torch
-    from distrl.core.policies.tokenizer import ActionTokenizer
-
-    try:
-        tokenizer = ActionTokenizer.load(file.parent)
-    except CheckpointError:
-        return None
-    return None if tokenizer is None else dict(enumerate(tokenizer.tokens))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -286,3 +286,20 @@ class ActionTokenizer:
             raise CheckpointError(
                 f"The tokenizer {path} cannot be read: {error!r}.", "Choose another checkpoint."
             ) from error
+
+
+def token_names(file: Path) -> Callable[[int], str] | None:
+    """A function from token id to text, by a file of `ActionTokenizer` or of the tokenizers library.
+
+    None if it is damaged.
+    """
+    from tokenizers import Tokenizer
+
+    try:
+        if (embedded := ActionTokenizer.load(file.parent)) is not None:
+            names = dict(enumerate(embedded.tokens))
+            return lambda token: names.get(token, str(token))
+        hub = Tokenizer.from_file(str(file))
+    except Exception:  # noqa: BLE001 - the library raises nothing more precise
+        return None
+    return lambda token: hub.id_to_token(token) or str(token)

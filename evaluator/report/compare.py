@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -71,11 +70,7 @@ class SplitBlock:
 
 
 def compare(loaded: Mapping[str, LoadedEvaluation]) -> list[SplitBlock]:
-    """The splits in the order of the newest evaluation, each with its templates.
-
-    Args:
-        loaded: Evaluations by label, oldest first.
-    """
+    """The splits in the order of the newest evaluation. `loaded`: by label, oldest first."""
     names = [name for one in loaded.values() for name in one.evaluation.splits]
     newest = list(list(loaded.values())[-1].evaluation.splits) if loaded else []
     ordered = [*newest, *(name for name in dict.fromkeys(names) if name not in newest)]
@@ -137,8 +132,6 @@ def headline(blocks: Sequence[SplitBlock]) -> SplitBlock | None:
 
 MAX_LINKS = 3
 EXAMPLES = 6  # tasks that a report shows step by step
-PER_MODE = 1
-"""Episodes that the viewer shows at least of each mode and evaluation, if there are any."""
 
 
 @dataclass(frozen=True)
@@ -164,12 +157,7 @@ class ModeBar:
 def failure_tables(
     loaded: Mapping[str, LoadedEvaluation], anchors: Mapping[str, str]
 ) -> dict[str, list[ModeBar]]:
-    """The failures of each split that has any, by evaluation.
-
-    Args:
-        loaded: Evaluations by label, oldest first.
-        anchors: The anchors of trajectories on the page, by id.
-    """
+    """The failures of each split that has any, by evaluation. `anchors`: of trajectories, by id."""
     tables = {}
     for split in dict.fromkeys(split for one in loaded.values() for split in one.evaluation.splits):
         bars = [
@@ -205,12 +193,7 @@ class Choice:
 
 
 def choose_examples(evaluations: Mapping[str, Sequence[EpisodeResult]], limit: int) -> list[Choice]:
-    """At most `limit` tasks: about two thirds of the first kind, the rest of others, over all templates.
-
-    Args:
-        evaluations: Episodes by label, oldest evaluation first. Tasks of the last one are shown.
-        limit: How many tasks.
-    """
+    """At most `limit` tasks of the newest evaluation: two thirds of the first kind, the rest of others."""
     if not evaluations:
         return []
     newest = list(evaluations)[-1]
@@ -225,22 +208,6 @@ def choose_examples(evaluations: Mapping[str, Sequence[EpisodeResult]], limit: i
     rest = [choice for turn in zip_longest(*others) for choice in turn if choice is not None]
     chosen = [*first[:most], *rest, *first[most:]][:limit]
     return sorted(chosen, key=lambda choice: KINDS.index(choice.kind))
-
-
-def choose_failures(
-    evaluations: Mapping[str, Sequence[EpisodeResult]], chosen: Sequence[Choice], per_mode: int
-) -> list[Choice]:
-    """More tasks than those chosen, so that `per_mode` episodes of each mode of each evaluation are shown."""
-    seen = Counter((label, e.mode) for choice in chosen for label, e in choice.episodes)
-    shown = {instance_of(choice.episodes[-1][1]) for choice in chosen}
-    further = []
-    for choice in _over_templates(list(_by_instance(evaluations).values())):
-        modes = [(label, episode.mode) for label, episode in choice.episodes if episode.mode is not None]
-        is_new = instance_of(choice.episodes[-1][1]) not in shown
-        if is_new and any(seen[mode] < per_mode for mode in modes):
-            further.append(choice)
-            seen.update(modes)
-    return further
 
 
 def _by_instance(evaluations: Mapping[str, Sequence[EpisodeResult]]) -> dict[tuple[str, int], Choice]:

@@ -15,14 +15,12 @@ from distrl.core.types import (
     Chat,
     Fault,
     Outcome,
-    RewardParts,
     TextPart,
     TimeStep,
     Trajectory,
     Verdict,
 )
 from distrl.evaluator.failure_modes import MODE_WORDS, FailureMode
-from distrl.workers.rewards import same_action
 
 TokenNames = Callable[[int], str]
 QUALITY = 72
@@ -87,10 +85,9 @@ class Call:
 
 @dataclass(frozen=True)
 class StepView:
-    """One step, or `times` equal steps on an unchanged screen.
+    """One step.
 
     Attributes:
-        step: The first of them.
         detail: Why the action is invalid, or what the device's guard closed after it.
         probability: exp(Σ log μ) over the action's tokens; None when no policy acted.
         versions: The weights that acted, such as "v12".
@@ -99,7 +96,6 @@ class StepView:
 
     step: TimeStep
     number: int
-    times: int
     shot: Picture
     mark: Mark
     action: str
@@ -147,7 +143,6 @@ def episode_view(
     images: Mapping[str, bytes],
     verdict: Verdict,
     max_width: int,
-    fold: bool = True,
     token_names: TokenNames | None = None,
     weights: str | None = None,
     mode: FailureMode | None = None,
@@ -155,22 +150,16 @@ def episode_view(
     """The view of an episode.
 
     Args:
-        trajectory: The episode.
         images: Its encoded screenshots by digest; missing ones show as empty frames.
-        verdict: The judge's.
         max_width: Pixels of the embedded screenshots.
-        fold: Whether equal steps on an unchanged screen become one card.
         token_names: From token id to text; ids are shown without it.
         weights: The name of the weights that acted, e.g. a checkpoint's; None: their versions.
-        mode: Why it failed, if it did.
     """
-    groups = _fold(trajectory.steps) if fold else [[step] for step in trajectory.steps]
-    steps, number = [], 1
-    for group in groups:
-        seen = group[0].observation
+    steps = []
+    for number, step in enumerate(trajectory.steps, 1):
+        seen = step.observation
         shot = picture(images.get(seen.image), seen.width, seen.height, max_width)
-        steps.append(_step_view(group, number, shot, token_names, weights))
-        number += len(group)
+        steps.append(_step_view(step, number, shot, token_names, weights))
     last, fault = trajectory.final, trajectory.fault
     reason, tone = verdict.reason, "good" if verdict.success else "bad"
     if fault is not Fault.NONE:
@@ -197,43 +186,25 @@ def ended(fault: Fault, success: bool, outcome: Outcome) -> str:
     return OUTCOME_WORDS[Outcome.FAILURE if outcome is Outcome.SUCCESS else outcome]
 
 
-def _fold(steps: Sequence[TimeStep]) -> list[list[TimeStep]]:
-    groups: list[list[TimeStep]] = []
-    for step in steps:
-        before = groups[-1][-1] if groups else None
-        unchanged = before is not None and before.observation.image == step.observation.image
-        if before is not None and unchanged and same_action(before.action, step.action):
-            groups[-1].append(step)
-        else:
-            groups.append([step])
-    return groups
-
-
 def _step_view(
-    group: Sequence[TimeStep],
+    step: TimeStep,
     number: int,
     shot: Picture,
     token_names: TokenNames | None,
     weights: str | None,
 ) -> StepView:
-    step = group[0]
     calls = tuple(_call(chat, token_names) for chat in step.chats)
     logprobs = [call.logprob for call in calls if call.logprob is not None]
-    guarded = dict.fromkeys(step.guard for step in group if step.guard)
-    rewards = {
-        name: math.fsum(getattr(one.reward, name) for one in group) for name in RewardParts.model_fields
-    }
     return StepView(
         step=step,
         number=number,
-        times=len(group),
         shot=shot,
         mark=mark(step.action, shot),
         action=describe(step.action),
-        detail=step.action.reason or (f"the guard left {', '.join(guarded)}" if guarded else ""),
+        detail=step.action.reason or (f"the guard left {step.guard}" if step.guard else ""),
         probability=math.exp(min(0.0, sum(logprobs))) if logprobs else None,
-        versions=_weights(group, weights),
-        rewards={name: value for name, value in rewards.items() if value},
+        versions=_weights([step], weights),
+        rewards={name: value for name, value in step.reward if value},
         calls=calls,
     )
 
@@ -274,13 +245,7 @@ def _judged(verdict: Verdict) -> tuple[tuple[str, str], ...]:
 
 
 def picture(data: bytes | None, width: int, height: int, max_width: int) -> Picture:
-    """Embeds an encoded image, never wider than `max_width` pixels.
-
-    Args:
-        data: The encoded bytes; None if they are missing.
-        width, height: The recorded size; it shapes the box if the bytes are missing.
-        max_width: Pixels.
-    """
+    """Embeds an encoded image, never wider than `max_width` pixels; an empty box if the bytes are missing."""
     units = 100.0 * height / max(1, width)
     try:
         with Image.open(io.BytesIO(data or b"")) as image:

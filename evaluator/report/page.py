@@ -32,8 +32,6 @@ def render(template: str, title: str, kind: str, **values: object) -> str:
     """A complete HTML document.
 
     Args:
-        template: A file of the templates folder.
-        title: The document's title.
         kind: What kind of page it is, e.g. "run report".
         values: The template's values. Text is escaped.
 
@@ -59,15 +57,7 @@ def render(template: str, title: str, kind: str, **values: object) -> str:
 def write_files(
     directory: Path, template: str, name: str, report: object, data: Mapping[str, object]
 ) -> Path:
-    """Writes report.json and report.html into `directory`.
-
-    Args:
-        template: A file of the templates folder, in which `r` is the report.
-        name: The heading.
-        data: For report.json.
-
-    Returns:
-        The path of report.html.
+    """Writes report.json and report.html, in whose template `r` is the report, into `directory`.
 
     Raises:
         MissingDependency: jinja2 is not installed.

@@ -17,10 +17,8 @@ from distrl.evaluator.report import training
 from distrl.evaluator.report.chart import short_number
 from distrl.evaluator.report.compare import (
     EXAMPLES,
-    PER_MODE,
     SplitBlock,
     choose_examples,
-    choose_failures,
     compare,
     failure_tables,
     headline,
@@ -36,11 +34,7 @@ def write_run_report(run_dir: Path, results: Mapping[str, Path]) -> Path:
     """Writes report.html and report.json of a training run into its directory.
 
     Args:
-        run_dir: The run's directory, with config.yaml and metrics.jsonl.
         results: Evaluation directories by label, oldest first, e.g. {"warm start": …, "after training": …}.
-
-    Returns:
-        The path of report.html.
 
     Raises:
         RunDirectoryError: `run_dir` is not a run, or a directory contains no complete evaluation.
@@ -80,12 +74,8 @@ def write_report(
     """Writes report.html and report.json into `directory`.
 
     Args:
-        results: Evaluation directories by label ("before", "after"), oldest first.
-        metrics, config: The training run's, if there was one.
+        results: Evaluation directories by label, oldest first.
         notice: A remark about the state of the run, shown below the heading.
-
-    Returns:
-        The path of report.html.
 
     Raises:
         RunDirectoryError: A directory contains no complete evaluation.
@@ -94,13 +84,11 @@ def write_report(
     loaded = {label: load_evaluation(path) for label, path in results.items()}
     metrics, blocks, labels = metrics or RunMetrics([]), compare(loaded), list(loaded)
     episodes = {label: one.episodes for label, one in loaded.items()}
-    choices = choose_examples(episodes, EXAMPLES)
-    choices += choose_failures(episodes, choices, PER_MODE)
-    viewer, top = build_viewer(loaded, choices), headline(blocks)
+    viewer, top = build_viewer(loaded, choose_examples(episodes, EXAMPLES)), headline(blocks)
     facts = run_facts(loaded, metrics)
     is_compared = top is not None and len(top.overall.arms) > 1
     baseline = top.overall.arms[0].summary.success_rate if top is not None and is_compared else None
-    staleness, mismatch = training.staleness_rows(metrics), training.mismatch_numbers(metrics)
+    staleness = training.staleness_rows(metrics)
     shares = {name for row in staleness for name in row["shares"]}
     page = {
         "name": name,
@@ -117,9 +105,6 @@ def write_report(
         "staleness": staleness,
         "shares": {name: heading for name, heading in training.SHARES.items() if name in shares},
         "freshness": training.signal_charts(metrics, training.FRESHNESS_SIGNALS),
-        "mismatch": mismatch,
-        "mismatch_signals": training.mismatch_signals(metrics),
-        "rewards": training.reward_signals(metrics),
         "signals": training.signal_charts(metrics),
         "viewer": viewer,
         "failures": failure_tables(loaded, viewer.anchors),
@@ -144,8 +129,6 @@ def write_report(
             column: asdict(training.learning_curve(metrics, column)) for column in (EPISODES, ELAPSED)
         },
         "staleness": {"by_versions": staleness},
-        "mismatch": mismatch,
-        "rewards": training.reward_series(metrics),
     }
     return write_files(directory, "report.html", name, page, data)
 
@@ -255,6 +238,10 @@ def _training_facts(metrics: RunMetrics) -> list[Fact]:
     version = metrics.last(WEIGHT_VERSION)
     if version is not None:
         facts.append(Fact("weight_version", version, "Weights published", f"{version:,.0f}", "versions"))
+    alarms = [bool(alarm) for _, alarm in metrics.series("mismatch/alarm", UPDATES)]
+    if any(alarms):
+        note = "a server may act with other weights than it reports"
+        facts.append(Fact("mismatch_alarms", sum(alarms), "Mismatch alarms", f"{sum(alarms)}", note))
     if staleness:
         mean = fmean(value for _, value in staleness)
         worst = max((value for _, value in metrics.series(WORST_STALENESS, UPDATES)), default=mean)

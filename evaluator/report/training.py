@@ -1,10 +1,9 @@
-"""The training sections of a report: learning curve, signals, rewards by part, staleness, mismatch."""
+"""The training sections of a report: learning curve, signals, staleness."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import median
 from typing import Any
 
 from distrl.core.metrics import VERSIONS
@@ -36,6 +35,11 @@ SignalSpec = tuple[str, str, tuple[tuple[str, str], ...]]
 
 SIGNALS: tuple[SignalSpec, ...] = (
     ("Reward", "Mean return of new training episodes, penalties included", (("reward/total", ""),)),
+    (
+        "Reward by part",
+        "Means of new training episodes",
+        tuple((f"reward/{part}", part) for part in RewardParts.model_fields),
+    ),
     ("Episode length", "Steps of new training episodes", (("episode/length", ""),)),
     ("Entropy", "Nats per token", (("policy/entropy", ""),)),
     (
@@ -79,6 +83,11 @@ FRESHNESS_SIGNALS: tuple[SignalSpec, ...] = (
         "Log-ratio",
         "Mean absolute value per token, between the trained policy and the one that acted",
         (("off_policy/token_log_ratio_abs", ""),),
+    ),
+    (
+        "Train–inference mismatch",
+        "KL per token, between a server's policy and the learner's of that version",
+        (("mismatch/kl", "measured"), ("mismatch/kl_limit", "limit of the alarm")),
     ),
 )
 
@@ -138,42 +147,6 @@ def _smooth(points: Sequence[Point]) -> list[Point]:
     return thin(rolling_mean(points, max(1, len(points) // 40)), 200)
 
 
-REWARD_NOTES: dict[str, str] = {
-    "outcome": "Success, at the end of an episode",
-    "repetition": "Penalty for repeating an action on an unchanged screen",
-    "invalid": "Penalty for answers that are not an action",
-    "shaping": "Bonus for progress",
-}
-
-
-def reward_series(metrics: RunMetrics) -> dict[str, dict[str, list[Point]]]:
-    """(updates, mean per episode) of each part that was ever nonzero, by part and "train" or "validation".
-
-    A validation round is placed at its start, at the weights that it measured.
-    """
-    found = {}
-    for part in RewardParts.model_fields:
-        train = metrics.series(f"reward/{part}", UPDATES)
-        name = metrics.find(rf"eval/.+/reward/{part}")
-        validation: list[Point] = []
-        if name is not None:
-            updates = f"{name.removesuffix(f'reward/{part}')}updates"
-            validation = [(row[updates], row[name]) for row in metrics.rows if name in row and updates in row]
-        if any(value for _, value in [*train, *validation]):
-            found[part] = {"train": train, "validation": validation}
-    return found
-
-
-def reward_signals(metrics: RunMetrics) -> list[Signal]:
-    """A small chart for each part that was measured more than once."""
-    found = []
-    for part, series in reward_series(metrics).items():
-        validation = Line(series["validation"], "line", "c-after", "validation")
-        train = Line(_smooth(series["train"]), "thin", "c-train", "training")
-        found.append(signal_chart(part.capitalize(), REWARD_NOTES[part], [validation, train]))
-    return [signal for signal in found if signal is not None]
-
-
 _NO_SHARES = ("trajectories", "steps", "tokens", "success", "ratio_mean", "log_ratio_abs", "ess")
 
 
@@ -211,65 +184,3 @@ def _staleness_row(label: str, tables: list[dict[str, float]]) -> dict[str, Any]
         "ess": steps * ratio**2 / square if square > 0 else 0.0,
         "shares": {name: mean(name, "tokens") for name in names},
     }
-
-
-SMALLEST = 1e-16
-"""Drawn for 0 on a logarithmic scale."""
-
-
-def mismatch_numbers(metrics: RunMetrics) -> dict[str, Any] | None:
-    """The mismatch over all measurements of a run; None if there are none.
-
-    It has the numbers of measurements and tokens; kl, the median of the measurements' means, and kl_max, the
-    largest of a single token; outside, the share of all tokens with a ratio outside [0.9, 1.1]; and alarms,
-    stretches from a first to a last update, with is_open if the run ended in it.
-    """
-    rows = [row for row in metrics.rows if "mismatch/kl" in row]
-    if not rows:
-        return None
-    tokens = math.fsum(row["mismatch/tokens"] for row in rows)
-    return {
-        "measurements": len(rows),
-        "tokens": round(tokens),
-        "kl": median(row["mismatch/kl"] for row in rows),
-        "kl_max": max(row["mismatch/kl_max"] for row in rows),
-        "outside": math.fsum(row["mismatch/outside"] * row["mismatch/tokens"] for row in rows) / tokens,
-        "alarms": _alarms(metrics),
-    }
-
-
-def _alarms(metrics: RunMetrics) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for update, alarm in metrics.series("mismatch/alarm", UPDATES):
-        if found and found[-1]["is_open"]:
-            found[-1] |= {"last": round(update), "is_open": bool(alarm)}
-        elif alarm:
-            found.append({"first": round(update), "last": round(update), "is_open": True})
-    return found
-
-
-def mismatch_signals(metrics: RunMetrics) -> list[Signal]:
-    """The divergence on a logarithmic scale with the alarm's limit, and the share of ratios outside."""
-    kl, limit = (
-        [(x, math.log10(max(value, SMALLEST))) for x, value in metrics.series(f"mismatch/{name}", UPDATES)]
-        for name in ("kl", "kl_limit")
-    )
-    shares = metrics.series("mismatch/outside", UPDATES)
-    found = [
-        signal_chart(
-            "KL, log₁₀",
-            "Per token, between a server's policy and the learner's of that version",
-            [
-                Line(thin(kl, 200), "thin", "c-after", "measured"),
-                Line(thin(limit, 200), "thin", "c-fault", "limit of the alarm"),
-            ],
-            f"{metrics.last('mismatch/kl') or 0.0:.2g}".replace("-", "−"),
-        ),
-        signal_chart(
-            "Ratios off by 10%",
-            "Share of tokens whose ratio lies outside [0.9, 1.1]",
-            [Line(thin(shares, 200), "thin", "c-after")],
-            f"{100 * shares[-1][1]:.0f}%" if shares else "",
-        ),
-    ]
-    return [signal for signal in found if signal is not None]

@@ -84,7 +84,7 @@ def build_viewer(
         return _fitting(examples, len(choices), max_bytes)
 
 
-def stored_view(found: Found, max_width: int, fold: bool = True) -> EpisodeView:
+def stored_view(found: Found, max_width: int) -> EpisodeView:
     """The view of a stored episode; see `episode_view`."""
     spec, chats = found.spec, [chat for step in found.trajectory.steps for chat in step.chats]
     has_tokens = any(chat.completion.token_ids for chat in chats)
@@ -95,7 +95,6 @@ def stored_view(found: Found, max_width: int, fold: bool = True) -> EpisodeView:
         found.images(),
         verdict_on(found.trajectory),
         max_width,
-        fold=fold,
         token_names=found.token_names() if has_tokens else None,
         weights=spec.subject.label if spec is not None and is_checkpoint else None,
         mode=found.result.mode,
@@ -105,12 +104,10 @@ def stored_view(found: Found, max_width: int, fold: bool = True) -> EpisodeView:
 def write_listing(
     file: Path, place: Path, found: Sequence[Found], words: str, max_bytes: int = MAX_BYTES
 ) -> None:
-    """Writes the page.
+    """Writes the page of a list of episodes.
 
     Args:
-        file: The page.
         place: The run or the evaluation, as given to `distrl inspect`.
-        found: The episodes.
         words: How they were chosen.
         max_bytes: Of embedded screenshots; further episodes are in the table only.
 
@@ -138,7 +135,7 @@ def write_trajectory_page(file: Path, found: Found) -> None:
     Raises:
         MissingDependency: jinja2 is not installed.
     """
-    view = stored_view(found, TRAJECTORY_SHOT_WIDTH, fold=False)
+    view = stored_view(found, TRAJECTORY_SHOT_WIDTH)
     title = f"{found.trajectory.task.id} · distrl"
     write_atomically(file, render("trajectory.html", title=title, kind="trajectory", e=view))
 
@@ -165,13 +162,7 @@ class Explorer:
 def explorer(
     groups: Mapping[str, Iterable[EpisodeResult]], anchors: Mapping[str, str], places: Mapping[str, str]
 ) -> Explorer:
-    """The table of episodes.
-
-    Args:
-        groups: Episodes by the label of their evaluation.
-        anchors: The anchors of trajectories on the page, by id.
-        places: The argument of `distrl inspect` for the episodes of a label.
-    """
+    """The table of episodes by the label of their evaluation; `places` is what `distrl inspect` takes."""
     rows = [_row(label, episode, anchors) for label, episodes in groups.items() for episode in episodes]
     data = {
         "columns": COLUMNS,
@@ -211,11 +202,9 @@ Episode = tuple[Trajectory, Mapping[str, bytes]]
 def write_agreement_page(
     file: Path, report: AgreementReport, judged: Sequence[Judged], episodes: Iterator[tuple[Judged, Episode]]
 ) -> None:
-    """Writes the page.
+    """Writes the page of a judge.
 
     Args:
-        file: The page.
-        report: The numbers.
         judged: All verdicts.
         episodes: The episodes of the errors to show, worst first; see `worst`.
 

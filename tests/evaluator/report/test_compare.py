@@ -9,7 +9,7 @@ import pytest
 from episode_factory import make_episode, make_task, write_evaluation
 
 from distrl.core.types import Fault
-from distrl.evaluator.report.compare import choose_examples, choose_failures, failure_tables
+from distrl.evaluator.report.compare import choose_examples, failure_tables
 from distrl.evaluator.report.viewer import build_viewer
 from distrl.evaluator.results import LoadedEvaluation, episode_result, load_evaluation
 from distrl.evaluator.statistics import EpisodeResult
@@ -70,18 +70,6 @@ def test_each_mode_is_counted_once_and_all_failures_are_there(loaded: dict[str, 
         for cell in bar.cells:
             assert cell.count == sum(episode.mode is cell.mode for episode in failed)
             assert cell.share == cell.count / 59
-
-
-def test_every_mode_of_every_evaluation_has_an_example(loaded: dict[str, LoadedEvaluation]) -> None:
-    episodes = {label: one.episodes for label, one in loaded.items()}
-    chosen = choose_examples(episodes, 2)
-    further = choose_failures(episodes, chosen, per_mode=2)
-    viewer = build_viewer(loaded, [*chosen, *further])
-    assert viewer.num_left_out == 0
-    cells = [cell for bar in failure_tables(loaded, viewer.anchors)["test"] for cell in bar.cells]
-    assert all(len(cell.anchors) >= min(2, cell.count) for cell in cells)
-    tasks = [choice.episodes[-1][1].task_id for choice in [*chosen, *further]]
-    assert len(tasks) == len(set(tasks))
 
 
 def test_the_viewer_stays_within_its_size(loaded: dict[str, LoadedEvaluation]) -> None:

@@ -132,16 +132,6 @@ def test_a_busy_server_is_asked_again_when_there_is_no_other(client, servers):
     assert ask(client) == second.name
 
 
-def test_a_server_that_comes_later_is_found(wire):
-    endpoints = []
-    client = ActClient(wire, lambda: endpoints, timeout_s=WAIT_S)
-    server = FakeServer(wire, "late")
-    threading.Timer(0.1, endpoints.append, [server.endpoint]).start()
-    assert ask(client) == "late"
-    server.stop()
-    client.close()
-
-
 @pytest.mark.parametrize("endpoints", [[], ["tcp://127.0.0.1:1"]])
 def test_nobody_in_time_is_an_error_with_a_remedy(wire, endpoints):
     client = ActClient(wire, lambda: endpoints, timeout_s=0.3)

@@ -23,7 +23,6 @@ from distrl.core.messages import (
     Shutdown,
     Status,
     Submit,
-    WeightInfo,
     Welcome,
     encode,
 )
@@ -197,13 +196,6 @@ def test_leases_that_are_given_up_are_given_back(link, learner):
     assert learner.wait_for(LeaseRelease, 2)[1].lease_ids == (third.id,)
 
 
-def test_a_trajectory_is_spooled_sent_and_deleted_on_ack(link, learner, spool):
-    link.submit(episode("t"), IMAGES)
-    assert link.flush(WAIT_S)
-    assert learner.wait_for(Submit)[0] == Submit.of(episode("t"), tuple(IMAGES))
-    assert len(spool) == 0
-
-
 def test_a_slow_disk_under_one_slot_keeps_no_other_from_its_lease(link, learner, spool, monkeypatch):
     put, disk = spool.put, threading.Event()
 
@@ -245,17 +237,6 @@ def test_an_ack_of_one_that_is_put_again_meanwhile_leaves_it_to_a_resend(spool):
     assert delivery.load("t")[0].trajectory.id == "t"
     delivery.acked(["t"])
     assert len(spool) == len(delivery) == 0
-
-
-def test_what_was_spooled_before_is_delivered_first(unstarted, learner, spool):
-    for name in ("old1", "old2"):
-        spool.put(episode(name), IMAGES, "run")
-    body, *_ = spool.packed("old1")
-    unstarted.submit(episode("new"), IMAGES)  # before there is a learner
-    unstarted.start()
-    submits = learner.wait_for(Submit, 2)
-    assert [submit.trajectory.id for submit in submits[:2]] == ["old1", "old2"]
-    assert submits[0].body == body
 
 
 def test_another_runs_spool_is_kept_back(unstarted, learner, spool):
@@ -343,24 +324,6 @@ def test_each_connection_is_told_and_begun_once(wire, unstarted, learner, monkey
     assert [one.getMessage() for one in caplog.records if one.levelno == logging.INFO] == [
         f"connected to run run at {learner.endpoint}"
     ] * 2
-
-
-def test_news_reach_listeners(unstarted, learner):
-    weights = WeightInfo(version=7, digest="d", size_bytes=1)
-    arrived, seen = threading.Event(), []
-
-    def listen(status):
-        if status.weights is not None:
-            seen.append(
-                unstarted.status
-            )  # before an answer of the learner, which knows no weights, takes its place
-            arrived.set()
-
-    unstarted.add_listener(listen)
-    learner.to_broadcast.append(learner.status.model_copy(update={"weights": weights}))
-    unstarted.start()
-    assert arrived.wait(WAIT_S)
-    assert seen[0].weights == weights
 
 
 def test_a_shutdown_ends_all_waiting(link, learner):

@@ -78,20 +78,6 @@ def done(task_fault: Fault = Fault.NONE) -> EpisodeEnd:
     return EpisodeEnd(Trajectory(id="t", task=TASK, fault=task_fault), {})
 
 
-@pytest.mark.parametrize("fault", [Fault.NONE, Fault.INFERENCE])
-def test_an_environment_stays_with_its_device(rig: Rig, fault: Fault) -> None:
-    entry = rig.enter("a")
-    rig.envs.release(entry, done(fault))
-    assert rig.enter("a").env is entry.env
-
-
-def test_a_failed_environment_is_closed_and_replaced(rig: Rig) -> None:
-    entry = rig.enter("a")
-    rig.fail(entry)
-    assert rig.members[0].devices[0].is_closed
-    assert rig.enter("a").env is not entry.env
-
-
 def test_an_environment_does_not_outlive_a_repair_of_its_idle_device(rig: Rig) -> None:
     entry = rig.enter("a")
     rig.envs.release(entry, done())
@@ -103,12 +89,6 @@ def test_an_environment_does_not_outlive_a_repair_of_its_idle_device(rig: Rig) -
     assert again.env is not entry.env
     assert isinstance(again.env, DeviceEnv)
     assert again.env.device is rig.members[0].devices[1]
-
-
-def test_when_no_device_is_free_in_time_there_is_no_place(rig: Rig) -> None:
-    rig.enter("a")
-    assert rig.envs.acquire(1, DEADLINE_S) is not None
-    assert rig.envs.acquire(2, 0.0) is None
 
 
 def test_an_environment_that_does_not_start_is_the_device_s_fault(

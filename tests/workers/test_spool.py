@@ -44,21 +44,6 @@ def test_what_is_put_is_kept_oldest_first_until_it_is_deleted(spool, path):
     again.close()
 
 
-def test_runs_are_told_apart(spool):
-    spool.put(episode("a"), IMAGES, run_id="one")
-    spool.put(episode("b"), IMAGES, run_id="two")
-    assert spool.ids("two") == ["b"]
-    assert spool.ids() == ["a", "b"]
-
-
-def test_refused_ones_wait_no_longer_but_stay(spool):
-    spool.put(episode("a"), IMAGES)
-    spool.refuse("a", "malformed: no")
-    assert spool.ids() == []
-    assert spool.refused() == {"a": "malformed: no"}
-    assert spool.get("a")[1] == IMAGES
-
-
 def test_only_the_newest_refused_ones_stay_beside_all_that_wait(spool, monkeypatch):
     monkeypatch.setattr("distrl.workers.spool.MAX_REFUSED", 2)
     for name in "abcdef":

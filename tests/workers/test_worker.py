@@ -48,18 +48,6 @@ def start(
     return worker, thread
 
 
-def test_every_lease_becomes_a_trajectory() -> None:
-    link = link_of(12)
-    Worker(config(slots=3), link, CountingPolicy, "w").run()
-    assert sorted(t.lease_id for t in link.submitted) == sorted(f"lease-{i}" for i in range(12))
-    assert all(t.success == 1.0 and t.worker == "w" and len(t.steps) == 4 for t in link.submitted)
-    assert all(
-        set(images) == set(t.image_digests) for t, images in zip(link.submitted, link.images, strict=True)
-    )
-    assert sorted(CountingPolicy.closed) == [0, 1, 2]
-    assert link.released == []
-
-
 def test_a_slow_slot_delays_nobody() -> None:
     """The first task is held until all others are done: that can only end if the other slot goes on."""
     worker_envs.GatedEnv.gate = threading.Event()

@@ -116,21 +116,6 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
         pool.close()
 
 
-def test_episodes_run_on_whatever_device_is_free(rig: Rig) -> None:
-    members = [FakeMember(name) for name in "abc"]
-    link = SchedulerLink(10**6)
-    worker = rig.worker(rig.pool(*members), link)
-    thread = threading.Thread(target=worker.run, daemon=True)
-    thread.start()
-    until(lambda: {device for _, device in DeviceEnv.ran} == {"a", "b", "c"}, "work on each", DEADLINE_S)
-    link.shutdown.set()
-    thread.join(DEADLINE_S)
-    assert worker.is_clear
-    assert all(t.success == 1.0 for t in link.submitted)
-    assert {t.slot for t in link.submitted} <= {0, 1, 2}  # no more slots than devices
-    assert [len(member.devices) for member in members] == [1, 1, 1]
-
-
 def test_a_faulted_episode_is_run_again_on_another_device_and_never_counts(rig: Rig) -> None:
     bad, good = FakeMember("bad", mended_by="reconnect"), FakeMember("good")
     bad.fails_at = 2

@@ -38,31 +38,12 @@ def env(phone: ShellPhone, device: ScriptedDevice | None = None, **options: Any)
     return PhoneEnv(backend=backend, sleep=lambda seconds: None)
 
 
-def test_an_episode_starts_with_the_recipe_and_the_tasks_lines() -> None:
-    phone = ShellPhone()
-    line = "settings put global wifi_on 0"
-    env(phone, recipe={"force_stop": ["com.a"]}).reset(task(setup=[line], check=WIFI))
-    assert phone.log[-1] == line
-    assert phone.stopped == ["com.a"]
-    assert phone.front == HOME
-
-
 def test_an_episode_starts_with_the_snapshot() -> None:
     phone, device = ShellPhone(), ScriptedDevice()
     env(phone, device, recipe={"force_stop": ["com.a"]}, snapshot="clean").reset(task())
     assert device.calls[0] == ("load", "clean")
     assert phone.stopped == []
     assert phone.settings["global/window_animation_scale"] == "0"
-
-
-def test_the_check_is_the_ground_truth() -> None:
-    phone = ShellPhone()
-    phone_env = env(phone)
-    assert phone_env.has_truth(task(check=WIFI))
-    phone_env.reset(task(setup=["settings put global wifi_on 0"], check=WIFI))
-    assert phone_env.evaluate() == 0.0
-    phone.settings["global/wifi_on"] = "1"
-    assert phone_env.evaluate() == 1.0
 
 
 def test_without_a_check_there_is_no_ground_truth() -> None:

@@ -6,22 +6,20 @@ import random
 from typing import Any, Literal
 
 import pytest
+from scripted_episode import Script, run
 
 from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError, EnvError
-from distrl.core.messages import Lease
-from distrl.core.types import Completion, Fault, Outcome, Purpose, Task, Trajectory
+from distrl.core.types import Fault, Outcome, Purpose, Task, Trajectory
 from distrl.simulator.device import SimDevice
 from distrl.simulator.tasks.play import SimBackend
-from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.devices.errors import (
     OutputInvalid,
     Untypable,
 )
 from distrl.workers.envs.base import Env
 from distrl.workers.envs.phone import Latency, PhoneEnv
-from distrl.workers.episode import EpisodeRunner
 
 WAIT = Action(kind=ActionKind.WAIT)
 TASK = Task(
@@ -143,19 +141,9 @@ def test_text_that_the_device_cannot_type_has_no_effect_and_is_no_fault(
     ]
 
 
-class Nobody:
-    """A policy that must not be asked."""
-
-    def act(self, *asked: Any) -> Completion:
-        raise AssertionError("a demonstration asked for a policy")
-
-
-def shown(env: Env, texts: Literal["final", "all"]) -> Trajectory:
+def shown(env: Any, texts: Literal["final", "all"]) -> Trajectory:
     """What the expert does."""
-    runner = EpisodeRunner(env, AutoUIAgent(), Nobody(), WorkerConfig(texts=texts))
-    episode = runner.run(Lease(id="l", task=TASK, purpose=Purpose.DEMO))
-    assert episode is not None
-    return episode[0]
+    return run(Script(), env, WorkerConfig(texts=texts), task=TASK, purpose=Purpose.DEMO)[0]
 
 
 MALFORMED = "<?xml version='1.0'?><hierarchy><node></hierarchy>"

@@ -1,6 +1,5 @@
 """When a batch runs (AcceRL eq. 1), with a clock that the test sets."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,18 +26,6 @@ def test_a_full_batch_runs_at_once() -> None:
         assert queue.wait_s() == (0.0 if number == 2 else 1.0)
     assert taken(queue) == [0, 1, 2]
     assert queue.wait_s() is None
-
-
-def test_the_oldest_request_decides_how_long_a_small_batch_waits() -> None:
-    clock = Clock()
-    queue = BatchQueue[str](8, 1.0, clock)
-    queue.offer("old")
-    clock.now = 10.9
-    queue.offer("new")
-    assert queue.wait_s() == pytest.approx(0.1)
-    assert taken(queue) == []
-    clock.now = 11.0
-    assert taken(queue) == ["old", "new"]
 
 
 @given(

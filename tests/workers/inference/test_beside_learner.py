@@ -24,8 +24,6 @@ from distrl.core.types import Completion, Sampling, Trajectory, image_digest
 from distrl.core.weights import describe
 from distrl.learner.server import Endpoints, LearnerServer
 from distrl.workers.act_client import ActClient
-from distrl.workers.inference import serve
-from distrl.workers.inference.engine_hf import HFEngine
 from distrl.workers.inference.serve import run_until_stopped, serve_beside_learner
 
 MakeConfig = Callable[..., Config]
@@ -112,55 +110,6 @@ def test_weights_arrive_are_swapped_and_survive_a_restart(
                 act_until(client, 7)
                 server.check()
             client.close()
-
-
-class FullEngine(HFEngine):
-    """Has room for other weights when the test says so."""
-
-    def __init__(self, whole: HFEngine) -> None:
-        super().__init__(whole.policy, 0)
-        self.has_room, self.has_refused = True, threading.Event()
-
-    def can_load(self) -> bool:
-        if not self.has_room:
-            self.has_refused.set()
-        return self.has_room
-
-
-def test_while_an_engine_has_no_room_only_the_weights_wait(
-    wire: Wire, words: list[str], make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with learner(tmp_path) as running:
-        config = make_config(network=network(running.endpoints))
-        engine = FullEngine(serve.build_engine(config, words, "inference-0"))
-        monkeypatch.setattr(serve, "start_engine", lambda *_: engine)
-        publish(running, config, words, 1)
-        with serve_beside_learner(config, words, "inference-0", wire) as (server, link):
-            link.wait_connected(WAIT_S)
-            client = ActClient(
-                wire, lambda: link.status.act_endpoints if link.status else (), timeout_s=WAIT_S
-            )
-            act_until(client, 1)
-            engine.has_room = False
-            publish(running, config, words, 2)
-            assert engine.has_refused.wait(WAIT_S)
-            assert set(client.act(chat("x", DIGEST), {DIGEST: PICTURE}, Sampling()).weight_versions) == {1}
-            engine.has_room = True
-            act_until(client, 2)
-            server.check()
-            client.close()
-
-
-def test_it_stops_when_the_run_is_over(
-    wire: Wire, words: list[str], make_config: MakeConfig, tmp_path: Path
-) -> None:
-    with learner(tmp_path) as running:
-        config = make_config(network=network(running.endpoints))
-        with serve_beside_learner(config, words, "inference-0", wire) as (server, link):
-            link.wait_connected(WAIT_S)
-            running.shutdown("enough")
-            run_until_stopped(server, link, threading.Event())
-            assert link.shutdown_reason == "enough"
 
 
 @pytest.mark.parametrize("other", [{"d_ff": 20}, {"lora": {"rank": 2}}])

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.needs("vllm"), pytest.mark.timeout(600)]
 
 TOLERANCE = 2e-4  # of a log-probability, nats; float32
-HEAVY = {"rank": 256, "alpha": 8.0}
-NUM_SWAPS, SETTLED = 200, 60
-SWING = 48 * 2**20  # bytes by which a process's memory may come and go
 TEXTS = ["open settings", "red shoes", "turn on the alarm at 7:20", "x"]
 SAMPLINGS = [
     Sampling(temperature=0.0, max_new_tokens=12),
@@ -148,6 +144,7 @@ def test_adapters_are_swapped_under_load_and_answer_as_transformers_does(adapted
     held = Path(adapted.vllm._scratch.path)
     until(lambda: len(list(held.glob("adapter-*"))) == 1, "old adapters are unloaded and their files deleted")
     assert adapted.vllm.stats()["adapters"] == 1
+    assert len(adapted.vllm._loop.run(adapted.vllm._llm.list_loras(), WAIT_S)) == 1
     adapted.vllm.check()
 
 
@@ -209,43 +206,6 @@ def test_the_prefix_cache_never_mixes_adapters(adapted: Pair) -> None:
 
 def test_the_prefix_cache_never_mixes_weights(full: Pair) -> None:
     prefix_cache(full)
-
-
-@pytest.fixture(scope="module")
-def heavy(save: Callable[[str], Path]) -> Iterator[Pair]:
-    pair = Pair(make_config(save("qwen2.5-vl"), HEAVY))
-    yield pair
-    pair.vllm.close()
-
-
-def test_memory_stays_flat_over_many_swaps(heavy: Pair) -> None:
-    engine = heavy.vllm
-    one = [request(engine, "x", Sampling(max_new_tokens=2))]
-    sizes, given = [], []
-    for version in range(1, NUM_SWAPS + 1):
-        state = weights(heavy.policy, version)
-        given.append([weakref.ref(tensor) for tensor in state.values()])
-        num_bytes = sum(tensor.nbytes for tensor in state.values())
-        until(engine.can_load, "a free slot", WAIT_S)
-        engine.load(version, state)
-        del state
-        (completion,) = submit(engine, one).completions()
-        assert set(completion.weight_versions) == {version}
-        assert engine.stats()["adapters"] <= 3
-        assert len(list(Path(engine._scratch.path).glob("adapter-*"))) <= 3
-        sizes.append(sum(process.memory_info().rss for process in (psutil.Process(), *heavy.children())))
-    assert (NUM_SWAPS - SETTLED) * num_bytes > 4 * SWING, "adapters are too small to be missed"
-    assert sizes[-1] - sizes[SETTLED] < SWING, f"{[size >> 20 for size in sizes[::20]]} MiB"
-    alive = [
-        version for version, tensors in enumerate(given, 1) if any(tensor() is not None for tensor in tensors)
-    ]
-    assert set(alive) <= {NUM_SWAPS}, "tensors of versions that are gone"
-
-    def held_by_vllm() -> set[int]:
-        held: set[int] = engine._loop.run(engine._llm.list_loras(), 30.0)
-        return held
-
-    until(lambda: len(held_by_vllm()) == 1, "vLLM itself holds the newest adapter only")
 
 
 @pytest.mark.parametrize("adapted", ["qwen2.5-vl"], indirect=True)

@@ -118,3 +118,15 @@ def test_what_is_superseded_while_waiting_is_left_out(wire: Wire, learner: Learn
                     follower.feed.heard(status)
         assert [follower.next() for follower in feeds] == [3, 3]
         assert learner.store.num_bytes == learner.size
+
+
+def test_weights_wait_while_the_engine_has_no_room(wire: Wire, learner: Learner, tmp_path: Path) -> None:
+    room: list[bool] = []
+    with followers(wire, learner, tmp_path / "shared") as (follower, _):
+        follower.feed._can_load = lambda: bool(room)
+        follower.feed.heard(learner.publish(1))
+        assert follower.ready.acquire(timeout=WAIT_S)
+        assert follower.feed.take() is None
+        room.append(True)
+        follower.ready.release()
+        assert follower.next() == 1

@@ -190,13 +190,8 @@ def test_what_the_package_raises_is_a_fault_and_the_task_is_torn_down(
     make: Make, emulators: Emulators, name: str, message: str
 ) -> None:
     env = make()
-
-    def play() -> None:
-        env.reset(task(name, described(name)[0]["goal"]))
-        env.evaluate()
-
     with pytest.raises(EnvError, match=message):
-        play()
+        env.reset(task(name, described(name)[0]["goal"])) and env.evaluate()
     env.close()
     assert emulators.events()[-2:] == [f"tear_down {name}", "close"]
 
@@ -210,17 +205,6 @@ def test_a_score_holds_though_tearing_down_fails_and_the_next_reset_is_the_devic
     assert env.evaluate() == 1.0
     with pytest.raises(EnvError, match="the snapshot is gone") as caught:
         env.reset(counter())
-    assert caught.value.fault == Fault.DEVICE.value
-    env.close()
-    make().reset(counter())
-
-
-def test_a_package_that_hangs_is_ended(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DEADLINES_S, "step", 0.5)
-    env = make()
-    env.reset(counter())
-    with pytest.raises(EnvError, match=r"did not finish step in 0\.5 s; its process was ended") as caught:
-        env.step(Action(kind=ActionKind.OPEN_APP, text="hang"))
     assert caught.value.fault == Fault.DEVICE.value
     env.close()
     make().reset(counter())
@@ -246,16 +230,22 @@ def test_a_package_that_answers_in_part_is_ended(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("app", "message"),
     [
+        ("hang", r"did not finish step in 0\.5 s; its process was ended"),
         ("crash", r"(?s)ended its process during step, exit status 3\..*about to crash"),
         ("lost", "android_world failed in step: RuntimeError: emulator lost"),
     ],
 )
-def test_a_package_that_dies_or_fails_is_the_devices_fault(make: Make, app: str, message: str) -> None:
+def test_a_package_that_hangs_dies_or_fails_is_the_devices_fault(
+    make: Make, monkeypatch: pytest.MonkeyPatch, app: str, message: str
+) -> None:
+    monkeypatch.setitem(DEADLINES_S, "step", 0.5 if app == "hang" else 60.0)
     env = make()
     env.reset(counter())
     with pytest.raises(EnvError, match=message) as caught:
         env.step(Action(kind=ActionKind.OPEN_APP, text=app))
     assert caught.value.fault == Fault.DEVICE.value
+    env.close()
+    make().reset(counter())
 
 
 @pytest.mark.parametrize(

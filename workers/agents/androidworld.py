@@ -110,7 +110,9 @@ class AndroidWorldAgent(ChatAgent):
         """The text of `action` without a reason; an INVALID action's own text is given back."""
         if action.kind is ActionKind.INVALID:
             return action.text
-        return f"Action: {json.dumps(write_json(action, self.grid), ensure_ascii=False)}"
+        written = json.dumps(write_json(action, self.grid), ensure_ascii=False)
+        # A typed text must not look like the start of the action.
+        return "Action: " + written.replace("Action:", r"Action\u003a")
 
 
 def reason_of(text: str) -> str:

@@ -7,76 +7,16 @@ from typing import Any
 
 import pytest
 from agent_prompts import SCREEN, asked, screen, step
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from distrl.core.actions import Action, ActionKind
 from distrl.workers.agents.androidworld import (
-    GESTURES,
     AndroidWorldAgent,
-    read_json,
     write_json,
 )
 from distrl.workers.agents.chat_agent import KEPT_CHARS, Grid
 
 AGENT = AndroidWorldAgent()
 CLICK = 'Reason: The button is there.\nAction: {"action_type": "click", "x": 512, "y": 80}'
-
-grids = st.builds(Grid, st.integers(2, 3000), st.integers(2, 3000))
-texts = st.text(min_size=1, max_size=60)
-
-
-@st.composite
-def actions_on(draw: st.DrawFn, grid: Grid) -> Action:
-    x, y = draw(st.integers(0, grid.columns - 1)), draw(st.integers(0, grid.rows - 1))
-    point = grid.point(x, y)
-    pointed = st.sampled_from([ActionKind.TAP, ActionKind.DOUBLE_TAP, ActionKind.LONG_PRESS])
-    plain = st.sampled_from(
-        [ActionKind(k) for k in ["home", "back", "enter", "wait", "complete", "impossible"]]
-    )
-    worded = st.sampled_from([ActionKind.TYPE, ActionKind.ANSWER, ActionKind.OPEN_APP])
-    return draw(
-        st.one_of(
-            st.builds(lambda kind: Action(kind=kind, point=point), pointed),
-            st.builds(lambda kind: Action(kind=kind), plain),
-            st.builds(lambda kind, text: Action(kind=kind, text=text), worded, texts),
-            st.builds(lambda text: Action(kind=ActionKind.TYPE, text=text, point=point), texts),
-            st.sampled_from([Action.swipe(*gesture) for gesture in GESTURES.values()]),
-        )
-    )
-
-
-@settings(deadline=None)
-@given(st.data(), grids)
-def test_every_action_comes_back_from_its_json(data: st.DataObject, grid: Grid) -> None:
-    action = data.draw(actions_on(grid))
-    fields = json.loads(json.dumps(write_json(action, grid)))
-    assert read_json(fields, grid) == action
-    assert write_json(read_json(fields, grid), grid) == fields
-
-
-@settings(deadline=None)
-@given(st.data())
-def test_parse_reads_what_format_writes(data: st.DataObject) -> None:
-    action = data.draw(actions_on(AGENT.grid))
-    assert AGENT.parse(AGENT.format(action)) == action
-    assert AGENT.parse(f"Reason: because {{so}} Action: no.\n{AGENT.format(action)}") == action
-
-
-fragments = st.sampled_from(
-    [
-        *("Action:", "Reason:", "{", "}", '"action_type": "click"', '"x": ', "512", "1e999", "NaN"),
-        *('"\\ud800"', "[" * 50, "'", CLICK, '{"action_type": "input_text", "text": "', "9" * 5000, ", "),
-    ]
-)
-
-
-@settings(deadline=None)
-@given(st.one_of(st.text(), st.lists(st.one_of(fragments, st.text(max_size=5)), max_size=25).map("".join)))
-def test_parse_takes_any_text(text: str) -> None:
-    action = AGENT.parse(text)
-    assert (action.kind is ActionKind.INVALID) == bool(action.reason)
-    Action.model_validate_json(action.model_dump_json())  # what comes out can be recorded
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from distrl.core.actions import Action, ActionKind
 from distrl.core.model_points import Resize
 from distrl.workers.agents.chat_agent import KEPT_CHARS
-from distrl.workers.agents.mobile_use import MobileUseAgent, summary_of
+from distrl.workers.agents.mobile_use import MobileUseAgent
 
 RELATIVE = MobileUseAgent()
 ABSOLUTE = MobileUseAgent(coordinates="absolute", resize={"max_pixels": 12_845_056})
@@ -21,70 +21,12 @@ AGENTS = {"relative": RELATIVE, "absolute": ABSOLUTE}
 BACK = Action(kind=ActionKind.BACK)
 THOUGHT = "Thought: It is there.\nAction: Open the clock.\n"
 
-texts = st.text(min_size=1, max_size=60)
-
 
 def call(**arguments: Any) -> str:
     return f"<tool_call>\n{json.dumps({'name': 'mobile_use', 'arguments': arguments})}\n</tool_call>"
 
 
 CLICK = call(action="click", coordinate=[512, 80])
-
-
-def points(agent: MobileUseAgent) -> st.SearchStrategy[tuple[float, float]]:
-    grid = agent.grid(SCREEN)
-    return st.builds(grid.point, st.integers(0, grid.columns - 1), st.integers(0, grid.rows - 1))
-
-
-def actions(agent: MobileUseAgent) -> st.SearchStrategy[Action]:
-    point = points(agent)
-    pointed = st.sampled_from([ActionKind.TAP, ActionKind.LONG_PRESS])
-    worded = st.sampled_from([ActionKind.TYPE, ActionKind.ANSWER, ActionKind.OPEN_APP])
-    plain = st.sampled_from(
-        [ActionKind(k) for k in ["home", "back", "enter", "wait", "complete", "impossible"]]
-    )
-    tags = st.sampled_from(["</tool_call>", "<think>", "</thinking>", "<conclusion>", "Action: no"])
-    return st.one_of(
-        st.builds(lambda kind, at: Action(kind=kind, point=at), pointed, point),
-        st.builds(Action.swipe, point, point),
-        st.builds(lambda kind, text: Action(kind=kind, text=text), worded, st.one_of(texts, tags)),
-        st.builds(lambda kind: Action(kind=kind), plain),
-    )
-
-
-@pytest.mark.parametrize("name", AGENTS)
-@settings(deadline=None)
-@given(data=st.data())
-def test_parse_reads_what_format_writes(name: str, data: st.DataObject) -> None:
-    agent = AGENTS[name]
-    action = data.draw(actions(agent))
-    text = agent.format(action, SCREEN)
-    assert agent.parse(text, SCREEN) == action
-    assert (
-        agent.parse(f"<thinking>{CLICK}</thinking>{THOUGHT}{text}\n<conclusion>x</conclusion>", SCREEN)
-        == action
-    )
-    assert agent.format(agent.parse(text, SCREEN), SCREEN) == text
-
-
-STARTED = '{"name": "mobile_use", "arguments": {"action": "click", "coordinate": ['
-fragments = st.sampled_from(
-    [
-        *("<tool_call>", "</tool_call>", "<think>", "</think>", "<thinking>", "</thinking>", CLICK, "{", "}"),
-        *(STARTED, "1e999", "NaN", "9" * 5000),
-        *('"\\ud800"', "[" * 5000, "]}}", "Action:", "<conclusion>", '"action"', ": ", ", ", "\ud800"),
-    ]
-)
-
-
-@settings(deadline=None)
-@given(st.one_of(st.text(), st.lists(st.one_of(fragments, st.text(max_size=5)), max_size=25).map("".join)))
-def test_parse_takes_any_text(text: str) -> None:
-    for agent in AGENTS.values():
-        action = agent.parse(text, SCREEN)
-        assert (action.kind is ActionKind.INVALID) == bool(action.reason)
-        Action.model_validate_json(action.model_dump_json())  # what comes out can be recorded
-    summary_of(text)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,113 @@
+"""Every notation reads what it writes, and takes any text whatever."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from agent_prompts import SCREEN
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from distrl.core.actions import Action, ActionKind
+from distrl.core.errors import ConfigError
+from distrl.workers.agents.androidworld import GESTURES, AndroidWorldAgent
+from distrl.workers.agents.autoui import TAP_DISTANCE, AutoUIAgent
+from distrl.workers.agents.base import Agent
+from distrl.workers.agents.mobile_use import MobileUseAgent
+
+AGENTS: dict[str, Agent] = {
+    "autoui": AutoUIAgent(),
+    "androidworld": AndroidWorldAgent(),
+    "androidworld pixels": AndroidWorldAgent(coordinates=[1080, 2400]),
+    "mobile-use": MobileUseAgent(),
+    "mobile-use pixels": MobileUseAgent(coordinates="absolute", resize={"max_pixels": 12_845_056}),
+}
+THOUGHTS = "<thinking><tool_call></thinking>Thought: so.\nAction: Open the clock.\n"
+
+points = st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+tags = st.sampled_from(
+    ["</tool_call>", "<think>", "</thinking>", "<conclusion>", "Action: no", "Action Plan:"]
+)
+texts = st.one_of(st.text(min_size=1, max_size=80), tags)
+pointed = st.sampled_from([ActionKind.TAP, ActionKind.DOUBLE_TAP, ActionKind.LONG_PRESS])
+worded = st.sampled_from([ActionKind.TYPE, ActionKind.ANSWER, ActionKind.OPEN_APP])
+plain = st.sampled_from([ActionKind(k) for k in ["home", "back", "enter", "wait", "complete", "impossible"]])
+actions = st.one_of(
+    st.builds(lambda kind, at: Action(kind=kind, point=at), pointed, points),
+    st.builds(Action.swipe, points, points),
+    st.sampled_from([Action.swipe(*gesture) for gesture in GESTURES.values()]),
+    st.builds(lambda kind, text: Action(kind=kind, text=text), worded, texts),
+    st.builds(lambda kind: Action(kind=kind), plain),
+)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+@settings(deadline=None)
+@given(action=actions)
+def test_parse_reads_what_format_writes(name: str, action: Action) -> None:
+    agent = AGENTS[name]
+    assume(action.to is None or math.dist(action.point or (0, 0), action.to) > TAP_DISTANCE + 0.02)
+    try:
+        text = agent.format(action, SCREEN)
+    except ConfigError:  # the notation lacks it
+        assert action.kind in (ActionKind.DOUBLE_TAP, ActionKind.ANSWER, ActionKind.OPEN_APP)
+        return
+    read = agent.parse(text, SCREEN)
+    assert (read.kind, read.text) == (action.kind, action.text)
+    assert agent.format(read, SCREEN) == text
+    is_named = not action.to or (action.point, action.to) in GESTURES.values()
+    if is_named or not name.startswith("androidworld"):  # which scrolls in four directions only
+        for found, wanted in ((read.point, action.point), (read.to, action.to)):
+            assert found == (wanted and pytest.approx(wanted, abs=0.0051))
+    if name.startswith("mobile-use"):
+        assert (
+            agent.parse(text.join((THOUGHTS[0] + THOUGHTS[1], "<conclusion>x</conclusion>")), SCREEN) == read
+        )
+
+
+fragments = st.sampled_from(
+    [
+        *('"', "\\", "[", "]", "{", "}", "'", ", ", ": ", "DUAL_POINT", "TYPE", "nan", "NaN", "inf", "1e999"),
+        *(
+            '"action_type": "',
+            '"touch_point": "[',
+            '"typed_text": "',
+            "\\ud800",
+            "\\u12",
+            "\ud800",
+            "9" * 5000,
+        ),
+        *(
+            "Action Plan: [",
+            "Action Decision: ",
+            "Action:",
+            "Reason:",
+            "[" * 5000,
+            '{"action_type": "click", "x": ',
+        ),
+        *(
+            "<tool_call>",
+            "</tool_call>",
+            "<think>",
+            "</think>",
+            "<conclusion>",
+            '"action"',
+            "]}}",
+            "512",
+            "[" * 5000,
+            "9" * 5000,
+        ),
+        *('{"name": "mobile_use", "arguments": {"action": "click", "coordinate": [', '"arguments": {'),
+        *(agent.format(Action.tap(0.5, 0.1), SCREEN) for agent in AGENTS.values()),
+    ]
+)
+
+
+@settings(deadline=None)
+@given(st.one_of(st.text(), st.lists(st.one_of(fragments, st.text(max_size=5)), max_size=25).map("".join)))
+def test_parse_takes_any_text(text: str) -> None:
+    for agent in AGENTS.values():
+        action = agent.parse(text, SCREEN)
+        assert (action.kind is ActionKind.INVALID) == bool(action.reason)
+        Action.model_validate_json(action.model_dump_json())  # what comes out can be recorded

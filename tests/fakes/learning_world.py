@@ -41,6 +41,10 @@ OPTIONS = {
 }
 
 
+BUILT: list[Learner] = []
+"""Learners whose threads are to be ended."""
+
+
 class World:
     """Two steps, in each the right token is the task's number. Server, workers and inference in one."""
 
@@ -150,4 +154,5 @@ def build(
         progress=progress,
         clock=clock,
     )
-    return Learner(context, world.stop), world
+    BUILT.append(Learner(context, world.stop))
+    return BUILT[-1], world

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-
 import torch
 
 from distrl.core.errors import StoreError

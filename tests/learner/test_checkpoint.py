@@ -5,9 +5,6 @@ from __future__ import annotations
 import pickle
 
 import pytest
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-
 import torch
 
 from distrl.configs.learner import LearnerConfig

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-
-
-import pytest
 import torch
 from rank_world import make_batch, run_ranks
 
@@ -20,12 +15,11 @@ from distrl.learner.losses import Moments
 
 
 def test_ranks_update_as_one_process_does(tmp_path) -> None:
-    """Metrics, priorities and weights, of every objective; also with fewer trajectories than ranks."""
+    """Metrics, priorities and weights, of every objective; also with fewer trajectories than ranks.
+
+    Ranks skip a batch together that is not finite on one of them.
+    """
     run_ranks("rank_updates:compare", 2, tmp_path)
-
-
-def test_ranks_skip_a_batch_together_that_is_not_finite_on_one(tmp_path) -> None:
-    run_ranks("rank_updates:skip", 2, tmp_path)
 
 
 def test_a_share_of_a_batch_comes_through_whole() -> None:

@@ -9,7 +9,6 @@ import pytest
 from group_world import GroupWorld
 
 from distrl.core.types import Outcome, Purpose
-from distrl.learner.scheduler import DEMONSTRATIONS
 
 UNUSED = {"outcome": Outcome.UNJUDGED}
 
@@ -26,17 +25,6 @@ def test_a_group_is_k_episodes_of_one_task_whoever_asks(toy) -> None:
     assert all(lease.sampling.temperature > 0 for lease in leases), "else its members would all be alike"
 
 
-@pytest.mark.parametrize("purpose", [Purpose.DEMO, Purpose.EVAL])
-def test_demonstrations_and_evaluations_have_no_groups(toy, purpose) -> None:
-    world = GroupWorld(toy, demonstrations={"episodes": 4})
-    if purpose is Purpose.DEMO:
-        world.scheduler.set_phase(DEMONSTRATIONS)
-    else:
-        world.scheduler.start_eval()
-    leases = world.lease(4)
-    assert {(lease.purpose, lease.group_id) for lease in leases} == {(purpose, "")}
-
-
 def test_a_group_enters_replay_when_its_last_member_is_in(toy) -> None:
     world = GroupWorld(toy)
     leases = world.lease(4)
@@ -50,20 +38,6 @@ def test_a_group_enters_replay_when_its_last_member_is_in(toy) -> None:
     assert (stats.mean, stats.count) == (0.625, 4)
     assert stats.std == pytest.approx(sqrt((0.375**2 * 2 + 0.625**2 + 0.125**2) / 4))
     assert world.scheduler.accounted(Purpose.TRAIN) == 4
-
-
-def test_a_dead_worker_s_member_is_run_again_in_its_group(toy) -> None:
-    world = GroupWorld(toy, group_wait_s=1000.0)
-    (dead,) = world.lease(1, "dead")
-    others = world.lease(3, "alive")
-    for lease in others:
-        world.finish(lease, 1.0)
-    world.wait(61.0)
-    (again,) = world.lease(1, "alive")
-    assert (again.group_id, again.task) == (dead.group_id, dead.task)
-    assert again.id != dead.id
-    world.finish(again)
-    assert {stats.count for stats in world.replay.values()} == {4}
 
 
 def test_a_stuck_member_that_is_renewed_for_ever_is_not_waited_for(toy) -> None:
@@ -82,21 +56,6 @@ def test_a_stuck_member_that_is_renewed_for_ever_is_not_waited_for(toy) -> None:
     world.wait(world.config.group_wait_s)
     assert world.replay["t3"].count == 1, "a late member is a group of its own"
     assert world.scheduler.accounted(Purpose.TRAIN) == 4
-
-
-def test_an_episode_that_comes_after_its_place_was_leased_anew_counts_too(toy) -> None:
-    world = GroupWorld(toy)
-    slow, *others = world.lease(4, "slow")
-    world.wait(61.0)
-    for lease in others:
-        world.finish(lease, 1.0)
-    (again,) = world.lease(1, "fast")
-    assert again.group_id == slow.group_id
-    world.finish(slow, 0.0)
-    assert {stats.count for stats in world.replay.values()} == {4}
-    world.finish(again, 1.0)
-    world.wait(world.config.group_wait_s)
-    assert world.scheduler.accounted(Purpose.TRAIN) == 5
 
 
 def test_a_member_that_nobody_judged_is_not_waited_for(toy) -> None:

@@ -10,11 +10,6 @@ import threading
 from dataclasses import replace
 
 import pytest
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-
-
-import pytest
 import torch
 from learning_world import build
 
@@ -79,7 +74,6 @@ def test_one_whose_rewards_overflow_is_quarantined_and_never_taken_again(
     assert learner.updates.skipped.count == 0
     assert learner.context.ingest.metrics()["ingest/quarantined"] == 1.0
     learner.context.checkpointer.save(2, state_of(learner.context))
-    learner.updates.close()
 
     caplog.clear()
     for number in range(2):  # from the checkpoint, and from the store alone
@@ -106,7 +100,6 @@ def test_a_demonstration_that_no_memory_has_room_for_is_quarantined(toy, tmp_pat
     (row,) = world.store.quarantined()
     assert row.id == "d1"
     assert f"A sequence has {count + 1} tokens" in row.reason
-    learner.updates.close()
 
 
 def test_a_demonstration_with_too_many_pixels_is_quarantined(toy, tmp_path, monkeypatch) -> None:
@@ -130,7 +123,6 @@ def test_a_demonstration_with_too_many_pixels_is_quarantined(toy, tmp_path, monk
     assert [episode.id for episode in learner.context.ingest.demonstrations] == ["d2"]
     (row,) = world.store.quarantined()
     assert (row.id, "have 12 pixels together" in row.reason) == ("d3", True)
-    learner.updates.close()
 
 
 def test_one_that_cannot_be_drawn_is_quarantined_and_the_others_are_learnt_from(toy, tmp_path) -> None:
@@ -141,7 +133,6 @@ def test_one_that_cannot_be_drawn_is_quarantined_and_the_others_are_learnt_from(
     assert make_updates(learner) == 4
     assert [row.id for row in world.store.quarantined()] == [names[2]]
     assert names[2] not in learner.context.replay
-    learner.updates.close()
 
 
 def hot(trajectory):
@@ -182,7 +173,6 @@ def test_one_that_cannot_be_scored_is_quarantined(toy, tmp_path, where) -> None:
     (row,) = world.store.quarantined()
     assert (row.id, row.reason) == (bad, "IndexError: out of range")
     assert bad not in learner.context.replay
-    updates.close()
 
 
 def test_one_whose_scores_are_not_finite_is_quarantined(toy, tmp_path) -> None:
@@ -199,7 +189,6 @@ def test_one_whose_scores_are_not_finite_is_quarantined(toy, tmp_path) -> None:
     learner.context.train_step.measure = spoil
     learner.updates._refresh()
     assert [row.id for row in world.store.quarantined()] == [names[5]]
-    learner.updates.close()
 
 
 def test_a_demonstration_that_cannot_be_cloned_is_quarantined(toy, tmp_path) -> None:
@@ -219,7 +208,6 @@ def test_a_demonstration_that_cannot_be_cloned_is_quarantined(toy, tmp_path) -> 
     (row,) = world.store.quarantined()
     assert (row.id, row.reason) == (bad, "IndexError: out of range")
     assert learner.progress.is_warm
-    learner.updates.close()
 
 
 def test_what_fails_with_every_trajectory_is_not_theirs(toy, tmp_path) -> None:
@@ -233,7 +221,6 @@ def test_what_fails_with_every_trajectory_is_not_theirs(toy, tmp_path) -> None:
     with pytest.raises(RuntimeError, match="the device is lost"):
         learner.updates.make()
     assert world.store.quarantined() == []
-    learner.updates.close()
 
 
 def state(learner) -> list[torch.Tensor]:
@@ -282,7 +269,6 @@ def test_a_batch_that_is_not_finite_changes_nothing_and_ten_in_a_row_end_the_run
     named = [name for name in names if name in str(caught.value)]
     assert sorted(named) == sorted(set(bad))
     assert learner.context.checkpointer.load() is not None, "what was learnt before is saved"
-    learner.updates.close()
 
 
 def die_at(toy, path, bad: str, incarnation: str) -> None:
@@ -305,7 +291,6 @@ def die_at(toy, path, bad: str, incarnation: str) -> None:
 def test_what_kills_the_learner_twice_is_quarantined(toy, tmp_path) -> None:
     learner, world = ready(toy, tmp_path)
     names = come(learner, world, 6)
-    learner.updates.close()
     world.store.close()
     fork = multiprocessing.get_context("fork")
     ends = []
@@ -320,7 +305,6 @@ def test_what_kills_the_learner_twice_is_quarantined(toy, tmp_path) -> None:
     assert (row.id, row.reason) == (names[3], "the learner died twice during its compilation")
     again.context.ingest.restore()
     assert sorted(again.context.ingest.episodes) == sorted(set(names) - {names[3]})
-    again.updates.close()
 
 
 def test_a_learner_that_is_killed_for_other_reasons_loses_nothing(toy, tmp_path) -> None:
@@ -336,7 +320,6 @@ def test_a_learner_that_is_killed_for_other_reasons_loses_nothing(toy, tmp_path)
         assert make_updates(learner) >= 1
     assert world.store.quarantined() == []
     assert learner.context.scheduler.accounted(Purpose.TRAIN) == 4
-    learner.updates.close()
 
 
 UNJUDGED = {"outcome": Outcome.UNJUDGED}
@@ -360,23 +343,6 @@ def test_no_update_is_made_for_them_on_what_is_in_replay_already(toy, tmp_path, 
     assert learner.context.scheduler.accounted(Purpose.TRAIN) == 8, "they bring the run's end no closer"
     come(learner, world, 4)
     assert make_updates(learner) == 2
-    learner.updates.close()
-
-
-def test_a_run_ends_when_enough_episodes_could_be_used(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path, episodes=60, eval_every=0)
-    play, number = world.play, iter(range(10**6))
-
-    def play_some_unjudged(lease):
-        is_unjudged = lease.purpose is Purpose.TRAIN and next(number) % 3 == 0
-        return play(lease).model_copy(update=UNJUDGED if is_unjudged else {})
-
-    world.play = play_some_unjudged
-    learner.run()
-    assert world.over
-    assert learner.context.scheduler.accounted(Purpose.TRAIN) == 60
-    assert learner.context.ingest.num_unjudged >= 29
-    assert learner.progress.updates == 30
 
 
 def test_it_is_told_once_when_they_do_not_end(toy, tmp_path, caplog) -> None:
@@ -391,4 +357,3 @@ def test_it_is_told_once_when_they_do_not_end(toy, tmp_path, caplog) -> None:
     come(learner, world, MANY_IN_VAIN, **UNJUDGED)
     assert told() == 1
     assert "99 have no verdict and 0 cannot be read" in caplog.text
-    learner.updates.close()

@@ -7,15 +7,12 @@ import json
 import random
 
 import pytest
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-
 import torch
 from learning_world import OPTIONS, build
 
 from distrl.configs.schema import StoreConfig
 from distrl.core import checkpoints
-from distrl.core.errors import CheckpointError, NetworkError, NothingCameIn, StoreError
+from distrl.core.errors import CheckpointError, NetworkError, NothingCameIn
 from distrl.core.metrics import read_metrics
 from distrl.core.types import Purpose
 from distrl.learner import updates
@@ -262,26 +259,3 @@ def test_cloning_ends_at_the_loss_that_is_asked_for(toy, tmp_path) -> None:
     rows = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "loss/cloning" in row]
     assert rows[0]["loss/cloning"] > 0.5
     assert 20 <= rows[-1]["cloning_updates"] < 400, "cloning did not end early"
-
-
-def test_a_restart_goes_on_without_a_trajectory_that_cannot_be_read(
-    toy, tmp_path, caplog, monkeypatch
-) -> None:
-    learner, world = build(toy, tmp_path, phase="training")
-    learner.validation.save()
-    played = [world.play(lease) for lease in world.scheduler.grant("w", 3)]
-    world.store.add_many([(trajectory, toy.pixels) for trajectory in played])
-    learner.updates.close()
-    again, _ = build(toy, tmp_path, "i2")
-    real = again.context.store.get
-
-    def get(name):
-        if name == played[1].id:
-            raise StoreError("damaged")
-        return real(name)
-
-    monkeypatch.setattr(again.context.store, "get", get)
-    restore(again.context, again.context.checkpointer.load())
-    again.updates.close()
-    assert again.context.replay.ids == [played[0].id, played[2].id]
-    assert f"trajectory {played[1].id} is lost to training: damaged" in caplog.text

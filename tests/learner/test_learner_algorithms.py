@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-
 from learning_world import build
 
 from distrl.configs.learner import LearnerConfig

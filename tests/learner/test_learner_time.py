@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs torch: not installed")
-
 from learning_world import OPTIONS, build
 
 from distrl.core.metrics import read_metrics

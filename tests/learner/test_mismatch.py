@@ -5,11 +5,8 @@ from __future__ import annotations
 import logging
 import math
 
-import pytest
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-
 import numpy as np
+import pytest
 import torch
 from learning_world import build
 
@@ -60,7 +57,6 @@ def test_what_is_measured_are_the_last_steps_of_the_newest_episodes(toy, policy)
 def test_the_alarm_is_of_the_median_and_the_log_says_when_it_starts_and_ends(toy, tmp_path, caplog) -> None:
     learner, _ = build(toy, tmp_path, mismatch={"alarm_kl": 0.01})
     probe = MismatchProbe(learner.context)
-    learner.updates.close()
     kls, found = (1e-4, 5.0, 5.0, 5.0, 1e-4, 1e-4), []
     with caplog.at_level(logging.WARNING):
         for kl in kls:
@@ -102,17 +98,6 @@ def test_a_run_measures_it_and_stays_quiet(toy, tmp_path, caplog) -> None:
     assert {f"mismatch/{name}" for name in names} <= set(rows[-1])
     drifted = [row["off_policy/token_log_ratio_abs"] for row in rows]
     assert max(drifted) > 1e-3, "policy lag is no mismatch"
-
-
-def test_measuring_changes_nothing_that_is_learnt(toy, tmp_path) -> None:
-    weights = []
-    for every in (1, 10_000):
-        path = tmp_path / str(every)
-        path.mkdir()
-        learner, _ = build(toy, path, episodes=60, mismatch={"every": every})
-        learner.run()
-        weights.append({k: v.clone() for k, v in learner.context.train_step.policy.state_dict().items()})
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 def test_wrong_weights_under_a_right_number_are_seen(toy, tmp_path, caplog) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="needs torch: not installed")
 pytest.importorskip("transformers", reason="needs transformers: not installed")
 pytest.importorskip("peft", reason="needs peft: not installed")
 

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import math
-
-import pytest
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-
 import random
 
 import numpy as np

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-
 import torch
 from learning_world import build
 
@@ -41,7 +37,6 @@ def test_each_episode_is_valued_once(toy, policy, load_images, tmp_path) -> None
     learner.updates._keep_values()
     assert episodes.pop("later").values
     assert episodes == before
-    learner.updates.close()
 
 
 def test_a_run_learns_from_them_and_resumes_with_them(toy, tmp_path) -> None:
@@ -52,6 +47,5 @@ def test_a_run_learns_from_them_and_resumes_with_them(toy, tmp_path) -> None:
     assert values
     again, _ = build(toy, tmp_path, incarnation="i2", value_recompute=False, episodes=60, eval_every=0)
     restore(again.context, again.context.checkpointer.load())
-    again.updates.close()
     found = {name: e.values for name, e in again.context.ingest.episodes.items() if e.values}
     assert found == values

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-
 import torch
 from full_disk import full_disk
 from learning_world import build

@@ -36,13 +36,6 @@ def entries(*numbers: int) -> np.ndarray:
 RAW = np.array([[0.1, 0.5, 1.0], [0.4, 1.0, 2.0], [0.2, 0.8, 0.0], [0.0, 0.0, 0.5]])
 
 
-@pytest.mark.parametrize("raw", [[[0.0] * 3] * 4, "AAAA", "?"])
-def test_a_state_of_another_form_is_refused(raw) -> None:
-    replay = filled()
-    with pytest.raises((TypeError, ValueError)):
-        replay.load_state_dict(replay.state_dict() | {"raw": raw})
-
-
 def test_a_draw_that_a_stop_has_lost_is_made_again() -> None:
     replay = filled(capacity=5, count=5)
     replay.update(replay.sample(2), RAW[:2])

@@ -190,17 +190,6 @@ def test_a_task_that_always_faults_is_given_up(toy) -> None:
     assert rig.scheduler.accounted(Purpose.TRAIN) == 0
 
 
-def test_an_episode_that_comes_after_its_lease_expired_counts_and_is_not_run_again(toy) -> None:
-    rig = Rig(toy, episodes=1)
-    (lease,) = rig.take()
-    rig.now = 61.0
-    rig.scheduler.tick()
-    rig.finish(lease)
-    rig.now = 200.0
-    assert rig.take(worker="other") == []
-    assert rig.scheduler.accounted(Purpose.TRAIN) == 1
-
-
 def test_evaluation_goes_first_is_greedy_and_uses_the_same_tasks_each_time(toy) -> None:
     rig = Rig(toy)
     seen = []

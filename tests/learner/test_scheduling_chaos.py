@@ -81,23 +81,3 @@ def test_the_run_ends_and_every_usable_episode_is_learnt_from_once(toy, group_si
             members = [rewards[t.id] for t in usable if t.group_id == trajectory.group_id]
             assert min(members) <= stats.mean <= max(members)
     assert len({(t.group_id, t.task.id) for t in usable}) == len(sizes) or group_size == 1
-
-
-@pytest.mark.parametrize("resumed", [False, True])
-def test_a_group_whose_members_all_hang_ends_nevertheless(toy, resumed: bool) -> None:
-    """None has come in, so nothing but the leases' own end can end it."""
-    world = GroupWorld(toy, episodes=4, max_episode_minutes=10.0)
-    if resumed:
-        world.lease(4, "before")
-        world = world.restart(world.save(), "i1")
-    stuck = world.lease(4, "stuck")
-    for _ in range(20):
-        world.now += 30.0
-        world.scheduler.renew("stuck", [lease.id for lease in stuck])
-        world.wait(0.0)
-    again = world.lease(4, "other")
-    assert {lease.group_id for lease in again} == {stuck[0].group_id}
-    for lease in again:
-        world.finish(lease, 1.0)
-    assert {stats.count for stats in world.replay.values()} == {4}
-    assert world.scheduler.accounted(Purpose.TRAIN) == 4

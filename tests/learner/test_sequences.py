@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="needs torch: not installed")
 pytest.importorskip("transformers", reason="needs transformers: not installed")
 
 import torch

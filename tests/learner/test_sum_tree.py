@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrl.learner import sum_tree
 from distrl.learner.sum_tree import SumTree
 
 # A top alone, just full and just not; one level of nodes below it, and two.
@@ -107,22 +106,6 @@ def test_draws_follow_the_masses_in_no_order() -> None:
     for index, mass in masses.items():
         assert counts[index] / 20_000 == pytest.approx(mass / 10.0, abs=0.015)
     assert set(counts) == set(masses)
-
-
-@pytest.mark.parametrize("count", [1, 32])
-def test_an_update_of_k_masses_sums_k_nodes_a_level_at_most(monkeypatch, count) -> None:
-    capacity = 1_000_000
-    tree, rng = SumTree(capacity), np.random.default_rng(0)
-    tree.set(np.arange(capacity), rng.random(capacity))
-    assert tree.total > 0
-    summed, whole = [], sum_tree._cumulated
-    monkeypatch.setattr(sum_tree, "_cumulated", lambda masses: summed.append(len(masses)) or whole(masses))
-    for _ in range(3):
-        tree.set(rng.integers(0, capacity, count), rng.random(count))
-    assert summed == [], "sums are made when somebody asks"
-    tree.sample(256, rng)
-    assert tree.before(77) < tree.total
-    assert summed == [3 * count] * 2, "two levels above a million masses, then the top"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch", reason="needs torch: not installed")
 pytest.importorskip("tensorboard", reason="needs tensorboard: not installed")
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -5,14 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-
-
-import pytest
 import torch
 from linear_policy import LinearPolicy, LinearQCritic
-from rank_objectives import CASES
+from rank_updates import CASES
 from rank_world import make_batch
 
 from distrl.configs.learner import LearnerConfig
@@ -252,23 +247,6 @@ def test_cloning_leaves_nothing_in_the_optimiser_of_what_comes_after(make_step, 
     for engine in (cloned, other):
         engine.update(two)
     assert torch.equal(cloned.policy.head.weight, other.policy.head.weight)
-
-
-def test_the_random_state_of_a_gpu_is_saved_with_the_policy_on_it(make_step, monkeypatch) -> None:
-    """Draws for E_π Q come from the device's generator, so a resume needs its state too."""
-    engine, given = make_step(), []
-    assert "cuda_rng" not in engine.state_dict()
-    monkeypatch.setattr(type(engine.policy), "device", property(lambda self: torch.device("cuda", 0)))
-    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: torch.arange(4, dtype=torch.uint8))
-    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: given.append((state, device)))
-    state = engine.state_dict()
-    engine.load_state_dict(state)
-    ((restored, device),) = given
-    assert restored.tolist() == [0, 1, 2, 3]
-    assert device == torch.device("cuda", 0)
-    del state["cuda_rng"]  # written on a CPU
-    engine.load_state_dict(state)
-    assert len(given) == 1
 
 
 @pytest.mark.parametrize(("share", "rate"), [(0.0, 0.02), (0.5, 0.011), (1.0, 0.002)])

@@ -5,10 +5,6 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-
-import pytest
 import torch
 from learning_world import build
 
@@ -42,7 +38,6 @@ def test_a_round_in_which_nothing_was_measured_has_no_result_and_is_never_the_be
     """Its episodes all faulted until they were given up, or nobody judged them."""
     learner, world = build(toy, tmp_path, phase="training", eval_episodes=2)
     play_round(learner, world, [None, None], fault)
-    learner.updates.close()
     assert not [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
     assert checkpoints.pointed(tmp_path / "checkpoints", "best") is None
     assert checkpoints.pointed(tmp_path / "checkpoints", "latest") == "step_0"
@@ -59,7 +54,6 @@ def test_a_round_of_which_most_was_not_measured_is_written_but_never_the_best(
         world.scheduler.set_updates(updates)
         play_round(learner, world, verdicts, fault)
         found.append(checkpoints.pointed(tmp_path / "checkpoints", "best"))
-    learner.updates.close()
     assert found == ["step_10", "step_10", "step_30"]
     rows = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
     assert [row["eval/val/success"] for row in rows] == [0.5, 1.0, 0.75]
@@ -79,7 +73,6 @@ def test_a_round_under_way_is_not_cut_short_by_the_next(toy, tmp_path) -> None:
         learner.progress.updates = updates
         world.scheduler.set_updates(updates)
         learner.validation.after_update()
-    learner.updates.close()
     assert begun == [10]
     assert checkpoints.checkpoints(tmp_path / "checkpoints")[0] == "step_10", "it is being measured"
     assert checkpoints.pointed(tmp_path / "checkpoints", "latest") == "step_40"
@@ -105,7 +98,6 @@ def test_the_last_round_is_waited_for_as_long_as_somebody_is_at_work_on_it(toy, 
     world.check = lambda: None
     context.ingest.drain = drain
     learner.validation.last(world.stop)
-    learner.updates.close()
     (row,) = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
     assert row["eval/val/episodes"] == 3
 

@@ -148,15 +148,6 @@ def test_words_of_goals_are_renamed_and_neither_numbers_nor_what_stands_around_t
     assert not changed & {words["step"], words["3"], words["last"], words["goal"], words["17"]}
 
 
-def test_the_share_is_that_of_the_words(policy: TinyPolicy) -> None:
-    step = step_of(policy, "Two litres")
-    places = [at for at, token in enumerate(step.prompt) if token in set(policy.word_ids)]
-    drawn = [rename(policy, step, 0.25, seed).prompt for seed in range(2000)]
-    count = sum(prompt[at] != step.prompt[at] for prompt in drawn for at in places)
-    expected = 0.25 * (1 - 1 / len(policy.word_ids))  # a word may stand in for itself
-    assert count / (2000 * len(places)) == pytest.approx(expected, abs=0.02)
-
-
 def test_a_policy_whose_words_have_no_tokens_is_refused(toy: Any, tmp_path: Path) -> None:
     learner, _ = build(toy, tmp_path, demonstrations={**OPTIONS["demonstrations"], "rename": 0.2})
     with pytest.raises(ConfigError, match=r"rename=0\.2 needs a policy with a token for each word"):

@@ -168,21 +168,15 @@ def rejudge_stored(config: Config, place: Path) -> None:
     from distrl.evaluator.rejudge import Rejudged
     from distrl.evaluator.runner import EvaluationStopped
 
-    last = (0, 0)
-
-    def report_progress(done: int, total: int) -> None:
-        nonlocal last
-        if (done % REPORT_EVERY == 0 or done == total) and (done, total) != last:
-            typer.echo(f"judged {done} of {total}", err=True)
-            last = (done, total)
+    def report_progress(done: int) -> None:
+        if done % REPORT_EVERY == 0:
+            typer.echo(f"judged {done}", err=True)
 
     stop = install_signals(GRACE_S)
     with contextlib.closing(Rejudged(place, config.judge, config.worker.rewards)) as rejudged:
         report = rejudged.run(config.evaluate.episodes, stop, report_progress)
         for line in lines(report):
             typer.echo(line)
-        if rejudged.num_not_asked:
-            typer.echo(f"  {rejudged.num_not_asked} were not judged: they faulted, or fail in any case")
         typer.echo(f"Verdicts: {rejudged.file}")
         if stop.is_set():
             raise EvaluationStopped(

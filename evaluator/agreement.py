@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from distrl.core.logs import one_line
 from distrl.core.types import Number, Record, Spent, Task, Verdict
 from distrl.evaluator.statistics import Interval, wilson_by_task
 
-MAX_REASON = 300
-"""Characters of a reason to show."""
+MAX_REASONS, MAX_REASON = 10, 300
+"""Reasons for missing verdicts to show, and characters of one."""
 
 
 class Judged(Record):
     """An episode with ground truth and a judge's verdict: one line of `verdicts/JUDGE.jsonl`.
 
     Attributes:
-        trajectory_id: The episode in the store.
         truth: Whether the environment gave full credit, of a judge that goes through the steps at the step
             where it decided; None if there is no score.
     """
@@ -111,30 +111,16 @@ def solved(ends: Iterable[tuple[str, bool]]) -> Solved:
     return Solved(successes=k, episodes=n, rate=k / n if n else 0.0, interval=wilson_by_task(tasks.values()))
 
 
-class Unjudged(Record):
-    """A reason for missing verdicts: the common part, how many episodes, one reason in full, and its task."""
-
-    reason: str
-    count: int
-    example: str
-    task_id: str
-
-
 class AgreementReport(Record):
     """A judge on a set of episodes, and against their ground truth: `agreement-JUDGE.json`.
 
     Attributes:
-        judge, model: The judge.
         source: The store.
-        overall: Over all episodes.
-        templates: By template.
         solved: The judge's own success rate over the episodes that it decided, with or without ground truth,
             and those that fail in any case; None for verdicts on parts of episodes.
-        solved_templates: The same by template.
         num_failed: How many of these episodes fail in any case, so that the judge was not called.
         unknown: Episodes without ground truth.
-        num_cut: Those of them that the judge ended at a step without recorded ground truth.
-        unjudged: Reasons for missing verdicts, the most frequent first.
+        unjudged: The most frequent reasons for missing verdicts, with their numbers.
         spent: The cost over all sessions.
     """
 
@@ -147,8 +133,7 @@ class AgreementReport(Record):
     solved_templates: dict[str, Solved] = {}
     num_failed: int = 0
     unknown: int = 0
-    num_cut: int = 0
-    unjudged: tuple[Unjudged, ...] = ()
+    unjudged: dict[str, int] = {}
     spent: Spent = Spent()
 
 
@@ -200,13 +185,12 @@ def compare(
     """The report on a judge's verdicts.
 
     Args:
-        judged: The episodes.
-        judge: The judge's name.
-        source: Where the episodes are.
         failed: The tasks of further episodes, which fail in any case. None if parts of episodes were judged,
             so that there is no success rate.
     """
     templates = sorted({one.template for one in judged})
+    texts = [" ".join(one.verdict.reason.split()) for one in judged if not one.verdict.is_decided]
+    reasons = Counter(one_line(text)[:MAX_REASON] for text in texts)
     return AgreementReport(
         judge=judge,
         model=next((one.verdict.model for one in judged if one.verdict.model), ""),
@@ -215,8 +199,7 @@ def compare(
         templates={name: agreement(one for one in judged if one.template == name) for name in templates},
         **({} if failed is None else _solved(judged, failed)),
         unknown=sum(one.truth is None for one in judged),
-        unjudged=why_unjudged(judged),
-        num_cut=sum(one.truth is None and one.verdict.step > 0 for one in judged),
+        unjudged=dict(reasons.most_common(MAX_REASONS)),
         spent=Spent.total(one.verdict.spent for one in judged),
     )
 
@@ -233,31 +216,6 @@ def _solved(judged: Sequence[Judged], failed: Sequence[Task]) -> dict[str, Any]:
         },
         "num_failed": len(failed),
     }
-
-
-def why_unjudged(judged: Iterable[Judged]) -> tuple[Unjudged, ...]:
-    """The reasons for missing verdicts, the most frequent first, each with an example."""
-    found: dict[str, list[Judged]] = {}
-    for one in judged:
-        if not one.verdict.is_decided:
-            found.setdefault(_gist(one.verdict.reason), []).append(one)
-    made = []
-    for reason, ones in found.items():
-        example = _one_line(ones[0].verdict.reason)
-        made.append(Unjudged(reason=reason, count=len(ones), example=example, task_id=ones[0].task_id))
-    return tuple(sorted(made, key=lambda one: -one.count))
-
-
-def _gist(reason: str) -> str:
-    """A reason without parts that differ between episodes: quotations, numbers, an endpoint's messages."""
-    line = _one_line(re.sub(r"(answers \d{3}): .*", r"\1.", reason, flags=re.DOTALL))
-    line = re.sub(r"(?<![\d.])\d+[.]\d+%?(?![\d.]*\d)", "…", line)
-    return re.sub(r"(?<!\w)(['\"]).*\1", "…", line)
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= MAX_REASON else f"{line[: MAX_REASON - 1]}…"
 
 
 def disagreements(judged: Iterable[Judged]) -> list[Judged]:
@@ -286,14 +244,7 @@ def lines(report: AgreementReport) -> list[str]:
     ]
     if table.undecided or report.unknown:
         text.append(f"  {table.undecided} unjudged; {report.unknown} without ground truth")
-    for why in report.unjudged:
-        text.append(f"  {why.count} unjudged: {why.reason}")
-        if why.example != why.reason:
-            text.append(f"    such as {why.task_id}: {why.example}")
-    if report.num_cut:
-        text.append(
-            f"  {report.num_cut} of these were ended by the judge at a step without recorded ground truth"
-        )
+    text += [f"  {count} unjudged: {reason}" for reason, count in report.unjudged.items()]
     if report.spent.calls:
         text.append(f"  {report.spent.describe()}")
     return text

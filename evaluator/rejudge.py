@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +50,6 @@ class Rejudged:
     Attributes:
         name: The judge's name in file names.
         file: Where the verdicts are.
-        num_not_asked: Episodes that this session did not judge.
         refusal: The judge's error that ended the session because it applies to every episode; None if none.
 
     Raises:
@@ -62,7 +62,6 @@ class Rejudged:
         if config is None:
             raise ConfigError("No judge is configured.", "Set judge.kind, or give --judge.")
         self._place, self._config, self._rewards = place, config, rewards
-        self.num_not_asked = 0
         self._is_through = False  # whether this session reached the oldest episode
         self.refusal: JudgeRefuses | None = None
         self._directory = place if place.is_dir() else place.parent
@@ -78,7 +77,7 @@ class Rejudged:
         return list(self._judged.values())
 
     def run(
-        self, limit: int | None, stop: threading.Event, on_verdict: Callable[[int, int], None]
+        self, limit: int | None, stop: threading.Event, on_verdict: Callable[[int], None]
     ) -> AgreementReport:
         """Judges the remaining episodes, the newest first, and writes the numbers.
 
@@ -88,20 +87,17 @@ class Rejudged:
         Args:
             limit: The largest number of episodes to judge; None: all.
             stop: Ends it early; verdicts so far are kept.
-            on_verdict: Called with the number of verdicts and its maximum, as verdicts arrive.
+            on_verdict: Called with the number of verdicts, as they arrive.
         """
-        known = {one.trajectory_id for one in self.judged if one.verdict.is_decided}
-        todo = [name for name in reversed(self._store.ids()) if name not in known]
         self.file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.file.with_suffix(".json"), json.dumps(identity(self._config), indent=2))
         self._write()  # without a torn line
         if isinstance(self._judge, VlmJudge):
             self._judge.wait_by(stop.wait)
-        most = len(todo) if limit is None else max(0, limit)
         pool = ThreadPoolExecutor(self._config.threads)
         try:
             with self.file.open("a", encoding="utf-8") as log:
-                self._judge_all(todo, most, pool, log, stop, on_verdict)
+                self._judge_all(self._askable(limit), pool, log, stop, on_verdict)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
         self._write()
@@ -111,25 +107,22 @@ class Rejudged:
 
     def _judge_all(
         self,
-        todo: Sequence[str],
-        most: int,
+        left: Iterator[Trajectory],
         pool: ThreadPoolExecutor,
         log: TextIO,
         stop: threading.Event,
-        on_verdict: Callable[[int, int], None],
+        on_verdict: Callable[[int], None],
     ) -> None:
         """Submits episodes, a few ahead of the judge's threads, and stores each verdict as it arrives."""
-        left = self._askable(todo, most)
         waiting: set[Future[Judged | None]] = set()
-        num_judged = 0
-        deadline: float | None = None
+        num_judged, deadline = 0, math.inf
         while True:
-            if deadline is None and (stop.is_set() or self.refusal is not None):
+            if deadline == math.inf and (stop.is_set() or self.refusal is not None):
                 deadline = time.monotonic() + STOP_S
-            if deadline is None:
+            if deadline == math.inf:
                 free = 2 * self._config.threads - len(waiting)
                 waiting |= {pool.submit(self._one, one, stop) for one in itertools.islice(left, free)}
-            if not waiting or (deadline is not None and time.monotonic() >= deadline):
+            if not waiting or time.monotonic() >= deadline:
                 return
             done, waiting = wait(waiting, POLL_S, FIRST_COMPLETED)
             for judged in [one for future in done if (one := future.result()) is not None]:
@@ -138,20 +131,19 @@ class Rejudged:
                 log.write(judged.model_dump_json() + "\n")
             log.flush()
             if done:
-                on_verdict(num_judged, min(most, len(todo) - self.num_not_asked))
+                on_verdict(num_judged)
 
-    def _askable(self, todo: Sequence[str], most: int) -> Iterator[Trajectory]:
-        """At most `most` episodes that need the judge; others are counted."""
+    def _askable(self, limit: int | None) -> Iterator[Trajectory]:
+        """At most `limit` episodes without a verdict that need the judge, the newest first."""
+        known = {one.trajectory_id for one in self.judged if one.verdict.is_decided}
         num_found = 0
-        for name in todo:
-            if num_found >= most:
+        for name in [name for name in reversed(self._store.ids()) if name not in known]:
+            if limit is not None and num_found >= limit:
                 return
             trajectory = self._store.get(name)
             if self._is_asked_about(trajectory):
                 num_found += 1
                 yield trajectory
-            else:
-                self.num_not_asked += 1
         self._is_through = True
 
     def _is_asked_about(self, trajectory: Trajectory) -> bool:

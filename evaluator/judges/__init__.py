@@ -6,14 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from distrl.configs.judge import (
-    CustomJudgeConfig,
-    GroundTruthConfig,
-    JudgeConfig,
-    LocalJudgeConfig,
-    RulesConfig,
-    VlmConfig,
-)
+from distrl.configs.judge import CustomJudgeConfig, GroundTruthConfig, JudgeConfig
 from distrl.core.errors import ConfigError
 from distrl.core.importing import choose, import_object
 from distrl.core.user_errors import build
@@ -45,43 +38,22 @@ def build_judge(config: JudgeConfig | None) -> Judge:
     return judge
 
 
-_KEYS = {
-    "kind",
-    "import_path",
-    "options",
-    "when",
-    "path",
-    "rules",
-    "min_confidence",
-    "url",
-    "model",
-    "screenshots",
-    "examples",
-    "votes",
-    "temperature",
-    "max_tokens",
+_NOT_IDENTITY = {
+    *("threads", "patience_s", "timeout_s", "attempts", "max_calls"),
+    *("key_env", "price_input", "price_output"),
 }
 
 
 def identity(config: JudgeConfig) -> dict[str, Any]:
     """The settings that change verdicts, and digests of the files that they name.
 
-    Two judges of the same kind that differ in them are two judges. Deadlines, prices and quotas are not
-    included: an interrupted session can continue with others.
+    Two judges of the same kind that differ in them are two judges. Deadlines and prices are not included: an
+    interrupted session can continue with others.
     """
-    found = config.model_dump(mode="json", include=_KEYS)
-    if isinstance(config, VlmConfig):
-        found["files"] = _digest(config.examples)
-    if isinstance(config, RulesConfig):
-        found["files"] = _digest(config.path)
-    if isinstance(config, LocalJudgeConfig):
-        found["files"] = _digest(str(Path(config.path).expanduser() / "judge.safetensors"))
+    found = config.model_dump(mode="json", exclude=_NOT_IDENTITY)
+    for name in ("path", "examples"):
+        file = Path(found.get(name) or "").expanduser()
+        file = file / "judge.safetensors" if file.is_dir() else file
+        if file.is_file():
+            found["files"] = hashlib.blake2b(file.read_bytes(), digest_size=8).hexdigest()
     return found
-
-
-def _digest(path: str | None) -> str:
-    """The digest of a file's bytes; "" if there is no such file."""
-    file = Path(path).expanduser() if path else None
-    if file is None or not file.is_file():
-        return ""
-    return hashlib.blake2b(file.read_bytes(), digest_size=8).hexdigest()

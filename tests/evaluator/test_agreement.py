@@ -29,30 +29,13 @@ def judged(
     )
 
 
-def test_reasons_without_a_verdict_are_counted_each_with_an_example() -> None:
-    reasons = [
-        "The endpoint: http://127.0.0.1:80/v1 answers 500: <html>\n1</html>.",
-        "No status, or several, in the answer that ends 'it's 1'.",
-        "The endpoint: http://127.0.0.1:80/v1 answers 500: <html>\n2</html>.",
-        "The endpoint: http://127.0.0.1:80/v1 answers 500: <html>\n3</html>.",
-        "It is sure to 0.61 only.",
-        "No status, or several, in the answer that ends 'Well'.",
-    ]
-    ones = [judged(True, 0.0, decided=False, number=number) for number in range(6)]
-    said = zip(ones, reasons, strict=True)
-    ones = [
-        one.model_copy(update={"verdict": one.verdict.model_copy(update={"reason": reason})})
-        for one, reason in said
-    ]
-    report = compare([*ones, judged(None, 0.0, decided=False, number=9), judged(True, 1.0)], "j", "s")
-    assert [(why.count, why.reason, why.task_id) for why in report.unjudged] == [
-        (3, "The endpoint: http://127.0.0.1:80/v1 answers 500.", "a-0"),
-        (2, "No status, or several, in the answer that ends ….", "a-1"),
-        (1, "It is sure to … only.", "a-4"),
-        (1, "It says.", "a-9"),
-    ]
-    assert report.unjudged[0].example == "The endpoint: http://127.0.0.1:80/v1 answers 500: <html> 1</html>."
-    assert "  1 unjudged: It says." in lines(report)
+def test_reasons_without_a_verdict_are_counted() -> None:
+    ones = [judged(True, 0.0, decided=False, number=number) for number in range(3)]
+    other = ones[0].verdict.model_copy(update={"reason": "The endpoint\nanswers 500."})
+    ones[0] = ones[0].model_copy(update={"verdict": other})
+    report = compare([*ones, judged(True, 1.0)], "j", "s")
+    assert report.unjudged == {"It says.": 2, "The endpoint answers 500.": 1}
+    assert "  2 unjudged: It says." in lines(report)
 
 
 def slow_kappa(pairs: list[tuple[bool, bool]]) -> float:
@@ -63,19 +46,17 @@ def slow_kappa(pairs: list[tuple[bool, bool]]) -> float:
     return (observed - by_chance) / (1 - by_chance)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_kappa_is_agreement_beyond_chance(seed: int) -> None:
-    rng = random.Random(seed)
-    share, noise = rng.uniform(0.2, 0.8), rng.uniform(0.0, 0.5)
-    truths = [rng.random() < share for _ in range(200)]
-    pairs = [(truth != (rng.random() < noise), truth) for truth in truths]
-    found = agreement([judged(truth, float(said), number=i) for i, (said, truth) in enumerate(pairs)])
-    assert found.kappa == pytest.approx(slow_kappa(pairs))
-    assert found.rate == pytest.approx(sum(said == truth for said, truth in pairs) / 200)
-    assert found.both == pairs.count((True, True))
-    assert found.judge_only == pairs.count((True, False))
-    assert found.truth_only == pairs.count((False, True))
-    assert found.neither == pairs.count((False, False))
+def test_kappa_is_agreement_beyond_chance() -> None:
+    for seed in range(4):
+        rng = random.Random(seed)
+        share, noise = rng.uniform(0.2, 0.8), rng.uniform(0.0, 0.5)
+        truths = [rng.random() < share for _ in range(200)]
+        pairs = [(truth != (rng.random() < noise), truth) for truth in truths]
+        found = agreement([judged(truth, float(said), number=i) for i, (said, truth) in enumerate(pairs)])
+        assert found.kappa == pytest.approx(slow_kappa(pairs))
+        assert found.rate == pytest.approx(sum(said == truth for said, truth in pairs) / 200)
+        matrix = [pairs.count(pair) for pair in ((True, True), (True, False), (False, True), (False, False))]
+        assert matrix == [found.both, found.judge_only, found.truth_only, found.neither]
 
 
 def test_intervals_are_of_as_many_trials_as_the_episodes_are_worth() -> None:
@@ -99,7 +80,7 @@ def test_intervals_are_of_as_many_trials_as_the_episodes_are_worth() -> None:
 def test_kappa_is_not_defined_where_one_of_the_two_always_says_the_same(
     truths: tuple[bool, bool], scores: tuple[float, float], tmp_path: Path
 ) -> None:
-    said = [judged(truth, score) for truth, score in zip(truths, scores, strict=True)]
+    said = [judged(truth, score, template=t) for truth, score, t in zip(truths, scores, "ab", strict=True)]
     report = compare(said, "j", "here")
     assert report.overall.kappa is None
     assert lines(report)[0].endswith("n = 2, κ not defined")
@@ -158,10 +139,3 @@ def test_the_surest_errors_come_first() -> None:
          judged(False, 0.6, number=4), judged(False, 0.99, decided=False, number=5)]
     )  # fmt: skip
     assert [one.task_id for one in found] == ["a-2", "a-1", "a-4"]
-
-
-def test_lines_show_templates_and_the_matrix() -> None:
-    text = "\n".join(lines(compare([judged(True, 1.0), judged(False, 0.0, template="b")], "j", "here")))
-    assert "100.0% agree" in text
-    assert "  b " in text
-    assert "truth: success" in text

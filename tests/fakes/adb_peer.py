@@ -35,7 +35,6 @@ class AdbPeer:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
-        self.checksums: list[int] = []
 
     @classmethod
     async def connect(cls, port: int) -> AdbPeer:
@@ -57,10 +56,9 @@ class AdbPeer:
     async def next(self) -> Seen:
         """The next packet from the phone."""
         header = await asyncio.wait_for(self.reader.readexactly(24), DEADLINE_S)
-        number, arg0, arg1, size, crc, magic = struct.unpack("<6I", header)
+        number, arg0, arg1, size, _, magic = struct.unpack("<6I", header)
         assert magic == number ^ 0xFFFFFFFF
         payload = await asyncio.wait_for(self.reader.readexactly(size), DEADLINE_S)
-        self.checksums.append(crc)
         return Seen(number.to_bytes(4, "little").decode(), arg0, arg1, payload)
 
     async def is_silent(self, during_s: float = 0.2) -> bool:
@@ -110,43 +108,3 @@ class AdbPeer:
     async def close(self) -> None:
         """Ends the connection."""
         self.writer.close()
-
-
-class PeerStream:
-    """A stream: what is sent waits for the confirmation of what was sent before, what comes is confirmed."""
-
-    def __init__(self, peer: AdbPeer, remote: int = 0) -> None:
-        self.peer, self.remote = peer, remote
-        self.data = bytearray()
-        self._waits: list[bytes] = []
-        self._confirmed = True
-
-    def send(self, data: bytes) -> None:
-        """Sends in packets of 64 KiB."""
-        self._waits += [data[start : start + (1 << 16)] for start in range(0, len(data), 1 << 16)]
-        self._push()
-
-    def _push(self) -> None:
-        if self._confirmed and self._waits:
-            self._confirmed = False
-            self.peer.send("WRTE", 1, self.remote, self._waits.pop(0))
-
-    async def take(self) -> str:
-        """Handles the phone's next packet. Returns its command."""
-        seen = await self.peer.next()
-        if seen.command == "OKAY":
-            self._confirmed = True
-            self._push()
-        elif seen.command == "WRTE":
-            self.data += seen.payload
-            self.peer.send("OKAY", 1, self.remote)
-        return seen.command
-
-    async def read(self, size: int) -> bytes:
-        """Exactly so many bytes."""
-        while len(self.data) < size:
-            command = await self.take()
-            assert command in ("OKAY", "WRTE"), f"{command} instead of {size} bytes"
-        data = bytes(self.data[:size])
-        del self.data[:size]
-        return data

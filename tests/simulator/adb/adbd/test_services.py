@@ -1,16 +1,69 @@
-"""Services of the phone besides shell and sync: framebuffer, ports, reverse, root, reboot."""
+"""Services of a phone's adbd: what sync and reverse refuse, and how, and a terminal's manners.
+
+What they do for adb and its libraries is in ../clients.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import stat
 import struct
 
 import pytest
 from adb_peer import AdbPeer, Seen
 from adb_phone import AdbPhone
-from PIL import Image
 
-from distrl.simulator.adb.files import ROOT, SHELL
+from distrl.simulator.adb.adbd import sync
+from distrl.simulator.adb.adbd.services import Terminal
 from distrl.simulator.adb.runtime import Pipe
+
+PATH = "/data/local/tmp/a file"
+QUIT = b"QUIT" + bytes(4)
+OK = b"OKAY" + bytes(4)
+
+
+def request(name: bytes, path: str) -> bytes:
+    """A request of the sync protocol."""
+    return name + struct.pack("<I", len(path.encode())) + path.encode()
+
+
+def sent(path: str, size: int) -> bytes:
+    """All of a SEND of `size` bytes."""
+    pieces = (min(65536, size - start) for start in range(0, size, 65536))
+    data = b"".join(b"DATA" + struct.pack("<I", piece) + bytes(piece) for piece in pieces)
+    return request(b"SEND", f"{path},{0o100644}") + data + b"DONE" + struct.pack("<I", 5)
+
+
+def fail(text: str) -> bytes:
+    return b"FAIL" + struct.pack("<I", len(text)) + text.encode()
+
+
+async def test_a_file_that_cannot_be_stored_is_refused_and_the_session_goes_on(
+    phone: AdbPhone, peer: AdbPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync, "MAX_BYTES", phone.system.files.used() + 100_000)
+    stdin = sent("/system/app/x", 100_000) + sent(PATH, 100_001) + sent(PATH, 100_000) + QUIT
+    answer = await peer.run(b"sync:", 1, stdin)
+    assert answer.startswith(b"FAIL")
+    assert b"Read-only file system" in answer or b"Permission denied" in answer
+    assert answer.endswith(fail("couldn't create file: No space left on device") + OK)
+
+
+async def test_an_unknown_sync_request_is_refused_and_ends_the_stream(peer: AdbPeer) -> None:
+    assert await peer.run(b"sync:", 1, request(b"WHAT", "/")) == fail("unknown command WHAT")
+
+
+@pytest.mark.parametrize(("name", "kind"), [(b"STA2", stat.S_IFREG), (b"LST2", stat.S_IFLNK)])
+async def test_stat_follows_links_and_lstat_does_not(
+    phone: AdbPhone, peer: AdbPeer, name: bytes, kind: int
+) -> None:
+    phone.system.files.write("/data/local/tmp/f", b"12345", mtime=99)
+    phone.system.files.symlink("f", "/data/local/tmp/l")
+    stdin = request(name, "/data/local/tmp/l") + request(name, "/nowhere") + QUIT
+    there, absent = struct.iter_unpack("<4sIQQIIIIQqqq", await peer.run(b"sync:", 1, stdin))
+    assert (there[0], there[1], stat.S_IFMT(there[4])) == (name, 0, kind)
+    assert absent == (name, errno.ENOENT, *[0] * 10)
 
 
 async def echo(pipe: Pipe) -> None:
@@ -19,68 +72,16 @@ async def echo(pipe: Pipe) -> None:
         await pipe.write(data)
 
 
-async def test_the_framebuffer_is_the_screen(phone: AdbPhone, peer: AdbPeer) -> None:
-    data = await peer.run(b"framebuffer:", 1)
-    version, bits, size, width, height, *channels = struct.unpack_from("<13I", data)
-    assert (version, bits, size, width, height) == (1, 32, 90 * 200 * 4, 90, 200)
-    assert channels == [0, 8, 16, 8, 8, 8, 24, 8]  # red, blue, green, alpha
-    picture = Image.frombytes("RGBA", (width, height), data[52:])
-    assert picture.convert("RGB").tobytes() == phone.system.screenshot().tobytes()
-
-
-@pytest.mark.parametrize("service", [b"tcp:7000", b"tcp:7000:localhost", b"tcp:7000:127.0.0.1"])
-async def test_a_port_of_the_phone_can_be_connected_to(
-    phone: AdbPhone, peer: AdbPeer, service: bytes
+async def test_reverse_connections_that_the_host_refuses_are_closed_and_forwards_end_with_their_connection(
+    phone: AdbPhone, peer: AdbPeer
 ) -> None:
-    phone.system.network.listen(7000, echo)
-    remote = await peer.open(service, 1)
-    peer.send("WRTE", 1, remote, b"hello")
-    assert await peer.next() == Seen("OKAY", remote, 1)
-    assert await peer.next() == Seen("WRTE", remote, 1, b"hello")
-
-
-async def test_reverse_forwards_a_connection_to_the_host(phone: AdbPhone, peer: AdbPeer) -> None:
-    assert await peer.run(b"reverse:forward:tcp:6100;tcp:7100", 1) == b"OKAY"
-    inside = await peer.open(b"tcp:6100", 2)
-    asked = await peer.next()
-    assert (asked.command, asked.arg1, asked.payload) == ("OPEN", 0, b"tcp:7100\0")
-    back = asked.arg0
-    peer.send("OKAY", 50, back)
-    peer.send("WRTE", 2, inside, b"from the phone")
-    seen = [await peer.next(), await peer.next()]
-    assert Seen("OKAY", inside, 2) in seen
-    assert Seen("WRTE", back, 50, b"from the phone") in seen
-    peer.send("OKAY", 50, back)
-    peer.send("WRTE", 50, back, b"from the host")
-    seen = [await peer.next(), await peer.next()]
-    assert Seen("OKAY", back, 50) in seen
-    assert Seen("WRTE", inside, 2, b"from the host") in seen
-    peer.send("CLSE", 50, back)
-    seen = [await peer.next(), await peer.next()]
-    assert {(packet.command, packet.arg1) for packet in seen} == {("CLSE", 50), ("CLSE", 2)}
-
-
-async def test_a_reverse_connection_that_the_host_refuses_is_closed(phone: AdbPhone, peer: AdbPeer) -> None:
     await peer.run(b"reverse:forward:tcp:6100;tcp:7100", 1)
     inside = await peer.open(b"tcp:6100", 2)
     asked = await peer.next()
     peer.send("CLSE", 0, asked.arg0)
     assert await peer.next() == Seen("CLSE", inside, 2)
-
-
-async def test_reverse_forwards_are_listed_and_removed(phone: AdbPhone, peer: AdbPeer) -> None:
-    chosen = await peer.run(b"reverse:forward:tcp:0;tcp:7100", 1)
-    assert chosen[:4] == b"OKAY"
-    port = int(chosen[8:])
-    assert int(chosen[4:8], 16) == len(str(port))
-    listed = await peer.run(b"reverse:list-forward", 2)
-    assert listed[4:].decode().endswith(f" tcp:{port} tcp:7100\n")
-    assert int(listed[:4], 16) == len(listed) - 4
-    assert await peer.run(b"reverse:killforward:tcp:%d" % port, 3) == b"OKAY"
-    assert (await peer.run(b"reverse:killforward:tcp:%d" % port, 4))[:4] == b"FAIL"
-    await peer.run(b"reverse:forward:tcp:6100;tcp:7100", 5)
-    assert await peer.run(b"reverse:killforward-all", 6) == b"OKAY"
-    assert await peer.run(b"reverse:list-forward", 7) == b"0000"
+    phone.server.drop()
+    assert await peer.ended()
     assert phone.system.network.answer(6100) is None
 
 
@@ -101,32 +102,46 @@ async def test_reverse_says_why_it_refuses(
     assert await peer.run(b"reverse:" + request_, 2) == b"FAIL%04x" % len(answer) + answer
 
 
-async def test_reverse_forwards_end_with_their_connection(phone: AdbPhone, peer: AdbPeer) -> None:
-    await peer.run(b"reverse:forward:tcp:6100;tcp:7100", 1)
-    phone.server.drop()
-    assert await peer.ended()
-    assert phone.system.network.answer(6100) is None
+class Keys:
+    """A client that types what is given and keeps what it sees."""
+
+    def __init__(self, typed: list[bytes]) -> None:
+        self._typed = typed
+        self.seen = b""
+
+    async def read(self, size: int) -> bytes:
+        return self._typed.pop(0) if self._typed else b""
+
+    async def out(self, data: bytes) -> None:
+        self.seen += data
+
+    err = out
 
 
-async def test_root_starts_adbd_anew_and_unroot_undoes_it(phone: AdbPhone, peer: AdbPeer) -> None:
-    assert phone.system.files.uid == SHELL
-    assert await peer.run(b"root:", 1) == b"restarting adbd as root\n"
-    assert await peer.ended()
-    assert phone.system.files.uid == ROOT
-    again = await AdbPeer.online(phone.port)
-    assert await again.run(b"root:", 1) == b"adbd is already running as root\n"
-    assert await again.run(b"unroot:", 2) == b"restarting adbd as non root\n"
-    assert phone.system.files.uid == SHELL
+@pytest.mark.parametrize(
+    ("keys", "read", "seen"),
+    [
+        ([b"ls", b" /\r"], [b"ls /\n"], b"ls /\r\n"),
+        ([b"ls"], [], b"ls"),
+        # backspace takes back one key and stops at the line's start
+        ([b"lx\x7fs\x7f\x7f\x7fok\n"], [b"ok\n"], b"lx\b \bs\b \b\b \bok\r\n"),
+        # Ctrl-U takes back the line, Ctrl-C drops what was typed
+        ([b"rm\x15ls\n"], [b"ls\n"], b"rm\b \b\b \bls\r\n"),
+        ([b"one\nrm -rf\x03ls\n"], [b"ls\n"], b"one\r\nrm -rf^C\r\nls\r\n"),
+        # Ctrl-D gives what was typed, and ends the input where that is nothing
+        ([b"a\x04b\n\x04never\n"], [b"a", b"b\n"], b"ab\r\nnever\r\n"),
+    ],
+)
+def test_a_terminal_echoes_keys_and_is_read_line_by_line(
+    keys: list[bytes], read: list[bytes], seen: bytes
+) -> None:
+    async def main() -> tuple[list[bytes], bytes]:
+        client = Keys(keys)
+        terminal = Terminal(client)
+        await terminal.type()
+        lines = []
+        while line := await terminal.read(1024):
+            lines.append(line)
+        return lines, client.seen
 
-
-async def test_a_reboot_ends_connections_and_programs_and_keeps_files(phone: AdbPhone, peer: AdbPeer) -> None:
-    phone.system.files.write("/data/local/tmp/kept", b"x")
-    phone.system.network.listen(7000, echo)
-    phone.system.device.tap(45, 150)
-    assert await peer.run(b"reboot:", 1) == b""
-    assert await peer.ended()
-    again = await AdbPeer.online(phone.port)
-    again.send("OPEN", 1, 0, b"tcp:7000\0")
-    assert await again.next() == Seen("CLSE", 0, 1)
-    assert phone.system.files.read("/data/local/tmp/kept") == b"x"
-    assert phone.system.device.foreground() == "launcher"
+    assert asyncio.run(main()) == (read, seen)

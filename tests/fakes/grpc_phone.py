@@ -69,13 +69,9 @@ class Client:
 
 
 @contextlib.asynccontextmanager
-async def connected(port: int, token: str = "", is_local: bool = True) -> AsyncIterator[Client]:
-    """A client of the phone whose gRPC port is `port`, with gRPC's local credentials or without any."""
+async def connected(port: int, token: str = "") -> AsyncIterator[Client]:
+    """A client of the phone whose gRPC port is `port`, with gRPC's local credentials."""
     options = [("grpc.max_receive_message_length", -1)]
-    target = f"localhost:{port}"
-    if is_local:
-        channel = grpc.aio.secure_channel(target, grpc.local_channel_credentials(), options=options)
-    else:
-        channel = grpc.aio.insecure_channel(target, options=options)
-    async with channel:
+    credentials = grpc.local_channel_credentials()
+    async with grpc.aio.secure_channel(f"localhost:{port}", credentials, options=options) as channel:
         yield Client(channel, token)

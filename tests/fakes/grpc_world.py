@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import AsyncIterator, Awaitable
@@ -26,8 +25,6 @@ class World:
     def __init__(self, machine: Machine, server: ControlServer, port: int, client: Client) -> None:
         self.machine, self.system, self.server, self.port = machine, machine.system, server, port
         self.client = client
-        self.killed = asyncio.Event()
-        machine.kill = self.killed.set
 
     @property
     def field(self) -> str:

@@ -15,8 +15,6 @@ from sim_phones import free_pair
 from typer.testing import CliRunner
 
 from distrl.cli.main import app
-from distrl.simulator.adb.host import HostedDevice
-from distrl.simulator.cli import as_text
 
 DEADLINE_S = 120.0
 
@@ -56,13 +54,6 @@ def test_it_says_when_the_phones_are_ready_and_stops_all_at_a_signal(tmp_path: P
     finally:
         killer.cancel()
         process.kill()
-
-
-@pytest.mark.parametrize(("port", "named"), [(None, ""), (8554, "  grpc 8554")])
-def test_a_line_per_phone_names_its_ports(port: int | None, named: str) -> None:
-    device = HostedDevice("emulator-5554", 5554, 5555, 540, 1200, 42, port)
-    line = f"emulator-5554  console 5554  adb 5555{named}  540x1200  process 42"
-    assert as_text([device, device]).split("\n") == [line, line]
 
 
 def test_grpc_without_its_package_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

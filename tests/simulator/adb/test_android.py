@@ -64,18 +64,6 @@ def test_a_snapshot_brings_everything_back(system: AndroidSystem) -> None:
     assert system.activities.front.package.name == "org.simphone.settings"
 
 
-def test_a_snapshot_fits_another_phone(system: AndroidSystem) -> None:
-    _use(system)
-    other = AndroidSystem("emulator-5556", 540, 1200)
-    snapshot = system.dump()
-    other.load(snapshot)
-    assert _facts(other) == _facts(system)
-    assert other.properties["ro.serialno"] == "emulator-5556"
-    other.power(True)
-    system.power(True)
-    assert other.screenshot_png() == system.screenshot_png()
-
-
 @pytest.mark.parametrize("data", [b"", b"nonsense", b"\x80", b"\x81\xa6format\x63"])
 def test_what_is_no_snapshot_is_refused(system: AndroidSystem, data: bytes) -> None:
     before = system.dump()
@@ -122,10 +110,3 @@ def test_apps_that_are_opened_by_hand_get_tasks_and_processes(system: AndroidSys
     assert [task.package.name for task in system.activities.tasks()][1] == "org.simphone.settings"
     system.activities.open("settings")
     assert system.activities.front == first
-
-
-def test_the_same_start_gives_the_same_phone(system: AndroidSystem) -> None:
-    twin = AndroidSystem(width=540, height=1200)
-    assert twin.dump() == system.dump()
-    assert twin.boot_id == system.boot_id
-    assert AndroidSystem("emulator-5556", 540, 1200).boot_id != system.boot_id

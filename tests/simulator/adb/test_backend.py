@@ -12,7 +12,6 @@ from adb_world import AdbWorld, adb_world
 from waiting import until
 
 from distrl.core.actions import Action, ActionKind
-from distrl.core.errors import TaskError
 from distrl.core.types import Task
 from distrl.evaluator.suites import load_suite
 from distrl.simulator.device import SimDevice
@@ -126,12 +125,6 @@ def test_a_double_tap_is_two_taps_and_a_long_press_is_none(world: AdbWorld, app:
     assert len(near.phone.state["apps"]["clock"]["alarms"]) == (app == "calculator")
 
 
-def test_a_task_is_checked_before_the_phone_is_touched(world: AdbWorld) -> None:
-    env = PhoneEnv(backend=backend_for(world.device()))
-    with pytest.raises(TaskError):
-        env.reset(task_of("toggle", 0).model_copy(update={"params": {"layout": 0}}))
-
-
 def test_snapshots_keep_the_whole_state(world: AdbWorld) -> None:
     device = world.device()
     env = PhoneEnv(backend=backend_for(device))
@@ -157,12 +150,3 @@ def test_a_load_breaks_what_was_connected_and_ends_when_the_phone_answers_again(
         device.key(Key.HOME)  # an input has one try only
         with pytest.raises(DeviceDisconnected):
             asleep.result(60.0)
-
-
-def test_the_hierarchy_is_the_phones(world: AdbWorld) -> None:
-    near, device = both_with(world, new_state())
-    assert device.hierarchy() == near.hierarchy().replace("\n", "")
-    assert device.size == near.size
-    data = b"\x00\xff" * 50_000
-    world.client.check("cat > '/sdcard/Download/its here.bin'", 10.0, stdin=data)
-    assert world.client.exec_out("cat '/sdcard/Download/its here.bin'", 10.0) == data

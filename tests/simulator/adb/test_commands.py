@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageChops
 
-from distrl.simulator.adb import png
 from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.commands import COMMANDS
 from distrl.simulator.apps import BUILT_IN, store_catalog
@@ -72,16 +71,6 @@ def test_the_same_gestures_as_in_process(phone: AndroidSystem, sh: Any) -> None:
     assert phone.device.phone.dump() == twin.phone.dump()
 
 
-@pytest.mark.parametrize(
-    ("written", "typed"),
-    [("a%sb", "a b"), ("100%", "100%"), ("%%s", "% "), ("%d", "%d"), ("a b", "a b"), ("ß", "ß")],
-)
-def test_text_is_typed_exactly(phone: AndroidSystem, sh: Any, written: str, typed: str) -> None:
-    focus(phone)
-    assert sh(f"input text '{written}'").status == 0
-    assert text(phone) == typed
-
-
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=80))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_ascii_text_survives_quoting(phone: AndroidSystem, sh: Any, wanted: str) -> None:
@@ -92,24 +81,6 @@ def test_any_ascii_text_survives_quoting(phone: AndroidSystem, sh: Any, wanted: 
         quoted = "'" + piece.replace(" ", "%s").replace("'", "'\\''") + "'"
         assert sh(f"input text {quoted}").status == 0
     assert text(phone) == wanted
-
-
-def test_keys_type_delete_and_submit(phone: AndroidSystem, sh: Any) -> None:
-    focus(phone)
-    sh("input keyevent 29 KEYCODE_B 7 SPACE KEYCODE_DEL")
-    phone.input.combination([59, 31])
-    phone.input.combination([59, 8])
-    assert text(phone) == "ab0C!"
-    sh("input keyevent --longpress 67; input keyevent 67")
-    assert text(phone) == "ab0"
-    phone.input.combination([113, 29])
-    sh("input text xyz")
-    assert text(phone) == "xyz"
-    phone.input.combination([113, 29])
-    sh("input keyevent 67")
-    assert text(phone) == ""
-    sh("input text dogs; input keyevent ENTER")
-    assert phone.state["apps"]["browser"]["searches"] == ["dogs"]
 
 
 def test_a_dark_screen_takes_no_input_but_the_keys_that_wake_it(phone: AndroidSystem, sh: Any) -> None:
@@ -124,14 +95,6 @@ def test_a_dark_screen_takes_no_input_but_the_keys_that_wake_it(phone: AndroidSy
     assert "ERROR: null root node" in sh("uiautomator dump").err
     sh("input keyevent KEYCODE_WAKEUP")
     assert phone.screen_on
-
-
-def test_volume_brightness_and_app_keys(phone: AndroidSystem, sh: Any) -> None:
-    sh("input keyevent VOLUME_UP; input keyevent BRIGHTNESS_DOWN; input keyevent SETTINGS")
-    values = phone.state["apps"]["settings"]
-    assert (values["volume"], values["brightness"], phone.device.foreground()) == (47, 50, "settings")
-    sh("input keyevent VOLUME_MUTE; input keyevent 187 82 9999 NONSENSE")
-    assert phone.state["apps"]["settings"]["volume"] == 0
 
 
 @pytest.mark.parametrize(
@@ -196,20 +159,6 @@ def test_every_dump_names_the_app_that_was_started(phone: AndroidSystem, sh: Any
     assert sh("cmd simphone foreground").out == f"{app}\n"
 
 
-def test_views_are_nested_as_on_the_screen(sh: Any) -> None:
-    """android-env follows a path of patterns through the indentation."""
-    sh("am start -n org.simphone.settings/.MainActivity")
-    lines = sh("dumpsys activity org.simphone.settings org.simphone.settings").out.splitlines()
-    depth = {line.strip(): len(line) - len(line.lstrip()) for line in lines}
-    path = [
-        "View Hierarchy:",
-        "DecorView@",
-        r"android.widget.FrameLayout\{.*id/settings\}",
-        r".*RecyclerView\{.*id/settings_root_list\}",
-    ]
-    assert [depth[next(key for key in depth if re.match(part, key))] for part in path] == [4, 6, 8, 10]
-
-
 @pytest.mark.parametrize(
     ("intent", "app", "page"),
     [
@@ -257,16 +206,6 @@ def test_stopping_and_clearing(phone: AndroidSystem, sh: Any) -> None:
     assert phone.state["fields"] == {"notes.text": "c"}
 
 
-def test_recent_tasks_can_be_removed(phone: AndroidSystem, sh: Any) -> None:
-    sh("am start -n org.simphone.notes/.MainActivity; am start -n org.simphone.clock/.MainActivity")
-    ids = re.findall(r"^\s+id=(\d+)", sh("dumpsys activity recents").out, re.M)
-    assert len(ids) == 2
-    for number in ids:
-        sh(f"am stack remove {number}")
-    assert phone.device.foreground() == "launcher"
-    assert re.findall(r"^\s+id=(\d+)", sh("dumpsys activity recents").out, re.M) == []
-
-
 def test_screenshots_as_png_and_raw(phone: AndroidSystem, sh: Any) -> None:
     picture = phone.device.screenshot()
     data = sh("screencap -p").data
@@ -278,21 +217,6 @@ def test_screenshots_as_png_and_raw(phone: AndroidSystem, sh: Any) -> None:
     sh("screencap -p /sdcard/a.png; screencap /sdcard/b.png")
     assert phone.files.read("/sdcard/a.png") == phone.files.read("/sdcard/b.png") == data
     assert sh("screencap -p /nope/a.png").status == 1
-
-
-def test_the_same_screen_is_encoded_once(
-    phone: AndroidSystem, sh: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    encoded, encode = [], png.encode
-    monkeypatch.setattr(png, "encode", lambda image: encoded.append(image) or encode(image))
-    first = sh("screencap -p").data
-    assert sh("screencap -p").data == first
-    assert len(encoded) == 1
-    phone.blank = True
-    black = sh("screencap -p").data
-    assert Image.open(io.BytesIO(black)).convert("L").getextrema() == (0, 0)
-    phone.blank = False
-    assert sh("screencap -p").data == first
 
 
 # Packages
@@ -372,14 +296,6 @@ def test_an_app_of_the_store_is_a_package_while_it_is_there(
 # The system
 
 
-def test_properties(phone: AndroidSystem, sh: Any) -> None:
-    assert sh("setprop debug.foo 'a b'; getprop debug.foo").out == "a b\n"
-    assert "failed to set property 'ro.serialno'" in sh("setprop ro.serialno x").err
-    assert sh("setprop persist.sys.timezone Europe/Berlin").status == 1
-    phone.files.uid = 0
-    assert sh("setprop persist.sys.timezone Europe/Berlin").status == 0
-
-
 @pytest.mark.parametrize(
     ("on", "off", "key"),
     [
@@ -400,36 +316,6 @@ def test_settings_of_the_phone_are_what_its_screen_shows(
     before = sh("screencap -p").data
     sh("settings put global airplane_mode_on 1")
     assert sh("screencap -p").data != before
-
-
-def test_the_log(phone: AndroidSystem, sh: Any) -> None:
-    sh("logcat -c")
-    phone.log.write("W", "mine", "a message", pid=7)
-    sh("am start -n org.simphone.notes/.MainActivity")
-    assert sh("logcat -d -v brief mine:V '*:S'").out.splitlines()[1] == "W/mine    (    7): a message"
-    assert re.search(r"^06-03 09:41:00\.000 +7 +7 W mine    : a message$", sh("logcat -d").out, re.M)
-    assert "Start proc" in sh("logcat -d -s ActivityManager").out
-    assert sh("logcat -d -t 1").out.endswith("Displayed org.simphone.notes/.MainActivity for user 0: +97ms\n")
-    assert sh("logcat -b crash -d").out == ""
-
-
-def test_the_shade_is_opened_by_a_command_and_by_its_key(phone: AndroidSystem, sh: Any) -> None:
-    assert sh("cmd simphone reset store").status == 0
-    for command in ("cmd statusbar expand-notifications", "input keyevent NOTIFICATION"):
-        sh(command)
-        assert phone.state["shade"] is True
-        sh("cmd statusbar collapse")
-        assert phone.state["shade"] is False
-
-
-def test_waiting_takes_phone_time_while_something_loads(shop: AndroidSystem, sh: Any) -> None:
-    before = shop.state["elapsed_s"]
-    sh("cmd simphone wait")
-    assert shop.state["elapsed_s"] == before
-    shop.change(lambda state: store_catalog.begin(state, "taskly"))
-    for _ in range(2):
-        sh("cmd simphone wait")
-    assert "taskly" in shop.state["installed"]
 
 
 def test_the_phones_state_is_given_and_taken(phone: AndroidSystem, sh: Any) -> None:

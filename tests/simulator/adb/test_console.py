@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +14,6 @@ from distrl.simulator.adb.android import AndroidSystem
 from distrl.simulator.adb.console import ConsoleServer, read_token
 from distrl.simulator.adb.faults import Faults, Kind
 from distrl.simulator.adb.machine import Machine, Snapshots
-from distrl.workers.devices.errors import PortInUse
 
 TOKEN = "s3cret"
 DEADLINE_S = 30.0
@@ -82,12 +80,6 @@ def world() -> contextlib.AbstractAsyncContextManager[World]:
     return console()
 
 
-async def test_the_banner_asks_for_the_token_and_says_where_it_is(world: World) -> None:
-    said = await (await world.connect()).answer()
-    assert said.startswith("Android Console: Authentication required\r\n")
-    assert "'/home/me/.emulator_console_auth_token'" in said
-
-
 async def test_before_the_token_only_harmless_commands_exist(world: World) -> None:
     telnet = await world.connect()
     await telnet.answer()
@@ -131,22 +123,6 @@ async def test_what_it_answers(world: World, line: str, answer: str) -> None:
     assert await (await world.known()).say(line) == answer
 
 
-async def test_the_list_has_the_emulator_s_columns(world: World) -> None:
-    telnet = await world.known()
-    await telnet.say("avd snapshot save clean")
-    said = (await telnet.say("avd snapshot list")).split("\r\n")
-    assert said[0] == "List of snapshots present on all disks:"
-    assert said[1] == "ID        TAG                 VM SIZE                DATE       VM CLOCK"
-    row = re.fullmatch(
-        r"--        clean               ([ \d.]{5,6}[KM]|[ \d]{7})"
-        r" \d{4}-\d\d-\d\d \d\d:\d\d:\d\d   00:00:\d\d\.\d{3}",
-        said[2],
-    )
-    assert row, said[2]
-    assert len(said[2]) == len(said[1])
-    assert said[3] == "OK"
-
-
 async def test_snapshots_of_a_read_only_emulator_are_refused_but_listed(world: World) -> None:
     world.machine.is_read_only = True
     telnet = await world.known()
@@ -155,25 +131,11 @@ async def test_snapshots_of_a_read_only_emulator_are_refused_but_listed(world: W
     assert (await telnet.say("avd snapshot list")).endswith("OK\r\n")
 
 
-async def test_faults_are_switched_by_the_console(world: World) -> None:
-    telnet = await world.known()
-    assert await telnet.say("sim fault slow 100 60") == "fault: slow\r\nOK\r\n"
-    assert world.machine.faults.fault.factor == 100
-    assert await telnet.say("sim fault none") == "fault: none\r\nOK\r\n"
-    assert world.machine.faults.kind is Kind.NONE
-
-
 async def test_kill_says_goodbye_and_ends_the_emulator(world: World) -> None:
     telnet = await world.known()
     assert await telnet.say("kill") == "OK: killing emulator, bye bye\r\n"
     assert await telnet.answer() == ""
     assert world.killed == [True]
-
-
-async def test_a_port_in_use_is_one_line(world: World) -> None:
-    other = ConsoleServer(world.machine)
-    with pytest.raises(PortInUse, match=f"port {world.port} of 127.0.0.1 is in use"):
-        await other.start(world.port)
 
 
 def test_the_token_file_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:

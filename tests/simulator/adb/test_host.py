@@ -123,13 +123,6 @@ def test_a_token_file_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
         host.start()
 
 
-def test_a_phone_may_start_with_a_fault() -> None:
-    base = free_range(1)
-    with small(base_port=base, faults={f"emulator-{base}": "slow 7"}) as host:
-        host.start()
-        assert "fault: slow" in Console(base).say("sim fault")
-
-
 @pytest.mark.parametrize(
     "options",
     [

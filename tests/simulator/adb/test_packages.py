@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 from apk_files import apk
 from hypothesis import given
@@ -32,32 +29,6 @@ def test_broken_apks_are_refused_and_never_crash(noise: bytes, at: int) -> None:
             read_manifest(candidate)
         except NotAnApk:
             continue
-
-
-@pytest.mark.needs("uiautomator2")
-def test_a_real_apk() -> None:
-    spec = importlib.util.find_spec("uiautomator2")
-    assert spec is not None
-    assert spec.origin is not None
-    found = read_manifest((Path(spec.origin).parent / "assets" / "app-uiautomator.apk").read_bytes())
-    assert found.package == "com.github.uiautomator"
-    assert found.ime.endswith(".AdbKeyboard")
-
-
-def test_an_installed_package_is_known_everywhere(system: AndroidSystem) -> None:
-    system.installer.install(apk(), grant=True)
-    package = system.packages.get("com.example.app")
-    assert package is not None
-    assert (package.component, package.ime, package.system) == ("com.example.app/.Main", ".Ime", False)
-    assert package.granted == set(package.requested)
-    assert system.files.read(package.path) == apk()
-    assert "com.example.app/.Ime" in system.ime.all()
-    system.ime.enable("com.example.app/.Ime")
-    system.ime.choose("com.example.app/.Ime")
-    system.installer.uninstall("com.example.app")
-    assert system.packages.get("com.example.app") is None
-    assert not system.files.exists("/data/app/com.example.app")
-    assert system.ime.current == "org.simphone.keyboard/.SoftKeyboard"
 
 
 def test_versions_only_go_up(system: AndroidSystem) -> None:

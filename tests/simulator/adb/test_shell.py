@@ -181,20 +181,3 @@ def test_cancelling_ends_everything_that_runs(phone: AndroidSystem) -> None:
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(go())
-
-
-def test_following_the_log_through_a_pipe(phone: AndroidSystem) -> None:
-    async def go() -> bytes:
-        io = Silent()
-        phone.log.clear()
-        task = asyncio.ensure_future(shell.run(phone, "logcat -v brief -s t:I | grep hit", io))
-        for number in range(40):
-            await asyncio.sleep(0)
-            phone.log.write("I", "t", f"{'hit' if number % 20 == 19 else 'miss'} {number}", pid=7)
-        while io.got.count(b"\n") < 2:
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        return bytes(io.got)
-
-    assert asyncio.run(go()) == b"I/t       (    7): hit 19\nI/t       (    7): hit 39\n"

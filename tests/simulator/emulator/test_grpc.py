@@ -74,14 +74,6 @@ def test_a_token_is_asked_for_if_it_is_told_to_and_lies_where_others_find_it(run
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_a_port_in_use_ends_it(run: Any) -> None:
-    port = sim_phones.free_pair()
-    run("-avd", "pixel", "-grpc", str(port), "-read-only").says("Started GRPC server")
-    second = run("-avd", "pixel", "-grpc", str(port), "-read-only")
-    assert second.process.wait(END_S) == 1
-    assert "Failed to start grpc service, even though it was explicitly requested." in second.log.read_text()
-
-
 @pytest.mark.needs("android_env", "immutabledict")
 def test_android_envs_own_launcher_starts_it_works_with_it_and_ends_it(
     sdk: SimSdk, avd: Avd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,12 +10,11 @@ import pytest
 from emulator_programs import program
 
 from distrl.core.errors import ConfigError
-from distrl.simulator.emulator.__main__ import VERSION
 from distrl.simulator.emulator.sdk import SimSdk, make_avd, make_sdk
 from distrl.workers.devices.avd import Avd
 from distrl.workers.devices.emulator import running
 from distrl.workers.devices.errors import SnapshotFailed, SnapshotMissing
-from distrl.workers.devices.sdk import emulator_version, find_sdk
+from distrl.workers.devices.sdk import find_sdk
 
 END_S = 60.0
 
@@ -67,14 +66,6 @@ def test_a_crash_leaves_its_locks_and_the_next_run_takes_them(run, avd: Avd) -> 
     assert (avd.snapshots / "default_boot").is_dir()
 
 
-def test_a_missing_snapshot_is_a_warning_and_a_cold_boot(run) -> None:
-    emulator = run("-avd", "pixel", "-snapshot", "none")
-    emulator.says("Boot completed")
-    text = emulator.log.read_text()
-    assert "Device 'cache' does not have the requested snapshot 'none'" in text
-    assert "WARNING      | Failed to load snapshot 'none'" in text
-
-
 def test_what_it_refuses_it_refuses_with_exit_status_1(run) -> None:
     for arguments, text in (
         (("-no-such",), "unknown option: -no-such"),
@@ -98,13 +89,6 @@ def test_questions_are_answered_without_an_avd(run, arguments: list[str], text: 
     answered = run(*arguments)
     assert answered.process.wait(END_S) == 0
     assert text in answered.log.read_text()
-
-
-def test_it_is_found_as_an_sdk_and_its_emulator_runs(sdk: SimSdk) -> None:
-    found = find_sdk()
-    assert found.root == sdk.root
-    assert emulator_version(found, 60.0) == VERSION
-    assert found.avdmanager is not None
 
 
 def test_making_it_again_keeps_the_avds(sdk: SimSdk, avd: Avd) -> None:

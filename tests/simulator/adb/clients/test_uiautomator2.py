@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from client_world import World
 
 uiautomator2 = pytest.importorskip("uiautomator2", reason="needs uiautomator2: not installed")
 
 
-@pytest.fixture
-def d(any_world: World, monkeypatch: pytest.MonkeyPatch) -> uiautomator2.Device:
-    """The phone, on its home page."""
+@pytest.fixture(scope="module")
+def connected(any_world: World) -> Iterator[uiautomator2.Device]:
+    """The phone, with its server running."""
     adbutils = pytest.importorskip("adbutils", reason="needs adbutils: not installed")
-    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(any_world.server_port))
-    client = adbutils.AdbClient(host="127.0.0.1", port=any_world.server_port)
-    device = uiautomator2.connect(client.device(any_world.phone.serial))
-    device.press("home")
-    return device
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANDROID_ADB_SERVER_PORT", str(any_world.server_port))
+        client = adbutils.AdbClient(host="127.0.0.1", port=any_world.server_port)
+        yield uiautomator2.connect(client.device(any_world.phone.serial))
+
+
+@pytest.fixture
+def d(connected: uiautomator2.Device) -> uiautomator2.Device:
+    """The phone, on its home page."""
+    connected.press("home")
+    return connected
 
 
 def test_what_it_knows_of_the_phone(d: uiautomator2.Device, any_world: World) -> None:

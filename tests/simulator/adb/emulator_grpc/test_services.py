@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
-import socket
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -14,23 +12,13 @@ import pytest
 grpc = pytest.importorskip("grpc", reason="needs grpcio: not installed")
 pytest.importorskip("google.protobuf", reason="needs protobuf: not installed")
 
-import numpy as np
-from grpc_phone import connected
 from grpc_world import HEIGHT, WIDTH, World, grpc_world, middle, refused
-from sim_phones import Console, free_pair
-from waiting import until
 
-from distrl.simulator.adb.console import run_command
 from distrl.simulator.adb.emulator_grpc import messages
-from distrl.simulator.adb.emulator_grpc.server import ControlServer
-from distrl.simulator.adb.faults import Fault, Kind
-from distrl.simulator.adb.host import GRPC_OFFSET, SimHost
 from distrl.simulator.adb.machine import AvdSnapshots
-from distrl.workers.devices.errors import PortInUse
 
 Event = messages.KeyboardEvent
 RGBA = messages.ImageFormat(format=messages.ImageFormat.RGBA8888)
-FILE = "/data/local/tmp/f"
 BACK, HOME, SHIFT, A = 166, 110, 50, 38
 """X codes of keys."""
 
@@ -38,27 +26,6 @@ BACK, HOME, SHIFT, A = 166, 110, 50, 38
 @pytest.fixture
 def world() -> AbstractAsyncContextManager[World]:
     return grpc_world()
-
-
-async def test_the_status_says_what_the_phone_is(world: World) -> None:
-    status = await world.client.call("getStatus")
-    assert status.booted
-    assert status.version
-    world.machine.booted_at -= 100
-    assert (await world.client.call("getStatus")).uptime >= 100_000
-    world.system.properties["sys.boot_completed"] = ""
-    assert not (await world.client.call("getStatus")).booted
-
-
-async def test_pixels_are_those_of_the_screen(world: World) -> None:
-    answer = await world.client.call("getScreenshot", RGBA)
-    assert (answer.format.width, answer.format.height) == (WIDTH, HEIGHT)
-    assert answer.timestampUs > 0
-    pixels = np.frombuffer(answer.image, np.uint8).reshape(HEIGHT, WIDTH, 4)
-    assert (pixels[..., :3] == np.asarray(world.system.screenshot())).all()
-    assert (pixels[..., 3] == 255).all()
-    world.system.blank = True
-    assert set((await world.client.call("getScreenshot", RGBA)).image) == {0, 255}
 
 
 @pytest.mark.parametrize(
@@ -74,20 +41,6 @@ async def test_pixels_are_those_of_the_screen(world: World) -> None:
 )
 async def test_what_is_not_served_is_unimplemented(world: World, method: str, request_: object) -> None:
     assert (await refused(world.client.call(method, request_)))[0] == "UNIMPLEMENTED"
-
-
-async def test_a_tap_is_a_touch_that_lifts_wherever_it_says_that_it_lifted(world: World) -> None:
-    before = world.system.device.phone.dump()
-    x, y = middle(world.system, "Settings")
-    await world.client.touch((0, x, y, 1))
-    assert world.system.device.phone.dump() == before
-    await world.client.touch((0, 0, 0, 0))
-    assert world.system.device.foreground() == "settings"
-    for x in (2, 60, 120, 200):  # from the left edge: back
-        await world.client.touch((0, x, 300, 50))
-        assert world.system.device.foreground() == "settings"
-    await world.client.touch((0, 2, 300, 0))
-    assert world.system.device.foreground() == "launcher"
 
 
 async def test_touches_from_outside_and_of_further_fingers_change_nothing(world: World) -> None:
@@ -107,13 +60,6 @@ async def test_touches_from_outside_and_of_further_fingers_change_nothing(world:
     assert world.system.device.foreground() == "settings"
 
 
-@pytest.mark.parametrize("code", [BACK, 9, HOME])
-async def test_keys_leave_an_app(world: World, code: int) -> None:
-    world.system.activities.open("settings")
-    await world.client.key(code)
-    assert world.system.device.foreground() == "launcher"
-
-
 async def test_keys_type_and_modifiers_are_held(world: World) -> None:
     world.system.activities.open("browser")
     await world.client.tap(*middle(world.system, "android.widget.EditText"))
@@ -128,84 +74,12 @@ async def test_keys_type_and_modifiers_are_held(world: World) -> None:
     assert world.field == "ab1/Aa"
 
 
-async def test_a_hung_phone_takes_no_input_and_a_slow_one_answers_late(world: World) -> None:
-    world.machine.faults.set(Fault(Kind.HANG))
-    await world.client.tap(*middle(world.system, "Settings"))
-    assert world.system.device.foreground() == "launcher"
-    world.machine.faults.set(Fault(Kind.SLOW, added_s=0.2))
-    loop = asyncio.get_running_loop()
-    since = loop.time()
-    await world.client.call("getStatus")
-    assert loop.time() - since >= 0.2
-
-
-async def test_the_end_of_the_phone_is_answered_before_it_comes(world: World) -> None:
-    world.machine.kill = lambda: (world.killed.set(), asyncio.ensure_future(world.server.stop()))[0]
-    await world.client.call("setVmState", messages.VmRunState(state=messages.VmRunState.SHUTDOWN))
-    await asyncio.wait_for(world.killed.wait(), 60)
-
-
 @pytest.mark.parametrize("sent", ["", "wrong"])
 async def test_a_client_without_the_token_gets_nothing(sent: str) -> None:
     async with grpc_world("s3cret", sent) as world:
         for call in (world.client.call("getStatus"), world.client.tap(*middle(world.system, "Settings"))):
             assert (await refused(call))[0] == "UNAUTHENTICATED"
         assert world.system.device.foreground() == "launcher"
-
-
-async def test_the_token_opens_it_and_credentials_are_not_needed() -> None:
-    async with (
-        grpc_world("s3cret", "s3cret") as world,
-        connected(world.port, "s3cret", is_local=False) as client,
-    ):
-        assert (await world.client.call("getStatus")).booted
-        assert (await client.call("getStatus")).booted
-
-
-async def test_a_port_in_use_is_one_line_and_stopping_frees_it(world: World) -> None:
-    other = ControlServer(world.machine)
-    with pytest.raises(PortInUse, match=f"port {world.port} of 127.0.0.1 is in use"):
-        await other.start(world.port)
-    await world.server.stop()
-    await world.server.stop()
-    assert await other.start(world.port) == world.port
-    await other.stop()
-
-
-async def names(world: World) -> list[str]:
-    return sorted(each.snapshot_id for each in (await world.client.call("ListSnapshots")).snapshots)
-
-
-async def test_a_snapshot_brings_everything_back_and_is_the_consoles_too(world: World) -> None:
-    system = world.system
-    assert await names(world) == []
-    system.files.write(FILE, b"before")
-    assert (await world.client.snapshot("SaveSnapshot", "clean")).success
-    run_command(world.machine, "avd snapshot save by-console")
-    assert await names(world) == ["by-console", "clean"]
-    system.files.write(FILE, b"after")
-    system.activities.open("settings")
-    answer = await world.client.snapshot("LoadSnapshot", "clean")
-    assert (answer.success, answer.err, answer.snapshot_id) == (True, b"", "clean")
-    assert system.files.read(FILE) == b"before"
-    assert system.device.foreground() == "launcher"
-
-
-@pytest.mark.parametrize(
-    ("method", "name", "why"),
-    [
-        ("LoadSnapshot", "none", "Could not find none"),
-        ("LoadSnapshot", "../clean", "Could not find ../clean"),
-        ("SaveSnapshot", "clean", "SnapshotPackage with clean already exists!"),
-        ("SaveSnapshot", "", "'' is not a valid snapshot name."),
-    ],
-)
-async def test_failures_are_reported_in_the_answer(world: World, method: str, name: str, why: str) -> None:
-    await world.client.snapshot("SaveSnapshot", "clean")
-    before = world.machine.snapshots.load("clean")
-    answer = await world.client.snapshot(method, name)
-    assert (answer.success, answer.err.decode(), answer.snapshot_id) == (False, why, name)
-    assert world.machine.snapshots.load("clean") == before
 
 
 async def test_damage_other_hardware_and_a_read_only_emulator_are_reported(
@@ -222,43 +96,6 @@ async def test_damage_other_hardware_and_a_read_only_emulator_are_reported(
     world.machine.is_read_only = True
     for method, name in (("SaveSnapshot", "x"), ("LoadSnapshot", "other")):
         assert b"-read-only" in (await world.client.snapshot(method, name)).err
-    assert await names(world) == ["damaged", "other"]
-
-
-async def booted(port: int | None) -> bool:
-    try:
-        async with connected(port) as client:
-            return bool((await client.call("getStatus")).booted)
-    except grpc.aio.AioRpcError:
-        return False
-
-
-def test_each_phone_of_a_host_has_a_port_and_a_crash_takes_only_its_own() -> None:
-    base = free_pair(2, 3, GRPC_OFFSET, GRPC_OFFSET + 2)
-    with SimHost(2, 90, 200, base, 1, adb_server_port=0, token_file="", grpc=True) as host:
-        one, other = (device.grpc_port for device in host.start())
-        assert (one, other) == (base + GRPC_OFFSET, base + 2 + GRPC_OFFSET)
-        Console(base).say("avd snapshot save mine")
-
-        async def ask() -> None:
-            async with connected(one) as client, connected(other) as second:
-                assert [each.snapshot_id for each in (await client.call("ListSnapshots")).snapshots] == [
-                    "mine"
-                ]
-                assert list((await second.call("ListSnapshots")).snapshots) == []
-                await client.call("setVmState", messages.VmRunState(state=messages.VmRunState.SHUTDOWN))
-                assert (await second.call("getStatus")).booted
-
-        asyncio.run(ask())
-        until(lambda: asyncio.run(booted(one)), "the phone")
-
-
-def test_a_taken_port_of_a_host_stops_its_start_with_one_line() -> None:
-    base = free_pair(GRPC_OFFSET)
-    taken = base + GRPC_OFFSET
-    with socket.create_server(("127.0.0.1", taken)), pytest.raises(PortInUse) as failure:
-        SimHost(1, 90, 200, base, 1, adb_server_port=0, token_file="", grpc=True).start()
-    assert f"port {taken} of 127.0.0.1 is in use" in str(failure.value)
 
 
 FILES = ("emulator_controller", "snapshot_service", "snapshot")

@@ -14,9 +14,9 @@ from distrl.simulator.phone.nodes import Node
 from distrl.simulator.phone.phone import Phone, new_state
 from distrl.simulator.phone.theme import LAYOUTS
 
-SCREENS_PER_LAYOUT = 60
-SCREENS_PER_APP = 9
-STORE_SCREENS = 30
+SCREENS_PER_LAYOUT = 30
+SCREENS_PER_APP = 5
+STORE_SCREENS = 15
 
 
 def store_phone(layout: int, *extra: str) -> Phone:

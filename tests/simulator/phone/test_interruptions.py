@@ -95,13 +95,6 @@ def test_yes_leads_away_or_changes_the_phone(kind: str, front: str, toast: str) 
     assert phone.state["apps"]["settings"]["saver"] == (kind == "low_battery")
 
 
-def test_stars_are_shown_as_they_are_given() -> None:
-    phone = interrupted("rating")
-    tap(phone, "overlay_star_4")
-    filled = [n.rid for n in nodes.walk(phone.tree()) if n.icon == "star"]
-    assert filled == [f"overlay_star_{star}" for star in range(1, 5)]
-
-
 @pytest.mark.parametrize("yes", ["overlay_allow", "overlay_once"])
 def test_a_permission_is_asked_for_when_an_app_is_first_used_and_never_again(yes: str) -> None:
     phone = Phone(new_state())
@@ -119,16 +112,6 @@ def test_a_permission_is_asked_for_when_an_app_is_first_used_and_never_again(yes
     assert phone.state["overlay"]["app"] == "clock"
 
 
-def test_a_permission_left_by_the_home_key_is_asked_for_again() -> None:
-    phone = Phone(new_state())
-    phone.state["pending"] = interruptions.plan(["permission"], random.Random(0))
-    for _ in range(2):
-        tap(phone, "app_weather")
-        assert phone.state["overlay"]["kind"] == "permission"
-        phone.home()
-        assert phone.state["overlay"] == {}
-
-
 def test_a_message_can_be_thrown_away_and_goes_by_itself() -> None:
     phone = interrupted("message")
     x, y = centre(phone, "heads_up")
@@ -141,30 +124,6 @@ def test_a_message_can_be_thrown_away_and_goes_by_itself() -> None:
         phone.wait()
     assert phone.state["overlay"] == {}
     assert phone.front == "settings"
-
-
-def test_the_keyboard_goes_while_a_dialog_is_there_and_comes_back_with_its_text() -> None:
-    phone = interrupted("popup", "browser")
-    st.focus(phone.state, "browser.query")
-    assert not has(phone, "keyboard")
-    phone.type_text("red")
-    tap(phone, "overlay_dismiss")
-    assert has(phone, "keyboard")
-    phone.type_text("blue")
-    assert st.text(phone.state, "browser.query") == "blue"
-
-
-def test_a_plan_depends_on_the_seed_alone_and_leaves_the_start_as_it_is() -> None:
-    def start(seed: int, *kinds: str) -> st.State:
-        params = {"layout": 1, "setting": "wifi", "on": True, "interruptions": list(kinds)}
-        return tasks.start_state("toggle", params, seed)
-
-    assert start(3, *interruptions.KINDS) == start(3, *interruptions.KINDS)
-    moments = {tuple(item["due_s"] for item in start(seed, "popup", "ad")["pending"]) for seed in range(20)}
-    assert len(moments) > 8
-    plain = tasks.start_state("toggle", {"layout": 1, "setting": "wifi", "on": True}, 3)
-    assert start(3) == plain
-    assert {**start(3, "popup"), "pending": []} == plain
 
 
 def test_one_comes_at_a_time_and_the_next_not_at_once() -> None:

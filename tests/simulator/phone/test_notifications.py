@@ -11,7 +11,6 @@ from distrl.simulator.phone import interruptions, nodes, notifications
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.phone import Phone, new_state
 from distrl.simulator.phone.theme import LAYOUTS
-from distrl.simulator.tasks.expert import Expert
 
 
 def pulled(layout: int, notices: int = 3) -> Phone:
@@ -61,66 +60,11 @@ def test_notifications_open_their_app_are_thrown_away_and_cleared() -> None:
     assert phone.state["notifications"] == []
 
 
-def test_a_long_list_scrolls_before_the_shade_closes() -> None:
-    phone = pulled(0, notices=12)
-    phone.swipe(180, 700, 180, 300)
-    assert phone.state["shade"]
-    assert phone.state["scrolls"][notifications.LIST] > 0
-    for _ in range(3):
-        phone.swipe(180, 700, 180, 300)
-    assert not phone.state["shade"]
-
-
-def test_a_long_press_on_a_tile_opens_its_settings() -> None:
-    phone = pulled(2)
-    phone.long_press(*centre(phone, "tile_bluetooth"))
-    assert (phone.front, st.page(phone.state, "settings")) == ("settings", ["section", "devices"])
-
-
-def test_the_quickstarts_phone_has_no_shade() -> None:
-    phone = Phone(new_state())
-    phone.state["shade"] = None
-    phone.swipe(180, 10, 180, 400)
-    assert phone.state["shade"] is None
-    assert not has(phone, "shade")
-
-
 def crowded(layout: int) -> Phone:
     phone = Phone(new_state(layout, installed=(*BUILT_IN, "store")))
     for name in store_catalog.ENTRIES:
         store_catalog.install(phone.state, name)
     return phone
-
-
-@pytest.mark.parametrize("layout", range(len(LAYOUTS)))
-def test_every_app_of_a_full_phone_can_be_opened_from_the_drawer(layout: int) -> None:
-    for app in ("store", "taskly", "waterlogger", "chessclubs", "weather"):
-        phone = crowded(layout)
-        for _ in range(8):
-            action = Expert(phone.state, phone.tree()).open(app)
-            if action is None:
-                break
-            assert action.point is not None
-            start = (action.point[0] * 360, action.point[1] * phone.height)
-            if action.to is None:
-                phone.tap(*start)
-            else:
-                phone.swipe(*start, action.to[0] * 360, action.to[1] * phone.height)
-        assert phone.front == app
-
-
-@pytest.mark.parametrize("layout", range(len(LAYOUTS)))
-def test_the_second_page_opens_apps_and_the_first_comes_back(layout: int) -> None:
-    phone = Phone(new_state(layout, installed=(*BUILT_IN, "store")))
-    assert not has(phone, "app_store")
-    phone.swipe(300, 300, 60, 300)
-    tap(phone, "app_store")
-    assert phone.front == "store"
-    phone.home()
-    assert not has(phone, "app_store")
-    phone.swipe(300, 300, 60, 300)
-    phone.swipe(60, 300, 300, 300)
-    assert phone.state["home_page"] == 0
 
 
 def test_the_drawer_is_searched_and_closes_at_its_top() -> None:

@@ -20,6 +20,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "shop_search": {"query": "purple headphones"},
 }
 
+SHOP = {"layout": 0, "shop": "voltivo"}
+
 
 def make(template: str, layout: int, seed: int) -> Task:
     params = EXAMPLES[template] | {"layout": layout}
@@ -43,6 +45,11 @@ def make(template: str, layout: int, seed: int) -> Task:
         ("store_install", {"layout": 0, "app": "notes", "others": []}, "'notes' is not a valid app"),
         ("store_install", {"layout": 0, "app": "taskly", "others": ["notes"]}, "is not a valid others"),
         ("open_app", {"layout": 9, "app": "notes", "start": "launcher"}, "9 is not a valid layout"),
+        ("webshop1_browse", SHOP | {"level": 1, "category": "Shoes"}, "no category 'Shoes'"),
+        ("webshop2_select", SHOP | {"level": 2, "query": "zzz", "rank": 1}, "not enough results for 'zzz'"),
+        ("webshop3_save", SHOP | {"level": 3, "product": "Nothing"}, "'Nothing' is not a valid product"),
+        ("webshop3_checkout", SHOP | {"level": 3, "cart": [{"product": "x"}], "delivery": "standard"}, "'x'"),
+        ("webshop1_visit", SHOP | {"level": 2}, "2 is not a valid level"),
     ],
 )
 def test_wrong_parameters_are_refused(template: str, params: dict[str, Any], said: str) -> None:

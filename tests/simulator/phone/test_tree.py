@@ -8,7 +8,7 @@ from itertools import combinations
 from xml.sax.saxutils import quoteattr
 
 import pytest
-from PIL import Image, ImageChops
+from PIL import Image
 
 from distrl.simulator.apps import browser
 from distrl.simulator.apps.webshop import goods, shop_state
@@ -188,43 +188,6 @@ def in_settings(*section: str) -> SimDevice:
     return device
 
 
-@pytest.mark.parametrize("layout", range(len(LAYOUTS)))
-def test_the_keyboard_is_no_part_of_the_app_s_window(layout: int) -> None:
-    device = SimDevice(state=new_state(layout))
-    device.open_app("browser")
-    st.focus(device.phone.state, "browser.query")
-    device.type_text("q")
-    assert nodes.find(device.phone.tree(), "key_w") is not None, "it is on the screen"
-    assert "key_" not in device.hierarchy()
-    (field,) = having(elements(device), focused="true")
-    assert field["text"] == "q"
-
-
-def test_the_shade_and_the_bars_are_the_system_s() -> None:
-    device = in_settings()
-    packages = {each["resource-id"]: each["package"] for each in elements(device)}
-    assert packages["com.android.systemui:id/status_bar"] == "com.android.systemui"
-    assert packages["org.simphone.settings:id/section_network"] == "org.simphone.settings"
-    device.phone.pull_shade(True)
-    assert {each["package"] for each in elements(device)} == {"com.android.systemui"}
-    assert having(elements(device), resource_id="com.android.systemui:id/tile_wifi", clickable="true")
-
-
-@pytest.mark.parametrize("place", ["shade", "settings"])
-def test_a_slider_is_one_element_as_wide_as_what_can_be_touched(place: str) -> None:
-    device = in_settings("display")
-    if place == "shade":
-        device.phone.pull_shade(True)
-    (slider,) = having(elements(device), cls="android.widget.SeekBar")
-    expected = "com.android.systemui:id/slider" if place == "shade" else "org.simphone.settings:id/seekbar"
-    assert (slider["resource-id"], slider["content-desc"]) == (expected, "Brightness")
-    assert (slider["clickable"], slider["focusable"]) == ("false", "true")
-    left, top, right, bottom = map(int, re.findall(r"\d+", slider["bounds"]))
-    for x, percent in ((left + 1, 0 if place == "settings" else 10), (right - 2, 100)):
-        device.tap(x, (top + bottom) // 2)
-        assert device.phone.state["apps"]["settings"]["brightness"] == percent
-
-
 def test_what_is_chosen_is_selected_and_what_is_on_is_checked() -> None:
     device = in_settings("network")
     (row,) = having(elements(device), resource_id="org.simphone.settings:id/switch_wifi")
@@ -277,48 +240,6 @@ def test_every_attribute_is_quoted_as_the_standard_library_does(trees: list[Node
         ]
     assert [attributes["content-desc"] for attributes in found[-len(words) :]] == list(words)
     assert [attributes["text"] for attributes in found[-len(words) :]] == list(words)
-
-
-def without(tree: Node, rid: str) -> Node:
-    kept = [without(child, rid) for child in tree.children if child.rid != rid]
-    return tree.with_children(*kept)
-
-
-def test_a_node_is_painted_inside_its_bounds(trees: list[Node]) -> None:
-    """Taking a node out of the tree changes the picture, and only inside the node (shadows reach further)."""
-    tried = 0
-    for tree in trees[:: max(17, len(trees) // 10)]:
-        whole = render.draw(tree, *SIZE)
-        for node, box in nodes.visible(tree, SCREEN):
-            if (
-                not node.rid
-                or any(part.shadow for part in walk(node))
-                or node is tree
-                or node.rid in ("drawer", "workspace", "background")
-            ):
-                continue
-            changed = ImageChops.difference(whole, render.draw(without(tree, node.rid), *SIZE)).getbbox()
-            if changed is not None:
-                limits = tuple(edge * SIZE[0] / WIDTH for edge in box)
-                assert changed[0] >= limits[0] - 3
-                assert changed[1] >= limits[1] - 3, node.rid
-                assert changed[2] <= limits[2] + 3, node.rid
-                assert changed[3] <= limits[3] + 3, node.rid
-                tried += 1
-    assert tried > 60
-
-
-@pytest.mark.parametrize("size", [(360, 800), (720, 1600), (1080, 2400), (1080, 2160), (72, 160)])
-def test_other_sizes_show_the_same_screen(size: tuple[int, int]) -> None:
-    phone = Phone(new_state(0), size[1] * WIDTH / size[0])
-    picture = render.draw(phone.tree(), *size)
-    assert picture.size == size
-    icon = nodes.find(phone.tree(), "app_settings")
-    assert icon is not None
-    scale = size[0] / WIDTH
-    disc = picture.getpixel((round((icon.x + 22) * scale), round((icon.y + 38) * scale)))
-    assert isinstance(disc, tuple)
-    assert max(abs(a - b) for a, b in zip(disc, (0x5B, 0x64, 0x72), strict=True)) < 40
 
 
 def test_hidden_nodes_cannot_be_touched() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.types import Task
-from distrl.evaluator.suites import SUITES, leakage, load_suite, promises
+from distrl.evaluator.suites import SUITES, leakage, load_suite, promises, vocabulary
 from distrl.simulator.phone import interruptions
 from distrl.simulator.phone.phone import Phone
 from distrl.simulator.tasks import play, state_diff
@@ -18,6 +18,7 @@ from distrl.workers.envs.phone import PhoneEnv
 
 NAMES = [name for name, path in SUITES.items() if path.startswith("distrl.simulator.")]
 TASKS = {name: load_suite(name) for name in NAMES}
+EVERYDAY = [*TASKS["general"], *TASKS["apps"]]
 FAMILIES = list(dict.fromkeys((name, task.id.split("/")[1]) for name in NAMES for task in TASKS[name]))
 WAIT = Action(kind=ActionKind.WAIT)
 
@@ -54,13 +55,14 @@ def played(env: PhoneEnv, limit: int) -> tuple[Action, int]:
 @pytest.mark.parametrize(("name", "family"), FAMILIES)
 def test_the_expert_solves_every_instance_which_idling_does_not(name: str, family: str) -> None:
     env = PhoneEnv(width=72, height=160)
-    for task in of(name, family):
+    for number, task in enumerate(of(name, family)):
         env.reset(task)
         assert env.evaluate() == 0.0, f"{task.id} is solved at its start"
-        for _ in range(task.max_steps):
-            env.step(WAIT)
-        assert env.evaluate() == 0.0, f"{task.id} is solved by doing nothing"
-        env.reset(task)
+        if number % 5 == 0:
+            for _ in range(task.max_steps):
+                env.step(WAIT)
+            assert env.evaluate() == 0.0, f"{task.id} is solved by doing nothing"
+            env.reset(task)
         action, _ = played(env, task.max_steps)
         assert (action.kind, env.evaluate()) == (ActionKind.COMPLETE, 1.0), task.id
 
@@ -184,3 +186,59 @@ def test_what_is_measured_is_not_trained_on(name: str) -> None:
     measured = [task for task in TASKS[name] if task.split not in ("train", "drift")]
     found = leakage.find(trained, measured, phrasing=lambda task: promises(task.suite).phrasing(task))
     assert found.broken(promised.rules) == []
+
+
+def test_opening_the_shop_solves_no_task_but_a_visit() -> None:
+    for task in TASKS["webshop"]:
+        state = play.start_state(task.template, task.params, task.seed)
+        state["front"] = "browser"
+        state["stacks"]["browser"].append(["site", task.params["shop"], "home"])
+        is_solved = not play.shortfall(task.template, task.params, state)
+        assert is_solved == (task.template == "webshop1_visit"), task.id
+
+
+def test_every_word_to_be_typed_is_in_the_vocabulary() -> None:
+    known = set(vocabulary("webshop"))
+    for task in TASKS["webshop"]:
+        params = task.params
+        for title in (*(entry["product"] for entry in params.get("cart", ())), params.get("product", "")):
+            assert set(title.replace("-", " - ").split()) <= known
+    words = vocabulary("quickstart")
+    assert words == sorted(set(words))
+    assert {"Turn", "Wi", "-", "Fi", "7", ":", "Maria", "shoes", "purple", "favourites"} <= set(words)
+
+
+@pytest.mark.parametrize(
+    ("template", "app", "entries", "key", "value"),
+    [
+        ("alarm_delete", "clock", "alarms", "minutes", 1),
+        ("alarm_delete", "clock", "alarms", "mark", False),  # set again
+        ("event_delete", "calendar", "events", "title", "Other"),
+        ("contact_delete", "contacts", "people", "name", "Other"),
+        ("note_delete", "notes", "notes", "title", "Other"),
+        ("file_delete", "files", "files", "name", "other.pdf"),
+    ],
+)
+def test_what_is_only_renamed_is_not_deleted(
+    template: str, app: str, entries: str, key: str, value: object
+) -> None:
+    task = next(task for task in EVERYDAY if task.template == template)
+    state = play.start_state(task.template, task.params, task.seed)
+    check = play.template(task.template, task.params).check
+    listed = state["apps"][app][entries]
+    meant = next(entry for entry in listed if entry.get("mark"))
+    meant[key] = value
+    assert not check(state, task.params)
+    listed.remove(meant)
+    assert check(state, task.params)
+
+
+def test_what_has_become_impossible_has_no_distance() -> None:
+    task = next(task for task in EVERYDAY if task.template == "list_tick")
+    env = PhoneEnv()
+    env.reset(task)
+    assert env.distance() == 3
+    state = phone_of(env).state
+    note = next(note for note in state["apps"]["notes"]["notes"] if note["title"] == task.params["title"])
+    note["items"] = []
+    assert env.distance() is None

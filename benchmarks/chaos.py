@@ -31,7 +31,6 @@ from distrl.core.files import Scratch
 
 TARGET = 0.9
 RETURN_S = 60.0
-WINDOW_S = 5.0
 WARM_UP_S = 60.0
 
 
@@ -61,10 +60,11 @@ class Chaos:
         world: What is disturbed.
         fault_s: How long a fault lasts, but for a crash and a restart.
         calm_s: How long the rate before is measured.
+        window_s: How long the rate must be back.
     """
 
-    def __init__(self, world: World, fault_s: float, calm_s: float) -> None:
-        self.world, self._fault_s, self._calm_s = world, fault_s, calm_s
+    def __init__(self, world: World, fault_s: float, calm_s: float, window_s: float) -> None:
+        self.world, self._fault_s, self._calm_s, self._window_s = world, fault_s, calm_s, window_s
         self.kinds: dict[str, Callable[[int], str]] = {
             "hang (SIGSTOP)": self._hang,
             "crash": lambda index: self._console(index, "crash 2"),
@@ -82,14 +82,12 @@ class Chaos:
         at = time.monotonic()
         before = world.link.rate(at - self._calm_s, at)
         device = self.kinds[kind](index)
-        rates: list[tuple[float, float]] = []
 
         def is_back() -> bool:
             now = time.monotonic()
-            if now - at < WINDOW_S + self._fault_s:
+            if now - at < self._window_s + self._fault_s:
                 return False
-            rates.append((now, world.link.rate(now - WINDOW_S, now)))
-            return rates[-1][1] >= TARGET * before
+            return world.link.rate(now - self._window_s, now) >= TARGET * before
 
         came_back = world.wait(RETURN_S, is_back)
         lowest = min(self._windows(at), default=before)
@@ -98,9 +96,9 @@ class Chaos:
 
     def _windows(self, since: float) -> list[float]:
         """The rates of all windows since then, every half second."""
-        now, rate = time.monotonic(), self.world.link.rate
-        ends = [since + WINDOW_S / 2 + 0.5 * step for step in range(int((now - since) * 2))]
-        return [rate(end - WINDOW_S / 2, end) for end in ends if end <= now]
+        now, rate, half_s = time.monotonic(), self.world.link.rate, self._window_s / 2
+        ends = [since + half_s + 0.5 * step for step in range(int((now - since) * 2))]
+        return [rate(end - half_s, end) for end in ends if end <= now]
 
     def _return_s(self, at: float, wanted: float) -> float:
         """When the first window reached `wanted` after the lowest one; 0 if all did."""
@@ -110,7 +108,7 @@ class Chaos:
         lowest = windows.index(min(windows))
         for step, rate in enumerate(windows):
             if step > lowest and rate >= wanted:
-                return WINDOW_S / 2 + 0.5 * step
+                return self._window_s / 2 + 0.5 * step
         return time.monotonic() - at
 
     def _console(self, index: int, fault: str) -> str:
@@ -135,11 +133,11 @@ class Chaos:
 def run(world: World, seconds: float) -> Iterator[Injection]:
     """Injects one fault after the other, each kind at least once, until the time is up."""
     short = min(1.0, seconds / 600.0)
-    chaos = Chaos(world, fault_s=max(3.0, 10.0 * short), calm_s=max(3.0, 10.0 * short))
+    chaos = Chaos(world, *(max(1.5, usual_s * short) for usual_s in (10.0, 10.0, 5.0)))
     assert world.wait(WARM_UP_S, lambda: world.link.rate(time.monotonic() - 1.0, time.monotonic()) > 0), (
         f"nothing works: {world.places.line()}"
     )
-    world.wait(WINDOW_S)
+    world.wait(max(1.5, 5.0 * short))
     started = time.monotonic()
     for number, kind in enumerate(itertools.cycle(chaos.kinds)):
         if number >= len(chaos.kinds) and time.monotonic() - started >= seconds:

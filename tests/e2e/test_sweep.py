@@ -1,4 +1,7 @@
-"""`distrl sweep` as a user runs it: real runs, one that fails, the whole interrupted and gone on with."""
+"""`distrl sweep` as a user runs it: real runs, one that fails, the whole interrupted and resumed, one measured.
+
+The runs are of continuous control, which learns in seconds.
+"""
 
 from __future__ import annotations
 
@@ -10,51 +13,33 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from waiting import until
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: children end with their parent"),
     pytest.mark.timeout(900),
-    pytest.mark.needs("torch", "transformers", "jinja2"),
+    pytest.mark.needs("torch", "gymnasium", "jinja2"),
 ]
 
 DEADLINE_S = 300.0
-BASE = """
-tasks: {suite: "counting_suite:tasks"}
-env: {import_path: "counting_env:CountingEnv"}
-policy: {d_model: 32, num_layers: 1, num_heads: 2, d_ff: 64, image_size: [36, 72], grid: [2, 2]}
-worker: {slots: 2}
-evaluate: {slots: 2}
-local: {workers: 1}
-learner:
-  episodes: 60
-  batch_trajectories: 2
-  min_replay: 4
-  updates_per_episode: 0.5
-  publish_every: 1
-  checkpoint_every: 3
-  eval_every: 10
-  eval_episodes: 2
-  keep_best: false
-  demonstrations: {episodes: 4, updates: 4, batch_size: 8, critic_updates: 2}
-"""
+ARMS = {
+    "broken": {"env.options.id": "broken_env:Broken-v0"},
+    "learns": {"learner.algorithm.max_env_steps": 40_000},
+    "cannot": {"learner.algorithm.local_lr": 1e-9},
+}
 BROKEN_ENV = """
-from counting_env import CountingEnv
-from distrl.core.errors import ConfigError
+import sys
+import gymnasium
+from appo_envs import Aim
 
-class Nothing(CountingEnv):
+class Broken(Aim):
     def __init__(self):
-        raise ConfigError("There is no screen.", "Connect one.")
-"""
-SWEEP = """
-base: base.yaml
-set: {learner.replay.capacity: 16}
-arms:
-  broken: {env.import_path: "broken_env:Nothing"}
-  lagging: {learner.policy_lag: 2}
-seeds: [5]
-minutes: 5
-threshold: 0.0
+        super().__init__()
+        if "sweep" not in sys.argv:  # which makes one to see whether the configuration is right
+            raise RuntimeError("There is no simulator.")
+
+gymnasium.register(id="Broken-v0", entry_point=Broken)
 """
 
 
@@ -73,14 +58,14 @@ class SweepProcess:
     def output(self) -> str:
         return self.out.read_text()
 
-    def finish(self) -> int:
-        return self.process.wait(2 * DEADLINE_S)
-
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., SweepProcess]]:
-    (tmp_path / "base.yaml").write_text(BASE)
-    (tmp_path / "try.yaml").write_text(SWEEP)
+    from appo_world import config_data
+
+    base = config_data(max_env_steps=3000, eval_every=1024) | {"evaluate": {"episodes": 20, "slots": 4}}
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(base))
+    (tmp_path / "try.yaml").write_text(yaml.safe_dump({"base": "base.yaml", "arms": ARMS, "seeds": [3]}))
     (tmp_path / "broken_env.py").write_text(BROKEN_ENV)
     started: list[SweepProcess] = []
 
@@ -94,10 +79,21 @@ def start(tmp_path: Path) -> Iterator[Callable[..., SweepProcess]]:
         sweep.process.wait()
 
 
-def test_a_sweep_goes_on_after_an_interruption_and_past_a_failure(tmp_path: Path, start) -> None:
+def distrl(folder: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "distrl", *arguments]
+    result = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def test_a_sweep_is_resumed_after_an_interruption_past_a_failure_and_a_run_of_it_measured(
+    tmp_path: Path, start
+) -> None:
     runs = tmp_path / "runs" / "try"
-    log = runs / "lagging" / "seed-5.log"
-    first = start()
+    run, log = runs / "learns" / "seed-3", runs / "learns" / "seed-3.log"
+    first = start("--arms", "broken,learns")
 
     def is_training() -> bool:
         assert first.process.poll() is None, first.output
@@ -108,25 +104,36 @@ def test_a_sweep_goes_on_after_an_interruption_and_past_a_failure(tmp_path: Path
     assert first.process.wait(60.0) == 130, first.output
     assert "Waiting for the checkpoint of the run under way" in first.output
     assert "Continue with: distrl sweep" in first.output
-    assert "broken, seed 5 failed" in first.output
-    assert "There is no screen" in first.output, "the failed run's log is shown"
-    assert (runs / "lagging" / "seed-5" / "checkpoints" / "latest").is_file()
+    assert "broken, seed 3 failed" in first.output
+    assert "There is no simulator" in first.output, "the failed run's log is shown"
+    assert (run / "checkpoints" / "latest").is_file()
 
     again = start()
-    assert again.finish() == 11, again.output + log.read_text()[-3000:]
-    assert "lagging seed 5 continues" in again.output
-    assert "broken, seed 5 failed" in again.output
-    assert "resumed after" in (runs / "lagging" / "seed-5" / "logs" / "learner.log").read_text()
-    data = json.loads((runs / "results.json").read_text())
-    arms = {arm["name"]: arm for arm in data["arms"]}
-    assert (arms["broken"]["seeds"], arms["lagging"]["seeds"]) == ([], [5])
-    assert arms["lagging"]["episodes"]["value"] >= 60
-    assert 0.0 <= arms["lagging"]["after"]["value"] <= 1.0
-    assert "| lagging | 1/1 |" in (runs / "table.md").read_text()
-    before = {path: path.stat().st_mtime_ns for path in runs.glob("*/seed-5/**/*")}
+    assert again.process.wait(DEADLINE_S) == 11, again.output + log.read_text()[-3000:]
+    assert "learns seed 3 continues" in again.output
+    assert "broken, seed 3 failed" in again.output
+    assert "resumed after" in (run / "logs" / "learner.log").read_text()
+    arms = {arm["name"]: arm for arm in json.loads((runs / "results.json").read_text())["arms"]}
+    assert [arms[name]["seeds"] for name in ARMS] == [[], [3], [3]]
+    assert arms["learns"]["after"]["value"] > arms["cannot"]["after"]["value"] + 1.0
+    assert arms["learns"]["episodes"]["value"] > 100
+    assert "| learns | 1/1 |" in (runs / "table.md").read_text()
+    before = {path: path.stat().st_mtime_ns for path in runs.glob("*/seed-3/**/*")}
 
-    last = start("--arms", "lagging")
-    assert last.finish() == 0, last.output
+    last = start("--arms", "learns,cannot")
+    assert last.process.wait(DEADLINE_S) == 0, last.output
     assert "starts" not in last.output
     assert "continues" not in last.output
-    assert {path: path.stat().st_mtime_ns for path in runs.glob("*/seed-5/**/*")} == before
+    assert {path: path.stat().st_mtime_ns for path in runs.glob("*/seed-3/**/*")} == before
+
+    assert not (run / "logs" / "inference-0.log").exists()
+    told = distrl(tmp_path, "evaluate", "base.yaml", "--checkpoint", str(run), "--output", "measured")
+    measured = json.loads((tmp_path / "measured" / "results.json").read_text())
+    final = next((run / "evaluations").iterdir())
+    assert measured["mean"] == json.loads((final / "results.json").read_text())["mean"]
+    assert len(measured["returns"]) == 20
+    assert "mean return" in told
+    data = json.loads((run / "report.json").read_text())
+    assert data["evaluations"]["after training"]["mean"] == measured["mean"]
+    assert data["learning_curve"]["env_steps"]["validation"]
+    assert "Return over environment steps" in (run / "report.html").read_text()

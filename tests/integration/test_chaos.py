@@ -1,4 +1,4 @@
-"""Half a minute of chaos on eight devices: every kind of fault; nothing is lost, learnt from or left over."""
+"""Chaos on four devices: every kind of fault once; nothing is lost, learnt from or left over."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ LIMIT_S = 600.0
 @pytest.mark.timeout(LIMIT_S + 30)
 def test_chaos(tmp_path: Path) -> None:
     numbers = tmp_path / "chaos.json"
-    command = [sys.executable, "benchmarks/chaos.py", "--seconds", "30", "--json", str(numbers)]
+    small = ["--seconds", "10", "--devices", "4", "--width", "270", "--height", "600"]
+    command = [sys.executable, "benchmarks/chaos.py", *small, "--json", str(numbers)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     told = result.stdout + result.stderr
     assert numbers.exists(), told

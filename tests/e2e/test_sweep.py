@@ -1,7 +1,4 @@
-"""`distrl sweep` as a user runs it: real runs, one that fails, the whole interrupted and resumed, one measured.
-
-The runs are of continuous control, which learns in seconds.
-"""
+"""`distrl sweep` as a user runs it, over continuous control: a run fails, one is interrupted and resumed."""
 
 from __future__ import annotations
 

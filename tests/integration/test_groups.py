@@ -17,7 +17,7 @@ from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Purpose, Trajectory
 
 DEADLINE_S = 240.0
-EPISODES, SIZE = 48, 4
+EPISODES, SIZE = 32, 4
 
 
 def members(store: TrajectoryStore) -> dict[str, list[Trajectory]]:
@@ -37,7 +37,7 @@ def test_a_worker_killed_in_the_middle_of_a_group(tmp_path: Path) -> None:
         env,
         episodes=EPISODES,
         algorithm={"kind": "grpo", "group_size": SIZE},
-        lease_ttl_s=6,
+        lease_ttl_s=3,
     )
     run, held = tmp_path / "runs" / "run", tmp_path / "held"
     learner = start(tmp_path, "learner", "run-learner", str(config))

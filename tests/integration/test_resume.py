@@ -20,7 +20,7 @@ from distrl.evaluator.report.training import staleness_rows
 from distrl.workers.spool import Spool
 
 DEADLINE_S = 240.0
-EPISODES = 48
+EPISODES = 36
 
 
 @pytest.mark.needs("torch")

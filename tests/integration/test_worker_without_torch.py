@@ -32,8 +32,13 @@ sys.meta_path.insert(0, Absent())
 """
 
 
+def blocked(folder: Path) -> dict[str, str]:
+    """An environment in which Python finds none of them."""
+    (folder / "sitecustomize.py").write_text(BLOCK)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ["PYTHONPATH"]])}
+
+
 def test_a_worker_acts_on_phones_without_the_extras(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(BLOCK)
     first_of_each = {task.template: task for task in reversed(load_suite("quickstart", "train"))}
     leases = [
         Lease(id=f"lease-{i}", task=task, purpose=Purpose.DEMO)
@@ -45,16 +50,9 @@ def test_a_worker_acts_on_phones_without_the_extras(tmp_path: Path) -> None:
             {"network": network, "worker": {"slots": 2}, "runs_dir": str(tmp_path / "runs")}
         )
         (tmp_path / "config.yaml").write_text(config.to_yaml())
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        command = [
-            sys.executable,
-            "-m",
-            "distrl",
-            "run-worker",
-            str(tmp_path / "config.yaml"),
-            "--set",
-            "worker.slots=3",
-        ]
+        environment = blocked(tmp_path)
+        config_file = str(tmp_path / "config.yaml")
+        command = [sys.executable, "-m", "distrl", "run-worker", config_file, "--set", "worker.slots=3"]
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
         try:
             trajectories = learner.collect(len(leases))
@@ -74,8 +72,7 @@ def test_a_worker_acts_on_phones_without_the_extras(tmp_path: Path) -> None:
 
 def test_what_needs_an_extra_says_which(tmp_path: Path) -> None:
     """Also shows that the test above would notice an import of torch."""
-    (tmp_path / "sitecustomize.py").write_text(BLOCK)
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    environment = blocked(tmp_path)
     command = [sys.executable, "-m", "distrl", "serve-inference", "quickstart"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 7

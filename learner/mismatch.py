@@ -15,11 +15,9 @@ pass over a few tokens. Used by the training thread.
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Sequence
 from statistics import median_low
-from typing import NamedTuple
 
 import numpy as np
 
@@ -38,7 +36,6 @@ CLAMP = 20.0
 RECENT = 3
 """Measurements whose median is compared with the limit: a single token may be far off by chance."""
 
-REMIND_EVERY = 20  # measurements
 REMEDY = (
     "Usual causes: a server that acts with other weights than it names; another model, template or precision "
     "there than in the learner; changed pictures; truncated sampling. Compare policy, dtype and package "
@@ -58,19 +55,17 @@ def kl_of_tokens(log_ratios: Floats) -> Floats:
     return k3
 
 
-class Sample(NamedTuple):
-    """What is measured at a time: steps with tokens of one version, each with the id of its episode."""
-
-    version: int
-    steps: list[tuple[str, StepData]]
-
-
-def choose(episodes: Sequence[Episode], versions: Sequence[int]) -> Sample | None:
+def choose(
+    episodes: Sequence[Episode], versions: Sequence[int]
+) -> tuple[int, list[tuple[str, StepData]]] | None:
     """The last steps of the newest episodes, of the version in `versions` that most of them have.
 
     Args:
         episodes: As they arrived, the newest last.
         versions: Those that can be measured, oldest first; of equals the newest is taken.
+
+    Returns:
+        The version, and its steps, each with the id of its episode.
     """
     samples = []
     for version in versions:
@@ -79,9 +74,9 @@ def choose(episodes: Sequence[Episode], versions: Sequence[int]) -> Sample | Non
             for episode in reversed(episodes)
         ]
         newest = [(name, steps) for name, steps in found if steps][:NUM_EPISODES]
-        samples.append(Sample(version, [(name, step) for name, steps in newest for step in steps]))
-    best = max(samples, key=lambda sample: (len(sample.steps), sample.version), default=None)
-    return best if best is not None and best.steps else None
+        samples.append((version, [(name, step) for name, steps in newest for step in steps]))
+    version, steps = max(samples, key=lambda sample: (len(sample[1]), sample[0]), default=(-1, []))
+    return (version, steps) if steps else None
 
 
 class MismatchProbe:
@@ -96,7 +91,7 @@ class MismatchProbe:
         self._context, self._config = context, learner.mismatch
         self._is_possible = learner.top_p >= 1.0 and learner.top_k == 0
         self._kls: deque[float] = deque(maxlen=RECENT)
-        self._num_alarms = 0  # measurements in a row
+        self._has_alarm = False
 
     @property
     def is_due(self) -> bool:
@@ -112,15 +107,16 @@ class MismatchProbe:
         Raises:
             MismatchError: There is an alarm, and `on_alarm` is "stop".
         """
-        start, limit = time.perf_counter(), {"mismatch/kl_limit": self._config.alarm_kl}
+        limit = {"mismatch/kl_limit": self._config.alarm_kl}
         sample = choose(arrived, list(self._context.publisher.recent))
         if sample is None:
-            return {"mismatch/tokens": 0.0, **limit, "mismatch/alarm": float(self._num_alarms > 0)}
-        log_ratios, origins = self._log_ratios(sample)
+            return {"mismatch/tokens": 0.0, **limit, "mismatch/alarm": float(self._has_alarm)}
+        version, steps = sample
+        log_ratios, origins = self._log_ratios(version, steps)
         kl = kl_of_tokens(log_ratios)
         self._kls.append(float(kl.mean()))
         recent = median_low(self._kls)
-        finding = self._judge(recent, sample.version, origins[int(np.argmax(kl))])
+        finding = self._judge(recent, version, origins[int(np.argmax(kl))])
         metrics = {
             "mismatch/tokens": float(len(kl)),
             "mismatch/kl": float(kl.mean()),
@@ -129,7 +125,6 @@ class MismatchProbe:
             **limit,
             "mismatch/outside": float((np.abs(np.expm1(np.clip(log_ratios, -CLAMP, CLAMP))) > 0.1).mean()),
             "mismatch/alarm": float(bool(finding)),
-            "mismatch/measure_s": time.perf_counter() - start,
         }
         if finding and self._config.on_alarm == "stop":
             self._context.report.write(metrics)
@@ -139,35 +134,34 @@ class MismatchProbe:
             )
         return metrics
 
-    def _log_ratios(self, sample: Sample) -> tuple[Floats, list[str]]:
-        """[n] d of the sample's tokens of its version, and the origin of each."""
-        context, version = self._context, sample.version
-        batch = context.batcher.steps([step for _, step in sample.steps])
+    def _log_ratios(self, version: int, steps: Sequence[tuple[str, StepData]]) -> tuple[Floats, list[str]]:
+        """[n] d of the tokens of `version` in `steps`, and the origin of each."""
+        context = self._context
+        batch = context.batcher.steps([step for _, step in steps])
         behaviour = batch.behaviour_logprobs
         is_newest = version == context.publisher.version and context.is_published
         weights = None if is_newest else weights_io.from_bytes(context.publisher.recent[version])
         d = (context.train_step.logprobs(batch, weights).double() - behaviour.double()).numpy()
         pairs = [
             (d[row, place], f"{name}, written by server {step.server}" if step.server else name)
-            for row, (name, step) in enumerate(sample.steps)
+            for row, (name, step) in enumerate(steps)
             for place, its_version in enumerate(step.versions)
             if its_version == version
         ]
         return np.array([value for value, _ in pairs]), [origin for _, origin in pairs]
 
     def _judge(self, kl: float, version: int, worst: str) -> str:
-        """What is wrong, in a sentence, which the log repeats from time to time; "" if nothing is."""
-        if kl <= self._config.alarm_kl:
-            if self._num_alarms:
+        """What is wrong, in a sentence; "" if nothing is. The log says when that changes."""
+        had_alarm, self._has_alarm = self._has_alarm, kl > self._config.alarm_kl
+        if not self._has_alarm:
+            if had_alarm:
                 _log.warning("train-inference mismatch: the alarm is over, KL %.3g", kl)
-            self._num_alarms = 0
             return ""
         finding = (
             f"Train-inference mismatch: tokens sampled with weights {version}, as their server says, have KL "
             f"{kl:.3g} (limit {self._config.alarm_kl:g}) to what the learner computes with these weights; "
             f"worst in trajectory {worst}."
         )
-        if self._num_alarms % REMIND_EVERY == 0:
+        if not had_alarm:
             _log.warning("%s %s", finding, REMEDY)
-        self._num_alarms += 1
         return finding

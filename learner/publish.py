@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import shutil
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from torch import Tensor
 
 from distrl.core.errors import CheckpointError
-from distrl.core.files import write_bytes_atomically, writing
+from distrl.core.files import write_bytes_atomically
 from distrl.core.messages import WeightInfo
 from distrl.core.policies import weights_io
 from distrl.core.weights import Buffer, describe
@@ -41,10 +40,8 @@ class Publisher:
     checkpoint continues above it: two different weights never share a number.
 
     With a `lag` of N, version v is announced when version v + N is made: all servers act, in validation too,
-    with weights N versions behind. As long as there are no N older ones, the oldest is announced. What
-    is held back is in files beside `version_file`, so that a restarted learner keeps its distance; after a
-    crash these may be weights of updates that the checkpoint has not seen, which were due to act anyway.
-    Without a lag such files are deleted.
+    with weights N versions behind. As long as there are no N older ones, the oldest of this process is
+    announced.
 
     Args:
         lag: Versions between the newest and what is announced.
@@ -67,7 +64,7 @@ class Publisher:
     ) -> None:
         self._policy, self._server, self._file = policy, server, version_file
         self._level = level
-        self._lag, self._held = lag, version_file.parent / "held"
+        self._held: deque[tuple[int, Buffer]] = deque(maxlen=lag + 1)  # the newest versions
         self._announced = -1
         self.recent: OrderedDict[int, Buffer] = OrderedDict()
         self.version = _noted(version_file)
@@ -82,18 +79,12 @@ class Publisher:
             What is announced now.
         """
         data: Buffer = weights_io.to_bytes(self._policy.published_state(), self._policy.published_metadata())
-        version = self.version + 1
-        if self._lag:
-            with writing(self._held):
-                self._held.mkdir(exist_ok=True)
-            write_bytes_atomically(self._held / str(version), data, is_durable=True)
-        write_bytes_atomically(self._file, f"{version}\n".encode())
-        self.version = version
-        if not self._lag and self._held.exists():
-            shutil.rmtree(self._held)  # of a time with a lag: too old to be announced ever again
-        if self._lag:
-            version = self._due(version if catch_up else version - self._lag)
-            data = (self._held / str(version)).read_bytes()
+        write_bytes_atomically(self._file, f"{self.version + 1}\n".encode())
+        self.version += 1
+        if catch_up:
+            self._held.clear()
+        self._held.append((self.version, data))
+        version, data = self._held[0]
         info = describe(version, data, self._kind())
         if version != self._announced:
             self._server.publish_weights(info, data)
@@ -109,14 +100,6 @@ class Publisher:
 
     def _kind(self) -> Literal["full", "adapter"]:
         return "adapter" if self._policy.published_kind() == "adapter" else "full"
-
-    def _due(self, oldest: int) -> int:
-        """The oldest version held back, after those before `oldest` and what a crash left are deleted."""
-        held = {int(file.name): file for file in self._held.iterdir() if file.name.isdecimal()}
-        due = [version for version in held if oldest <= version <= self.version]
-        for version in held.keys() - due:
-            held[version].unlink()
-        return min(due)
 
 
 def _noted(version_file: Path) -> int:

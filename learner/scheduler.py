@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from distrl.configs.learner import LearnerConfig
 from distrl.core.messages import Lease
@@ -24,6 +24,14 @@ from distrl.learner.task_sampling import Drift, TaskSource, demonstration_sample
 
 DEMONSTRATIONS, WARM_UP, TRAINING, DONE = "demonstrations", "warm-up", "training", "done"
 """Phases of a run; the present one decides which leases are granted."""
+
+
+class EvalProgress(NamedTuple):
+    """How many episodes of a round are accounted for, of how many, and whether a worker holds one."""
+
+    done: int
+    size: int
+    is_leased: bool
 
 
 class TaskScheduler:
@@ -199,24 +207,17 @@ class TaskScheduler:
 
     @property
     def is_evaluating(self) -> bool:
-        with self._lock:
-            return self._evals.current is not None
+        return self.eval_progress is not None
 
     @property
-    def eval_progress(self) -> tuple[int, int]:
-        """How many episodes of the round under way are accounted for, and of how many; (0, 0) without one."""
+    def eval_progress(self) -> EvalProgress | None:
+        """How far the round under way is."""
         with self._lock:
             current = self._evals.current
             if current is None:
-                return 0, 0
-            return current.size - len(current.waiting) - len(current.leases), current.size
-
-    @property
-    def is_eval_leased(self) -> bool:
-        """Whether a worker holds a lease of the round under way."""
-        with self._lock:
-            current = self._evals.current
-            return current is not None and any(map(self._table.is_held, current.leases))
+                return None
+            done = current.size - len(current.waiting) - len(current.leases)
+            return EvalProgress(done, current.size, any(map(self._table.is_held, current.leases)))
 
     def pop_evals(self) -> list[EvalRound]:
         """The rounds that ended since the last call."""

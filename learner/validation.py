@@ -118,12 +118,12 @@ class Validation:
         self.start(newest.version)
         announce(context, LAST_ROUND)
         active_at = context.clock.now()  # when a worker last held a lease
-        while context.scheduler.is_evaluating and not stop.is_set():
+        while (progress := context.scheduler.eval_progress) is not None and not stop.is_set():
             now = context.clock.now()
-            active_at = now if context.scheduler.is_eval_leased else active_at
+            active_at = now if progress.is_leased else active_at
             if now - active_at >= self._config.lease_ttl_s:
                 break
-            context.report.show(*context.scheduler.eval_progress)
+            context.report.show(progress.done, progress.size)
             poll(context)
             drain(context, POLL_S)
         self.finish()

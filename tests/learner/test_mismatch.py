@@ -44,14 +44,12 @@ def episodes_of(toy, policy, versions):
 def test_what_is_measured_are_the_last_steps_of_the_newest_episodes(toy, policy) -> None:
     episodes = episodes_of(toy, policy, [[3] * 9, [1, 2, 3], [2, 2], [4], [3, 3], [3], [3, 4]])
     found = choose(episodes, [2, 3, 4])
-    assert found.version == 3
-    assert [name for name, _ in found.steps] == ["e6", "e5", "e4", "e4", "e1"], (
-        "four episodes, not the oldest"
-    )
-    assert [name for name, _ in choose(episodes[:1], [2, 3]).steps] == ["e0"] * 4, "four steps of each"
+    assert found[0] == 3
+    assert [name for name, _ in found[1]] == ["e6", "e5", "e4", "e4", "e1"], "four episodes, not the oldest"
+    assert [name for name, _ in choose(episodes[:1], [2, 3])[1]] == ["e0"] * 4, "four steps of each"
     assert choose(episodes, [7, 8]) is None
     assert choose([], [3]) is None
-    assert choose(episodes_of(toy, policy, [[3], [4]]), [3, 4]).version == 4, "of equals the newest"
+    assert choose(episodes_of(toy, policy, [[3], [4]]), [3, 4])[0] == 4, "of equals the newest"
 
 
 def test_the_alarm_is_of_the_median_and_the_log_says_when_it_starts_and_ends(toy, tmp_path, caplog) -> None:

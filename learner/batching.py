@@ -192,9 +192,6 @@ def pack(steps: StepBatch, max_tokens: int | None) -> list[Tensor]:
     Tokens are what memory grows with, and steps differ in them by an order of magnitude: between a thumbnail
     and a screenshot, or between the first step of a chat and its last. Steps of about the same length are put
     together, so that little is padding.
-
-    Args:
-        max_tokens: None: everything is one part.
     """
     num_steps = len(steps)
     if max_tokens is None or num_steps == 0:

@@ -69,11 +69,6 @@ def open_learner(
     """A learner whose sockets are bound and served; everything is closed afterwards.
 
     A run that has a checkpoint continues from it; one that has only trajectories ingests them again.
-
-    Raises:
-        NetworkError: An address is in use.
-        CheckpointError: The newest checkpoint cannot be used.
-        RankError: Another rank cannot be reached.
     """
     learner, network, drift = config.learner, config.network, config.tasks.drift
     torch.set_num_threads(learner.threads)

@@ -43,12 +43,6 @@ class Checkpointer:
 
         The checkpoint of the same update may exist (a stop, or a validation, right after a save). It stays:
         networks cannot have changed since, and what arrived meanwhile is in the store.
-
-        Args:
-            protected: Names that must stay.
-
-        Raises:
-            CheckpointError: The disk is full or not writable; nothing of the checkpoint is left.
         """
         name = f"step_{updates}"
         if checkpoints.pointed(self.directory, "latest") == name:
@@ -69,14 +63,7 @@ class Checkpointer:
         return name
 
     def load(self) -> dict[str, Any] | None:
-        """Restores networks, optimisers and random states from the newest whole checkpoint.
-
-        Returns:
-            The saved `state`; None if there is no checkpoint yet.
-
-        Raises:
-            CheckpointError: As `checkpoints.to_resume_from`; or it is of another policy.
-        """
+        """Restores networks, optimisers and random states from the newest whole checkpoint, if there is one."""
         path = checkpoints.to_resume_from(self.directory)
         if path is None:
             return None

@@ -173,11 +173,7 @@ def drain(context: Context, timeout_s: float) -> int:
 
 
 def expect_episodes(context: Context, so_far: str) -> None:
-    """Bounds the wait for episodes.
-
-    Raises:
-        NothingCameIn: No episode arrived for `SILENCE_S`.
-    """
+    """Raises `NothingCameIn` if no episode has arrived for `SILENCE_S`."""
     if context.clock.now() - context.arrived_at >= SILENCE_S:
         raise NothingCameIn(
             f"No episode arrived for {SILENCE_S / 60:.0f} minutes ({so_far}).",

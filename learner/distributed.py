@@ -64,11 +64,7 @@ def to_bytes(value: Any) -> bytes:
 
 
 def from_bytes(data: bytes | bytearray) -> Any:
-    """What `to_bytes` was given, on the CPU.
-
-    Raises:
-        PolicyError: It is damaged, or has something else in it.
-    """
+    """What `to_bytes` was given, on the CPU."""
     try:
         with torch.serialization.safe_globals(KINDS):
             return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
@@ -77,11 +73,7 @@ def from_bytes(data: bytes | bytearray) -> Any:
 
 
 def send(value: Any, rank: int) -> None:
-    """Sends a message to `rank`; see `to_bytes` for what it may be.
-
-    Raises:
-        RankError: The rank is gone, or took longer than the job's timeout.
-    """
+    """Sends a message to `rank`; see `to_bytes` for what it may be."""
     data = torch.frombuffer(bytearray(to_bytes(value)), dtype=torch.uint8)
     with translated(f"rank {rank}"):
         distributed.send(torch.tensor([len(data)]), rank)
@@ -89,11 +81,7 @@ def send(value: Any, rank: int) -> None:
 
 
 def receive(rank: int) -> Any:
-    """The next message of `rank`.
-
-    Raises:
-        RankError: The rank is gone, or took longer than the job's timeout.
-    """
+    """The next message of `rank`; `RankError` if it takes longer than the job's timeout."""
     size = torch.zeros(1, dtype=torch.int64)
     with translated(f"rank {rank}"):
         distributed.recv(size, rank)
@@ -118,9 +106,6 @@ def split(lengths: Sequence[int], num_ranks: int) -> list[Tensor]:
     """The places of each rank's trajectories, ascending, [b] int64; about equally many steps for each.
 
     The longest first, each to the rank that has fewest. With fewer trajectories than ranks, some have none.
-
-    Args:
-        lengths: Of the trajectories, in steps.
     """
     places: list[list[int]] = [[] for _ in range(num_ranks)]
     loads = [0] * num_ranks
@@ -135,11 +120,7 @@ def split(lengths: Sequence[int], num_ranks: int) -> list[Tensor]:
 
 
 class RankGroup(TrainStep):
-    """The `TrainStep` of rank 0, which makes the other ranks of the job take part.
-
-    Args:
-        own: Rank 0's networks, objective and configuration, as for `TrainStep`.
-    """
+    """The `TrainStep` of rank 0, which makes the other ranks of the job take part."""
 
     def __init__(self, *own: Any, num_ranks: int, watch: Watch = unwatched) -> None:
         super().__init__(*own)
@@ -272,11 +253,7 @@ def _by_step(batch: TrajectoryBatch, pieces: Sequence[tuple[Tensor, Tensor]]) ->
 
 
 def follow(train_step: TrainStep) -> None:
-    """Carries out the commands of rank 0 until it sends "stop".
-
-    Raises:
-        RankError: Rank 0 is gone, or sent nothing for longer than the job's timeout.
-    """
+    """Carries out the commands of rank 0 until it sends "stop"."""
     while True:
         command = receive(0)
         name, share, numbers = command["name"], command["share"], command["numbers"]
@@ -344,13 +321,7 @@ def _broadcast(tensor: Tensor) -> Tensor:
 def open_train_step(
     config: Config, words: Sequence[str], place: Place | None = None, watch: Watch = unwatched
 ) -> Iterator[TrainStep]:
-    """The networks of one process, or of one rank that has met the others; for rank 0 those of the group.
-
-    Raises:
-        RankError: The ranks did not meet.
-        PolicyError: The policy cannot be built.
-        ConfigError: The agent's points lie elsewhere than the model sees them.
-    """
+    """The networks of one process, or of one rank that has met the others; for rank 0 those of the group."""
     with contextlib.ExitStack() as stack:
         learner = config.learner
         if place is not None:
@@ -376,11 +347,7 @@ def open_train_step(
 
 
 def follow_learner(config: Config, words: Sequence[str], place: Place) -> None:
-    """Runs a rank other than 0: carries out the commands of rank 0 until the end.
-
-    Raises:
-        RankError: Rank 0 is gone.
-    """
+    """Runs a rank other than 0: carries out the commands of rank 0 until the end."""
     torch.set_num_threads(config.learner.threads)
     torch.manual_seed(config.seed + place.rank)
     with open_train_step(config, words, place) as train_step:

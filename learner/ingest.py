@@ -51,11 +51,6 @@ class Ingest:
     for updates, which would be made on what is in replay already. Episodes
     of a group wait here until the scheduler closes it. With `learner.stale: drop`, what has become too old
     leaves replay.
-
-    Attributes:
-        episodes: The compiled episodes of what is in replay, by id.
-        demonstrations: What to imitate. Failed episodes too: every completion in them is the expert's.
-        quarantine: The trajectories that are never taken again.
     """
 
     def __init__(
@@ -76,8 +71,8 @@ class Ingest:
         self.quarantine = Quarantine(store)
         self._held: dict[str, Episode] = {}
         self._checked = -1  # the version at which replay was searched for what is too old
-        self.episodes: dict[str, Episode] = {}
-        self.demonstrations: list[Episode] = []
+        self.episodes: dict[str, Episode] = {}  # of what is in replay
+        self.demonstrations: list[Episode] = []  # failed ones too: all their completions are the expert's
         self.last_id: str | None = None
         self.num_refused = self.num_unjudged = self.num_stale = 0
         self._arrived: deque[Episode] = deque(maxlen=MAX_ARRIVED)

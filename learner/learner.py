@@ -38,11 +38,7 @@ from distrl.learner.warm_start import Cloning, critic_warm_up, demonstrate, warm
 
 
 class Learner:
-    """Runs the phases: demonstrations → warm-up → training → done.
-
-    Args:
-        stop: Set to end early; a checkpoint is written and `run` returns.
-    """
+    """Runs the phases: demonstrations → warm-up → training → done."""
 
     def __init__(self, context: Context, stop: Event) -> None:
         self.context, self.stop = context, stop
@@ -116,12 +112,7 @@ class Learner:
             context.server.shutdown("the run is complete")
 
     def update(self) -> None:
-        """One update. If a mismatch or skipped batches end the run instead, what was learnt so far is saved.
-
-        Raises:
-            MismatchError: See `MismatchProbe.measure`.
-            NotFinite: Too many batches in a row were skipped.
-        """
+        """One update. If a mismatch or skipped batches end the run instead, what was learnt so far is saved."""
         try:
             self.updates.make()
         except (MismatchError, NotFinite):

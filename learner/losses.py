@@ -38,12 +38,7 @@ def importance_ratios(logprobs: Tensor, behaviour: Tensor, token_mask: Tensor) -
 
 
 def ratio(logprobs: Tensor, reference: Tensor, token_mask: Tensor, level: RatioLevel) -> Tensor:
-    """r = π / π_ref with gradients: [N] of whole actions, or [N, L] per token, 1 at padding.
-
-    Args:
-        logprobs: [N, L] log π with gradients.
-        reference: [N, L] log-probabilities of the policy that r compares with.
-    """
+    """r = π / π_ref with gradients: [N] of whole actions, or [N, L] per token, 1 at padding."""
     log_token = torch.where(token_mask, logprobs - reference, 0.0)
     log_ratio = log_token.sum(dim=1) if level == "action" else log_token
     return log_ratio.clamp(-LOG_RATIO_CLAMP, LOG_RATIO_CLAMP).exp()
@@ -74,10 +69,6 @@ def moments(advantages: Tensor, mask: Tensor) -> Moments:
 
     AcceRL's eq. 5–7 with ε = 1e−16, but the squares are summed about the mean, since Q/N − μ² is the
     difference of two large numbers.
-
-    Args:
-        advantages: [B, T].
-        mask: [B, T] bool.
     """
     a = torch.where(mask, advantages, 0.0)
     total, count = sum_over_ranks(torch.stack([a.sum(), mask.sum().to(a.dtype)])).unbind()
@@ -128,13 +119,7 @@ def policy_gradient(
 
 
 def is_beyond(ratios: Tensor, advantages: Tensor, clip: float, clip_high: float | None = None) -> Tensor:
-    """Bool: whether a ratio has left [1 − ε, 1 + ε_high] in the direction that its advantage pushes.
-
-    Args:
-        ratios: [N] or [N, L].
-        advantages: Broadcastable to `ratios`.
-        clip_high: ε_high; None: ε, which is `clip`.
-    """
+    """Bool: whether a ratio has left [1 − ε, 1 + ε_high] in the direction that its advantage pushes."""
     upper = clip if clip_high is None else clip_high
     return ((advantages > 0) & (ratios > 1.0 + upper)) | ((advantages < 0) & (ratios < 1.0 - clip))
 
@@ -146,10 +131,6 @@ def clipped_surrogate(
 
     With `dual_clip` c, at A < 0 no less than c A (Ye et al. 2020, eq. 5): a bad action that has become much
     more probable pushes with bounded force, that is, no longer.
-
-    Args:
-        ratios: r with gradients, of any shape.
-        advantages: Broadcastable to `ratios`.
     """
     objective = torch.minimum(ratios * advantages, ratios.clamp(1.0 - clip, 1.0 + clip_high) * advantages)
     if dual_clip is None:
@@ -168,10 +149,6 @@ def surrogate(
     paper leaves it open: its log-probabilities cost one pass more, and no second copy of the weights is kept.
     The behaviour's weight is capped, which AReaL's is not. With a single step per batch the proximal policy
     is the policy itself: then the decoupled surrogate is truncated importance sampling.
-
-    Args:
-        logprobs: [N, L] log π with gradients.
-        advantages: [N].
 
     Returns:
         [N], or [N, L] at ratio level "token", to be maximised; and by metric name whether each ratio was

@@ -60,10 +60,6 @@ def choose(
 ) -> tuple[int, list[tuple[str, StepData]]] | None:
     """The last steps of the newest episodes, of the version in `versions` that most of them have.
 
-    Args:
-        episodes: As they arrived, the newest last.
-        versions: Those that can be measured, oldest first; of equals the newest is taken.
-
     Returns:
         The version, and its steps, each with the id of its episode.
     """
@@ -100,9 +96,6 @@ class MismatchProbe:
 
     def measure(self, arrived: Sequence[Episode]) -> dict[str, float]:
         """The `mismatch/*` metrics.
-
-        Args:
-            arrived: The newest episodes since the last time.
 
         Raises:
             MismatchError: There is an alarm, and `on_alarm` is "stop".

@@ -110,24 +110,14 @@ def metrics(stats: StepStats) -> dict[str, float]:
 
 
 class Freshness:
-    """Sums what the updates since the last table used, by staleness; used by the training thread.
-
-    Attributes:
-        num_updates: How many updates the next table will cover.
-    """
+    """Sums what the updates since the last table used, by staleness; used by the training thread."""
 
     def __init__(self) -> None:
         self.num_updates = 0
         self._sums: dict[str, Floats] = {}
 
     def trained(self, staleness: NDArray[np.int64], success: Floats, steps: StepStats) -> None:
-        """Counts an update.
-
-        Args:
-            staleness: [B] versions between the weights that acted and those that are trained.
-            success: [B] outcomes in [0, 1].
-            steps: Of the batch's steps.
-        """
+        """Counts an update."""
         self.num_updates += 1
         bucket = VERSIONS.index(staleness)
         self._add("trajectories", bucket, np.ones(len(bucket)))

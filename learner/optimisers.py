@@ -12,11 +12,7 @@ from distrl.learner.ranks import num_ranks, sum_over_ranks
 
 
 class Optimiser:
-    """AdamW on every rank alike: gradients are summed over the ranks, which therefore make the same step.
-
-    Args:
-        lr: The learning rate until `begin` is given another.
-    """
+    """AdamW on every rank alike: gradients are summed over the ranks, which therefore make the same step."""
 
     def __init__(self, module: nn.Module, lr: float, weight_decay: float, clip: float) -> None:
         self._parameters = list(trainable(module))

@@ -49,9 +49,6 @@ class Publisher:
     Attributes:
         version: The newest version, announced or held back.
         recent: The bytes of the newest announced versions, oldest first.
-
-    Raises:
-        CheckpointError: The file does not contain a version.
     """
 
     def __init__(

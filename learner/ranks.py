@@ -118,11 +118,7 @@ class Place:
 
 @contextmanager
 def open_job(place: Place, timeout_s: float) -> Iterator[None]:
-    """Meets the other ranks, and leaves them afterwards.
-
-    Raises:
-        RankError: Not all ranks arrived in time, or this machine has fewer GPUs than ranks.
-    """
+    """Meets the other ranks, and leaves them afterwards."""
     backend = "gloo"
     if torch.cuda.is_available():
         if place.local_rank >= torch.cuda.device_count():
@@ -176,13 +172,7 @@ def _short(error: Exception) -> str:
 
 
 class LocalRanks:
-    """Ranks 1 … N−1 as child processes.
-
-    Args:
-        command: Of `distrl`, the same as rank 0's.
-        logs: Where each has its log file, `learner-rank-1.log` and so on.
-        meeting: The file where all ranks meet.
-    """
+    """Ranks 1 … N−1 as child processes."""
 
     def __init__(self, command: Sequence[str], size: int, logs: Path, meeting: Path) -> None:
         self.place = Place(0, size, 0, f"file://{meeting}")
@@ -294,12 +284,7 @@ def _last_line(log: Path) -> str:
 def other_ranks(
     config: RanksConfig, command: Sequence[str], logs: Path
 ) -> Iterator[tuple[Place | None, Watch]]:
-    """Rank 0's place, and who watches the others; these are started here unless a launcher did.
-
-    Args:
-        command: Of `distrl`, which makes another process a rank.
-        logs: Where ranks that are started here have their logs.
-    """
+    """Rank 0's place, and who watches the others; these are started here unless a launcher did."""
     place = Place.given()
     if place is not None:
         yield place, unwatched

@@ -103,9 +103,6 @@ class Replay:
 
         What is drawn for the first time cannot be drawn again before `update` has given it a priority, unless
         nothing else is there.
-
-        Returns:
-            [count] their entries.
         """
         assert self._places, "replay is empty"
         new = [self._unseen.popitem(last=False)[0] for _ in range(min(count, len(self._unseen)))]

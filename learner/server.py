@@ -86,10 +86,6 @@ class ServerBase:
         run_id: Stable over restarts of the same run.
         heartbeat_s: How often peers send heartbeats; a peer that misses three is gone.
         keep_weights: How many published versions stay available.
-
-    Raises:
-        NetworkError: An address is in use.
-        SecurityError: A public address without keys.
     """
 
     weight_permits: ClassVar[Permits] = WEIGHTS
@@ -217,11 +213,7 @@ class ServerBase:
         """What a subclass does several times a second, after messages were handled. Must not block."""
 
     def _handle(self, received: Received) -> None:
-        """Answers a message; a subclass takes its own kinds first.
-
-        Raises:
-            ProtocolError: The message is not a request to this learner.
-        """
+        """Answers a message; a subclass takes its own kinds first."""
         message, peer = received.message, received.peer
         if isinstance(message, StatusRequest):
             self._service.reply(peer, self.status)

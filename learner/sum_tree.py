@@ -27,9 +27,6 @@ class SumTree:
     `set` writes masses and marks the sums that they change; these are computed from their present children
     when one is next needed. So equal masses give an equal tree, bit for bit, in whatever order they
     were set, and what is set several times between two draws is summed once.
-
-    Args:
-        capacity: How many masses there are; all are 0 at first.
     """
 
     def __init__(self, capacity: int) -> None:

@@ -220,11 +220,7 @@ class TrainStep:
     # ---- the critic alone, and cloning ----
 
     def fit_critic(self, batch: TrajectoryBatch) -> float:
-        """One gradient step of the critic alone, on episodes of the present policy, if all is finite.
-
-        Returns:
-            The loss.
-        """
+        """One gradient step of the critic alone, on episodes of the present policy, if all is finite."""
         to_device(batch, self.policy.device)
         self._critic_optimiser.begin()
         forward = self._forward(batch, with_logprobs=False)
@@ -243,9 +239,6 @@ class TrainStep:
         Args:
             count: How many steps the whole batch has, if this is a rank's share of it.
             is_idle: Whether the share is a stand-in that adds nothing.
-
-        Returns:
-            The loss.
         """
         if self._cloner is None:
             self._cloner = self._optimiser(self._config.demonstrations.lr)
@@ -334,11 +327,7 @@ class TrainStep:
         return nullcontext() if self._zero is None else self._zero.gathered(is_full)
 
     def poll(self) -> None:
-        """To be called every few seconds between updates.
-
-        Raises:
-            RankError: A rank has ended.
-        """
+        """To be called every few seconds between updates; raises `RankError` if a rank has ended."""
 
     def optimiser_states(self) -> dict[str, Any]:
         """The optimisers' states, under "actor" and "value"; while cloning is under way also "cloner"."""

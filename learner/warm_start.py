@@ -48,11 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 def demonstrate(context: Context, cloning: Cloning, stop: Event) -> None:
-    """Waits until the expert's episodes have arrived, and clones meanwhile as far as they go.
-
-    Raises:
-        NothingCameIn: None arrived for a long time.
-    """
+    """Waits until the expert's episodes have arrived, and clones meanwhile as far as they go."""
     wanted = context.config.learner.demonstrations.episodes
     take_dataset(context, stop)
     if context.scheduler.accounted(Purpose.DEMO) >= wanted:
@@ -81,11 +77,7 @@ def _more_threads() -> Iterator[None]:
 
 
 def warm_up(context: Context, cloning: Cloning, stop: Event) -> None:
-    """Makes the cloning updates that are left, and writes the checkpoint `step_0`.
-
-    Raises:
-        PolicyError: Updates are configured but no demonstration succeeded.
-    """
+    """Makes the cloning updates that are left, and writes the checkpoint `step_0`."""
     if stop.is_set():
         return
     config = context.config.learner.demonstrations
@@ -264,10 +256,6 @@ def renamed(step: StepData, word_ids: Sequence[int], share: float, rng: np.rando
     A policy that is trained from scratch has no meaning for a word that no training goal has. Here it meets
     such words: names must then be copied, and no single word decides (word dropout, Iyyer et al. 2015, for
     words that are not copied).
-
-    Args:
-        word_ids: The tokens that may be replaced, and that replace them.
-        share: The probability for each word of the prompt.
     """
     words = sorted(set(word_ids).intersection(step.prompt))
     drawn = rng.random(len(words)) < share
@@ -288,11 +276,6 @@ def take_dataset(context: Context, stop: Event) -> None:
 
     The first `episodes` of the dataset are copied to the run's own store: what a run has learnt from stays
     with it. Those that are there already, from before an interruption, are not taken twice.
-
-    Raises:
-        ConfigError: The dataset has too few, or is of other tasks or in another agent's notation.
-        RunDirectoryError: There is no dataset.
-        StoreError: It cannot be read.
     """
     config = context.config.learner.demonstrations
     if config.dataset is None or context.scheduler.accounted(Purpose.DEMO) >= config.episodes:

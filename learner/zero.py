@@ -28,9 +28,6 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 class ZeroPolicy:
     """A policy under DeepSpeed.
 
-    Args:
-        policy: Whole, the same on all ranks until the first call.
-
     Raises:
         MissingDependency: There is no deepspeed.
         PolicyError: Some of what is trained is in bfloat16, and some is not.

@@ -121,10 +121,6 @@ class Loss:
 class Algorithm(ABC, Generic[C]):
     """An objective on batches of whole trajectories.
 
-    Args:
-        config: The objective's options, an instance of its `options`.
-        learner: The section `learner`, for what objectives share.
-
     Attributes:
         options: The pydantic model of its options in the configuration.
         has_critic: Whether it learns and uses the critic.

@@ -57,13 +57,7 @@ def top_trajectories(scores: Tensor, fraction: float) -> Tensor:
 def doubly_robust(
     mc_returns: Tensor, td_errors: Tensor, values: Tensor, mask: Tensor, lam: float, baseline: bool
 ) -> Tensor:
-    """A_t = λ^{H−1−t} (G_t − b_t) + (1 − λ^{H−1−t}) δ_t, [B, T]; b_t = V(s_t) with `baseline`, else 0.
-
-    Args:
-        mc_returns: [B, T] G_t.
-        td_errors: [B, T] δ_t = r_t + γ V(s_{t+1}) − V(s_t).
-        values: [B, T] V(s_t).
-    """
+    """A_t = λ^{H−1−t} (G_t − b_t) + (1 − λ^{H−1−t}) δ_t, [B, T]; b_t = V(s_t) with `baseline`, else 0."""
     left = mask.sum(dim=1, keepdim=True) - 1 - torch.arange(mask.shape[1], device=mask.device)
     weight = torch.full_like(mc_returns, lam) ** left.clamp(min=0)
     mc = mc_returns - values if baseline else mc_returns

@@ -63,7 +63,7 @@ class Checkpointer:
         return name
 
     def load(self) -> dict[str, Any] | None:
-        """Restores networks, optimisers and random states from the newest whole checkpoint, if there is one."""
+        """Restores networks, optimisers and random states from the newest whole checkpoint, if any."""
         path = checkpoints.to_resume_from(self.directory)
         if path is None:
             return None

@@ -112,7 +112,7 @@ class Learner:
             context.server.shutdown("the run is complete")
 
     def update(self) -> None:
-        """One update. If a mismatch or skipped batches end the run instead, what was learnt so far is saved."""
+        """One update. If a mismatch or skipped batches end the run, what was learnt so far is saved."""
         try:
             self.updates.make()
         except (MismatchError, NotFinite):

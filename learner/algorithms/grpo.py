@@ -26,7 +26,7 @@ STD_EPSILON = 1e-6
 
 
 def sample_weights(batch: TrajectoryBatch, level: losses.RatioLevel, per: str) -> Tensor:
-    """How much each action, [N], or token, [N, L], counts: in the mean over steps every sample counts alike."""
+    """How much each action, [N], or token, [N, L], weighs: in the mean over steps all samples count alike."""
     mask, dtype = batch.steps.token_mask, batch.outcome.dtype
     size = mask.to(dtype) if level == "token" else torch.ones_like(batch.row, dtype=dtype)
     counts = losses.per_step(size, mask)

@@ -142,7 +142,7 @@ def _http(
 
     model, limit = config.policy.title, config.learner.max_new_tokens
     shown = str(checkpoint) if checkpoint is not None else None
-    with HttpEndpoint(server, address, model, limit, _http_key(), shown) as endpoint:
+    with contextlib.closing(HttpEndpoint(server, address, model, limit, _http_key(), shown)) as endpoint:
         typer.echo(f"Serving {model} at {endpoint.url}", err=True)
         yield
 

@@ -98,7 +98,6 @@ class ActClient:
         )
 
     def close(self) -> None:
-        """Closes all connections."""
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()

@@ -95,7 +95,6 @@ class LeaseBook:
         return bool(self._granted)
 
     def take(self) -> Lease | None:
-        """Hands a lease to a slot."""
         if not self.has_granted():
             return None
         held = self._granted.popleft()
@@ -103,17 +102,14 @@ class LeaseBook:
         return held.lease
 
     def close(self, lease_id: str) -> None:
-        """The slot has submitted its episode."""
         self._at_work.pop(lease_id, None)
 
     def release(self, lease_id: str) -> None:
-        """The slot has released its lease."""
         held = self._at_work.pop(lease_id, None)
         if held is not None:
             self._released.append(held)
 
     def release_all(self) -> None:
-        """Returns all leases because the worker leaves."""
         self._released += [*self._granted, *self._at_work.values()]
         self._granted.clear()
         self._at_work.clear()
@@ -174,7 +170,6 @@ class Outbox:
         self._beginning.add(trajectory_id)
 
     def add(self, trajectory_id: str, run_id: str) -> None:
-        """The trajectory is in the spool."""
         self._beginning.discard(trajectory_id)
         if self._run_id is None or run_id == self._run_id:
             self._due.setdefault(trajectory_id, 0.0)
@@ -216,7 +211,6 @@ class Outbox:
         return None
 
     def load(self, trajectory_id: str) -> tuple[Submit, list[bytes]]:
-        """The message and its image frames, read from the spool."""
         body, images, _ = self._spool.packed(trajectory_id)
         return Submit(body=body, images=tuple(images)), list(images.values())
 
@@ -294,7 +288,6 @@ class LearnerLink:
         self._waker.close()
 
     def check(self) -> None:
-        """Raises the error that ended the link thread, if any."""
         if self._error is not None:
             raise self._error
 
@@ -308,7 +301,6 @@ class LearnerLink:
 
     @property
     def has_policy(self) -> bool:
-        """Whether an inference server is alive."""
         return self.status is not None and bool(self.status.act_endpoints)
 
     def wait_connected(self, timeout_s: float) -> Status | None:

@@ -45,7 +45,6 @@ class EpisodeEnd:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the environment must not be used again."""
         return self.trajectory.fault not in (Fault.NONE, Fault.INFERENCE)
 
 

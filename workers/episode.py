@@ -199,7 +199,6 @@ class EpisodeRunner:
         return False
 
     def _actor(self, lease: Lease) -> Demonstrator | RandomActor | None:
-        """The actor that replaces the policy, if any."""
         rng = random.Random(f"{lease.id}/{lease.task.id}/{lease.task.seed}")
         if self._randomly:
             return RandomActor(self._agent, rng)
@@ -287,7 +286,6 @@ class _Draft:
         self._clock = time.perf_counter()
 
     def finish(self, worker: str, slot: int) -> Episode:
-        """The record, and the bytes of the screenshots that it names."""
         trajectory = Trajectory(
             id=uuid.uuid4().hex,
             task=self.task,

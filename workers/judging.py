@@ -100,11 +100,9 @@ class JudgingLink:
 
     @property
     def has_policy(self) -> bool:
-        """Whether an inference server is available."""
         return self._link.has_policy
 
     def start(self) -> None:
-        """Starts the judge threads."""
         if wait_by := getattr(self._judge, "wait_by", None):  # its pauses end when judging is closed
             wait_by(self._stopping.wait)
         for thread in self._threads:
@@ -129,7 +127,6 @@ class JudgingLink:
         return self._link.lease(timeout_s)
 
     def release(self, lease_id: str) -> None:
-        """Returns a lease without a trajectory."""
         self._link.release(lease_id)
 
     def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
@@ -144,7 +141,6 @@ class JudgingLink:
             self._condition.notify_all()
 
     def set_stats(self, stats: Mapping[str, float]) -> None:
-        """The worker's numbers and the judge's."""
         self._link.set_stats({**stats, **self.stats()})
 
     def stats(self) -> dict[str, float]:
@@ -155,7 +151,6 @@ class JudgingLink:
             return {**counts, **spent, "judge_waiting": float(len(self._waiting))}
 
     def check(self) -> None:
-        """Raises the error that ended the link or a judge thread."""
         if self._error is not None:
             raise self._error
         self._link.check()

@@ -71,7 +71,6 @@ class Spool:
         return unpack_trajectory(body), images, run_id
 
     def delete(self, *trajectory_ids: str) -> None:
-        """Deletes acked trajectories in one commit."""
         rows = [(trajectory_id,) for trajectory_id in trajectory_ids]
         with self._lock, typed_errors(self._path), transaction(self._connection):
             self._connection.executemany("DELETE FROM spooled WHERE id = ?", rows)
@@ -89,7 +88,6 @@ class Spool:
             )
 
     def refused(self) -> dict[str, str]:
-        """Ids of rejected trajectories, with the reason."""
         with self._lock, typed_errors(self._path):
             return dict(self._connection.execute("SELECT id, refused FROM spooled WHERE refused != ''"))
 
@@ -97,6 +95,5 @@ class Spool:
         return len(self.ids())
 
     def close(self) -> None:
-        """Closes the file."""
         with self._lock:
             self._connection.close()

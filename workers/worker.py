@@ -136,7 +136,6 @@ class Worker:
         return not any(thread.is_alive() for thread in self._threads)
 
     def stats(self) -> dict[str, float]:
-        """Counts so far; heartbeats carry them."""
         return {**self._tally.counts, **self._envs.stats()}
 
     def _line(self) -> str:
@@ -208,7 +207,6 @@ class Worker:
             self._envs.close_slot(index)
 
     def _enter(self, index: int) -> Entry | None:
-        """An environment for the slot; pauses when it does not start."""
         try:
             return self._envs.acquire(index, ENV_WAIT_S)
         except EnvError as error:
@@ -262,7 +260,6 @@ class BackOff:
         self._failures: dict[int, int] = {}
 
     def no_start(self, slot: int, error: EnvError) -> float:
-        """How long the slot pauses after its environment did not start, in seconds. Logs it."""
         return self._pause_s(slot, f"its environment does not start: {error}")
 
     def ended(self, slot: int, end: EpisodeEnd, device: str) -> float:
@@ -299,7 +296,6 @@ class Tally:
         self.counts = {"episodes": 0.0, "steps": 0.0, "successes": 0.0, "faults": 0.0}
 
     def add(self, trajectory: Trajectory) -> None:
-        """Counts a trajectory."""
         with self._lock:
             self.counts["episodes"] += 1
             self.counts["steps"] += len(trajectory.steps)

@@ -89,11 +89,7 @@ class AndroidWorldAgent(ChatAgent):
     def opening(self, goal: str) -> str:
         return f"Goal: {goal}\n\nStep 1. The screen:"
 
-    def line(self, step: TimeStep) -> str:
-        """The reason's start and the action, or why it was none."""
-        action = Action(**step.action.model_dump())
-        if action.kind is ActionKind.INVALID:
-            return f"not an action ({action.reason})"
+    def summary(self, step: TimeStep, action: Action) -> str:
         reason = " ".join(reason_of(self.answer(step)).split())[:LINE_CHARS]
         done = json.dumps(write_json(action, self.grid), ensure_ascii=False)
         return f"{reason} {done}" if reason else done

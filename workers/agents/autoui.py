@@ -216,7 +216,6 @@ def _typed_text(fields: dict[str, str]) -> str:
 
 
 def _point(fields: dict[str, str], name: str) -> tuple[float, float]:
-    """The (x, y) point in a `[y, x]` field."""
     raw = _required(fields, name)
     match = _POINT.fullmatch(raw)
     if match is None:

@@ -56,8 +56,14 @@ class ChatAgent(ABC):
         """The first question in mode "incremental"; the screenshot follows it."""
 
     @abstractmethod
+    def summary(self, step: TimeStep, action: Action) -> str:
+        """An earlier step, whose answer was an action, in one line."""
+
     def line(self, step: TimeStep) -> str:
-        """An earlier step in one line."""
+        action = Action(**step.action.model_dump())
+        if action.kind is ActionKind.INVALID:
+            return f"not an action ({action.reason})"
+        return self.summary(step, action)
 
     def prompt(self, goal: str, screen: Observation, history: Sequence[TimeStep]) -> Prompt:
         """The instructions and one question, or only the next question where the sequence continues."""
@@ -70,7 +76,6 @@ class ChatAgent(ABC):
         return Prompt((_says("system", self.system(screen)), _says("user", question, screen.image)))
 
     def answer(self, step: TimeStep) -> str:
-        """What was answered in an earlier step."""
         return step.chats[-1].completion.text if step.chats else ""
 
     def _told(self, history: Sequence[TimeStep]) -> str:
@@ -135,7 +140,6 @@ def whole(text: str, what: str) -> str:
 
 
 def short(value: object) -> str:
-    """The start of a value, for a reason."""
     return repr(value)[:40]
 
 
@@ -147,7 +151,6 @@ class Grid:
     rows: int
 
     def cell(self, point: Point) -> tuple[int, int]:
-        """The cell that `point` lies in."""
         x, y = int(point[0] * self.columns), int(point[1] * self.rows)
         return min(self.columns - 1, x), min(self.rows - 1, y)
 

@@ -148,11 +148,7 @@ class MobileUseAgent(ChatAgent):
     def opening(self, goal: str) -> str:
         return self.question(goal, "", 0)
 
-    def line(self, step: TimeStep) -> str:
-        """What the model called its action, else the action's call; of an INVALID one, why it was none."""
-        action = Action(**step.action.model_dump())
-        if action.kind is ActionKind.INVALID:
-            return f"not an action ({action.reason})"
+    def summary(self, step: TimeStep, action: Action) -> str:
         summary = " ".join(summary_of(self.answer(step)).split())[:LINE_CHARS]
         if summary or action.kind not in _NAMES:
             return summary or action.kind.value

@@ -162,12 +162,10 @@ class WorldProcess:
 
     @property
     def pid(self) -> int:
-        """The child's process id."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be called."""
         return self._process.poll() is None
 
     def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
@@ -235,7 +233,6 @@ class WorldProcess:
             self._pipe.close()
 
     def kill(self) -> None:
-        """Ends the child at once."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)  # a session of its own: only what it started
@@ -280,7 +277,6 @@ class AndroidWorldEnv:
         return self._goal
 
     def reset(self, task: Task) -> Frame:
-        """Starts `task`, after the former one has been torn down."""
         self._frame = self._score = None
         name, family = named(task)
         self._process.forget_log()
@@ -312,11 +308,9 @@ class AndroidWorldEnv:
         return self._score
 
     def expert_action(self) -> Action:
-        """AndroidWorld has no scripted expert: raises EnvError."""
         raise EnvError("AndroidWorld has no scripted expert.", "Set learner.demonstrations.episodes to 0.")
 
     def close(self) -> None:
-        """Tears down and releases the emulator. May be called twice."""
         if self._is_closed:
             return
         self._is_closed, self._frame = True, None

@@ -18,7 +18,6 @@ needed; its names are those of google-research/android_world, see docs/devices.m
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
 import importlib
 import os
@@ -127,7 +126,6 @@ class Session:
             task.tear_down(self._env)
 
     def close(self) -> None:
-        """Tears down and releases the device."""
         try:
             self.tear_down()
         finally:
@@ -159,9 +157,7 @@ class Session:
         """A task with the parameters that its seed gives, as `suite_utils._instantiate_task` makes it."""
         known = self._registry(family)
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "."
-            raise Refused(TASK, f"android_world's family {family!r} has no task {name!r}{hint}")
+            raise Refused(TASK, f"android_world's family {family!r} has no task {name!r}.")
         task_type = known[name]
         task_type.set_device_time(self._env)
         random.seed(seed)
@@ -201,7 +197,6 @@ LAST_S = 60.0
 
 
 def answer(session: Session, message: dict[str, Any]) -> dict[str, Any]:
-    """Does one request."""
     operation = message.pop("op")
     try:
         return {"ok": getattr(session, operation)(**message)}
@@ -234,7 +229,6 @@ def _watch(parent: int) -> None:
 
 
 def main() -> None:
-    """Runs the child."""
     os.dup2(2, 1)  # what the package prints
     threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
     serve(Connection(int(sys.argv[-1])))

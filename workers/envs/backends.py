@@ -60,7 +60,6 @@ class Check(BaseModel):
         return self
 
     def holds(self, output: str) -> bool:
-        """Whether `output` is what it must be."""
         output = output.strip()
         if self.equals is not None:
             return output == self.equals.strip()
@@ -80,7 +79,6 @@ class Script(BaseModel):
 
     @classmethod
     def of(cls, task: Task) -> Script:
-        """The script of `task`. Raises TaskError when it is malformed."""
         try:
             return cls.model_validate(task.params)
         except ValidationError as error:
@@ -129,7 +127,6 @@ class RecipeBackend:
                 )
 
     def has_truth(self, task: Task) -> bool:
-        """Whether the task has a check."""
         return Script.of(task).check is not None
 
     def score(self, task: Task) -> float:
@@ -141,7 +138,6 @@ class RecipeBackend:
         return float(script.check.holds(result.text))
 
     def expert(self, task: Task) -> Action:
-        """Real devices have no scripted expert: raises EnvError."""
         raise EnvError(
             f"{task.id}: a real device has no scripted expert.",
             "Set learner.demonstrations.episodes to 0.",

@@ -27,7 +27,6 @@ class Frame:
 
     @classmethod
     def of(cls, image: Image.Image, app: str = "") -> Frame:
-        """The frame of a screenshot."""
         return cls(Screen.of(image), app)
 
     @property

@@ -82,7 +82,6 @@ class BrowserEnv:
         self._verdict = Verdict(done=False, score=0.0)
 
     def reset(self, task: Task) -> Frame:
-        """Shows the task's page in its start state."""
         self._task = None
         if self.browser is None or self.browser.remote is None:
             self.browser = self._start()
@@ -101,16 +100,13 @@ class BrowserEnv:
         return StepResult(self._frame(), done=self._verdict.done)
 
     def evaluate(self) -> float:
-        """The score that the page gave after the last action."""
         self._running()
         return self._verdict.score
 
     def expert_action(self) -> Action:
-        """What the site's scripted expert would do now."""
         return self._site.expert(*self._running())
 
     def close(self) -> None:
-        """Ends the browser. May be called twice."""
         if self.browser is not None:
             self.browser.close()
         self.browser = self._task = None
@@ -134,7 +130,6 @@ def load_site(name: str) -> Site:
 
 
 def _execute(browser: Chromium, action: Action) -> bool:
-    """Performs `action`; returns whether it touched the page."""
     kind = action.kind
     if kind is ActionKind.TAP and action.point is not None:
         browser.click(*action.point)

@@ -155,7 +155,6 @@ class Chromium:
             return self.remote.execute(name, parameters)["value"]
 
     def open(self, url: str) -> None:
-        """Loads `url` in the tab in front and waits for its load event."""
         self._tabs = {address: tab for address, tab in self._tabs.items() if tab != self._front}
         self.command("get", url=url)
         self._tabs[url] = self._front
@@ -260,7 +259,6 @@ class Chromium:
 
     @contextmanager
     def _deadline(self, name: str) -> Iterator[None]:
-        """Kills all processes if a command fails, and says how."""
         import urllib3.exceptions as http
         from selenium.common.exceptions import WebDriverException
 

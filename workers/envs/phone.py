@@ -77,7 +77,6 @@ class Latency(BaseModel):
     max_s: float = Field(60.0, ge=0.0)
 
     def draw(self, rng: random.Random) -> float:
-        """Seconds that one action takes."""
         if self.kind == "none":
             return 0.0
         return min(self.max_s, self.median_s * math.exp(self.sigma * rng.gauss(0.0, 1.0)))
@@ -117,7 +116,6 @@ class PhoneEnv:
         self._warned: set[str] = set()
 
     def reset(self, task: Task) -> Frame:
-        """Starts `task` and shows its first screen."""
         self._backend.prepare(task)
         self._task = task
         self._rng = random.Random(f"latency/{task.seed}/{task.id}")
@@ -147,7 +145,6 @@ class PhoneEnv:
         return self._task
 
     def _look(self) -> str:
-        """Has the guard look, if there is one. Returns its mark."""
         return self._guard.check() if self._guard else ""
 
     def _act(self, action: Action) -> None:
@@ -181,7 +178,6 @@ class PhoneEnv:
             self._warn("nothing was typed", error)
 
     def _warn(self, what: str, error: Exception) -> None:
-        """Warns the first time."""
         _log.log(logging.DEBUG if what in self._warned else logging.WARNING, "%s: %s", what, error)
         self._warned.add(what)
 
@@ -211,7 +207,6 @@ class PhoneEnv:
             return None
 
     def evaluate(self) -> float:
-        """The task's ground-truth score by the phone's state."""
         return self._backend.score(self._started())
 
     def shortfall(self) -> str:
@@ -241,7 +236,6 @@ class PhoneEnv:
         return None
 
     def close(self) -> None:
-        """Releases the device."""
         self._device.close()
 
 

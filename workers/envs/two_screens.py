@@ -13,7 +13,7 @@ import random
 from typing import Annotated, Literal
 
 from PIL import Image, ImageDraw
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from distrl.core.actions import Action, ActionKind, Point
 from distrl.core.errors import EnvError, TaskError
@@ -53,15 +53,6 @@ class Arrangement(BaseModel):
     screens: tuple[Buttons, Buttons]
     right: tuple[Index, Index]
 
-    @model_validator(mode="after")
-    def _each_screen_can_be_played(self) -> Arrangement:
-        for number, (buttons, right) in enumerate(zip(self.screens, self.right, strict=True)):
-            if right >= len(buttons):
-                raise ValueError(f"screen {number} has {len(buttons)} buttons, and right says {right}")
-            if len({button.place for button in buttons}) < len(buttons):
-                raise ValueError(f"screen {number} has two buttons at one place")
-        return self
-
 
 Picture = tuple[int, int, int, tuple[tuple[str, Point], ...]]
 """What is to be drawn: width, height, how many taps were made, and the buttons' colours and middles."""
@@ -99,7 +90,6 @@ class TwoScreensEnv:
         return StepResult(self._frame(), done=self._is_over)
 
     def evaluate(self) -> float:
-        """1.0 if the right button was tapped on both screens."""
         return float(tuple(self._tapped) == self._arranged().right)
 
     def expert_action(self) -> Action:
@@ -134,7 +124,6 @@ class TwoScreensEnv:
 
 
 def draw(picture: Picture) -> Image.Image:
-    """The RGB picture: a mark for each tap made, and the buttons."""
     width, height, number, buttons = picture
     image = Image.new("RGB", (width, height), _BACKGROUND)
     pen = ImageDraw.Draw(image)

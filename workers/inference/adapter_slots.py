@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import shutil
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
-from distrl.core.errors import PolicyError
 from distrl.core.policies import weights_io
 from distrl.core.policies.adapters import ADAPTER_FILE, CONFIG_FILE
 
@@ -49,31 +47,19 @@ class AdapterSlots:
         self._held: dict[int, Adapter] = {}
         self._newest: Adapter | None = None
         self._num_made = 0
-        self._full_since: float | None = None  # when room was first asked for in vain
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def has_room(self, patience_s: float) -> bool:
-        """Whether `add` finds a free slot. Raises PolicyError if none has become free for `patience_s`."""
-        with self._lock:
-            if len(self._held) < self._capacity:
-                self._full_since = None
-                return True
-            now = time.monotonic()
-            if self._full_since is None:
-                self._full_since = now
-            if now - self._full_since < patience_s:
-                return False
-        raise PolicyError(
-            f"All {self._capacity} adapter slots have been in use for {patience_s:g} s.",
-            "Raise inference.engine.max_adapters or lower learner.max_new_tokens.",
-        )
+    @property
+    def has_room(self) -> bool:
+        """Whether `add` finds a free slot."""
+        return len(self._held) < self._capacity
 
     def add(self, version: int, state: Mapping[str, Tensor]) -> Adapter:
         """Writes the files of a new version, which has room; no request takes it before `activate`."""
         with self._lock:
-            assert len(self._held) < self._capacity, "room must be requested before an adapter is added"
+            assert self.has_room, "room must be requested before an adapter is added"
             self._num_made += 1
             adapter = Adapter(self._num_made, version, self._root / f"adapter-{self._num_made}")
             self._held[adapter.id] = adapter

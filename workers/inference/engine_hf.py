@@ -62,7 +62,6 @@ class HFEngine(Engine):
         ]
 
     def load(self, version: int, state: dict[str, Tensor]) -> None:
-        """As in `Engine`, in place."""
         self.policy.load_published(state)
         self.version = version
 

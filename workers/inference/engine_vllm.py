@@ -46,7 +46,6 @@ from distrl.workers.inference.vllm_options import (
     ALLOWED_TOKENS,
     end_with_server,
     engine_arguments,
-    environment,
     max_adapters,
     max_images,
     max_model_len,
@@ -150,8 +149,7 @@ class VLLMEngine(Engine):
         self._adapters = slots
         self._loop = LoopThread("vllm-loop")
         try:
-            with environment(self._scratch.path):
-                self._llm: Any = self._loop.run(_start(arguments), START_S)
+            self._llm: Any = self._loop.run(_start(arguments), START_S)
         except Exception as error:
             self._loop.close()
             self._scratch.remove()
@@ -171,7 +169,6 @@ class VLLMEngine(Engine):
         sampling: Sampling,
         prefix: Prefix = NO_PREFIX,
     ) -> Prepared:
-        """As in `Engine`, within what vLLM was started for."""
         prepared = super().prepare(messages, images, sampling, prefix)
         length, shown = len(prepared.prompt_ids), len(prepared.images)
         if shown > self._max_images:
@@ -193,7 +190,7 @@ class VLLMEngine(Engine):
 
     def can_load(self) -> bool:
         """Whether an adapter finds a free slot; full weights always find room."""
-        return self._adapters is None or self._adapters.has_room(DRAIN_S)
+        return self._adapters is None or self._adapters.has_room
 
     def load(self, version: int, state: dict[str, Tensor]) -> None:
         """Loads an adapter beside those in use, or replaces all weights when nothing runs any more."""
@@ -249,7 +246,7 @@ class VLLMEngine(Engine):
             return
         try:
             await self._llm.remove_lora(adapter.id)
-        except Exception as error:  # noqa: BLE001 - the slot is gone; `can_load` tells if no other is left
+        except Exception as error:  # noqa: BLE001 - the slot stays in use
             _log.error("adapter %d could not be unloaded: %s", adapter.version, error)
             return
         slots.drop(adapter)
@@ -333,7 +330,6 @@ class VLLMEngine(Engine):
     # ---- any thread ----
 
     def check(self) -> None:
-        """Raises a DistrlError if vLLM's process has died."""
         if not self._is_closed and self._llm.errored:
             raise DistrlError(
                 "vLLM's process has died.", "Its log is above; it may need more memory than there is."

@@ -109,15 +109,8 @@ class HttpEndpoint:
         self._thread.start()
 
     def close(self) -> None:
-        """Stops listening and closes all connections."""
         self._http.should_exit = self._http.force_exit = True
         self._thread.join(JOIN_S)
-
-    def __enter__(self) -> HttpEndpoint:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def _checked(self, answer: Callable[[Request], Any], needs_key: bool = True) -> Callable[[Request], Any]:
         """`answer`, called when the request's head is acceptable; errors become OpenAI's error objects."""
@@ -193,7 +186,6 @@ class HttpEndpoint:
         return StreamingResponse(iter([*events, "data: [DONE]\n\n"]), media_type="text/event-stream")
 
     def _answer(self, body: bytes) -> Answer:
-        """Completes one request, in a thread of its own."""
         request = read_request(body)
         if request.model != self.model:
             raise _no_model(request.model, self.model)

@@ -39,7 +39,6 @@ class ApiError(Exception):
         self.status, self.message, self.param = status, message, param
 
     def body(self) -> dict[str, Any]:
-        """What the client gets."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": None}}
 
@@ -211,7 +210,6 @@ class Answer:
         return len(ids)
 
     def whole(self) -> dict[str, Any]:
-        """The answer in one object."""
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": self._text, "refusal": None},

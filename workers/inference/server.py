@@ -74,13 +74,11 @@ class ServerStats:
         self._swap_pause_s = 0.0
 
     def count(self, **more: int) -> None:
-        """Adds to the counts of these names."""
         with self._lock:
             for name, number in more.items():
                 self._counts[name] += number
 
     def batch(self, num_running: int) -> None:
-        """The engine was given requests; so many run now."""
         self.count(batches=1)
         with self._lock:
             self._sizes.append(num_running)
@@ -98,7 +96,6 @@ class ServerStats:
         self._swap_pause_s = pause_s
 
     def snapshot(self) -> dict[str, float]:
-        """All numbers by name; times in milliseconds."""
         with self._lock:
             waits, runs, sizes = sorted(self._waits_s), sorted(self._runs_s), list(self._sizes)
             return {
@@ -179,7 +176,6 @@ class InferenceServer:
         self._queue.poke()
 
     def start(self) -> None:
-        """Starts to answer."""
         for thread in self._threads:
             thread.start()
 
@@ -207,7 +203,6 @@ class InferenceServer:
         self._waker.close()
 
     def snapshot(self) -> dict[str, float]:
-        """The numbers for heartbeats and Info."""
         return {
             **self.stats.snapshot(),
             **self.engine.stats(),
@@ -217,8 +212,6 @@ class InferenceServer:
         }
 
     def _guard(self, loop: Callable[[], None]) -> Callable[[], None]:
-        """`loop`, with what ends it kept for `check`."""
-
         def run() -> None:
             try:
                 loop()
@@ -288,7 +281,6 @@ class InferenceServer:
             self._send(self._service.reject, peer, error, request.id)
 
     def _send(self, how: Callable[..., None], *arguments: Any) -> None:
-        """Lets the router thread call one of the service's methods."""
         self._outbox.append(partial(how, *arguments))
         self._waker.wake()
 

@@ -11,9 +11,6 @@ import os
 import select
 import signal
 import threading
-import uuid
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,11 +22,8 @@ from distrl.core.policies.hub import HubPolicy
 ALLOWED_TOKENS = "distrl_allowed_tokens"
 """Where in `additional_config` the tokens stand that may be sampled."""
 LOGITS_PROCESSOR = "distrl.workers.inference.engine_vllm:AllowedTokens"
-SOCKETS = "VLLM_RPC_BASE_PATH"
-"""The variable with the folder of vLLM's sockets; else they are among the temporary files."""
 SERVER = "DISTRL_VLLM_SERVER"
 """The variable with the server's process id, for the processes that vLLM starts."""
-MAX_SOCKET_PATH = 107  # bytes, on Linux
 RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 """The variable that chooses vLLM's model runner. Only V1 takes `LOGITS_PROCESSOR`; GPUs would get V2."""
 IMAGES_OF_AN_EPISODE = 32
@@ -58,10 +52,10 @@ def set_environment(config: InferenceConfig) -> None:
         defaults["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # one process beside this one, not two
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
+    os.environ[SERVER] = str(os.getpid())
 
 
 def max_adapters(config: Config) -> int:
-    """How many versions of an adapter are held at a time."""
     return config.inference.vllm.max_adapters or config.learner.max_staleness + 2
 
 
@@ -80,7 +74,6 @@ def max_model_len(config: Config, longest: int | None = None) -> int:
 
 
 def max_images(config: Config) -> int:
-    """How many pictures a sequence may show."""
     default = IMAGES_OF_AN_EPISODE if _goes_on(config) else 1
     return config.inference.vllm.images_per_prompt or default
 
@@ -90,27 +83,7 @@ def _goes_on(config: Config) -> bool:
     return config.agent.options.get("mode") == "incremental"
 
 
-@contextlib.contextmanager
-def environment(directory: Path) -> Iterator[None]:
-    """The environment of the processes that vLLM starts in this block.
-
-    It names this process as their server. Their sockets' files, which vLLM does not remove, are in
-    `directory`, unless the user has set another place or the path would be too long for the operating system.
-    """
-    added = {SERVER: str(os.getpid())}
-    longest = len(os.fsencode(directory)) + len(f"/{uuid.uuid4()}")
-    if SOCKETS not in os.environ and longest <= MAX_SOCKET_PATH:
-        added[SOCKETS] = str(directory)
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            del os.environ[name]
-
-
 def engine_arguments(config: Config, policy: HubPolicy, seed: int) -> dict[str, Any]:
-    """Keyword arguments of vLLM's `AsyncEngineArgs`."""
     inference, vllm = config.inference, config.inference.vllm
     on_gpu = torch.cuda.is_available()
     arguments: dict[str, Any] = {

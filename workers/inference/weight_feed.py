@@ -56,7 +56,6 @@ class WeightFeed:
         self._thread = threading.Thread(target=self._run, name="weight-feed", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread."""
         self._thread.start()
 
     def close(self, timeout_s: float = 5.0) -> None:

@@ -68,7 +68,9 @@ def make_endpoint(wire: Wire, words: list[str], make_config: Callable[..., Confi
             server = InferenceServer(wire, "tcp://127.0.0.1:*", engine, InferenceConfig(), "a")
             stack.callback(server.close)
             server.start()
-            return stack.enter_context(HttpEndpoint(server, address, "tiny", 6, key, checkpoint))
+            endpoint = HttpEndpoint(server, address, "tiny", 6, key, checkpoint)
+            stack.callback(endpoint.close)
+            return endpoint
 
         yield make
 

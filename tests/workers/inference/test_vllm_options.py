@@ -6,7 +6,6 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch: not installed")
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,10 +22,7 @@ from distrl.workers.inference.serve import start_engine
 from distrl.workers.inference.vllm_options import (
     ALLOWED_TOKENS,
     RUNNER,
-    SERVER,
-    SOCKETS,
     engine_arguments,
-    environment,
 )
 
 Arguments = Callable[..., dict[str, object]]
@@ -91,23 +87,6 @@ def test_where_an_episode_is_one_sequence_that_is_what_there_is_room_for(model: 
     said = changed(most, inference={"engine": vllm})
     assert arguments(said)["max_model_len"] == 100
     assert arguments(said)["limit_mm_per_prompt"] == {"image": 2, "video": 0}
-
-
-def test_sockets_have_a_folder_of_their_own_unless_the_user_says_where(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    place = Path("/scratch")
-    monkeypatch.delenv(SOCKETS, raising=False)
-    with environment(place):
-        assert os.environ[SOCKETS] == str(place)
-        assert os.environ[SERVER] == str(os.getpid())
-    assert not {SOCKETS, SERVER} & os.environ.keys()
-    with environment(place / ("x" * 100)):
-        assert SOCKETS not in os.environ, "no socket could be made there"
-    monkeypatch.setenv(SOCKETS, "/elsewhere")
-    with environment(place):
-        assert os.environ[SOCKETS] == "/elsewhere"
-    assert os.environ[SOCKETS] == "/elsewhere"
 
 
 def test_a_model_runner_that_takes_no_mask_is_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,8 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -58,14 +57,6 @@ _IPV6 = re.compile(r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]:\d+")
 _log = logging.getLogger(__name__)
 
 
-@dataclass(eq=False)
-class _Waiter:
-    """A thread in `acquire`: the devices that are its last resort, and what was assigned to it."""
-
-    avoid: frozenset[str]
-    lease: PoolSlot | None = None
-
-
 class DevicePool:
     """Devices that are leased for an episode each.
 
@@ -92,7 +83,7 @@ class DevicePool:
     ) -> None:
         self._clock, self._limit, self._close_s = clock, limit, close_s
         self._changed = threading.Condition()  # its lock guards all that follows
-        self._waiters: list[_Waiter] = []  # in `acquire`, in the order in which they came
+        self._waiters: list[object] = []  # in `acquire`, in the order in which they came
         self._claims = claims or Claims()
         self._table = SlotTable(health, limit, self._claims, clock)
         for member in members:
@@ -115,33 +106,37 @@ class DevicePool:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.close()
 
-    def acquire(self, timeout_s: float, avoid: Collection[str] = ()) -> PoolSlot:
+    def acquire(self, timeout_s: float) -> PoolSlot:
         """Leases the free device that rested longest. Give it back with `release`, or use it in a `with`.
-
-        Devices to `avoid` are taken only if no other comes in time, or none can come.
 
         Raises:
             PoolExhausted: No device was free in time, or the pool is closed.
             Exception: What ended the pool: a missing program, or a bug.
         """
-        waiter = _Waiter(frozenset(avoid))
-        with self._changing():
-            self._waiters.append(waiter)
+        me = object()
+
+        def is_my_turn() -> bool:
+            return self._waiters[0] is me and self._table.pick() is not None
+
         with self._changed:
-            self._changed.wait_for(
-                lambda: waiter.lease is not None or self._bug is not None or self._is_closed, timeout_s
-            )
-            if waiter.lease is not None:
-                return waiter.lease
-            self._waiters.remove(waiter)
-            if self._bug is not None:
-                raise self._bug
-            if self._is_closed:
-                raise PoolExhausted("the pool of devices is closed.")
-            slot = self._table.pick()  # one that was to be avoided
-            if slot is None:
-                raise PoolExhausted(f"no device was free within {timeout_s:g} s: {self._line()}.")
-            return self._lease(slot)
+            self._waiters.append(me)
+            try:
+                self._changed.wait_for(
+                    lambda: self._bug is not None or self._is_closed or is_my_turn(), timeout_s
+                )
+                if self._bug is not None:
+                    raise self._bug
+                if self._is_closed:
+                    raise PoolExhausted("the pool of devices is closed.")
+                slot = self._table.pick() if self._waiters[0] is me else None
+                if slot is None:
+                    raise PoolExhausted(f"no device was free within {timeout_s:g} s: {self._line()}.")
+                assert slot.device is not None, f"{slot.id} is ready, but was never opened"
+                token, member = self._table.lease(slot), slot.member
+                return PoolSlot(member.id, slot.device, member.options, slot.generation, token, self.release)
+            finally:
+                self._waiters.remove(me)
+                self._changed.notify_all()  # it is the next one's turn
 
     def release(
         self,
@@ -322,26 +317,10 @@ class DevicePool:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Holds the lock. Afterwards free devices go to waiting threads, and all threads look again."""
+        """Holds the lock. Afterwards all threads look again."""
         with self._changed:
             yield
-            if not self._is_closed:
-                self._serve_waiters()
             self._changed.notify_all()
-
-    def _serve_waiters(self) -> None:
-        for waiter in self._waiters:
-            slot = self._table.pick(waiter.avoid)
-            if slot is None and waiter.avoid and not self._table.may_come(waiter.avoid):
-                slot = self._table.pick()
-            if slot is not None:
-                waiter.lease = self._lease(slot)
-        self._waiters = [waiter for waiter in self._waiters if waiter.lease is None]
-
-    def _lease(self, slot: Slot) -> PoolSlot:
-        assert slot.device is not None, f"{slot.id} is ready, but was never opened"
-        token, member = self._table.lease(slot), slot.member
-        return PoolSlot(member.id, slot.device, member.options, slot.generation, token, self.release)
 
     def _line(self) -> str:
         """How many devices are in each state, and why each of those that cannot be used is not.

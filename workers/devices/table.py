@@ -29,7 +29,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, Protocol
@@ -94,10 +94,6 @@ class SlotState(str, Enum):
     SUSPECT = "suspect"
     RECOVERING = "recovering"
     QUARANTINED = "quarantined"
-
-
-ALIVE = frozenset(SlotState) - {SlotState.ABSENT, SlotState.QUARANTINED}
-"""States of a device that works, or may soon work again."""
 
 
 @dataclass(frozen=True)
@@ -362,7 +358,7 @@ class SlotTable:
         self.slots.clear()
         return left
 
-    def pick(self, avoid: Collection[str] = ()) -> Slot | None:
+    def pick(self) -> Slot | None:
         """The device that may be leased now and was used least recently; None if there is none."""
         free = [
             slot
@@ -370,13 +366,8 @@ class SlotTable:
             if slot.state is SlotState.READY
             and not slot.probing
             and not self._is_silent(slot)  # it is due for a probe first
-            and slot.id not in avoid
         ]
         return min(free, key=lambda slot: slot.last_used, default=None)
-
-    def may_come(self, avoid: Collection[str]) -> bool:
-        """Whether a device other than these works, or may soon."""
-        return any(slot.state in ALIVE and slot.id not in avoid for slot in self.slots.values())
 
     def lease(self, slot: Slot) -> int:
         """Marks it as busy. Returns the lease's token."""
@@ -499,7 +490,9 @@ class SlotTable:
         return Job("recover", slot, slot.token, now + limit_s, steps, fault)
 
     def _is_full(self) -> bool:
-        return sum(slot.state in ALIVE for slot in self.slots.values()) >= self._limit
+        counts = self.counts()
+        away = counts[SlotState.ABSENT] + counts[SlotState.QUARANTINED]
+        return len(self.slots) - away >= self._limit
 
     def _is_silent(self, slot: Slot) -> bool:
         return self._clock() - slot.last_ok >= self._health.probe_every_s

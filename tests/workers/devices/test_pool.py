@@ -87,14 +87,14 @@ def test_a_fault_is_repaired_while_others_work_and_recorded(pools: Pools) -> Non
     a, b = FakeMember("a", mended_by="reconnect"), FakeMember("b")
     pool = pools(a, b)
     wait_for(pool, a="ready", b="ready")
-    lease = pool.acquire(0.0, avoid=["b"])
+    lease = pool.acquire(0.0)
     a.fail()
     pool.release(lease, FAULT, {"screen-0.jpg": b"picture"})
     with pool.acquire(DEADLINE_S) as other:
         assert other.id == "b"
         wait_for(pool, a="ready", b="busy")
     assert a.log == ["open", "wait", "probe", "evidence", "reconnect", "probe", "open"]
-    with pool.acquire(0.0, avoid=["b"]) as again:
+    with pool.acquire(0.0) as again:
         assert (again.id, again.generation) == ("a", lease.generation + 1)
     (told,) = pools.bundles()
     assert [step["name"] for step in told["ladder"]] == ["wait", "reconnect"]  # type: ignore[attr-defined]
@@ -205,33 +205,6 @@ def test_a_hung_probe_is_bounded_and_holds_up_nobody(pools: Pools) -> None:
         gate.set()
     wait_for(pool, a="ready", b="ready")
     assert pools.bundles()[0]["error"]["message"] == "a: its probe did not end in time."  # type: ignore[index]
-
-
-def test_the_device_to_avoid_is_the_last_resort(pools: Pools) -> None:
-    pool = pools(FakeMember("a"), FakeMember("b"))
-    wait_for(pool, a="ready", b="ready")
-    with pool.acquire(0.0, avoid=["b"]) as a:
-        assert a.id == "a"
-        with pool.acquire(0.0, avoid=["b"]) as b:  # time is up, nothing else is free
-            assert b.id == "b"
-
-
-def test_the_device_to_avoid_is_not_taken_while_another_may_come(pools: Pools) -> None:
-    pool = pools(FakeMember("a"), FakeMember("b"))
-    wait_for(pool, a="ready", b="ready")
-    b = pool.acquire(0.0, avoid=["a"])
-    with ThreadPoolExecutor(1) as executor:
-        waiting = executor.submit(pool.acquire, DEADLINE_S, ["a"])
-        pool.release(b)
-        with waiting.result(DEADLINE_S) as lease:
-            assert lease.id == "b"
-
-
-def test_the_only_device_is_taken_at_once_even_if_it_is_to_be_avoided(pools: Pools) -> None:
-    pool = pools(FakeMember("a"))
-    wait_for(pool, a="ready")
-    with pool.acquire(1e9, avoid=["a"]) as lease:
-        assert lease.id == "a"
 
 
 def test_who_came_first_is_served_first(pools: Pools) -> None:

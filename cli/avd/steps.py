@@ -19,8 +19,7 @@ from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.avd import AvdStore
 from distrl.workers.devices.console import require_name
-from distrl.workers.devices.emulator import GPU, EmulatorOptions, Open, session
-from distrl.workers.devices.emulator_log import last_complaint
+from distrl.workers.devices.emulator import GPU, EmulatorOptions, Open, last_complaint, session
 from distrl.workers.devices.errors import EmulatorError, NonZeroExit, ResetFailed
 from distrl.workers.devices.sdk import Sdk, find_sdk
 
@@ -114,9 +113,7 @@ def make_avd(sdk: Sdk, store: AvdStore, name: str, image: str, device: str | Non
     command = [str(sdk.need_avdmanager()), "create", "avd", "-n", name, "-k", image]
     command += ["-d", device] if device else []
     store.home.mkdir(parents=True, exist_ok=True)
-    environ = dict(os.environ, ANDROID_AVD_HOME=str(store.home))
-    if sdk.root is not None:
-        environ["ANDROID_HOME"] = str(sdk.root)
+    environ = dict(os.environ, ANDROID_AVD_HOME=str(store.home), ANDROID_HOME=str(sdk.root))
     try:
         # It asks whether to make a custom hardware profile.
         result = subprocess.run(

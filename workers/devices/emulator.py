@@ -22,13 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.core.errors import ConfigError
-from distrl.workers.devices import processes
 from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.avd import Avd, read_ini
 from distrl.workers.devices.claims import Ports, claim_ports
-from distrl.workers.devices.console import Console
-from distrl.workers.devices.emulator_log import LogFollower, fault_of, last_complaint
+from distrl.workers.devices.console import UNLOADABLE, Console
 from distrl.workers.devices.errors import (
     AvdLocked,
     BootTimeout,
@@ -37,6 +35,11 @@ from distrl.workers.devices.errors import (
     EmulatorError,
     EmulatorExited,
     LowDisk,
+    NoAcceleration,
+    PortInUse,
+    SnapshotFailed,
+    SnapshotMissing,
+    SnapshotPending,
 )
 from distrl.workers.devices.processes import (
     CONSOLE_S,
@@ -50,7 +53,7 @@ from distrl.workers.devices.processes import (
     state_dir,
 )
 from distrl.workers.devices.screen import Frames
-from distrl.workers.devices.sdk import ROOT_VARIABLES, Sdk, emulator_version
+from distrl.workers.devices.sdk import ROOT_VARIABLES, Sdk, emulator_version, probe_acceleration
 from distrl.workers.devices.snapshots import Snapshotter, get_snapshot, require_same_hardware
 
 GPU = "swiftshader_indirect"
@@ -73,11 +76,8 @@ _SIZE = re.compile(r"(?:Physical|Override) size: (\d+)x(\d+)")
 class EmulatorOptions:
     """How an emulator is started.
 
-    Attributes:
-        gpu: Its GPU mode.
-        snapshot: The snapshot to start from; None boots cold.
-        read_only: Shares the AVD with others; its console can then neither save, load nor delete snapshots.
-        extra: Further options for its command line.
+    `snapshot` is the one to start from; None boots cold. With `read_only` it shares the AVD with others, and
+    its console can neither save, load nor delete snapshots. `extra` are further options.
     """
 
     gpu: str = GPU
@@ -100,14 +100,9 @@ class EmulatorOptions:
 
 
 class EmulatorProcess:
-    """One emulator.
+    """One emulator, on claimed `ports` that the caller releases after `stop`.
 
-    Args:
-        ports: Its claimed ports; the caller releases them after `stop`.
-        adb_server_port: The adb server it registers with; None: as the environment says.
-
-    Attributes:
-        log: Its output, in a file of the state directory that each start replaces.
+    `log` is its output, in a file of the state directory that each start replaces.
     """
 
     def __init__(
@@ -121,9 +116,8 @@ class EmulatorProcess:
         self.sdk, self.avd, self.ports, self.options = sdk, avd, ports, options
         self.serial = ports.serial
         self.log = LogFollower(state_dir() / "logs" / f"emulator-{ports.console}-{avd.name}.log")
-        self._environ = dict(os.environ, ANDROID_AVD_HOME=str(avd.home))
-        if sdk.root is not None:  # else it would look for system images where the environment says
-            self._environ |= dict.fromkeys(ROOT_VARIABLES, str(sdk.root))
+        roots = dict.fromkeys(ROOT_VARIABLES, str(sdk.root))  # where it looks for system images
+        self._environ = {**os.environ, **roots, "ANDROID_AVD_HOME": str(avd.home)}
         if adb_server_port is not None:
             self._environ["ANDROID_ADB_SERVER_PORT"] = str(adb_server_port)
         self._child: subprocess.Popen[bytes] | None = None
@@ -163,10 +157,7 @@ class EmulatorProcess:
                 )
         except OSError as error:
             raise EmulatorError(f"{command[0]} cannot be started: {error}.", "Reinstall it.") from error
-        self._enter(child)
-
-    def _enter(self, child: subprocess.Popen[bytes]) -> None:
-        if processes.key_of(child.pid) is None:
+        if key_of(child.pid) is None:
             return  # it has ended already; `check` says why
         # `members` recognises emulators that a killed process left by these words.
         what = f"emulator of AVD {self.avd.name} at port {self.ports.console}"
@@ -230,7 +221,7 @@ class EmulatorProcess:
             return "gone"
         how = "gone"
         # Without an entry another thread is starting it at this moment.
-        key = entry.key if entry is not None else processes.key_of(child.pid)
+        key = entry.key if entry is not None else key_of(child.pid)
         if key is not None:
             how = end_process(key, self.ports.console, console_s)
             if not how:
@@ -427,13 +418,12 @@ class Running:
 
 
 def directories(environ: Mapping[str, str] = os.environ) -> list[Path]:
-    """Where emulators may have announced themselves, the likeliest first."""
+    """Where emulators may have announced themselves."""
     bases = [environ.get("XDG_RUNTIME_DIR"), f"/run/user/{os.getuid()}"]
     bases += [environ.get("ANDROID_EMULATOR_HOME"), environ.get("ANDROID_USER_HOME")]
     for root in (environ.get("ANDROID_PREFS_ROOT"), environ.get("ANDROID_SDK_HOME")):
         bases += [f"{root}/.android", root] if root else []
-    bases.append(f"{environ.get('HOME') or Path.home()}/.android")
-    bases.append(f"/tmp/android-{environ.get('USER', 'root')}")
+    bases += [f"{environ.get('HOME') or Path.home()}/.android", f"/tmp/android-{environ.get('USER', 'root')}"]
     return list(dict.fromkeys(Path(base) / "avd" / "running" for base in bases if base))
 
 
@@ -463,3 +453,122 @@ def _read_running(path: Path) -> Running | None:
         return Running(key, fields["avd.name"], directory, int(fields["port.serial"]))
     except (EmulatorError, KeyError, ValueError):
         return None
+
+
+_MAX_LINE = 4096
+_PREFIX = re.compile(r"^(?:emulator: )?(?:(?:FATAL|ERROR|WARNING|INFO|PANIC)\s*[|:]?\s*)?", re.IGNORECASE)
+
+
+class LogFollower:
+    """Reads what was added to a growing log since the last look; the log need not exist yet."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._position = 0
+        self._rest = b""
+
+    def lines(self) -> list[str]:
+        """The lines that were completed since the last call."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._position)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        self._position += len(data)
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        self._rest = self._rest[-_MAX_LINE:]
+        return [line.decode("utf-8", "replace").rstrip("\r") for line in whole]
+
+    def tail(self, max_bytes: int = 4096) -> str:
+        """The end of the log, for an error's evidence."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(0, 2)
+                file.seek(max(0, file.tell() - max_bytes))
+                return file.read().decode("utf-8", "replace")
+        except FileNotFoundError:
+            return ""
+
+
+def fault_of(line: str, serial: str = "", from_snapshot: bool = False) -> EmulatorError | None:
+    """The error that a line of the log announces; None if it is not one that ends a start.
+
+    With `from_snapshot` it should start from a snapshot. That it cannot is a warning of its own only.
+    """
+    if "emulation currently requires hardware acceleration" in line:
+        found = probe_acceleration()
+        reason = f"although {found.reason}" if found.usable else f"because {found.reason}"
+        text = f"the emulator cannot use hardware acceleration, {reason}"
+        remedy = found.remedy or "Ask the emulator why: `emulator -accel-check`."
+        return NoAcceleration(text, remedy, serial=serial, evidence=line)
+    for pattern, kind, message, remedy in (*_FATAL, *(_SNAPSHOT if from_snapshot else ())):
+        if match := re.search(pattern, line):
+            text = message.format(*match.groups(), line=bare(line).removesuffix(" Exiting..."))
+            return kind(text, remedy, serial=serial, evidence=line)
+    return None
+
+
+def bare(line: str) -> str:
+    """A line without the level in front of it."""
+    return _PREFIX.sub("", line).strip()
+
+
+def last_complaint(text: str) -> str:
+    """The last line of a log that names an error, else its last line."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    complaints = [line for line in lines if re.search(r"\b(FATAL|ERROR|PANIC)\b", line)]
+    return bare((complaints or lines or [""])[-1])[:300]
+
+
+# Pattern, error, message and remedy; in the message {0} is the pattern's first group, {line} the line.
+_Meaning = tuple[str, type[EmulatorError], str, str]
+_FATAL: tuple[_Meaning, ...] = (
+    (
+        "Not enough disk space to run AVD|Not enough space to create userdata",
+        LowDisk,
+        "the emulator reports: {line}",
+        "Free some GB on the disk of the AVD, for instance by deleting unused snapshots.",
+    ),
+    (
+        "A snapshot operation for '([^']*)' is pending and timeout has expired",
+        SnapshotPending,
+        "the emulator waited 10 s for a snapshot operation of the AVD {0!r} that another process has begun.",
+        "Wait for it; if no emulator runs, remove snapshot.lock in the AVD's directory, and check that you "
+        "may write there.",
+    ),
+    (
+        "Running multiple emulators with the same AVD|nother emulator instance (?:is )?running",
+        AvdLocked,
+        "another emulator uses the AVD.",
+        "Stop it (`distrl cleanup` shows those of this tool), clone the AVD, or start all of its emulators "
+        "read-only.",
+    ),
+    (
+        "(?i)too many emulator instances are running",
+        PortInUse,
+        "the emulator could not listen on its ports.",
+        "Another program was faster; start again, or choose another even --port.",
+    ),
+)
+_SNAPSHOT: tuple[_Meaning, ...] = (
+    (
+        "does not have the requested snapshot '([^']*)'",
+        SnapshotMissing,
+        "the AVD has no snapshot {0!r}.",
+        "See `distrl snapshot-avd list`, and make it with `create`.",
+    ),
+    (
+        "Failed to load snapshot '([^']*)'",
+        SnapshotFailed,
+        "the snapshot {0!r} does not load.",
+        UNLOADABLE,
+    ),
+    (
+        r"(?:[Cc]old boot\b:?\s*|(?=ignoring -snapshot option\b))(.*)",
+        SnapshotFailed,
+        "the emulator boots cold instead of loading the snapshot: {0}",
+        "If the AVD's config.ini has fastboot.forceColdBoot=yes, take that out; else make the snapshot "
+        "again, with this emulator and GPU mode, by `distrl snapshot-avd create`.",
+    ),
+)

@@ -1,13 +1,8 @@
-"""What an emulator needs on this machine: the Android SDK's programs, and hardware acceleration (KVM).
-
-The processor's flags do not say whether this user on this (perhaps virtual) machine may use KVM; the kernel's
-answer to KVM_GET_API_VERSION does.
-"""
+"""What an emulator needs on this machine: the Android SDK's programs, and hardware acceleration (KVM)."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import shutil
@@ -20,81 +15,71 @@ from distrl.core.errors import MissingDependency
 
 ROOT_VARIABLES = ("ANDROID_HOME", "ANDROID_SDK_ROOT")
 VERSION_S = 20.0
+KVM = Path("/dev/kvm")
 _VERSION = re.compile(r"Android emulator version (\S+)")
 
 
 @dataclass(frozen=True)
 class Sdk:
-    """The programs of one SDK.
+    """One SDK's directory, and how it was found, for messages: by an option, "$ANDROID_HOME" or "PATH"."""
 
-    Attributes:
-        found: How it was found, for messages: "--sdk" (or the key), "$ANDROID_HOME", "PATH".
-        root: The SDK's directory; None for a program alone in PATH.
-    """
-
-    emulator: Path
+    root: Path
     found: str
-    root: Path | None = None
-    adb: Path | None = None
-    avdmanager: Path | None = None
+
+    @property
+    def emulator(self) -> Path:
+        """The emulator's program."""
+        return self.root / "emulator" / "emulator"
+
+    @property
+    def adb(self) -> Path | None:
+        """The adb program, if there is one."""
+        return _program(self.root / "platform-tools" / "adb")
+
+    @property
+    def avdmanager(self) -> Path | None:
+        """The newest one: `cmdline-tools/latest`, a numbered version, or the old `tools`."""
+        tools = self.root / "cmdline-tools"
+        numbered = sorted(
+            tools.glob("[0-9]*"), key=lambda path: [*map(int, re.findall(r"\d+", path.name))], reverse=True
+        )
+        folders = (tools / "latest", *numbered, self.root / "tools")
+        return next(filter(None, (_program(path / "bin" / "avdmanager") for path in folders)), None)
 
     def need_avdmanager(self) -> Path:
         """The path of avdmanager. Raises MissingDependency if there is none."""
-        if self.avdmanager is None:
+        found = self.avdmanager
+        if found is None:
             raise MissingDependency(
                 f"the SDK of {self.emulator} has no avdmanager, which makes virtual devices.",
                 "Install it with `sdkmanager 'cmdline-tools;latest'`, or make the AVD in Android Studio.",
             )
-        return self.avdmanager
+        return found
 
 
 def find_sdk(
     sdk: str | Path | None = None, environ: Mapping[str, str] = os.environ, option: str = "--sdk"
 ) -> Sdk:
-    """Finds an SDK with an emulator. Raises MissingDependency with the places that were searched.
+    """Finds an SDK with an emulator: the named one, else by the environment, else around the one on PATH.
 
-    Args:
-        sdk: Its directory, if the user names one; no other place is searched then.
-        option: How the user names it, for messages: an option or a key of the configuration.
+    `option` is how the user names one, for messages. Raises MissingDependency with the searched places.
     """
     if sdk is not None:
         places = [(option, Path(sdk).expanduser())]
     else:
         named = ((name, environ.get(name)) for name in ROOT_VARIABLES)
         places = [(f"${name}", Path(value).expanduser()) for name, value in named if value]
+        on_path = shutil.which("emulator", path=environ.get("PATH", ""))
+        if on_path is not None:
+            places.append(("PATH", Path(on_path).resolve().parent.parent))
     for found, root in places:
-        emulator = _program(root / "emulator" / "emulator")
-        if emulator is not None:
-            return Sdk(emulator, found, root, _program(root / "platform-tools" / "adb"), _avdmanager(root))
-    on_path = None if sdk is not None else shutil.which("emulator", path=environ.get("PATH", ""))
-    if on_path is not None:
-        return _from_path(Path(on_path), environ.get("PATH", ""))
+        if _program(root / "emulator" / "emulator") is not None:
+            return Sdk(root, found)
     looked = ", ".join(f"{found} ({root})" for found, root in places) or "no variable names an SDK"
     raise MissingDependency(
         f"no Android emulator was found: {looked}{'' if sdk is not None else ', none in PATH'}.",
         f"Install it with `sdkmanager emulator` and set ANDROID_HOME to the SDK, or name it by {option}.",
     )
-
-
-def _from_path(emulator: Path, path: str) -> Sdk:
-    """The SDK around a program in PATH: `ROOT/emulator/emulator`, if it lies like that."""
-    root: Path | None = emulator.resolve().parent.parent
-    if root is not None and (root / "emulator" / "emulator").exists():
-        adb, avdmanager = _program(root / "platform-tools" / "adb"), _avdmanager(root)
-    else:
-        root, adb, avdmanager = None, None, None
-    found = None if adb is not None else shutil.which("adb", path=path)
-    return Sdk(emulator, "PATH", root, Path(found) if found else adb, avdmanager)
-
-
-def _avdmanager(root: Path) -> Path | None:
-    """The newest one: `cmdline-tools/latest`, a numbered version, or the old `tools`."""
-    tools = root / "cmdline-tools"
-    numbered = sorted(
-        tools.glob("[0-9]*"), key=lambda path: [*map(int, re.findall(r"\d+", path.name))], reverse=True
-    )
-    found = (_program(path / "bin" / "avdmanager") for path in (tools / "latest", *numbered, root / "tools"))
-    return next(filter(None, found), None)
 
 
 def _program(path: Path) -> Path | None:
@@ -123,12 +108,6 @@ def emulator_version(sdk: Sdk, timeout_s: float = VERSION_S) -> str:
     return match[1]
 
 
-KVM = Path("/dev/kvm")
-API_VERSION = 12
-"""What every KVM since 2007 answers; emulators refuse all others."""
-_GET_API_VERSION = 0xAE00
-
-
 @dataclass(frozen=True)
 class Acceleration:
     """Whether an emulator can use KVM, why or why not, and what to do about it ("" when it is usable)."""
@@ -139,34 +118,20 @@ class Acceleration:
 
 
 def probe_acceleration(device: Path = KVM) -> Acceleration:
-    """Whether KVM answers with the API version that emulators need."""
+    """Whether this user may open KVM; the processor's flags do not say that."""
     try:
-        descriptor = os.open(device, os.O_RDWR | os.O_CLOEXEC)
-    except OSError as error:
-        return _refused(device, error)
-    try:
-        version = fcntl.ioctl(descriptor, _GET_API_VERSION, 0)
-    except OSError as error:
-        reason = f"{device} is not KVM: it does not answer its version ({error.strerror})."
-        return Acceleration(False, reason, "See what made that file; KVM's is a character device, 10:232.")
-    finally:
-        os.close(descriptor)
-    if version != API_VERSION:
-        reason = f"{device} has API version {version}, emulators need {API_VERSION}."
-        return Acceleration(False, reason, "Use a kernel with the usual KVM module.")
-    return Acceleration(True, f"{device} answers with API version {version}.")
-
-
-def _refused(device: Path, error: OSError) -> Acceleration:
-    if error.errno == errno.ENOENT:
+        os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
+    except FileNotFoundError:
         return Acceleration(
             False,
             f"there is no {device}.",
             "Switch on virtualisation (VT-x, AMD-V) in the firmware, or nested virtualisation for this "
             "virtual machine, and load the module kvm_intel or kvm_amd; a container needs --device /dev/kvm.",
         )
-    if error.errno in (errno.EACCES, errno.EPERM):
-        remedy = "Add the user to the group kvm (`sudo gpasswd -a $USER kvm`) and log in again."
-        return Acceleration(False, f"this user may not open {device}.", remedy)
-    remedy = "Load the module kvm_intel or kvm_amd, and see `dmesg | grep kvm`."
-    return Acceleration(False, f"{device} cannot be opened: {error.strerror}.", remedy)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM):
+            remedy = "Add the user to the group kvm (`sudo gpasswd -a $USER kvm`) and log in again."
+            return Acceleration(False, f"this user may not open {device}.", remedy)
+        remedy = "Load the module kvm_intel or kvm_amd, and see `dmesg | grep kvm`."
+        return Acceleration(False, f"{device} cannot be opened: {error.strerror}.", remedy)
+    return Acceleration(True, f"{device} can be opened.")

@@ -19,7 +19,7 @@ from distrl.simulator.emulator.startup import (
 )
 from distrl.workers.devices.avd import Avd
 from distrl.workers.devices.emulator import EmulatorOptions
-from distrl.workers.devices.emulator_log import fault_of as error_of
+from distrl.workers.devices.emulator import fault_of as error_of
 from distrl.workers.devices.errors import (
     AvdLocked,
     LowDisk,

@@ -20,9 +20,7 @@ from distrl.workers.devices.table import PoolSlot
 from distrl.workers.envs import build_env
 from distrl.workers.envs.base import Env
 
-SCREENS = 3
-"""Last screenshots of an episode that go into a post-mortem."""
-
+SCREENS = 3  # last screenshots of an episode that go into a post-mortem
 _log = logging.getLogger(__name__)
 
 

@@ -37,9 +37,7 @@ MAX_WAITING = 256
 RETRY_S = 5.0  # the first pause before an episode is judged again
 MAX_PAUSE_S = 600.0
 POLL_S = 0.2
-STOP_S = 1.0
-"""How long judges have to give a verdict when the worker stops; other episodes stay in the spool."""
-
+STOP_S = 1.0  # how long judges have to give a verdict when the worker stops; other episodes stay in the spool
 _BUILD = "distrl.evaluator.judges:build_judge"
 _log = logging.getLogger(__name__)
 

@@ -15,15 +15,11 @@ from distrl.configs.judge import RewardConfig
 from distrl.core.actions import TERMINAL_KINDS, Action, ActionKind
 from distrl.core.types import ActionRecord, Outcome, Purpose, RewardParts, TimeStep, Trajectory, Verdict
 
-NEAR = 0.04
-"""Points closer than this (a fraction of the screen, Euclidean) count as the same place."""
-
-SUCCESS_SCORE = 1.0
-"""The smallest score of a success; less is partial credit and a failure."""
+NEAR = 0.04  # points closer than this (a fraction of the screen, Euclidean) count as the same place
+SUCCESS_SCORE = 1.0  # the smallest score of a success; less is partial credit and a failure
 
 
-AnyAction = Action | ActionRecord
-"""A stored action may have a kind that this version does not support."""
+AnyAction = Action | ActionRecord  # A stored action may have a kind that this version does not support
 
 
 @dataclass(frozen=True)

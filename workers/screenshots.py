@@ -14,8 +14,7 @@ from distrl.workers.devices.device import Screen
 from distrl.workers.envs.base import Frame
 
 QUALITY = 85  # of JPEG screenshots
-CAPACITY = 1024
-"""Encoded screens with a key that are kept; one of the simulated phone takes about 0.1 MB."""
+CAPACITY = 1024  # encoded screens with a key that are kept; one of the simulated phone takes about 0.1 MB
 
 
 @dataclass(frozen=True)

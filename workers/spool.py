@@ -13,9 +13,7 @@ from distrl.core.messages import pack_trajectory, unpack_trajectory
 from distrl.core.store import open_database, transaction, typed_errors
 from distrl.core.types import Trajectory
 
-MAX_REFUSED = 100
-"""Rejected trajectories that are kept for inspection, the newest."""
-
+MAX_REFUSED = 100  # rejected trajectories that are kept for inspection, the newest
 _VERSION = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS spooled (

@@ -37,19 +37,13 @@ from distrl.workers.agents.chat_agent import NoAction, read_action, whole
 TAP_DISTANCE = 0.04
 """Touch and lift closer than this are a tap (Euclidean, in fractions of the screen; AitW's threshold)."""
 
-LAST_STEP_WORD = 40
-"""Later steps are called by this number, so that the prompt's vocabulary is finite."""
-
-REMEMBERED_CHARS = 24
-"""How much of a typed text the prompt repeats."""
-
+LAST_STEP_WORD = 40  # later steps are called by this number, so that the prompt's vocabulary is finite
+REMEMBERED_CHARS = 24  # how much of a typed text the prompt repeats
 NO_ACTION = "none"
 
 NOTATIONS = ("compact", "autoui", "digirl")
 
-_UNTYPED = str.maketrans("", "", "\\\"'")
-"""What AutoUI's data leaves out of typed text."""
-
+_UNTYPED = str.maketrans("", "", "\\\"'")  # what AutoUI's data leaves out of typed text
 _KINDS = {
     "PRESS_BACK": ActionKind.BACK,
     "PRESS_HOME": ActionKind.HOME,
@@ -64,9 +58,7 @@ _TYPE_NAMES = {kind: name for name, kind in _KINDS.items()} | {
     ActionKind.LONG_PRESS: "LONG_PRESS",
     ActionKind.TYPE: "TYPE",
 }
-KINDS = frozenset(_TYPE_NAMES)
-"""The kinds of actions that this notation has words for."""
-
+KINDS = frozenset(_TYPE_NAMES)  # the kinds of actions that this notation has words for
 _PLAN = re.compile(r"\s*Action Plan:.*?Action Decision:", re.DOTALL)
 _FIELD = re.compile(r'"(\w+)"\s*:\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _POINT = re.compile(r"\s*\[\s*([^,\s]+)\s*,\s*([^,\s]+)\s*\]\s*")

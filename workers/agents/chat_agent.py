@@ -22,8 +22,7 @@ from distrl.core.types import ChatMessage, ImagePart, Observation, TextPart, Tim
 from distrl.workers.agents.base import Prompt
 
 Mode = Literal["history", "incremental"]
-LINE_CHARS = 200
-"""How much of an earlier answer is repeated in its line."""
+LINE_CHARS = 200  # how much of an earlier answer is repeated in its line
 
 
 class ChatAgent(ABC):

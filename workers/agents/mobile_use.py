@@ -40,9 +40,7 @@ from distrl.workers.agents.chat_agent import (
     whole,
 )
 
-MAX_TEXT_CHARS = 200_000
-"""Longer model outputs are refused unread; thinking may be long."""
-
+MAX_TEXT_CHARS = 200_000  # longer model outputs are refused unread; thinking may be long
 Coordinates = Literal["relative", "absolute"]
 Reasoning = Literal["action", "conclusion", "none"]
 

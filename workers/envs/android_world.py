@@ -42,9 +42,7 @@ from distrl.workers.envs import android_world_child
 from distrl.workers.envs.android_world_child import DEVICE, MISSING, TASK
 from distrl.workers.envs.base import Frame, StepResult
 
-FAMILY = "android_world"
-"""The package's whole suite, in the words of its registry."""
-
+FAMILY = "android_world"  # the package's whole suite, in the words of its registry
 SWIPE_MS = 500
 DEADLINES_S = {
     "describe": 600.0,
@@ -56,11 +54,8 @@ DEADLINES_S = {
 }
 """How long the package may take for each operation; past it its process is ended."""
 
-EXIT_S = 10.0
-"""How long the child may take to end after it has closed its device."""
-
-MAX_BYTES = 256 * 2**20
-"""Largest answer; a raw screenshot of 1440x3200 has 14 MiB."""
+EXIT_S = 10.0  # how long the child may take to end after it has closed its device
+MAX_BYTES = 256 * 2**20  # largest answer; a raw screenshot of 1440x3200 has 14 MiB
 
 # By its path: as a module it would first import the packages around it, which it does not use.
 _RUN = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"

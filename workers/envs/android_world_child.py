@@ -192,8 +192,7 @@ def _part(name: str) -> Any:
 
 
 PARENT_POLL_S = 1.0
-LAST_S = 60.0
-"""How long tearing down may take after the parent's end."""
+LAST_S = 60.0  # how long tearing down may take after the parent's end
 
 
 def answer(session: Session, message: dict[str, Any]) -> dict[str, Any]:

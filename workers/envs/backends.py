@@ -30,8 +30,7 @@ from distrl.workers.devices.guard import Guard, GuardPolicy
 from distrl.workers.devices.recipes import Cook, Recipe
 from distrl.workers.envs.phone import SIMULATED, TaskBackend
 
-LINE_S = 60.0
-"""Deadline of a set-up line or a check, unless the task says otherwise."""
+LINE_S = 60.0  # deadline of a set-up line or a check, unless the task says otherwise
 
 
 class Check(BaseModel):

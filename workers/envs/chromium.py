@@ -84,8 +84,7 @@ _AS_KEYS = {"\n": ENTER, "\t": TAB, "\b": BACKSPACE}
 
 
 MAX_TABS = 8
-START_S = 60.0
-"""How long the browser may take to start."""
+START_S = 60.0  # how long the browser may take to start
 
 
 class Chromium:

@@ -37,10 +37,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 SIMULATED_DEVICE = "distrl.simulator.device:SimDevice"
 """The phone that tasks run on where no other device is given."""
-SIMULATED = "distrl.simulator.tasks.play:SimBackend"
-"""Its tasks."""
-MAX_DISTANCE = 60
-"""The expert rehearses at most so many steps."""
+SIMULATED = "distrl.simulator.tasks.play:SimBackend"  # its tasks
+MAX_DISTANCE = 60  # the expert rehearses at most so many steps
 _KEYS = {ActionKind.BACK: Key.BACK, ActionKind.HOME: Key.HOME, ActionKind.ENTER: Key.ENTER}
 
 

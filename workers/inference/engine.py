@@ -21,12 +21,9 @@ from distrl.core.policies.base import Generated, Policy
 from distrl.core.policies.images import ImageCache
 from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Sampling, shown_images
 
-NO_WEIGHTS = -1
-"""The version of an engine that has no weights of the learner's yet."""
-
+NO_WEIGHTS = -1  # the version of an engine that has no weights of the learner's yet
 Result = Completion | Exception
-OnDone = Callable[[int, Result], None]
-"""Takes the result of the request at an index of `submit`'s requests."""
+OnDone = Callable[[int, Result], None]  # takes the result of the request at an index of `submit`'s requests
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,9 @@ from distrl.configs.schema import Config, InferenceConfig
 from distrl.core.errors import ConfigError, PolicyError
 from distrl.core.policies.hub import HubPolicy
 
-ALLOWED_TOKENS = "distrl_allowed_tokens"
-"""Where in `additional_config` the tokens stand that may be sampled."""
+ALLOWED_TOKENS = "distrl_allowed_tokens"  # where in `additional_config` the tokens stand that may be sampled
 LOGITS_PROCESSOR = "distrl.workers.inference.engine_vllm:AllowedTokens"
-SERVER = "DISTRL_VLLM_SERVER"
-"""The variable with the server's process id, for the processes that vLLM starts."""
+SERVER = "DISTRL_VLLM_SERVER"  # the variable with the server's process id, for the processes that vLLM starts
 RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 """The variable that chooses vLLM's model runner. Only V1 takes `LOGITS_PROCESSOR`; GPUs would get V2."""
 IMAGES_OF_AN_EPISODE = 32

@@ -3,11 +3,9 @@
     slot threads ── submit() ──► [spool, bounded] ──► judge thread 0 … N−1 ── verdict ──► link.submit()
                                        ▲ asked again later ──┘ none now
 
-No slot waits for a judge. An episode stays in the spool from its end until it is submitted, so a restart
-costs another request and nothing else. A judge thread waits for an episode that is due; a judge's own waits
-have deadlines. If the judge has no verdict yet, it is asked again after a pause that doubles; after
-`judge.patience_s` the episode is submitted unjudged: it is stored and counted, but not trained on. While
-`MAX_WAITING` episodes wait, no new ones are leased.
+No slot waits for a judge. An episode stays in the spool until it is submitted, so a restart costs another
+request and nothing else. If the judge has no verdict yet, it is asked again after a pause that doubles; after
+`judge.patience_s` the episode is submitted unjudged: it is stored and counted, but not trained on.
 """
 
 from __future__ import annotations

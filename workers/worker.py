@@ -5,13 +5,9 @@
                                   ├──► environments: one per slot, or a pool of devices with a keeper thread
                                   └──► link: leases in, trajectories out
 
-The link is the learner's (`distrl.workers.client.LearnerLink`, one thread: leases, renewals, spool, delivery)
-or a list of episodes in this process (`distrl.evaluator.runner.EpisodeQueue`).
-
-A slot waits for an environment, for a lease, inside its environment and for the policy, never for another
-slot (unless `worker.barrier` is set). Each wait has a deadline: `ENV_WAIT_S`, `LEASE_WAIT_S`, the
-environment's own, `act_timeout_s`. A slot takes an environment before a lease, so that no lease waits for a
-device.
+The link is the learner's (`distrl.workers.client.LearnerLink`) or a list of episodes in this process
+(`distrl.evaluator.runner.EpisodeQueue`). Slots never wait for each other, unless `worker.barrier` is set. A
+slot takes an environment before a lease, so that no lease waits for a device.
 """
 
 from __future__ import annotations

@@ -3,11 +3,7 @@
     Reason: The contact has no number yet, so I tap the field for it.
     Action: {"action_type": "click", "x": 512, "y": 310}
 
-    {"action_type": "click", "x": 512, "y": 80}        {"action_type": "scroll", "direction": "down"}
-    {"action_type": "input_text", "text": "milk"}      {"action_type": "status", "goal_status": "complete"}
-
-Points are whole numbers on a grid: the model's own (0 to 999 for many) or the device's pixels. A number
-stands for the centre of its cell, so a point that was read from a grid is written to it unchanged. `scroll`
+Points are whole numbers on a grid: the model's own (0 to 999 for many) or the device's pixels. `scroll`
 and `swipe` have four directions, each one gesture on the screen, as in AndroidWorld's
 `actuation.execute_adb_action`: to scroll down the finger moves up, from the middle to the edge. To swipe it
 goes from edge to edge: down for "down" and up for "up", but to the right for "left", as in a scroll. Any

@@ -10,10 +10,8 @@ The format is that of the models' cookbooks (QwenLM/Qwen3-VL, cookbooks/mobile_a
 utils/agent_function_call.py). Text in <think> or <thinking> is part of what is stored and learnt, and is
 skipped when the call is read.
 
-Of the tool's actions, `key` is read for a phone's buttons (back, home, enter), and
-`system_button` for all but Menu; the others of both are refused by name. `time` is checked and not used: how
-long a press or a wait lasts is the device's matter. Points lie on 0 to 999, or on the pixels of the picture
-as the model's processor resizes it (`Resize`).
+`key` and `system_button` are read for back, home and enter. `time` is checked and not used: how long a press
+or a wait lasts is the device's matter.
 """
 
 from __future__ import annotations

@@ -7,12 +7,9 @@ goes where standard error goes: to the environment's log file.
     main thread   waits for a request, without a deadline, or for the end of the pipe
     watch thread  waits for the parent's end; `LAST_S` later the process ends, whatever the main thread does
 
-    environment (a slot's thread)            child (one thread)
-    {op: "step", …}          ──────────────► the package does it
-                             ◄────────────── {ok: {…}}   or   {error: kind, message}
-
-A message is a msgpack map of plain data. The package is imported here and nowhere else, when it is first
-needed; its names are those of google-research/android_world, see docs/devices.md.
+A request is a msgpack map {op: "step", …}, its answer {ok: {…}} or {error: kind, message: …}. The package is
+imported here and nowhere else, when it is first needed; its names are those of google-research/android_world,
+see docs/devices.md.
 """
 
 from __future__ import annotations

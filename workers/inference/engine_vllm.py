@@ -4,10 +4,9 @@
                                         │ on_done: completion or error
 
 Adapters: each version is loaded under an id of its own before the first request takes it, and a request ends
-with the one that it began with. Neither weights nor cached keys and values of one version ever meet those of
-another, because vLLM's caches distinguish adapters. With all slots in use a new version waits, and requests
-continue. Full weights: running requests end first, then the weights are replaced and all caches emptied; new
-requests wait until then.
+with the one that it began with. vLLM's caches distinguish adapters. With all slots in use a new version
+waits, and requests continue. Full weights: running requests end first, then the weights are replaced and all
+caches emptied; new requests wait until then.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ process, past the sockets.
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 import uuid
@@ -25,6 +24,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from distrl.configs.schema import HfConfig, InferenceConfig
 from distrl.core.errors import ContextFull, DistrlError, PolicyError, ProtocolError
@@ -71,7 +72,7 @@ class ServerStats:
         self._waits_s: deque[float] = deque(maxlen=WINDOW)
         self._runs_s: deque[float] = deque(maxlen=WINDOW)
         self._sizes: deque[int] = deque(maxlen=WINDOW)
-        self._swap_pause_s = 0.0
+        self.swap_pause_s = 0.0  # how long the newest weights held up the next batch
 
     def count(self, **more: int) -> None:
         with self._lock:
@@ -80,38 +81,22 @@ class ServerStats:
 
     def batch(self, num_running: int) -> None:
         self.count(batches=1)
-        with self._lock:
-            self._sizes.append(num_running)
+        self._sizes.append(num_running)
 
     def answered(self, wait_s: float, run_s: float, num_tokens: int) -> None:
         """A request was completed: how long it had queued, how long it ran, how many tokens it gave."""
         self.count(requests=1, tokens=num_tokens)
-        with self._lock:
-            self._waits_s.append(wait_s)
-            self._runs_s.append(run_s)
-
-    def swapped(self, pause_s: float) -> None:
-        """Weights were replaced, which held up the next batch for `pause_s`."""
-        self.count(weight_swaps=1)
-        self._swap_pause_s = pause_s
+        self._waits_s.append(wait_s)
+        self._runs_s.append(run_s)
 
     def snapshot(self) -> dict[str, float]:
-        with self._lock:
-            waits, runs, sizes = sorted(self._waits_s), sorted(self._runs_s), list(self._sizes)
-            return {
-                **self._counts,
-                "batch_size": sum(sizes) / len(sizes) if sizes else 0.0,
-                "queue_wait_p50_ms": 1000 * quantile(waits, 0.5),
-                "queue_wait_p99_ms": 1000 * quantile(waits, 0.99),
-                "batch_p50_ms": 1000 * quantile(runs, 0.5),
-                "batch_p99_ms": 1000 * quantile(runs, 0.99),
-                "swap_pause_ms": 1000 * self._swap_pause_s,
-            }
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that at least `share` of the sorted values do not exceed; 0 without values."""
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
+        sizes = list(self._sizes)
+        found = {**self._counts, "batch_size": sum(sizes) / len(sizes) if sizes else 0.0}
+        for name, times in (("queue_wait", self._waits_s), ("batch", self._runs_s)):
+            for percent in (50, 99):  # 0 without values
+                at = np.percentile(list(times) or [0.0], percent, method="inverted_cdf")
+                found[f"{name}_p{percent}_ms"] = 1000.0 * float(at)
+        return {**found, "swap_pause_ms": 1000.0 * self.swap_pause_s}
 
 
 def images_of(request: ActRequest, blobs: Sequence[bytes | memoryview]) -> dict[str, bytes]:
@@ -379,7 +364,8 @@ class InferenceServer:
         started = time.perf_counter()
         self.engine.load(*fresh)
         pause_s = time.perf_counter() - started
-        self.stats.swapped(pause_s)
+        self.stats.count(weight_swaps=1)
+        self.stats.swap_pause_s = pause_s
         _log.info("weights %d are in use (pause %.1f ms)", fresh[0], 1000 * pause_s)
 
     def _submit(self, batch: list[Queued[Pending]]) -> None:

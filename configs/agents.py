@@ -21,9 +21,8 @@ ONE_PROMPT = {
 class AgentConfig(Section):
     """The agent, which writes prompts and parses answers.
 
-    `kind` is the name of a built-in agent (see docs/models.md). `import_path` is the class of your own agent
-    as "pkg.mod:Name"; null means the built-in one that `kind` names. `options` are the keyword arguments of
-    the agent's class.
+    `kind` is the name of a built-in agent (see docs/models.md), or `import_path` your own class as
+    "pkg.mod:Name". `options` are the keyword arguments of the class.
     """
 
     kind: str = "autoui"
@@ -34,11 +33,10 @@ class AgentConfig(Section):
 class PromptedConfig(Section):
     """The baseline `distrl evaluate --agent prompted`: a model behind an OpenAI-compatible endpoint.
 
-    `url` is the base of the endpoint's API. `model` is the name of the model at the endpoint. `key_env` is
-    the environment variable that holds the API key. `timeout_s` is the longest time for an answer, in
-    seconds. `attempts` is the number of tries for an answer. `max_new_tokens` is the largest number of tokens
-    in an answer. `price_input` is the price of a million input tokens; 0 for both prices counts tokens only.
-    `price_output` is the price of a million output tokens.
+    `url` is the base of the endpoint's API, and `model` the model's name there. `key_env` is the environment
+    variable with the API key. `timeout_s` is the longest time for an answer in seconds, and `attempts` the
+    number of tries. `max_new_tokens` limits an answer. `price_input` and `price_output` are the prices of a
+    million tokens; without them, only tokens are counted.
     """
 
     url: str = "https://api.openai.com/v1"

@@ -15,9 +15,8 @@ ReturnsName = Literal["retrace", "vtrace", "gae", "mc"]
 class ObjectiveConfig(Section):
     """Common keys of all objectives.
 
-    `entropy` is the weight β of the entropy term. `invalid` is the weight λ_inv of the validity term, which
-    makes invalid actions less likely. `rho_max` caps the ratio wherever it multiplies a term as a mere
-    weight.
+    `entropy` is the weight β of the entropy term. `invalid` is the weight λ_inv of the term against invalid
+    actions. `rho_max` caps the ratio wherever it multiplies a term as a mere weight.
     """
 
     entropy: NonNegative = 0.01
@@ -26,8 +25,8 @@ class ObjectiveConfig(Section):
 
 
 class RatioConfig(Section):
-    """`ratio_level` selects whether the policy term weighs a whole action by one ratio, or each of its tokens
-    by its own.
+    """`ratio_level` selects whether the policy term weighs a whole action by one ratio, or each token by its
+    own.
     """
 
     ratio_level: Literal["action", "token"] = "action"
@@ -36,8 +35,8 @@ class RatioConfig(Section):
 class CriticConfig(ObjectiveConfig):
     """Common keys of objectives with a critic.
 
-    `gamma` is the discount γ of returns. `lam` is the λ of returns. `entropy_by_failure` multiplies the
-    entropy term by (1 − V(s_t)).
+    `gamma` is the discount γ of returns, and `lam` their λ. `entropy_by_failure` multiplies the entropy term
+    by (1 − V(s_t)).
     """
 
     gamma: Fraction = 0.95
@@ -61,11 +60,8 @@ class ArideConfig(ActorCriticConfig):
 
     `returns` selects the returns; all but "retrace" are for comparison. `policy_clip` is an addition of this
     project, ε: steps whose ratio has left [1 − ε, 1 + ε] in the direction of the advantage give no gradient,
-    as in PPO, and null means the paper's objective. `policy_clip_high` is a larger ε for the upper end; null
-    means the ε of the lower end.
-
-    `critic` selects what is learned, V(s) (`v`) or Q(s, a) (`q`), whose expectations under the policy are
-    estimated from four drawn actions.
+    as in PPO; null means the paper's objective. `policy_clip_high` is a larger ε for the upper end. `critic`
+    selects V(s) (`v`) or Q(s, a) (`q`), whose expectations are estimated from four drawn actions.
     """
 
     kind: Literal["aride"] = "aride"
@@ -111,12 +107,12 @@ class DigirlConfig(CriticConfig):
 class ClipConfig(Section):
     """PPO's clip, and the number of gradient steps on a batch.
 
-    `clip` is the ε of PPO, which clips ratios to [1 − ε, 1 + ε]. `clip_high` is the ε of the upper end; null
-    means the ε of the lower end. `dual_clip` is the c > 1 that bounds the objective of actions with a
-    negative advantage from below by c·A; null means no bound. `decoupled` clips around the policy at the
-    start of the batch, not around the behaviour policy, and weighs by the ratio of the two, at most
-    `rho_max`; with one step per batch that is truncated importance sampling. `epochs` is the number of passes
-    over a batch. `minibatches` is the number of gradient steps in a pass, each on whole trajectories.
+    `clip` is the ε of PPO, which clips ratios to [1 − ε, 1 + ε], and `clip_high` the ε of the upper end, if
+    it is another. `dual_clip` is the c > 1 that bounds the objective of actions with a negative advantage
+    from below by c·A. `decoupled` clips around the policy at the start of the batch instead of the behaviour
+    policy, and weighs by the ratio of the two, at most `rho_max`; with one step per batch that is truncated
+    importance sampling. `epochs` is the number of passes over a batch, and `minibatches` that of gradient
+    steps in a pass, each on whole trajectories.
     """
 
     clip: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
@@ -134,10 +130,7 @@ class ClipConfig(Section):
 
 
 class PpoConfig(ActorCriticConfig, ClipConfig):
-    """PPO, plain or decoupled (AReaL).
-
-    `returns` selects the returns that advantages are computed from.
-    """
+    """PPO, plain or decoupled (AReaL). `returns` selects the returns that advantages are computed from."""
 
     kind: Literal["ppo"] = "ppo"
     returns: ReturnsName = "gae"
@@ -158,8 +151,8 @@ class GipoConfig(ActorCriticConfig):
 class GrpoConfig(ObjectiveConfig, RatioConfig, ClipConfig):
     """GRPO as in slime, without a critic.
 
-    `group_size` is the number K of episodes of one task that are leased as a group and enter replay together.
-    `group_wait_s` is the longest time that a group waits for its members after the first of them arrived, in
+    `group_size` is the number K of episodes of one task that are leased as a group and enter replay
+    together. `group_wait_s` is the longest time that a group waits for its members after the first one, in
     seconds. `per` selects what a sample is, a step or a whole trajectory.
     """
 
@@ -174,7 +167,7 @@ class GrpoConfig(ObjectiveConfig, RatioConfig, ClipConfig):
 class VtraceConfig(ActorCriticConfig):
     """IMPALA's actor-critic.
 
-    `rho_bar` is the threshold ρ̄ of the ratio in the policy term and in TD errors. `c_bar` is the threshold
+    `rho_bar` is the threshold ρ̄ of the ratio in the policy term and in TD errors, and `c_bar` the threshold
     c̄ of the ratios in traces.
     """
 
@@ -195,10 +188,10 @@ class BcConfig(ObjectiveConfig):
 class CustomConfig(Section):
     """An objective of your own (see docs/extending.md).
 
-    `import_path` is a subclass of `distrl.learner.algorithms.base.Algorithm` as "pkg.mod:Name". `options` are
-    the values of the model that the class names as its `options`. `group_size` is the number of episodes of
-    one task that are leased as a group; 1 means no groups. `group_wait_s` is the longest time that a group
-    waits for its members after the first of them arrived, in seconds.
+    `import_path` is a subclass of `distrl.learner.algorithms.base.Algorithm` as "pkg.mod:Name". `options`
+    are the values of the model that the class names as its `options`. `group_size` is the number of episodes
+    of one task that are leased as a group. `group_wait_s` is the longest time that a group waits for its
+    members after the first one, in seconds.
     """
 
     kind: Literal["custom"] = "custom"

@@ -39,21 +39,20 @@ class AppoConfig(Section):
     its weights, which the learner adds.
 
     `local_lr` is the worker's learning rate α_l. `global_lr` is the factor α_g by which the learner
-    multiplies a change; null means α_l, which adds the change as it is. `final_lr_fraction` is the fraction
-    of their first values to which both rates, α_l and α_g, fall linearly over the run (its environment steps
-    or its time, whichever ends sooner). `num_steps` is the number of transitions in a round, in all
-    environments of the worker together. `minibatch_size` is the number of transitions in a minibatch.
-    `epochs` is the number of passes over the transitions of a round. `target_kl` bounds how far the policy
-    moves in a round, which stops training at a KL divergence of 1.5 times this value; null means no bound.
+    multiplies a change; null means α_l. `final_lr_fraction` is the fraction to which both rates fall
+    linearly over the run (its environment steps or its time, whichever ends sooner). `num_steps` is the
+    number of transitions in a round, in all environments of the worker together; `minibatch_size` that in a
+    minibatch; `epochs` the number of passes over them. `target_kl` bounds how far the policy moves in a
+    round: training stops at a KL divergence of 1.5 times this value.
 
     `gamma` is the discount γ of returns. `lam` is the λ of GAE; 0 is the paper's one-step error. `clip` is
-    the ε to which ratios are clipped, [1 − ε, 1 + ε]. `value_weight` is the weight c of the critic's loss.
-    `entropy` is the weight β of the entropy term. `grad_clip` is the largest norm of a gradient.
+    the ε to which ratios are clipped, [1 − ε, 1 + ε]. `value_weight` is the weight c of the critic's loss,
+    and `entropy` the weight β of the entropy term. `grad_clip` is the largest norm of a gradient.
 
-    `max_env_steps` is the number of environment steps after which the run ends, unless `learner.max_minutes`
-    ends it earlier. `stop_at_return` ends the run when a policy reaches this mean return over 100 fresh
-    episodes; null means never. `eval_every` is the number of environment steps from one measurement of the
-    newest weights, over `learner.eval_episodes` episodes, to the next; 0 means no measurements.
+    `max_env_steps` is the number of environment steps after which the run ends. `stop_at_return` ends it
+    when a policy reaches this mean return over 100 fresh episodes. `eval_every` is the number of environment
+    steps from one measurement of the newest weights, over `learner.eval_episodes` episodes, to the next; 0
+    means none.
     """
 
     kind: Literal["appo"] = "appo"

@@ -22,10 +22,8 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 
 
 class SimMembers(Section):
-    """Simulated phones inside the process.
-
-    `count` is the number of phones. `width` is the width of the phones' screens in pixels. `height` is the
-    height of the phones' screens in pixels.
+    """Simulated phones inside the process. `count` is their number, `width` and `height` the size of their
+    screens in pixels.
     """
 
     kind: Literal["sim"]
@@ -37,9 +35,10 @@ class SimMembers(Section):
 class RealMembers(Section):
     """Common keys of devices that may be real. Simulated phones need none of them.
 
-    `recipe` resets and checks a device before an episode (fields of `distrl.workers.devices.recipes.Recipe`).
-    `guard` blocks calls, messages and purchases (fields of `distrl.workers.devices.guard.GuardPolicy`); null
-    means no guard, and "physical" means all rules on a physical phone and none on an emulator.
+    `recipe` resets and checks a device before an episode (fields of
+    `distrl.workers.devices.recipes.Recipe`). `guard` blocks calls, messages and purchases (fields of
+    `distrl.workers.devices.guard.GuardPolicy`); "physical" means all rules on a physical phone and none on
+    an emulator.
     """
 
     recipe: dict[str, Any] = {}
@@ -49,8 +48,8 @@ class RealMembers(Section):
 class DisplayMembers(RealMembers):
     """Common keys of devices that may have several displays, such as foldable phones.
 
-    `display` is the physical ID of the display for screenshots (`screencap -d`); null means Android's choice.
-    `input_display` is the logical ID of the display for inputs (`input -d`); null means Android's choice.
+    `display` is the physical ID of the display for screenshots (`screencap -d`), and `input_display` the
+    logical ID of that for inputs (`input -d`); null means Android's choice.
     """
 
     display: Annotated[int, Field(ge=0, lt=2**64)] | None = None
@@ -60,9 +59,9 @@ class DisplayMembers(RealMembers):
 class AdbMembers(DisplayMembers):
     """Devices that are started elsewhere, and that may come and go during the run.
 
-    `serials` lists the serials of the devices; a serial with `*`, `?` or `[…]` is a pattern that stands for
-    all devices that match it. `snapshot` is a snapshot of an emulator from which episodes start, and which is
-    loaded when nothing milder repairs the emulator; null means none.
+    `serials` lists serials, or patterns with `*`, `?` or `[…]` for all devices that match. `snapshot` is a
+    snapshot of an emulator from which episodes start, and which is loaded when nothing milder repairs the
+    emulator.
     """
 
     kind: Literal["adb"]
@@ -74,12 +73,12 @@ class AdbMembers(DisplayMembers):
 class AvdMembers(RealMembers):
     """Emulators of one virtual device, which the process starts and stops.
 
-    `avd` is the name of the virtual device. `count` is the number of emulators. `snapshot` is the snapshot
-    from which episodes start; null means a cold boot. Each emulator has its own clone of the AVD. `sdk` is
-    the directory of the Android SDK; null means that of the environment variable ANDROID_HOME or
-    ANDROID_SDK_ROOT, else of the emulator on the PATH. `avd_home` is the directory of the AVDs; null means
-    that of the emulator's usual environment variables. `options` are added to the emulator's command line.
-    `boot_s` is the longest time of a cold boot, in seconds.
+    `avd` is the name of the virtual device, and `count` the number of emulators, each with its own clone of
+    the AVD. `snapshot` is the snapshot from which episodes start; null means a cold boot. `sdk` is the
+    directory of the Android SDK, by default that of ANDROID_HOME, ANDROID_SDK_ROOT or the emulator on the
+    PATH. `avd_home` is the directory of the AVDs, by default that of the emulator's environment variables.
+    `options` are added to the emulator's command line. `boot_s` is the longest time of a cold boot, in
+    seconds.
     """
 
     kind: Literal["avd"]
@@ -112,9 +111,8 @@ Members = Annotated[SimMembers | AdbMembers | AvdMembers | PhoneMembers, Field(d
 class DevicesConfig(Section):
     """The pool of devices.
 
-    `adb_server_port` is the port of the adb server; null means the environment variable
-    ANDROID_ADB_SERVER_PORT, else 5037. `pool` lists the devices; while it is empty, each slot makes a device
-    of its own from the section `env`.
+    `adb_server_port` is the port of the adb server, by default ANDROID_ADB_SERVER_PORT, else 5037. `pool`
+    lists the devices; while it is empty, each slot makes a device of its own from the section `env`.
     """
 
     adb_server_port: Port | None = None

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 class RewardConfig(Section):
     """The parts of the reward, and what counts as success.
 
-    `source` selects what decides on success, the environment's own check or the section `judge`. `repetition`
-    is the penalty κ for an action that repeats on an unchanged screen: −κ, −2κ, … while it does. `invalid` is
-    the penalty for an invalid action. `require_complete` counts success only if the agent reported that it is
-    done, or the environment ended the episode.
+    `source` selects what decides on success, the environment's own check or the section `judge`.
+    `repetition` is the penalty κ for an action that repeats on an unchanged screen: −κ, −2κ, … while it
+    does. `invalid` is the penalty for an invalid action. `require_complete` counts success only if the agent
+    reported that it is done, or the environment ended the episode.
     """
 
     source: Literal["environment", "judge"] = "environment"
@@ -32,9 +32,9 @@ class JudgeConfig(Section):
     """Common keys of judges, for `worker.rewards.source: judge` and for `distrl evaluate --judge`.
 
     `when` is "end" for one verdict on the finished episode, or "steps" for verdicts on all its screens in
-    order: the first success ends the episode there, and later steps are dropped (DistRL's evaluator).
-    `threads` is the number of threads that judge finished episodes. `patience_s` is the time after which an
-    episode without a verdict is submitted unjudged, in seconds.
+    order: the first success ends the episode there (DistRL's evaluator). `threads` is the number of threads
+    that judge finished episodes. `patience_s` is the time after which an episode without a verdict is
+    submitted unjudged, in seconds.
     """
 
     when: Literal["end", "steps"] = "end"
@@ -58,19 +58,17 @@ class VlmConfig(JudgeConfig):
     """A vision-language model behind an HTTP endpoint, prompted as in DistRL, appendix A.2.
 
     `url` is the base of an OpenAI-compatible API, such as https://HOST/v1, or for Gemini
-    https://generativelanguage.googleapis.com/v1beta/openai; empty means OpenAI's own. `model` is the name of
-    the model at the endpoint. `key_env` is the environment variable that holds the API key, which is read
-    from nowhere else; empty sends no key.
+    https://generativelanguage.googleapis.com/v1beta/openai; empty means OpenAI's own. `model` is the model's
+    name there. `key_env` is the environment variable with the API key; empty sends no key.
 
     `screenshots` is the number of last screens that the model sees. `examples` is a YAML file of solved
-    questions with images; "builtin" means those of this package, and null means none. `votes` is the number
-    of answers to each question; more than half must agree, or the episode is unjudged. `temperature` is the
-    sampling temperature of the model. `max_tokens` is the largest number of tokens in an answer.
+    questions with images; "builtin" means those of this package. `votes` is the number of answers to each
+    question; more than half must agree, or the episode is unjudged. `temperature` is the sampling
+    temperature, and `max_tokens` the limit of an answer.
 
-    `timeout_s` is the longest time for an answer, in seconds. `attempts` is the number of tries for an
-    answer, if one is not valid or an error may be temporary. `max_calls` is the number of calls of a process
-    after which episodes stay unjudged; null means no limit. `price_input` is the price of a million input
-    tokens. `price_output` is the price of a million output tokens.
+    `timeout_s` is the longest time for an answer, in seconds. `attempts` is the number of tries, if an
+    answer is not valid or an error may be temporary. `max_calls` is the number of calls of a process after
+    which episodes stay unjudged. `price_input` and `price_output` are the prices of a million tokens.
     """
 
     kind: Literal["vlm"] = "vlm"
@@ -137,16 +135,15 @@ class Rule(Section):
     """A rule of the judge `rules`, which decides on the tasks that it matches. An empty key is not a
     condition.
 
-    `task` is a pattern of task IDs, with * as in file names. `template` is a regular expression for the
-    task's template. `goal` is a regular expression for the task's goal, whose named groups can be used in the
-    conditions as {name}, like the task's params.
+    `task` is a pattern of task IDs, with * as in file names. `template` and `goal` are regular expressions
+    for the task's template and goal; named groups of the latter can be used in the conditions as {name},
+    like the task's params.
 
-    `app` is a regular expression for the app in front at the end. `text` lists regular expressions that must
-    each match a text of the last screen. `not_text` lists regular expressions that must not match any text of
-    the last screen. `typed` lists regular expressions that must each match a text that the agent has typed.
-    `tapped` lists areas that the agent must have tapped, as [left, top, right, bottom] in shares of the
-    screen. `last` lists the kinds of the last actions, in order. `max_steps` is the largest number of steps;
-    null means no limit.
+    `app` is a regular expression for the app in front at the end. `text`, `not_text` and `typed` list
+    regular expressions: each must match a text of the last screen, no text of it, and a text that the agent
+    has typed. `tapped` lists areas that the agent must have tapped, as [left, top, right, bottom] in shares
+    of the screen. `last` lists the kinds of the last actions, in order. `max_steps` is the largest number of
+    steps.
     """
 
     task: str = "*"
@@ -162,11 +159,7 @@ class Rule(Section):
 
 
 class RulesConfig(JudgeConfig):
-    """Rules that you write.
-
-    `path` is a YAML file with rules; empty means no file. `rules` lists rules, which come before those of the
-    file.
-    """
+    """Rules that you write. `rules` lists them; they come before those of the YAML file `path`."""
 
     kind: Literal["rules"] = "rules"
     path: str = ""
@@ -174,10 +167,8 @@ class RulesConfig(JudgeConfig):
 
 
 class CustomJudgeConfig(JudgeConfig):
-    """A judge of your own.
-
-    `import_path` is the class of the judge as "pkg.mod:Name". `options` are the keyword arguments of the
-    class.
+    """A judge of your own. `import_path` is its class as "pkg.mod:Name"; `options` are the keyword
+    arguments.
     """
 
     kind: Literal["custom"] = "custom"

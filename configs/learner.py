@@ -22,17 +22,16 @@ class DemonstrationConfig(Section):
     """The warm start: expert episodes, which are cloned before training begins.
 
     `episodes` is the number of expert episodes. `dataset` is a directory written by `distrl collect` that
-    supplies the expert episodes; null means that workers run the expert. `noise` is the share of random
-    actions in the expert episodes. `weights` maps task templates to how often their tasks are demonstrated,
-    relative to 1 for every other template.
+    supplies them; null means that workers run the expert. `noise` is the share of random actions in them.
+    `weights` maps task templates to how often their tasks are demonstrated, relative to 1 for every other
+    template.
 
-    `updates` is the number of cloning updates. `batch_size` is the number of steps in a cloning update. `lr`
-    is the learning rate of cloning. `until_loss` ends cloning early, when the mean loss of the last 20
-    updates has fallen to this value; null means never. `rename` is the probability with which each word of a
-    goal is replaced by another one while it is cloned, in prompt and answer alike, drawn again each time: a
-    policy that is trained from scratch learns to copy names that it has not seen, and not to depend on a
-    single word. Only policies with a token for each word (`tiny`) support `rename`. `critic_updates` is the
-    number of updates that fit the critic to the first `learner.min_replay` training episodes before the
+    `updates` is the number of cloning updates, `batch_size` the number of steps in one, and `lr` their
+    learning rate. `until_loss` ends cloning early, when the mean loss of the last 20 updates has fallen to
+    this value. `rename` is the probability with which each word of a goal is replaced by another one while
+    it is cloned, in prompt and answer alike: a policy that is trained from scratch learns to copy names that
+    it has not seen. Only policies with a token for each word (`tiny`) support `rename`. `critic_updates` is
+    the number of updates that fit the critic to the first `learner.min_replay` training episodes before the
     policy learns from them.
     """
 
@@ -51,9 +50,9 @@ class DemonstrationConfig(Section):
 class ReplayConfig(Section):
     """Circular replay of trajectories.
 
-    `capacity` is the number of trajectories that replay holds. `priority` selects how trajectories are drawn:
-    by the priorities of DPER, or uniformly. `alpha` is the exponent of the priorities, P(τ) ∝ p(τ)^α.
-    `weights` are DPER's w1 (TD error), w2 (ratio) and w3 (entropy).
+    `capacity` is the number of trajectories that replay holds. `priority` selects how they are drawn: by the
+    priorities of DPER, or uniformly. `alpha` is the exponent of the priorities, P(τ) ∝ p(τ)^α. `weights` are
+    DPER's w1 (TD error), w2 (ratio) and w3 (entropy).
     """
 
     capacity: Count = 128
@@ -65,11 +64,10 @@ class ReplayConfig(Section):
 class OptimConfig(Section):
     """AdamW, for the policy and for the critic.
 
-    `lr` is the learning rate of the policy. `final_lr_fraction` is the fraction of `lr` to which the policy's
-    rate falls linearly over the run (its episodes or its time, whichever is further on). `critic_lr` is the
-    learning rate of the critic, which is constant. `weight_decay` is the weight decay of AdamW, for the
-    policy and the critic. `grad_clip` is the largest norm of a gradient, for the policy and the critic
-    separately. `warmup_updates` is the number of first updates in which the policy's rate rises from 0.
+    `lr` is the learning rate of the policy. `final_lr_fraction` is the fraction of `lr` to which it falls
+    linearly over the run (its episodes or its time, whichever is further on). `critic_lr` is the critic's,
+    which is constant. `weight_decay` is that of both. `grad_clip` is the largest norm of a gradient, for
+    each separately. `warmup_updates` is the number of first updates in which the policy's rate rises from 0.
     """
 
     lr: Positive = 1e-4
@@ -84,8 +82,7 @@ class MismatchConfig(Section):
     """The check that learner and inference servers compute the same probabilities from the same weights.
 
     `every` is the number of updates from one measurement to the next. `alarm_kl` is the KL divergence of a
-    token above which there is an alarm. `on_alarm` selects whether an alarm is only a warning (`warn`) or
-    ends the run (`stop`).
+    token above which there is an alarm. `on_alarm` selects whether an alarm only warns or ends the run.
     """
 
     every: Count = 5
@@ -116,9 +113,9 @@ OURS = {
 class RanksConfig(Section):
     """The learner's processes, called ranks.
 
-    `engine` is `torch`, which keeps the whole policy on each rank, or `deepspeed`, which shards it over the
-    ranks by ZeRO. `num_processes` is the number of ranks. `ds_config` is DeepSpeed's own configuration, above
-    all `zero_optimization`: `stage` 1, 2 (default) or 3, `offload_optimizer` and `offload_param` to the CPU.
+    `engine` is `torch`, which keeps the whole policy on each rank, or `deepspeed`, which shards it by ZeRO.
+    `num_processes` is the number of ranks. `ds_config` is DeepSpeed's own configuration, above all
+    `zero_optimization`: `stage` 1, 2 (default) or 3, `offload_optimizer` and `offload_param` to the CPU.
     """
 
     engine: Literal["torch", "deepspeed"] = "torch"
@@ -172,44 +169,40 @@ class RanksConfig(Section):
 class LearnerConfig(RanksConfig):
     """The learner: the run's length, updates, sampling, versions of the weights, checkpoints and leases.
 
-    `episodes` is the number of training episodes after which the run ends. `max_minutes` ends the run
-    earlier, after this many minutes of the online phase; null means no limit. Demonstrations, cloning and the
-    critic's warm-up do not count towards `max_minutes`, and a resumed run continues with the time that is
-    left.
+    `episodes` is the number of training episodes after which the run ends. `max_minutes` ends it earlier,
+    after this many minutes of the online phase. Demonstrations, cloning and the critic's warm-up do not
+    count towards `max_minutes`, and a resumed run continues with the time that is left.
 
     `updates_per_episode` is the number of updates that each training episode pays for, which bounds the
     replay ratio. `batch_trajectories` is the number of trajectories in an update. `min_replay` is the number
     of training episodes that must arrive before the first update. `value_recompute` computes advantages from
     the newest critic's values; false uses the values as they were when an episode arrived.
-    `micro_batch_tokens` is the largest number of tokens in a forward pass, padding included, which bounds the
-    memory of an update: gradients are accumulated over as many passes as that takes, and null means one pass.
+    `micro_batch_tokens` is the largest number of tokens in a forward pass, padding included, which bounds
+    the memory of an update: gradients are accumulated over as many passes as that takes.
 
     `temperature` is the sampling temperature of training episodes, at which ratios and gradients are
-    computed, too. `top_p` truncates the sampling of training episodes to the most likely tokens with this
-    total probability; 1 means no truncation. `top_k` truncates the sampling of training episodes to this many
-    of the most likely tokens; 0 means no truncation. Only objectives without importance ratios allow `top_p`
-    and `top_k`. `max_new_tokens` is the largest number of tokens in an action; an action that repeats itself
-    endlessly would contribute that many tokens to the gradient.
+    computed, too. `top_p` and `top_k` truncate their sampling to the most likely tokens, by total
+    probability and by number; only objectives without importance ratios allow this. `max_new_tokens` is the
+    largest number of tokens in an action.
 
     `publish_every` is the number of updates from one version of the weights to the next. `max_staleness` is
-    the largest age of a trajectory, in versions, that the learner plans for when it leases an episode; it
-    does not include the policy lag. `policy_lag` is the number of versions by which the weights of the newest
-    workers are behind, for experiments. `stale` selects what happens to an episode that is older than
+    the largest age of a trajectory, in versions, that the learner plans for when it leases an episode,
+    without the policy lag. `policy_lag` is the number of versions by which the weights of the newest workers
+    are behind, for experiments. `stale` selects what happens to an episode that is older than
     `max_staleness` when it is trained on: `clip` leaves it to the objective's clipping, and `drop` does not
     use it.
 
-    `checkpoint_every` is the number of updates from one checkpoint to the next. `keep_checkpoints` is the
-    number of newest checkpoints that are kept. `keep_best` makes the checkpoint with the best validation
-    success the result of the run; false makes the last one the result. `eval_every` is the number of updates
-    from one validation to the next; 0 means no validation. `eval_episodes` is the number of episodes in a
-    validation.
+    `checkpoint_every` is the number of updates from one checkpoint to the next, and `keep_checkpoints` how
+    many are kept. `keep_best` makes the checkpoint with the best validation success the result of the run,
+    not the last one. `eval_every` is the number of updates from one validation to the next (0: none), and
+    `eval_episodes` its number of episodes.
 
-    `lease_ttl_s` is the time after which a lease ends if it is not renewed, in seconds. `max_episode_minutes`
-    is the time after which a lease ends in any case, in minutes, because an episode that takes longer is
-    assumed to hang; the default leaves a minute for each of a phone's 30 steps.
+    `lease_ttl_s` is the time after which a lease ends if it is not renewed, in seconds.
+    `max_episode_minutes` is the time after which it ends in any case, because an episode that takes longer
+    is assumed to hang.
 
-    `device` is the torch device of the learner; "auto" means CUDA if it is available, else the CPU. `threads`
-    is the number of CPU threads of the learner, and of each worker that trains.
+    `device` is the torch device of the learner; "auto" means CUDA if it is available. `threads` is the
+    number of CPU threads of the learner, and of each worker that trains.
     """
 
     algorithm: AlgorithmConfig = ArideConfig()

@@ -17,10 +17,10 @@ Size = Annotated[tuple[Count, Count], AsTuple]
 class LoraConfig(Section):
     """Low-rank adapters by PEFT, in the language model.
 
-    `rank` is the rank of the adapters. `alpha` is PEFT's `lora_alpha`, which scales the adapters by alpha /
-    rank. `dropout` is the probability of dropout in the adapters. `targets` lists the linear layers that have
-    adapters, by their names in the model; null means those of attention and feed-forward layers. `vision`
-    puts adapters into the vision tower of a hub model, too, which vLLM does not serve.
+    `rank` is the rank of the adapters. `alpha` is PEFT's `lora_alpha`, which scales them by alpha / rank.
+    `dropout` is the probability of dropout in them. `targets` lists the linear layers that have adapters, by
+    their names in the model; null means those of attention and feed-forward layers. `vision` puts adapters
+    into the vision tower of a hub model, too, which vLLM does not serve.
     """
 
     rank: Count = 8
@@ -33,10 +33,9 @@ class LoraConfig(Section):
 class ChatPolicyConfig(Section):
     """Common keys of policies that read chats and screenshots.
 
-    `device` is the torch device of inference servers; "auto" means CUDA if it is available, else the CPU.
-    `critic` selects how the critic reads the policy's states: `attention` over all states of a prompt, or as
-    `head` only the last one, which has seen the others. `max_prompt_tokens` is the largest number of tokens
-    in a prompt that begins a token sequence.
+    `device` is the torch device of inference servers; "auto" means CUDA if it is available. `critic` selects
+    how the critic reads the policy's states: `attention` over all states of a prompt, or as `head` only the
+    last one. `max_prompt_tokens` is the largest number of tokens in a prompt that begins a token sequence.
     """
 
     device: str = "auto"
@@ -52,11 +51,10 @@ class ChatPolicyConfig(Section):
 class TinyConfig(ChatPolicyConfig):
     """The embedded vision-language model, trained from scratch.
 
-    `image_size` is the size to which screenshots are scaled, [width, height] in pixels. `grid` is the
-    number of places that can be tapped, [columns, rows]. `d_model` is the width of all layers. `num_layers`
-    is the number of layers of the encoder. `num_decoder_layers` is the number of layers of the decoder;
-    null means as many as in the encoder. `num_heads` is the number of attention heads. `d_ff` is the width
-    of feed-forward layers.
+    `image_size` is the size to which screenshots are scaled, [width, height] in pixels. `grid` is the number
+    of places that can be tapped, [columns, rows]. `d_model` is the width of all layers. `num_layers` is the
+    number of layers of the encoder, and `num_decoder_layers` that of the decoder, if it is another.
+    `num_heads` is the number of attention heads. `d_ff` is the width of feed-forward layers.
     """
 
     kind: Literal["tiny"] = "tiny"
@@ -88,16 +86,15 @@ class PretrainedConfig(ChatPolicyConfig):
 class HubConfig(PretrainedConfig):
     """A vision-language model of the hub, with its own processor of images.
 
-    `min_pixels` is the least width times height that an image is scaled to, for processors that keep the
-    aspect ratio (Qwen-VL); null means the processor's own limit. `max_pixels` is the largest width times
-    height that an image is scaled to, which limits its tokens, for the same processors; null means the
-    processor's own limit.
+    `min_pixels` and `max_pixels` are the least and the largest width times height that an image is scaled
+    to, for processors that keep the aspect ratio (Qwen-VL); null means the processor's own limits. The
+    number of an image's tokens follows from them.
 
     `train_vision` trains the vision tower, too, if there is no section `lora`. `attention` is the
     implementation of attention, by its name in transformers. `max_context_tokens` is the largest number of
-    tokens in a whole sequence with its answers, of one step or of an episode that is one sequence; an episode
-    whose next answer does not fit ends as at its step limit. `slim_vocabulary` lists texts; unless it is
-    empty, only their tokens and the end of a turn can be written, for actions that are a fixed set of tokens.
+    tokens in a whole sequence with its answers; an episode whose next answer does not fit ends as at its
+    step limit. `slim_vocabulary` lists texts, whose tokens are then the only ones that can be written, for
+    actions that are a fixed set of tokens.
     """
 
     kind: Literal["hub"] = "hub"
@@ -112,10 +109,10 @@ class HubConfig(PretrainedConfig):
 class AutoUIConfig(PretrainedConfig):
     """A T5 with AutoUI's fusion of image features.
 
-    `image_features` is the BLIP-2 whose frozen vision tower reads screenshots, a hub ID or a local directory;
-    null means a small encoder that is trained with the T5. `image_size` is the size to which screenshots are
-    scaled if `image_features` is null, [width, height] in pixels. `attended_images` is the number of newest
-    images in a prompt that the model attends to.
+    `image_features` is the BLIP-2 whose frozen vision tower reads screenshots, a hub ID or a local
+    directory; null means a small encoder that is trained with the T5 and reads screenshots at `image_size`,
+    [width, height] in pixels. `attended_images` is the number of newest images in a prompt that the model
+    attends to.
     """
 
     kind: Literal["autoui"] = "autoui"
@@ -133,9 +130,9 @@ class AutoUIConfig(PretrainedConfig):
 class GaussianConfig(Section):
     """The policy of continuous control (docs/environments.md).
 
-    `hidden` lists the widths of the hidden layers of the actor and of the critic, which share nothing.
-    `activation` is the activation function of the hidden layers. `log_std` is the initial logarithm of the
-    standard deviation, which does not depend on the state.
+    `hidden` lists the widths of the hidden layers of the actor and of the critic, which share nothing, and
+    `activation` is their activation function. `log_std` is the initial logarithm of the standard deviation,
+    which does not depend on the state.
     """
 
     kind: Literal["gaussian"] = "gaussian"
@@ -155,10 +152,8 @@ class GaussianConfig(Section):
 
 
 class CustomPolicyConfig(ChatPolicyConfig):
-    """A policy of your own (docs/extending.md).
-
-    `import_path` is the class of the policy as "pkg.mod:Name". `options` is a mapping that the class finds in
-    its section.
+    """A policy of your own (docs/extending.md). `import_path` is its class as "pkg.mod:Name"; `options` is a
+    mapping that the class finds in its section.
     """
 
     kind: Literal["custom"] = "custom"

@@ -115,15 +115,21 @@ def reference() -> str:
         new = [part for part in paragraphs(model) if (path, part) not in printed]
         printed |= {(path, part) for part in new}
         lines += [f"{textwrap.fill(part, 118, break_on_hyphens=False)}\n" for part in new]
-        rows = []
+        rows, repeated = [], []
         for key in keys_of(path, model):
             if key.values != "section":
+                name = f"`{key.path.rpartition('.')[2]}`"
                 default = key.default if key.default == "required" else f"`{key.default}`"
-                cells = [f"`{key.path.rpartition('.')[2]}`", key.values, default]
-                escaped = [cell.replace("|", "\\|") for cell in cells]
-                rows.append(f"| {' | '.join(escaped)} |")
+                row = " | ".join((name, key.values.replace("|", "\\|"), default.replace("|", "\\|")))
+                if (path, row) in printed:
+                    repeated.append(name)
+                else:
+                    printed.add((path, row))
+                    rows.append(f"| {row} |")
         if rows:
             lines += ["| key | values | default |", "|---|---|---|", *rows, ""]
+        if repeated:
+            lines.append(textwrap.fill("As above: " + ", ".join(repeated) + ".", 118) + "\n")
     return "\n".join(lines).rstrip() + "\n"
 
 

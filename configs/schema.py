@@ -26,8 +26,8 @@ class DriftConfig(Section):
     """A change of the interfaces during training, after which training tasks come from another split.
 
     `split` is the split that supplies tasks after the change. `after` is the share of the run (of its
-    episodes or its time, whichever is further on) at which the change happens. `share` is the share of
-    training tasks that come from the other split after the change.
+    episodes or its time, whichever is further on) at which it happens. `share` is the share of training
+    tasks that come from that split then.
     """
 
     split: str
@@ -39,8 +39,8 @@ class TasksConfig(Section):
     """The tasks for training and measurement.
 
     `suite` is the name of a suite, a YAML or JSONL file, or your own suite as "pkg.mod:Name". `train` is the
-    split for training episodes and demonstrations. `validation` is the split for measurements during
-    training. `test` lists the splits that are measured after training and by `distrl evaluate`.
+    split for training episodes and demonstrations, and `validation` that for measurements during training.
+    `test` lists the splits that are measured after training and by `distrl evaluate`.
     """
 
     suite: str = "quickstart"
@@ -62,9 +62,8 @@ class TasksConfig(Section):
 class EnvConfig(Section):
     """The environment, in which episodes run.
 
-    `kind` is the name of a built-in environment, such as `phone`. `import_path` is the class of your own
-    environment as "pkg.mod:Name"; null means the built-in one that `kind` names. `options` are the keyword
-    arguments of the environment's class.
+    `kind` is the name of a built-in environment, such as `phone`, or `import_path` your own class as
+    "pkg.mod:Name". `options` are the keyword arguments of the class.
     """
 
     kind: str = "phone"
@@ -75,15 +74,14 @@ class EnvConfig(Section):
 class NetworkConfig(Section):
     """Addresses and keys of the processes.
 
-    `control` is the address that the learner binds for leases and trajectories. `broadcast` is the address
-    that the learner binds for announcements of its status. `weights` is the address that the learner binds
-    for downloads of weights. `act` is the address that each inference server binds for act requests; port `*`
-    means any free port. `advertise` is the address under which other processes reach an inference server,
-    where port `*` stands for the bound port; null means the address that the server has bound.
+    The learner binds `control` for leases and trajectories, `broadcast` for announcements of its status, and
+    `weights` for downloads of weights. `act` is the address that each inference server binds; port `*` means
+    any free port. `advertise` is the address under which other processes reach an inference server, if it is
+    not the bound one; port `*` stands for the bound port.
 
     `keys_dir` is the directory with the CURVE keys (see `distrl keys`), which encrypt and authenticate
-    connections; it is required as soon as an address is not local, and null means no encryption. `key_name`
-    is the name of the client key that this machine uses.
+    connections; it is required as soon as an address is not local. `key_name` is the name of the client key
+    that this machine uses.
     """
 
     control: str = "tcp://127.0.0.1:5700"
@@ -140,22 +138,22 @@ class HfConfig(Section):
 
 
 class VllmConfig(Section):
-    """The engine vLLM (see docs/models.md), which runs requests as they arrive, at most `inference.max_batch`
-    at a time.
+    """The engine vLLM (see docs/models.md), which runs requests as they arrive, at most
+    `inference.max_batch` at a time.
 
     `max_model_len` is the largest number of tokens in a sequence with its answer; an episode whose sequence
     is full ends as at its step limit. Null for `max_model_len` means `policy.max_context_tokens` where an
     episode is one sequence (agents with mode `incremental`), elsewhere `policy.max_prompt_tokens` +
-    `learner.max_new_tokens` if that is less, and never more tokens than the model has positions for.
+    `learner.max_new_tokens` if that is less, and never more than the model has positions for.
     `images_per_prompt` is the largest number of images in a sequence; null means 32 where an episode is one
     sequence, elsewhere 1.
 
     `gpu_memory_utilization` is the share of each GPU's memory that vLLM uses. `kv_cache_gb` is the size of
-    the cache of keys and values in GiB; null means what the share of GPU memory leaves, and 1 GiB on CPUs.
-    `enforce_eager` runs the model without compiling it; null means true on CPUs and false on GPUs.
-    `tensor_parallel_size` is the number of GPUs that the model is split over. `max_adapters` is the number of
-    versions of an adapter that are held at a time; null means learner.max_staleness + 2. `options` are passed
-    to vLLM's AsyncEngineArgs unchanged.
+    the cache of keys and values in GiB; null means what that share leaves, and 1 GiB on CPUs.
+    `enforce_eager` runs the model without compiling it; null means only on CPUs. `tensor_parallel_size` is
+    the number of GPUs that the model is split over. `max_adapters` is the number of versions of an adapter
+    that are held at a time; null means learner.max_staleness + 2. `options` are passed to vLLM's
+    AsyncEngineArgs unchanged.
     """
 
     kind: Literal["vllm"] = "vllm"
@@ -173,10 +171,8 @@ EngineConfig = Annotated[HfConfig | VllmConfig, Field(discriminator="kind"), one
 
 
 class InferenceConfig(Section):
-    """An inference server.
-
-    `max_batch` is the largest number of requests that run at a time. `threads` is the number of CPU threads
-    of the model.
+    """An inference server. `max_batch` is the largest number of requests that run at a time, `threads` the
+    number of the model's CPU threads.
     """
 
     engine: EngineConfig = HfConfig()
@@ -193,8 +189,7 @@ class InferenceConfig(Section):
 class StoreConfig(Section):
     """The learner's store of trajectories on disk.
 
-    `max_bytes` is the largest size of the store in bytes; the oldest trajectories that replay no longer needs
-    are deleted first.
+    `max_bytes` is its largest size; the oldest trajectories that replay no longer needs are deleted first.
     """
 
     max_bytes: Count = 4 * 2**30
@@ -204,10 +199,10 @@ class EvaluateConfig(Section):
     """A measurement. Actions have at most `learner.max_new_tokens` tokens, as in training.
 
     `episodes` is the largest number of episodes of a split; null means all. `temperature` is the sampling
-    temperature; 0 means greedy. `slots` is the number of episodes that run at a time. `retries` is the number
-    of times that an episode is repeated after a fault, before it is reported and left out. `distance` records
-    with each screen how many steps the scripted expert would still need, where the environment can find this
-    out without changing anything.
+    temperature; 0 means greedy. `slots` is the number of episodes that run at a time. `retries` is the
+    number of times that a faulted episode is repeated, before it is reported and left out. `distance`
+    records with each screen how many steps the scripted expert would still need, where the environment can
+    find this out without changing anything.
     """
 
     episodes: Annotated[int, Field(ge=1)] | None = None
@@ -223,8 +218,8 @@ class LocalConfig(Section):
 
     `workers` is the number of worker processes; 0 means that all workers run on other machines (see
     docs/operations.md), and nothing is measured here at the end. `inference_servers` is the number of
-    inference servers; `learner.algorithm: appo` needs none and starts none. Learner and inference servers get
-    GPUs of their own as far as there are several, unless `learner.device` or `policy.device` names one.
+    inference servers; `learner.algorithm: appo` needs none. Learner and inference servers get GPUs of their
+    own as far as there are several, unless `learner.device` or `policy.device` names one.
     """
 
     workers: Annotated[int, Field(ge=0)] = 2
@@ -234,11 +229,10 @@ class LocalConfig(Section):
 class Config(Section):
     """A whole run. Every process reads the same file and uses its own sections.
 
-    `name` is the name of the run and of its directory. `runs_dir` is the directory that holds the directories
-    of runs. `modules_dir` is the directory with the modules of `import_path` and of a suite "module:name", if
-    they are neither installed nor in the current directory; a relative path starts at the directory of the
-    configuration file, and null means that directory. `seed` is the seed of the initial weights and of all
-    random generators.
+    `name` is the name of the run and of its directory, which is in `runs_dir`. `modules_dir` is the
+    directory with the modules of `import_path` and of a suite "module:name", if they are neither installed
+    nor in the current directory; a relative path starts at the directory of the configuration file, which is
+    also the default. `seed` is the seed of the initial weights and of all random generators.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "run"

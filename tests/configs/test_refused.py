@@ -93,7 +93,6 @@ REFUSED: list[tuple[list[str], str]] = [
     (["devices.pool=[{kind: adb, serials: ['a b']}]"], "`devices.pool.0.serials.0` is 'a b'"),
     (["devices.pool=[{kind: phone, serials: ['R5*']}]"], "`devices.pool.0.serials.0` is 'R5*'"),
     (["devices.pool=[{kind: avd, avd: '../up'}]"], "`devices.pool.0.avd` is '../up'"),
-    (["devices.pool=[{kind: avd, avd: p, mode: fast}]"], "`devices.pool.0.mode` is 'fast'"),
     (
         ["devices.pool=[{kind: adb, serials: [a]}, {kind: phone, serials: [a]}]"],
         "the serial 'a' is listed twice",

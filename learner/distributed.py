@@ -90,15 +90,6 @@ def receive(rank: int) -> Any:
     return from_bytes(data)
 
 
-def spread(value: Any) -> Any:
-    """Rank 0's `value`, which must not be None, on all ranks; see `to_bytes` for what it may be."""
-    if distributed.get_rank() > 0:
-        return receive(0)
-    for rank in range(1, distributed.get_world_size()):
-        send(value, rank)
-    return value
-
-
 # ---- shares of a batch ----
 
 
@@ -183,12 +174,8 @@ class RankGroup(TrainStep):
         return self._together("state", super().optimiser_states)
 
     def load_optimisers(self, states: Mapping[str, Any]) -> None:
-        """See `TrainStep.load_optimisers`; the networks' weights go to the other ranks as well."""
+        """See `TrainStep.load_optimisers`; the networks' weights go to the other ranks as well, or alone."""
         self._together("load", lambda: load_everywhere(self, states))
-
-    def equalise(self) -> None:
-        """Gives the other ranks the weights of this one."""
-        self._together("load", lambda: load_everywhere(self, None))
 
     @contextmanager
     def gathered(self, is_full: bool) -> Iterator[None]:
@@ -273,7 +260,10 @@ def carry_out(train_step: Any, name: str, share: Any, numbers: dict[str, Any]) -
             return {"moments": share.advantage_moments, "proximal": share.steps.proximal_logprobs}
         case "step" | "measure":
             result = getattr(train_step, name)(share, **numbers)
-            return None if result is None else _without_graph(result)
+            if result is None:
+                return None
+            critic = None if result.critic_loss is None else result.critic_loss.detach()
+            return replace(result, policy_loss=result.policy_loss.detach(), critic_loss=critic)
         case "values" | "fit_critic" | "clone":
             return getattr(train_step, name)(share, **numbers)
         case "logprobs":
@@ -281,7 +271,7 @@ def carry_out(train_step: Any, name: str, share: Any, numbers: dict[str, Any]) -
         case "state":
             train_step.optimiser_states()
         case "load":
-            load_everywhere(train_step, None)
+            load_everywhere(train_step, {})
         case "gather":
             with train_step.gathered(**numbers):
                 pass
@@ -290,28 +280,23 @@ def carry_out(train_step: Any, name: str, share: Any, numbers: dict[str, Any]) -
     return None
 
 
-def _without_graph(result: Loss) -> Loss:
-    critic = None if result.critic_loss is None else result.critic_loss.detach()
-    return replace(result, policy_loss=result.policy_loss.detach(), critic_loss=critic)
-
-
-def load_everywhere(train_step: TrainStep, states: Mapping[str, Any] | None) -> None:
+def load_everywhere(train_step: TrainStep, states: Mapping[str, Any]) -> None:
     """Every rank gets rank 0's weights, and its optimisers' `states` if it has any. All must call it."""
     assert not train_step.is_sharded, "weights are loaded before the first update"
     with torch.no_grad():
         for module in (train_step.policy, train_step.critic):
             for tensor in (*module.parameters(), *module.buffers()):
-                tensor.copy_(_broadcast(tensor))
-    own = {name: states[name] for name in ("actor", "value", "cloner") if name in states} if states else {}
-    if loaded := spread(own):
-        TrainStep.load_optimisers(train_step, loaded)
-
-
-def _broadcast(tensor: Tensor) -> Tensor:
-    """Rank 0's numbers; for every rank, in the memory of `tensor` if that is of one piece."""
-    whole = tensor.detach().contiguous()
-    distributed.broadcast(whole, 0)
-    return whole
+                whole = tensor.detach().contiguous()
+                distributed.broadcast(whole, 0)
+                tensor.copy_(whole)
+    if distributed.get_rank() > 0:
+        states = receive(0)
+    else:
+        states = {name: states[name] for name in ("actor", "value", "cloner") if name in states}
+        for rank in range(1, distributed.get_world_size()):
+            send(states, rank)
+    if states:
+        TrainStep.load_optimisers(train_step, states)
 
 
 # ---- putting it together ----
@@ -340,7 +325,7 @@ def open_train_step(
             yield TrainStep(*parts)
             return
         group = RankGroup(*parts, num_ranks=place.size, watch=watch)
-        group.equalise()
+        group.load_optimisers({})
         _log.info("a learner of %d ranks", place.size)
         yield group
         group.stop()

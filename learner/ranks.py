@@ -40,6 +40,8 @@ NOTICE_S = 5.0  # how long it may take until the end of a rank, noticed by its s
 HANG_S = 300.0  # after a rank's end: NCCL does not notice it, and would wait for `RANK_TIMEOUT_S`
 GUARD_S = 1.0  # between two looks of the guard
 LOOPBACK = "lo"
+MARKS = ("gloo", "NCCL", "onnection closed", "onnection reset", "roken pipe", "imed out", "ProcessGroup")
+"""In the text of errors of `torch.distributed` that have no type of their own."""
 
 Watch = Callable[[RankError | None], None]
 """Raises if a rank is known to have ended. Its argument: the error by which that was noticed, if any."""
@@ -153,15 +155,9 @@ def translated(whom: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not _is_of_the_job(error):
+        if not isinstance(error, distributed.DistError) and not any(mark in str(error) for mark in MARKS):
             raise
         raise RankError(f"Lost the connection to {whom} of the learner: {_short(error)}", "") from error
-
-
-def _is_of_the_job(error: RuntimeError) -> bool:
-    text = str(error)
-    marks = ("gloo", "NCCL", "onnection closed", "onnection reset", "roken pipe", "imed out", "ProcessGroup")
-    return isinstance(error, distributed.DistError) or any(mark in text for mark in marks)
 
 
 def _short(error: Exception) -> str:
@@ -190,10 +186,6 @@ class LocalRanks:
         self._guard = threading.Thread(target=self._watch_over, name="rank-guard", daemon=True)
         self._guard.start()
 
-    @property
-    def pids(self) -> list[int]:
-        return [child.pid for child in self._children]
-
     def watch(self, error: RankError | None) -> None:
         """Raises if a rank has ended. With `error`, its silence was noticed: its end may be still to come."""
         deadline = time.monotonic() + (NOTICE_S if error is not None else 0.0)
@@ -202,8 +194,9 @@ class LocalRanks:
                 with self._looking:
                     code = child.poll()
                 if code is not None:
+                    end = f"exit code {code}" if code >= 0 else f"signal {-code}"
                     ended = RankError(
-                        f"Rank {child.name.rpartition('-')[2]} of the learner ended with {_end(code)}: "
+                        f"Rank {child.name.rpartition('-')[2]} of the learner ended with {end}: "
                         f"{_last_line(child.log_file)}",
                         f"See {child.log_file}; --resume continues from the newest checkpoint, "
                         "with any number of ranks.",
@@ -224,21 +217,16 @@ class LocalRanks:
                     print(f"error: {error}", file=sys.stderr, flush=True)
                     os._exit(error.exit_code)
 
-    def close(self) -> None:
-        """Waits for the ranks to end, and stops those that do not."""
-        self._dismiss_guard()
+    def wait(self) -> None:
+        """Gives the ranks `PATIENCE_S` to end by themselves."""
         deadline = time.monotonic() + PATIENCE_S
         for child in self._children:
             child.wait(max(0.0, deadline - time.monotonic()))
-        self.kill()
 
     def kill(self) -> None:
-        self._dismiss_guard()
-        stop_all((child, 0.0) for child in self._children)
-
-    def _dismiss_guard(self) -> None:
         self._is_ending.set()
         self._guard.join()
+        stop_all((child, 0.0) for child in self._children)
 
 
 @contextmanager
@@ -248,10 +236,9 @@ def local_ranks(command: Sequence[str], size: int, logs: Path) -> Iterator[Local
         ranks = LocalRanks(command, size, logs, Path(folder) / "meeting")
         try:
             yield ranks
-        except BaseException:
+            ranks.wait()
+        finally:
             ranks.kill()
-            raise
-        ranks.close()
 
 
 def _environment(rank: int, size: int) -> dict[str, str]:
@@ -266,10 +253,6 @@ def loopback() -> dict[str, str]:
         if LOOPBACK in (name for _, name in socket.if_nameindex()):
             return {"GLOO_SOCKET_IFNAME": LOOPBACK}
     return {}
-
-
-def _end(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else f"signal {-code}"
 
 
 def _last_line(log: Path) -> str:

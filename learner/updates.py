@@ -84,8 +84,7 @@ class Updates:
         self._context = context
         self._freshness, self._mismatch = Freshness(), MismatchProbe(context)
         self._config = context.config.learner
-        self._quarantine = context.ingest.quarantine
-        self.skipped = Skipped()
+        self._quarantine, self.skipped = context.ingest.quarantine, Skipped()
         self._prefetch = ThreadPoolExecutor(1, "prefetch")
         self._pending: deque[Pending] = deque()
         # Of each update, seconds: since the end of the one before; of these without episodes, and a batch.

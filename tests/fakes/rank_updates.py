@@ -42,7 +42,7 @@ def train_step_of(
     if num_ranks == 1:
         return TrainStep(*parts)
     group = RankGroup(*parts, num_ranks=num_ranks, watch=watch)
-    group.equalise()
+    group.load_optimisers({})
     return group
 
 

@@ -93,7 +93,7 @@ def group_of(own: TrainStep, config: LearnerConfig, size: int) -> TrainStep:
     if size == 1:
         return own
     group = RankGroup(own.policy, own.critic, own.algorithm, config, own._zero, num_ranks=size)
-    group.equalise()
+    group.load_optimisers({})
     return group
 
 

@@ -40,7 +40,7 @@ class ListScheduler:
         pass
 
     def release(self, worker: str, lease_ids: Sequence[str]) -> None:
-        self._open += [self._all[lease_id] for lease_id in lease_ids]
+        self._open += [self._all[one] for one in lease_ids if one in self._all]
 
     def check(self, trajectory: Trajectory) -> str:
         return ""

@@ -1,23 +1,24 @@
 """Nothing lost, nothing doubled: real processes, killed again and again in mid-stream."""
 
 import signal
-import socket
 import sqlite3
 import sys
 from pathlib import Path
 
+from role_processes import free_endpoints
 from waiting import until
 
 from distrl.core.process import Child, stop_all
 from distrl.core.store import TrajectoryStore
 from distrl.workers.spool import Spool
 
-NUM_TRAJECTORIES = 200
+NUM_TRAJECTORIES = 140
 WAIT_S = 90.0
 
 LEARNER = """
 import queue, sys
 from pathlib import Path
+from small_learner import ListScheduler
 from distrl.core.messages import Lease
 from distrl.core.process import install_signals
 from distrl.core.store import TrajectoryStore
@@ -26,24 +27,19 @@ from distrl.learner.server import Endpoints, LearnerServer
 
 control, broadcast, path, record = sys.argv[1:]
 task = Task(id="q/t/1", suite="q", template="t", split="train", goal="Do it")
-num_granted = 0
 
-class Scheduler:
+class Scheduler(ListScheduler):
     def grant(self, worker, count, limit, client):
-        global num_granted
-        num_granted += count
-        return [Lease(id=f"lease{num_granted - i}", task=task) for i in range(count)]
-    def renew(self, worker, lease_ids): pass
-    def release(self, worker, lease_ids): pass
-    def check(self, trajectory): return ""
+        self.num_granted += count
+        return [Lease(id=f"lease{self.num_granted - i}", task=task) for i in range(count)]
     def finish(self, lease_id, trajectory): pass
-    def lose(self, trajectory): pass
-    def tick(self): pass
 
+scheduler = Scheduler([])
+scheduler.num_granted = 0
 stop = install_signals()
 ingested = queue.Queue(8)
 endpoints = Endpoints(control, broadcast, "tcp://127.0.0.1:0")
-server = LearnerServer(endpoints, None, TrajectoryStore(Path(path)), Scheduler(), ingested, "run")
+server = LearnerServer(endpoints, None, TrajectoryStore(Path(path)), scheduler, ingested, "run")
 server.start()
 with open(record, "a") as file:
     while not stop.is_set():
@@ -98,13 +94,6 @@ sys.exit(0 if link.flush(60.0) else 1)
 """
 
 
-def free_endpoint() -> str:
-    """A loopback address that was free a moment ago; a restarted learner needs the same one."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
-
-
 def start(name: str, code: str, folder: Path, *arguments: object) -> Child:
     return Child(name, [sys.executable, "-c", code, *map(str, arguments)], folder / f"{name}.log")
 
@@ -126,7 +115,7 @@ def wait_for_stored(path: Path, count: int, *children: Child) -> None:
 
 
 def test_every_trajectory_is_stored_exactly_once_whoever_is_killed(tmp_path):
-    control, broadcast = free_endpoint(), free_endpoint()
+    control, broadcast = free_endpoints(2)
     store_path, spool_path = tmp_path / "store.sqlite3", tmp_path / "spool.sqlite3"
     ingested, collected = tmp_path / "ingested.txt", tmp_path / "collected.txt"
 
@@ -139,13 +128,7 @@ def test_every_trajectory_is_stored_exactly_once_whoever_is_killed(tmp_path):
 
     learner, worker = start_learner(), start_worker()
     try:
-        for count, victim in (
-            (20, "learner"),
-            (60, "worker"),
-            (100, "learner"),
-            (130, "both"),
-            (160, "learner"),
-        ):
+        for count, victim in ((20, "learner"), (50, "worker"), (80, "learner"), (110, "both")):
             wait_for_stored(store_path, count, learner, worker)
             if victim != "worker":
                 assert learner.kill() == -signal.SIGKILL

@@ -52,28 +52,6 @@ def test_leases_become_stored_trajectories_and_the_run_ends(tmp_path: Path) -> N
     assert len(Spool(tmp_path / "spool" / "w.sqlite3")) == 0
 
 
-def test_the_worker_may_start_first(tmp_path: Path) -> None:
-    with SmallLearner([], tmp_path / "unused") as probe:
-        endpoints = probe.endpoints
-        config = probe.config(worker={"slots": 2})
-    stop = threading.Event()
-    thread = in_thread(config, tmp_path / "spool", stop)
-    with SmallLearner(leases(4), tmp_path, endpoints) as learner, CountingServer(learner.endpoints):
-        check(learner.collect(4), learner, 4)
-        stop.set()
-        thread.join(DEADLINE_S)
-        assert not thread.is_alive()
-
-
-def test_demonstrations_arrive_without_an_inference_server(tmp_path: Path) -> None:
-    with SmallLearner(leases(6, purpose=Purpose.DEMO), tmp_path) as learner:
-        stop = threading.Event()
-        thread = in_thread(learner.config(worker={"slots": 2}), tmp_path / "spool", stop)
-        assert all(t.success == 1.0 and t.oldest_version == -1 for t in learner.collect(6))
-        stop.set()
-        thread.join(DEADLINE_S)
-
-
 def test_a_worker_that_comes_when_the_run_is_over_leaves(tmp_path: Path) -> None:
     with SmallLearner(leases(1), tmp_path) as learner:
         learner.server.shutdown("all done")

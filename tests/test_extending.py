@@ -47,11 +47,6 @@ def test_the_page_s_commands_work_where_its_files_are(mine: Path) -> None:
     assert (mine / "runs/evaluations/mine-expert/report.html").is_file()
 
 
-def test_random_actions_are_no_error_in_the_page_s_code(mine: Path) -> None:
-    measured = distrl("evaluate", "mine.yaml", "--agent", "random", cwd=mine)
-    assert measured.returncode == 0, measured.stderr
-
-
 def test_a_run_s_own_configuration_finds_the_modules_from_elsewhere(mine: Path, tmp_path: Path) -> None:
     """As `train` starts its processes: with the copy of the configuration in the run directory."""
     elsewhere = tmp_path / "elsewhere"

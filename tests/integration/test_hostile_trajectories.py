@@ -186,38 +186,37 @@ def tokens(values: list[int]) -> dict[str, Any]:
     return {"token_ids": values, "logprobs": [-1.0] * len(values), "weight_versions": [1] * len(values)}
 
 
-def reward(**parts: float) -> Callable[[Body, Learner], None]:
-    def change(body: Body, learner: Learner) -> None:
-        for step in body["steps"]:
-            step["reward"].update(parts)
-
-    return change
+def reward(**parts: float) -> Callable[[Body, Learner], object]:
+    return lambda body, learner: [step["reward"].update(parts) for step in body["steps"]]
 
 
 def at(path: str, value: Any) -> Callable[[Body, Learner], None]:
+    """A change of one value; a value that is a function is called with the body and the learner."""
+
     def change(body: Body, learner: Learner) -> None:
+        found = value(body, learner) if callable(value) else value
         *parents, last = (int(part) if part.isdigit() else part for part in path.split("."))
         for part in parents:
             body = body[part]
-        body[last] = value
+        body[last] = found
 
     return change
 
 
+def unknown_tokens(body: Body, learner: Learner) -> list[int]:
+    return [learner.context.train_step.policy.num_tokens]
+
+
 def beyond_vocabulary(body: Body, learner: Learner) -> None:
-    completion(body).update(tokens([learner.context.train_step.policy.num_tokens]))
+    completion(body).update(tokens(unknown_tokens(body, learner)))
 
 
-def prompt_beyond_vocabulary(body: Body, learner: Learner) -> None:
-    completion(body)["prompt_token_ids"] = [learner.context.train_step.policy.num_tokens]
+def from_the_future(body: Body, learner: Learner) -> list[int]:
+    return [1, learner.context.publisher.version + 1]
 
 
-def from_the_future(body: Body, learner: Learner) -> None:
-    completion(body)["weight_versions"] = [1, learner.context.publisher.version + 1]
-
-
-def too_many_steps(body: Body, learner: Learner) -> None:
-    body["steps"] = body["steps"][:1] * 4
+def forged_lease(body: Body, learner: Learner) -> str:
+    return body["lease_id"].rpartition("-")[0] + "-" + "0" * 32
 
 
 def task_with_more_steps(body: Body, learner: Learner) -> None:
@@ -225,27 +224,22 @@ def task_with_more_steps(body: Body, learner: Learner) -> None:
     body["steps"] = body["steps"][:1] * 500
 
 
-def another_task(body: Body, learner: Learner) -> None:
-    body["task"] = next(task for task in TASKS if task.id != body["task"]["id"]).model_dump()
-
-
 def other_temperature(body: Body, learner: Learner) -> None:
     for step in body["steps"]:
         step["chats"][0]["completion"]["sampling"]["temperature"] = 0.3
 
 
-def forged_lease(body: Body, learner: Learner) -> None:
-    head, _, _ = body["lease_id"].rpartition("-")
-    body["lease_id"] = f"{head}-{'0' * 32}"
+def another_task(body: Body, learner: Learner) -> Body:
+    return next(task for task in TASKS if task.id != body["task"]["id"]).model_dump()
 
 
 def long_continuation(body: Body, learner: Learner) -> None:
     chat = body["steps"][0]["chats"][0]
-    prompt = [1] * (MAX_PROMPT + MAX_NEW)
-    answer = chat["completion"] | {"prompt_token_ids": prompt}
+    answer = chat["completion"] | {"prompt_token_ids": [1] * (MAX_PROMPT + MAX_NEW)}
     body["steps"][0]["chats"].append(chat | {"completion": answer, "continues": True})
 
 
+COMPLETION = "steps.0.chats.0.completion"
 VERDICT = {"success": False, "score": 0.0, "reason": "no"}
 HOSTILE = {
     "a reward whose sum overflows": (reward(outcome=1.7e308), "limit"),
@@ -255,9 +249,9 @@ HOSTILE = {
     "rewards that cancel": (reward(outcome=900.0, repetition=-900.0), "limit"),
     "a reward that is no number": (reward(outcome=float("nan")), "limit"),
     "a version beyond 64 bits": (answer_with(weight_versions=[2**64 - 1, 1]), "limit"),
-    "a version from the future": (from_the_future, "limit"),
+    "a version from the future": (at(f"{COMPLETION}.weight_versions", from_the_future), "limit"),
     "a token beyond the vocabulary": (beyond_vocabulary, "limit"),
-    "a prompt beyond the vocabulary": (prompt_beyond_vocabulary, "limit"),
+    "a prompt beyond the vocabulary": (at(f"{COMPLETION}.prompt_token_ids", unknown_tokens), "limit"),
     "a negative token": (answer_with(**tokens([-1])), "limit"),
     "a token beyond 64 bits": (answer_with(**tokens([2**64 - 1])), "limit"),
     "a log-probability of e^100000": (answer_with(logprobs=[1e5, -1.0]), "limit"),
@@ -267,8 +261,8 @@ HOSTILE = {
     "a token without a log-probability": (answer_with(logprobs=[-1.0]), "limit"),
     "a token without a version": (answer_with(weight_versions=[1]), "limit"),
     "a token that no version sampled": (answer_with(weight_versions=[1, -1]), "limit"),
-    "too many steps": (too_many_steps, "limit"),
-    "too many chats": (lambda body, _: body["steps"][0].update(chats=body["steps"][0]["chats"] * 9), "limit"),
+    "too many steps": (at("steps", lambda body, _: body["steps"][:1] * 4), "limit"),
+    "too many chats": (at("steps.0.chats", lambda body, _: body["steps"][0]["chats"] * 9), "limit"),
     "a long name": (at("worker", "w" * 201), "limit"),
     "a name that drives a terminal": (at("worker", "w\x1b[2J"), "limit"),
     "a long id": (at("id", "t" * 100_000), "limit"),
@@ -283,7 +277,7 @@ HOSTILE = {
     "a verdict that took too many calls": (at("verdict", VERDICT | {"calls": 2**63}), "limit"),
     "a long goal": (at("task.goal", "g" * 200_000), "limit"),
     "a long fault": (at("fault_detail", "f" * 200_000), "limit"),
-    "another task": (another_task, "lease-mismatch"),
+    "another task": (at("task", another_task), "lease-mismatch"),
     "an unknown task": (at("task.id", "q/t/99"), "lease-mismatch"),
     "another seed": (at("task.seed", 99), "lease-mismatch"),
     "a task with another step limit": (task_with_more_steps, "lease-mismatch"),
@@ -291,8 +285,8 @@ HOSTILE = {
     "another purpose": (at("purpose", "eval"), "lease-mismatch"),
     "another group": (at("group_id", "g1"), "lease-mismatch"),
     "another temperature": (other_temperature, "lease-mismatch"),
-    "two temperatures": (at("steps.0.chats.0.completion.sampling.temperature", 0.3), "lease-mismatch"),
-    "a forged lease": (forged_lease, "lease-mismatch"),
+    "two temperatures": (at(f"{COMPLETION}.sampling.temperature", 0.3), "lease-mismatch"),
+    "a forged lease": (at("lease_id", forged_lease), "lease-mismatch"),
     "a lease of another run": (at("lease_id", "0123456789ab-1-" + "f" * 32), "lease-mismatch"),
     "no lease": (at("lease_id", ""), "lease-mismatch"),
 }  # fmt: skip

@@ -19,7 +19,6 @@ from distrl.core.messages import (
     LeaseRelease,
     LeaseRenew,
     LeaseRequest,
-    Status,
     StatusRequest,
     Submit,
     Welcome,
@@ -220,23 +219,3 @@ def test_a_list_from_before_there_were_roles_lets_workers_in(keys, learner, conn
     ask = connect("lab", learner.endpoints.control)
     assert isinstance(ask(Hello(role="worker", name="lab/0")), Welcome)
     assert "role worker" in ask(Hello(role="inference", name="lab/0")).reason
-
-
-def test_without_keys_there_are_no_roles(tmp_path):
-    store = TrajectoryStore(tmp_path / "store.sqlite3")
-    scheduler = TaskScheduler(LearnerConfig(), TASKS, TASKS, 0, "i", b"secret")
-    server = LearnerServer(
-        Endpoints(*["tcp://127.0.0.1:0"] * 3), None, store, scheduler, queue.Queue(9), "run"
-    )
-    server.start()
-    with Wire() as wire:
-        channel = wire.connect_dealer(server.endpoints.control)
-        for message, kind in (
-            (Hello(role="inference", name="anything"), Welcome),
-            (Hello(role="worker", name="anything"), Welcome),
-            (Heartbeat(role="evaluate", name="else"), Status),
-        ):
-            channel.send(message)
-            assert isinstance(channel.recv(WAIT_S).message, kind)
-    server.close()
-    store.close()

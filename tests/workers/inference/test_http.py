@@ -35,6 +35,7 @@ from distrl.workers.inference.serve import build_engine
 from distrl.workers.inference.server import InferenceServer
 
 WAIT_S = 30.0
+CHAT = "/v1/chat/completions"
 PICTURE = png(0)
 URL = "data:image/png;base64," + base64.b64encode(PICTURE).decode()
 MakeEndpoint = Callable[..., HttpEndpoint]
@@ -87,16 +88,9 @@ def locked(make_endpoint: MakeEndpoint) -> HttpEndpoint:
 
 
 def question(**changes: object) -> dict[str, Any]:
-    content = [
-        {"type": "image_url", "image_url": {"url": URL}},
-        {"type": "text", "text": "red shoes"},
-    ]
-    return {
-        "model": "tiny",
-        "messages": [{"role": "user", "content": content}],
-        "temperature": 0.0,
-        **changes,
-    }
+    content = [{"type": "image_url", "image_url": {"url": URL}}, {"type": "text", "text": "red shoes"}]
+    messages = [{"role": "user", "content": content}]
+    return {"model": "tiny", "messages": messages, "temperature": 0.0, **changes}
 
 
 def ask(endpoint: HttpEndpoint, path: str, body: object = None, **headers: str) -> tuple[int, dict[str, Any]]:
@@ -111,18 +105,24 @@ def ask(endpoint: HttpEndpoint, path: str, body: object = None, **headers: str) 
             return error.code, json.load(error)
 
 
+def complete(endpoint: HttpEndpoint, **changes: object) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The answer to the question, and its one choice."""
+    status, answer = ask(endpoint, CHAT, question(**changes))
+    assert status == 200
+    (choice,) = answer["choices"]
+    return answer, choice
+
+
 def complain(endpoint: HttpEndpoint, body: object, **headers: str) -> tuple[int, str]:
-    status, answer = ask(endpoint, "/v1/chat/completions", body, **headers)
+    status, answer = ask(endpoint, CHAT, body, **headers)
     return status, answer["error"]["message"]
 
 
 def test_a_chat_is_completed_as_workers_would_have_it(endpoint: HttpEndpoint) -> None:
-    status, answer = ask(endpoint, "/v1/chat/completions", question(logprobs=True))
-    assert status == 200
+    answer, choice = complete(endpoint, logprobs=True)
     digest = image_digest(PICTURE)
     greedy = Sampling(temperature=0.0, max_new_tokens=6)
     expected = endpoint.server.complete(chat("red shoes", digest), {digest: PICTURE}, greedy, WAIT_S)
-    (choice,) = answer["choices"]
     assert choice["message"] == {"role": "assistant", "content": expected.text, "refusal": None}
     assert [one["logprob"] for one in choice["logprobs"]["content"]] == list(expected.logprobs)
     assert choice["logprobs"]["content"][0]["token"].strip() in expected.text
@@ -143,8 +143,8 @@ def test_an_answer_has_stopped_if_its_last_token_ends_completions(make_endpoint:
     word = policy.tokenise("tap")
     answers = [*word, silent, *word], [*word, policy.end], [*word, *word], []
     endpoint = make_endpoint(*answers, policy=policy)
-    found = [ask(endpoint, "/v1/chat/completions", question(max_tokens=2))[1] for _ in range(4)]
-    reasons = [(one["choices"][0]["finish_reason"], one["usage"]["completion_tokens"]) for one in found]
+    found = [complete(endpoint, max_completion_tokens=2) for _ in range(4)]
+    reasons = [(choice["finish_reason"], answer["usage"]["completion_tokens"]) for answer, choice in found]
     assert reasons == [("length", 2), ("stop", 2), ("length", 2), ("length", 0)]
 
 
@@ -156,8 +156,7 @@ def test_parts_of_characters_have_their_own_bytes_if_these_are_known(
     if not is_known:
         policy.token_bytes = lambda token_id: None  # type: ignore[method-assign]
     endpoint = make_endpoint([*policy.tokenise("tap 设置"), policy.end], policy=policy)
-    _, answer = ask(endpoint, "/v1/chat/completions", question(logprobs=True, max_tokens=20))
-    content = answer["choices"][0]["logprobs"]["content"]
+    content = complete(endpoint, logprobs=True, max_tokens=20)[1]["logprobs"]["content"]
     assert "\ufffd" in {one["token"] for one in content}
     if is_known:
         assert bytes(byte for one in content for byte in one["bytes"]).decode() == "tap 设置"
@@ -176,60 +175,23 @@ def test_models_and_health_show_the_version(locked: HttpEndpoint) -> None:
     assert ask(locked, "/health") == (200, {"status": "ok", "weight_version": 17}), "no key needed"
 
 
-NO_OPS = {
-    "tools": [],
-    "n": 1,
-    "presence_penalty": 0,
-    "frequency_penalty": 0.0,
-    "seed": 3,
-    "response_format": {"type": "text"},
-    "logit_bias": {},
-}
-
-
-def test_values_without_effect_are_accepted(endpoint: HttpEndpoint) -> None:
-    (_, plain), (status, answer) = (
-        ask(endpoint, "/v1/chat/completions", question(**changes)) for changes in ({}, NO_OPS)
-    )
-    assert (status, answer["choices"]) == (200, plain["choices"])
-
-
 def test_an_answer_ends_before_its_stop_text(make_endpoint: MakeEndpoint) -> None:
     policy = SequencePolicy()
     endpoint = make_endpoint(*[policy.tokenise("tap here now then")] * 2, policy=policy)
     for stop in (" now", ["then", " now"]):
-        asked = question(stop=stop, logprobs=True, max_tokens=20)
-        _, answer = ask(endpoint, "/v1/chat/completions", asked)
-        (choice,) = answer["choices"]
+        answer, choice = complete(endpoint, stop=stop, logprobs=True, max_tokens=20)
         assert (choice["message"]["content"], choice["finish_reason"]) == ("tap here", "stop")
         assert answer["usage"]["completion_tokens"] == len(choice["logprobs"]["content"])
         assert len(choice["logprobs"]["content"]) < len(policy.tokenise("tap here now then"))
 
 
 def test_the_most_probable_tokens_begin_with_what_greedy_sampling_takes(endpoint: HttpEndpoint) -> None:
-    asked = question(logprobs=True, top_logprobs=3, max_tokens=2)
-    _, answer = ask(endpoint, "/v1/chat/completions", asked)
-    for token in answer["choices"][0]["logprobs"]["content"]:
+    _, choice = complete(endpoint, logprobs=True, top_logprobs=3, max_tokens=2)
+    for token in choice["logprobs"]["content"]:
         found = [one["logprob"] for one in token["top_logprobs"]]
         assert token["top_logprobs"][0]["token"] == token["token"]
         assert found == sorted(found, reverse=True)
         assert len(found) == 3
-
-
-def test_an_answer_can_be_sent_as_events(endpoint: HttpEndpoint) -> None:
-    _, whole = ask(endpoint, "/v1/chat/completions", question())
-    asked = question(stream=True, stream_options={"include_usage": True})
-    request = urllib.request.Request(
-        f"{endpoint.url}/chat/completions", json.dumps(asked).encode(), {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=WAIT_S) as response:
-        assert response.headers["Content-Type"].startswith("text/event-stream")
-        lines = [line.removeprefix(b"data: ") for line in response.read().split(b"\n\n") if line]
-    assert lines.pop() == b"[DONE]"
-    first, last, usage = map(json.loads, lines)
-    assert first["choices"][0]["delta"]["content"] == whole["choices"][0]["message"]["content"]
-    assert last["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"]
-    assert (usage["choices"], usage["usage"]) == ([], whole["usage"])
 
 
 def test_without_weights_it_says_so(make_endpoint: MakeEndpoint) -> None:
@@ -275,8 +237,8 @@ def test_what_is_no_request_is_refused_and_service_goes_on(endpoint: HttpEndpoin
     assert complain(endpoint, json.dumps(question()).encode(), **{"Content-Type": "text/plain"})[0] == 415
     assert complain(endpoint, question(), **{"Content-Length": str(2**40)})[0] == 413
     assert ask(endpoint, "/v1/completions", {})[0] == 404
-    assert ask(endpoint, "/v1/chat/completions")[0] == 405
-    assert ask(endpoint, "/v1/chat/completions", question())[0] == 200
+    assert ask(endpoint, CHAT)[0] == 405
+    assert ask(endpoint, CHAT, question())[0] == 200
 
 
 def talk(endpoint: HttpEndpoint, *pieces: bytes, pause_s: float = 0.0) -> bytes:
@@ -404,9 +366,15 @@ def test_openai_s_own_client_is_content(locked: HttpEndpoint) -> None:
     assert answer.choices[0].logprobs.content is not None
     assert len(answer.choices[0].logprobs.content) == answer.usage.completion_tokens <= 4
     assert answer.system_fingerprint == "weights-17"
-    stream = client.chat.completions.create(model="tiny", messages=messages, temperature=0.0, stream=True)
-    pieces = [chunk.choices[0].delta.content or "" for chunk in stream]
-    greedy = client.chat.completions.create(model="tiny", messages=messages, temperature=0.0)
-    assert "".join(pieces) == greedy.choices[0].message.content
+    greedy = {"model": "tiny", "messages": messages, "temperature": 0.0}
+    stream = client.chat.completions.create(**greedy, stream=True, stream_options={"include_usage": True})
+    *chunks, last = list(stream)
+    no_ops = {"tools": [], "n": 1, "presence_penalty": 0, "frequency_penalty": 0.0, "seed": 3}
+    no_ops |= {"response_format": {"type": "text"}, "logit_bias": {}}
+    whole = client.chat.completions.create(**greedy, **no_ops)
+    assert (
+        "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == whole.choices[0].message.content
+    )
+    assert (chunks[-1].choices[0].finish_reason, last.usage) == (whole.choices[0].finish_reason, whole.usage)
     with pytest.raises(openai.NotFoundError, match="ask for 'tiny'"):
         client.chat.completions.create(model="other", messages=messages)

@@ -5,7 +5,7 @@ import pytest
 from distrl.configs.judge import RewardConfig
 from distrl.core.actions import Action, ActionKind
 from distrl.core.types import ActionRecord, Observation, Outcome, TimeStep
-from distrl.workers.rewards import judge, needs_evaluation, step_penalties
+from distrl.workers.rewards import judge, step_penalties
 
 CONFIG = RewardConfig(repetition=0.05, invalid=0.1)
 TAP = Action.tap(0.5, 0.5)
@@ -77,18 +77,3 @@ def test_the_verdict(
 ) -> None:
     verdict = judge(last, score, truncated)
     assert (verdict.outcome, verdict.success) == (outcome, success)
-
-
-@pytest.mark.parametrize(
-    ("last", "env_done", "require_complete", "counts"),
-    [
-        (COMPLETE, False, True, True),
-        (TAP, True, True, True),
-        (TAP, False, True, False),
-        (IMPOSSIBLE, False, True, False),
-        (TAP, False, False, True),
-        (IMPOSSIBLE, False, False, True),
-    ],
-)
-def test_when_the_score_counts(last: Action, env_done: bool, require_complete: bool, counts: bool) -> None:
-    assert needs_evaluation(last, env_done, RewardConfig(require_complete=require_complete)) is counts

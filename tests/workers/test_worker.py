@@ -90,29 +90,22 @@ def test_a_bug_ends_the_worker_and_is_seen() -> None:
         Worker(config("worker_envs:BrokenEnv"), link_of(1), CountingPolicy, "w").run()
 
 
-def test_stop_abandons_and_releases() -> None:
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_slot_leaves_its_episode_when_the_worker_stops_or_is_left(
+    monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    monkeypatch.setattr(worker_module, "STOP_S", 0.05 if hangs else DEADLINE_S)
     worker_envs.StuckEnv.entered, worker_envs.StuckEnv.release = threading.Event(), threading.Event()
-    stop = threading.Event()
-    link = link_of(1)
+    stop, link = threading.Event(), link_of(1)
     worker, thread = start(link, config("worker_envs:StuckEnv", slots=1), stop)
     assert worker_envs.StuckEnv.entered.wait(DEADLINE_S)
     stop.set()
-    worker_envs.StuckEnv.release.set()
-    thread.join(DEADLINE_S)
-    assert worker.is_clear
-    assert (link.submitted, link.released) == ([], ["lease-0"])
-
-
-def test_a_slot_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_module, "STOP_S", 0.05)
-    worker_envs.StuckEnv.entered, worker_envs.StuckEnv.release = threading.Event(), threading.Event()
-    stop = threading.Event()
-    worker, thread = start(link_of(1), config("worker_envs:StuckEnv", slots=1), stop)
-    assert worker_envs.StuckEnv.entered.wait(DEADLINE_S)
-    stop.set()
+    if not hangs:
+        worker_envs.StuckEnv.release.set()
     thread.join(DEADLINE_S)
     assert not thread.is_alive()
-    assert not worker.is_clear
+    assert worker.is_clear is not hangs
+    assert (link.submitted, link.released) == ([], [] if hangs else ["lease-0"])
     worker_envs.StuckEnv.release.set()
 
 

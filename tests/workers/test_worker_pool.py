@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from counting_env import counting_task
+from link_fake import FakeLink
 from policy_of_counting import CountingPolicy
 from pool_devices import DeviceEnv, FakeMember, MeetingEnv
 from waiting import until
@@ -40,23 +41,16 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     DeviceEnv.ran.clear()
 
 
-class SchedulerLink:
-    """A worker's link, straight to the learner's own scheduler.
+class SchedulerLink(FakeLink):
+    """A worker's link, straight to the learner's own scheduler; ends after `episodes` without a fault."""
 
-    It ends the run after `episodes` without a fault.
-    """
-
-    def __init__(self, episodes: int, num_tasks: int = 4) -> None:
+    def __init__(self, episodes: int) -> None:
+        super().__init__()
         config = LearnerConfig(episodes=episodes, max_staleness=1000, min_replay=1000)
-        tasks = [counting_task(index) for index in range(num_tasks)]
+        tasks = [counting_task(index) for index in range(4)]
         self.scheduler = TaskScheduler(config, tasks, (), 0, "i", b"secret")
         self.scheduler.set_phase(TRAINING)
-        self.shutdown = threading.Event()
-        self.has_policy = True
-        self.submitted: list[Trajectory] = []
-        self.stats: Mapping[str, float] = {}
         self.episodes = episodes
-        self.most_leases = 0
 
     def lease(self, timeout_s: float) -> Lease | None:
         granted = self.scheduler.grant("w", 1)
@@ -65,18 +59,12 @@ class SchedulerLink:
     def release(self, lease_id: str) -> None:
         self.scheduler.release("w", [lease_id])
 
-    def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
-        self.submitted.append(trajectory)
+    def submit(self, trajectory: Trajectory, images: Mapping[str, bytes], run_id: str | None = None) -> None:
+        super().submit(trajectory, images)
         self.scheduler.finish(trajectory.lease_id, trajectory)
         self.scheduler.account(trajectory)
         if self.scheduler.accounted(Purpose.TRAIN) >= self.episodes:
             self.shutdown.set()
-
-    def set_stats(self, stats: Mapping[str, float]) -> None:
-        self.stats = stats
-
-    def check(self) -> None:
-        pass
 
 
 class Rig:

@@ -166,15 +166,3 @@ def test_the_size_is_that_of_smart_resize(width: int, height: int, resize: Resiz
     factor = resize.patch_size * resize.merge_size
     expected = smart_resize(height, width, factor, resize.min_pixels, resize.max_pixels)
     assert resize.size(width, height) == expected[::-1]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"max_pixels": 1.5}, "max_pixels"),
-        ({"min_pixels": 9, "max_pixels": 8}, "min_pixels 9 is more than max_pixels 8"),
-    ],
-)
-def test_sizes_that_make_no_sense_are_refused(options: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Resize(**options)

@@ -131,14 +131,6 @@ def test_what_is_no_touch_leaves_the_page_as_it_is(env: BrowserEnv) -> None:
 
 
 @browser_test
-def test_the_expert_gives_up_when_its_target_has_gone(env: BrowserEnv) -> None:
-    env.reset(task_of("click-dialog", 1))
-    assert env.expert_action().kind is ActionKind.TAP
-    assert not env.step(Action(kind=ActionKind.BACK)).done
-    assert env.expert_action().kind is ActionKind.IMPOSSIBLE
-
-
-@browser_test
 def test_typed_text_arrives_in_a_form(env: BrowserEnv) -> None:
     env.reset(task_of("enter-text", 5))
     assert env.browser is not None

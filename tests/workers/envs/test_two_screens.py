@@ -35,17 +35,6 @@ def tap(place: int) -> Action:
     return Action.tap(*PLACES[place])
 
 
-def test_the_right_buttons_of_both_screens_make_a_success() -> None:
-    env = TwoScreensEnv()
-    env.reset(task())
-    assert not env.step(tap(3)).done
-    assert env.evaluate() == 0.0
-    assert env.step(tap(1)).done
-    assert env.evaluate() == 1.0
-    env.step(BACK)
-    assert env.evaluate() == 1.0
-
-
 def test_a_wrong_button_goes_on_too_and_back_mends_it() -> None:
     env = TwoScreensEnv()
     env.reset(task())

@@ -7,7 +7,6 @@ import pytest
 pytest.importorskip("torch", reason="needs torch: not installed")
 
 import io
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 from PIL import Image
 from policy_fakes import chat, png
 from sequence_policy import SequencePolicy
+from serving_world import request, scores
 from torch import Tensor
 
 from distrl.configs.schema import Config
@@ -22,8 +22,8 @@ from distrl.core.errors import DistrlError, PolicyError
 from distrl.core.policies import build_policy, weights_io
 from distrl.core.policies.base import Generated
 from distrl.core.policies.images import ImageCache, decode_image
-from distrl.core.types import Completion, Sampling, image_digest
-from distrl.workers.inference.engine import Result
+from distrl.core.types import Completion, Sampling
+from distrl.workers.inference.engine import Prepared
 from distrl.workers.inference.engine_hf import HFEngine
 from distrl.workers.inference.serve import build_engine
 
@@ -31,31 +31,10 @@ MakeConfig = Callable[..., Config]
 GOALS = ["open settings", "red shoes", "x y z", "open the alarm"]
 
 
-def act(engine: HFEngine, goals: list[str], temperature: float = 1.0) -> list[Completion]:
-    requests = []
-    for number, goal in enumerate(goals):
-        data = png(number)
-        digest = image_digest(data)
-        requests.append(engine.prepare(chat(goal, digest), {digest: data}, Sampling(temperature=temperature)))
-    return engine.act(requests)
-
-
-def learner_scores(
-    config: Config, words: list[str], state: bytes, completions: list[Completion]
-) -> list[float]:
-    """What a learner computes from the record alone: ids, image bytes and published weights."""
-    learner = build_policy(config.policy, words, config.seed)
-    learner.load_published(weights_io.from_bytes(state))
-    batch = learner.collate(
-        [one.prompt_token_ids for one in completions],
-        [[learner.image(png(n))] for n in range(len(completions))],
-    )
-    width = max(len(one.token_ids) for one in completions)
-    tokens = torch.tensor([[*one.token_ids, *[0] * (width - len(one.token_ids))] for one in completions])
-    mask = torch.tensor([[i < len(one.token_ids) for i in range(width)] for one in completions])
-    temperature = torch.tensor([one.sampling.temperature for one in completions])
-    scores: list[float] = learner.score(batch, tokens, mask, temperature).logprobs[mask].tolist()
-    return scores
+def act(engine: HFEngine, temperature: float = 1.0) -> tuple[list[Prepared], list[Completion]]:
+    sampling = Sampling(temperature=temperature)
+    requests = [request(engine, goal, sampling, picture) for picture, goal in enumerate(GOALS)]
+    return requests, engine.act(requests)
 
 
 def test_log_probabilities_equal_the_learners_before_and_after_a_swap(
@@ -66,61 +45,20 @@ def test_log_probabilities_equal_the_learners_before_and_after_a_swap(
     for version, seed in ((1, 5), (2, 6)):
         published = weights_io.to_bytes(build_policy(config.policy, words, seed).published_state())
         engine.load(version, weights_io.from_bytes(published))
-        completions = act(engine, GOALS, temperature=0.7)
+        requests, completions = act(engine, temperature=0.7)
         assert {v for one in completions for v in one.weight_versions} == {version}
         assert all(len(one.weight_versions) == len(one.token_ids) == len(one.logprobs) for one in completions)
+        learner = build_policy(config.policy, words, config.seed)
+        learner.load_published(weights_io.from_bytes(published))
         sampled = [value for one in completions for value in one.logprobs]
-        scores = learner_scores(config, words, bytes(published), completions)
-        assert sampled == pytest.approx(scores, abs=1e-4)
+        assert sampled == pytest.approx(scores(learner, requests, completions), abs=1e-4)
 
 
 def test_servers_of_other_names_draw_other_samples(make_config: MakeConfig, words: list[str]) -> None:
     config = make_config()
-    first, same, other = (act(build_engine(config, words, name), GOALS * 4) for name in ("a", "a", "b"))
+    first, same, other = (act(build_engine(config, words, name))[1] for name in ("a", "a", "b"))
     assert first == same
     assert first != other
-
-
-class ShortOfMemory(SequencePolicy):
-    """Has memory for so many requests at a time.
-
-    Attributes:
-        held: The tensors of batches that failed.
-        num_held: How many of them there still were in each later call.
-        sizes: Of the batches.
-    """
-
-    def __init__(self, *answers: Sequence[int], room: int = 1) -> None:
-        super().__init__(*answers)
-        self.room = room
-        self.sizes: list[int] = []
-        self.held: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
-        self.num_held: list[int] = []
-
-    def generate(self, batch: Any, sampling: Sequence[Sampling], generator: object) -> list[Generated]:
-        self.num_held.append(len(self.held))
-        self.sizes.append(len(batch))
-        if len(batch) > self.room:
-            cache = torch.zeros(8)
-            self.held.add(cache)
-            raise torch.OutOfMemoryError("out of memory")
-        return super().generate(batch, sampling, generator)
-
-
-def test_a_batch_without_room_is_let_go_before_its_halves_are_tried() -> None:
-    policy = ShortOfMemory([5, 6], room=2)
-    engine = HFEngine(policy, 0)  # type: ignore[arg-type]
-    requests = [
-        engine.prepare(chat(goal, "a"), {"a": b"1"}, Sampling(max_new_tokens=number + 1))
-        for number, goal in enumerate([*GOALS, "red"])
-    ]
-    results: dict[int, Result] = {}
-    engine.submit(requests, lambda index, result: results.update({index: result}))
-    assert policy.sizes == [5, 3, 2, 1, 2]
-    assert policy.num_held == [0] * len(policy.sizes)
-    limits = [results[index].sampling.max_new_tokens for index in range(5)]  # type: ignore[union-attr]
-    assert limits == [1, 2, 3, 4, 5], "each has its own"
-    engine.check()
 
 
 class Asserts(SequencePolicy):

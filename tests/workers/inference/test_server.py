@@ -83,13 +83,6 @@ def test_many_clients_are_served_in_batches(wire: Wire, make_server: MakeServer)
     assert stats["tokens"] == sum(len(one.token_ids) for one in completions)
 
 
-def test_info_tells_what_is_served(wire: Wire, make_server: MakeServer) -> None:
-    info = ask(wire.connect_dealer(make_server(version=7).endpoint), InfoRequest())
-    assert isinstance(info, Info)
-    assert (info.name, info.policy, info.weight_version) == ("a", "tiny", 7)
-    assert info.stats["queue"] == 0
-
-
 @pytest.mark.parametrize(
     ("message", "blobs", "code"),
     [
@@ -161,12 +154,6 @@ def test_an_unforeseen_failure_at_one_request_is_its_own(wire: Wire, make_server
         reject = ask(channel, request(f"r{number}"), [PICTURE])
         assert isinstance(reject, Reject)
         assert (reject.code.value, reject.ref) == ("internal", f"r{number}")
-
-
-def test_without_weights_it_is_not_ready(wire: Wire, make_server: MakeServer) -> None:
-    reject = ask(wire.connect_dealer(make_server(version=-1).endpoint), request(), [PICTURE])
-    assert isinstance(reject, Reject)
-    assert (reject.code.value, reject.ref) == ("not-ready", "r")
 
 
 class Gate:

@@ -11,9 +11,8 @@ Not thread-safe: the scheduler holds its lock around every call.
 
 from __future__ import annotations
 
-import random
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -185,7 +184,7 @@ class EvalRound:
     """One measurement on validation tasks with greedy sampling."""
 
     updates: int  # the learner's when it started
-    size: int
+    size: int  # how many episodes it has
     waiting: deque[Task]  # not leased yet
     min_version: int = -1  # episodes acted with older weights, if only for a token, are run again
     leases: dict[str, Task] = field(default_factory=dict)  # those that are not accounted for, by id
@@ -209,46 +208,16 @@ class EvalRound:
     def is_complete(self) -> bool:
         return not self.waiting and not self.leases
 
-
-class EvalRounds:
-    """The round under way, and those that ended."""
-
-    def __init__(self, tasks: Sequence[Task], seed: int, episodes: int) -> None:
-        shuffled = list(tasks)
-        random.Random(seed).shuffle(shuffled)
-        self._tasks = shuffled[:episodes]
-        self._ended: list[EvalRound] = []
-        self.current: EvalRound | None = None
-
-    def start(self, updates: int, min_version: int = -1) -> None:
-        """Starts a round. One that is under way ends without a result."""
-        size, waiting = len(self._tasks), deque(self._tasks)
-        self.current = EvalRound(updates, size, waiting, min_version) if size else None
-
     def account(self, trajectory: Trajectory, score: float | None) -> None:
         """An episode has arrived; its score is None if it has no verdict. Other leases do not count."""
-        if self.current is not None and trajectory.lease_id in self.current.leases:
-            task = self.current.leases.pop(trajectory.lease_id)
-            if 0 <= trajectory.oldest_version < self.current.min_version:
-                self.current.waiting.append(task)
-            elif score is not None:
-                self.current.scores.append(score)
-                self.current.rewards.append(trajectory.reward_parts)
-            self._close_if_complete()
+        task = self.leases.pop(trajectory.lease_id, None)
+        if task is not None and 0 <= trajectory.oldest_version < self.min_version:
+            self.waiting.append(task)
+        elif task is not None and score is not None:
+            self.scores.append(score)
+            self.rewards.append(trajectory.reward_parts)
 
     def give_up(self, lease_id: str) -> None:
         """The episode of this lease will not come."""
-        if self.current is not None and lease_id in self.current.leases:
-            del self.current.leases[lease_id]
-            self.current.abandoned += 1
-            self._close_if_complete()
-
-    def pop_ended(self) -> list[EvalRound]:
-        """The rounds that ended since the last call."""
-        ended, self._ended = self._ended, []
-        return ended
-
-    def _close_if_complete(self) -> None:
-        if self.current is not None and self.current.is_complete:
-            self._ended.append(self.current)
-            self.current = None
+        if self.leases.pop(lease_id, None) is not None:
+            self.abandoned += 1

@@ -1,7 +1,7 @@
 """The task scheduler: which episodes are run, by phase, and no more of them than can still be fresh.
 
     network thread:  grant, renew, release, check, finish, lose, tick
-    training thread: set_phase, set_updates, set_elapsed, start_eval, account, join, pop_groups, pop_evals,
+    training thread: set_phase, set_updates, set_elapsed, start_eval, account, join, pop_groups, pop_eval,
                      forgive_updates, state_dict
 
 One lock guards everything; no call blocks. Leases that are out at a crash are granted again.
@@ -9,7 +9,9 @@ One lock guards everything; no call blocks. Leases that are out at a crash are g
 
 from __future__ import annotations
 
+import random
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any, NamedTuple
@@ -18,7 +20,7 @@ from distrl.configs.learner import LearnerConfig
 from distrl.core.messages import Lease
 from distrl.core.security import Client
 from distrl.core.types import Fault, Outcome, Purpose, Task, Trajectory
-from distrl.learner.groups import Closed, EvalRound, EvalRounds, Groups
+from distrl.learner.groups import Closed, EvalRound, Groups
 from distrl.learner.leases import LeaseIssuer, LeaseTable, Retry
 from distrl.learner.task_sampling import Drift, TaskSource, demonstration_sampler
 
@@ -57,7 +59,10 @@ class TaskScheduler:
         self.config, self._incarnation, self._clock = config, incarnation, clock
         self._source = TaskSource(train, drift, seed)
         self._demonstrated = demonstration_sampler(config, train, seed)
-        self._evals = EvalRounds(validation, seed, config.eval_episodes)
+        shuffled = list(validation)
+        random.Random(seed).shuffle(shuffled)
+        self._validation = shuffled[: config.eval_episodes]
+        self._round: EvalRound | None = None  # the validation round under way, or just ended
         self._groups = Groups(config.group_wait_s)
         self._lock = Lock()
         self._issuer = LeaseIssuer(config, secret)
@@ -173,7 +178,8 @@ class TaskScheduler:
             else:
                 self._finished[purpose] -= not replayed
             score = trajectory.success if trajectory.outcome is not Outcome.UNJUDGED else None
-            self._evals.account(trajectory, score)
+            if self._round is not None:
+                self._round.account(trajectory, score)
 
     def join(self, trajectory: Trajectory, reward: float | None, replayed: bool = False) -> None:
         """A training episode of a group has been taken; `reward` is its R, None if it is of no use.
@@ -200,10 +206,14 @@ class TaskScheduler:
             return self._groups.held
 
     def start_eval(self, min_version: int = -1) -> None:
-        """Starts a round on the run's validation tasks; weights older than `min_version` do not count."""
+        """Starts a round on the run's validation tasks; weights older than `min_version` do not count.
+
+        One that is under way ends without a result.
+        """
         with self._lock:
             self._table.drop(lambda lease: lease.purpose is Purpose.EVAL)
-            self._evals.start(self._updates, min_version)
+            size, waiting = len(self._validation), deque(self._validation)
+            self._round = EvalRound(self._updates, size, waiting, min_version) if size else None
 
     @property
     def is_evaluating(self) -> bool:
@@ -213,16 +223,19 @@ class TaskScheduler:
     def eval_progress(self) -> EvalProgress | None:
         """How far the round under way is."""
         with self._lock:
-            current = self._evals.current
-            if current is None:
+            current = self._round
+            if current is None or current.is_complete:
                 return None
             done = current.size - len(current.waiting) - len(current.leases)
             return EvalProgress(done, current.size, any(map(self._table.is_held, current.leases)))
 
-    def pop_evals(self) -> list[EvalRound]:
-        """The rounds that ended since the last call."""
+    def pop_eval(self) -> EvalRound | None:
+        """The round that has ended since the last call, if any."""
         with self._lock:
-            return self._evals.pop_ended()
+            if self._round is None or not self._round.is_complete:
+                return None
+            done, self._round = self._round, None
+            return done
 
     def accounted(self, purpose: Purpose) -> int:
         """How many episodes of this purpose training has taken; not those that wait for their group."""
@@ -296,7 +309,7 @@ class TaskScheduler:
         return self._next_eval(worker) or self._next_member(worker) or self._next_episode(worker)
 
     def _next_eval(self, worker: str) -> Lease | None:
-        current = self._evals.current
+        current = self._round
         if current is None:
             return None
         retry = self._retry(Purpose.EVAL, worker, lambda lease: lease.id in current.leases)
@@ -385,7 +398,8 @@ class TaskScheduler:
 
     def _give_up(self, lease_id: str, episode: Lease | Trajectory) -> None:
         """Records an episode that will not come. A demonstration or training episode is drawn again."""
-        self._evals.give_up(lease_id)
+        if self._round is not None:
+            self._round.give_up(lease_id)
         if episode.group_id:
             self._groups.give_up(episode.group_id, lease_id)
 

@@ -56,42 +56,38 @@ class Validation:
             self._context.scheduler.start_eval(min_version)
 
     def finish(self) -> None:
-        """Writes the results of the rounds that ended, and moves the pointer "best".
+        """Writes the result of the round that ended, if one did, and moves the pointer "best".
 
         A round of which no episode was measured has no result. One of which less than `MIN_MEASURED` was
         measured does not move "best".
         """
-        context = self._context
-        for done in context.scheduler.pop_evals():
-            success, self._measured = done.success, ""
-            if success is None:
-                _log.warning("validation after %d updates: no episode was measured", done.updates)
-                continue
-            split = context.config.tasks.validation
-            context.report.write(
-                {
-                    f"eval/{split}/success": success,
-                    f"eval/{split}/episodes": float(len(done.scores)),
-                    f"eval/{split}/updates": float(done.updates),
-                    **{f"eval/{split}/reward/{name}": mean for name, mean in done.mean_rewards.items()},
-                }
-            )
-            _log.info("validation after %d updates: %.3f", done.updates, success)
-            if len(done.scores) < MIN_MEASURED * done.size:
-                _log.warning(
-                    "validation after %d updates cannot be the best: only %d of its %d episodes were "
-                    "measured, %d were given up and %d have no verdict; see the logs of the workers",
-                    done.updates, len(done.scores), done.size, done.abandoned,
-                    done.size - len(done.scores) - done.abandoned,
-                )  # fmt: skip
-            elif success >= self._best():
-                checkpoints.point(
-                    context.checkpointer.directory, "best", f"step_{done.updates}", note=f"{success}"
-                )
-
-    def _best(self) -> float:
-        """The success of the best checkpoint so far; among equals the later one is taken."""
-        return float(checkpoints.note_of(self._context.checkpointer.directory, "best") or -1.0)
+        context, done = self._context, self._context.scheduler.pop_eval()
+        if done is None:
+            return
+        success, self._measured = done.success, ""
+        if success is None:
+            _log.warning("validation after %d updates: no episode was measured", done.updates)
+            return
+        split = context.config.tasks.validation
+        context.report.write(
+            {
+                f"eval/{split}/success": success,
+                f"eval/{split}/episodes": float(len(done.scores)),
+                f"eval/{split}/updates": float(done.updates),
+                **{f"eval/{split}/reward/{name}": mean for name, mean in done.mean_rewards.items()},
+            }
+        )
+        _log.info("validation after %d updates: %.3f", done.updates, success)
+        directory = context.checkpointer.directory
+        if len(done.scores) < MIN_MEASURED * done.size:
+            _log.warning(
+                "validation after %d updates cannot be the best: only %d of its %d episodes were "
+                "measured, %d were given up and %d have no verdict; see the logs of the workers",
+                done.updates, len(done.scores), done.size, done.abandoned,
+                done.size - len(done.scores) - done.abandoned,
+            )  # fmt: skip
+        elif success >= float(checkpoints.note_of(directory, "best") or -1.0):  # of equals the later one
+            checkpoints.point(directory, "best", f"step_{done.updates}", note=f"{success}")
 
     def last(self, stop: Event) -> None:
         """Measures the final weights, regardless of `policy_lag`.

@@ -203,9 +203,9 @@ def test_evaluation_goes_first_is_greedy_and_uses_the_same_tasks_each_time(toy) 
         seen.append([lease.task.id for lease in leases[:3]])
         for lease, success in zip(leases[:3], (1.0, 0.0, 1.0), strict=True):
             rig.finish(lease, success)
-        (done,) = rig.scheduler.pop_evals()
+        done = rig.scheduler.pop_eval()
         assert done.success == pytest.approx(2 / 3)
-        assert rig.scheduler.pop_evals() == []
+        assert rig.scheduler.pop_eval() is None
         assert not rig.scheduler.is_evaluating
     assert seen[0] == seen[1]
     assert rig.scheduler.accounted(Purpose.TRAIN) == 0
@@ -219,7 +219,7 @@ def test_a_faulted_evaluation_is_repeated_then_given_up_and_never_a_zero(toy) ->
         assert lease.purpose is Purpose.EVAL
         rig.finish(lease, success=0.0, fault=Fault.INFERENCE)
         rig.now += AVOID_S
-    (done,) = rig.scheduler.pop_evals()
+    done = rig.scheduler.pop_eval()
     assert (done.scores, done.abandoned) == ([], 1)
 
 
@@ -229,11 +229,11 @@ def test_a_round_runs_again_what_weights_older_than_it_asks_for_have_done(toy) -
     old, new = rig.take(2)
     rig.finish(old, 1.0, version=2)
     rig.finish(new, 0.0, version=3)
-    assert rig.scheduler.pop_evals() == []
+    assert rig.scheduler.pop_eval() is None
     (again,) = [lease for lease in rig.take(2) if lease.purpose is Purpose.EVAL]
     assert again.task == old.task
     rig.finish(again, 0.0, version=4)
-    (done,) = rig.scheduler.pop_evals()
+    done = rig.scheduler.pop_eval()
     assert done.scores == [0.0, 0.0]
 
 

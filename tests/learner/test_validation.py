@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import count
 
 import pytest
@@ -11,7 +12,7 @@ from learning_world import build
 from distrl.core import checkpoints
 from distrl.core.metrics import read_metrics
 from distrl.core.types import Fault, Outcome, Purpose
-from distrl.learner.groups import EvalRound, EvalRounds
+from distrl.learner.groups import EvalRound
 
 
 def play_round(learner, world, verdicts: list[float | None], fault: Fault = Fault.NONE) -> None:
@@ -165,30 +166,19 @@ def test_a_round_between_two_publications_is_played_by_the_weights_of_its_checkp
         assert begun == {0: (1, True), 10: (3, True), 20: (5, True), 30: (7, True), 40: (10, True)}
 
 
-def start(toy, leases: str, min_version: int = -1) -> tuple[EvalRounds, EvalRound]:
-    """A round all of whose episodes are leased, each under a letter of `leases`."""
-    rounds = EvalRounds([toy.task(i, "val") for i in range(len(leases))], seed=0, episodes=len(leases))
-    rounds.start(7, min_version)
-    current = rounds.current
-    assert current is not None
-    current.leases.update(zip(leases, current.waiting, strict=True))
-    current.waiting.clear()
-    return rounds, current
-
-
 def episode(toy, lease: str, version: int = 0, **reward: float):
     """An episode of one step under a lease."""
     return toy.trajectory(lease, [toy.step(0, (1,), (-0.1,), version=version, **reward)], lease_id=lease)
 
 
 def test_the_mean_of_each_part_is_over_the_scored_episodes_of_the_round(toy) -> None:
-    rounds, _ = start(toy, "abcd")
-    rounds.account(episode(toy, "a", outcome=1.0, repetition=-0.1), 1.0)
-    rounds.account(episode(toy, "b", repetition=-0.3, invalid=-0.2), 0.0)
-    rounds.account(episode(toy, "c", repetition=-9.0), None)  # nobody judged it
-    rounds.account(episode(toy, "other", outcome=9.0), 1.0)
-    rounds.give_up("d")
-    (done,) = rounds.pop_ended()
+    done = EvalRound(7, 4, deque(), leases={name: toy.task(0, "val") for name in "abcd"})
+    done.account(episode(toy, "a", outcome=1.0, repetition=-0.1), 1.0)
+    done.account(episode(toy, "b", repetition=-0.3, invalid=-0.2), 0.0)
+    done.account(episode(toy, "c", repetition=-9.0), None)  # nobody judged it
+    done.account(episode(toy, "other", outcome=9.0), 1.0)
+    done.give_up("d")
+    assert done.is_complete
     assert done.success == 0.5
     assert done.mean_rewards == pytest.approx(
         {"outcome": 0.5, "repetition": -0.2, "invalid": -0.1, "shaping": 0.0}

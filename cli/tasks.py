@@ -14,10 +14,8 @@ from distrl.core.errors import ConfigError, TaskError
 
 if TYPE_CHECKING:
     from distrl.core.types import Task
-    from distrl.evaluator.suites.files import LeftOut
 
 app = typer.Typer(no_args_is_help=True, help="List tasks, show one, import others, look for leakage.")
-NEAR, SIMILAR = "near", 0.9
 MOST_SHOWN = 10
 
 SplitOption = Annotated[str | None, typer.Option("--split", metavar="SPLIT", help="Only this split.")]
@@ -110,19 +108,21 @@ def import_tasks(
     has too, which are shown. AndroidWorld: each task at each seed; the two splits share no seed.
     """
     from distrl.evaluator.suites import androidworld as world
-    from distrl.evaluator.suites.files import check_file, import_lists, write_file
+    from distrl.evaluator.suites.files import LEAKED, check_file, import_lists, write_file
 
     if not androidworld and not names:
         raise ConfigError("nothing says what to import.", "Name lists as SPLIT=FILE, or add --androidworld.")
     check_file(output)
     if not androidworld:
-        imported = import_lists(names or [], suite or output.stem, max_steps)
-        write_file(imported.tasks, output)
-        typer.echo(f"{output}: {_counts(imported.tasks)}", err=True)
-        respelt = [left for left in imported.repeated if verbose or left.text != left.kept]
-        _show_left_out(imported.repeated, "repeat an instruction of their list", respelt, verbose)
-        _show_left_out(imported.empty, "have no instruction", imported.empty if verbose else (), verbose)
-        _show_left_out(imported.leaked, "a later list has too", imported.leaked, True)
+        tasks, left_out = import_lists(names or [], suite or output.stem, max_steps)
+        write_file(tasks, output)
+        typer.echo(f"{output}: {_counts(tasks)}", err=True)
+        for (of, why), count in Counter((one.split, one.why) for one in left_out).items():
+            texts = [one.text.strip() or "(empty)" for one in left_out if (one.split, one.why) == (of, why)]
+            shown = texts if verbose or why == LEAKED else []
+            typer.echo(f"left out {count} of {of} that {why}{':' if shown else ''}", err=True)
+            for text in shown:
+                typer.echo(f"  {text}", err=True)
         return
     train, evaluation = world.parse_seeds(train_seeds), world.parse_seeds(eval_seeds)
     tasks = world.import_tasks(names or [], train, evaluation, family)
@@ -134,18 +134,6 @@ def import_tasks(
             f"{', '.join(sorted({task.template for task in known}))}",
             err=True,
         )
-
-
-def _show_left_out(left: Sequence[LeftOut], why: str, shown: Sequence[LeftOut], whole: bool) -> None:
-    """How many entries are left out, split by split, and some or all of those to be shown."""
-    for split, count in Counter(one.split for one in left).items():
-        lines = [one for one in shown if one.split == split]
-        typer.echo(f"left out {count} of {split} that {why}{':' if lines else ''}", err=True)
-        for one in lines if whole else lines[:MOST_SHOWN]:
-            note = f" (is: {one.kept})" if one.kept not in ("", one.text) else ""
-            typer.echo(f"  {one.text if one.text.strip() else '(empty)'}{note}", err=True)
-        if not whole and len(lines) > MOST_SHOWN:
-            typer.echo(f"  ... and {len(lines) - MOST_SHOWN} more: --verbose lists all", err=True)
 
 
 def _counts(tasks: Sequence[Task]) -> str:
@@ -181,6 +169,7 @@ def check_tasks(
 ) -> None:
     """Look for tasks of the other splits that are trained on; exit code 6 when there are any."""
     from distrl.cli.inspect import print_table
+    from distrl.core.logs import one_line
     from distrl.evaluator.suites import promises
     from distrl.evaluator.suites.leakage import RULES, find
 
@@ -193,21 +182,24 @@ def check_tasks(
     other = promises(suite if where == "train" else where)
     wordings = {(task.suite, task.id): promised.phrasing(task) for task in measured}
     wordings |= {(task.suite, task.id): other.phrasing(task) for task in trained}
-    found = find(trained, measured, SIMILAR, lambda task: wordings[task.suite, task.id])
-    columns = {f"{rule}{'' if rule in rules else '*'}": found.shared[rule] for rule in RULES}
-    rows = [["split", "of", *columns, NEAR]]
+    found = find(trained, measured, lambda task: wordings[task.suite, task.id])
+    columns = {f"{rule}{'' if rule in rules else '*'}": found[rule] for rule in RULES}
+    rows = [["split", "of", *columns]]
     for name, total in Counter(task.split for task in measured).items():
-        pairs = [*columns.values(), found.near]
-        rows.append([name, str(total), *(str(sum(p.measured.split == name for p in of)) for of in pairs)])
+        counts = [sum(task.split == name for task, _ in pairs) for pairs in columns.values()]
+        rows.append([name, str(total), *map(str, counts)])
     print_table(rows, texts=1)
     typer.echo(f"Tasks that share with {where}:")
     for rule, words in RULES.items():
         typer.echo(f"  {rule}: {words}{'' if rule in rules else ' (* allowed)'}")
-    typer.echo(f"  {NEAR}: a goal that is not the same but at least {SIMILAR:g} alike (allowed)")
-    broken = found.broken(rules)
+    broken = [rule for rule in rules if found[rule]]
     for rule in broken:
-        _show_pairs(rule, [(pair.measured, pair.trained, "") for pair in found.shared[rule]])
-    _show_pairs(NEAR, [(pair.measured, pair.trained, f"{pair.similarity:.2f} ") for pair in found.near])
+        typer.echo(f"{rule}:")
+        for task, trained_on in found[rule][:MOST_SHOWN]:
+            typer.echo(one_line(f"  {task.id}: {task.goal}"))
+            typer.echo(one_line(f"    {trained_on.id}: {trained_on.goal}"))
+        if len(found[rule]) > MOST_SHOWN:
+            typer.echo(f"  ... and {len(found[rule]) - MOST_SHOWN} more")
     if broken:
         raise TaskError(f"{suite} shares {', '.join(broken)} with {where}.", "Take out what is listed.")
 
@@ -232,15 +224,3 @@ def _sides(
             f"{suite} has only {only}, so there is nothing to compare.", "Name the other with --against."
         )
     return "train", trained, measured
-
-
-def _show_pairs(title: str, pairs: Sequence[tuple[Task, Task, str]]) -> None:
-    from distrl.core.logs import one_line
-
-    if pairs:
-        typer.echo(f"{title}:")
-    for measured, trained, note in pairs[:MOST_SHOWN]:
-        typer.echo(one_line(f"  {note}{measured.id}: {measured.goal}"))
-        typer.echo(one_line(f"    {trained.id}: {trained.goal}"))
-    if len(pairs) > MOST_SHOWN:
-        typer.echo(f"  ... and {len(pairs) - MOST_SHOWN} more")

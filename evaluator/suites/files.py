@@ -30,7 +30,7 @@ from distrl.configs.parse import parse_yaml
 from distrl.core.errors import ConfigError, TaskError
 from distrl.core.types import Task
 from distrl.core.user_errors import first_problem
-from distrl.evaluator.suites.leakage import folded, says_something, standard
+from distrl.evaluator.suites.leakage import folded, says_something
 
 _YAML = (".yaml", ".yml")
 _LINES = (".jsonl", ".ndjson")
@@ -175,29 +175,22 @@ MAX_LENGTH = 4000
 _QUOTES = {'"': '"', "'": "'", "\u201c": "\u201d", "\u2018": "\u2019"}
 
 
+REPEATED = "repeat an instruction of their list"
+EMPTY = "have no instruction"
+LEAKED = "a later list has too"
+
+
 @dataclass(frozen=True)
 class LeftOut:
-    """An entry of a list that became no task: its split, its text, and the instruction kept instead."""
+    """An entry of a list that became no task: its split, its text, and why."""
 
     split: str
     text: str
-    kept: str = ""
+    why: str
 
 
-@dataclass(frozen=True)
-class Imported:
-    """Tasks, list by list; and entries that their own list has already, that have no instruction, or that a
-    list named later has too.
-    """
-
-    tasks: list[Task]
-    repeated: list[LeftOut]
-    empty: list[LeftOut]
-    leaked: list[LeftOut]
-
-
-def import_lists(lists: Sequence[str], suite: str, max_steps: int) -> Imported:
-    """The tasks of lists "SPLIT=FILE".
+def import_lists(lists: Sequence[str], suite: str, max_steps: int) -> tuple[list[Task], list[LeftOut]]:
+    """The tasks of lists "SPLIT=FILE", and the entries that became none.
 
     An instruction that is in several splits stays in the one named last, as one names the test split after
     the training split: nothing that is tested is trained on.
@@ -206,31 +199,38 @@ def import_lists(lists: Sequence[str], suite: str, max_steps: int) -> Imported:
         TaskError: An argument has no split, two have the same, or a file cannot be read or holds nothing.
     """
     found: dict[str, dict[str, str]] = {}
-    repeated: list[LeftOut] = []
-    empty: list[LeftOut] = []
+    left_out: list[LeftOut] = []
     for text in lists:
         split, file = _parse(text)
         if split in found:
             raise TaskError(f"the split {split!r} is named twice.", "Put the files together, or rename one.")
         goals, without = read_list(file)
-        empty += [LeftOut(split, entry) for entry in without]
-        found[split], again = _distinct(goals)
-        repeated += [LeftOut(split, goal, kept) for goal, kept in again]
-    leaked = _drop_leaked(found)
-    tasks = []
-    for split, distinct in found.items():
-        for name, goal in distinct.items():
+        left_out += [LeftOut(split, entry, EMPTY) for entry in without]
+        found[split] = {}
+        for goal in goals:
+            if found[split].setdefault(folded(goal), goal) is not goal:
+                left_out.append(LeftOut(split, goal, REPEATED))
+    tasks, later = list[Task](), set[str]()
+    for split, distinct in reversed(found.items()):
+        left_out += [LeftOut(split, goal, LEAKED) for name, goal in distinct.items() if name in later]
+        kept = {name: goal for name, goal in distinct.items() if name not in later}
+        if not kept:
+            raise TaskError(f"every instruction of {split!r} is also in a later list.", "Choose other lists.")
+        kind = {"suite": suite, "template": TEMPLATE, "split": split, "max_steps": max_steps}
+        made = []
+        for name, goal in kept.items():
             digest = hashlib.blake2b(name.encode(), digest_size=DIGEST_BYTES).hexdigest()
             id_ = f"{suite}/{TEMPLATE}/{split}/{digest}"
-            kind = {"suite": suite, "template": TEMPLATE, "split": split, "max_steps": max_steps}
-            tasks.append(Task.model_validate({"id": id_, "goal": goal, **kind}))
-    return Imported(tasks, repeated, empty, leaked)
+            made.append(Task.model_validate({"id": id_, "goal": goal, **kind}))
+        tasks = [*made, *tasks]
+        later |= distinct.keys()
+    return tasks, left_out
 
 
 def normalised(instruction: str) -> str:
     """The instruction in one form: one spelling, single spaces, no control characters, quotes or number."""
     text = "".join(" " if unicodedata.category(c) == "Cc" else c for c in instruction)
-    text = " ".join(standard(text).split())
+    text = " ".join(unicodedata.normalize("NFC", text).split())
     text = re.sub(r"^(?:\d{1,4}[.)]|[-*\u2022])\s+", "", text)
     while len(text) > 1 and _QUOTES.get(text[0]) == text[-1] and not {text[0], text[-1]} & set(text[1:-1]):
         text = text[1:-1].strip()
@@ -283,31 +283,6 @@ def _parse(text: str) -> tuple[str, Path]:
             f"{text!r} is not a valid list.", "Write SPLIT=FILE; with --androidworld, task names."
         )
     return split, Path(file).expanduser()
-
-
-def _distinct(goals: Sequence[str]) -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """Goals by folded form, each in its first spelling; and the duplicates, each with that spelling."""
-    found: dict[str, str] = {}
-    again = []
-    for goal in goals:
-        name = folded(goal)
-        if name in found:
-            again.append((goal, found[name]))
-        found.setdefault(name, goal)
-    return found, again
-
-
-def _drop_leaked(found: dict[str, dict[str, str]]) -> list[LeftOut]:
-    """Removes instructions that a later split has too. Returns them."""
-    leaked = []
-    splits = list(found)
-    for place, split in enumerate(splits):
-        later = {name: goal for other in splits[place + 1 :] for name, goal in found[other].items()}
-        shared = [name for name in found[split] if name in later]
-        leaked += [LeftOut(split, found[split].pop(name), later[name]) for name in shared]
-        if not found[split]:
-            raise TaskError(f"every instruction of {split!r} is also in a later list.", "Choose other lists.")
-    return leaked
 
 
 def _table(file: Path, text: str) -> Iterator[str]:

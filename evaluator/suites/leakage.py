@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from distrl.core.types import Task
 
@@ -21,35 +19,8 @@ RULES: dict[str, str] = {
 DEFAULT_RULES = ("tasks", "goals")
 PLACE_PARAMS = frozenset({"layout", "interruptions"})
 """Parameters of a task's setting, not of its content."""
-_GRAM = 3
 
 Phrasing = Callable[[Task], str]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """An evaluation task, a training task, and the similarity of their goals (1: the same)."""
-
-    measured: Task
-    trained: Task
-    similarity: float = 1.0
-
-
-@dataclass(frozen=True)
-class Leakage:
-    """Tasks that evaluation shares with training.
-
-    Attributes:
-        shared: For each of `RULES`, evaluation tasks that share it, each with a training task.
-        near: Evaluation tasks whose goal is similar to a training goal, the most similar first.
-    """
-
-    shared: Mapping[str, list[Pair]]
-    near: list[Pair]
-
-    def broken(self, rules: Iterable[str]) -> list[str]:
-        """The broken ones of `rules`; near-duplicates break none."""
-        return [rule for rule in rules if self.shared[rule]]
 
 
 def masked(task: Task) -> str:
@@ -77,61 +48,24 @@ def _keys(rule: str, phrasing: Phrasing) -> Callable[[Task], str]:
 
 
 def find(
-    trained: Sequence[Task],
-    measured: Sequence[Task],
-    similar: float = 0.9,
-    phrasing: Phrasing = masked,
-) -> Leakage:
-    """Compares two sets of tasks.
+    trained: Sequence[Task], measured: Sequence[Task], phrasing: Phrasing = masked
+) -> dict[str, list[tuple[Task, Task]]]:
+    """For each of `RULES`: the measured tasks that share it, each with a training task.
 
     Args:
-        similar: Minimum similarity of goals to report as near-duplicates, in (0, 1].
         phrasing: A task's wording without its parameters.
     """
-    shared: dict[str, list[Pair]] = {}
+    shared = {}
     for rule in RULES:
         key = _keys(rule, phrasing)
-        known: dict[str, Task] = {}
-        for task in trained:
-            if _compares(rule, task):
-                known.setdefault(key(task), task)
-        shared[rule] = [
-            Pair(task, known[key(task)]) for task in measured if _compares(rule, task) and key(task) in known
-        ]
-    return Leakage(shared, _near(trained, measured, similar))
-
-
-def _compares(rule: str, task: Task) -> bool:
-    """Whether a rule applies: tasks without parameters are compared by their goals only."""
-    return rule in ("goals", "phrasings") or bool(set(task.params) - PLACE_PARAMS)
-
-
-def _grams(text: str) -> frozenset[str]:
-    padded = f" {text} "
-    return frozenset(padded[at : at + _GRAM] for at in range(len(padded) - _GRAM + 1))
-
-
-def _near(trained: Sequence[Task], measured: Sequence[Task], similar: float) -> list[Pair]:
-    """Pairs of different goals by the Dice coefficient of letter triples: the most similar for each task."""
-    goals = list({folded(task.goal): task for task in trained}.items())
-    grams = [_grams(text) for text, _ in goals]
-    holders: dict[str, list[int]] = {}
-    for place, found in enumerate(grams):
-        for gram in found:
-            holders.setdefault(gram, []).append(place)
-    pairs = []
-    for task in measured:
-        text = folded(task.goal)
-        asked = _grams(text)
-        common = Counter(place for gram in asked for place in holders.get(gram, ()))
-        best, at = 0.0, -1
-        for place, count in common.items():
-            alike = 2 * count / (len(asked) + len(grams[place]))
-            if alike > best and goals[place][0] != text:
-                best, at = alike, place
-        if best >= similar:
-            pairs.append(Pair(task, goals[at][1], best))
-    return sorted(pairs, key=lambda pair: -pair.similarity)
+        # Tasks without parameters are compared by their goals only.
+        first, then = (
+            [task for task in tasks if rule in ("goals", "phrasings") or set(task.params) - PLACE_PARAMS]
+            for tasks in (trained, measured)
+        )
+        known = {key(task): task for task in reversed(first)}
+        shared[rule] = [(task, known[key(task)]) for task in then if key(task) in known]
+    return shared
 
 
 _QUOTES = str.maketrans(
@@ -141,19 +75,7 @@ _QUOTES = str.maketrans(
 _INVISIBLE = str.maketrans("", "", "\u00ad\u200b\u200e\u200f\u2060\ufeff")
 """Soft hyphen, zero-width space, marks of direction, word joiner, byte order mark; no joiners of scripts."""
 _QUOTED = re.compile(r"""(?<![^\s(\[])(["'])(?=\S)(.*?)(?<=\S)\1(?=[\s.,;:!?)\]]|$)""")
-_END = re.compile(r"(?<=[^\s.,;:?!\u0964\u3002])(?:[.,;:?\u0964\u3002]|(?<!\d)!)+$")
-
-_OTHER = ("<super>", "<sub>", "<fraction>", "<circle>")
-"""Characters that NFKC would turn into another number or name: 5\u00b2 is not 52, and 1\u00bd not 11/2."""
-
-
-def standard(text: str) -> str:
-    """One spelling of each character: Unicode NFKC, except for superscripts, subscripts and fractions."""
-    kept = (
-        c if unicodedata.decomposition(c).startswith(_OTHER) else unicodedata.normalize("NFKC", c)
-        for c in text
-    )
-    return unicodedata.normalize("NFC", "".join(kept))
+_END = re.compile(r"(?<=[^\s.,;:?!\u0964\u3002\u2026])(?:[.,;:?\u0964\u3002\u2026]|(?<!\d)!)+$")
 
 
 def folded(instruction: str) -> str:
@@ -162,7 +84,7 @@ def folded(instruction: str) -> str:
     Everything else makes a difference: signs ("-5", "C++"), vowel marks, emoji. So does anything that could
     be a sign: punctuation that stands alone at the end, and "!" after a digit.
     """
-    text = standard(instruction.translate(_INVISIBLE)).casefold()
+    text = unicodedata.normalize("NFC", instruction.translate(_INVISIBLE)).casefold()
     text = " ".join(text.translate(_QUOTES).split())
     before = None
     while text != before:

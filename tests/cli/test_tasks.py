@@ -107,7 +107,7 @@ def test_lists_of_instructions_become_a_suite(tmp_path: Path) -> None:
     result = runner.invoke(app, ["tasks", "import", *lists, "-o", str(suite), "--max-steps", "7"])
     assert result.exit_code == 0
     assert "3 tasks: 1 train, 2 test" in result.stderr
-    assert "left out 1 of train that a later list has too:\n  Play music (is: play music.)\n" in result.stderr
+    assert "left out 1 of train that a later list has too:\n  Play music\n" in result.stderr
     tasks = load_suite(str(suite))
     assert [(task.suite, task.split, task.goal, task.max_steps) for task in tasks] == [
         ("aitw", "train", "Open Chrome", 7),
@@ -120,20 +120,13 @@ def test_lists_of_instructions_become_a_suite(tmp_path: Path) -> None:
 
 def test_what_an_import_leaves_out_is_told(tmp_path: Path) -> None:
     goals = tmp_path / "a.txt"
-    again = [f"open app {number}." for number in range(12)]
-    goals.write_text(
-        "\n".join([*(f"Open app {number}" for number in range(12)), *again, "Open app 0", "..."])
-    )
+    goals.write_text("Open app\nopen app.\nOPEN app\n...\n")
     told = runner.invoke(app, ["tasks", "import", f"test={goals}", "-o", str(tmp_path / "a.yaml")]).stderr
-    assert (
-        "left out 13 of test that repeat an instruction of their list:\n  open app 0. (is: Open app 0)\n"
-        in told
-    )
-    assert "... and 2 more: --verbose lists all" in told
+    assert "left out 2 of test that repeat an instruction of their list\n" in told
     assert "left out 1 of test that have no instruction\n" in told
     more = ["-o", str(tmp_path / "b.yaml"), "--verbose"]
     told = runner.invoke(app, ["tasks", "import", f"test={goals}", *more]).stderr
-    assert "  open app 11. (is: Open app 11)\n  Open app 0\n" in told
+    assert "list:\n  open app.\n  OPEN app\n" in told
     assert "no instruction:\n  ...\n" in told
 
 
@@ -148,13 +141,13 @@ def checked(output: str) -> dict[str, list[str]]:
 
 def test_check_tells_splits_apart() -> None:
     webshop = checked(runner.invoke(app, ["tasks", "check", "webshop"]).stdout)
-    assert webshop["val"] == ["60", "0", "0", "0", "0", "0"]
-    assert webshop["test"] == ["128", "0", "0", "0", "0", "0"]
+    assert webshop["val"] == ["60", "0", "0", "0", "0"]
+    assert webshop["test"] == ["128", "0", "0", "0", "0"]
     one = runner.invoke(app, ["tasks", "check", "quickstart", "--split", "test"])
     found = checked(one.stdout)
     assert set(found) == {"split", "test"}
-    assert found["test"] == ["56", "0", "44", "44", "56", "0"]
-    assert found["split"] == ["of", "tasks", "goals*", "params*", "phrasings*", "near"]
+    assert found["test"] == ["56", "0", "44", "44", "56"]
+    assert found["split"] == ["of", "tasks", "goals*", "params*", "phrasings*"]
     assert "goals: the same goal, up to case, quotes and punctuation at its end (* allowed)" in one.stdout
     assert runner.invoke(app, ["tasks", "check", "quickstart", "--require", "phrasings"]).exit_code == 6
 

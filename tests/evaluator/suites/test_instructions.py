@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from distrl.core.errors import TaskError
-from distrl.evaluator.suites.files import LeftOut, import_lists, normalised, read_list
+from distrl.evaluator.suites.files import (
+    EMPTY,
+    LEAKED,
+    REPEATED,
+    LeftOut,
+    import_lists,
+    normalised,
+    read_list,
+)
 
 
 def write(path: Path, text: str) -> Path:
@@ -23,7 +31,6 @@ def write(path: Path, text: str) -> Path:
         ("12. Turn on Wi-Fi", "Turn on Wi-Fi"),
         ("- What's the weather?", "What's the weather?"),
         ("\u201cGo to ebay.com\u201d", "Go to ebay.com"),
-        ("\uff35se NFKC", "Use NFKC"),
         ("2 + 2 is what?", "2 + 2 is what?"),
         ('"Open a" and "close b"', '"Open a" and "close b"'),
         ("Open\x00\x07 mail", "Open mail"),
@@ -36,17 +43,19 @@ def test_normalised(given: str, expected: str) -> None:
 def test_repeats_and_leaks_are_left_out_and_told(tmp_path: Path) -> None:
     train = write(tmp_path / "a.txt", "Open Chrome\nopen chrome.\n\nSet a timer\nCheck the news\n")
     test = write(tmp_path / "b.txt", "check the NEWS!\nPlay music\n")
-    imported = import_lists([f"train={train}", f"test={test}"], "aitw", 10)
-    goals = [(task.split, task.goal) for task in imported.tasks]
+    tasks, left_out = import_lists([f"train={train}", f"test={test}"], "aitw", 10)
+    goals = [(task.split, task.goal) for task in tasks]
     assert goals == [
         ("train", "Open Chrome"),
         ("train", "Set a timer"),
         ("test", "check the NEWS!"),
         ("test", "Play music"),
     ]
-    assert imported.repeated == [LeftOut("train", "open chrome.", "Open Chrome")]
-    assert imported.leaked == [LeftOut("train", "Check the news", "check the NEWS!")]
-    assert {task.max_steps for task in imported.tasks} == {10}
+    assert left_out == [
+        LeftOut("train", "open chrome.", REPEATED),
+        LeftOut("train", "Check the news", LEAKED),
+    ]
+    assert {task.max_steps for task in tasks} == {10}
 
 
 @pytest.mark.parametrize(
@@ -63,10 +72,10 @@ def test_repeats_and_leaks_are_left_out_and_told(tmp_path: Path) -> None:
     ],
 )
 def test_signs_and_marks_make_a_difference(different: tuple[str, ...], tmp_path: Path) -> None:
-    imported = import_lists([f"test={write(tmp_path / 'a.txt', chr(10).join(different))}"], "s", 5)
-    assert tuple(task.goal for task in imported.tasks) == different
-    assert len({task.id for task in imported.tasks}) == len(different)
-    assert imported.repeated == imported.empty == []
+    tasks, left_out = import_lists([f"test={write(tmp_path / 'a.txt', chr(10).join(different))}"], "s", 5)
+    assert tuple(task.goal for task in tasks) == different
+    assert len({task.id for task in tasks}) == len(different)
+    assert left_out == []
 
 
 @pytest.mark.parametrize(
@@ -84,16 +93,16 @@ def test_signs_and_marks_make_a_difference(different: tuple[str, ...], tmp_path:
     ],
 )
 def test_case_spaces_quotes_and_the_last_stop_make_none(same: tuple[str, ...], tmp_path: Path) -> None:
-    imported = import_lists([f"test={write(tmp_path / 'a.txt', chr(10).join(same))}"], "s", 5)
-    assert [task.goal for task in imported.tasks] == [same[0]]
-    assert len(imported.repeated) == len(same) - 1
+    tasks, left_out = import_lists([f"test={write(tmp_path / 'a.txt', chr(10).join(same))}"], "s", 5)
+    assert [task.goal for task in tasks] == [same[0]]
+    assert [one.why for one in left_out] == [REPEATED] * (len(same) - 1)
 
 
 def test_ids_do_not_hang_on_the_order(tmp_path: Path) -> None:
     one = write(tmp_path / "a.txt", "Open Chrome\nSet a timer\n")
     other = write(tmp_path / "b.txt", "1. Take a photo\n2. set a timer!\n3. Open  Chrome\n")
-    first = {task.goal: task.id for task in import_lists([f"train={one}"], "s", 5).tasks}
-    ids = {task.id for task in import_lists([f"train={other}"], "s", 5).tasks}
+    first = {task.goal: task.id for task in import_lists([f"train={one}"], "s", 5)[0]}
+    ids = {task.id for task in import_lists([f"train={other}"], "s", 5)[0]}
     assert set(first.values()) < ids
     assert first["Open Chrome"].startswith("s/instruction/train/")
 
@@ -147,7 +156,7 @@ def test_marks_and_gaps_in_a_list(tmp_path: Path) -> None:
     marked = write(tmp_path / "a.csv", "\ufeffgoal ,n\nOpen mail,1\n,2\n3\n")
     assert read_list(marked) == (["Open mail", "3"], [""])
     short = write(tmp_path / "b.csv", "id,goal\n1,Open mail\n2\n")
-    assert import_lists([f"test={short}"], "s", 5).empty == [LeftOut("test", "")]
+    assert import_lists([f"test={short}"], "s", 5)[1] == [LeftOut("test", "", EMPTY)]
     latin = tmp_path / "c.txt"
     latin.write_bytes("Open mail\nOpen café\n".encode("latin-1"))
     with pytest.raises(TaskError, match=r"c\.txt, line 2: the list is not encoded in UTF-8\. Save it"):

@@ -128,12 +128,6 @@ def import_tasks(
     tasks = world.import_tasks(names or [], train, evaluation, family)
     write_file(tasks, output)
     typer.echo(f"{output}: {_counts(tasks)}", err=True)
-    if known := world.known_goals(tasks):
-        typer.echo(
-            f"{len(known)} evaluation tasks read like a training task as parameters have few values: "
-            f"{', '.join(sorted({task.template for task in known}))}",
-            err=True,
-        )
 
 
 def _counts(tasks: Sequence[Task]) -> str:

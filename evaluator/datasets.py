@@ -12,7 +12,6 @@ Source of the layout: Hugging Face Hub docs, "Manual configuration" of datasets,
 
 from __future__ import annotations
 
-import contextlib
 import re
 import tempfile
 from collections.abc import Callable, Iterator
@@ -69,15 +68,12 @@ _EPISODES = datasets.Features(
 
 
 def write_dataset(store: StoredEpisodes, ids: list[str], directory: Path, name: str) -> dict[str, int]:
-    """Writes trajectories, in this order, into `directory`, which is empty or absent.
-
-    Returns:
-        Episodes by split.
-    """
+    """Writes trajectories, in this order, into an empty directory. Returns episodes by split."""
     splits: dict[str, list[str]] = {}
     for one in ids:
         splits.setdefault(_split(store.get(one)), []).append(one)
-    with _quietly(), tempfile.TemporaryDirectory(prefix="distrl-dataset-") as cache:
+    datasets.disable_progress_bars()
+    with tempfile.TemporaryDirectory(prefix="distrl-dataset-") as cache:
         for split, members in splits.items():
             for subset, features, rows in (
                 ("steps", _STEPS, step_rows),
@@ -185,18 +181,6 @@ def _image(data: bytes) -> Row:
 def _split(trajectory: Trajectory) -> str:
     """The split's name, with characters that the Hub accepts."""
     return re.sub(r"\W+", "_", trajectory.task.split) or "train"
-
-
-@contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Without the library's progress bars."""
-    was_enabled = datasets.is_progress_bar_enabled()
-    datasets.disable_progress_bars()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            datasets.enable_progress_bars()
 
 
 def _card(name: str, counts: dict[str, int]) -> str:

@@ -86,6 +86,7 @@ def write_report(
     episodes = {label: one.episodes for label, one in loaded.items()}
     viewer, top = build_viewer(loaded, choose_examples(episodes, EXAMPLES)), headline(blocks)
     facts = run_facts(loaded, metrics)
+    subjects = {label: _words(one.evaluation.spec.subject) for label, one in loaded.items()}
     is_compared = top is not None and len(top.overall.arms) > 1
     baseline = top.overall.arms[0].summary.success_rate if top is not None and is_compared else None
     page = {
@@ -113,7 +114,7 @@ def write_report(
             for split in one.evaluation.splits.values()
             for episode in split.faulted
         ],
-        "methods": methods(loaded, config),
+        "methods": [("Subjects", "; ".join(f"{label}: {who}" for label, who in subjects.items()))],
         "config": "" if config is None else config.to_yaml(),
     }
     data = {
@@ -268,27 +269,3 @@ def _training_mean(metrics: RunMetrics, name: str) -> float | None:
     """The mean of a metric in rows with updates; in others the workers waited or demonstrated."""
     values = [row[name] for row in metrics.rows if name in row and row.get(UPDATES, 0.0) > 0.0]
     return fmean(values) if values else None
-
-
-def methods(loaded: Mapping[str, LoadedEvaluation], config: Config | None = None) -> list[tuple[str, str]]:
-    """How the numbers were measured, as (heading, text); what is the same for all is in the template."""
-    evaluations = [one.evaluation for one in loaded.values()]
-    subjects = "; ".join(f"{label}: {_words(one.evaluation.spec.subject)}" for label, one in loaded.items())
-    found = [("Subjects", f"{subjects}.")]
-    if config is not None and (not loaded or any(_is_trained(one.spec.subject) for one in evaluations)):
-        kind = config.learner.algorithm.kind
-        text = f"Behaviour cloning of an expert, then {kind} on the agent's own episodes."
-        found.append(("Training", text))
-    episodes = "One episode per task, each task started from its own seed."
-    if any(one.seeds for one in evaluations):
-        episodes = (
-            "One episode per task and repetition. Each repetition draws its own start states, except where a "
-            "task's seed determines the instruction."
-        )
-    specs = [one.spec for one in evaluations if one.spec.subject.kind not in ("expert", "random")]
-    temperatures = sorted({spec.temperature for spec in specs})
-    if temperatures not in ([], [0.0]):
-        episodes += f" Actions are sampled at temperature {', '.join(map(str, temperatures))}."
-    elif specs or not evaluations:
-        episodes += " A policy takes the most probable action at every step."
-    return [*found, ("Episodes", episodes)]

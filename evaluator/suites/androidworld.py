@@ -82,12 +82,3 @@ def _task(name: str, seed: int, split: str, family: str, one: dict[str, object])
         seed=instance_seed(seed, name),
         max_steps=int(str(one["max_steps"])),
     )
-
-
-def known_goals(tasks: Sequence[Task]) -> list[Task]:
-    """The evaluation tasks whose goal is also a training task's.
-
-    Tasks with few parameters give the same instance for several seeds.
-    """
-    trained = {(task.template, task.goal) for task in tasks if task.split == TRAIN}
-    return [task for task in tasks if task.split == EVAL and (task.template, task.goal) in trained]

@@ -12,7 +12,6 @@ instruction, not from its position, so lists can grow and be reordered while res
 from __future__ import annotations
 
 import csv
-import difflib
 import hashlib
 import io
 import json
@@ -28,6 +27,7 @@ from pydantic import ValidationError
 
 from distrl.configs.parse import parse_yaml
 from distrl.core.errors import ConfigError, TaskError
+from distrl.core.importing import did_you_mean
 from distrl.core.types import Task
 from distrl.core.user_errors import first_problem
 from distrl.evaluator.suites.leakage import folded, says_something
@@ -50,28 +50,20 @@ def load_file(path: Path) -> list[Task]:
         known = ", ".join(_YAML + _LINES)
         raise TaskError(f"{path}: {path.suffix!r} is not a task file's extension ({known}).", "Rename it.")
     tasks: dict[str, Task] = {}
-    mistakes: list[str] = []
     for where, entry in _yaml_entries(path, text) if path.suffix in _YAML else _line_entries(text):
         found = _task(entry, path.stem)
         if isinstance(found, Task) and found.id in tasks:
             found = f"the id {found.id!r} occurs twice"
-        if isinstance(found, Task):
-            tasks[found.id] = found
-        else:
-            mistakes.append(f"{where}: {found}")
-    if mistakes:
-        more = f" ({len(mistakes) - 1} more entries are not valid)" if len(mistakes) > 1 else ""
-        raise TaskError(f"{path}, {mistakes[0]}{more}.", _REMEDY)
+        if not isinstance(found, Task):
+            raise TaskError(f"{path}, {where}: {found}.", _REMEDY)
+        tasks[found.id] = found
     if not tasks:
         raise TaskError(f"{path}: the task file contains no tasks.", "Add at least one.")
     return list(tasks.values())
 
 
 def read_text(path: Path, what: str) -> str:
-    """The text of a file in UTF-8, with or without a byte order mark.
-
-    Args:
-        what: The kind of file, for errors.
+    """The text of a file in UTF-8, with or without a byte order mark; `what` is its kind, for errors.
 
     Raises:
         TaskError: It cannot be read.
@@ -127,8 +119,8 @@ def _task(entry: Any, suite: str) -> Task | str:
         for problem in error.errors(include_url=False):
             if problem["type"] == "extra_forbidden":  # first: a mistyped key is often missing, too
                 key = str(problem["loc"][-1])
-                near = difflib.get_close_matches(key, Task.model_fields, n=1)
-                return f"unknown key {key!r}{f', did you mean {near[0]!r}?' if near else ''}"
+                hint = did_you_mean(key, Task.model_fields).strip()
+                return f"unknown key {key!r}{f' ({hint})' if hint else ''}"
         return first_problem(error)
     if not task.id or not task.goal.strip():
         return "id and goal must not be empty"

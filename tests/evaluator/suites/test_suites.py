@@ -67,14 +67,14 @@ def test_yaml_and_json_lines_give_the_same_tasks(tmp_path: Path) -> None:
         (
             "a.jsonl",
             json.dumps(TASK | {"steps": 3}),
-            r"a\.jsonl, line 1: unknown key 'steps', did you mean 'max_steps'",
+            r"a\.jsonl, line 1: unknown key 'steps' \(Did you mean 'max_steps'\?\)",
         ),
         (
             "a.jsonl",
             json.dumps(TASK | {"max_steps": 0}),
             r"a\.jsonl, line 1: max_steps: Input should be greater",
         ),
-        ("a.yaml", "- {id: a/1, gaol: Do it}", r"entry 1: unknown key 'gaol', did you mean 'goal'\?"),
+        ("a.yaml", "- {id: a/1, gaol: Do it}", r"entry 1: unknown key 'gaol' \(Did you mean 'goal'\?\)"),
         ("a.yaml", "- {id: a/1}", r"entry 1: goal: Field required"),
         ("a.txt", "hello", r"a\.txt: '\.txt' is not a task file's extension"),
         (
@@ -88,13 +88,6 @@ def test_a_broken_file_names_file_place_and_rule(tmp_path: Path, name: str, text
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(TaskError, match=said):
-        load_suite(str(path))
-
-
-def test_further_mistakes_are_counted(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text("\n".join([json.dumps(TASK), "{", json.dumps(TASK), "3"]))
-    with pytest.raises(TaskError, match=r"line 2: not valid JSON.* \(2 more entries are not valid\)\."):
         load_suite(str(path))
 
 

@@ -44,13 +44,8 @@ def collect(
     """Collects the missing ones of `spec.episodes` demonstrations.
 
     Args:
-        config: The sections env, devices, agent, worker and evaluate are used.
         output: The directory to write; see `distrl.core.demonstrations`.
-        spec: What is collected.
         draw: Draws the next task; each collection draws the same sequence.
-        resume: Continue the collection in `output`.
-        stop: Ends it early when set.
-        progress: By default a bar on a terminal and lines in a log.
 
     Returns:
         Their results, without those collected before.

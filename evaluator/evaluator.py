@@ -35,11 +35,7 @@ class Evaluator:
     """Measures a subject on splits of the configuration's suite.
 
     Args:
-        config: The sections tasks, env, agent, worker and evaluate, and learner.max_new_tokens, are used.
-        output: The directory to write; see `distrl.evaluator.results`.
         splits: Which splits; None: `tasks.test`.
-        resume: Continue the evaluation in `output`.
-        stop: Ends the evaluation early when set.
         seed: Of the repetition. It redraws the tasks' start states (see `reseed`), except in environments
             whose seeds choose the instances: there the same instances are tried again.
 
@@ -85,10 +81,7 @@ class Evaluator:
         check_output(output, self._spec, resume)
 
     def run(self, policy: Callable[[int], PolicyClient] | None = None) -> Evaluation:
-        """Measures the remaining tasks and writes the numbers.
-
-        Args:
-            policy: Makes the policy client of a slot, called in the slot's thread; None for baselines.
+        """Measures the remaining tasks and writes the numbers. `policy` makes the client of a slot.
 
         Raises:
             EvaluationStopped: `stop` was set; `resume` continues from here.
@@ -148,15 +141,7 @@ def _tasks(config: Config, split: str) -> list[Task]:
 
 
 def select_tasks(tasks: Sequence[Task], limit: int | None) -> list[Task]:
-    """The first `limit` tasks, taken from each template in turn, so that every template is represented.
-
-    Args:
-        tasks: Of one split, in the suite's order.
-        limit: How many; None: all.
-
-    Returns:
-        The chosen tasks in the suite's order. The same arguments give the same tasks.
-    """
+    """The first `limit` tasks (None: all), from each template in turn, in the suite's order."""
     if limit is None or limit >= len(tasks):
         return list(tasks)
     counts: dict[str, int] = {}

@@ -46,11 +46,8 @@ NOTHING = "–"
 SMOOTHED = 3
 """Rounds whose mean must be at the threshold: a single round of a few dozen episodes may be luck."""
 
-GRID = 60
-"""Points of a mean curve."""
-
-WIDTH = 400
-"""Characters of a table in a file or a pipe, where nothing is cut."""
+GRID = 60  # points of a mean curve
+WIDTH = 400  # characters of a table in a file or a pipe, where nothing is cut
 
 INK, LINE = "#17191c", "#e4e5e2"
 # Distinguishable with colour blindness (Okabe & Ito 2008), then by dashes.
@@ -64,9 +61,7 @@ FIELDS = {
     "repeats": "repeat_rate",
 }
 """Names in metrics of an evaluation's numbers."""
-
-RETURN = "return"
-"""The metric of continuous control: the mean return of an evaluation."""
+RETURN = "return"  # the metric of continuous control: the mean return of an evaluation
 
 
 @dataclass(frozen=True)
@@ -146,11 +141,7 @@ def is_finished(directory: Path) -> bool:
 
 
 def read_run(planned: PlannedRun, sweep: Sweep) -> RunResult:
-    """The results of `planned` so far.
-
-    Raises:
-        RunDirectoryError: A file is damaged.
-    """
+    """The results of `planned` so far. Raises RunDirectoryError if a file is damaged."""
     run = RunDir(planned.directory)
     if not run.config.is_file():
         return RunResult(arm=planned.arm, seed=planned.seed, directory=run.path)
@@ -210,11 +201,7 @@ def _results_of(run: RunDir, checkpoint: str) -> Path:
 
 
 def _load(run: RunDir, checkpoint: str) -> dict[str, dict[str, float]]:
-    """An evaluation's numbers by split; of continuous control the mean return, by "". Empty if there is none.
-
-    Raises:
-        RunDirectoryError: The file is damaged.
-    """
+    """An evaluation's numbers by split; of continuous control the mean return, by "". Empty without one."""
     file = _results_of(run, checkpoint)
     if not file.is_file():
         return {}
@@ -424,10 +411,7 @@ def median_time(times: Sequence[float | None]) -> float | None:
 
 
 def mean_curve(curves: Sequence[Sequence[Point]]) -> tuple[tuple[float, Mean], ...]:
-    """The mean of curves and its interval, on a grid over the time that all of them cover.
-
-    Between its points a curve is a straight line. Curves without a point are left out.
-    """
+    """The mean of curves and its interval, on a grid over the time that all of them cover."""
     found = [list(zip(*curve, strict=True)) for curve in curves if curve]
     low = max((times[0] for times, _ in found), default=math.inf)
     high = min((times[-1] for times, _ in found), default=-math.inf)
@@ -469,8 +453,7 @@ def sweep_block(sweep: Sweep, arms: Sequence[ArmSummary]) -> Block:
 def write_sweep(sweep: Sweep, known: ResultsFile | None = None) -> tuple[Block, str]:
     """Writes table.md, results.json and, with matplotlib, curves.png.
 
-    Returns:
-        The table, and the reason why there is no plot.
+    Returns the table, and the reason why there is no plot.
     """
     known = known or ResultsFile(sweep)
     known.update()
@@ -489,11 +472,7 @@ def write_sweep(sweep: Sweep, known: ResultsFile | None = None) -> tuple[Block, 
 
 
 def draw_curves(file: Path, sweep: Sweep, arms: Sequence[ArmSummary], title: str = "") -> None:
-    """Draws the mean curve of each arm over wall time, with its interval.
-
-    Raises:
-        MissingDependency: If matplotlib is not installed.
-    """
+    """Draws the mean curve of each arm over wall time, with its interval, if matplotlib is installed."""
     figure = new_figure(8.4, 4.8)
     axis = figure.subplots()
     for place, arm in enumerate(arms):

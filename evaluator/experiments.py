@@ -51,13 +51,10 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class Suite(Section):
-    """Columns of a table.
+    """Columns of a table; `values` (the key is `set`) changes the configuration.
 
-    Attributes:
-        values: Changes in the configuration (the key is `set`).
-        title: Of the columns; by default the suite's name in the table.
-        trained_on: The suite of the table that agents are trained for, if it is another one. Such suites have
-            a table of their own, as in the paper's figure 11.
+    `trained_on` is the suite of the table that agents are trained for, if it is another one. Such suites have
+    a table of their own, as in the paper's figure 11.
     """
 
     values: Values = Field(default={}, alias="set")
@@ -70,12 +67,10 @@ class Agent(Section):
     """A table's row: exactly one of `agent`, `checkpoint` and `inference`.
 
     Attributes:
-        agent: A baseline, as for `distrl evaluate --agent`.
         checkpoint: A checkpoint or a run, for all suites or by suite. `{seed}` stands for the seed: each
             repetition then measures a different run.
         inference: Servers that run already.
-        values: Changes in the configuration (the key is `set`).
-        kind: The first column of the table, such as "Prompting"; agents of one kind stand together.
+        kind: The first column of the table, such as "Prompting".
         is_reference: For comparison only, such as the expert, and never the best (the key is `reference`).
         over: Another row, with which this one is compared.
     """
@@ -104,21 +99,13 @@ class Experiment(Section):
     """The keys of an experiment's file.
 
     Attributes:
-        name: Of its directory; by default the file's.
-        title: Above the table.
-        base: A preset or a configuration file.
         values: For all rows (the key is `set`).
-        seeds: Each row is run or measured once with each. Default: [0] for runs, [0, 1, 2] for measurements.
-        grid: Key → values; every combination is an arm.
-        arms: Name → changes. With a grid, each arm has the whole grid.
-        minutes: `learner.max_minutes`; by default the base's.
-        metric: The number to compare: SPLIT/success of the evaluation before and after, or of several splits
-            as A+B/success (also score, steps, reward, invalid, repeats); of continuous control, return; or a
-            name in metrics.jsonl, of which the first and the last values are taken. Default: success on the
-            first test split, or the return.
+        seeds: Default: [0] for runs, [0, 1, 2] for measurements.
+        grid: Key → values; every combination is an arm. With `arms`, each arm has the whole grid.
+        metric: SPLIT/success of the evaluation before and after, or of several splits as A+B/success (also
+            score, steps, reward, invalid, repeats); of continuous control, return; or a name in
+            metrics.jsonl, of which the first and the last values are taken.
         curve: A name in metrics.jsonl to plot over time; by default validation success.
-        threshold: Of the curve; the table has the time to it.
-        suites, agents: A table's columns and rows, by name.
         episodes: The most tasks of each split; all when null.
     """
 
@@ -176,14 +163,7 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A checked sweep.
-
-    Attributes:
-        directory: Where its runs, table and plot go.
-        metric, curve: As in `Experiment`, defaults resolved.
-        threshold: As in `Experiment`.
-        runs: All of them, seed by seed: when time ends, all arms have had the same number.
-    """
+    """A checked sweep; `runs` are seed by seed: when time ends, all arms have had the same number."""
 
     name: str
     directory: Path
@@ -209,8 +189,6 @@ def load_sweep(
     """Reads a sweep and checks the configuration of every run.
 
     Args:
-        path: A YAML file, or a preset's name.
-        seeds, minutes, runs_dir, name: Override those of the file, or of its base.
         arms: Only these, by the name of an arm, or of an arm with its values in the grid.
 
     Raises:
@@ -251,13 +229,7 @@ def load_table(
     seeds: Sequence[int] | None = None,
     episodes: int | None = None,
 ) -> Experiment:
-    """Reads a table's file.
-
-    Args:
-        path: A YAML file, or a preset's name.
-        agents: Only these rows.
-        suites: Only the columns of these.
-        seeds, episodes: Override those of the file.
+    """Reads a table's file; only the rows `agents`, and the columns of `suites`.
 
     Raises:
         ConfigError: Something in the file is wrong, or there is no such agent or suite.
@@ -279,11 +251,7 @@ def load_table(
 
 
 def _read(path: str | Path, **instead: Any) -> tuple[Experiment, Path]:
-    """The experiment in a file, with a base that is a path, and that file.
-
-    Args:
-        instead: Values that override the file's, unless they are None.
-    """
+    """The experiment in a file, with a base that is a path, and that file. `instead` overrides its values."""
     file = find_file(path, EXPERIMENTS_DIR, "experiment")
     data = read_yaml(file)
     if not isinstance(data, dict):
@@ -310,8 +278,7 @@ def _explain(error: ValidationError, file: Path) -> ConfigError:
     if problem["type"] == "extra_forbidden":
         known = ", ".join(field.alias or name for name, field in Experiment.model_fields.items())
         return ConfigError(f"{file}: unknown key `{path}`.", f"An experiment has: {known}.")
-    expected = problem["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    return ConfigError(f"{file}: `{path}`: {expected}." if path else f"{file}: {expected}.")
+    return ConfigError(f"{file}: `{path}`: {problem['msg'].removeprefix('Value error, ')}.")
 
 
 def _points(
@@ -411,15 +378,7 @@ def difference(one: Any, other: Any) -> str | None:
 
 @dataclass(frozen=True)
 class Cell:
-    """One agent on one suite of a table.
-
-    Attributes:
-        splits: Measured, and shown.
-        config: Of its evaluations.
-        directory: Of its repetitions, each in seed-S: AGENT/SUITE.
-        subjects: The policy that each seed measures.
-        missing: Why some seeds are not measured, by seed.
-    """
+    """One agent on one suite of a table: the policy that each seed measures, and why some seeds have none."""
 
     agent: str
     suite: str
@@ -430,16 +389,10 @@ class Cell:
     missing: dict[int, str]
 
     def measured_seeds(self) -> list[int]:
-        """The seeds whose measurement is complete."""
         return [s for s in self.subjects if (seed_directory(self.directory, s) / RESULTS_FILE).is_file()]
 
     def open_seeds(self) -> list[int]:
-        """The seeds that are still to be measured.
-
-        Raises:
-            RunDirectoryError: The directory holds other measurements.
-            TaskError: There is no such suite or split.
-        """
+        """The seeds still to be measured; raises DistrlError if the directory holds something else."""
         for seed, who in self.subjects.items():
             subject = who.subject(model_of(self.config, who))
             place = seed_directory(self.directory, seed)
@@ -468,11 +421,7 @@ class Cell:
 
 
 def plan_cells(spec: Experiment, directory: Path) -> list[Cell]:
-    """The cells of the table, agent by agent.
-
-    Raises:
-        ConfigError: A configuration is wrong, or there is no such baseline.
-    """
+    """The cells of the table, agent by agent."""
     return [_cell(spec, agent, suite, directory) for agent in spec.agents for suite in spec.suites]
 
 

@@ -43,19 +43,12 @@ class Rejudged:
 
     Args:
         place: A run's or an evaluation's directory, with all its repetitions, or a store file.
-        config: The judge.
         rewards: With `require_complete`, episodes whose agent did not say that it is done fail in any case:
             the judge is not called for them.
 
     Attributes:
         name: The judge's name in file names.
-        file: Where the verdicts are.
         refusal: The judge's error that ended the session because it applies to every episode; None if none.
-
-    Raises:
-        StoreError: There is no store.
-        ConfigError: The judge cannot be built; see `build_judge`.
-        RunDirectoryError: Existing verdicts are damaged.
     """
 
     def __init__(self, place: Path, config: JudgeConfig | None, rewards: RewardConfig) -> None:
@@ -199,11 +192,7 @@ class Rejudged:
         return compare(self.judged, self._config.name, str(self._place), self._failed())
 
     def write_page(self) -> Path:
-        """Writes the page with the worst errors.
-
-        Raises:
-            MissingDependency: jinja2 is not installed.
-        """
+        """Writes the page with the worst errors, with jinja2."""
         page = self._directory / f"agreement-{self.name}.html"
         shown = ((one, self._store.get(one.trajectory_id)) for one in worst(self.judged))
         episodes = ((one, (found, self._store.images(found.image_digests))) for one, found in shown)
@@ -212,11 +201,7 @@ class Rejudged:
 
 
 def name_of(directory: Path, config: JudgeConfig) -> str:
-    """The name of this judge's verdicts in `directory`, existing or new.
-
-    Raises:
-        RunDirectoryError: One of its files is damaged.
-    """
+    """The name of this judge's verdicts in `directory`, existing or new."""
     asked = identity(config)
     for number in itertools.count(1):
         name = config.name if number == 1 else f"{config.name}-{number}"
@@ -230,9 +215,5 @@ def name_of(directory: Path, config: JudgeConfig) -> str:
 
 
 def read_verdicts(file: Path) -> list[Judged]:
-    """The lines of a file of verdicts; a last line that a crash cut off is left out.
-
-    Raises:
-        RunDirectoryError: Another line is damaged.
-    """
+    """The lines of a file of verdicts; a last line that a crash cut off is left out."""
     return read_records(file, Judged, "Remove the file to judge again.")

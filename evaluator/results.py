@@ -51,12 +51,9 @@ _Model = TypeVar("_Model", bound=Record)
 
 
 class Subject(Record):
-    """What is measured.
+    """What is measured; "model" is the policy before training.
 
-    Attributes:
-        kind: "checkpoint", "served" (running inference servers), "model" (the policy before training),
-            "prompted", "expert" or "random".
-        name: The checkpoint directory (see `seen_from`), the endpoints, or the untrained or prompted model.
+    `name` is the checkpoint directory (see `seen_from`), the endpoints, or the untrained or prompted model.
     """
 
     kind: Literal["checkpoint", "served", "model", "prompted", "expert", "random"]
@@ -86,14 +83,7 @@ class Subject(Record):
 
 
 class EvaluationSpec(Record):
-    """The specification of an evaluation.
-
-    Attributes:
-        episodes: The limit per split (None: all tasks).
-        seed: Of the repetition; see `distrl.evaluator.evaluator.reseed`.
-        env, agent, rewards: The sections `env`, `agent` and `worker.rewards` (but its `source`).
-        tasks: The `tasks_digest` of the tasks.
-    """
+    """The specification of an evaluation; `tasks` is the `tasks_digest`, `episodes` the limit per split."""
 
     suite: str
     splits: tuple[str, ...]
@@ -109,15 +99,12 @@ class EvaluationSpec(Record):
 
 
 class SplitResult(Record):
-    """The numbers of one split. Tasks that faulted in every try are listed separately and not counted.
+    """The numbers of one split, over all episodes that count, of all repetitions.
 
     Attributes:
-        overall, templates, levels: Over all episodes that count, of all repetitions; levels of difficulty if
-            tasks have a parameter `level`.
         faulted: The last episode of each task that faulted in every try.
         num_retries: Faulted episodes whose task was tried again.
         spent: The cost of a model behind an endpoint, over all tries, also faulted ones.
-        repeats: The success rate of each repetition, if there are several.
     """
 
     overall: Summary
@@ -136,7 +123,6 @@ class Evaluation(Record):
     Attributes:
         weight_versions: The oldest and the newest weight version that acted; (-1, -1) without a policy.
         started_at, duration_s: Unix time and seconds of the last session (a resumed evaluation has several).
-        seeds: The repetitions' seeds, if it has any.
     """
 
     spec: EvaluationSpec
@@ -176,12 +162,7 @@ class EvaluationDirectory:
     """The directory of a running evaluation, locked against other processes. Used by one thread at a time."""
 
     def __init__(self, path: Path, spec: EvaluationSpec, resume: bool = False) -> None:
-        """Starts an evaluation in `path`, or continues the one there.
-
-        Raises:
-            RunDirectoryError: `path` holds something and `resume` is off, or holds another evaluation, or
-                another process uses it.
-        """
+        """Raises RunDirectoryError if `path` holds something else, or another process uses it."""
         self.path = path
         check_output(path, spec, resume)
         path.mkdir(parents=True, exist_ok=True)
@@ -206,12 +187,7 @@ class EvaluationDirectory:
         return any(e.task_id == task.id and e.fault is Fault.NONE for e in self.episodes)
 
     def add(self, result: EpisodeResult, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
-        """Stores an episode: first the trajectory (durably), then its line.
-
-        Raises:
-            StoreError: The trajectory cannot be stored.
-            RunDirectoryError: The disk is too full for its line.
-        """
+        """Stores an episode: first the trajectory (durably), then its line."""
         self.store.add(trajectory, images)
         with writing(self.path / EPISODES_FILE):
             self._log.write(result.model_dump_json() + "\n")
@@ -333,11 +309,7 @@ def evaluation_of(
 
 
 def load_evaluation(directory: Path) -> LoadedEvaluation:
-    """Reads a complete evaluation.
-
-    Raises:
-        RunDirectoryError: `directory` contains none.
-    """
+    """Reads a complete evaluation; raises RunDirectoryError without one."""
     if not (directory / RESULTS_FILE).is_file():
         raise RunDirectoryError(
             f"{directory} contains no complete evaluation ({RESULTS_FILE} is missing).",
@@ -350,20 +322,12 @@ def load_evaluation(directory: Path) -> LoadedEvaluation:
 
 
 def read_spec(directory: Path) -> EvaluationSpec:
-    """The specification of the evaluation in `directory`.
-
-    Raises:
-        RunDirectoryError: Its file is damaged.
-    """
+    """The specification of the evaluation in `directory`; raises RunDirectoryError if it is damaged."""
     return _read_model(directory / SPEC_FILE, EvaluationSpec)
 
 
 def read_episodes(file: Path) -> list[EpisodeResult]:
-    """The episodes of `episodes.jsonl`; a last line that a crash cut off is left out.
-
-    Raises:
-        RunDirectoryError: Another line is damaged.
-    """
+    """The episodes of `episodes.jsonl`; a last line that a crash cut off is left out."""
     return read_records(file, EpisodeResult, "Evaluate again.")
 
 
@@ -377,21 +341,16 @@ def _read_model(file: Path, model: type[_Model]) -> _Model:
 
 
 def _check_same(found: EvaluationSpec, asked: EvaluationSpec, path: Path) -> None:
-    theirs, ours = (spec.model_dump(mode="json", exclude={"tasks"}) for spec in (found, asked))
+    theirs, ours = (spec.model_dump(mode="json") for spec in (found, asked))
     for key, value in ours.items():
-        if key == "subject" and found.subject.may_be(asked.subject):
+        if theirs[key] == value or (key == "subject" and found.subject.may_be(asked.subject)):
             continue
-        if theirs[key] != value:
-            raise RunDirectoryError(
-                f"{path} holds another evaluation: its {key} is {json.dumps(theirs[key])}, "
-                f"not {json.dumps(value)}.",
-                "Use the same settings, or choose another directory with --output.",
-            )
-    if found.tasks != asked.tasks:
+        what = f"its {key} is {json.dumps(theirs[key])}, not {json.dumps(value)}"
+        if key == "tasks":
+            what = f"the tasks of {asked.suite}, or their goals, parameters or seeds, have changed since"
         raise RunDirectoryError(
-            f"{path} holds another evaluation: the tasks of {asked.suite}, or their goals, parameters, seeds "
-            "or step limits, have changed since.",
-            "Restore them, or name another directory with --output.",
+            f"{path} holds another evaluation: {what}.",
+            "Use the same settings and tasks, or name another directory with --output.",
         )
 
 

@@ -47,11 +47,9 @@ class EvaluationStopped(DistrlError):
 
 @dataclass(frozen=True)
 class Attempt:
-    """A task, and how often it was tried before.
+    """A task, and how often it was tried before; `name` is the lease's id, by default made of the others.
 
-    Attributes:
-        name: The lease's id; by default one made of the other attributes.
-        repetition: The seed of the repetition, where the task's own seed does not contain it.
+    `repetition` is the seed of the repetition, where the task's own seed does not contain it.
     """
 
     task: Task
@@ -61,7 +59,6 @@ class Attempt:
 
     @property
     def lease_id(self) -> str:
-        """The id of its lease."""
         repetition = f"{self.repetition}-" if self.repetition else ""
         return self.name or f"evaluate-{repetition}{self.number}-{self.task.id}"[:200]
 
@@ -76,7 +73,6 @@ class Actor:
 
     Attributes:
         policy: Makes the policy client of a slot; called in the slot's thread. None for actors without one.
-        temperature, max_new_tokens: How the policy samples.
         expert_noise: With a number, the scripted expert acts, with this share of random actions.
         randomly: Whether actions are random, see `distrl.workers.actors.RandomActor`.
     """
@@ -88,7 +84,6 @@ class Actor:
     randomly: bool = False
 
     def lease(self, attempt: Attempt) -> Lease:
-        """The lease of an attempt."""
         if self.expert_noise is not None:
             noise = self.expert_noise
             return Lease(id=attempt.lease_id, task=attempt.task, purpose=Purpose.DEMO, noise=noise)
@@ -172,11 +167,7 @@ class Starts(BackOff):
 class EpisodeQueue:
     """The worker's link to a list of attempts (`distrl.workers.worker.Link`). Thread-safe.
 
-    Its arguments are those of `run_episodes`, with environments for `worker.slots`, and a clock in seconds.
-
-    Attributes:
-        shutdown: Set when every attempt has ended.
-        results: The last result of each attempt that ended.
+    `shutdown` is set when every attempt has ended.
     """
 
     has_policy = True
@@ -211,7 +202,6 @@ class EpisodeQueue:
         self.results: list[EpisodeResult] = []
 
     def policy(self, slot: int) -> PolicyClient:
-        """Makes the policy client of a slot."""
         made: Any = SimpleNamespace(close=lambda: None)  # experts and random actors need none
         if self._actor.policy is not None:
             made = self._actor.policy(slot)

@@ -30,18 +30,15 @@ class EpisodeResult(Record):
 
     Attributes:
         attempt: 0 for the first try; faulted episodes are tried again.
-        success, score: The judge's verdict, and its score in [0, 1].
-        num_steps, num_invalid, num_repeats: Steps, invalid actions, actions repeated on an unchanged screen.
+        score: The judge's, in [0, 1].
+        num_repeats: Actions repeated on an unchanged screen.
         reward: The undiscounted sum of step rewards.
         oldest_version, newest_version: Weight versions that sampled tokens; -1 without a policy.
         seed: The repetition's; see `distrl.evaluator.evaluator.reseed`.
         digest: The `task_digest` of the task as it was measured.
         level: The task's parameter `level`, its difficulty; None in suites without levels.
-        mode: Why it failed; None if it did not.
-        expert_steps: Steps that the scripted expert takes; None if unknown.
         tokens_in, tokens_out: Prompt tokens that the policy read, and tokens that it sampled; for a model
-            behind an endpoint as counted by the endpoint, over all `calls`.
-        calls, cost: Requests to such an endpoint, also failed ones, and their cost at the configured prices.
+            behind an endpoint as counted by the endpoint, over all `calls`, also failed ones.
         think_s, device_s: Seconds for deciding, and for the device to act and show its screen.
     """
 
@@ -93,10 +90,7 @@ class EpisodeResult(Record):
 
 
 class Repeats(Record):
-    """A success rate over repetitions: one for each seed, their mean, and their sample standard deviation.
-
-    `interval` is the 95% t-interval of the mean, clipped to [0, 1].
-    """
+    """A success rate over repetitions, with the 95% t-interval of the mean, clipped to [0, 1]."""
 
     seeds: tuple[int, ...]
     rates: tuple[Number, ...]
@@ -106,18 +100,14 @@ class Repeats(Record):
 
 
 class Summary(Record):
-    """Numbers over a set of episodes that ended without a fault and were judged.
+    """Numbers over a set of episodes that ended without a fault and were judged. All means are per episode.
 
     Attributes:
-        success_rate: k successes of n episodes, k / n; 0 when n = 0.
         interval: Wilson's 95% interval of the success rate; over several repetitions with `effective_trials`,
             because a repetition is less informative than a new task.
         invalid_rate, repeat_rate: Shares of all actions; repeats are on an unchanged screen.
         outcomes, modes: Episodes by outcome, and failures by mode.
-        step_ratio: Steps of the agent / steps of the expert, over solved tasks where both are known; None
-            without any. 1 is as short as the expert.
-        mean_cost: Of a model behind an endpoint; 0 without prices.
-        mean_think_s, mean_device_s: Seconds for deciding, and for the device. All means are per episode.
+        step_ratio: Steps of the agent / steps of the expert, over solved tasks where both are known.
     """
 
     episodes: int
@@ -151,19 +141,13 @@ def wilson(successes: float, trials: float, z: float = Z_95) -> Interval:
     (Wilson 1927; Brown, Cai & DasGupta 2001 recommend it for small n.) Unlike the normal interval it stays in
     [0, 1] and does not collapse to a point at k = 0 or k = n.
 
+    [0, 1] when n = 0.
+
     Args:
-        successes: k, 0 ≤ k ≤ n.
-        trials: n.
+        successes, trials: k and n, 0 ≤ k ≤ n.
         z: The normal quantile; 1.96 gives 95%.
-
-    Returns:
-        [centre - half, centre + half]; [0, 1] when n = 0.
-
-    Raises:
-        ValueError: If not 0 ≤ k ≤ n.
     """
-    if not 0 <= successes <= trials:
-        raise ValueError(f"successes must be between 0 and trials: {successes} of {trials}")
+    assert 0 <= successes <= trials
     if trials == 0:
         return Interval(low=0.0, high=1.0)
     p, n = successes / trials, trials
@@ -177,9 +161,7 @@ def wilson(successes: float, trials: float, z: float = Z_95) -> Interval:
 
 
 def wilson_by_task(tasks: Iterable[Collection[float]]) -> Interval:
-    """Wilson's 95% interval of the share of 1s among trials, several of which may be of one task.
-
-    The number of trials is `effective_trials`.
+    """Wilson's 95% interval of the share of 1s among `effective_trials`.
 
     Args:
         tasks: The trials of each task, 0 or 1; none is empty.
@@ -209,15 +191,12 @@ def newcombe(before: Summary, after: Summary) -> Interval:
 
 
 def t_quantile(freedom: int) -> float:
-    """The 0.975 quantile of Student's t distribution, by bisection of its distribution function.
+    """The 0.975 quantile of Student's t with ν = `freedom` ≥ 1, by bisection of its distribution function.
 
     With θ = atan(t / √ν), P(|T| ≤ t) is a finite sum (Abramowitz & Stegun 26.7.3 and 26.7.4):
 
         ν odd:   2/π (θ + sin θ (cos θ + 2/3 cos³ θ + … + (2·4…(ν−3))/(3·5…(ν−2)) cos^(ν−2) θ))
         ν even:  sin θ (1 + 1/2 cos² θ + … + (1·3…(ν−3))/(2·4…(ν−2)) cos^(ν−2) θ)
-
-    Args:
-        freedom: ν ≥ 1.
     """
     low, high = 0.0, 16.0  # ν = 1 has 12.7, others less
     for _ in range(80):
@@ -355,10 +334,9 @@ def effective_trials(tasks: Iterable[Collection[float]]) -> float:
 
 
 class Paired(Record):
-    """The same n instances before and after.
+    """The same n instances before and after: solved both times, only before, only after, never.
 
     Attributes:
-        both, lost, gained, neither: Solved both times, only before, only after, never.
         gain: (gained − lost) / n, the difference of the success rates.
         interval: Tango's 95% score interval of the gain; over several repetitions with `effective_trials`.
         p_value: McNemar's exact test of gained and lost being equally likely; None over repetitions, which
@@ -430,12 +408,7 @@ def mcnemar(gained: int, lost: int) -> float:
 
     Under the null hypothesis an instance that changed sides is a fair coin, gained ~ B(gained + lost, ½):
     p = min(1, 2 P(X ≤ min(gained, lost))).
-
-    Raises:
-        ValueError: A count is negative.
     """
-    if gained < 0 or lost < 0:
-        raise ValueError(f"counts must not be negative: {gained}, {lost}")
     n = gained + lost
     tail = sum(math.comb(n, k) for k in range(min(gained, lost) + 1))
     return min(1.0, float(2 * tail / 2**n))
@@ -450,12 +423,7 @@ def tango(gained: float, lost: float, n: float, z: float = Z_95) -> Interval:
         q    = (sqrt(B² − 4AC) − B) / 2A,   A = 2n,   B = −b − c + (2n − b + c) Δ,   C = −cΔ (1 − Δ)
 
     and q is the most likely probability of a loss if the gain is Δ. Z falls with Δ.
-
-    Raises:
-        ValueError: If not 0 ≤ gained + lost ≤ n, or n = 0.
     """
-    if n <= 0 or min(gained, lost) < 0 or gained + lost > n * (1 + 1e-9):
-        raise ValueError(f"{gained} gained and {lost} lost of {n}")
 
     def score(delta: float) -> float:
         a, b = 2.0 * n, -gained - lost + (2 * n - gained + lost) * delta

@@ -40,11 +40,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Line:
-    """Points in the units of the axes, with the CSS classes of their drawing style and colour.
-
-    The style is "line", "thin", "dash", "dots" or "band", the filled area within the points. With a label, it
-    is in the legend.
-    """
+    """Points in the units of the axes, with CSS classes; "band" is filled. A label is in the legend."""
 
     points: Sequence[Point]
     style: str
@@ -57,8 +53,7 @@ class Chart:
     """A chart, ready to draw.
 
     Attributes:
-        paths: SVG path data with the CSS classes of its style and colour.
-        legend: The lines that have a label.
+        paths: The CSS classes of style and colour, and SVG path data.
         short: Its name where several charts share a place.
         end: A label at the right edge, at a height in percent.
     """
@@ -85,13 +80,7 @@ class Signal:
 
 @dataclass(frozen=True)
 class Curve:
-    """A learning curve over one x axis.
-
-    Attributes:
-        train: (x, mean over the latest training episodes).
-        validation: (x, mean of a validation round).
-        counts: Episodes behind each point of `validation`.
-    """
+    """A learning curve over one x axis; `counts` are the episodes behind each point of `validation`."""
 
     train: list[Point]
     validation: list[Point]
@@ -156,11 +145,7 @@ def _path(line: Line, x: Axis, y: Axis) -> str:
 
 
 def signal_chart(title: str, note: str, lines: Iterable[Line], newest: str = "") -> Signal | None:
-    """A small chart of the lines that have more than one point; None without any.
-
-    Args:
-        newest: Beside the title; by default the last value of the first line.
-    """
+    """A small chart of the lines that have more than one point; None without any."""
     shown = [line for line in lines if len(line.points) > 1]
     if not shown:
         return None
@@ -182,13 +167,11 @@ def curve_charts(
     """The learning curve over each column that has data.
 
     Args:
-        what: What is learnt, for the titles.
         columns: x axes: the column in metrics, the chart's short name, and the axis' label.
         curve_of: The curve over a column; seconds are drawn as minutes.
         labels: Of the validation, the training episodes and the level in the legend.
         level: A value to compare with, drawn as a dashed line.
         bounds: The interval of a validation point, from its value and its count.
-        y: The y axis; by default it fits the curve.
         say: Formats values.
     """
     charts = []

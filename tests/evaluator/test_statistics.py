@@ -19,7 +19,6 @@ from distrl.evaluator.statistics import (
     compare_pairs,
     count_repeats,
     effective_trials,
-    grouped,
     mcnemar,
     newcombe,
     over_repeats,
@@ -42,13 +41,6 @@ def test_wilson_gives_published_values(successes: int, trials: int, low: float, 
     assert interval.high == pytest.approx(high, abs=5e-5)
 
 
-def test_wilson_without_trials_and_of_impossible_counts() -> None:
-    assert (wilson(0, 0).low, wilson(0, 0).high) == (0.0, 1.0)
-    for successes, trials in ((-1, 3), (4, 3)):
-        with pytest.raises(ValueError, match="between 0 and trials"):
-            wilson(successes, trials)
-
-
 @settings(deadline=None)
 @given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_wilson_solves_its_equation_and_mirrors(counts: tuple[int, int]) -> None:
@@ -56,6 +48,7 @@ def test_wilson_solves_its_equation_and_mirrors(counts: tuple[int, int]) -> None
     p, interval, mirrored = k / n, wilson(k, n), wilson(n - k, n)
     assert 0.0 <= interval.low <= p <= interval.high <= 1.0
     assert interval.low == pytest.approx(1.0 - mirrored.high, abs=1e-12)
+    assert (wilson(0, 0).low, wilson(0, 0).high) == (0.0, 1.0)
     # The bounds are the θ with (p − θ)² = z² θ (1 − θ) / n.
     for theta in (interval.low, interval.high):
         z = 1.959963984540054
@@ -92,29 +85,6 @@ def test_summary_counts_by_hand() -> None:
     assert summary.repeat_rate == pytest.approx(1 / 12)
     assert summary.mean_reward == pytest.approx((3 * 1.0 - 0.05) / 4)
     assert summary.interval == wilson(3, 4)
-
-
-def test_templates_are_summarised_apart() -> None:
-    summaries = grouped(results({"b": (0, 3), "a": (2, 2)}), lambda one: one.template)
-    assert [(name, s.successes, s.episodes) for name, s in summaries.items()] == [("a", 2, 2), ("b", 0, 3)]
-
-
-def test_faulted_episodes_count_for_nothing() -> None:
-    good, faulted = results({"a": (1, 2)}), results({"a": (0, 5)}, fault=Fault.DEVICE)
-    assert summarise([*good, *faulted]) == summarise(good)
-    assert summarise(faulted).episodes == 0
-    assert summarise(faulted).success_rate == 0.0
-
-
-@settings(deadline=None, max_examples=25)
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=3))
-def test_rates_are_shares(counts: list[tuple[int, int]]) -> None:
-    pairs = {f"t{i}": (min(k, n), n) for i, (k, n) in enumerate(counts)}
-    summary = summarise(results(pairs, num_steps=2))
-    for rate in (summary.success_rate, summary.invalid_rate, summary.repeat_rate, summary.mean_score):
-        assert 0.0 <= rate <= 1.0
-    assert sum(summary.outcomes.values()) == summary.episodes
-    assert math.isclose(summary.success_rate * summary.episodes, summary.successes)
 
 
 def test_repeats_need_the_same_action_on_the_same_screen() -> None:
@@ -171,12 +141,6 @@ def test_it_is_the_ratio_of_the_two_variances() -> None:
     assert effective_trials(tasks) == pytest.approx(8 * over_trials / over_tasks)
 
 
-@given(st.lists(st.lists(st.sampled_from([-1.0, 0.0, 1.0]), min_size=1, max_size=4), max_size=8))
-def test_it_is_between_the_tasks_and_the_trials(tasks: list[list[float]]) -> None:
-    assert len(tasks) <= effective_trials(tasks) + 1e-9
-    assert effective_trials(tasks) <= sum(map(len, tasks)) + 1e-9
-
-
 @pytest.mark.parametrize("alike", [0.0, 0.3, 1.0])
 def test_intervals_of_repeated_tasks_hold_their_level(alike: float) -> None:
     """Of 95%, however alike the trials of a task are."""
@@ -227,8 +191,6 @@ def test_published_values() -> None:
 def test_mcnemar_without_changes_says_nothing() -> None:
     assert mcnemar(0, 0) == mcnemar(3, 3) == 1.0
     assert mcnemar(0, 6) == mcnemar(6, 0) == 2 / 64
-    with pytest.raises(ValueError, match="not be negative"):
-        mcnemar(-1, 2)
 
 
 def slow_score(gained: int, lost: int, n: int, delta: float) -> float:
@@ -256,12 +218,6 @@ def test_the_interval_holds_the_gain_and_mirrors(counts: tuple[int, int, int]) -
     assert (gained - lost) / n - 1e-9 <= interval.high <= 1.0
     assert interval.low == pytest.approx(-mirrored.high, abs=1e-6)
     assert same < 0 or interval.low < interval.high
-
-
-@pytest.mark.parametrize("counts", [(1, 1, 1), (-1, 0, 4), (0, 0, 0)])
-def test_impossible_counts_are_refused(counts: tuple[int, int, int]) -> None:
-    with pytest.raises(ValueError, match="gained"):
-        tango(*counts)
 
 
 def test_pairs_are_tasks_that_both_measured() -> None:

@@ -49,7 +49,7 @@ def test_the_splits_share_no_seed() -> None:
 @pytest.mark.parametrize(
     ("names", "family", "message"),
     [
-        (["CounterReech"], "android_world", r"has no task 'CounterReech'; did you mean 'CounterReach'\?"),
+        (["CounterReech"], "android_world", "has no task 'CounterReech'"),
         (["Wordless"], "android_world", "Wordless has no goal before it runs on a device"),
         ([], "miniwob", "Unsupported family: miniwob"),
     ],

@@ -23,12 +23,6 @@ def cleanup(
     in_use: Annotated[
         bool, typer.Option("--all", help="Also end what commands that still run have started.")
     ] = False,
-    avd_home: Annotated[
-        Path | None,
-        typer.Option(
-            "--avd-home", metavar="DIR", help="Where the AVDs are; by default as the emulator looks."
-        ),
-    ] = None,
 ) -> None:
     """End emulators that this tool started and left; remove unfinished clones and folders.
 
@@ -44,7 +38,7 @@ def cleanup(
     registry = Registry()
     entries = registry.entries()
     problems = [_deal_with(registry, entry, dry_run, in_use) for entry in entries]
-    clones, folders = partial_clones(AvdStore(avd_home).home), abandoned()
+    clones, folders = partial_clones(AvdStore().home), abandoned()
     problems += [_remove(path, "an unfinished clone", shutil.rmtree, dry_run) for path in clones]
     problems += [_remove(path, "a folder of a process that is gone", reclaim, dry_run) for path in folders]
     if not (entries or clones or folders):

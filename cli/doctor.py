@@ -30,9 +30,6 @@ def doctor(
     is_worker: Annotated[
         bool, typer.Option("--worker", help="This machine only runs workers: no training, no policy.")
     ] = False,
-    sdk: Annotated[
-        Path | None, typer.Option("--sdk", metavar="DIR", help="The Android SDK; by default $ANDROID_HOME.")
-    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     estimate: Annotated[
         str | None,
@@ -68,7 +65,7 @@ def doctor(
 
     needs = needs_of(loaded, is_worker)
     failures = 0
-    for finding in _look(loaded, is_worker, sdk):
+    for finding in _look(loaded, is_worker):
         level = finding.level(needs)
         failures += level == "fail"
         remedy = f" {finding.remedy}" if level != "ok" else ""
@@ -99,7 +96,7 @@ def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
         typer.echo(json.dumps(asdict(line)) if as_json else estimate.as_text(line))
 
 
-def _look(config: Config | None, is_worker: bool, sdk_dir: Path | None) -> Iterator[Finding]:
+def _look(config: Config | None, is_worker: bool) -> Iterator[Finding]:
     from distrl.cli.health import android, machine, run
     from distrl.cli.health.machine import Need
     from distrl.configs.devices import DevicesConfig
@@ -111,8 +108,7 @@ def _look(config: Config | None, is_worker: bool, sdk_dir: Path | None) -> Itera
     yield machine.gpu()
     yield android.kvm()
     members = [part for part in config.devices.pool if part.kind == "avd"] if config else []
-    sdk_dir = sdk_dir or next((Path(part.sdk) for part in members if part.sdk), None)
-    sdk, findings = android.sdk(sdk_dir)
+    sdk, findings = android.sdk(next((Path(part.sdk) for part in members if part.sdk), None))
     yield from findings
     yield android.avds(AvdStore())
     for part in members:

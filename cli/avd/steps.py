@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from distrl.workers.devices.avd import AvdStore
 from distrl.workers.devices.console import require_name
 from distrl.workers.devices.emulator import GPU, EmulatorOptions, Open, last_complaint, session
 from distrl.workers.devices.errors import EmulatorError, NonZeroExit, ResetFailed
-from distrl.workers.devices.sdk import Sdk, find_sdk
+from distrl.workers.devices.sdk import find_sdk
 
 MAKE_S = 120.0
 """Longest time of avdmanager."""
@@ -66,33 +67,22 @@ class Steps:
         self._text = ""
 
 
-def store_at(avd_home: Path | None) -> AvdStore:
-    """The AVDs in --avd-home; None for where the environment says."""
-    if avd_home is not None and not avd_home.is_dir():
-        raise ConfigError(f"--avd-home {avd_home} is not a directory.", "Pass the one with the .ini files.")
-    return AvdStore(avd_home)
-
-
 def emulator_of(
     avd: str,
     steps: Steps,
-    sdk: Path | None,
-    avd_home: Path | None,
-    adb_port: int | None,
-    *,
     port: int | None = None,
     boot_s: float | None = None,
     gpu: str | None = None,
-    extra: list[str] | None = None,
+    extra: Sequence[str] | None = None,
     snapshot: str | None = None,
     must_run: bool = False,
 ) -> AbstractContextManager[Open]:
     """An emulator of the AVD, as `session`; with `snapshot` one that is started loads it, read-only."""
     options = EmulatorOptions(gpu or GPU, snapshot, snapshot is not None, tuple(extra or ()))
-    server = AdbServer(port=adb_port or DevicesConfig().server_port())
+    server = AdbServer(port=DevicesConfig().server_port())
     return session(
-        find_sdk(sdk),
-        store_at(avd_home).get(avd),
+        find_sdk(),
+        AvdStore().get(avd),
         options,
         server,
         console_port=port,
@@ -102,13 +92,9 @@ def emulator_of(
     )
 
 
-def make_avd(sdk: Sdk, store: AvdStore, name: str, image: str, device: str | None) -> None:
-    """Makes an AVD by the SDK's avdmanager.
-
-    Args:
-        image: The system image's package, e.g. "system-images;android-34;google_apis;x86_64".
-        device: The hardware profile, e.g. "pixel_6"; avdmanager's usual one when None.
-    """
+def make_avd(name: str, image: str, device: str | None) -> None:
+    """Makes an AVD by the SDK's avdmanager, from a system image such as "system-images;android-34;x;y"."""
+    sdk, store = find_sdk(), AvdStore()
     require_name(name, "AVD")
     command = [str(sdk.need_avdmanager()), "create", "avd", "-n", name, "-k", image]
     command += ["-d", device] if device else []
@@ -146,12 +132,13 @@ def run_on_device(client: AdbClient, script: Path, timeout_s: float, steps: Step
         )
 
 
-def run_here(command: str, client: AdbClient, sdk: Sdk, timeout_s: float) -> None:
+def run_here(command: str, client: AdbClient, timeout_s: float) -> None:
     """Runs a command of the user on this machine, without a shell; ANDROID_SERIAL names the device to adb.
 
     The SDK's adb comes first in PATH. Raises ResetFailed if it fails, or is killed after `timeout_s`.
     """
     environ = dict(os.environ, ANDROID_SERIAL=client.serial, ANDROID_ADB_SERVER_PORT=str(client.port))
+    sdk = find_sdk()
     if sdk.adb is not None:
         environ["PATH"] = f"{sdk.adb.parent}{os.pathsep}{environ.get('PATH', '')}"
     try:

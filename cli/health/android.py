@@ -29,7 +29,7 @@ def kvm() -> Finding:
 
 
 def sdk(place: Path | None) -> tuple[Sdk | None, list[Finding]]:
-    """The SDK at --sdk, or where the environment says, and what it lacks."""
+    """The SDK at `place`, or where the environment says, and what it lacks."""
     try:
         found = find_sdk(place)
     except DistrlError as error:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,19 +19,6 @@ from distrl.workers.devices.processes import Registry
 from distrl.workers.devices.snapshots import get_snapshot
 
 runner = CliRunner()
-
-KILL = """
-import os, signal, time
-from distrl.workers.devices.processes import is_alive
-from distrl.workers.devices.processes import Registry
-
-port = os.environ["ANDROID_SERIAL"].rpartition("-")[2]
-[key] = [entry.key for entry in Registry().entries() if entry.what.endswith(f"at port {port}")]
-os.kill(key.pid, signal.SIGKILL)
-while is_alive(key):
-    time.sleep(0.01)
-"""
-"""Kills the emulator that it is called for, and returns when that has ended."""
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +86,6 @@ def test_list_shows_it_without_an_emulator(made: Result, world: EmulatorWorld) -
     (line,) = (line.split() for line in lines if line.startswith("pixel "))
     assert line[1] == "base"
     assert f"{WIDTH}x{HEIGHT}" in line
-    (listed,) = (json.loads(line) for line in run("list", "pixel", "--json").stdout.splitlines())
-    assert (listed["snapshot"], listed["api_level"], listed["has_manifest"]) == ("base", 34, True)
 
 
 def test_list_says_why_an_avd_cannot_be_used(made: Result, world: EmulatorWorld) -> None:
@@ -111,10 +94,6 @@ def test_list_says_why_an_avd_cannot_be_used(made: Result, world: EmulatorWorld)
     try:
         (line,) = (line for line in run("list").stdout.splitlines() if line.startswith("broken"))
         assert "names no directory" in line
-        (told,) = (
-            one for one in map(json.loads, run("list", "--json").stdout.splitlines()) if one["problem"]
-        )
-        assert (told["avd"], told["snapshot"]) == ("broken", None)
         assert "names no directory" in error_of(run("clone", "broken", "copy"))
     finally:
         ini.unlink()
@@ -195,10 +174,6 @@ class TestFaults:
         ("fault", "message", "remedy"),
         [
             ("low_disk", "Not enough disk space to run AVD", "Free some GB on the disk of the AVD"),
-            ("avd_locked", "another emulator uses the AVD", "clone the AVD, or start all of its emulators"),
-            ("snapshot_pending", "the emulator waited 10 s for a snapshot operation", "remove snapshot.lock"),
-            ("no_accel", "the emulator cannot use hardware acceleration", ""),
-            ("port_in_use", "the emulator could not listen on its ports", "choose another even --port"),
             ("crash:0", "the emulator was ended by signal 9", "See its log"),
         ],
     )
@@ -210,17 +185,6 @@ class TestFaults:
         assert remedy in error_of(result)
         assert "failed after" in result.stderr
 
-    def test_it_dies_while_it_is_set_up(self, world: EmulatorWorld, tmp_path: Path) -> None:
-        world.avd("dies")
-        (tmp_path / "kill.py").write_text(KILL)
-        result = run(
-            "create", "dies", "base", "--host-setup", f"{sys.executable} {tmp_path}/kill.py", *port()
-        )
-        assert result.exit_code == 8
-        assert "the emulator was ended by signal 9" in error_of(result)
-        assert "See its log" in error_of(result)
-        assert "stopping the emulator: failed" not in result.stderr
-
     def test_a_bad_name_is_told_before_anything_is_started(self, world: EmulatorWorld) -> None:
         world.avd("bad-name")
         result = run("create", "bad-name", "a b", *port())
@@ -228,12 +192,11 @@ class TestFaults:
         assert "'a b' is not a valid snapshot name" in error_of(result)
         assert "starting" not in result.stderr
 
-    @pytest.mark.parametrize(("fault", "waits_for"), [("hang_boot", ""), ("offline", "adb")])
-    def test_it_does_not_boot(self, world: EmulatorWorld, fault: str, waits_for: str) -> None:
-        world.avd(f"fault-{fault}", fault)
-        result = run("create", f"fault-{fault}", "base", "--boot-timeout", "2", *port())
+    def test_it_does_not_boot(self, world: EmulatorWorld) -> None:
+        world.avd("fault-offline", "offline")
+        result = run("create", "fault-offline", "base", "--boot-timeout", "1", *port())
         assert result.exit_code == 8
-        assert f"not ready after 2 s, waiting for {waits_for}" in error_of(result)
+        assert "not ready after 1 s, waiting for adb" in error_of(result)
         assert "See the emulator's log" in error_of(result)
 
     def test_a_snapshot_is_damaged(self, made: Result, world: EmulatorWorld) -> None:
@@ -246,8 +209,6 @@ class TestFaults:
         finally:
             ram.write_bytes(whole)
         assert result.exit_code == 8
-        assert "the snapshot 'base' does not load. Use the emulator version, GPU mode" in error_of(result)
-        result = run("verify", "pixel", "base", "--gpu", "host", *port())  # whole, under another GPU mode
         assert "the snapshot 'base' does not load. Use the emulator version, GPU mode" in error_of(result)
 
     def test_a_snapshot_is_not_what_it_was(self, made: Result, world: EmulatorWorld) -> None:
@@ -274,9 +235,8 @@ class TestFaults:
             run("delete", "pixel").exit_code == run("delete", "pixel", "base", "--whole-avd").exit_code == 2
         )
 
-    @pytest.mark.parametrize("name", ["hardware-qemu.ini.lock", "snapshot.lock"])
-    def test_a_lock_is_held(self, made: Result, world: EmulatorWorld, name: str) -> None:
-        lock = world.sdk.store.get("pixel").directory / name
+    def test_a_lock_is_held(self, made: Result, world: EmulatorWorld) -> None:
+        lock = world.sdk.store.get("pixel").directory / "snapshot.lock"
         emulator = bystander()
         lock.write_text(str(emulator.pid))
         try:
@@ -285,27 +245,17 @@ class TestFaults:
             lock.unlink()
             emulator.communicate()
         assert result.exit_code == 8
-        said = {"hardware-qemu.ini.lock": "is in use by", "snapshot.lock": "is saving or loading a snapshot"}
-        assert said[name] in error_of(result)
+        assert "is saving or loading a snapshot" in error_of(result)
         assert f"process {emulator.pid}" in error_of(result)
 
-    def test_a_port_is_taken(self, made: Result) -> None:
-        with socket.socket() as stranger:
-            number = sim_phones.free_pair()
-            stranger.bind(("127.0.0.1", number))
-            stranger.listen()
-            result = run("create", "pixel", "other", "--port", number)
-        assert result.exit_code == 8
-        assert f"port {number} is in use by another process" in error_of(result)
-        assert "Choose another even port" in error_of(result)
-
-    def test_no_such_avd_and_no_sdk(self, made: Result, tmp_path: Path) -> None:
+    def test_no_such_avd_and_no_sdk(self, made: Result, tmp_path: Path, monkeypatch) -> None:
         assert "Did you mean 'pixel'?" in error_of(run("create", "pixl", "base"))
-        lost = run("create", "pixel", "base", "--sdk", tmp_path)
+        monkeypatch.setenv("ANDROID_HOME", str(tmp_path))
+        monkeypatch.delenv("ANDROID_SDK_ROOT", raising=False)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        lost = run("create", "pixel", "base")
         assert lost.exit_code == 7
         assert "no Android emulator was found" in error_of(lost)
-        nowhere = run("list", "--avd-home", tmp_path / "none")
-        assert nowhere.exit_code == 2
 
     def test_a_set_up_that_fails_saves_nothing(
         self, made: Result, world: EmulatorWorld, tmp_path: Path

@@ -226,7 +226,7 @@ class AvdMember:
         launch_s = STAGGER_S + STOP_S + TERM_S + CLONE_S
         self.open_limit_s = max(part.boot_s, SNAPSHOT_S) + part.count * launch_s
         self._part, self._server, self._launch_lock = part, server, launch
-        self._sdk = find_sdk(part.sdk, option="`sdk` of its entry in devices.pool")
+        self._sdk = find_sdk(part.sdk)
         self._store = AvdStore(Path(part.avd_home).expanduser() if part.avd_home else None)
         self._snapshot = part.snapshot
         self._gpu = GPU

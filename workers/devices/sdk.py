@@ -58,7 +58,9 @@ class Sdk:
 
 
 def find_sdk(
-    sdk: str | Path | None = None, environ: Mapping[str, str] = os.environ, option: str = "--sdk"
+    sdk: str | Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+    option: str = "`sdk` in devices.pool",
 ) -> Sdk:
     """Finds an SDK with an emulator: the named one, else by the environment, else around the one on PATH.
 

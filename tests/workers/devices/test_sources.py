@@ -78,7 +78,7 @@ def test_a_missing_sdk_is_to_be_named_in_the_configuration(tmp_path: Path, monke
     monkeypatch.setenv("PATH", str(tmp_path))
     part = {"kind": "avd", "avd": "pixel"} | ({"sdk": str(tmp_path)} if named else {})
     match = r"no Android emulator was found.*name it by `sdk` in devices\.pool"
-    with pytest.raises(MissingDependency, match=match) as caught:
+    with pytest.raises(MissingDependency, match=match):
         make_pool(config(part), 8)
 
 

@@ -13,7 +13,7 @@ from distrl.core import checkpoints
 from distrl.core.metrics import read_metrics
 from distrl.core.types import Purpose
 from distrl.learner.checkpoint import restore
-from distrl.learner.episodes import GroupStats, compile_episode
+from distrl.learner.episodes import GroupStats
 
 GROUPS = {"algorithm": {"kind": "grpo", "group_size": 4}, "episodes": 96}
 
@@ -99,21 +99,6 @@ def test_what_is_too_old_is_dropped_only_if_that_is_asked_for(toy, tmp_path, sta
     assert set(replay.names(replay.sample(8))) == set(left)
 
 
-def test_batches_count_what_is_too_old(toy, tmp_path) -> None:
-    learner, world = build(
-        toy, tmp_path, phase="training", max_staleness=4, min_replay=1, batch_trajectories=4
-    )
-    leases = world.scheduler.grant("w", 4)
-    for lease, version, name in zip(leases, (1, 2, 6, 6), "abcd", strict=True):
-        learner.context.ingest.take(old(toy, world, lease, version, name))
-    while learner.context.publisher.version < 6:
-        learner.context.publisher.publish()
-    learner.updates.make()
-    row = list(read_metrics(tmp_path / "metrics.jsonl"))[-1]
-    assert row["off_policy/stale_fraction"] == 0.25
-    assert row["off_policy/staleness_max"] == 5, "against the version that was trained"
-
-
 def test_a_replay_that_all_goes_stale_does_not_end_in_waiting(toy, tmp_path) -> None:
     """64 episodes come in before the first update and pay for 64, but after two versions all are too old."""
     learner, world = build(
@@ -130,15 +115,3 @@ def test_a_replay_that_all_goes_stale_does_not_end_in_waiting(toy, tmp_path) -> 
     restore(again.context, again.context.checkpointer.load())
     assert again.updates.owed() == pytest.approx(learner.updates.owed())
     assert again.context.ingest.num_stale == learner.context.ingest.num_stale
-
-
-def test_what_comes_in_too_old_never_enters_replay(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path, phase="training", stale="drop", max_staleness=2)
-    while learner.context.publisher.version < 6:
-        learner.context.publisher.publish()
-    (lease,) = world.scheduler.grant("w", 1)
-    trajectory = old(toy, world, lease, 3, "a")
-    assert compile_episode(trajectory, learner.context.train_step.policy) is not None
-    learner.context.ingest.take(trajectory)
-    assert learner.context.replay.ids == []
-    assert learner.context.ingest.num_stale == 1

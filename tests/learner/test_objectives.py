@@ -240,14 +240,6 @@ def test_groups_that_tell_nothing_apart_give_no_gradient_and_are_counted(policy,
     assert result.metrics["batch/without_spread"] == 0.25
 
 
-def test_a_trajectory_of_a_group_can_be_drawn_alone(policy, critic, batch) -> None:
-    """What a member contributes does not depend on which others are in the batch."""
-    algorithm = build("grpo", {"entropy": 0.0, "invalid": 0.0, "per": "trajectory"})
-    whole = evaluate(algorithm, policy, critic, batch).policy_loss
-    alone = [evaluate(algorithm, policy, critic, batch.part(torch.tensor([b]))).policy_loss for b in range(4)]
-    torch.testing.assert_close(whole, torch.stack(alone).mean())
-
-
 def test_values_as_they_were_are_used_when_recomputation_is_off(policy, critic, batch) -> None:
     config = LearnerConfig.model_validate({"algorithm": "ppo", "value_recompute": False})
     kept, fresh = build_algorithm(config), build("ppo", {})

@@ -49,15 +49,7 @@ def publish(publisher: Publisher, times: int) -> list[int]:
     return [publisher.publish().version for _ in range(times)]
 
 
-def test_without_a_lag_the_newest_is_announced_and_nothing_is_held_back(tmp_path) -> None:
-    shelf = Shelf()
-    publisher = Publisher(Weights(), shelf, tmp_path / "version")
-    assert publish(publisher, 3) == [1, 2, 3]
-    assert shelf.announced == {1: 1.0, 2: 2.0, 3: 3.0}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["version"]
-
-
-@pytest.mark.parametrize("lag", [1, 4])
+@pytest.mark.parametrize("lag", [0, 1, 4])
 def test_with_a_lag_each_version_is_announced_that_much_later_with_its_own_weights(tmp_path, lag) -> None:
     shelf = Shelf()
     publisher = Publisher(Weights(), shelf, tmp_path / "version", lag)

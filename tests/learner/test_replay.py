@@ -36,20 +36,6 @@ def entries(*numbers: int) -> np.ndarray:
 RAW = np.array([[0.1, 0.5, 1.0], [0.4, 1.0, 2.0], [0.2, 0.8, 0.0], [0.0, 0.0, 0.5]])
 
 
-def test_a_draw_that_a_stop_has_lost_is_made_again() -> None:
-    replay = filled(capacity=5, count=5)
-    replay.update(replay.sample(2), RAW[:2])
-    replay.add("t5")  # in the place of t0
-    assert drawn(replay, 3) == ["t2", "t3", "t4"]
-    replay.update(entries(3), RAW[:1])
-    again = Replay(replay.config, seed=0)
-    again.load_state_dict(replay.state_dict())
-    assert unseen(again) == 3
-    names = drawn(again, 5)
-    assert names[:3] == ["t2", "t4", "t5"]
-    assert set(names[3:]) <= {"t1", "t3"}
-
-
 @pytest.mark.parametrize("capacity", [2, 9])
 def test_another_capacity_keeps_the_newest_with_their_priorities(capacity) -> None:
     replay = filled(capacity=4, count=6)

@@ -106,13 +106,3 @@ def test_draws_follow_the_masses_in_no_order() -> None:
     for index, mass in masses.items():
         assert counts[index] / 20_000 == pytest.approx(mass / 10.0, abs=0.015)
     assert set(counts) == set(masses)
-
-
-@pytest.mark.parametrize(
-    ("indices", "masses"), [([5], [1.0]), ([-1], [1.0]), ([0], [-1.0]), ([0], [np.nan]), ([0], [np.inf])]
-)
-def test_what_is_no_index_or_no_mass_is_refused(indices, masses) -> None:
-    tree = SumTree(5)
-    with pytest.raises(AssertionError):
-        tree.set(indices, masses)
-    assert tree.total == 0.0

@@ -228,12 +228,9 @@ def rates(engine, two, shares) -> list[float]:
     return [engine.update(two, share).metrics["policy/lr"] for share in shares]
 
 
-def test_the_rate_falls_linearly_to_its_final_fraction_and_stays(make_step, two) -> None:
+def test_the_rate_falls_linearly_to_its_final_fraction_after_a_warm_up(make_step, two) -> None:
     engine = make_step(final_lr_fraction=0.1)
     assert rates(engine, two, [0.0, 0.5, 1.0, 1.2]) == pytest.approx([0.02, 0.011, 0.002, 0.002])
-
-
-def test_the_warm_up_multiplies_the_decay(make_step, two) -> None:
     engine = make_step(final_lr_fraction=0.5, warmup_updates=4)
     assert rates(engine, two, [0.0, 0.2, 0.4, 0.6, 0.8]) == pytest.approx(
         [0.02 * 0.25 * 1.0, 0.02 * 0.5 * 0.9, 0.02 * 0.75 * 0.8, 0.02 * 0.7, 0.02 * 0.6]
@@ -249,15 +246,14 @@ def test_cloning_leaves_nothing_in_the_optimiser_of_what_comes_after(make_step, 
     assert torch.equal(cloned.policy.head.weight, other.policy.head.weight)
 
 
-@pytest.mark.parametrize(("share", "rate"), [(0.0, 0.02), (0.5, 0.011), (1.0, 0.002)])
-def test_the_optimiser_steps_by_the_rate(make_step, two, share, rate) -> None:
+def test_the_optimiser_steps_by_the_rate(make_step, two) -> None:
     engine = make_step(final_lr_fraction=0.1)
     before = engine.policy.head.weight.detach().clone()
     critic_before = engine.critic.value.bias.detach().clone()
-    engine.update(two, share)
+    engine.update(two, 0.5)
     # AdamW's first step moves a parameter with a gradient by the learning rate, whatever the gradient's size.
     moved = (engine.policy.head.weight.detach() - before).abs().max()
-    assert float(moved) == pytest.approx(rate, rel=1e-3)
+    assert float(moved) == pytest.approx(0.011, rel=1e-3)
     critic_moved = (engine.critic.value.bias.detach() - critic_before).abs().max()
     assert float(critic_moved) == pytest.approx(1e-3, rel=1e-3), "the critic's rate is its own and constant"
 

@@ -11,7 +11,7 @@ from learning_world import build
 
 from distrl.core import checkpoints
 from distrl.core.metrics import read_metrics
-from distrl.core.types import Fault, Outcome, Purpose
+from distrl.core.types import Fault, Outcome
 from distrl.learner.groups import EvalRound
 
 
@@ -101,43 +101,6 @@ def test_the_last_round_is_waited_for_as_long_as_somebody_is_at_work_on_it(toy, 
     learner.validation.last(world.stop)
     (row,) = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
     assert row["eval/val/episodes"] == 3
-
-
-class Improving:
-    """Lets a learner's validation episodes succeed the more the more updates it has made.
-
-    Attributes:
-        begun: The updates after which a round began, each time.
-    """
-
-    def __init__(self, learner, world) -> None:
-        self.begun: list[int] = []
-        self._learner, self._play = learner, world.play
-        self._start_eval = world.scheduler.start_eval
-        world.play, world.scheduler.start_eval = self.play, self.start_eval
-
-    def play(self, lease):
-        episode = self._play(lease)
-        is_measured = lease.purpose is Purpose.EVAL
-        return episode.model_copy(update={"success": self.success}) if is_measured else episode
-
-    def start_eval(self, min_version: int) -> None:
-        self.begun.append(self._learner.progress.updates)
-        self._start_eval(min_version)
-
-    @property
-    def success(self) -> float:
-        return self._learner.progress.updates / 1000
-
-
-def test_the_final_weights_can_be_the_best_if_the_last_update_is_one_for_a_round(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path, episodes=40, eval_every=10)
-    improving = Improving(learner, world)
-    learner.run()
-    assert learner.progress.updates == 20
-    assert improving.begun == [0, 10, 20], "the last round is the final weights' only one"
-    directory = tmp_path / "checkpoints"
-    assert checkpoints.pointed(directory, "best") == checkpoints.pointed(directory, "final") == "step_20"
 
 
 @pytest.mark.parametrize("policy_lag", [0, 2])

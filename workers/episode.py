@@ -31,7 +31,6 @@ from distrl.core.types import (
     Prefix,
     Purpose,
     Sampling,
-    Task,
     TimeStep,
     Timing,
     Trajectory,
@@ -162,7 +161,13 @@ class EpisodeRunner:
             except ContextFull as error:
                 if not draft.steps:
                     raise
-                self._warn_full(task, len(draft.steps), error)
+                if not self._has_warned_full:  # because nothing else shows it
+                    self._has_warned_full = True
+                    _log.warning(
+                        "%s ended after %d of its %d steps because its token sequence is full: %s "
+                        "This is logged once; see Budgets in docs/models.md.",
+                        task.id, len(draft.steps), task.max_steps, error,
+                    )  # fmt: skip
                 self._cut(draft, screen)
                 return True
             think_s = time.perf_counter() - clock
@@ -232,16 +237,6 @@ class EpisodeRunner:
             return actor.act(prompt, screen)
         chat = actor.ask(prompt)
         return chat, call(Action, self._agent.parse, chat.completion.text, screen)
-
-    def _warn_full(self, task: Task, num_steps: int, error: ContextFull) -> None:
-        """Warns once of episodes that end before their step limit, because nothing else shows it."""
-        if not self._has_warned_full:
-            self._has_warned_full = True
-            _log.warning(
-                "%s ended after %d of its %d steps because its token sequence is full: %s "
-                "This is logged once; see Budgets in docs/models.md.",
-                task.id, num_steps, task.max_steps, error,
-            )  # fmt: skip
 
     def _cut(self, draft: _Draft, screen: Observation) -> None:
         """Ends an episode after its last step, as the step limit would."""

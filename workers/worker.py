@@ -67,11 +67,8 @@ class Link(Protocol):
 class Worker:
     """Runs episodes in up to `config.worker.slots` environments until it is stopped or the run is over.
 
-    Args:
-        policy: Makes the policy client of a slot, given the slot's number; called in the slot's thread.
-        envs: Where episodes run, closed by the caller; by default each slot makes an environment.
-        pauses: How long slots pause after failures; by default `BackOff`.
-        distances, randomly: See `EpisodeRunner`.
+    `policy` makes the policy client of a slot, in the slot's thread. Without `envs`, which the caller closes,
+    each slot makes an environment.
     """
 
     def __init__(

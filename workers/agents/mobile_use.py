@@ -59,6 +59,36 @@ XML tags:
 {{"name": <function-name>, "arguments": <args-json-object>}}
 </tool_call>"""
 
+TOOLS = """{"type": "function", "function": {"name_for_human": "mobile_use", "name": "mobile_use", \
+"description": "Use a touchscreen to interact with a mobile device, and take screenshots.\\n* This is an \
+interface to a mobile device with touchscreen. You can perform actions like clicking, typing, swiping, \
+etc.\\n* Some applications may take time to start or process actions, so you may need to wait and take \
+successive screenshots to see the results of your actions.\\n* The screen's resolution is WIDTHxHEIGHT.\\n* \
+Make sure to click any buttons, links, icons, etc with the cursor tip in the center of the element. Don't \
+click boxes on their edges unless asked.", "parameters": {"properties": {"action": {"description": "The \
+action to perform. The available actions are:\\n* `key`: Perform a key event on the mobile device.\\n    - \
+This supports adb's `keyevent` syntax.\\n    - Examples: \\"back\\", \\"home\\", \\"enter\\".\\n* `click`: \
+Click the point on the screen with coordinate (x, y).\\n* `long_press`: Press the point on the screen with \
+coordinate (x, y) for specified seconds.\\n* `swipe`: Swipe from the starting point with coordinate (x, y) \
+to the end point with coordinates2 (x2, y2).\\n* `type`: Input the specified text into the activated input \
+box.\\n* `answer`: Output the answer.\\n* `system_button`: Press the system button.\\n* `open`: Open an app \
+on the device.\\n* `wait`: Wait specified seconds for the change to happen.\\n* `terminate`: Terminate the \
+current task and report its completion status.", "enum": ["key", "click", "long_press", "swipe", "type", \
+"answer", "system_button", "open", "wait", "terminate"], "type": "string"}, "coordinate": {"description": \
+"(x, y): The x (pixels from the left edge) and y (pixels from the top edge) coordinates to move the mouse \
+to. Required only by `action=click`, `action=long_press`, and `action=swipe`.", "type": "array"}, \
+"coordinate2": {"description": "(x, y): The x (pixels from the left edge) and y (pixels from the top edge) \
+coordinates to move the mouse to. Required only by `action=swipe`.", "type": "array"}, "text": \
+{"description": "Required only by `action=key`, `action=type`, `action=answer`, and `action=open`.", \
+"type": "string"}, "time": {"description": "The seconds to wait. Required only by `action=long_press` and \
+`action=wait`.", "type": "number"}, "button": {"description": "Back means returning to the previous \
+interface, Home means returning to the desktop, and Enter means pressing the enter. Required only by \
+`action=system_button`", "enum": ["Back", "Home", "Enter"], "type": "string"}, "status": {"description": \
+"The status of the task. Required only by `action=terminate`.", "type": "string", "enum": ["success", \
+"failure"]}}, "required": ["action"], "type": "object"}, "args_format": "Format the arguments as a JSON \
+object."}}"""
+"""The function's signature, for a screen of that size in model space."""
+
 FORMAT = """
 
 # Response format
@@ -130,8 +160,8 @@ class MobileUseAgent(ChatAgent):
     def system(self, screen: Observation) -> str:
         grid = self.grid(screen)
         # Qwen3-VL's own prompt calls 0 to 999 a screen of 999x999.
-        size = (999, 999) if self.coordinates == "relative" else (grid.columns, grid.rows)
-        tools = json.dumps(tool_schema(*size), ensure_ascii=False)
+        size = "999x999" if self.coordinates == "relative" else f"{grid.columns}x{grid.rows}"
+        tools = TOOLS.replace("WIDTHxHEIGHT", size)
         return SYSTEM.format(tools=tools) + (FORMAT if self.reasoning == "action" else "")
 
     def question(self, goal: str, progress: str, number: int) -> str:
@@ -213,79 +243,8 @@ _NAMES = {kind: name for table in (_BUTTONS, _POINTED, _TEXTS, _STATUS) for name
 }
 """Names by kind of action, of the kinds that the tool has. A tap before typing is an action of its own."""
 
-ACTIONS = {
-    "key": "Perform a key event on the mobile device.\n    - This supports adb's `keyevent` syntax.\n"
-    '    - Examples: "back", "home", "enter".',
-    "click": "Click the point on the screen with coordinate (x, y).",
-    "long_press": "Press the point on the screen with coordinate (x, y) for specified seconds.",
-    "swipe": "Swipe from the starting point with coordinate (x, y) to the end point with coordinates2 "
-    "(x2, y2).",
-    "type": "Input the specified text into the activated input box.",
-    "answer": "Output the answer.",
-    "system_button": "Press the system button.",
-    "open": "Open an app on the device.",
-    "wait": "Wait specified seconds for the change to happen.",
-    "terminate": "Terminate the current task and report its completion status.",
-}
+ACTIONS = {"key", *_POINTED, *_TEXTS, "swipe", "system_button", "wait", "terminate"}
 PROPERTIES = ("action", "coordinate", "coordinate2", "text", "time", "button", "status")
-
-_DESCRIPTION = """Use a touchscreen to interact with a mobile device, and take screenshots.
-* This is an interface to a mobile device with touchscreen. You can perform actions like clicking, typing, \
-swiping, etc.
-* Some applications may take time to start or process actions, so you may need to wait and take successive \
-screenshots to see the results of your actions.
-* The screen's resolution is {width}x{height}.
-* Make sure to click any buttons, links, icons, etc with the cursor tip in the center of the element. Don't \
-click boxes on their edges unless asked."""
-_POINT = "(x, y): The x (pixels from the left edge) and y (pixels from the top edge) coordinates to move the \
-mouse to. Required only by "
-
-
-def tool_schema(width: int, height: int) -> dict[str, Any]:
-    """The function's signature for a screen of that size in model space, as stands within <tools></tools>."""
-    listed = "\n".join(f"* `{name}`: {text}" for name, text in ACTIONS.items())
-    properties = {
-        "action": {
-            "description": f"The action to perform. The available actions are:\n{listed}",
-            "enum": list(ACTIONS),
-            "type": "string",
-        },
-        "coordinate": {
-            "description": f"{_POINT}`action=click`, `action=long_press`, and `action=swipe`.",
-            "type": "array",
-        },
-        "coordinate2": {"description": f"{_POINT}`action=swipe`.", "type": "array"},
-        "text": {
-            "description": "Required only by `action=key`, `action=type`, `action=answer`, and "
-            "`action=open`.",
-            "type": "string",
-        },
-        "time": {
-            "description": "The seconds to wait. Required only by `action=long_press` and `action=wait`.",
-            "type": "number",
-        },
-        "button": {
-            "description": "Back means returning to the previous interface, Home means returning to the "
-            "desktop, and Enter means pressing the enter. Required only by `action=system_button`",
-            "enum": list(_BUTTONS),
-            "type": "string",
-        },
-        "status": {
-            "description": "The status of the task. Required only by `action=terminate`.",
-            "type": "string",
-            "enum": list(_STATUS),
-        },
-    }
-    return {
-        "type": "function",
-        "function": {
-            "name_for_human": TOOL,
-            "name": TOOL,
-            "description": _DESCRIPTION.format(width=width, height=height),
-            "parameters": {"properties": properties, "required": ["action"], "type": "object"},
-            "args_format": "Format the arguments as a JSON object.",
-        },
-    }
 
 
 def read_call(arguments: Mapping[str, Any], grid: Grid) -> Action:

@@ -248,7 +248,7 @@ class AndroidWorldEnv:
 
     def __init__(self, **options: Any) -> None:
         self._options = read_fields(AndroidWorldOptions, options, "env.options")
-        self._goal = ""
+        self.goal = ""  # as the package words it once the task is initialized
         self._frame: Frame | None = None
         self._score: float | None = None
         self._is_closed = False
@@ -266,17 +266,12 @@ class AndroidWorldEnv:
             self.close()
             raise
 
-    @property
-    def goal(self) -> str:
-        """The instruction as the package words it once the task is initialized."""
-        return self._goal
-
     def reset(self, task: Task) -> Frame:
         self._frame = self._score = None
         name, family = named(task)
         self._process.forget_log()
         found = self._process.call("reset", family=family, name=name, seed=task.seed)
-        self._goal = found["goal"]
+        self.goal = found["goal"]
         return self._keep(found)
 
     def step(self, action: Action) -> StepResult:

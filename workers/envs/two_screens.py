@@ -70,8 +70,7 @@ class TwoScreensEnv:
         self._tapped: list[int] = []
 
     def reset(self, task: Task) -> Frame:
-        """Shows the first screen. Raises TaskError if the task's parameters are not an arrangement of
-        buttons."""
+        """Shows the first screen. Raises TaskError if the task's parameters are not an arrangement."""
         self._task = arrangement(task)
         rng = random.Random(f"two_screens/{task.seed}")
         self._middles = [[_shaken(PLACES[button.place], rng) for button in s] for s in self._task.screens]

@@ -90,7 +90,6 @@ class HttpEndpoint:
             Route("/v1/models", self._checked(self._models)),
             Route("/v1/models/{model:path}", self._checked(self._one_model)),
             Route("/v1/chat/completions", self._checked(self._complete), methods=["POST"]),
-            Route("/v1/chat/completions", self._checked(self._get_completions)),
             Route("/{path:path}", self._checked(self._nothing), methods=["GET", "POST"]),
         ]
         config = uvicorn.Config(
@@ -167,9 +166,6 @@ class HttpEndpoint:
             404,
             f"{request.url.path[:100]!r} does not exist; use /v1/models, /v1/chat/completions or /health.",
         )
-
-    async def _get_completions(self, request: Request) -> Response:
-        raise ApiError(405, "Send a POST request to /v1/chat/completions.")
 
     async def _complete(self, request: Request) -> Response:
         # Also keeps web pages of other origins from posting without a preflight request.

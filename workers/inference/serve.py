@@ -35,7 +35,7 @@ def start_engine(config: Config, words: Sequence[str], name: str, checkpoint: Pa
     """The engine that `inference.engine` names, with the initial weights (version −1) or a checkpoint's (0).
 
     Args:
-        words: The words of the suite's goals; a checkpoint brings its own.
+        words: The words of the suite's goals; a checkpoint has its own.
         name: Makes the sampling of each server its own.
         checkpoint: A directory that `Policy.save` wrote.
 

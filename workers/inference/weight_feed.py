@@ -27,13 +27,10 @@ _log = logging.getLogger(__name__)
 
 
 class WeightFeed:
-    """Fetches what the learner announces.
+    """Fetches the weights of a `kind`, "full" or "adapter", that the learner announces.
 
-    Args:
-        kind: What the policy publishes, "full" or "adapter".
-        on_ready: Called in the feed's thread when new weights can be taken, or when the feed has failed.
-        can_load: Whether the engine takes what has arrived. Called by `take`.
-        share_root: Where the servers of this host share weights; None: `core.weights.default_root`.
+    `on_ready` is called in the feed's thread when new weights can be taken, or when the feed has failed.
+    `take` asks `can_load` whether the engine takes them. Servers of this host share weights in `share_root`.
     """
 
     def __init__(

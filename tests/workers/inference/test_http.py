@@ -237,7 +237,7 @@ def test_what_is_no_request_is_refused_and_service_goes_on(endpoint: HttpEndpoin
     assert complain(endpoint, json.dumps(question()).encode(), **{"Content-Type": "text/plain"})[0] == 415
     assert complain(endpoint, question(), **{"Content-Length": str(2**40)})[0] == 413
     assert ask(endpoint, "/v1/completions", {})[0] == 404
-    assert ask(endpoint, CHAT)[0] == 405
+    assert ask(endpoint, CHAT)[0] == 404
     assert ask(endpoint, CHAT, question())[0] == 200
 
 

@@ -59,7 +59,6 @@ class AdbDevice:
         self._size: tuple[int, int] | None = None
         self._simulated: bool | None = None
         self._warned_of_secure = False
-        self._warned_of_keyboard = False
 
     @property
     def serial(self) -> str:
@@ -177,13 +176,7 @@ class AdbDevice:
 
     def type_text(self, text: str) -> None:
         """Text into the focused field; a line break is the enter key. Raises Untypable as `type_text`."""
-        if not typing_text.type_text(self.client, text, self._sleep) and not self._warned_of_keyboard:
-            self._warned_of_keyboard = True
-            _log.warning(
-                "%s: ADBKeyboard was not seen to listen; builds before v2.5-dev may silently lose text "
-                "beyond ASCII; install v2.5-dev or a newer one",
-                self.serial,
-            )
+        typing_text.type_text(self.client, text, self._sleep)
 
     def key(self, key: Key) -> None:
         """Presses a key."""

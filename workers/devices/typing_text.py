@@ -32,20 +32,16 @@ _ENTER = "keyevent 66"
 _METHODS = "ime list -a -s && echo = && settings get secure default_input_method"
 
 
-def type_text(client: AdbClient, text: str, sleep: Callable[[float], None] = time.sleep) -> bool:
-    """Types `text`; nothing if it goes beyond ASCII and the device has no ADBKeyboard (Untypable).
-
-    Returns:
-        False if ADBKeyboard was needed and not seen to listen: Android reports nothing if no app
-        hears a text.
-    """
+def type_text(client: AdbClient, text: str, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Types `text`; nothing if it goes beyond ASCII and the device has no ADBKeyboard (Untypable)."""
     clean = _typable(text)
     if clean.isascii():
         for command in _commands(clean, client.display.input):
             client.act(command, INPUT_S + _CHARACTER_S * len(command))
-        return True
+        return
     former = _choose_keyboard(client)
-    listens = former == KEYBOARD or _wait_bound(client, sleep)
+    if former != KEYBOARD:
+        _wait_bound(client, sleep)
     try:
         for command in _broadcasts(clean, client.display.input):
             client.act(command, INPUT_S)
@@ -55,16 +51,11 @@ def type_text(client: AdbClient, text: str, sleep: Callable[[float], None] = tim
         _restore_keyboard(client, former)
         raise
     _restore_keyboard(client, former)
-    return listens
 
 
 def _typable(text: str) -> str:
     """`text` without control characters but line breaks, and without halves of surrogate pairs."""
-    return "".join(c for c in text if c == "\n" or (ord(c) >= 32 and ord(c) != 127 and not _is_half(c)))
-
-
-def _is_half(character: str) -> bool:
-    return "\ud800" <= character <= "\udfff"
+    return re.sub(r"[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]", "", text)
 
 
 def _commands(text: str, to: str) -> Iterator[str]:
@@ -72,19 +63,11 @@ def _commands(text: str, to: str) -> Iterator[str]:
     for place, line in enumerate(text.split("\n")):
         if place:
             yield f"{to} {_ENTER}"
-        for chunk in _chunks(line) if line or "\n" in text else [""]:
-            yield f"{to} text {shlex.quote(_encoded(chunk))}"
-
-
-def _encoded(chunk: str) -> str:
-    return chunk.replace(" ", "%s")
-
-
-def _chunks(line: str) -> Iterator[str]:
-    """Pieces of a line such that none holds a "%s" which would become a space."""
-    for part in re.split(r"(?<=%)(?=s)", line):
-        for at in range(0, len(part), MAX_CHUNK):
-            yield part[at : at + MAX_CHUNK]
+        for part in re.split(r"(?<=%)(?=s)", line):  # a "%s" would become a space
+            for at in range(0, len(part), MAX_CHUNK):
+                yield f"{to} text {shlex.quote(part[at : at + MAX_CHUNK].replace(' ', '%s'))}"
+    if not text:
+        yield f"{to} text ''"
 
 
 def _broadcasts(text: str, to: str) -> Iterator[str]:
@@ -119,28 +102,17 @@ def _restore_keyboard(client: AdbClient, former: str) -> None:
         client.check(f"ime set {shlex.quote(former)}", _READ_S, reads=True)
 
 
-def _wait_bound(client: AdbClient, sleep: Callable[[float], None]) -> bool:
-    """Waits until the input method listens: earlier broadcasts are lost.
+def _wait_bound(client: AdbClient, sleep: Callable[[float], None]) -> None:
+    """Waits until the input method listens: earlier broadcasts are lost, and Android does not report that.
 
-    Returns:
-        Whether it was seen to. False at once if the dump does not name the input method in use.
+    After `_BOUND_S` it is assumed to: beside a hardware keyboard Android shows no other, and dumps differ.
     """
     deadline = Deadline(_BOUND_S, "ADBKeyboard", client.serial)
     while left := deadline.left:
-        listens = _listens(client.shell("dumpsys input_method", _READ_S, reads=True).text)
-        if listens is not False:
-            return bool(listens)
+        dump = client.shell("dumpsys input_method", _READ_S, reads=True).text
+        is_bound = f"mCurId={KEYBOARD}" in dump and not re.search(r"mHa\w*Connection=false", dump)
+        # It registers for broadcasts when its view is made (before v2.5-dev), so when it is first shown.
+        # Where no field is focused that does not happen, and there is nothing to type into either.
+        if is_bound and ("mInputShown=false" not in dump or "mServedView=null" in dump):
+            return
         sleep(min(_LOOK_S, left))
-    return False
-
-
-def _listens(dump: str) -> bool | None:
-    """Whether ADBKeyboard hears broadcasts, by `dumpsys input_method`; None if the dump does not say."""
-    current = re.findall(r"mCurId=(\S+)", dump)
-    if not current:
-        return None
-    if current[-1] != KEYBOARD or re.search(r"mHa\w*Connection=false", dump):
-        return False
-    # It registers for broadcasts when its view is made (before v2.5-dev), so when it is first shown. Where no
-    # field is focused that does not happen, and there is nothing to type into either.
-    return "mInputShown=false" not in dump or "mServedView=null" in dump

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from PIL import Image
 from distrl.core.errors import EnvError
 from distrl.simulator.adb.backend import AdbSimBackend
 from distrl.workers.devices.adb import DEFAULT_DISPLAY, AdbClient, Display
-from distrl.workers.devices.adb_device import IDLE_S, AdbDevice, EmulatorDevice
+from distrl.workers.devices.adb_device import AdbDevice, EmulatorDevice
 from distrl.workers.devices.console import Console
 from distrl.workers.devices.device import Key
 from distrl.workers.devices.errors import (
@@ -208,8 +208,6 @@ def test_a_black_picture_of_a_secure_window_is_an_observation(
     [
         ("black", windows(secure="")),
         ("black", windows(focus="null")),
-        ("black", windows(focus="Window{8a u0 com.bank/com.bank.Main}")),
-        ("black", windows(awake="false")),
         ("white", windows()),
     ],
 )
@@ -242,48 +240,22 @@ def test_an_app_is_opened_by_its_name_as_a_launcher_does_it() -> None:
     script = Script(cmd_package=LAUNCHABLE, am_start=(b"Starting: Intent { }\n", said, 0))
     with device_with(script) as device, pytest.raises(OutputInvalid, match="unable to resolve"):
         device.open_app("Settings")
-    with device_with(Script(cmd_package=(b"", b"cmd: Can't find service: package", 20))) as device:
-        assert not device.open_app("Settings")
 
 
-REFUSED = (
-    b"java.lang.SecurityException: Injecting to another application requires INJECT_EVENTS permission\n",
-    b"Exception occurred while executing 'tap':\njava.lang.SecurityException: Injecting input events "
-    b"requires the caller (or the source of the instrumentation, if any) to have the INJECT_EVENTS "
-    b"permission.\n",
-)
+REFUSED = b"""Exception occurred while executing 'tap':
+java.lang.SecurityException: Injecting input events requires the caller to have the INJECT_EVENTS permission.
+"""
 
 
-@pytest.mark.parametrize(("said", "status"), [(REFUSED[0], 1), (REFUSED[1], 255), (REFUSED[0], 0)])
-def test_a_phone_that_lets_adb_send_no_inputs_says_what_to_switch_on(said: bytes, status: int) -> None:
-    script = Script(input=(b"", said, status))
+@pytest.mark.parametrize("status", [255, 0])
+def test_a_phone_that_lets_adb_send_no_inputs_says_what_to_switch_on(status: int) -> None:
+    script = Script(input=(b"", REFUSED, status))
     with (
         device_with(script) as device,
         pytest.raises(ServiceRejected, match=r"USB debugging \(Security settings\)"),
     ):
         device.tap(1, 2)
     assert len(script.commands) == 1
-
-
-@pytest.mark.parametrize(
-    "do",
-    [
-        lambda device: device.tap(1, 2),
-        lambda device: device.double_tap(1, 2),
-        lambda device: device.long_press(1, 2),
-        lambda device: device.swipe(1, 2, 3, 4),
-        lambda device: device.key(Key.BACK),
-        lambda device: device.type_text("x"),
-    ],
-)
-def test_an_input_cut_off_is_uncertain_and_sent_once(do: Callable[[AdbDevice], None]) -> None:
-    def cut(service: str, peer: Peer) -> None:
-        peer.okay()
-
-    fake = FakeDevice(serve=cut)
-    with fake_server(phone=fake) as server, pytest.raises(ActionOutcomeUnknown):
-        do(AdbDevice(AdbClient("phone", server.port)))
-    assert len(fake.asked) == 1
 
 
 def test_a_hung_device_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,15 +283,6 @@ def test_the_hierarchy_is_whole_or_an_error() -> None:
     with device_with(failed) as device, pytest.raises(OutputInvalid, match="null root"):
         device.hierarchy()
     assert len(failed.commands) == 3
-
-
-def test_a_screen_that_never_stands_still_is_told_and_no_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """uiautomator has taken so long to say so that the time is over before it could say it again."""
-    monkeypatch.setattr("distrl.workers.devices.adb_device.HIERARCHY_S", IDLE_S)
-    script = Script(**{"rm_-f": (b"", b"ERROR: could not get idle state.", 0)})
-    with device_with(script) as device, pytest.raises(OutputInvalid, match="could not get idle state"):
-        device.hierarchy()
-    assert len(script.commands) == 1
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 import pytest
 from adb_server_fake import FakeAdbServer, FakeDevice, fake_server, runs
 from adb_world import AdbWorld, adb_world
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrl.simulator.phone.phone import new_state
 from distrl.simulator.phone.state import MAX_TEXT, focus, show
 from distrl.workers.devices import typing_text
 from distrl.workers.devices.adb import AdbClient
-from distrl.workers.devices.adb_device import AdbDevice, EmulatorDevice
+from distrl.workers.devices.adb_device import EmulatorDevice
 from distrl.workers.devices.errors import ActionOutcomeUnknown, NonZeroExit, ServiceRejected
 from distrl.workers.devices.typing_text import KEYBOARD, MAX_CHUNK, type_text
 
@@ -96,22 +96,17 @@ def server() -> Iterator[FakeAdbServer]:
         yield running
 
 
-def types(server: FakeAdbServer, phone: Phone, text: str) -> bool:
+def types(server: FakeAdbServer, phone: Phone, text: str) -> None:
     server.devices["phone"].serve = runs(phone.run)
-    return type_text(AdbClient("phone", server.port), text, sleep=lambda seconds: None)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=600))
-def test_any_printable_ascii_text_arrives_as_it_is(server: FakeAdbServer, text: str) -> None:
-    phone = Phone()
-    types(server, phone, text)
-    assert phone.field == text
-    assert all(command.startswith("input ") and len(command) < 4000 for command in phone.commands)
+    type_text(AdbClient("phone", server.port), text, sleep=lambda seconds: None)
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.text(max_size=600))
+@given(
+    st.one_of(
+        st.text(max_size=600), st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=600)
+    )
+)
 def test_any_text_at_all_arrives_but_for_control_characters(server: FakeAdbServer, text: str) -> None:
     phone = Phone()
     types(server, phone, text)
@@ -138,7 +133,7 @@ def test_what_is_sent(server: FakeAdbServer, text: str, commands: list[str]) -> 
 @pytest.mark.parametrize("current", ["", "null", LATIN, KEYBOARD])
 def test_text_beyond_ascii_borrows_the_keyboard(server: FakeAdbServer, current: str) -> None:
     phone = Phone(current=current)
-    assert types(server, phone, "Zürich → 東京 👍🏽 'n' $(x) %s"), "it was seen to listen"
+    types(server, phone, "Zürich → 東京 👍🏽 'n' $(x) %s")
     assert phone.field == "Zürich → 東京 👍🏽 'n' $(x) %s"
     assert phone.current == (KEYBOARD if current == KEYBOARD else LATIN)
     assert any("ime set" in command for command in phone.commands) == (current != KEYBOARD)
@@ -152,61 +147,27 @@ def test_without_the_keyboard_the_remedy_is_named_and_nothing_typed(server: Fake
     assert phone.field == ""
 
 
-@pytest.mark.parametrize(("focus", "looks_needed"), [("android.widget.EditText{1a2b}", 4), ("null", 1)])
-def test_the_keyboard_is_waited_for_until_it_is_shown(
-    server: FakeAdbServer, focus: str, looks_needed: int
+@pytest.mark.parametrize(("focus", "least"), [("View{1a2b}", 4), ("null", 1)])
+def test_the_keyboard_is_waited_for_until_it_is_shown_but_not_for_ever(
+    server: FakeAdbServer, monkeypatch: pytest.MonkeyPatch, focus: str, least: int
 ) -> None:
     """It is bound at once, but listens to broadcasts only from its first view on."""
-    phone = Phone()
-    looks = 0
+    monkeypatch.setattr(typing_text, "_BOUND_S", 0.2)
+    for shows_at in (3, 10**9):
+        phone, looks = Phone(), 0
 
-    def run(command: str) -> tuple[bytes, bytes, int]:
-        nonlocal looks
-        if "dumpsys" in command:
+        def run(command: str, phone: Phone = phone, shows_at: int = shows_at) -> tuple[bytes, bytes, int]:
+            nonlocal looks
+            if "dumpsys" not in command:
+                return phone.run(command)
             looks += 1
-            shown = str(focus != "null" and looks > 3).lower()
+            shown = str(focus != "null" and looks > shows_at).lower()
             said = f"mCurId={KEYBOARD} mHaveConnection=true\n mInputShown={shown}\n mServedView={focus}\n"
             return said.encode(), b"", 0
-        return phone.run(command)
 
-    server.devices["phone"].serve = runs(run)
-    type_text(AdbClient("phone", server.port), "é", sleep=lambda seconds: None)
-    assert (looks, phone.field) == (looks_needed, "é")
-
-
-@pytest.mark.parametrize(
-    ("dump", "is_asked_again"),
-    [(f"mCurId={KEYBOARD} mInputShown=false mServedView=View{{1}}", True), ("mCurMethodId=another", False)],
-)
-def test_a_keyboard_that_is_not_seen_to_listen_is_believed_and_that_told_once(
-    server: FakeAdbServer,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    dump: str,
-    is_asked_again: bool,
-) -> None:
-    """Beside a hardware keyboard Android shows none; and its dumps differ."""
-    monkeypatch.setattr(typing_text, "_BOUND_S", 0.2)
-    phone = Phone()
-    looks = 0
-
-    def run(command: str) -> tuple[bytes, bytes, int]:
-        nonlocal looks
-        if "dumpsys" in command:
-            looks += 1
-            return dump.encode(), b"", 0
-        return phone.run(command)
-
-    server.devices["phone"].serve = runs(run)
-    device = AdbDevice(AdbClient("phone", server.port))
-    device.type_text("a")
-    assert (looks, caplog.messages) == (0, [])
-    device.type_text("é")
-    assert looks == 1 or is_asked_again
-    assert (phone.field, phone.current) == ("aé", LATIN)
-    device.type_text("è")
-    assert [message for message in caplog.messages if "install v2.5-dev" in message] == caplog.messages
-    assert len(caplog.messages) == 1
+        server.devices["phone"].serve = runs(run)
+        type_text(AdbClient("phone", server.port), "é", sleep=lambda seconds: None)
+        assert (looks >= least, phone.field, phone.current) == (True, "é", LATIN)
 
 
 def test_a_failed_broadcast_still_gives_the_keyboard_back(server: FakeAdbServer) -> None:
@@ -249,15 +210,6 @@ EVIL = (
     "' " * (MAX_TEXT // 2),
     "日本語 العربية 👍🏽 e\u0301 “curly”",
 )
-CHARACTERS = "%s '\"$()`;&|<>\\-*?[]{}!#~"
-GENERATED = st.one_of(
-    st.text(st.sampled_from(CHARACTERS), min_size=1, max_size=60),
-    st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=MAX_TEXT),
-    st.text(
-        st.one_of(st.sampled_from(CHARACTERS), st.characters(exclude_categories=["C", "Z"])),
-        max_size=40,
-    ),
-)
 
 
 @pytest.fixture(scope="module")
@@ -277,23 +229,6 @@ def field_after(device: EmulatorDevice, text: str) -> str:
     assert after["focus"] == FIELD
     held: str = after["fields"][FIELD]
     return held
-
-
-def test_generated_strings_arrive_exactly(world: AdbWorld) -> None:
-    device = world.device()
-
-    @settings(
-        max_examples=60,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(GENERATED)
-    def check(text: str) -> None:
-        assert field_after(device, text) == "".join(c for c in text if c.isprintable())
-
-    check()
 
 
 def test_evil_strings_arrive_exactly_and_nothing_of_them_is_executed(world: AdbWorld) -> None:

@@ -9,8 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from distrl.cli.avd.steps import Steps
-    from distrl.workers.devices.emulator import Open
-    from distrl.workers.devices.snapshots import Manifest, SnapshotInfo
+    from distrl.workers.devices.snapshots import Manifest, SnapshotInfo, Snapshotter
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -89,10 +88,10 @@ def create(
         start = port, boot_timeout, gpu, emulator_option
         with emulator_of(avd, steps, *start) as emulator:
             if setup is not None:
-                steps.begin(f"running {setup} on {emulator.serial}")
+                steps.begin(f"running {setup} on {emulator.client.serial}")
                 run_on_device(emulator.client, setup, setup_timeout, steps)
             if host_setup is not None:
-                steps.begin(f"running {host_setup!r} for {emulator.serial}")
+                steps.begin(f"running {host_setup!r} for {emulator.client.serial}")
                 run_here(host_setup, emulator.client, setup_timeout)
             manifest = _save(emulator, snapshot, steps)
             if check:
@@ -140,9 +139,9 @@ def load(
 
     get_snapshot(AvdStore().get(avd), snapshot)
     with Steps() as steps, emulator_of(avd, steps, must_run=True) as emulator:
-        steps.begin(f"loading {snapshot} on {emulator.serial}")
-        emulator.snapshotter.load(snapshot)
-    typer.echo(f"Loaded {avd}/{snapshot} on {emulator.serial}.")
+        steps.begin(f"loading {snapshot} on {emulator.client.serial}")
+        emulator.load(snapshot)
+    typer.echo(f"Loaded {avd}/{snapshot} on {emulator.client.serial}.")
 
 
 @app.command("list")
@@ -204,8 +203,8 @@ def verify(
         if not emulator.has_started:
             manifest = _load_and_compare(emulator, snapshot, steps)
         else:
-            steps.begin(f"comparing {emulator.serial} with the manifest")
-            manifest = emulator.snapshotter.verify(snapshot)
+            steps.begin(f"comparing {emulator.client.serial} with the manifest")
+            manifest = emulator.verify(snapshot)
     typer.echo(f"{avd}/{snapshot} matches its manifest: {_facts(manifest)}.")
 
 
@@ -244,15 +243,15 @@ def delete(
     typer.echo(f"Deleted {avd}/{snapshot}.")
 
 
-def _save(emulator: Open, snapshot: str, steps: Steps) -> Manifest:
-    steps.begin(f"saving {snapshot} on {emulator.serial}")
-    return emulator.snapshotter.save(snapshot)
+def _save(emulator: Snapshotter, snapshot: str, steps: Steps) -> Manifest:
+    steps.begin(f"saving {snapshot} on {emulator.client.serial}")
+    return emulator.save(snapshot)
 
 
-def _load_and_compare(emulator: Open, snapshot: str, steps: Steps) -> Manifest:
-    steps.begin(f"loading {snapshot} on {emulator.serial} and comparing")
-    emulator.snapshotter.load(snapshot)
-    return emulator.snapshotter.verify(snapshot)
+def _load_and_compare(emulator: Snapshotter, snapshot: str, steps: Steps) -> Manifest:
+    steps.begin(f"loading {snapshot} on {emulator.client.serial} and comparing")
+    emulator.load(snapshot)
+    return emulator.verify(snapshot)
 
 
 def _facts(manifest: Manifest) -> str:

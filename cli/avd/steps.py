@@ -20,9 +20,10 @@ from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.avd import AvdStore
 from distrl.workers.devices.console import require_name
-from distrl.workers.devices.emulator import GPU, EmulatorOptions, Open, last_complaint, session
+from distrl.workers.devices.emulator import GPU, EmulatorOptions, last_complaint, session
 from distrl.workers.devices.errors import EmulatorError, NonZeroExit, ResetFailed
 from distrl.workers.devices.sdk import find_sdk
+from distrl.workers.devices.snapshots import Snapshotter
 
 MAKE_S = 120.0
 """Longest time of avdmanager."""
@@ -76,7 +77,7 @@ def emulator_of(
     extra: Sequence[str] | None = None,
     snapshot: str | None = None,
     must_run: bool = False,
-) -> AbstractContextManager[Open]:
+) -> AbstractContextManager[Snapshotter]:
     """An emulator of the AVD, as `session`; with `snapshot` one that is started loads it, read-only."""
     options = EmulatorOptions(gpu or GPU, snapshot, snapshot is not None, tuple(extra or ()))
     server = AdbServer(port=DevicesConfig().server_port())

@@ -29,7 +29,6 @@ class ShellPhone:
     settings: dict[str, str] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=lambda: {"persist.sys.timezone": "UTC"})
     config: str = "config: en-rUS-ldltr-sw411dp-port-notnight-420dpi-v34"
-    date: str = "1700000000"
     lock_form: str = ""
     cleared: list[str] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
@@ -142,6 +141,3 @@ class ShellPhone:
             "Filesystem      1K-blocks     Used Available Use% Mounted on\n"
             f"/dev/block/dm-44 50000000 {used} {self.free_kib} 40% /data"
         )
-
-    def _date___s(self) -> str:
-        return self.date

@@ -58,7 +58,6 @@ _POLL_S = 0.1
 _TRY_S = (1.0, 2.0, 4.0, 8.0)
 """How long each try may take on a device that may be silent; the last one stays. They grow, because a slow
 device must not be reconnected again and again before it can answer."""
-_UNUSABLE = ("offline", "unauthorized", "connecting", "authorizing", "detached", "no permissions")
 _UNLOCK = "Unlock the device and accept this machine's key."
 _UDEV = "Give this user access to the USB device (udev rules)."
 _COMPARE = "Compare `adb devices`: is it running, and is its serial right?"
@@ -335,17 +334,11 @@ class AdbClient:
         self.display = display
 
     def state(self, timeout_s: float = STATE_S) -> str:
-        """The device's state: "device" when it can be used, else "offline", "unauthorized", ….
+        """The device's state: "device" when it can be used. A device that hangs stays "device".
 
-        A device that hangs stays "device". Raises DeviceNotFound if the server lists no such device.
+        Raises DeviceOffline, DeviceUnauthorized or DeviceNotFound if the server says so.
         """
-        try:
-            return self._ask("get-state", timeout_s)
-        except (DeviceOffline, DeviceUnauthorized) as error:  # how servers answer for one of no use
-            said = [state for state in _UNUSABLE if state in error.evidence]
-            if not said:
-                raise
-            return said[0]
+        return self._ask("get-state", timeout_s)
 
     def reconnect(self, timeout_s: float = STATE_S) -> None:
         """Makes the server reconnect to the device: one that hangs is offline from then on."""
@@ -458,13 +451,9 @@ class AdbClient:
 
     def _require_device(self, deadline: Deadline) -> None:
         state = self.state(min(STATE_S, deadline.remaining()))
-        if state == "device":
-            return
-        error = rejection(f"device {state}", "a service", self.serial)
-        if isinstance(error, ServiceRejected):  # bootloader, recovery, …: it does not run Android
+        if state != "device":  # bootloader, recovery, …: it does not run Android
             message = f"its state is {state!r}."
-            error = DeviceOffline(message, "Boot it into Android.", serial=self.serial, evidence=state)
-        raise error
+            raise DeviceOffline(message, "Boot it into Android.", serial=self.serial, evidence=state)
 
     def _shell(
         self, command: str, deadline: Deadline, stdin: bytes, sending: Callable[[], object] = lambda: None

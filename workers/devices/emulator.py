@@ -305,20 +305,6 @@ def wait_booted(
             sleep(_POLL_S)
 
 
-@dataclass(frozen=True)
-class Open:
-    """An emulator that can be used: its snapshots, the way to Android on it, and whether we started it."""
-
-    snapshotter: Snapshotter
-    client: AdbClient
-    has_started: bool
-
-    @property
-    def serial(self) -> str:
-        """Its name in adb."""
-        return self.client.serial
-
-
 @contextmanager
 def session(
     sdk: Sdk,
@@ -330,15 +316,10 @@ def session(
     boot_s: float | None = None,
     must_run: bool = False,
     note: Callable[[str], object] = lambda text: None,
-) -> Iterator[Open]:
-    """An emulator that runs from an AVD, for a while.
+) -> Iterator[Snapshotter]:
+    """An emulator that runs from an AVD, for a while; one is started unless it `must_run` already.
 
-    Args:
-        options: How it is started, if it must be.
-        console_port: The port to start it at; a free one when None. One that runs must be there.
-        boot_s: Longest time for the boot; the usual when None.
-        must_run: Work only with an emulator that runs already; none is started.
-        note: Called with each step, in words.
+    One that runs must be at `console_port`, if that is given. `note` is called with each step, in words.
     """
     with ExitStack() as stack:
         server.ensure_running()
@@ -361,7 +342,7 @@ def session(
             client = AdbClient(ports.serial, server.port)
             note(f"booting {ports.serial} (log: {process.log.path})")
             process.wait_booted(client, boot_s)
-            yield Open(_snapshotter(sdk, avd, client, options.gpu, options.extra), client, True)
+            yield _snapshotter(sdk, avd, client, options.gpu, options.extra, has_started=True)
         except DeviceError as error:
             is_vague = isinstance(error, EmulatorExited) or not isinstance(error, EmulatorError)
             if is_vague and process.pid is None:
@@ -369,7 +350,7 @@ def session(
             raise
 
 
-def _attached(there: Running, sdk: Sdk, avd: Avd, server: AdbServer, console_port: int | None) -> Open:
+def _attached(there: Running, sdk: Sdk, avd: Avd, server: AdbServer, console_port: int | None) -> Snapshotter:
     """The emulator that already runs from the AVD."""
     require_ours(there)
     if console_port not in (None, there.console_port):
@@ -382,12 +363,14 @@ def _attached(there: Running, sdk: Sdk, avd: Avd, server: AdbServer, console_por
     client.wait_ready(10.0)
     words = cmdline(there.key.pid)  # the only place of its options
     gpu = words[words.index("-gpu") + 1] if "-gpu" in words[:-1] else avd.config().get("hw.gpu.mode", GPU)
-    return Open(_snapshotter(sdk, avd, client, gpu, words), client, False)
+    return _snapshotter(sdk, avd, client, gpu, words)
 
 
-def _snapshotter(sdk: Sdk, avd: Avd, client: AdbClient, gpu: str, options: Sequence[str]) -> Snapshotter:
-    port = int(client.serial.removeprefix("emulator-"))
-    return Snapshotter(avd, Console(port), client, gpu, emulator_version(sdk), options)
+def _snapshotter(
+    sdk: Sdk, avd: Avd, client: AdbClient, gpu: str, options: Sequence[str], has_started: bool = False
+) -> Snapshotter:
+    console = Console(int(client.serial.removeprefix("emulator-")))
+    return Snapshotter(avd, console, client, gpu, emulator_version(sdk), options, has_started)
 
 
 def require_ours(there: Running) -> None:

@@ -73,7 +73,6 @@ class Recipe(BaseModel):
         animations_off: Whether the three animation scales are set to 0.
         locale: The system's language, as "de-DE"; most phones apply another one at the next boot.
         time_zone: As "Europe/Berlin".
-        max_clock_skew_s: How far the phone's clock may be from this machine's; None for any.
         min_free_mib: Space that must be free on /data.
         home: Whether episodes start at the home screen.
         hook: "pkg.mod:Name" of a function that is called with the device's shell and the task; settings and
@@ -90,7 +89,6 @@ class Recipe(BaseModel):
     animations_off: bool = True
     locale: Locale | None = None
     time_zone: TimeZone | None = None
-    max_clock_skew_s: float | None = Field(None, gt=0.0)
     min_free_mib: int = Field(512, ge=0)
     home: bool = True
     hook: str | None = None
@@ -115,12 +113,11 @@ class Cook:
         self,
         shell: AdbClient,
         recipe: Recipe,
-        now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._shell, self._recipe = shell, recipe
-        self._now, self._clock, self._sleep = now, clock, sleep
+        self._clock, self._sleep = clock, sleep
         self._hook: Hook | None = import_object(recipe.hook) if recipe.hook else None
         self._home: str | None = None
 
@@ -254,19 +251,13 @@ class Cook:
         )
 
     def _has_time(self) -> Wrong | None:
-        wanted, most_s = self._recipe.time_zone, self._recipe.max_clock_skew_s
-        if wanted is not None:
-            found = ask(self._shell, "getprop persist.sys.timezone")
-            if found != wanted:
-                remedy = "Choose it in the phone's settings, and switch the network's time zone off."
-                return f"the time zone is {found or 'unknown'}, not {wanted}.", remedy
-        if most_s is None:
+        wanted = self._recipe.time_zone
+        if wanted is None or (found := ask(self._shell, "getprop persist.sys.timezone")) == wanted:
             return None
-        text = ask(self._shell, "date +%s")
-        skew_s = abs(float(text) - self._now()) if text.isdigit() else float("inf")
-        if skew_s <= most_s:
-            return None
-        return f"its clock is {skew_s:.0f} s off.", "Set `global/auto_time: '1'` in the recipe's settings."
+        return (
+            f"the time zone is {found or 'unknown'}, not {wanted}.",
+            "Choose it in the phone's settings, and switch the network's time zone off.",
+        )
 
     def _has_room(self) -> Wrong | None:
         match = re.search(r"(\d+)\s+\d+%", ask(self._shell, "df -k /data").rpartition("\n")[2])

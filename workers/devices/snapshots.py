@@ -11,7 +11,7 @@ import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -138,8 +138,6 @@ MAX_LOOKS = 10
 """How often the screen is looked at until it stands still."""
 NOTHING_TO_DELETE = "Name one of these; nothing was deleted."
 """The remedy for a snapshot to delete that does not exist."""
-SCREENSHOT = "distrl-screenshot.png"
-"""The screenshot that the manifest describes, for people."""
 
 
 @dataclass(frozen=True)
@@ -192,10 +190,7 @@ def _info(path: Path) -> SnapshotInfo:
 def require_same_hardware(avd: Avd, name: str, options: Sequence[str]) -> None:
     """Raises SnapshotFailed if an emulator of this AVD would refuse its snapshot for other hardware.
 
-    Args:
-        avd: Whose.
-        name: The snapshot; one that is missing, or has no manifest, passes.
-        options: The emulator's further options.
+    `options` are the emulator's. A snapshot that is missing, or has no manifest, passes.
     """
     try:
         saved = read_manifest(avd.snapshots / name)
@@ -218,48 +213,41 @@ def require_same_hardware(avd: Avd, name: str, options: Sequence[str]) -> None:
         )
 
 
+@dataclass(frozen=True)
 class Snapshotter:
     """Snapshots of a running emulator.
 
-    Args:
-        avd, console, client: Its virtual device, its console, and the way to Android on it.
+    Attributes:
+        client: The way to Android on it.
         gpu, emulator: The GPU mode it runs with, and its version.
         options: Its command line, or what of it says what its hardware is.
+        has_started: Whether it was started for this, from the command line's snapshot if it names one.
     """
 
-    def __init__(
-        self,
-        avd: Avd,
-        console: Console,
-        client: AdbClient,
-        gpu: str,
-        emulator: str,
-        options: Sequence[str] = (),
-    ) -> None:
-        self.avd = avd
-        self._console = console
-        self._client = client
-        self._gpu, self._emulator = gpu, emulator
-        self._options = options
+    avd: Avd
+    console: Console
+    client: AdbClient
+    gpu: str
+    emulator: str
+    options: Sequence[str] = ()
+    has_started: bool = False
 
     def save(self, name: str) -> Manifest:
         """Saves the device as snapshot `name`, in place of an older one, with a manifest."""
-        found, png = self._look(name)
+        found = self._look(name)
         for _ in range(MAX_LOOKS - 1):  # until the screen stands still, but not for ever
-            before, (found, png) = found, self._look(name)
+            before, found = found, self._look(name)
             if not before.screen.changed(found.screen):
                 break
-        self._console.avd_snapshot_save(name)
-        directory = self.avd.snapshots / name
-        write_manifest(found, directory)
-        (directory / SCREENSHOT).write_bytes(png)
+        self.console.avd_snapshot_save(name)
+        write_manifest(found, self.avd.snapshots / name)
         return found
 
     def load(self, name: str) -> None:
         """Brings the device back to snapshot `name` and waits until it answers."""
-        require_same_hardware(self.avd, name, self._options)
-        self._console.avd_snapshot_load(name)
-        self._client.wait_ready(READY_S, self._console.require_running)
+        require_same_hardware(self.avd, name, self.options)
+        self.console.avd_snapshot_load(name)
+        self.client.wait_ready(READY_S, self.console.require_running)
 
     def verify(self, name: str) -> Manifest:
         """Compares the device, on which the snapshot `name` has just been loaded, with the manifest.
@@ -271,9 +259,8 @@ class Snapshotter:
         if info.manifest is None:
             why = info.problem or f"the snapshot {name!r} has no manifest: it was not saved by this tool."
             raise SnapshotMismatch(why, f"There is nothing to compare the device with; {again}")
-        found, _ = self._look(name)
-        # A clone says the name of its own AVD; what the snapshot holds is the same.
-        differences = replace(info.manifest, avd=found.avd).differences(found)
+        found = self._look(name)
+        differences = info.manifest.differences(found)
         if differences:
             raise SnapshotMismatch(
                 f"the snapshot {name!r} loads, but {'; '.join(differences)}.",
@@ -281,9 +268,9 @@ class Snapshotter:
             )
         return found
 
-    def _look(self, name: str) -> tuple[Manifest, bytes]:
-        """What is on the device now, and the screenshot that the manifest describes, as PNG bytes."""
-        client = self._client
+    def _look(self, name: str) -> Manifest:
+        """What is on the device now."""
+        client = self.client
         level = self._read("getprop ro.build.version.sdk")
         if not level.isdecimal():
             message = f"ro.build.version.sdk is {level!r}, not a number."
@@ -291,23 +278,22 @@ class Snapshotter:
         listed = self._read("pm list packages -3 --show-versioncode", _PACKAGES_S)
         density = _DENSITY.search(self._read("wm density"))
         frame = Frames(client.serial).judge(client.exec_out("screencap -p", 10.0, reads=True))
-        manifest = Manifest(
+        return Manifest(
             snapshot=name,
             avd=self.avd.name,
             created=time.time(),
             api_level=int(level),
             image=self._read("getprop ro.build.fingerprint"),
-            gpu=self._gpu,
-            emulator=self._emulator,
+            gpu=self.gpu,
+            emulator=self.emulator,
             apps={package: int(version) for package, version in _PACKAGE.findall(listed)},
             density=int(density[1]) if density else 0,
             screen=mark_of(frame.picture()),
-            hardware=hardware_of(self.avd.config(), self._options),
+            hardware=hardware_of(self.avd.config(), self.options),
         )
-        return manifest, frame.png
 
     def _read(self, command: str, timeout_s: float = _CALL_S) -> str:
-        return self._client.shell(command, timeout_s, reads=True).text.strip()
+        return self.client.shell(command, timeout_s, reads=True).text.strip()
 
 
 def delete_files(avd: Avd, name: str) -> None:

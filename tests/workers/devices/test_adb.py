@@ -230,10 +230,17 @@ def test_an_input_that_went_nowhere_says_why() -> None:
         client_of(server).act("input tap 1 2", PLENTY_S)
 
 
-@pytest.mark.parametrize("state", ["device", "offline", "unauthorized", "still connecting"])
-def test_the_state_is_the_servers_word(state: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "error"),
+    [("device", None), ("offline", DeviceOffline), ("unauthorized", DeviceUnauthorized)],
+)
+def test_the_state_is_the_servers_word(state: str, error: type[DeviceError] | None) -> None:
     with fake_server(phone=FakeDevice(state)) as server:
-        assert client_of(server).state() == state.removeprefix("still ")
+        if error is None:
+            assert client_of(server).state() == state
+        else:
+            with pytest.raises(error):
+                client_of(server).state()
         with pytest.raises(DeviceNotFound):
             AdbClient("nobody", server.port).state()
 

@@ -16,7 +16,7 @@ from PIL import Image
 from distrl.core.errors import EnvError
 from distrl.simulator.adb.backend import AdbSimBackend
 from distrl.workers.devices.adb import DEFAULT_DISPLAY, AdbClient, Display
-from distrl.workers.devices.adb_device import AdbDevice, EmulatorDevice
+from distrl.workers.devices.adb_device import IDLE_S, AdbDevice, EmulatorDevice
 from distrl.workers.devices.console import Console
 from distrl.workers.devices.device import Key
 from distrl.workers.devices.errors import (
@@ -283,6 +283,15 @@ def test_the_hierarchy_is_whole_or_an_error() -> None:
     with device_with(failed) as device, pytest.raises(OutputInvalid, match="null root"):
         device.hierarchy()
     assert len(failed.commands) == 3
+
+
+def test_a_screen_that_never_stands_still_is_told_and_no_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uiautomator has taken so long to say so that the time is over before it could say it again."""
+    monkeypatch.setattr("distrl.workers.devices.adb_device.HIERARCHY_S", IDLE_S)
+    script = Script(**{"rm_-f": (b"", b"ERROR: could not get idle state.", 0)})
+    with device_with(script) as device, pytest.raises(OutputInvalid, match="could not get idle state"):
+        device.hierarchy()
+    assert len(script.commands) == 1
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from distrl.core.policies.base import Policy
 from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Sampling
-from distrl.workers.inference.engine_hf import HFEngine
+from distrl.workers.inference.engine import HFEngine
 
 
 class InProcess:

@@ -30,7 +30,7 @@ from distrl.core.rundir import RunDir
 from distrl.core.sockets import Wire
 from distrl.evaluator.suites import load_suite
 from distrl.learner.build import TaskSets, open_learner
-from distrl.workers.inference.engine_hf import HFEngine
+from distrl.workers.inference.engine import HFEngine
 from distrl.workers.inference.serve import serve_beside_learner
 
 LEAVE_S = 60.0

@@ -3,6 +3,7 @@
 import io
 import random
 import threading
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -22,9 +23,12 @@ from distrl.core.types import (
     Sampling,
     image_digest,
 )
+from distrl.simulator.device import SimDevice
+from distrl.workers import episode
 from distrl.workers.actors import random_action
-from distrl.workers.envs.base import StepResult
-from distrl.workers.episode import EpisodeRunner
+from distrl.workers.devices.device import Screen
+from distrl.workers.envs.base import Frame, StepResult
+from distrl.workers.episode import EpisodeRunner, observe
 
 
 def test_a_successful_episode() -> None:
@@ -237,3 +241,46 @@ def test_stop_abandons_the_episode_between_steps() -> None:
     policy = StopsAtTwo(TAP, TAP, TAP)
     assert EpisodeRunner(env, AGENT, policy, WorkerConfig(), stop=stop).run(lease()) is None
     assert env.calls == 2
+
+
+@pytest.mark.parametrize("image_format", ["jpeg", "png"])
+def test_the_observation_names_the_encoded_bytes(image_format: str) -> None:
+    config = WorkerConfig(screenshot_format=image_format)
+    observation, data = observe(Frame.of(Image.new("RGB", (8, 16), (250, 0, 0)), "app"), config)
+    assert observation.image == image_digest(data)
+    assert (observation.width, observation.height, observation.app) == (8, 16, "app")
+    red, green, blue = Image.open(io.BytesIO(data)).convert("RGB").getpixel((4, 4))
+    assert red > 240
+    assert max(green, blue) < 10
+
+
+def test_a_screen_with_a_key_is_drawn_once_until_it_leaves_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(episode, "_encoded", lru_cache(2)(episode._encoded.__wrapped__))
+    drawn: list[str] = []
+
+    def frame(key: str) -> Frame:
+        def picture() -> Image.Image:
+            drawn.append(key)
+            return Image.new("RGB", (4, 4), (ord(key), 0, 0))
+
+        return Frame(Screen(picture, key))
+
+    config = WorkerConfig(screenshot_format="png")
+    shots = {key: observe(frame(key), config) for key in "aab"}
+    assert drawn == ["a", "b"]
+    assert shots["a"] == observe(frame("a"), config)
+    observe(frame("c"), config)
+    observe(frame("b"), config)
+    assert drawn == ["a", "b", "c", "b"], "the least recently used left first"
+    assert observe(frame("a"), WorkerConfig(screenshot_format="jpeg")) != shots["a"]
+
+
+def test_the_simulated_phone_s_key_stands_for_its_picture() -> None:
+    device = SimDevice()
+    before = device.screen()
+    device.swipe(270, 900, 270, 300)
+    after = device.screen()
+    assert before.key != after.key
+    assert before.picture().tobytes() != after.picture().tobytes()
+    assert after.picture().tobytes() == device.screenshot().tobytes()
+    assert SimDevice().screen().key == before.key

@@ -19,8 +19,7 @@ from distrl.core.model_points import check_agent_points
 from distrl.core.policies import build_policy, checkpoint_words, weights_io
 from distrl.core.sockets import Wire
 from distrl.workers.client import LearnerLink
-from distrl.workers.inference.engine import Engine
-from distrl.workers.inference.engine_hf import HFEngine
+from distrl.workers.inference.engine import Engine, HFEngine
 from distrl.workers.inference.server import InferenceServer
 from distrl.workers.inference.weight_feed import WeightFeed
 

@@ -15,7 +15,7 @@ from distrl.evaluator.suites import load_suite
 from distrl.workers.agents import build_agent
 from distrl.workers.envs import build_env
 from distrl.workers.envs.two_screens import COLORS, PLACES, TwoScreensEnv
-from distrl.workers.screenshots import observe
+from distrl.workers.episode import observe
 
 BACK = Action(kind=ActionKind.BACK)
 PARAMS: dict[str, Any] = {

@@ -23,8 +23,7 @@ from distrl.core.policies import build_policy, weights_io
 from distrl.core.policies.base import Generated
 from distrl.core.policies.images import ImageCache, decode_image
 from distrl.core.types import Completion, Sampling
-from distrl.workers.inference.engine import Prepared
-from distrl.workers.inference.engine_hf import HFEngine
+from distrl.workers.inference.engine import HFEngine, Prepared
 from distrl.workers.inference.serve import build_engine
 
 MakeConfig = Callable[..., Config]

@@ -28,8 +28,7 @@ from distrl.core.errors import ContextFull, DistrlError, PolicyError
 from distrl.core.policies.hub import HubPolicy
 from distrl.core.sockets import Wire
 from distrl.core.types import Completion, Prefix, Sampling, image_digest
-from distrl.workers.inference.engine import Prepared
-from distrl.workers.inference.engine_hf import HFEngine
+from distrl.workers.inference.engine import HFEngine, Prepared
 from distrl.workers.inference.serve import serve_checkpoint, start_vllm
 
 if TYPE_CHECKING:

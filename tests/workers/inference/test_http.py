@@ -29,7 +29,7 @@ from distrl.core.errors import ConfigError, NetworkError
 from distrl.core.sockets import Wire
 from distrl.core.types import Sampling, image_digest
 from distrl.workers.inference import http_server
-from distrl.workers.inference.engine_hf import HFEngine
+from distrl.workers.inference.engine import HFEngine
 from distrl.workers.inference.http_server import HttpEndpoint, check_address
 from distrl.workers.inference.serve import build_engine
 from distrl.workers.inference.server import InferenceServer

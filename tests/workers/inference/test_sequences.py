@@ -24,7 +24,7 @@ from distrl.core.types import Fault, Outcome, Prefix, Sampling, Trajectory, imag
 from distrl.workers.act_client import ActClient
 from distrl.workers.agents.androidworld import AndroidWorldAgent
 from distrl.workers.episode import EpisodeRunner
-from distrl.workers.inference.engine_hf import HFEngine
+from distrl.workers.inference.engine import HFEngine
 from distrl.workers.inference.server import InferenceServer
 
 WAIT_S = 30.0

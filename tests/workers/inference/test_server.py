@@ -22,8 +22,7 @@ from distrl.core.sockets import Channel, Wire
 from distrl.core.types import Completion, Record, Sampling, image_digest
 from distrl.workers.act_client import ActClient
 from distrl.workers.inference import server as server_module
-from distrl.workers.inference.engine import Prepared
-from distrl.workers.inference.engine_hf import HFEngine
+from distrl.workers.inference.engine import HFEngine, Prepared
 from distrl.workers.inference.serve import advertised_endpoint, build_engine, serve_checkpoint
 from distrl.workers.inference.server import InferenceServer
 

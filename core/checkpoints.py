@@ -31,12 +31,6 @@ def write_checkpoint(directory: Path, name: str, fill: Callable[[Path], None]) -
     One of the same name is replaced, if `latest` does not name it: it is left by a crash before its pointer
     was written, or the run went back to an older one. Then "best" or "final" may name it, which has other
     weights from now on, so that pointer goes.
-
-    Args:
-        fill: Writes the checkpoint's files into the directory that it is given.
-
-    Raises:
-        CheckpointError: The disk is full or not writable.
     """
     temporary, target = directory / f".{name}.tmp", directory / name
     assert pointed(directory, "latest") != name

@@ -31,8 +31,6 @@ class CollectionSpec(Record):
     Attributes:
         agent: The configuration's section `agent`, whose prompts and notation the episodes have.
         weights: By task template, how often its tasks are demonstrated.
-        noise: The share of random actions.
-        seed: Of the draws of tasks.
     """
 
     suite: str
@@ -56,11 +54,7 @@ def draw_number(lease_id: str) -> int:
 
 
 def check_collection(path: Path, spec: CollectionSpec, resume: bool) -> None:
-    """Checks that a collection may be written to `path`. Changes nothing.
-
-    Raises:
-        RunDirectoryError: `path` holds something and `resume` is off, or holds another collection.
-    """
+    """Checks that a collection may be written to `path`. Changes nothing."""
     if is_free(path, resume, LOCK_FILE):
         return
     theirs, ours = read_collection(path).model_dump(mode="json"), spec.model_dump(mode="json")
@@ -74,11 +68,7 @@ def check_collection(path: Path, spec: CollectionSpec, resume: bool) -> None:
 
 
 def read_collection(path: Path) -> CollectionSpec:
-    """What the collection in `path` holds.
-
-    Raises:
-        RunDirectoryError: There is none, or its file is damaged.
-    """
+    """What the collection in `path` holds."""
     file = path / COLLECTION_FILE
     if not file.is_file():
         raise RunDirectoryError(
@@ -98,12 +88,6 @@ def check_dataset(path: Path, wanted: Mapping[str, Any], episodes: int) -> None:
 
     Args:
         wanted: Fields that its `CollectionSpec` must have.
-        episodes: How many demonstrations the run needs.
-
-    Raises:
-        ConfigError: It holds fewer, or they are of other tasks or in another agent's notation.
-        RunDirectoryError: There is none.
-        StoreError: It cannot be read.
     """
     theirs = read_collection(path).model_dump(mode="json")
     for key, value in wanted.items():

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, files of records, errors of a full disk, and scratch folders.
+"""Files written whole or not at all, files of records, errors of a full disk, locks, and scratch folders.
 
     TMPDIR/distrl-KIND-xxxxxxxx/.held     a scratch folder, locked by its owner
 
@@ -19,10 +19,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
 
 from distrl.core.errors import DistrlError, RunDirectoryError
-from distrl.core.locks import HeldLock, try_lock
 
 _Model = TypeVar("_Model", bound=BaseModel)
 Buffer = bytes | bytearray | memoryview
@@ -70,13 +70,6 @@ def write_bytes_atomically(file: Path, data: Buffer, is_durable: bool = False, m
     """Writes `data` so that readers see the old or the new file, never a part.
 
     A process that is killed meanwhile may leave a hidden file beside it.
-
-    Args:
-        is_durable: Whether the data has to be on disk on return.
-        mode: Permissions, less the umask.
-
-    Raises:
-        RunDirectoryError: It cannot be written.
     """
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -121,6 +114,50 @@ def read_records(file: Path, model: type[_Model], remedy: str) -> list[_Model]:
                 break
             raise RunDirectoryError(f"line {number} of {file} is damaged.", remedy) from error
     return records
+
+
+# Locks between processes, one file each. The kernel releases a lock when its holder ends, even by a kill.
+# FileLock releases when it is garbage-collected; a lock of ours is held until `release` or the process ends.
+_held: set[FileLock] = set()
+
+
+class HeldLock:
+    """A lock that this process holds until `release`; also a context manager. The file stays.
+
+    A forked child does not inherit it. See `try_lock`.
+    """
+
+    def __init__(self, lock: FileLock) -> None:
+        self._lock = lock
+
+    def release(self) -> None:
+        """Releases the lock. May be called twice."""
+        self._lock.release(force=True)
+        _held.discard(self._lock)
+
+    def __enter__(self) -> HeldLock:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
+
+
+def try_lock(path: Path, mode: int = 0o600) -> HeldLock | None:
+    """Locks a file in an existing folder, created with `mode` if missing.
+
+    Returns:
+        None if another process, or another caller in this one, holds the lock.
+
+    Raises:
+        OSError: The file cannot be opened, or its file system has no locks.
+    """
+    lock = FileLock(path, timeout=0.0, mode=mode, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        return None
+    _held.add(lock)
+    return HeldLock(lock)
 
 
 PREFIX = "distrl-"
@@ -172,11 +209,7 @@ def abandoned(kind: str = "") -> list[Path]:
 
 
 def reclaim(path: Path) -> bool:
-    """Removes a folder whose owner is gone. Returns whether there was one.
-
-    Raises:
-        OSError: It cannot be removed.
-    """
+    """Removes a folder whose owner is gone. Returns whether there was one."""
     held = _take(path)
     if held is None:
         return False

@@ -107,7 +107,6 @@ def post_json(url: str, body: bytes, headers: Mapping[str, str], timeout_s: floa
     """Sends JSON to http:// or https:// and returns the JSON reply. Redirects are not followed.
 
     Args:
-        headers: Besides Content-Type.
         timeout_s: For connecting, and from then on for the whole reply.
         secret: A key that no error may show.
 
@@ -153,12 +152,7 @@ def retry_after(value: str | None) -> float | None:
 
 
 def _read(reply: http.client.HTTPResponse) -> bytes:
-    """The whole reply.
-
-    Raises:
-        OSError: It takes too long, or broke off.
-        PostFailed: It is too long.
-    """
+    """The whole reply."""
     data = bytearray()
     while chunk := reply.read1(CHUNK_BYTES):
         data += chunk

@@ -59,9 +59,6 @@ _log = logging.getLogger(__name__)
 def located(key: str, model: str) -> str:
     """Where transformers shall load `model`, a directory or a hub id: itself, or its folder in the cache.
 
-    Args:
-        key: The configuration's key that names the model, for errors.
-
     Raises:
         PolicyError: Its cache on this machine has not all of the model, and the hub cannot be reached.
     """

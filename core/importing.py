@@ -60,15 +60,7 @@ def import_object(path: str) -> Any:
 
 
 def choose(registry: Mapping[str, str], kind: str, import_path: str | None = None) -> Any:
-    """What a configuration section names by `kind`, or by `import_path` if that is set.
-
-    Args:
-        registry: From short names to import paths.
-
-    Raises:
-        ConfigError: `kind` is not in the registry.
-        MissingDependency: As `import_object`.
-    """
+    """What a configuration section names by `kind`, or by `import_path` if that is set."""
     if import_path:
         return import_object(import_path)
     check_kind(registry, kind)

@@ -26,8 +26,6 @@ def setup(log_file: Path | None = None, level: str = "INFO", role: str = "distrl
     Only its errors are logged, unless HF_HUB_VERBOSITY is set.
 
     Args:
-        log_file: Created with its folders.
-        level: A level of `logging`, e.g. "INFO".
         role: The process, e.g. "learner" or "worker-0"; stands in every line.
     """
     root = logging.getLogger()

@@ -534,11 +534,7 @@ def submitted_id(frame: bytes | memoryview) -> str:
 
 
 def check_blobs(blobs: Sequence[bytes | memoryview]) -> None:
-    """Refuses too many or too large blob frames.
-
-    Raises:
-        ProtocolError: With code "too-large".
-    """
+    """Refuses too many or too large blob frames; ProtocolError with code "too-large"."""
     if len(blobs) > MAX_FRAMES:
         raise _refused(RejectCode.TOO_LARGE, f"{len(blobs)} frames are more than {MAX_FRAMES}")
     if (longest := max(map(len, blobs), default=0)) > MAX_BLOB_BYTES:
@@ -599,11 +595,7 @@ def unpack(data: bytes) -> object:
 
 
 def unpack_trajectory(data: bytes) -> Trajectory:
-    """The trajectory in `data`.
-
-    Raises:
-        StoreError: The bytes are not a trajectory of this version.
-    """
+    """The trajectory in `data`; StoreError if the bytes are not a trajectory of this version."""
     try:
         return Trajectory.model_validate(unpack(data))
     except (ValueError, ValidationError) as error:

@@ -58,12 +58,7 @@ class MetricsWriter:
                 self._file.write("\n")  # ends a line that a crash cut off
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Writes one line. Numbers that are not finite are null there, and left out elsewhere.
-
-        Args:
-            step: Policy updates so far.
-            metrics: Numbers by name.
-        """
+        """Writes one line. Numbers that are not finite are null there, and left out elsewhere."""
         finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
         row = {"step": step, "time": round(self._clock(), 3)}
         # Seven significant digits are all that a float32 has.

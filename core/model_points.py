@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from distrl.core.errors import PolicyError
 from distrl.core.hub_files import find_model, read_json
@@ -89,7 +89,6 @@ class ImageShape:
     Attributes:
         patch, merge: Pixels of a side of a patch, and patches of a side that become one token.
         min_pixels, max_pixels: The processor's bounds of width times height.
-        is_fixed: All pictures are resized to the same size.
     """
 
     patch: int
@@ -131,15 +130,7 @@ WRITES: Mapping[str, str] = {
 _MEANS = {"relative": "0 to 999 across and down", "absolute": "pixels of the resized picture"}
 
 
-class AgentOptions(Protocol):
-    """What is needed of a `distrl.configs.schema.AgentConfig`; core does not depend on configs."""
-
-    kind: str
-    import_path: str | None
-    options: dict[str, Any]
-
-
-def coordinates_of(agent: AgentOptions) -> str | None:
+def coordinates_of(agent: Any) -> str | None:
     """How the agent reads points: "relative", "absolute", or "scale", which its prompt explains.
 
     None of an agent of which nothing is known.
@@ -155,11 +146,6 @@ def doubt(model_type: str, coordinates: str, resize: Resize) -> str | None:
     """A warning if models of this type write points otherwise than the agent reads them.
 
     It is only a warning: a model may have been trained to write them so.
-
-    Args:
-        model_type: As the model's config.json has it.
-        coordinates: What the agent reads.
-        resize: How the model's processor resizes pictures.
     """
     writes, sizes = WRITES.get(model_type, coordinates), f"resize: {{{resize.keys()}}}"
     if coordinates == "scale" and writes == "absolute":
@@ -177,7 +163,7 @@ def doubt(model_type: str, coordinates: str, resize: Resize) -> str | None:
     )
 
 
-def doubt_of_files(agent: AgentOptions, policy: Any) -> str | None:
+def doubt_of_files(agent: Any, policy: Any) -> str | None:
     """`doubt`, of a `distrl.configs.policy.HubConfig` and its model's files; None without these."""
     coordinates = coordinates_of(agent)
     if coordinates is None:
@@ -193,7 +179,7 @@ def doubt_of_files(agent: AgentOptions, policy: Any) -> str | None:
     return doubt(str(config.get("model_type")), coordinates, resize)
 
 
-def check_agent_points(agent: AgentOptions, policy: Policy) -> None:
+def check_agent_points(agent: Any, policy: Policy) -> None:
     """Refuses an agent of this package whose points are pixels of pictures that the model does not see so.
 
     An agent runs in workers, which need not have the model's files, so its options say how pictures are

@@ -109,11 +109,6 @@ class Child:
 
     Ctrl-C at the terminal does not reach it: its parent stops it. When the parent dies, however that
     happens, the child gets SIGTERM (Linux); it is spawned by the parent's main thread for that reason.
-
-    Args:
-        name: For people, e.g. "worker-0".
-        log_file: Receives stdout and stderr, appended.
-        env: Environment variables to add.
     """
 
     def __init__(

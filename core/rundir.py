@@ -17,28 +17,16 @@ import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from distrl.core.errors import RunDirectoryError
-from distrl.core.files import write_atomically, write_bytes_atomically, writing
-from distrl.core.locks import try_lock
+from distrl.core.files import try_lock, write_atomically, write_bytes_atomically, writing
 
 WARM_UP = "warm_up"
 
 
 class DirectoryInUse(RunDirectoryError):
     """Another process holds the lock of a directory."""
-
-
-class RunOptions(Protocol):
-    """What a run directory needs of a `distrl.configs.schema.Config`; core does not depend on configs."""
-
-    name: str
-    runs_dir: str
-
-    def to_yaml(self) -> str:
-        """The whole configuration."""
-        ...
 
 
 class RunDir:
@@ -60,12 +48,12 @@ class RunDir:
         self.report_json = path / "report.json"
 
     @classmethod
-    def of(cls, config: RunOptions) -> RunDir:
+    def of(cls, config: Any) -> RunDir:
         """The directory of `config`'s run, whether it exists or not."""
         return cls(Path(config.runs_dir).expanduser() / config.name)
 
     @classmethod
-    def create(cls, config: RunOptions) -> RunDir:
+    def create(cls, config: Any) -> RunDir:
         """Makes the directory of a new run and writes its config.yaml.
 
         Raises:
@@ -116,11 +104,7 @@ class RunDir:
 
     @classmethod
     def open(cls, path: Path | str) -> RunDir:
-        """An existing run's directory.
-
-        Raises:
-            RunDirectoryError: If there is none.
-        """
+        """An existing run's directory; RunDirectoryError if there is none."""
         run = cls(Path(path).expanduser())
         if not run.config.is_file():
             raise RunDirectoryError(
@@ -129,11 +113,11 @@ class RunDir:
         return run
 
     @classmethod
-    def create_or_open(cls, config: RunOptions, resume: bool) -> RunDir:
+    def create_or_open(cls, config: Any, resume: bool) -> RunDir:
         """The directory of `config`'s run: an existing one if `resume`, else a new one."""
         return cls.open(cls.of(config).path) if resume else cls.create(config)
 
-    def write_config(self, config: RunOptions) -> Path | None:
+    def write_config(self, config: Any) -> Path | None:
         """Makes `config` the run's configuration.
 
         Returns:
@@ -177,8 +161,6 @@ def is_free(path: Path, resume: bool, lock_file: str = "", resuming: str = "cont
     """Whether nothing is in `path` yet, which was named with --output. Changes nothing.
 
     Args:
-        path: The directory.
-        resume: Whether there may be something, which the caller then checks.
         lock_file: The name of a file that counts for nothing.
         resuming: What --resume does with what is there.
 
@@ -199,8 +181,6 @@ class RunLock:
     """A lock on a directory, held until `release`; also a context manager. The file names the holder.
 
     Args:
-        path: The lock file, in the directory that is taken.
-        role: Who takes it, in a word.
         otherwise: What to do other than to wait for the holder or to stop it.
 
     Raises:

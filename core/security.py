@@ -48,7 +48,6 @@ class Client(Record):
 
     Attributes:
         name: The client's; its processes are called this or `name/…`.
-        roles: What it may be.
         slots: The most leases that its workers may hold together; None for no limit.
         public: Its public key; empty in a `Client` of a message.
     """
@@ -79,11 +78,9 @@ class Security:
     """What one process needs for CURVE.
 
     Attributes:
-        keys_dir: Where the keys were read.
         name: The client whose key `own` is.
         own: The client pair of this process; None on a machine that only binds.
         server: The server pair; None on a machine that only connects.
-        server_public: The public key that servers must have.
     """
 
     keys_dir: Path
@@ -98,11 +95,7 @@ class Security:
         return next((client for client in clients if client.public == public), None)
 
     def client_pair(self) -> KeyPair:
-        """The pair that authenticates connecting sockets.
-
-        Raises:
-            SecurityError: This machine has no client key.
-        """
+        """The pair that authenticates connecting sockets; SecurityError if this machine has no client key."""
         if self.own is None:
             raise SecurityError(
                 f"No client key in {self.keys_dir}.",
@@ -111,11 +104,7 @@ class Security:
         return self.own
 
     def server_pair(self) -> KeyPair:
-        """The pair that authenticates binding sockets.
-
-        Raises:
-            SecurityError: This machine has no server key.
-        """
+        """The pair that authenticates binding sockets; SecurityError if this machine has no server key."""
         if self.server is None:
             raise SecurityError(
                 f"Binding with security needs {self.keys_dir / 'server.key'}, which is missing.",
@@ -151,11 +140,7 @@ def load_security(keys_dir: Path | None, name: str = ANY_CLIENT) -> Security | N
 
 
 def list_allowed(keys_dir: Path) -> dict[str, Client]:
-    """The allow-list by name.
-
-    Raises:
-        SecurityError: There is no such directory, or an entry in it is broken.
-    """
+    """The allow-list by name; SecurityError if there is no such directory, or an entry in it is broken."""
     _check_directory(keys_dir)
     return {path.stem: _read_client(path) for path in sorted((keys_dir / "allowed").glob("*.pub"))}
 

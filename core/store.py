@@ -26,11 +26,6 @@ LOCK_WAIT_S = 10.0
 def open_database(path: Path, schema: str, version: int, exclusive: bool = False) -> sqlite3.Connection:
     """Opens (and creates, with its folder) a database whose commits are on disk when they return.
 
-    Args:
-        schema: Statements that create missing tables.
-        version: The schema's version; a file of another version is refused.
-        exclusive: Whether this process wants the file for itself alone.
-
     Raises:
         StoreError: Not a database of this version, not accessible, or in use when exclusive.
     """

@@ -45,10 +45,8 @@ class Program:
 
     Attributes:
         name: Unique; its log is NAME.log.
-        command: Program and arguments.
         ends: An exit code of `done` means that its work is done; otherwise any exit code restarts it.
         patience_s: How long after SIGTERM it is killed.
-        env: Environment variables to add for it.
     """
 
     name: str
@@ -83,8 +81,6 @@ class Supervisor:
     """Owns the children.
 
     Args:
-        logs: Directory of the log files.
-        env: Environment variables to add for every child.
         backoff_s: The pause before the first restart; it doubles with every quick death.
 
     Attributes:
@@ -104,9 +100,6 @@ class Supervisor:
 
     def check(self) -> list[Death]:
         """Finds the programs that died, and starts the replacements that are due.
-
-        Returns:
-            The deaths since the last call.
 
         Raises:
             ProgramFailed: A program ended with an error that a restart cannot fix, or died more than

@@ -53,7 +53,6 @@ class Verdict(Record):
 
     Attributes:
         score: Credit in [0, 1]; of a judge that is unsure, the probability of success.
-        reason: Why, in one sentence for people.
         is_decided: False if the judge reached no verdict: the episode is unjudged, whatever `success` says.
         judge, model: The judge's kind, and a model's name or a trained judge's directory.
         step: The number of steps that were looked at, counted from 1; 0 for all.
@@ -141,8 +140,6 @@ class Completion(Record):
             the sequence before it.
         token_ids: Sampled tokens, end-of-sequence included when it was sampled.
         logprobs: log μ of each sampled token under the sampling temperature.
-        weight_versions: The weight version that sampled each token.
-        server: The address of the inference server.
         top_logprobs: For each token the `sampling.top_logprobs` most probable ones and their
             log-probabilities; neither sent nor stored.
     """
@@ -294,7 +291,6 @@ class Task(Record):
     Attributes:
         id: Stable id, unique within its suite, e.g. "quickstart/toggle/train/0007".
         split: "train", "val", "test" or a suite's own.
-        goal: The instruction that the agent reads.
         params: The template's parameters, plain data.
         seed: Seed of everything random in the environment.
     """

@@ -259,8 +259,6 @@ def check_known(what: str, asked: str | None, known: Iterable[str]) -> None:
 
     Args:
         what: What is named, e.g. "template".
-        asked: The name, or None.
-        known: All names.
     """
     names = list(dict.fromkeys(known))
     if asked is None or asked in names:

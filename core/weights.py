@@ -32,7 +32,7 @@ from typing import Any, Literal
 import numpy as np
 
 from distrl.core.errors import NetworkError, ProtocolError
-from distrl.core.locks import try_lock
+from distrl.core.files import try_lock
 from distrl.core.messages import Chunk, ChunkRequest, Reject, RejectCode, WeightInfo
 from distrl.core.service import WEIGHTS, Permits, Service
 from distrl.core.sockets import Channel, Poller, Received, Waker, Wire
@@ -106,11 +106,7 @@ class ChunkServer:
 
     Args:
         channel: A bound router; this owns it from now on.
-        weights: Where the bytes are.
         permits: Which roles may fetch, where the channel has keys.
-
-    Attributes:
-        num_bytes: How many were sent.
     """
 
     def __init__(self, channel: Channel, weights: WeightStore, permits: Permits = WEIGHTS) -> None:
@@ -296,7 +292,6 @@ class HostFetcher:
 
     Args:
         fetcher: This owns it from now on.
-        endpoint: The learner's weights socket.
         root: The folder of this user; None: `default_root`.
     """
 

@@ -32,13 +32,7 @@ def build_policy(config: Any, words: Sequence[str], seed: int) -> Policy:
     """The policy that `config` describes, on its device, ready to act.
 
     Args:
-        config: The policy section of the configuration.
         words: The words of the suite's goals (`vocabulary()` of the suite).
-        seed: Seed of the initial weights.
-
-    Raises:
-        ConfigError: If the kind is unknown or the import path does not resolve.
-        PolicyError: If the model cannot be built or loaded.
     """
     policy_class = choose(POLICIES, config.kind, getattr(config, "import_path", None))
     policy: Policy = policy_class(config, list(words), seed)
@@ -66,7 +60,6 @@ def build_critic(
     """The critic that reads `policy`'s hidden states, on the policy's device.
 
     Args:
-        has_action_values: Whether it has Q(s, a) besides V(s).
         kind: "attention" or "head", see `distrl.core.policies.critic`.
     """
     from distrl.core.policies.critic import AttentionCritic, HeadCritic
@@ -115,12 +108,7 @@ def loading(key: str, model: str, remedy: str) -> Iterator[None]:
 
 
 def number_format(name: str, device: str) -> torch.dtype:
-    """The type of weights and activations: "auto" is bfloat16 on a GPU, float32 elsewhere.
-
-    Args:
-        name: `policy.dtype`.
-        device: `policy.device`.
-    """
+    """The type of weights and activations: "auto" is bfloat16 on a GPU, float32 elsewhere."""
     import torch
 
     if name == "auto":

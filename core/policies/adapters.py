@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from distrl.core.errors import PolicyError
-from distrl.core.policies.base import LoraOptions
 
 CONFIG_FILE = "adapter_config.json"
 ADAPTER_FILE = "adapter_model.safetensors"
@@ -87,7 +86,6 @@ def default_targets(present: Collection[str], vision: bool) -> list[str]:
 
     Args:
         present: The last parts of the names of the model's linear layers in blocks.
-        vision: Whether the layers that read pictures get some too.
     """
     found = [name for name in _LANGUAGE if name in present] or [name for name in _T5 if name in present]
     return [*found, *(name for name in _VISION if vision and name in present)]
@@ -125,7 +123,7 @@ class AdapterHandle:
         self._peft_model.save_pretrained(str(directory), save_embedding_layers=False)
 
 
-def attach_adapter(model: nn.Module, config: LoraOptions) -> AdapterHandle:
+def attach_adapter(model: nn.Module, config: Any) -> AdapterHandle:
     """Inserts LoRA layers into `model` in place and freezes everything else.
 
     They go into the language model, and into the vision tower too if `config.vision` says so.

@@ -13,7 +13,7 @@ import hashlib
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,6 @@ from distrl.core.policies.base import (
     Pictures,
     Place,
     Policy,
-    PretrainedOptions,
     PromptBatch,
     States,
     TokenScores,
@@ -67,15 +66,9 @@ class FrozenEyes:
 
     Args:
         model: A directory or hub id of a BLIP-2, of which the vision tower is loaded, in float32.
-        device: Where it computes.
-        max_cached_bytes: Bound of the features that are kept, by the digest of the pixels.
 
     Attributes:
         num_features: F.
-        kept: Features that were computed.
-
-    Raises:
-        PolicyError: It cannot be loaded, or is not a BLIP-2.
     """
 
     def __init__(self, model: str, device: str, max_cached_bytes: int = MAX_CACHED_BYTES) -> None:
@@ -124,7 +117,6 @@ class LearningEyes(nn.Module):
 
     Args:
         image_size: (width, height) of what it reads, in pixels.
-        seed: Seed of its weights.
     """
 
     def __init__(self, image_size: tuple[int, int], seed: int) -> None:
@@ -180,28 +172,18 @@ ADDED_FILE = "fusion.safetensors"
 """What is trained beside an adapter."""
 
 
-class AutoUIOptions(PretrainedOptions, Protocol):
-    """A T5 with AutoUI's fusion of image features."""
-
-    image_features: str | None
-    attended_images: int
-    image_size: tuple[int, int]
-
-
 class AutoUIPolicy(Policy):
     """T5 with AutoUI's fusion of image features, fully trained or by LoRA.
 
     With LoRA the T5 gets adapters, and the fusion is trained as it is: it is small, and new to a plain T5.
 
     Args:
-        config: The T5, the image features, prompt length, adapters.
-        words: Not used; T5 has its own tokenizer.
         seed: Seed of what is not loaded: adapters, a new fusion, the small encoder of pictures.
     """
 
     name = "autoui"
 
-    def __init__(self, config: AutoUIOptions, words: Sequence[str], seed: int) -> None:
+    def __init__(self, config: Any, words: Sequence[str], seed: int) -> None:
         from transformers import AutoTokenizer
 
         super().__init__()

@@ -35,17 +35,7 @@ T5_REMEDY = "Name a T5 or an AutoUI checkpoint: a hub id that this machine can r
 
 
 def read_config(key: str, model: str, model_type: str, remedy: str) -> Any:
-    """The config.json of a model.
-
-    Args:
-        key: The configuration's key that names the model, for errors.
-        model: A directory, or a hub id.
-        model_type: What it must be, e.g. "t5".
-        remedy: What to do otherwise.
-
-    Raises:
-        PolicyError: It cannot be read, or belongs to another kind of model.
-    """
+    """The config.json of a model; PolicyError if it cannot be read, or belongs to another kind of model."""
     from transformers import AutoConfig
 
     with loading(key, model, remedy):
@@ -103,7 +93,6 @@ class FusedT5(nn.Module):
     """A T5 with AutoUI's fusion.
 
     Args:
-        t5: `T5ForConditionalGeneration`.
         num_features: Size F of a screenshot's features.
     """
 
@@ -149,9 +138,7 @@ def load_model(model: str, num_features: int, dtype: torch.dtype, seed: int) -> 
     """AutoUI's weights, or those of a plain T5 with a new fusion.
 
     Args:
-        model: A directory or hub id with config.json and weights.
         num_features: Size of a screenshot's features.
-        dtype: Of all weights.
         seed: Seed of a new fusion.
 
     Raises:
@@ -222,7 +209,6 @@ def write_model(network: FusedT5, t5: Any, directory: Path) -> None:
     Args:
         network: Whose fusion is written.
         t5: Its T5, with adapters merged.
-        directory: Made if it is not there.
     """
     directory.mkdir(parents=True, exist_ok=True)
     config = t5.config.to_dict()

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -26,32 +26,6 @@ if TYPE_CHECKING:
 
 CONFIG_KEY = "adapter_config"
 """Where `Policy.published_metadata` has an adapter's PEFT configuration."""
-
-
-class LoraOptions(Protocol):
-    """Low-rank adapters; see `distrl.configs.policy.LoraConfig`."""
-
-    rank: int
-    alpha: float
-    dropout: float
-    targets: list[str] | None
-    vision: bool
-
-
-class PolicyOptions(Protocol):
-    """Common keys of all policies; see `distrl.configs.policy`."""
-
-    device: str
-    max_prompt_tokens: int
-    lora: Any  # LoraOptions or None
-
-
-class PretrainedOptions(PolicyOptions, Protocol):
-    """Keys of models that are loaded with transformers."""
-
-    model: str
-    dtype: Any  # a name of a number format
-    gradient_checkpointing: bool
 
 
 @dataclass
@@ -241,7 +215,6 @@ class Policy(nn.Module, ABC):
     """A vision-language policy. All tensors it takes and returns live on `self.device`.
 
     Attributes:
-        name: For logs and reports.
         num_tokens: Size of the vocabulary: every token id is below it.
         end_ids: The tokens that end a completion.
         word_ids: The tokens of whole words, any of which may replace another; () where words have no tokens.
@@ -279,7 +252,6 @@ class Policy(nn.Module, ABC):
         """Tokenises a chat up to where the completion starts.
 
         Args:
-            messages: The chat.
             images: Its pictures in order of appearance, as `image` gives them, for policies whose prompts
                 depend on their sizes.
 
@@ -327,7 +299,6 @@ class Policy(nn.Module, ABC):
 
         Args:
             ids: A prompt with its answer, or a whole sequence.
-            images: Its pictures in order of appearance.
 
         Raises:
             PolicyError: A token is none of the policy's, or its placeholders are not those of the pictures.
@@ -368,7 +339,6 @@ class Policy(nn.Module, ABC):
 
         Args:
             prompts: Token ids of the prompts, or of sequences that have the answers in them.
-            images: One list of images per prompt, in order of appearance.
             places: With sequences, where each token of each step is; only for policies that read sequences.
         """
 
@@ -388,7 +358,6 @@ class Policy(nn.Module, ABC):
         """Teacher-forced log-probabilities and entropies, differentiable.
 
         Args:
-            batch: What was known at B steps.
             completions: [B, L] int64 sampled tokens, padded.
             mask: [B, L] bool, True where a token is real.
             temperature: [B] sampling temperatures; 0 (greedy) counts as 1.

@@ -36,9 +36,7 @@ def continuation_ids(
 
     Args:
         render: The template with the prompt for another answer at the end.
-        tokenise: Text to token ids, nothing added.
         prefix: The sequence so far; it ends with an answer, and with the end of its turn if that was sampled.
-        messages: What comes next.
         end_ids: The tokens that end a turn.
 
     Raises:
@@ -67,7 +65,6 @@ def as_template(message: ChatMessage, apart: Callable[[Sequence[str]], list[str]
     """A message as chat templates of transformers take it.
 
     Args:
-        message: From whom and what.
         apart: `ControlTokens.apart`, for its texts.
     """
     texts = iter(apart([part.text for part in message.parts if isinstance(part, TextPart)]))
@@ -84,7 +81,6 @@ class ControlTokens:
     Added tokens that are not special (`<tool_call>`, `<think>`) are left alone: prompts have them.
 
     Args:
-        tokenizer: As transformers gives it.
         more: Token ids that are control tokens, flagged or not.
     """
 
@@ -119,12 +115,7 @@ class ControlTokens:
 
 
 def vocabulary_bytes(tokenizer: Any, token_id: int) -> bytes | None:
-    """The bytes of a token; None if the tokenizer's vocabulary is not spelt in bytes.
-
-    Args:
-        tokenizer: One of transformers.
-        token_id: No special token.
-    """
+    """The bytes of a token; None if the tokenizer's vocabulary is not spelt in bytes."""
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
     signs = bytes_to_unicode()

@@ -33,9 +33,7 @@ class FeatureCritic(Critic):
     The action a is read as its tokens, summarised in a vector φ(a).
 
     Args:
-        policy: Whose hidden states and tokens it reads.
         seed: Seed of the initial weights; those of V and V_traj do not depend on `has_action_values`.
-        has_action_values: Whether there is a head for Q.
     """
 
     def __init__(self, policy: Policy, seed: int, has_action_values: bool = False) -> None:

@@ -14,7 +14,7 @@ import inspect
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,7 +36,6 @@ from distrl.core.policies.base import (
     Pictures,
     Place,
     Policy,
-    PretrainedOptions,
     PromptBatch,
     States,
     TokenScores,
@@ -50,25 +49,12 @@ WEIGHTS_FILE = "weights.safetensors"
 _log = logging.getLogger(__name__)
 
 
-class HubOptions(PretrainedOptions, Protocol):
-    """Vision-language models of the hub."""
-
-    min_pixels: int | None
-    max_pixels: int | None
-    train_vision: bool
-    attention: Any  # a name of an implementation in transformers
-    max_context_tokens: int
-    slim_vocabulary: list[str]
-
-
-def load_model(name: str, config: HubOptions, has_weights: bool) -> tuple[Any, Any, Any, Any]:
+def load_model(name: str, config: Any, has_weights: bool) -> tuple[Any, Any, Any, Any]:
     """The model in eval mode, its tokenizer, its image processor, and which of these has the chat template.
 
     The image processor is the one on PIL, which gives the same pixels on every machine.
 
     Args:
-        name: A hub id or a local directory.
-        config: How the model computes.
         has_weights: Without them the model has only the names, shapes and types of its tensors.
 
     Raises:
@@ -96,7 +82,7 @@ def load_model(name: str, config: HubOptions, has_weights: bool) -> tuple[Any, A
     return model, tokenizer, image_processor, templating
 
 
-def _model(name: str, config: HubOptions, has_weights: bool) -> Any:
+def _model(name: str, config: Any, has_weights: bool) -> Any:
     from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConfig
 
     dtype = number_format(config.dtype, config.device)
@@ -123,9 +109,6 @@ class HubPolicy(Policy):
     """A vision-language model of the hub, fully trained or by LoRA.
 
     Args:
-        config: Model, bounds of pixels, prompt length, adapters.
-        words: Not used; the model has its own tokenizer.
-        seed: Seed of the adapters' initial weights.
         has_weights: Without them it has only its tensors' names and shapes, prompts and texts, for engines
             that run the model by other means.
     """
@@ -133,7 +116,7 @@ class HubPolicy(Policy):
     name = "hub"
     reads_sequences = True
 
-    def __init__(self, config: HubOptions, words: Sequence[str], seed: int, has_weights: bool = True) -> None:
+    def __init__(self, config: Any, words: Sequence[str], seed: int, has_weights: bool = True) -> None:
         super().__init__()
         self.config = config
         name = located("policy.model", config.model)
@@ -435,11 +418,7 @@ class HubPolicy(Policy):
         weights_io.load_into(self.published_state(), self.weights_file(directory))
 
     def weights_file(self, directory: Path) -> Path:
-        """The file in which `save` put the weights.
-
-        Raises:
-            CheckpointError: There is none.
-        """
+        """The file in which `save` put the weights; CheckpointError if there is none."""
         file = WEIGHTS_FILE if self.adapter is None else ADAPTER_FILE
         if not (directory / file).is_file():
             raise CheckpointError(

@@ -29,7 +29,6 @@ class ImageReader:
     """The image processor of a model, taken apart.
 
     Args:
-        processor: An image processor of transformers.
         min_pixels, max_pixels: Bounds of width times height instead of the processor's own, for models that
             read pictures at their own size.
 

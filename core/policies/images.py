@@ -50,11 +50,7 @@ def check_total(pictures: Iterable[bytes], so_far: int = 0) -> int:
     """Refuses pictures that have too many pixels together. Reads their headers only.
 
     Args:
-        pictures: Encoded.
         so_far: The pixels of those that belong to them and were counted before.
-
-    Returns:
-        The pixels of all.
 
     Raises:
         PolicyError: These are more than `MAX_TOTAL_PIXELS`, or `opened` refuses one.
@@ -77,10 +73,6 @@ def decode_image(data: bytes, size: tuple[int, int]) -> Tensor:
     JPEG is decoded at the smallest of its built-in scales that is still 1.5 times the target, much faster
     than in full. The same bytes always give the same tensor.
 
-    Args:
-        data: Encoded image.
-        size: Target (width, height) in pixels.
-
     Returns:
         [3, height, width] uint8.
 
@@ -102,7 +94,6 @@ class Recent(Generic[Value]):
 
     Args:
         max_bytes: A larger value is not kept at all.
-        size: The bytes of a value.
     """
 
     def __init__(self, max_bytes: int, size: Callable[[Value], int]) -> None:
@@ -139,7 +130,6 @@ class ImageCache:
         decode: `Policy.image`; called by several threads at once.
         load: Encoded bytes by digest, e.g. `TrajectoryStore.images`; where each call of `get` brings its own,
             none.
-        max_bytes: Bound of the decoded images that are kept.
     """
 
     def __init__(
@@ -166,10 +156,8 @@ class ImageCache:
         """The images of `digests`, decoding what is not kept.
 
         Args:
-            digests: Which; one may be there more than once.
             is_one_episode: Whether they are of one episode or request, whose pixels are bounded. Those of a
                 batch have been accepted, episode by episode.
-            load: Instead of the cache's own.
 
         Raises:
             StoreError: An image is not in the store.

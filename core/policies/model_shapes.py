@@ -56,7 +56,6 @@ class ModelShape:
 
         Args:
             targets: The last parts of their names; None for `default_targets`.
-            vision: Whether the layers that read pictures get some too.
         """
         layers = [
             (name.split(".")[-2], sum(shape))

@@ -146,7 +146,6 @@ def choose(
     Args:
         log_probs: [B, V], of the allowed tokens.
         sampling: One per row; temperature 0 takes the most probable token and ignores truncation.
-        generator: Where randomness comes from.
 
     Returns:
         [B] int64 tokens, [B] log-probabilities under the distribution that was sampled from, and for each
@@ -186,9 +185,6 @@ def decode(
         next_log_probs: From the last token of each row, [B], to the log-probabilities of the next, [B, V]; it
             is asked once for each position, in order, and keeps its caches itself.
         first: [B] int64, what stands before the completions.
-        ends: Tokens that end a completion.
-        sampling: One per row.
-        generator: Where randomness comes from.
     """
     results = [Generated([], []) for _ in sampling]
     running, last = list(range(len(sampling))), first
@@ -210,8 +206,6 @@ class RowSampler:
 
     Args:
         allowed: [V] bool.
-        sampling: One per row.
-        generator: Where randomness comes from.
     """
 
     def __init__(

@@ -25,7 +25,6 @@ class T5Decoding:
         decoder: The decoder of `T5ForConditionalGeneration`, in eval mode.
         states: [N, S, d] what the decoder attends to.
         mask: [N, S], 1 where a position is real.
-        num_tokens: How many tokens are written at most.
     """
 
     def __init__(self, decoder: Any, states: Tensor, mask: Tensor, num_tokens: int) -> None:

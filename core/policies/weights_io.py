@@ -36,7 +36,6 @@ def to_bytes(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = N
     """The safetensors bytes of `state`.
 
     Args:
-        state: Tensors by name.
         metadata: Texts besides the tensors, in the header's `__metadata__`.
 
     Raises:
@@ -180,11 +179,7 @@ def write(
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """The tensors in the safetensors file `path`.
-
-    Raises:
-        CheckpointError: If it is missing or truncated.
-    """
+    """The tensors in the safetensors file `path`; CheckpointError if it is missing or truncated."""
     try:
         data = bytearray(path.stat().st_size)
         with path.open("rb") as file:

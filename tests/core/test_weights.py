@@ -15,7 +15,7 @@ from weights_fake import FakeLearner
 
 from distrl.core import weights
 from distrl.core.errors import NetworkError, ProtocolError
-from distrl.core.locks import try_lock
+from distrl.core.files import try_lock
 from distrl.core.sockets import Wire
 from distrl.core.weights import HostFetcher, WeightFetcher, WeightStore, describe
 

@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrl.core.locks import try_lock
+from distrl.core.files import try_lock
 from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.console import require_name
 from distrl.workers.devices.errors import AvdLocked, EmulatorError, LowDisk, SnapshotPending

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.core.errors import ConfigError, RunDirectoryError
-from distrl.core.locks import HeldLock, try_lock
+from distrl.core.files import HeldLock, try_lock
 from distrl.workers.devices.errors import PortInUse
 from distrl.workers.devices.processes import state_dir
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 import torch
 
 from distrl.core import weights
-from distrl.core.locks import try_lock
+from distrl.core.files import try_lock
 from distrl.core.messages import Status
 from distrl.core.policies import weights_io
 from distrl.core.sockets import Wire

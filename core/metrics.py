@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
@@ -12,18 +13,51 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from distrl.core.files import writing
+
+
+class Buckets:
+    """Ranges edge_i … edge_{i+1} − 1 of whole numbers; the last one has no end.
+
+    Args:
+        edges: The lower ends, rising.
+
+    Attributes:
+        labels: A name for each range: "0", "2-3" and "32+".
+    """
+
+    def __init__(self, *edges: int) -> None:
+        self._edges = edges
+        ranges = [(low, end - 1) for low, end in itertools.pairwise(edges)]
+        self.labels = [str(low) if low == end else f"{low}-{end}" for low, end in ranges] + [f"{edges[-1]}+"]
+
+    def __len__(self) -> int:
+        return len(self._edges)
+
+    def index(self, values: ArrayLike) -> NDArray[np.int64]:
+        """The bucket of each value; what lies below the first edge counts to the first bucket."""
+        places = np.searchsorted(self._edges, np.asarray(values), side="right") - 1
+        return np.maximum(places, 0).astype(np.int64)
+
+
+VERSIONS = Buckets(0, 1, 2, 4, 8, 16, 32)
+"""Staleness, in weight versions."""
+
 
 FAMILIES = frozenset({
     "advantage", "batch", "cloning_updates", "env_steps", "episode", "episodes", "eval",
     "gradients", "groups", "inference", "ingest", "judge", "loss", "mismatch", "off_policy", "policy",
-    "rejected", "replay", "resumed", "reward", "scheduler", "solved", "step",
+    "rejected", "replay", "resumed", "reward", "scheduler", "solved", "staleness", "step",
     "throughput", "time", "train", "value", "versions", "weights", "workers",
 })  # fmt: skip
 """What the names in metrics.jsonl begin with, up to the first slash."""
 
 RESUMED = "resumed"
 """Marks the row where a run continues from a checkpoint; its `step` is the checkpoint's."""
+
 
 PHASE_DONE, PHASE_TOTAL = "phase/done", "phase/total"
 """In broadcasts only: how much of the present phase is done, and of how much; a total of 0 is unknown."""

@@ -43,7 +43,7 @@ class Learner:
     def __init__(self, context: Context, stop: Event) -> None:
         self.context, self.stop = context, stop
         self.updates = Updates(context)
-        self.validation = Validation(context)
+        self.validation = Validation(context, self.updates.write_freshness)
 
     @property
     def progress(self) -> Progress:

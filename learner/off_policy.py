@@ -1,7 +1,9 @@
 """How far off-policy the steps of updates were, and what the objective made of that.
 
-`StepStats` are kept step by step, so that the numbers of several minibatches are sums over steps divided
-once, not means of means.
+`StepStats` are kept step by step, so that the numbers of several minibatches, or of one bucket of
+staleness, are sums over steps divided once, not means of means. `Freshness` sums them by staleness over
+`EVERY` updates, or those up to a checkpoint, and no update twice, so that sums over its tables are exact.
+Updates that a resumed run makes again are recognised by their row's step.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from distrl.core.metrics import VERSIONS
 from distrl.learner.losses import RatioLevel, Ratios, per_step
 
+EVERY = 25  # updates
 Floats = NDArray[np.float64]
 
 
@@ -27,9 +31,9 @@ class StepStats:
 
     Attributes:
         row: [N] int64, the place of each step's trajectory in the batch.
-        columns: [N] float64 each: `ratio` ρ of the whole action, `token_log_ratio` Σ over the action's
-            `tokens` of |log π − log μ|, how many `units` it has, Σ of their ratios (`unit_ratio`) and of the
-            squares of these (`unit_square`).
+        columns: [N] float64 each: `ratio` ρ of the whole action, `log_ratio` |log ρ|, `token_log_ratio` Σ
+            over the action's `tokens` of |log π − log μ|, how many `units` it has, Σ of their ratios
+            (`unit_ratio`) and of the squares of these (`unit_square`).
         sums: Of further numbers, by the metric's name: [N] float64 each, summed over the units of each step.
     """
 
@@ -52,6 +56,7 @@ class StepStats:
         at = ratios.at(level)
         columns = {
             "ratio": ratios.action,
+            "log_ratio": ratios.action.log().abs(),
             "token_log_ratio": per_step(ratios.token.log().abs(), token_mask),
             "tokens": token_mask.sum(dim=1),
             "units": per_step(torch.ones_like(at), token_mask),
@@ -102,3 +107,58 @@ def metrics(stats: StepStats) -> dict[str, float]:
     if total["units"] != size:
         found["token_ess"] = effective_share(total["unit_ratio"], total["unit_square"], total["units"])
     return {f"off_policy/{name}": value for name, value in found.items()}
+
+
+class Freshness:
+    """Sums what the updates since the last table used, by staleness; used by the training thread."""
+
+    def __init__(self) -> None:
+        self.num_updates = 0
+        self._sums: dict[str, Floats] = {}
+
+    def trained(self, staleness: NDArray[np.int64], success: Floats, steps: StepStats) -> None:
+        """Counts an update."""
+        self.num_updates += 1
+        bucket = VERSIONS.index(staleness)
+        self._add("trajectories", bucket, np.ones(len(bucket)))
+        self._add("success", bucket, success)
+        of_step, columns = bucket[steps.row.numpy()], steps.columns
+        self._add("steps", of_step, np.ones(len(of_step)))
+        self._add("square", of_step, columns["ratio"].numpy() ** 2)
+        for name in ("ratio", "log_ratio", "units"):
+            self._add(name, of_step, columns[name].numpy())
+        for name, values in steps.sums.items():
+            self._add(f"unit/{name}", of_step, values.numpy())
+
+    def _add(self, name: str, bucket: NDArray[np.int64], values: Floats) -> None:
+        sums = np.bincount(bucket, weights=values, minlength=len(VERSIONS))
+        self._sums[name] = self._sums.get(name, np.zeros(len(VERSIONS))) + sums
+
+    def take(self) -> dict[str, float]:
+        """The table of the updates since the last one; counting starts again."""
+        table: dict[str, float] = {}
+        for bucket, label in enumerate(VERSIONS.labels):
+            sums = {name: float(of_buckets[bucket]) for name, of_buckets in self._sums.items()}
+            if sums.get("trajectories"):
+                table |= {f"staleness/{label}/{name}": value for name, value in _row(sums).items()}
+        self._sums = {}
+        self.num_updates = 0
+        return table
+
+
+def _row(sums: Mapping[str, float]) -> dict[str, float]:
+    """One bucket's numbers: counts, and means over them."""
+    steps, units = sums["steps"], sums["units"]
+    unit_means = {
+        name.removeprefix("unit/"): value / units for name, value in sums.items() if name.startswith("unit/")
+    }
+    return {
+        "trajectories": sums["trajectories"],
+        "steps": steps,
+        **({"tokens": units} if units != steps else {}),
+        "success": sums["success"] / sums["trajectories"],
+        "ratio_mean": sums["ratio"] / steps,
+        "log_ratio_abs": sums["log_ratio"] / steps,
+        "ess": effective_share(sums["ratio"], sums["square"], steps),
+        **unit_means,
+    }

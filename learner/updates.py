@@ -23,6 +23,7 @@ from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.context import Context, drain, publish, start_clock
 from distrl.learner.episodes import Episode
 from distrl.learner.mismatch import MismatchProbe
+from distrl.learner.off_policy import EVERY, Freshness
 from distrl.learner.ranks import num_ranks
 from distrl.learner.sum_tree import Indices
 
@@ -81,7 +82,7 @@ class Updates:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._mismatch = MismatchProbe(context)
+        self._freshness, self._mismatch = Freshness(), MismatchProbe(context)
         self._config = context.config.learner
         self._quarantine, self.skipped = context.ingest.quarantine, Skipped()
         self._prefetch = ThreadPoolExecutor(1, "prefetch")
@@ -122,6 +123,7 @@ class Updates:
             return
         result.metrics.update(mismatch)
         result.metrics["off_policy/stale_fraction"] = float((staleness > config.max_staleness).mean())
+        self._freshness.trained(staleness, _numpy(batch.success), result.steps)
         context.replay.update(pending.entries, _numpy(result.priorities))
         progress.updates += 1
         context.scheduler.set_updates(progress.updates)
@@ -130,6 +132,8 @@ class Updates:
         if progress.updates % config.publish_every == 0:
             publish(context)
         self._write(result.metrics, staleness, start)
+        if self._freshness.num_updates >= EVERY:
+            self.write_freshness()
 
     def _train(self, batch: TrajectoryBatch) -> Loss | None:
         """The update of `batch`; None if it is skipped because a loss or a gradient is not finite."""
@@ -217,6 +221,11 @@ class Updates:
     def _progress(self) -> float:
         episodes = self._context.scheduler.accounted(Purpose.TRAIN) / self._config.episodes
         return min(1.0, max(episodes, self._context.clock.share()))
+
+    def write_freshness(self) -> None:
+        """Writes how stale what the updates since the last time used was; see `Freshness`."""
+        if self._freshness.num_updates:
+            self._context.report.writer.write(self._context.progress.updates, self._freshness.take())
 
     def close(self) -> None:
         self._prefetch.shutdown(wait=False, cancel_futures=True)

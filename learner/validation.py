@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from threading import Event
 
 from distrl.core import checkpoints
@@ -26,10 +27,14 @@ class Validation:
     weights that were really measured. (Workers may act with slightly newer ones before the round is
     over, and with older ones before they have fetched these; with `policy_lag` with older ones throughout.
     The last round counts only what the final weights did.)
+
+    Args:
+        before_save: Called before a checkpoint is written: what covers several updates must end there, for
+            a run that is resumed makes those after it again.
     """
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, context: Context, before_save: Callable[[], None] = lambda: None) -> None:
+        self._context, self._before_save = context, before_save
         self._config = context.config.learner
         self._measured = ""  # the checkpoint of the round under way
 
@@ -135,6 +140,7 @@ class Validation:
         If that of this update is there already it stays, and so does all that it refers to, although replay
         may have let go of some of that since. What training has not taken yet always stays.
         """
+        self._before_save()
         context = self._context
         former = checkpoints.pointed(context.checkpointer.directory, "latest")
         last_id = context.ingest.last_id

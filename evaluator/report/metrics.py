@@ -60,6 +60,18 @@ class RunMetrics:
                 points.append((position, row[name]))
         return points
 
+    def tables(self, prefix: str, needed: str) -> list[dict[str, float]]:
+        """Each row's values whose names begin with `prefix`, by the rest of the name.
+
+        Args:
+            needed: A rest; rows without it are left out.
+        """
+        return [
+            {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
+            for row in self.rows
+            if f"{prefix}{needed}" in row
+        ]
+
     def at_update(self, update: float, x: str) -> float:
         """The value of the column `x` after this many updates; 0 if no row is older."""
         position = 0.0

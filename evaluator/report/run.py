@@ -89,6 +89,8 @@ def write_report(
     subjects = {label: _words(one.evaluation.spec.subject) for label, one in loaded.items()}
     is_compared = top is not None and len(top.overall.arms) > 1
     baseline = top.overall.arms[0].summary.success_rate if top is not None and is_compared else None
+    staleness = training.staleness_rows(metrics)
+    shares = {name for row in staleness for name in row["shares"]}
     page = {
         "name": name,
         "subtitle": " · ".join(filter(None, (_subtitle(loaded, config), notice))),
@@ -101,6 +103,8 @@ def write_report(
         "has_cost": any(arm.summary.mean_cost for block in blocks for arm in block.overall.arms),
         "facts": facts,
         "curves": training.success_charts(metrics, baseline, labels[0] if labels else ""),
+        "staleness": staleness,
+        "shares": {name: heading for name, heading in training.SHARES.items() if name in shares},
         "freshness": training.signal_charts(metrics, training.FRESHNESS_SIGNALS),
         "signals": training.signal_charts(metrics),
         "viewer": viewer,
@@ -125,6 +129,7 @@ def write_report(
         "learning_curve": {
             column: asdict(training.learning_curve(metrics, column)) for column in (EPISODES, ELAPSED)
         },
+        "staleness": {"by_versions": staleness},
     }
     return write_files(directory, "report.html", name, page, data)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
+from distrl.core.metrics import VERSIONS
 from distrl.core.types import RewardParts
 from distrl.evaluator.report.chart import (
     Chart,
@@ -142,3 +145,42 @@ def signal_charts(metrics: RunMetrics, chosen: Sequence[SignalSpec] = SIGNALS) -
 def _smooth(points: Sequence[Point]) -> list[Point]:
     """The rolling mean over a fortieth of the points, thinned."""
     return thin(rolling_mean(points, max(1, len(points) // 40)), 200)
+
+
+_NO_SHARES = ("trajectories", "steps", "tokens", "success", "ratio_mean", "log_ratio_abs", "ess")
+
+
+def staleness_rows(metrics: RunMetrics) -> list[dict[str, Any]]:
+    """Training on trajectories by staleness, over the whole run: the learner's tables, added up.
+
+    Each row has its label (versions, as "4-7"); the numbers of trajectories and steps (repeated use counts
+    again); success of the trajectories; ratio_mean and ratio_std, ρ of whole actions; log_ratio_abs, mean
+    |log ρ|; ess, the effective sample size as a share of steps; and `shares`, means over actions or tokens
+    such as `clipped_fraction`. Every mean is the sum over all steps, divided once.
+    """
+    by_label = {label: metrics.tables(f"staleness/{label}/", "trajectories") for label in VERSIONS.labels}
+    return [_staleness_row(label, tables) for label, tables in by_label.items() if tables]
+
+
+def _staleness_row(label: str, tables: list[dict[str, float]]) -> dict[str, Any]:
+    def mean(name: str, weight: str) -> float:
+        """Over the tables that have this number; a run resumed with another objective has others."""
+        found = [(table[name], table.get(weight, table["steps"])) for table in tables if name in table]
+        return math.fsum(value * n for value, n in found) / math.fsum(n for _, n in found)
+
+    trajectories, steps = (math.fsum(table[name] for table in tables) for name in ("trajectories", "steps"))
+    ratio = mean("ratio_mean", "steps")
+    # ESS = (Σρ)² / (N Σρ²) gives each table's Σρ².
+    square = math.fsum(t["steps"] * t["ratio_mean"] ** 2 / t["ess"] for t in tables if t["ess"] > 0)
+    names = dict.fromkeys(name for table in tables for name in table if name not in _NO_SHARES)
+    return {
+        "label": label,
+        "trajectories": round(trajectories),
+        "steps": round(steps),
+        "success": mean("success", "trajectories"),
+        "ratio_mean": ratio,
+        "ratio_std": math.sqrt(max(0.0, square / steps - ratio**2)),
+        "log_ratio_abs": mean("log_ratio_abs", "steps"),
+        "ess": steps * ratio**2 / square if square > 0 else 0.0,
+        "shares": {name: mean(name, "tokens") for name in names},
+    }

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distrl.core.errors import RunDirectoryError
-from distrl.core.metrics import MetricsWriter, read_metrics
+from distrl.core.metrics import VERSIONS, MetricsWriter, read_metrics
 
 
 class Memory:
@@ -64,3 +64,10 @@ def test_a_full_disk_is_an_error_for_users() -> None:
         writer.write(1, {"a": 1.0})
     with pytest.raises(RunDirectoryError, match="No space left"):
         writer.close()
+
+
+def test_versions_fall_into_powers_of_two() -> None:
+    assert VERSIONS.labels == ["0", "1", "2-3", "4-7", "8-15", "16-31", "32+"]
+    edges = {0: "0", 1: "1", 2: "2-3", 3: "2-3", 4: "4-7", 7: "4-7", 8: "8-15", 15: "8-15", 16: "16-31"}
+    edges |= {31: "16-31", 32: "32+", 10**6: "32+", -1: "0"}
+    assert [VERSIONS.labels[i] for i in VERSIONS.index(list(edges))] == list(edges.values())

@@ -186,7 +186,7 @@ def test_own_modules_of_an_arm_are_beside_the_sweep(tmp_path, monkeypatch) -> No
     [
         ("quickstart", "metric: test+unseen_layout/invalid", ""),
         ("quickstart", "metric: eval/val/reward/total", ""),
-        ("quickstart", "metric: off_policy/staleness_mean\ncurve: loss/policy", ""),
+        ("quickstart", "metric: staleness/4-7/success\ncurve: loss/policy", ""),
         ("appo-hopper", "metric: solved/return\ncurve: train/return", ""),
         ("appo-hopper", "metric: return", ""),
         ("quickstart", "metric: test/sucess", "is not measured by its runs. Did you mean 'test/success'?"),

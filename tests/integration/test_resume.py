@@ -15,6 +15,8 @@ from distrl.core.metrics import read_metrics
 from distrl.core.process import stop_all
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Purpose
+from distrl.evaluator.report.metrics import RunMetrics
+from distrl.evaluator.report.training import staleness_rows
 from distrl.workers.spool import Spool
 
 DEADLINE_S = 240.0
@@ -61,3 +63,5 @@ def test_a_killed_learner_goes_on_with_everything(tmp_path: Path) -> None:
     assert max(row["episodes"] for row in rows if "episodes" in row) == len(trained)
     assert rows[-1]["step"] == state["progress"]["updates"]
     assert [row["step"] for row in rows if "resumed" in row] == [resumed_after]
+    tables = staleness_rows(RunMetrics(rows))
+    assert sum(table["trajectories"] for table in tables) == 2 * state["progress"]["updates"]

@@ -1,19 +1,25 @@
-"""How far off-policy steps are."""
+"""How far off-policy steps are, by step and by staleness, and the ages of what training uses."""
 
 from __future__ import annotations
 
 import math
+import random
 
+import numpy as np
 import pytest
 import torch
+from learning_world import OPTIONS, build
 from whole_batch import evaluate
 
 from distrl.configs.learner import LearnerConfig
+from distrl.evaluator.report.metrics import RunMetrics
+from distrl.evaluator.report.training import staleness_rows
 from distrl.learner import losses, off_policy
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import Batcher, ImageCache
+from distrl.learner.checkpoint import restore
 from distrl.learner.episodes import compile_episode
-from distrl.learner.off_policy import StepStats
+from distrl.learner.off_policy import EVERY, Freshness, StepStats
 
 MASK = torch.tensor([[True, True], [True, False], [True, True]])
 RATIOS = [(2.0, 0.5), (3.0,), (0.25, 0.5)]
@@ -114,3 +120,84 @@ LOGS = [math.log(3.0), math.log(1.5), math.log(0.5), math.log(0.1)]
 )
 def test_each_objective_counts_what_it_does_to_ratios(measure, name, options, expected) -> None:
     assert measure(name, options) == pytest.approx(expected)
+
+
+def steps(row, ratio, units=None, **sums) -> StepStats:
+    """Steps with these ratios; their units and sums as given, one unit each by default."""
+    rho, ones = torch.tensor(ratio).double(), torch.ones(len(ratio)).double()
+    columns = {
+        "ratio": rho,
+        "log_ratio": rho.log().abs(),
+        "units": ones if units is None else torch.tensor(units).double(),
+    }
+    return StepStats(torch.tensor(row), columns, {name: torch.tensor(x).double() for name, x in sums.items()})
+
+
+def test_means_are_over_all_steps_of_a_bucket_not_over_batches() -> None:
+    fresh = Freshness()
+    fresh.trained(np.array([0, 2]), np.array([1.0, 0.0]), steps([0, 1], [1.0, 2.0], clipped_fraction=[0, 1]))
+    fresh.trained(
+        np.array([3, 2]), np.array([1.0, 1.0]), steps([0, 0, 1], [0.5, 1.0, 4.0], clipped_fraction=[0, 0, 1])
+    )
+    table = fresh.take()
+    assert {name: value for name, value in table.items() if "/0/" in name} == {
+        "staleness/0/trajectories": 1,
+        "staleness/0/steps": 1,
+        "staleness/0/success": 1.0,
+        "staleness/0/ratio_mean": 1.0,
+        "staleness/0/log_ratio_abs": 0.0,
+        "staleness/0/ess": 1.0,
+        "staleness/0/clipped_fraction": 0.0,
+    }
+    assert {n.removeprefix("staleness/2-3/"): v for n, v in table.items() if "/2-3/" in n} == pytest.approx(
+        {
+            "trajectories": 3,
+            "steps": 4,
+            "success": 2 / 3,
+            "ratio_mean": 7.5 / 4,
+            "log_ratio_abs": np.log([2.0, 2.0, 1.0, 4.0]).sum() / 4,
+            "ess": 7.5**2 / (4 * (4 + 0.25 + 1 + 16)),
+            "clipped_fraction": 0.5,
+        }
+    )
+    assert len(table) == 14, "buckets without trajectories take no place"
+
+
+def test_shares_of_tokens_are_divided_by_tokens() -> None:
+    fresh = Freshness()
+    stats = steps([0, 0], [1.0, 1.0], units=[3, 1], clipped_fraction=[1, 0])
+    fresh.trained(np.array([1]), np.array([0.0]), stats)
+    table = fresh.take()
+    assert table["staleness/1/clipped_fraction"] == 0.25
+    assert (table["staleness/1/tokens"], table["staleness/1/steps"]) == (4, 2)
+
+
+class Crash(Exception):
+    """Ends a process between two checkpoints."""
+
+
+def test_after_a_crash_each_update_is_in_one_table(toy, tmp_path, monkeypatch) -> None:
+    """The crash comes after a table that is newer than the checkpoint."""
+    every = {"episodes": 160, "checkpoint_every": EVERY + 15, "eval_every": 0}
+    learner, _ = build(toy, tmp_path, **every)
+    make = learner.updates.make
+
+    def crashing() -> None:
+        make()
+        if learner.progress.updates == 2 * EVERY + 17:
+            raise Crash
+
+    monkeypatch.setattr(learner.updates, "make", crashing)
+    with pytest.raises(Crash):
+        learner.run()
+
+    again, world = build(toy, tmp_path, "i2", **every)
+    world.names = random.Random(1)
+    restore(again.context, again.context.checkpointer.load())
+    again.context.report.writer.resume(again.progress.updates)
+    assert again.progress.updates == EVERY + 15
+    again.run()
+    assert again.progress.updates > 3 * EVERY
+    trained = again.progress.updates * OPTIONS["batch_trajectories"]
+    metrics = RunMetrics.read(tmp_path / "metrics.jsonl")
+    assert sum(row["trajectories"] for row in staleness_rows(metrics)) == trained

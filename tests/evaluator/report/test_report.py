@@ -135,13 +135,23 @@ def test_a_run_report_shows_before_and_after(tmp_path: Path, evaluate: Evaluate)
     assert data["learning_curve"]["episodes"]["train"][-1] == [64, pytest.approx(0.8)]
 
 
-def test_off_policy_signals_and_alarms_are_shown(tmp_path: Path, evaluate: Evaluate) -> None:
+TABLE = {"trajectories": 4, "steps": 8, "success": 0.75, "ratio_mean": 2.0, "log_ratio_abs": 0.6, "ess": 0.8}
+
+
+@pytest.mark.parametrize("with_tables", [True, False])
+def test_staleness_and_mismatch_are_shown_if_they_were_measured(
+    tmp_path: Path, evaluate: Evaluate, with_tables: bool
+) -> None:
     rows = [{"step": i, "time": float(i), "off_policy/ess": 0.5, "mismatch/alarm": 0.0} for i in range(5)]
-    rows[4]["mismatch/alarm"] = 1.0
+    if with_tables:
+        rows[4] |= {f"staleness/4-7/{name}": value for name, value in TABLE.items()} | {"mismatch/alarm": 1.0}
     html = write_report(tmp_path, "demo", {"only": evaluate("only", 2)}, RunMetrics(rows)).read_text()
     text = " ".join(re.sub(r"<[^>]+>", " ", html).split())
     assert "Effective sample" in text
-    assert "Mismatch alarms 1 " in text
+    assert ("4–7 4 8 75% 2.00 ± 1.00 0.60 80%" in text) is with_tables
+    assert ("Mismatch alarms 1 " in text) is with_tables
+    data = json.loads((tmp_path / "report.json").read_text())
+    assert [one["label"] for one in data["staleness"]["by_versions"]] == (["4-7"] if with_tables else [])
 
 
 def test_the_page_is_complete_in_itself_and_escapes_everything(tmp_path: Path, evaluate: Evaluate) -> None:

@@ -200,12 +200,9 @@ def pack(steps: StepBatch, max_tokens: int | None) -> list[Tensor]:
     rows = steps.prompts.token_rows
     if rows is None:
         actions = steps.token_mask.sum(dim=1).tolist()
-        units = [_Unit([n], p, a) for n, (p, a) in enumerate(zip(lengths, actions, strict=True))]
+        units = [_Unit([n], 1, p, a) for n, (p, a) in enumerate(zip(lengths, actions, strict=True))]
     else:  # the actions are in the sequences
-        sequences: dict[int, list[int]] = {}
-        for step, row in enumerate(rows[:, 0].tolist()):
-            sequences.setdefault(row, []).append(step)
-        units = [_Unit(some, lengths[row], 0) for row, some in sequences.items()]
+        units = _units(rows.tolist(), lengths)
     if _tokens(units) <= max_tokens:
         return [torch.arange(num_steps)]
     return [
@@ -214,16 +211,33 @@ def pack(steps: StepBatch, max_tokens: int | None) -> list[Tensor]:
 
 
 class _Unit(NamedTuple):
-    """Steps that must be in one pass, and the tokens of their sequence there."""
+    """Steps that must be in one pass, and what they take there: sequences, and the longest one's tokens."""
 
     steps: list[int]
+    num_sequences: int
     prompt: int
     action: int
 
 
+def _units(rows: list[list[int]], lengths: list[int]) -> list[_Unit]:
+    """Steps that share a sequence, directly or by others between them, together."""
+    found: list[tuple[list[int], set[int]]] = []
+    for step, row in enumerate(rows):
+        steps, sequences = [step], set(row)
+        apart = []
+        for unit in found:
+            if sequences.isdisjoint(unit[1]):
+                apart.append(unit)
+            else:
+                steps, sequences = unit[0] + steps, sequences | unit[1]
+        found = [*apart, (steps, sequences)]
+    return [_Unit(steps, len(some), max(lengths[row] for row in some), 0) for steps, some in found]
+
+
 def _tokens(units: list[_Unit]) -> int:
     """What a pass over `units` takes, padding included."""
-    return len(units) * (max(unit.prompt for unit in units) + max(unit.action for unit in units))
+    width = max(unit.prompt for unit in units) + max(unit.action for unit in units)
+    return width * sum(unit.num_sequences for unit in units)
 
 
 def _parts(units: list[_Unit], max_tokens: int) -> list[list[_Unit]]:
@@ -267,7 +281,7 @@ class Batcher:
         """A flat batch of single steps."""
         length = max(len(step.tokens) for step in steps)
         return StepBatch(
-            prompts=self._sequences(steps) if any(step.span for step in steps) else self._prompts(steps),
+            prompts=self._sequences(steps) if any(step.spans for step in steps) else self._prompts(steps),
             completions=torch.tensor([[*s.tokens, *[0] * (length - len(s.tokens))] for s in steps]),
             token_mask=torch.tensor([[i < len(s.tokens) for i in range(length)] for s in steps]),
             behaviour_logprobs=torch.tensor(
@@ -288,13 +302,14 @@ class Batcher:
         longest: list[Span] = []
         places: list[list[Place]] = []
         for step in steps:
-            span = step.span or _alone(step)
-            row = numbers.setdefault(id(span.sequence), len(longest))
-            if row == len(longest):
-                longest.append(span)
-            elif span.stop > longest[row].stop:
-                longest[row] = span
-            places.append([(row, place) for place in range(span.start, span.stop)])
+            places.append([])
+            for span in step.spans or (_alone(step),):
+                row = numbers.setdefault(id(span.sequence), len(longest))
+                if row == len(longest):
+                    longest.append(span)
+                elif span.stop > longest[row].stop:
+                    longest[row] = span
+                places[-1] += [(row, place) for place in range(span.start, span.stop)]
         images = self._cache.get([d for span in longest for d in span.sequence.images[: span.num_images]])
         return self._policy.collate(
             [span.sequence.ids[: span.stop] for span in longest],

@@ -1,14 +1,14 @@
 """A trajectory as the learner computes with it: token ids, log-probabilities and rewards.
 
-A step is one chat and its completion. A chat that continues the one before it is one token sequence with it.
+The completions of an episode are spans of token sequences: a chat that continues another is one sequence
+with it.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -18,6 +18,24 @@ from distrl.core.policies.base import Policy
 from distrl.core.types import Chat, Purpose, TimeStep, Trajectory
 
 GetImages = Callable[[Sequence[str]], Mapping[str, Tensor]]
+
+
+@dataclass(frozen=True, eq=False)
+class CompletionTokens:
+    """A sampled completion and what it answers."""
+
+    prompt: tuple[int, ...]  # only the new tokens if it continues a sequence
+    images: tuple[str, ...]  # digests of the pictures in them
+    tokens: tuple[int, ...]  # what was written
+    logprobs: tuple[float, ...]  # log μ of it
+    versions: tuple[int, ...]  # the weight version that wrote each token; () if that is unknown
+    temperature: float
+    before: CompletionTokens | None  # the completion that its sequence continues
+
+    def prefix(self) -> tuple[int, ...]:
+        """The whole sequence up to the end of this completion."""
+        earlier = () if self.before is None else self.before.prefix()
+        return (*earlier, *self.prompt, *self.tokens)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,24 +60,26 @@ class Span:
 class StepData:
     """One step: the state (prompt, images), the action as tokens, log μ of them, and the rewards."""
 
-    prompt: tuple[int, ...]  # () with a span
-    images: tuple[str, ...]  # with a span only the pictures that the step added
-    tokens: tuple[int, ...]  # what the policy wrote
+    prompt: tuple[int, ...]  # () with spans
+    images: tuple[str, ...]  # with spans only the pictures that the step added
+    tokens: tuple[int, ...]  # all that the policy wrote in this step
     logprobs: tuple[float, ...]
     temperature: float
     outcome: float  # the part of r_t that the critic predicts (the judge's outcome)
     penalty: float  # all other parts: repetition, invalid action, shaping
     invalid: bool  # whether the validity check refused the action
-    versions: tuple[int, ...] = ()  # the weight version that wrote each token; () if that is unknown
-    span: Span | None = None  # where the tokens are, if the step continues another or is continued
+    versions: tuple[int, ...] = ()  # the weight version that wrote each token; () if that is unknown of any
+    # Where the tokens are, completion by completion, if the step continues another or has several
+    # completions (a summary, then an action).
+    spans: tuple[Span, ...] = ()
     server: str = ""  # which inference server wrote the action, if known
 
     def state(self) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Token ids and image digests of all that the policy had seen before its first token of this step."""
-        if self.span is None:
+        if not self.spans:
             return self.prompt, self.images
-        sequence = self.span.sequence
-        return sequence.ids[: self.span.start], sequence.images[: self.span.num_images]
+        first = self.spans[0]
+        return first.sequence.ids[: first.start], first.sequence.images[: first.num_images]
 
 
 @dataclass(frozen=True)
@@ -118,10 +138,10 @@ def verify(
     """
     read: dict[int, tuple[tuple[int, ...], tuple[str, ...]]] = {}
     for number, step in enumerate(episode.steps):
-        if step.span is None:
+        if not step.spans:
             read[-1 - number] = ((*step.prompt, *step.tokens), step.images)
-        else:
-            read[id(step.span.sequence)] = (step.span.sequence.ids, step.span.sequence.images)
+        for span in step.spans:
+            read[id(span.sequence)] = (span.sequence.ids, span.sequence.images)
     for ids, digests in read.values():
         if max_tokens is not None and len(ids) > max_tokens:
             raise PolicyError(
@@ -136,9 +156,11 @@ def compile_episode(
 ) -> Episode | None:
     """The learner's view of `trajectory`, or None when nothing can be learnt from it.
 
-    Nothing is learnt from faulted episodes, from steps without token ids (an agent without a policy) and from
-    steps of several chats. A demonstration has text only: it is tokenised here, by the policy that will
-    imitate it.
+    Nothing is learnt from faulted episodes and from training episodes without token ids (an agent without a
+    policy). A demonstration has text only: it is tokenised here, by the policy that will imitate it.
+
+    All completions of a step are its tokens. For policies that read one prompt at a time, a step is its last
+    chat, the one whose completion is the action.
 
     Args:
         trajectory: As the worker sent it.
@@ -146,41 +168,21 @@ def compile_episode(
         images: Decoded pictures by digest, for demonstrations to policies that need them.
 
     Raises:
-        PolicyError: A demonstration does not fit the policy, or the policy cannot continue a sequence.
+        PolicyError: A demonstration does not fit the policy, or the chats of a step had several temperatures.
     """
     if trajectory.fault.value != "none" or not trajectory.steps:
         return None
-    is_demonstration = trajectory.purpose is Purpose.DEMO
-    chains: list[tuple[list[int], list[str]]] = []  # the token ids and pictures of each sequence
-    found: list[tuple[int, StepData, int, int]] = []  # with its sequence, the end there, and the pictures
+    completions: list[list[CompletionTokens]] = []
+    last: CompletionTokens | None = None
     for step in trajectory.steps:
-        if len(step.chats) != 1:
+        completions.append([])
+        for chat in step.chats if policy.reads_sequences else step.chats[-1:]:
+            last = read_completion(chat, last, policy, images, trajectory.purpose is Purpose.DEMO)
+            completions[-1] += [] if last is None else [last]
+        if last is None or not completions[-1]:
             return None
-        (chat,) = step.chats
-        if chat.continues and not policy.reads_sequences:
-            raise PolicyError(
-                f"The policy {policy.name!r} reads one prompt at a time, but a chat continues another.",
-                "Choose an agent that writes each prompt from scratch.",
-            )
-        if not chat.continues:
-            chains.append(([], []))
-        elif not chains:
-            return None
-        ids, shown = chains[-1]
-        one = _read_step(step, chat, ids, policy, images, is_demonstration)
-        if one is None:
-            return None
-        ids += (*one.prompt, *one.tokens)
-        shown += one.images
-        found.append((len(chains) - 1, one, len(ids), len(shown)))
-    sequences = [TokenSequence(tuple(ids), tuple(shown)) for ids, shown in chains]
-    sizes = Counter(chain for chain, *_ in found)
-    steps = [
-        one
-        if sizes[chain] == 1
-        else replace(one, prompt=(), span=Span(sequences[chain], stop - len(one.tokens), stop, num_images))
-        for chain, one, stop, num_images in found
-    ]
+    where = spans(completions)
+    steps = [_compile_step(*parts) for parts in zip(trajectory.steps, completions, where, strict=True)]
     outcome = min(1.0, max(0.0, sum(step.outcome for step in steps)))
     terminated = not trajectory.truncated or outcome > 0.0 or trajectory.final is None
     final_images: tuple[str, ...] = ()
@@ -211,43 +213,100 @@ def _final_images(shown: Sequence[tuple[str, ...]], final: str) -> tuple[str, ..
     return (*(last[1:] if slides else last[:-1]), final)
 
 
-def _read_step(
-    step: TimeStep,
+def _compile_step(
+    step: TimeStep, completions: Sequence[CompletionTokens], where: tuple[Span, ...]
+) -> StepData:
+    temperatures = {one.temperature for one in completions}
+    if len(temperatures) > 1:
+        raise PolicyError(
+            f"The chats of a step were sampled at temperatures {sorted(temperatures)}.", "Use one for all."
+        )
+    reward = step.reward
+    are_known = all(one.versions for one in completions)
+    return StepData(
+        prompt=() if where else completions[0].prompt,
+        images=tuple(digest for one in completions for digest in one.images),
+        tokens=tuple(token for one in completions for token in one.tokens),
+        logprobs=tuple(value for one in completions for value in one.logprobs),
+        temperature=temperatures.pop(),
+        outcome=reward.outcome,
+        penalty=reward.total - reward.outcome,
+        invalid=step.action.kind == ActionKind.INVALID.value,
+        versions=tuple(v for one in completions for v in one.versions) if are_known else (),
+        spans=where,
+        server=step.chats[-1].completion.server if step.chats else "",
+    )
+
+
+def read_completion(
     chat: Chat,
-    before: Sequence[int],
+    last: CompletionTokens | None,
     policy: Policy,
     images: GetImages | None,
     is_demonstration: bool,
-) -> StepData | None:
-    """A step with the new tokens of its prompt; None if its completion has no tokens.
+) -> CompletionTokens | None:
+    """The completion of a chat, or None if it has no tokens (or continues one that has none).
 
     Args:
-        before: The tokens that `chat` continues.
-        policy, images: Tokenise a demonstration; see `compile_episode`.
+        last: The completion of the chat before it.
+        policy: Tokenises a demonstration.
+        images: Decoded pictures by digest, for demonstrations.
+
+    Raises:
+        PolicyError: A demonstration does not fit the policy, or the policy cannot continue a sequence.
     """
+    if chat.continues and not policy.reads_sequences:
+        raise PolicyError(
+            f"The policy {policy.name!r} reads one prompt at a time, but a chat continues another.",
+            "Choose an agent that writes each prompt from scratch.",
+        )
+    before = last if chat.continues else None
+    if chat.continues and before is None:
+        return None
     completion = chat.completion
     prompt, tokens, logprobs = completion.prompt_token_ids, completion.token_ids, completion.logprobs
+    shown = chat.images
     if is_demonstration and not tokens:
-        decoded = {} if images is None else images(chat.images)
-        pictures = [decoded[digest] for digest in chat.images if digest in decoded]
-        if chat.continues:
-            prompt = tuple(policy.continuation_ids(tuple(before), chat.messages, pictures))
-        else:
+        decoded = {} if images is None else images(shown)
+        pictures = [decoded[digest] for digest in shown if digest in decoded]
+        if before is None:
             prompt = tuple(policy.prompt_ids(chat.messages, pictures))
+        else:
+            prompt = tuple(policy.continuation_ids(before.prefix(), chat.messages, pictures))
         tokens = tuple(policy.completion_ids(completion.text))
         logprobs = (0.0,) * len(tokens)
     if not tokens or len(logprobs) != len(tokens):
         return None
-    versions = completion.weight_versions
-    return StepData(
-        prompt=prompt,
-        images=chat.images,
-        tokens=tokens,
-        logprobs=logprobs,
-        temperature=completion.sampling.temperature,
-        outcome=step.reward.outcome,
-        penalty=step.reward.total - step.reward.outcome,
-        invalid=step.action.kind == ActionKind.INVALID.value,
-        versions=versions if len(versions) == len(tokens) else (),
-        server=completion.server,
+    versions = completion.weight_versions if len(completion.weight_versions) == len(tokens) else ()
+    return CompletionTokens(
+        prompt, shown, tokens, logprobs, versions, completion.sampling.temperature, before
     )
+
+
+def spans(steps: Sequence[Sequence[CompletionTokens]]) -> list[tuple[Span, ...]]:
+    """The spans of each step's completions; () for a step that is one prompt and one completion."""
+    chains: list[list[CompletionTokens]] = []
+    for one in (one for step in steps for one in step):
+        if one.before is None:
+            chains.append([])
+        chains[-1].append(one)
+    places = {id(one): span for chain in chains for one, span in zip(chain, _spans(chain), strict=True)}
+    alone = {id(chain[0]) for chain in chains if len(chain) == 1}
+    return [
+        () if len(step) == 1 and id(step[0]) in alone else tuple(places[id(one)] for one in step)
+        for step in steps
+    ]
+
+
+def _spans(chain: Sequence[CompletionTokens]) -> list[Span]:
+    """Of completions that continue each other; the first one's prompt is the beginning."""
+    sequence = TokenSequence(
+        tuple(token for one in chain for token in (*one.prompt, *one.tokens)),
+        tuple(digest for one in chain for digest in one.images),
+    )
+    found, end, num_images = [], 0, 0
+    for one in chain:
+        start, end = end + len(one.prompt), end + len(one.prompt) + len(one.tokens)
+        num_images += len(one.images)
+        found.append(Span(sequence, start, end, num_images))
+    return found

@@ -33,7 +33,7 @@ from distrl.core.types import (
     Trajectory,
     image_digest,
 )
-from distrl.learner.batching import Batcher, ImageCache
+from distrl.learner.batching import Batcher, ImageCache, pack
 from distrl.learner.episodes import compile_episode
 
 SIZES = [(54, 120), (33, 31), (80, 40), (60, 90)]
@@ -168,11 +168,30 @@ def test_parts_hold_what_they_need(policy: Policy, batcher: Batcher) -> None:
     whole = scored(policy, batch.steps).logprobs
     part = batch.part(torch.tensor([2, 1]))
     assert part.steps.prompts.input_ids.shape[0] == 2
-    length = max(len(s.span.sequence.ids) for s in compiled(policy, second[0])[0].steps)
+    length = max(len(one.sequence.ids) for s in compiled(policy, second[0])[0].steps for one in s.spans)
     assert part.steps.prompts.input_ids.shape[1] == length, "padded to its own longest"
     close(scored(policy, part.steps).logprobs, whole[torch.tensor([5, 3, 4])])
     few = batch.steps[torch.tensor([1])]
     close(scored(policy, few).logprobs, whole[1:2])
+
+
+def test_every_answer_of_a_step_is_trained_on(policy: Policy, batcher: Batcher) -> None:
+    """A summary, then an action that is asked for apart: two prompts, one step."""
+    summary, action = both_ways(policy, "a", ["seen", "tap"])[1].steps
+    two = trajectory("a", [step(summary.chats[0], action.chats[0]), summary], truncated=False)
+    episode = compiled(policy, two)[0]
+    assert [len(s.spans) for s in episode.steps] == [2, 0]
+    assert episode.steps[0].state()[0] == summary.chats[0].completion.prompt_token_ids
+    batch = batcher.trajectories([episode])
+    assert batch.steps.completions.shape == (2, len(episode.steps[0].tokens))
+    found = scored(policy, batch.steps).logprobs
+    alone = scored(policy, batcher.trajectories(compiled(policy, trajectory("b", [summary, action]))).steps)
+    parts = pack(batch.steps, 1)
+    assert sorted(torch.cat(parts).tolist()) == [0, 1]
+    assert all(len(part) for part in parts)
+    split = len(summary.chats[0].completion.token_ids)
+    close(found[0, :split], alone.logprobs[0, :split])
+    close(found[0, split:], alone.logprobs[1, : found.shape[1] - split])
 
 
 def test_demonstrations_go_on_too(policy: Policy) -> None:
@@ -187,7 +206,7 @@ def test_demonstrations_go_on_too(policy: Policy) -> None:
     pictures = {digest: policy.image(data) for digest, data in PIXELS.items()}
     episode = compile_episode(demo, policy, lambda digests: {d: pictures[d] for d in digests})
     assert episode is not None
-    first, second = (one.span for one in episode.steps)
+    first, second = (one.spans[0] for one in episode.steps)
     ids = first.sequence.ids
     assert second.sequence is first.sequence
     assert [policy.text(one.tokens) for one in episode.steps] == ["tap", "go back"]
@@ -200,8 +219,11 @@ def test_demonstrations_go_on_too(policy: Policy) -> None:
 def test_what_cannot_be_put_together(policy: Policy) -> None:
     growing, _ = both_ways(policy, "a", ["tap", "go"])
     assert compile_episode(trajectory("x", list(growing.steps[1:])), policy) is None
-    two = step(growing.steps[0].chats[0], growing.steps[1].chats[0])
-    assert compile_episode(trajectory("x", [two]), policy) is None
+    warm = growing.steps[1].chats[0]
+    completion = warm.completion.model_copy(update={"sampling": Sampling(temperature=0.1)})
+    mixed = step(growing.steps[0].chats[0], warm.model_copy(update={"completion": completion}))
+    with pytest.raises(PolicyError, match=r"temperatures \[0.1, 0.7\]"):
+        compile_episode(trajectory("x", [mixed]), policy)
 
 
 def test_policies_of_one_prompt_refuse_sequences(policy: Policy) -> None:

@@ -204,6 +204,11 @@ def test_steps_of_one_sequence_stay_together() -> None:
     steps.prompts.attention_mask = torch.ones(2, 10, dtype=torch.int64)
     assert [at.tolist() for at in pack(steps, 10)] == [[0, 2], [1, 3]]
     assert len(pack(steps, 20)) == 1
+    steps.prompts.token_rows = torch.tensor(
+        [[0, 0, 0], [1, 1, 1], [1, 2, 2], [3, 3, 3]]
+    )  # two answers in one step
+    steps.prompts.attention_mask = torch.ones(4, 10, dtype=torch.int64)
+    assert [at.tolist() for at in pack(steps, 20)] == [[0], [1, 2], [3]]
 
 
 @pytest.fixture

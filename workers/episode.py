@@ -22,8 +22,8 @@ from PIL import Image
 
 from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action
-from distrl.core.errors import ContextFull, EnvError, InferenceUnavailable, ProtocolError
-from distrl.core.messages import Lease
+from distrl.core.errors import ConfigError, ContextFull, EnvError, InferenceUnavailable, ProtocolError
+from distrl.core.messages import MAX_CHATS, Lease
 from distrl.core.types import (
     NO_PREFIX,
     ActionRecord,
@@ -43,7 +43,7 @@ from distrl.core.types import (
     shown_images,
 )
 from distrl.core.user_errors import call, score_of
-from distrl.workers.actors import Demonstrator, RandomActor
+from distrl.workers.actors import Demonstrator, RandomActor, answer
 from distrl.workers.agents.base import Agent, Prompt
 from distrl.workers.devices.device import Screen
 from distrl.workers.envs.base import (
@@ -165,7 +165,7 @@ class EpisodeRunner:
         while not self._stop.is_set():
             started_at, clock = time.time(), time.perf_counter()
             try:
-                chat, action = self._decide(task.goal, screen, draft.steps, actor)
+                chats, action = self._decide(task.goal, screen, draft.steps, actor)
             except ContextFull as error:
                 if not draft.steps:
                     raise
@@ -191,7 +191,7 @@ class EpisodeRunner:
                 reward = reward.model_copy(update={"outcome": draft.ending.success})
             step = TimeStep(
                 observation=screen,
-                chats=(chat,),
+                chats=chats,
                 action=ActionRecord(**action.model_dump(mode="json")),
                 reward=reward,
                 done=done or truncated,
@@ -238,13 +238,27 @@ class EpisodeRunner:
         screen: Observation,
         steps: Sequence[TimeStep],
         actor: Conversation | Demonstrator | RandomActor,
-    ) -> tuple[Chat, Action]:
-        """The chat of a step, and its action: parsed from the answer, or an actor's own."""
-        prompt = call(Prompt, self._agent.prompt, goal, screen, steps)
-        if not isinstance(actor, Conversation):
-            return actor.act(prompt, screen)
-        chat = actor.ask(prompt)
-        return chat, call(Action, self._agent.parse, chat.completion.text, screen)
+    ) -> tuple[tuple[Chat, ...], Action]:
+        """The chats of a step, and its action: parsed from the last chat's answer, or an actor's own.
+
+        With an actor the step has only the chat for the action, because an actor answers no other prompt.
+        """
+        said: list[Chat] = []
+        for _ in range(MAX_CHATS):
+            prompt = call(Prompt, self._agent.prompt, goal, screen, steps, said)
+            if not isinstance(actor, Conversation):
+                if prompt.is_action:
+                    chat, action = actor.act(prompt, screen)
+                    return (chat,), action
+                said.append(answer(prompt, ""))
+                continue
+            said.append(actor.ask(prompt))
+            if prompt.is_action:
+                return tuple(said), call(Action, self._agent.parse, said[-1].completion.text, screen)
+        raise ConfigError(
+            f"The agent made {MAX_CHATS} prompts in one step without asking for an action.",
+            "Choose another agent.",
+        )
 
     def _cut(self, draft: _Draft, screen: Observation) -> None:
         """Ends an episode after its last step, as the step limit would."""

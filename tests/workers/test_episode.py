@@ -3,6 +3,7 @@
 import io
 import random
 import threading
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,18 +15,29 @@ from scripted_episode import AGENT, TASK, Script, lease, run
 from distrl.configs.judge import RewardConfig
 from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action, ActionKind
-from distrl.core.errors import ContextFull, EnvError, ProtocolError
+from distrl.core.errors import (
+    ConfigError,
+    ContextFull,
+    EnvError,
+    ProtocolError,
+)
 from distrl.core.types import (
+    Chat,
+    ChatMessage,
     Completion,
     Fault,
+    Observation,
     Outcome,
     Purpose,
     Sampling,
+    TextPart,
     image_digest,
 )
 from distrl.simulator.device import SimDevice
 from distrl.workers import episode
 from distrl.workers.actors import random_action
+from distrl.workers.agents.autoui import AutoUIAgent
+from distrl.workers.agents.base import Prompt
 from distrl.workers.devices.device import Screen
 from distrl.workers.envs.base import Frame, StepResult
 from distrl.workers.episode import EpisodeRunner, observe
@@ -226,6 +238,48 @@ def test_random_actions_never_end_an_episode() -> None:
     assert not any(action.is_terminal for action in drawn)
     kinds = {ActionKind.TAP, ActionKind.SWIPE, ActionKind.BACK, ActionKind.HOME}
     assert {action.kind for action in drawn} == kinds
+
+
+class Summing(AutoUIAgent):
+    """Asks for a summary before each action but the first."""
+
+    def prompt(
+        self, goal: str, screen: Observation, history: Sequence[Any], said: Sequence[Chat] = ()
+    ) -> Prompt:
+        found = super().prompt(goal, screen, history)
+        words = [chat.completion.text for chat in said]
+        said_so = ChatMessage(role="user", parts=(TextPart(text=f"summary {words}"),))
+        return Prompt((*found.messages, said_so), is_action=bool(said) or not history)
+
+
+def test_a_step_may_have_several_chats_and_the_last_one_is_the_action() -> None:
+    policy = Script(TAP, "it counts", TAP, "it still counts", COMPLETE)
+    episode = EpisodeRunner(CountingEnv(), Summing(), policy, WorkerConfig()).run(lease())
+    assert episode is not None
+    steps = episode[0].steps
+    said = [[chat.completion.text for chat in step.chats][:-1] for step in steps]
+    assert said == [[], ["it counts"], ["it still counts"]]
+    assert [step.action.kind for step in steps] == ["tap", "tap", "complete"]
+    assert policy.asked[2][0][-1].parts == (TextPart(text="summary ['it counts']"),)
+    assert set(episode[1]) == set(episode[0].image_digests)
+
+
+def test_a_demonstration_has_the_chat_for_the_action_only() -> None:
+    runner = EpisodeRunner(CountingEnv(), Summing(), Script(), WorkerConfig())
+    episode = runner.run(lease(purpose=Purpose.DEMO))
+    assert episode is not None
+    assert [len(step.chats) for step in episode[0].steps] == [1, 1, 1, 1]
+    assert episode[0].success == 1.0
+
+
+def test_an_agent_that_never_asks_for_an_action_is_an_error() -> None:
+    class Endless(Summing):
+        def prompt(self, *args: Any, **more: Any) -> Prompt:
+            return Prompt(super().prompt(*args, **more).messages, is_action=False)
+
+    runner = EpisodeRunner(CountingEnv(), Endless(), Script(*["x"] * 9), WorkerConfig())
+    with pytest.raises(ConfigError, match="made 8 prompts in one step"):
+        runner.run(lease())
 
 
 def test_stop_abandons_the_episode_between_steps() -> None:

@@ -96,6 +96,7 @@ def test_options_are_keyword_arguments_and_an_import_path_wins_over_the_kind() -
         ("autoui", {"notation": "json"}, "compact, autoui, digirl"),
         ("autoui", {"images": 0}, "images must"),
         ("mobile-use", {"mode": "both"}, "mode"),
+        ("mobile-use", {"mode": "incremental", "summarise": True}, "summarise needs mode history"),
         ("mobile-use", {"coordinates": "pixels"}, "coordinates"),
         ("mobile-use", {"reasoning": "long"}, "reasoning"),
         ("mobile-use", {"history": -1}, "history"),

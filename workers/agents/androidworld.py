@@ -57,7 +57,7 @@ class AndroidWorldAgent(ChatAgent):
     """Stateless agent that writes AndroidWorld's JSON actions.
 
     Args:
-        mode, history: See `ChatAgent`.
+        mode, history, summarise: See `ChatAgent`.
         coordinates: How many numbers an axis has, 1000 for 0 to 999; or [across, down], for a model that
             writes pixels of the screenshot.
     """
@@ -67,8 +67,9 @@ class AndroidWorldAgent(ChatAgent):
         mode: Mode = "history",
         coordinates: int | Sequence[int] = 1000,
         history: int = 50,
+        summarise: bool = False,
     ) -> None:
-        super().__init__(mode, history)
+        super().__init__(mode, history, summarise)
         axes = [coordinates, coordinates] if isinstance(coordinates, int) else list(coordinates)
         if len(axes) != 2 or not all(isinstance(axis, int) and 2 <= axis <= 100_000 for axis in axes):
             raise ValueError(f"coordinates must be a number from 2 to 100000, or two, not {coordinates!r}")

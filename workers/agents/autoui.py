@@ -30,7 +30,7 @@ from collections.abc import Sequence
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError
-from distrl.core.types import ChatMessage, ImagePart, Observation, TextPart, TimeStep
+from distrl.core.types import Chat, ChatMessage, ImagePart, Observation, TextPart, TimeStep
 from distrl.workers.agents.base import Prompt
 from distrl.workers.agents.chat_agent import NoAction, read_action, whole
 
@@ -85,7 +85,9 @@ class AutoUIAgent:
             raise ValueError(f"images must be 1 or more, not {images}")
         self.history, self.notation, self.images = history, notation, images
 
-    def prompt(self, goal: str, screen: Observation, history: Sequence[TimeStep]) -> Prompt:
+    def prompt(
+        self, goal: str, screen: Observation, history: Sequence[TimeStep], said: Sequence[Chat] = ()
+    ) -> Prompt:
         """One user message: the screenshots, then the previous actions and the goal."""
         earlier = history[len(history) - min(len(history), self.images - 1) :]
         shown = [*(step.observation.image for step in earlier), screen.image]

@@ -120,7 +120,7 @@ class MobileUseAgent(ChatAgent):
     """Stateless agent that calls `mobile_use`.
 
     Args:
-        mode, history: See `ChatAgent`.
+        mode, history, summarise: See `ChatAgent`.
         coordinates: What points are written in: "relative", 0 to 999 across and down (Qwen3-VL), or
             "absolute", pixels of the resized picture (Qwen2.5-VL).
         resize: For "absolute", fields of `Resize` that differ in the model's image processor.
@@ -137,8 +137,9 @@ class MobileUseAgent(ChatAgent):
         resize: Mapping[str, int] | None = None,
         reasoning: Reasoning = "action",
         history: int = 50,
+        summarise: bool = False,
     ) -> None:
-        super().__init__(mode, history)
+        super().__init__(mode, history, summarise)
         if coordinates not in get_args(Coordinates):
             raise ValueError(f"coordinates must be relative or absolute, not {coordinates!r}")
         if reasoning not in get_args(Reasoning):

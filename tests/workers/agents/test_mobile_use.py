@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.model_points import Resize
+from distrl.core.types import Chat, ChatMessage, Completion, TextPart, TimeStep
 from distrl.workers.agents.chat_agent import KEPT_CHARS
 from distrl.workers.agents.mobile_use import MobileUseAgent
 
@@ -145,6 +146,41 @@ def test_the_reasoning_that_is_asked_for(reasoning: Any, in_system: bool, in_que
     system, user = MobileUseAgent(reasoning=reasoning).prompt("go", SCREEN, []).messages
     assert ("Thought: one concise sentence" in system.model_dump_json()) == in_system
     assert ("<conclusion></conclusion>" in user.model_dump_json()) == in_question
+
+
+def answered(*texts: str) -> TimeStep:
+    """A step of several chats."""
+    one = step(RELATIVE, texts[-1])
+    message = ChatMessage(role="user", parts=(TextPart(text="?"),))
+    chats = tuple(Chat(messages=(message,), completion=Completion(text=text)) for text in texts)
+    return one.model_copy(update={"chats": chats})
+
+
+def test_with_summaries_the_first_question_of_a_step_is_for_one_and_the_second_tells_it() -> None:
+    agent = MobileUseAgent(summarise=True)
+    assert agent.prompt("go", SCREEN, []).is_action, "at first there is nothing to sum up"
+    steps = [step(RELATIVE, f"{THOUGHT}{CLICK}")]
+    asks = agent.prompt("go", SCREEN, steps)
+    assert (asks.is_action, asks.continues) == (False, False)
+    text, image = asked(asks.messages[1])
+    assert (image, "before the last action: nothing was done." in text) == (["f00d"], True)
+    assert "The last action, step 1: Open the clock." in text
+    said = [Chat(messages=asks.messages, completion=Completion(text="<think>hm</think>The clock is open."))]
+    acts = agent.prompt("go", SCREEN, steps, said)
+    assert acts.is_action
+    assert asked(acts.messages[1])[0].endswith("current device): The clock is open.\n")
+    later = agent.prompt("go", SCREEN, [*steps, answered("<think>hm</think>The clock is open.", CLICK)])
+    assert "before the last action: The clock is open.\n" in asked(later.messages[1])[0]
+
+
+@pytest.mark.parametrize("nothing", ["", "  ", "<think>cut"])
+def test_where_a_summary_says_nothing_the_steps_are_told(nothing: str) -> None:
+    agent = MobileUseAgent(summarise=True)
+    steps = [step(RELATIVE, f"{THOUGHT}{CLICK}"), answered(nothing, CLICK)]
+    said = [Chat(messages=(), completion=Completion(text=nothing))]
+    assert "Step 1: Open the clock.; " in asked(agent.prompt("go", SCREEN, steps[:1], said).messages[1])[0]
+    text = asked(agent.prompt("go", SCREEN, steps).messages[1])[0]
+    assert "before the last action: Step 1: Open the clock.;\n" in text
 
 
 PROCESSORS = [

@@ -6,7 +6,7 @@ import pytest
 
 from distrl.core.errors import EnvError
 from distrl.simulator.adb.android import AndroidSystem
-from distrl.simulator.adb.files import ROOT, SHELL
+from distrl.simulator.adb.files import ROOT
 
 
 def _use(system: AndroidSystem) -> None:
@@ -23,45 +23,6 @@ def _use(system: AndroidSystem) -> None:
     system.log.write("I", "tag", "a message")
     system.files.uid = ROOT
     system.power(False)
-
-
-def _tree(system: AndroidSystem) -> list[tuple[object, ...]]:
-    return [
-        (path, node.mode, node.mtime, node.uid, node.gid, node.target, bytes(node.data))
-        for path, node in system.files.tree("/")
-        if node.source is None
-    ]
-
-
-def _facts(system: AndroidSystem) -> list[object]:
-    return [
-        system.device.phone.dump(),
-        _tree(system),
-        {name: value for name, value in system.properties.items() if "serialno" not in name},
-        system.settings.dump(),
-        system.packages.dump(),
-        [(entry.tag, entry.message, entry.time_ms) for entry in system.log.entries()],
-        system.files.uid,
-        system.screen_on,
-    ]
-
-
-def test_a_snapshot_brings_everything_back(system: AndroidSystem) -> None:
-    _use(system)
-    wanted, snapshot = _facts(system), system.dump()
-    system.files.uid = SHELL
-    system.power(True)
-    system.files.remove("/sdcard/Download/a.bin")
-    system.files.write("/sdcard/b", b"new")
-    system.settings.put("global", "wifi_on", "1")
-    system.packages.update("org.simphone.weather", version_name="2.0")
-    system.properties.clear()
-    system.log.clear()
-    system.reboot()
-    system.load(snapshot)
-    assert _facts(system) == wanted
-    assert system.dump() == snapshot
-    assert system.activities.front.package.name == "org.simphone.settings"
 
 
 @pytest.mark.parametrize("data", [b"", b"nonsense", b"\x80", b"\x81\xa6format\x63"])

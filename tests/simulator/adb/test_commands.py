@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import re
 import struct
-from pathlib import Path
 from typing import Any
 
 import pytest
-from apk_files import apk
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageChops
@@ -25,7 +22,6 @@ from distrl.simulator.phone.phone import new_state
 from distrl.workers.devices import apps
 from distrl.workers.devices.device import Key
 
-APK = apk()
 FIELD = "browser.query"
 PODNEST = "org.simphone.podnest"
 FOCUS = re.compile(r"mCurrentFocus=Window{.*\s+(?P<package>[^\s]+)/(?P<activity>[^\s]+)\}")
@@ -222,45 +218,12 @@ def test_screenshots_as_png_and_raw(phone: AndroidSystem, sh: Any) -> None:
 # Packages
 
 
-def test_an_apk_is_installed_from_a_file_and_streamed(phone: AndroidSystem, sh: Any) -> None:
-    phone.files.write("/data/local/tmp/a.apk", APK)
-    assert sh("pm install -r -t -g /data/local/tmp/a.apk; rm -f /data/local/tmp/a.apk").out == "Success\n"
-    assert sh("pm list packages -3").out == "package:com.android.adbkeyboard\npackage:com.example.app\n"
-    assert sh("pm path com.example.app").out == "package:/data/app/com.example.app/base.apk\n"
-    assert sh("pm uninstall com.example.app").out == "Success\n"
-    size = len(APK)
-    assert sh(f"cmd package 'install' -r -S {size}", APK + b"rest").out == "Success\n"
-    early = sh(f"cmd package install -S {size + 1}", APK)
-    assert (early.status, early.err) == (1, "Error: the package ends too early\n")
-    assert sh("cmd package install", APK).status == 1
-
-
 def test_an_installed_app_cannot_run_here_which_the_log_says(phone: AndroidSystem, sh: Any) -> None:
     name = "com.android.adbkeyboard"
     phone.packages.update(name, activity=f"{name}.Main")
     assert sh(f"am start -n {name}/.Main").status == 0
     assert phone.device.foreground() == "launcher"
     assert "FATAL EXCEPTION" in sh("logcat -d -b crash").out
-
-
-@pytest.mark.needs("uiautomator2")
-def test_uiautomator2s_keyboard_types_any_text(phone: AndroidSystem, sh: Any) -> None:
-    """It comes with the package, is installed like any app, and answers its broadcasts."""
-    spec = importlib.util.find_spec("uiautomator2")
-    assert spec is not None
-    assert spec.origin is not None
-    data = (Path(spec.origin).parent / "assets" / "app-uiautomator.apk").read_bytes()
-    assert sh(f"cmd package install -r -t -S {len(data)}", data).out == "Success\n"
-    name = "com.github.uiautomator/.AdbKeyboard"
-    assert sh(f"ime enable {name}; ime set {name}").status == 0
-    focus(phone)
-    typed = sh("am broadcast -a ADB_KEYBOARD_INPUT_TEXT --es text 8J+YgCDkvaDlpb0=").out
-    assert typed.endswith('Broadcast completed: result=-1, data="success"\n')
-    assert text(phone) == "😀 你好"
-    assert 'data="success"' in sh("am broadcast -a ADB_KEYBOARD_CLEAR_TEXT").out
-    assert text(phone) == ""
-    sh("am broadcast -a ADB_KEYBOARD_HIDE")
-    assert phone.state["focus"] == ""
 
 
 def packages(sh: Any, option: str = "") -> set[str]:

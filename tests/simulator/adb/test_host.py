@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sim_phones import Console
+from sim_phones import Console, free_pair
 from waiting import until
 
 from distrl.core.errors import ConfigError
@@ -19,19 +19,7 @@ from distrl.workers.devices.errors import PortInUse
 
 def free_range(count: int) -> int:
     """The first of `count` free pairs of ports, one after the other."""
-    for base in range(20000 + os.getpid() % 1000 * 10, 60000, 2 * count):
-        sockets: list[socket.socket] = []
-        try:
-            for port in range(base, base + 2 * count):
-                sockets.append(socket.create_server(("127.0.0.1", port)))
-        except OSError:
-            continue
-        else:
-            return base
-        finally:
-            for opened in sockets:
-                opened.close()
-    raise AssertionError("no free ports")
+    return free_pair(*range(2, 2 * count))
 
 
 def small(num: int = 1, base_port: int | None = None, **options: object) -> SimHost:

@@ -4,62 +4,36 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from client_world import World
 from PIL import Image
 from waiting import until
 
-DEADLINE_S = 120
 TOUCH, LIFT, REPEAT, KEYDOWN, KEYUP, KEYPRESS = range(6)
 """android_env's types of actions."""
 TASK = 'id: "phone"\nname: "A phone"\ndescription: "Nothing to do."\nmax_episode_sec: 0\n'
 
 
-@dataclass(frozen=True)
-class Adb:
-    """An adb program with its server, and the phone that is meant.
-
-    Attributes:
-        program: The program's full path.
-        server_port: Its server.
-        serial: The phone.
-    """
-
-    program: str
-    server_port: int
-    serial: str
-
-    def run(self, *args: str) -> subprocess.CompletedProcess[bytes]:
-        """Runs a command on the phone."""
-        command = [self.program, "-P", str(self.server_port), "-s", self.serial, *args]
-        return subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False
-        )
-
-    def out(self, *args: str) -> bytes:
-        """What a command prints; it must succeed."""
-        result = self.run(*args)
-        assert result.returncode == 0, result.stderr + result.stdout
-        return result.stdout
+class Adb(World):
+    """The phone by adb."""
 
     def wait(self) -> None:
         """Waits until the phone answers again: the load of a snapshot drops adb's connections."""
-        until(lambda: self.run("shell", "true").returncode == 0, f"{self.serial} after the load")
+        until(lambda: self.run("shell", "true").returncode == 0, f"{self.phone.serial} after the load")
 
     def pixels(self) -> np.ndarray:
         """The screen as adb has it, height x width x RGB."""
-        return np.asarray(Image.open(io.BytesIO(self.out("exec-out", "screencap", "-p"))).convert("RGB"))
+        return np.asarray(
+            Image.open(io.BytesIO(self.run("exec-out", "screencap", "-p").stdout)).convert("RGB")
+        )
 
     def find(self, name: str) -> tuple[float, float]:
         """The middle of the first element with this text or description, as shares of width and height."""
-        tree = ET.fromstring(
-            self.out("exec-out", "uiautomator", "dump", "/dev/tty").rpartition(b">")[0] + b">"
-        )
+        tree = ET.fromstring(self.out("exec-out", "uiautomator dump /dev/tty").rpartition(">")[0] + ">")
         height, width, _ = self.pixels().shape
         for node in tree.iter("node"):
             if name in (node.get("text"), node.get("content-desc")):
@@ -69,9 +43,9 @@ class Adb:
 
     def front(self) -> str:
         """The package in front."""
-        found = re.search(rb"mCurrentFocus=.* (\S+?)/", self.out("shell", "dumpsys", "window"))
+        found = re.search(r"mCurrentFocus=.* (\S+?)/", self.out("shell", "dumpsys", "window"))
         assert found
-        return found[1].decode()
+        return found[1]
 
 
 def configuration(adb: tuple[str, int], folder: Path, **launcher: Any) -> Any:

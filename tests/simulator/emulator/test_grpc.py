@@ -17,6 +17,7 @@ pytest.importorskip("google.protobuf", reason="needs protobuf: not installed")
 from grpc_phone import connected
 
 from distrl.simulator.adb.emulator_grpc import messages
+from distrl.simulator.adb.process import PhoneSpec
 from distrl.simulator.emulator.sdk import SimSdk
 from distrl.simulator.emulator.startup import VERSION
 from distrl.workers.devices.avd import Avd, read_ini
@@ -92,15 +93,15 @@ def test_android_envs_own_launcher_starts_it_works_with_it_and_ends_it(
     monkeypatch.setattr(emulator_simulator, "_pick_emulator_grpc_port", sim_phones.free_pair)
     for variable in ("ANDROID_HOME", "ANDROID_ADB_SERVER_PORT"):  # it removes them from the environment
         monkeypatch.delenv(variable, raising=False)
-    serial = f"emulator-{adb_port - 1}"
+    phone = PhoneSpec(adb_port - 1, adb_port)
     with adb_programs.server(program, tmp_path / "home") as server_port:
         # When a command fails it restarts the server; here that waits for the phone, which boots in no time.
         monkeypatch.setattr(
             adb_controller.AdbController,
             "_restart_server",
-            lambda self, timeout=None: adb_programs.wait_listed(server_port, serial),
+            lambda self, timeout=None: adb_programs.wait_listed(server_port, phone.serial),
         )
-        adb = worlds.Adb(program, server_port, serial)
+        adb = worlds.Adb(program, server_port, phone, tmp_path / "home")
 
         def load(snapshot: str) -> Any:
             config = worlds.configuration(

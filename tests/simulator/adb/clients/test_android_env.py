@@ -38,7 +38,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[worlds.Adb
             sim_phones.phones(1, server_port, WIDTH, HEIGHT, grpc=True) as (phone,),
         ):
             adb_programs.wait_listed(server_port, phone.serial)
-            adb = worlds.Adb(program, server_port, phone.serial)
+            adb = worlds.Adb(program, server_port, phone, home)
             # However slow this machine: a touch is never a long press.
             adb.out("shell", "settings", "put", "secure", "long_press_timeout", "600000")
             config = worlds.configuration(
@@ -120,7 +120,7 @@ def test_a_state_comes_back_whole(
     answer = env.load_state(state_pb2.LoadStateRequest(**request))
     assert answer.status == OK, answer.error_message
     adb.wait()
-    assert adb.out("shell", "cat /sdcard/note") == b"before\n"
+    assert adb.out("shell", "cat /sdcard/note") == "before\n"
     assert adb.front() == "org.simphone.settings"
     assert (worlds.act(env, worlds.REPEAT) == saved).all()
 

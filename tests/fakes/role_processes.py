@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 from waiting import until
 
+from distrl.configs.load import load_config
 from distrl.core import checkpoints
-from distrl.core.process import Child
+from distrl.core.process import Child, stop_all
+from distrl.core.sockets import Wire
+from distrl.evaluator.suites import vocabulary
 
 
 def free_endpoints(count: int) -> list[str]:
@@ -41,6 +45,23 @@ def start_node(folder: Path, node: int, address: str, *arguments: str) -> Child:
         *(f"--node-rank={node}", f"--master-addr={host}", f"--master-port={port}", "-m", "distrl"),
     ]
     return Child(f"node-{node}", [*launcher, *arguments], folder / f"node-{node}.log", loopback())
+
+
+@contextlib.contextmanager
+def served(file: Path) -> Iterator[list[Child]]:
+    """The run's inference server, in this process: another one would take seconds to load torch.
+
+    Gives a list for the run's processes, which are stopped at the end.
+    """
+    from distrl.workers.inference.serve import serve_beside_learner
+
+    config = load_config(str(file))
+    words, children = vocabulary(config.tasks.suite), list[Child]()
+    with Wire() as wire, serve_beside_learner(config, words, "inference-0", wire):
+        try:
+            yield children
+        finally:
+            stop_all((child, 5.0) for child in children)
 
 
 def check_alive(children: list[Child]) -> None:

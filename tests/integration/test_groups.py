@@ -8,11 +8,10 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from role_processes import small_run, start, step_of_latest, wait_for
+from role_processes import served, small_run, start, step_of_latest, wait_for
 
 from distrl.core import checkpoints
 from distrl.core.metrics import read_metrics
-from distrl.core.process import Child, stop_all
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Purpose, Trajectory
 
@@ -40,17 +39,15 @@ def test_a_worker_killed_in_the_middle_of_a_group(tmp_path: Path) -> None:
         lease_ttl_s=3,
     )
     run, held = tmp_path / "runs" / "run", tmp_path / "held"
-    learner = start(tmp_path, "learner", "run-learner", str(config))
-    server = start(tmp_path, "server", "serve-inference", str(config))
-    workers = {
-        name: start(
-            tmp_path, name, "run-worker", str(config), "--name", name, "--spool", str(tmp_path / "spool")
-        )
-        for name in ("w0", "w1")
-    }
-    children: list[Child] = [learner, server, *workers.values()]
-
-    try:
+    with served(config) as children:
+        learner = start(tmp_path, "learner", "run-learner", str(config))
+        workers = {
+            name: start(
+                tmp_path, name, "run-worker", str(config), "--name", name, "--spool", str(tmp_path / "spool")
+            )
+            for name in ("w0", "w1")
+        }
+        children += [learner, *workers.values()]
         wait_for(children, lambda: step_of_latest(run / "checkpoints") >= 3, "training", DEADLINE_S)
         (tmp_path / "armed").touch()
         wait_for(children, held.exists, "an episode that is held", DEADLINE_S)
@@ -67,9 +64,7 @@ def test_a_worker_killed_in_the_middle_of_a_group(tmp_path: Path) -> None:
         assert workers[victim].kill() == -signal.SIGKILL
         children.remove(workers.pop(victim))
         assert learner.wait(DEADLINE_S) == 0, learner.log_file.read_text()[-3000:]
-        assert all(child.wait(DEADLINE_S) == 0 for child in (server, *workers.values()))
-    finally:
-        stop_all((child, 5.0) for child in children)
+        assert all(child.wait(DEADLINE_S) == 0 for child in workers.values())
 
     groups = members(store)
     assert sum(map(len, groups.values())) >= EPISODES

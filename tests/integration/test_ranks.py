@@ -8,12 +8,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from role_processes import free_endpoints, small_run, start, start_node, step_of_latest, wait_for
+from role_processes import free_endpoints, served, small_run, start, start_node, step_of_latest, wait_for
 
 from distrl.core import checkpoints
 from distrl.core.errors import RankError
 from distrl.core.metrics import read_metrics
-from distrl.core.process import stop_all
 
 DEADLINE_S = 240.0
 EPISODES = 24
@@ -24,11 +23,10 @@ def test_a_learner_goes_on_with_one_rank_after_a_rank_was_killed(tmp_path: Path)
     config = small_run(tmp_path, {"import_path": "counting_env:CountingEnv"}, episodes=EPISODES)
     run, spool = tmp_path / "runs" / "run", tmp_path / "spool"
     saved, log = run / "checkpoints", run / "logs" / "learner-rank-1.log"
-    first = start(tmp_path, "first", "run-learner", str(config), "--set=learner.num_processes=2")
-    server = start(tmp_path, "server", "serve-inference", str(config))
-    worker = start(tmp_path, "worker", "run-worker", str(config), "--name", "w", "--spool", str(spool))
-    children = [first, server, worker]
-    try:
+    with served(config) as children:
+        first = start(tmp_path, "first", "run-learner", str(config), "--set=learner.num_processes=2")
+        worker = start(tmp_path, "worker", "run-worker", str(config), "--name", "w", "--spool", str(spool))
+        children += [first, worker]
         wait_for(children, lambda: step_of_latest(saved) >= 3, "the checkpoint", DEADLINE_S)
         os.kill(int(re.search(r"rank 1 of 2, process (\d+)", log.read_text())[1]), signal.SIGKILL)
         assert first.wait(DEADLINE_S) == RankError.exit_code, first.log_file.read_text()[-3000:]
@@ -40,8 +38,6 @@ def test_a_learner_goes_on_with_one_rank_after_a_rank_was_killed(tmp_path: Path)
         again = start(tmp_path, "again", "run-learner", str(config), "--resume")
         children.append(again)
         assert again.wait(DEADLINE_S) == 0, again.log_file.read_text()[-3000:]
-    finally:
-        stop_all((child, 5.0) for child in children)
     assert int(re.search(r"resumed after (\d+) updates", again.log_file.read_text())[1]) == made
     assert checkpoints.resolve(saved, "final").is_dir()
     rows = [row for row in read_metrics(run / "metrics.jsonl") if "loss/policy" in row]
@@ -62,16 +58,13 @@ def test_a_learner_of_two_deepspeed_ranks_completes_its_run(tmp_path: Path) -> N
         engine="deepspeed",
         ds_config=ZERO,
     )
-    children = [
-        start(tmp_path, "learner", "run-learner", str(config)),
-        start(tmp_path, "server", "serve-inference", str(config)),
-        start(tmp_path, "worker", "run-worker", str(config), "--spool", str(tmp_path / "spool")),
-    ]
-    try:
+    with served(config) as children:
+        children += [
+            start(tmp_path, "learner", "run-learner", str(config)),
+            start(tmp_path, "worker", "run-worker", str(config), "--spool", str(tmp_path / "spool")),
+        ]
         for child in children:
             assert child.wait(DEADLINE_S) == 0, child.log_file.read_text()[-3000:]
-    finally:
-        stop_all((child, 5.0) for child in children)
     assert "a learner of 2 ranks" in children[0].log_file.read_text()
     assert checkpoints.resolve(tmp_path / "runs" / "run" / "checkpoints", "final").is_dir()
 
@@ -83,21 +76,18 @@ def test_the_ranks_of_two_hosts_are_started_by_torchrun(tmp_path: Path) -> None:
     (meeting,) = free_endpoints(1)
     elsewhere = tmp_path / "elsewhere"
     command = ("run-learner", str(config))
-    children = [
-        start_node(tmp_path, 0, meeting, *command),
-        start_node(tmp_path, 1, meeting, *command, "--set", f"runs_dir={elsewhere}"),
-    ]
-    log = children[0].log_file
-    try:
-        wait_for(children, lambda: "a learner of 2 ranks" in log.read_text(), "both are there", DEADLINE_S)
+    with served(config) as children:
         children += [
-            start(tmp_path, "server", "serve-inference", str(config)),
-            start(tmp_path, "worker", "run-worker", str(config), "--spool", str(tmp_path / "spool")),
+            start_node(tmp_path, 0, meeting, *command),
+            start_node(tmp_path, 1, meeting, *command, "--set", f"runs_dir={elsewhere}"),
         ]
+        log = children[0].log_file
+        wait_for(children, lambda: "a learner of 2 ranks" in log.read_text(), "both are there", DEADLINE_S)
+        children.append(
+            start(tmp_path, "worker", "run-worker", str(config), "--spool", str(tmp_path / "spool"))
+        )
         for child in children:
             assert child.wait(DEADLINE_S) == 0, child.log_file.read_text()[-3000:]
-    finally:
-        stop_all((child, 5.0) for child in children)
     assert "rank 1 of 2, process" in children[1].log_file.read_text()
     assert checkpoints.resolve(tmp_path / "runs" / "run" / "checkpoints", "final").is_dir()
     assert not elsewhere.exists()

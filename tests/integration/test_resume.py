@@ -8,11 +8,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from role_processes import small_run, start, step_of_latest, wait_for
+from role_processes import served, small_run, start, step_of_latest, wait_for
 
 from distrl.core import checkpoints
 from distrl.core.metrics import read_metrics
-from distrl.core.process import stop_all
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Purpose
 from distrl.evaluator.report.metrics import RunMetrics
@@ -28,11 +27,10 @@ def test_a_killed_learner_goes_on_with_everything(tmp_path: Path) -> None:
     config = small_run(tmp_path, {"import_path": "counting_env:CountingEnv"}, episodes=EPISODES)
     run, spool = tmp_path / "runs" / "run", tmp_path / "spool"
     saved = run / "checkpoints"
-    first = start(tmp_path, "first", "run-learner", str(config))
-    server = start(tmp_path, "server", "serve-inference", str(config))
-    worker = start(tmp_path, "worker", "run-worker", str(config), "--name", "w", "--spool", str(spool))
-    children = [first, server, worker]
-    try:
+    with served(config) as children:
+        first = start(tmp_path, "first", "run-learner", str(config))
+        worker = start(tmp_path, "worker", "run-worker", str(config), "--name", "w", "--spool", str(spool))
+        children += [first, worker]
         wait_for(children, lambda: step_of_latest(saved) >= 6, "the checkpoint", DEADLINE_S)
         assert first.kill() == -signal.SIGKILL
         version = int((run / "weights" / "version").read_text())
@@ -42,9 +40,6 @@ def test_a_killed_learner_goes_on_with_everything(tmp_path: Path) -> None:
         children.append(again)
         assert again.wait(DEADLINE_S) == 0, again.log_file.read_text()[-3000:]
         assert worker.wait(DEADLINE_S) == 0
-        assert server.wait(DEADLINE_S) == 0
-    finally:
-        stop_all((child, 5.0) for child in children)
 
     resumed_after = int(re.search(r"resumed after (\d+) updates", again.log_file.read_text())[1])
     assert resumed_after >= 6

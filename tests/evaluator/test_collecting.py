@@ -11,14 +11,11 @@ import pytest
 from counting_phone import CountingEnv, Quiet, counting_config, write_suite
 
 from distrl.core.demonstrations import (
-    COLLECTION_FILE,
-    LOCK_FILE,
     CollectionSpec,
     check_dataset,
     read_collection,
 )
 from distrl.core.errors import ConfigError, RunDirectoryError
-from distrl.core.rundir import RunLock
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Purpose, Task
 from distrl.evaluator.collecting import collect
@@ -114,16 +111,6 @@ def test_a_collection_can_be_added_to_but_not_mixed(tmp_path: Path) -> None:
     assert len(stored(tmp_path)) == 8
 
 
-def test_two_processes_do_not_collect_into_one_directory(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    with (
-        RunLock(tmp_path / "out" / LOCK_FILE, "collection"),
-        pytest.raises(RunDirectoryError, match="Another collection"),
-    ):
-        collected(tmp_path, TASKS)
-    assert len(collected(tmp_path, TASKS)) == 5
-
-
 def test_faults_are_tried_again_and_never_stored(tmp_path: Path) -> None:
     once = collected(tmp_path, [{"taps": 1, "faults": 1}], spec=SPEC.model_copy(update={"episodes": 1}))
     assert [result.success for result in once] == [True]
@@ -171,9 +158,3 @@ def test_a_run_cannot_start_from_what_does_not_fit(tmp_path: Path) -> None:
         check_dataset(tmp_path / "out", {**wanted, "split": "train"}, 5)
     with pytest.raises(RunDirectoryError, match=r"collection\.json is missing"):
         check_dataset(tmp_path, wanted, 5)
-
-
-def test_a_collection_file_of_other_bytes_is_told_as_damaged(tmp_path: Path) -> None:
-    (tmp_path / COLLECTION_FILE).write_bytes(b"{\xff}")
-    with pytest.raises(RunDirectoryError, match=r"collection\.json is damaged.*Collect again"):
-        read_collection(tmp_path)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from episode_factory import make_task
 
 from distrl.configs.schema import WorkerConfig
-from distrl.core.actions import Action
 from distrl.core.messages import Lease
 from distrl.core.types import (
-    NO_PREFIX,
     ActionRecord,
-    ChatMessage,
-    Completion,
     Observation,
     Outcome,
-    Prefix,
-    Sampling,
+    Purpose,
     Task,
     TimeStep,
     Trajectory,
@@ -112,55 +107,19 @@ def test_every_mode_has_words() -> None:
     assert set(MODE_WORDS) == set(MODE_NOTES) == set(FailureMode)
 
 
-class Scripted:
-    """A policy that does what `decide` says: given the number of the step, and what the expert would do."""
-
-    def __init__(self, env: PhoneEnv, decide: Callable[[int, Action], Action]) -> None:
-        self._env, self._decide, self._step = env, decide, 0
-
-    def act(
-        self,
-        messages: Sequence[ChatMessage],
-        images: object,
-        sampling: Sampling,
-        prefix: Prefix = NO_PREFIX,
-    ) -> Completion:
-        action = self._decide(self._step, self._env.expert_action())
-        self._step += 1
-        return Completion(text=AutoUIAgent().format(action), token_ids=(1,), logprobs=(0.0,))
-
-
-def quickstart(template: str, **wanted: object) -> Task:
-    """The first test task of a template with these parameters."""
-    return next(
-        task
-        for task in load_suite("quickstart", "test")
-        if task.template == template and all(task.params[key] == value for key, value in wanted.items())
+def play(task: Task, distances: bool) -> Trajectory:
+    """Plays `task` as its expert does."""
+    runner = EpisodeRunner(
+        PhoneEnv(width=180, height=400), AutoUIAgent(), None, WorkerConfig(), distances=distances
     )
-
-
-def play(task: Task, decide: Callable[[int, Action], Action], distances: bool = True) -> Trajectory:
-    """Plays `task`."""
-    env = PhoneEnv(width=180, height=400)
-    runner = EpisodeRunner(env, AutoUIAgent(), Scripted(env, decide), WorkerConfig(), distances=distances)
-    played = runner.run(Lease(id="x", task=task))
+    played = runner.run(Lease(id="x", task=task, purpose=Purpose.DEMO))
     assert played is not None
     return played[0]
 
 
-DEAD = Action.tap(0.5, 0.001)
-"""A tap on the status bar, which does nothing."""
-
-
-@pytest.mark.parametrize("distances", [True, False])
-def test_dead_taps_halfway_are_stuck(distances: bool) -> None:
-    trajectory = play(quickstart("alarm"), lambda step, expert: DEAD if step >= 2 else expert, distances)
-    assert failure_mode(trajectory) is STUCK
-
-
 def test_distances_fall_by_one_with_each_step_of_the_expert_and_leave_the_phone_alone() -> None:
-    task = quickstart("shop_search")
-    measured, plain = (play(task, lambda _, expert: expert, distances) for distances in (True, False))
+    task = next(task for task in load_suite("quickstart", "test") if task.template == "shop_search")
+    measured, plain = (play(task, distances) for distances in (True, False))
     path = [step.observation.distance for step in measured.steps]
     assert path == list(range(len(path) - 1, -1, -1))
     assert [step.observation.image for step in measured.steps] == [

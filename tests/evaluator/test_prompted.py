@@ -77,38 +77,16 @@ def test_what_is_asked_and_answered(endpoint: JudgeEndpoint) -> None:
     }
 
 
-def test_what_may_pass_is_tried_again(endpoint: JudgeEndpoint) -> None:
-    endpoint.replies = [Reply(429), Reply(500), Reply(body="<html>"), replied(), said("at last")]
-    assert policy(endpoint).act(ASKED, {"d": PICTURE}, Sampling()).text == "at last"
+def test_what_may_pass_is_tried_again_and_no_answer_is_an_answer(endpoint: JudgeEndpoint) -> None:
+    endpoint.replies = [Reply(429), Reply(body="<html>"), replied({"message": {"content": 7}}), said(None)]
+    assert policy(endpoint).act(ASKED, {"d": PICTURE}, Sampling()).text == ""
+    assert len(endpoint.requests) == 4
     endpoint.replies = [Reply(503, "no room")]
     with pytest.raises(InferenceUnavailable, match=r"in 2 tries: .* answers 503: no room"):
         policy(endpoint, attempts=2).act(ASKED, {"d": PICTURE}, Sampling())
 
 
-@pytest.mark.parametrize(
-    "choice",
-    [
-        {"message": {"content": None, "reasoning_content": "Hmm …"}, "finish_reason": "length"},
-        {"message": {"content": ""}, "finish_reason": "content_filter"},
-        {"message": {"content": []}, "finish_reason": "stop"},
-        {"message": {"role": "assistant", "reasoning": "Hmm …"}, "finish_reason": "length"},
-    ],
-)
-def test_a_model_that_answers_nothing_has_answered(endpoint: JudgeEndpoint, choice: dict[str, Any]) -> None:
-    endpoint.replies = [replied(choice)]
-    assert policy(endpoint).act(ASKED, {"d": PICTURE}, Sampling()).text == ""
-    assert len(endpoint.requests) == 1
-
-
-@pytest.mark.parametrize("choice", [{}, {"message": "tap"}, {"message": {"content": 7}}])
-def test_a_reply_without_a_message_is_no_answer(endpoint: JudgeEndpoint, choice: dict[str, Any]) -> None:
-    endpoint.replies = [replied(choice)]
-    with pytest.raises(InferenceUnavailable, match="the reply contains no answer"):
-        policy(endpoint, attempts=2).act(ASKED, {"d": PICTURE}, Sampling())
-    assert len(endpoint.requests) == 2
-
-
-@pytest.mark.parametrize("status", [301, 400, 401, 404])
+@pytest.mark.parametrize("status", [301, 400, 401])
 def test_a_refusal_ends_it_and_shows_no_key(endpoint: JudgeEndpoint, status: int) -> None:
     endpoint.replies = [Reply(status, "wrong key secret-key", {"Location": "http://127.0.0.1:1/"})]
     with pytest.raises(ConfigError) as caught:
@@ -146,18 +124,6 @@ def test_a_prompted_model_is_measured(endpoint: JudgeEndpoint, tmp_path: Path) -
     assert "secret" not in (tmp_path / "out" / "evaluation.json").read_text()
 
 
-def test_a_model_that_never_answers_has_failed_and_is_not_left_out(
-    endpoint: JudgeEndpoint, tmp_path: Path
-) -> None:
-    endpoint.replies = [said(None)]
-    evaluation = measure(prompted(endpoint, tmp_path), Measured(agent="prompted"), tmp_path / "out", ["test"])
-    result = evaluation.splits["test"]
-    assert (result.overall.episodes, result.overall.successes, result.faulted) == (1, 0, ())
-    episode = stored(tmp_path / "out")
-    assert {step.action.kind for step in episode.steps} == {"invalid"}
-    assert len(endpoint.requests) == len(episode.steps)
-
-
 @pytest.mark.needs("jinja2")
 @pytest.mark.parametrize("prices", [{}, {"price_input": 2.0, "price_output": 10.0}])
 def test_the_cost_of_a_prompted_model_is_reported(
@@ -183,12 +149,6 @@ def test_the_cost_of_a_prompted_model_is_reported(
     assert ('<th class="n">Cost</th>' in page.read_text()) is bool(prices)
     data = json.loads((output / "report.json").read_text())
     assert data["evaluations"]["prompted"]["splits"]["test"]["spent"]["calls"] == 7
-
-
-def test_a_refused_key_ends_the_evaluation(endpoint: JudgeEndpoint, tmp_path: Path) -> None:
-    endpoint.replies = [Reply(401, "no such key")]
-    with pytest.raises(ConfigError, match="no such key"):
-        measure(prompted(endpoint, tmp_path), Measured(agent="prompted"), tmp_path / "out", ["test"])
 
 
 @pytest.mark.parametrize(

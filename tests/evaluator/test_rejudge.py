@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from distrl.cli.main import app
 from distrl.configs.schema import Config
-from distrl.core.errors import JudgeRefuses, RunDirectoryError
+from distrl.core.errors import JudgeRefuses
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Outcome, Trajectory, Verdict
 from distrl.evaluator import rejudge as rejudge_module
@@ -204,28 +204,6 @@ def test_what_a_cut_off_episode_shows_counts_for_a_judge_of_steps() -> None:
     assert cut_off.ground_truth == 0.0
     assert truth_after(shown, 0) == truth_after(shown, 3) == 1.0
     assert truth_after(shown, 1) == truth_after(cut_off, 0) == 0.0
-
-
-def test_a_torn_line_is_left_out_and_a_damaged_one_told(tmp_path: Path) -> None:
-    fill(tmp_path, True, True)
-    with JudgeEndpoint([status(True)]) as endpoint:
-        file = run(tmp_path, endpoint).file
-    whole = file.read_text()
-    file.write_text(whole[:-20])
-    assert len(read_verdicts(file)) == 1
-    file.write_text("{\n" + whole)
-    with pytest.raises(RunDirectoryError, match="line 1"):
-        read_verdicts(file)
-
-
-def test_what_is_judged_is_not_asked_again_whatever_signs_an_answer_holds(tmp_path: Path) -> None:
-    fill(tmp_path, True, True)
-    with JudgeEndpoint([says("I see\u2028it\x85all.\nStatus: success")]) as endpoint:
-        first = run(tmp_path, endpoint)
-        again = run(tmp_path, endpoint)
-        assert len(endpoint.requests) == 2
-    assert "\u2028" in again.judged[0].verdict.answers[0]
-    assert again.judged == first.judged
 
 
 def test_two_judges_of_a_kind_are_two_judges(tmp_path: Path) -> None:

@@ -23,11 +23,9 @@ from distrl.evaluator.results import (
     Subject,
     episode_result,
     evaluation_of,
-    last_per_task,
     load_evaluation,
     read_episodes,
     read_spec,
-    split_result,
     task_digest,
     tasks_digest,
 )
@@ -64,18 +62,6 @@ def test_a_complete_evaluation_reads_back(tmp_path: Path) -> None:
         make_task(n).id for n in range(2)
     ]
     store.close()
-
-
-def test_levels_of_difficulty_have_numbers_of_their_own() -> None:
-    made = []
-    for number, level in enumerate((1, 1, 2, 10, None)):
-        params = {"switch": 0} if level is None else {"level": level}
-        task = make_task(number).model_copy(update={"params": params})
-        made.append(episode_result(make_episode(task, number == 0)[0]))
-    levels = split_result(made).levels
-    assert list(levels) == ["1", "2", "10"]
-    assert [(found.successes, found.episodes) for found in levels.values()] == [(1, 2), (0, 1), (0, 1)]
-    assert split_result(made[-1:]).levels == {}
 
 
 def test_an_existing_directory_is_left_alone(tmp_path: Path) -> None:
@@ -155,19 +141,6 @@ def test_damaged_files_are_named_and_the_directory_is_free_again(tmp_path: Path)
         (directory.path / name).write_bytes(b"{\xff}")
         with pytest.raises(RunDirectoryError, match=rf"{name} is damaged.*Evaluate again"):
             read(directory.path)
-
-
-def test_a_task_counts_once_and_faults_stay_apart(tmp_path: Path) -> None:
-    with opened(tmp_path) as directory:
-        add(directory, 0, fault=Fault.ENV)
-        add(directory, 0, success=True)
-        add(directory, 1, fault=Fault.DEVICE)
-        add(directory, 1, fault=Fault.INFERENCE)
-    assert not directory.is_done(make_task(1))
-    assert [e.fault for e in last_per_task(directory.episodes)] == [Fault.NONE, Fault.INFERENCE]
-    result = split_result(directory.episodes)
-    assert (result.overall.successes, result.overall.episodes, result.num_retries) == (1, 1, 2)
-    assert [e.task_id for e in result.faulted] == [make_task(1).id]
 
 
 def test_an_evaluation_moves_with_its_run(tmp_path: Path) -> None:

@@ -84,21 +84,22 @@ def test_a_missing_device_is_reported_and_named_in_the_error() -> None:
     assert "devices" in failed.value.remedy
 
 
-def test_a_device_in_use_is_not_missing() -> None:
-    watched = Watched()
-    watched.devices.busy = (10.0, 150.0)
-    with pytest.raises(DistrlError):
-        watched.watch()
-    assert [at for at, _ in watched.said] == [165, 180, 210]
-
-
-@pytest.mark.parametrize("has_pool", [True, False])
-def test_free_devices_and_the_slots_own_environments_are_not_missing(has_pool: bool) -> None:
+@pytest.mark.parametrize(
+    ("has_pool", "ready", "busy", "said"),
+    [
+        (True, 0, (10.0, 150.0), [165, 180, 210]),  # a device in use is not missing
+        (True, 1, (0.0, 0.0), []),
+        (False, 0, (0.0, 0.0), []),
+    ],
+)
+def test_other_devices_are_not_missing(
+    has_pool: bool, ready: int, busy: tuple[float, float], said: list[int]
+) -> None:
     watched = Watched(has_pool)
-    watched.devices.ready = 1
+    watched.devices.ready, watched.devices.busy = ready, busy
     with pytest.raises(DistrlError, match="No episode ended for 240 s"):
         watched.watch()
-    assert watched.said == []
+    assert [at for at, _ in watched.said] == said
 
 
 def test_an_episode_restarts_the_watch_and_a_stop_ends_it() -> None:

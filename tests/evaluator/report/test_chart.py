@@ -20,25 +20,13 @@ from distrl.evaluator.report.chart import (
 
 
 @settings(deadline=None)
-@given(st.floats(1e-6, 1e9), st.integers(1, 10))
-def test_steps_are_round_and_few(span: float, count: int) -> None:
-    step = nice_step(span, count)
-    assert span / step <= count + 1e-6
-    mantissa = float(f"{step:e}".split("e")[0])
-    assert mantissa in (1.0, 2.0, 2.5, 5.0)
-
-
-@settings(deadline=None)
 @given(st.floats(-1e5, 1e5), st.floats(1e-3, 1e5))
-def test_ticks_lie_on_the_axis(low: float, span: float) -> None:
+def test_ticks_are_round_few_and_on_the_axis(low: float, span: float) -> None:
     axis = make_axis(low, low + span)
-    assert axis.ticks
+    assert 1 <= len(axis.ticks) <= 6
     assert all(-1e-6 <= tick.position <= 100 + 1e-6 for tick in axis.ticks)
-
-
-def test_a_constant_series_has_an_axis_too() -> None:
-    axis = make_axis(3.0, 3.0)
-    assert axis.low < 3.0 < axis.high
+    assert float(f"{nice_step(span, 5):e}".split("e")[0]) in (1.0, 2.0, 2.5, 5.0)
+    assert make_axis(low, low).low < low < make_axis(low, low).high
 
 
 def test_paths_put_points_where_they_belong() -> None:

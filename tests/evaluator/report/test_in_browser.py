@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 from episode_factory import write_evaluation
 
-from distrl.core.types import Verdict
-from distrl.evaluator.agreement import Judged, compare
 from distrl.evaluator.report.run import write_report
-from distrl.evaluator.report.viewer import write_agreement_page
 from distrl.evaluator.results import load_evaluation
 from distrl.workers.envs.chromium import Chromium
 
@@ -172,47 +169,3 @@ def test_a_filtered_episode_is_opened_step_by_step(page: Chromium) -> None:
     assert all(shown[1])
     assert f"Turn on switch {int(task[-4:])}" in shown[2]
     assert log(page) == []
-
-
-def cut(page: Path, size: tuple[int, int], selector: str) -> list[int]:
-    """By how many pixels each table that is selected is wider than what shows it."""
-    browser = Chromium(size)
-    try:
-        browser.open(page.as_uri())
-        script = """
-            const boxes = [...document.querySelectorAll(arguments[0])];
-            return boxes.map(box => box.scrollWidth - box.clientWidth);
-        """
-        assert browser.run("return window.innerWidth") == size[0]
-        found: list[int] = browser.run(script, selector)
-    finally:
-        browser.close()
-    assert found, f"{page} has no {selector}"
-    return found
-
-
-def test_failure_modes_fit_a_narrow_window(tmp_path: Path) -> None:
-    results = {
-        "step_400 (baseline)": write_evaluation(tmp_path / "before", 60, 0.3),
-        "after training": write_evaluation(tmp_path / "after", 60, 0.5, seed=1),
-    }
-    page = write_report(tmp_path, "narrow", results)
-    assert cut(page, (420, 900), ".modes .scroll") == [0]
-
-
-def test_a_judge_that_says_one_thing_fits_the_page(tmp_path: Path) -> None:
-    said = [
-        Judged(
-            trajectory_id=f"{number}",
-            task_id=f"{number}",
-            template="webshop3_checkout",
-            split="test",
-            goal="Go",
-            truth=True,
-            verdict=Verdict(success=True, score=1.0, reason="It says.", judge="j"),
-        )
-        for number in range(4)
-    ]
-    page = tmp_path / "page.html"
-    write_agreement_page(page, compare(said, "j", "here", []), said, iter(()))
-    assert cut(page, (1200, 900), ".scroll") == [0, 0]

@@ -5,15 +5,12 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from finished_runs import episodes, evaluate, make_run
 
 from distrl.configs.load import load_config
-from distrl.configs.schema import Config
 from distrl.core.checkpoints import point
 from distrl.core.errors import ConfigError, RunDirectoryError
 from distrl.core.terminal import Console
@@ -22,7 +19,6 @@ from distrl.evaluator.experiment_results import (
     as_markdown,
     check_metric,
     is_finished,
-    is_share,
     mean_curve,
     median_time,
     reached,
@@ -30,7 +26,7 @@ from distrl.evaluator.experiment_results import (
     summarise_arms,
     write_sweep,
 )
-from distrl.evaluator.experiments import FREE, PlannedRun, Sweep, difference, load_sweep
+from distrl.evaluator.experiments import PlannedRun, Sweep, difference, load_sweep
 from distrl.evaluator.results import Evaluation, EvaluationSpec, Subject, split_result
 from distrl.evaluator.statistics import t_interval
 
@@ -151,16 +147,6 @@ def test_an_unknown_arm_is_refused_with_the_nearest(tmp_path) -> None:
 
 
 def test_sections_with_keys_of_the_user_are_compared_whole() -> None:
-    def free(node: Any, name: str = "") -> Iterator[str]:
-        if isinstance(node, list):
-            yield from (one for item in node for one in free(item, name))
-        elif isinstance(node, dict):
-            if node.get("additionalProperties"):
-                yield name
-            for key, value in node.items():
-                yield from free(value, key if key not in ("anyOf", "items") else name)
-
-    assert set(free(Config.model_json_schema())) == set(FREE)
     one, other = {"env": {"options": {"a": 1}}}, {"env": {"options": {"a": 1, "b": 2}, "kind": "phone"}}
     assert difference(one, other) == difference(other, one) == "env.options"
     assert difference({"a": 1, "b": {"c": 1}}, {"b": {"c": 1}, "d": 2}) is None
@@ -247,11 +233,6 @@ def test_a_run_s_numbers(tmp_path) -> None:
     assert result.curve == ((0.0, 0.2), (100.0, 0.4), (200.0, 0.6), (300.0, 0.8), (400.0, 0.8))
     assert result.reached_s == 300.0, "the first three rounds have a mean of 0.4, the next of 0.6"
     assert (result.elapsed_s, result.episodes, result.updates) == (400.0, 200.0, 4.0)
-
-
-def test_a_part_of_the_reward_is_no_share() -> None:
-    assert is_share("test/invalid")
-    assert not is_share("eval/val/reward/invalid")
 
 
 def test_continuous_control_is_compared_by_its_return(tmp_path) -> None:

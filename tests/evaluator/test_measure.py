@@ -24,6 +24,7 @@ from distrl.core.errors import (
 from distrl.core.messages import Info, InfoRequest
 from distrl.core.sockets import Received, Wire
 from distrl.core.store import TrajectoryStore
+from distrl.evaluator import measure as measure_module
 from distrl.evaluator.evaluator import reseed
 from distrl.evaluator.measure import Measured, find_checkpoint, measure, wait_for_policy
 from distrl.evaluator.results import load_evaluation
@@ -82,16 +83,13 @@ def info_server(wire: Wire, versions: list[int]) -> Iterator[str]:
         channel.close()
 
 
-def test_it_waits_for_weights_and_says_so() -> None:
+def test_it_waits_for_weights_says_so_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure_module, "ASK_S", 0.1)
     said: list[str] = []
-    with Wire() as wire, info_server(wire, [-1, 3]) as endpoint:
-        wait_for_policy(wire, lambda: [endpoint], 30.0, threading.Event(), said.append)
-    assert said == [f"waiting for a policy: {endpoint} has no weights yet"]
-
-
-def test_waiting_has_an_end_and_can_be_stopped() -> None:
     stop = threading.Event()
-    with Wire() as wire, info_server(wire, [-1]) as endpoint:
+    with Wire() as wire, info_server(wire, [-1, 3, -1]) as endpoint:
+        wait_for_policy(wire, lambda: [endpoint], 30.0, stop, said.append)
+        assert said == [f"waiting for a policy: {endpoint} has no weights yet"]
         with pytest.raises(InferenceUnavailable, match="has no weights yet"):
             wait_for_policy(wire, lambda: [endpoint], 0.2, stop, lambda _: None)
         stop.set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ from distrl.cli.main import app
 from distrl.configs.schema import Config
 from distrl.core.errors import JudgeRefuses
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Outcome, Trajectory, Verdict
-from distrl.evaluator import rejudge as rejudge_module
+from distrl.core.types import Fault, Outcome, Trajectory
 from distrl.evaluator.agreement import AgreementReport
 from distrl.evaluator.rejudge import Rejudged, read_verdicts
 from distrl.workers.rewards import truth_after
@@ -153,14 +151,6 @@ def test_all_repetitions_of_an_evaluation_are_judged(tmp_path: Path) -> None:
     assert rejudged.file == place / "verdicts" / "vlm.jsonl"
 
 
-def test_a_judge_can_go_through_the_steps(tmp_path: Path) -> None:
-    fill(tmp_path, True)
-    with JudgeEndpoint([status(False), status(True)]) as endpoint:
-        rejudged, _ = judge_all(tmp_path, config(endpoint, when="steps"))
-    verdicts = {one.task_id[-4:]: one.verdict for one in rejudged.judged}
-    assert verdicts["0091"].step == 3  # the screen after its second step was seen before
-
-
 def with_distances(trajectory: Trajectory, distances: tuple[int, ...]) -> Trajectory:
     """The episode, its screens told to be so far from the goal."""
     assert trajectory.final is not None
@@ -218,76 +208,22 @@ def test_two_judges_of_a_kind_are_two_judges(tmp_path: Path) -> None:
     assert {one.verdict.success for one in again.judged} == {True}
 
 
-class FakeJudge:
-    """Does what it is told for each question."""
-
-    name = "fake"
-
-    def __init__(self, *replies: Verdict | Exception | threading.Event) -> None:
-        self.replies = list(replies)
-        self.lock = threading.Lock()
-        self.asked = 0
-
-    def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
-        with self.lock:
-            self.asked += 1
-            reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
-        if isinstance(reply, Exception):
-            raise reply
-        if isinstance(reply, threading.Event):
-            reply.wait(60.0)
-            return YES
-        return reply
-
-
-YES = Verdict(success=True, score=1.0, reason="Yes.", judge="fake")
-
-
-def with_judge(place: Path, judge: FakeJudge, monkeypatch: pytest.MonkeyPatch, **fields: Any) -> Rejudged:
-    monkeypatch.setattr(rejudge_module, "build_judge", lambda config: judge)
-    loaded = Config.model_validate({"judge": {"kind": "ground_truth", **fields}})
-    return Rejudged(place, loaded.judge, loaded.worker.rewards)
-
-
-def test_a_session_that_waits_for_a_busy_endpoint_can_be_stopped(tmp_path: Path) -> None:
+def test_verdicts_are_on_disk_at_once_and_a_session_that_waits_can_be_stopped(tmp_path: Path) -> None:
     fill(tmp_path, True, True)
     stop = threading.Event()
-    with JudgeEndpoint([status(True), Reply(429, headers={"Retry-After": "60"})]) as endpoint:
-        loaded = config(endpoint, attempts=2)
-        rejudged = Rejudged(tmp_path, loaded.judge, loaded.worker.rewards)
-        rejudged.run(None, stop, lambda done: stop.set())
-        rejudged.close()
-    assert len(read_verdicts(rejudged.file)) == 1, "nothing is written of the one that waited"
-
-
-def test_a_verdict_is_on_disk_while_the_next_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(tmp_path, True, True)
-    late = threading.Event()
-    rejudged = with_judge(tmp_path, FakeJudge(YES, late), monkeypatch)
     seen: list[int] = []
 
     def tell(done: int) -> None:
         seen.append(len(read_verdicts(rejudged.file)))
-        late.set()
+        stop.set()
 
-    rejudged.run(None, threading.Event(), tell)
-    rejudged.close()
-    assert seen == [1, 2]
-
-
-def test_a_judge_that_refuses_everybody_is_asked_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(tmp_path, *[True] * 9)
-    judge = FakeJudge(JudgeRefuses("The key is refused."))
-    rejudged = with_judge(tmp_path, judge, monkeypatch)
-    report = rejudged.run(None, threading.Event(), lambda done: None)
-    rejudged.close()
-    assert judge.asked == 1
-    assert rejudged.refusal is not None
-    assert report.unjudged == {"The key is refused.": 1}
+    with JudgeEndpoint([status(True), Reply(429, headers={"Retry-After": "60"})]) as endpoint:
+        loaded = config(endpoint, attempts=2)
+        rejudged = Rejudged(tmp_path, loaded.judge, loaded.worker.rewards)
+        rejudged.run(None, stop, tell)
+        rejudged.close()
+    assert set(seen) == {1}
+    assert len(read_verdicts(rejudged.file)) == 1, "nothing is written of the one that waited"
 
 
 def test_the_command_says_why_episodes_are_unjudged(tmp_path: Path) -> None:

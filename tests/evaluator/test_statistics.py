@@ -8,10 +8,11 @@ import random
 import numpy as np
 import pytest
 from episode_factory import make_episode, make_step, make_task, screen
+from finished_runs import episodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrl.core.types import ActionRecord, Fault, Outcome
+from distrl.core.types import ActionRecord, Fault
 from distrl.evaluator.results import episode_result
 from distrl.evaluator.statistics import (
     EpisodeResult,
@@ -162,22 +163,8 @@ COUNTS = st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 40)).f
 
 
 def one(task: int, success: bool, seed: int = 0, fault: Fault = Fault.NONE) -> EpisodeResult:
-    return EpisodeResult(
-        task_id=str(task),
-        template="t",
-        split="test",
-        trajectory_id="x",
-        success=success,
-        score=float(success),
-        outcome=Outcome.SUCCESS if success else Outcome.FAILURE,
-        fault=fault,
-        num_steps=1,
-        num_invalid=0,
-        num_repeats=0,
-        reward=0.0,
-        duration_s=1.0,
-        seed=seed,
-    )
+    (made,) = episodes(int(success), of=1)
+    return made.model_copy(update={"task_id": str(task), "seed": seed, "fault": fault})
 
 
 # Fagerland, Lydersen, Laake (2014), "Recommended tests and confidence intervals for paired binomial

@@ -8,35 +8,20 @@ from episode_factory import make_episode
 from distrl.core.importing import choose
 from distrl.core.types import Outcome, Verdict
 from distrl.evaluator.judges import JUDGES
-from distrl.evaluator.judges.base import Judge
+from distrl.evaluator.judges.ground_truth import GroundTruthJudge
+
+judge = GroundTruthJudge()
 
 
-@pytest.fixture
-def judge() -> Judge:
-    made: Judge = choose(JUDGES, "ground_truth")()
-    return made
-
-
-@pytest.mark.parametrize(("score", "success"), [(1.0, True), (0.999, False), (0.5, False), (0.0, False)])
-def test_only_full_credit_is_success(judge: Judge, score: float, success: bool) -> None:
+@pytest.mark.parametrize(("score", "success"), [(1.0, True), (0.999, False), (0.0, False)])
+def test_only_full_credit_is_success(score: float, success: bool) -> None:
     trajectory, images = make_episode()
     verdict = judge.judge(trajectory.model_copy(update={"success": score}), images)
     assert (verdict.success, verdict.score) == (success, score)
+    assert not judge.judge(trajectory.model_copy(update={"outcome": Outcome.UNJUDGED}), images).is_decided
 
 
-@pytest.mark.parametrize("outcome", list(Outcome))
-def test_every_outcome_has_a_reason(judge: Judge, outcome: Outcome) -> None:
-    trajectory, images = make_episode(success=False)
-    assert judge.judge(trajectory.model_copy(update={"outcome": outcome}), images).reason.endswith(".")
-
-
-def test_an_episode_without_a_score_is_undecided(judge: Judge) -> None:
-    trajectory, images = make_episode()
-    verdict = judge.judge(trajectory.model_copy(update={"outcome": Outcome.UNJUDGED}), images)
-    assert not verdict.is_decided
-
-
-def test_what_another_judge_said_is_not_the_truth(judge: Judge) -> None:
+def test_what_another_judge_said_is_not_the_truth() -> None:
     trajectory, images = make_episode(success=True)
     said = Verdict(success=True, score=1.0, reason="It seems so.")
     assert not judge.judge(trajectory.model_copy(update={"verdict": said}), images).is_decided
@@ -50,7 +35,7 @@ def test_every_judge_has_its_configured_name() -> None:
         assert choose(JUDGES, kind).name == kind
 
 
-def test_what_the_environment_found_lacking_is_the_reason(judge: Judge) -> None:
+def test_what_the_environment_found_lacking_is_the_reason() -> None:
     harm = "The task is fulfilled, but something else was changed."
     for outcome, said in (
         (Outcome.FAILURE, harm),

@@ -107,18 +107,20 @@ class Rejudged:
         on_verdict: Callable[[int], None],
     ) -> None:
         """Submits episodes, a few ahead of the judge's threads, and stores each verdict as it arrives."""
-        waiting: set[Future[Judged | None]] = set()
+        waiting: list[Future[Judged | None]] = []
         num_judged, deadline = 0, math.inf
         while True:
             if deadline == math.inf and (stop.is_set() or self.refusal is not None):
                 deadline = time.monotonic() + STOP_S
             if deadline == math.inf:
                 free = 2 * self._config.threads - len(waiting)
-                waiting |= {pool.submit(self._one, one, stop) for one in itertools.islice(left, free)}
+                waiting += [pool.submit(self._one, one, stop) for one in itertools.islice(left, free)]
             if not waiting or time.monotonic() >= deadline:
                 return
-            done, waiting = wait(waiting, POLL_S, FIRST_COMPLETED)
-            for judged in [one for future in done if (one := future.result()) is not None]:
+            done, _ = wait(waiting, POLL_S, FIRST_COMPLETED)
+            ended = [future for future in waiting if future in done]  # in the order of submission
+            waiting = [future for future in waiting if future not in done]
+            for judged in [one for future in ended if (one := future.result()) is not None]:
                 num_judged += 1
                 self._judged[judged.trajectory_id] = judged
                 log.write(judged.model_dump_json() + "\n")

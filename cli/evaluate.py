@@ -118,23 +118,11 @@ def evaluate(
     loaded = load(config, [*(overrides or []), *([f"judge.kind={judge}"] if judge else [])], dry_run)
     setup(role="evaluate", level="WARNING")
     if rejudge is not None:
-        others = {
-            "--checkpoint": checkpoint,
-            "--inference": inference,
-            "--learner": learner,
-            "--agent": agent,
-            "--split": split,
-            "--output": output,
-            "--baseline": baseline,
-            "--seeds": seeds,
-            "--resume": resume,
-            "--wait": wait is not None,
-        }
-        given = [name for name, value in others.items() if value]
-        if given:
+        given = (checkpoint, inference, learner, agent, split, output, baseline, seeds, wait)
+        if resume or any(value is not None for value in given):
             raise ConfigError(
-                f"{', '.join(given)} has no effect with --rejudge, which judges all stored episodes.",
-                "Remove it; use --set evaluate.episodes=N to judge fewer.",
+                "--rejudge judges all stored episodes: options of a measurement have no effect.",
+                "Remove them; use --set evaluate.episodes=N to judge fewer.",
             )
         rejudge_stored(loaded, rejudge)
         return

@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,12 +105,8 @@ def _find(stored: StoredEpisodes, filters: Filters, limit: int) -> list[Found]:
 
     found = list(stored.find(filters, limit))
     if not found:
-        for what, field in (
-            ("template", "template"),
-            ("split", "split"),
-            ("task", "task_id"),
-            ("seed", "seed"),
-        ):
+        fields = {"template": "template", "split": "split", "task": "task_id", "seed": "seed"}
+        for what, field in fields.items():
             if (asked := getattr(filters, what)) is not None:
                 known = sorted({getattr(one, field) for one in stored.results()})
                 check_known(what, str(asked), map(str, known))
@@ -211,17 +208,8 @@ def _write_listing(
     file = output or Path(PAGE)
     _check_free(file, force)
     found = _find(stored, filters, limit)
-    named = {
-        "template": filters.template,
-        "split": filters.split,
-        "task": filters.task,
-        "seed": filters.seed,
-        "ended": filters.outcome,
-        "failure mode": filters.mode.value if filters.mode is not None else None,
-        "solved": None if filters.success is None else "yes" if filters.success else "no",
-        "steps at least": filters.min_steps or None,
-    }
-    words = [f"{name}: {value}" for name, value in named.items() if value is not None]
+    given = asdict(filters) | {"mode": filters.mode and filters.mode.value}
+    words = [f"{name}: {value}" for name, value in given.items() if value not in (None, 0) or value is False]
     words.append(f"{len(found)} of {stored.count():,} episodes, newest first, {limit} at most")
     with writing(file):
         write_listing(file, place, found, " · ".join(words))

@@ -78,13 +78,7 @@ def learn(config: Config, resume: bool, stop: threading.Event, command: Sequence
     """Runs a learner until the run is complete (True) or `stop` is set (False); or one of its ranks.
 
     If a new run cannot start (an address in use, keys, the policy), its directory is removed, which
-    frees its name for the next start.
-
-    Args:
-        command: Of `distrl`, which makes another process a rank of this learner.
-
-    Raises:
-        DistrlError: Anything that a user can fix.
+    frees its name for the next start. `command` of `distrl` makes another process a rank of this learner.
     """
     from distrl.cli.health.run import check_devices, check_models
     from distrl.cli.run_kind import run_kind

@@ -86,16 +86,9 @@ def work(
     """Runs a worker until `stop` is set or the run is over.
 
     Args:
-        config: The sections network, env, agent and worker are used.
         name: The worker's name; None picks the first of this host's that no other process uses.
         spool_dir: Where the spool is, one file per worker.
-        stop: Ends it.
         wait_s: How long to wait for the learner; None for as long as it takes.
-
-    Raises:
-        LearnerUnreachable: No learner answered within `wait_s`.
-        JudgeError: The judge cannot be asked.
-        DistrlError: Anything else that a user can fix.
     """
     from distrl.cli.run_kind import run_kind
 
@@ -112,9 +105,6 @@ def claim_name(spool_dir: Path) -> tuple[str, RunLock]:
     """The first name HOST-0, HOST-1, … that no other process holds, and the lock that holds it.
 
     Restarted workers thus get the names, and the spools, of those before them.
-
-    Raises:
-        RunDirectoryError: The folder cannot be used, or all names are taken.
     """
     from distrl.core.errors import RunDirectoryError
     from distrl.core.rundir import RunLock

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +20,7 @@ from distrl.cli.options import (
     check_name,
     load,
 )
+from distrl.cli.run_worker import host_name
 
 if TYPE_CHECKING:
     import threading
@@ -87,16 +87,10 @@ def serve(
     """Serves until `stop` is set or the run is over.
 
     Args:
-        config: The sections network, policy, inference and tasks are used.
         name: Unique in the run; None makes one from the host and the process id.
         checkpoint: Serve this, without a learner.
-        stop: Ends it.
         http: PORT or HOST:PORT of the endpoint for others, None for none.
         wait_s: How long to wait for the learner; None for as long as it takes.
-
-    Raises:
-        LearnerUnreachable: No learner answered within `wait_s`.
-        DistrlError: Anything else that a user can fix.
     """
     from distrl.cli.run_kind import require_gui
     from distrl.core.security import SERVER, load_security
@@ -107,7 +101,7 @@ def serve(
     from distrl.workers.inference.serve import run_until_stopped, serve_beside_learner, serve_checkpoint
 
     require_gui(config, "serve-inference")
-    name = check_name(name) if name is not None else default_name()
+    name = check_name(name) if name is not None else f"{host_name()}-{os.getpid()}"
     network = config.network
     policy_dir = find_checkpoint(checkpoint.expanduser()) / "policy" if checkpoint is not None else None
     words = vocabulary(config.tasks.suite)
@@ -150,10 +144,3 @@ def _http(
 def _http_key() -> str | None:
     """What clients of the HTTP endpoint must know."""
     return os.environ.get("DISTRL_API_KEY") or None
-
-
-def default_name() -> str:
-    """HOST-PID."""
-    import socket
-
-    return f"{re.sub(r'[^A-Za-z0-9-]', '-', socket.gethostname()) or 'inference'}-{os.getpid()}"

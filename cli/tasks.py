@@ -97,9 +97,6 @@ def import_tasks(
     eval_seeds: Annotated[
         str, typer.Option("--eval-seeds", metavar="C:D", help="Seeds of the split `eval`, without D.")
     ] = "30:31",
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Of lists: show every entry that is left out.")
-    ] = False,
 ) -> None:
     """Write a task file of instruction lists, or of AndroidWorld's tasks.
 
@@ -119,7 +116,7 @@ def import_tasks(
         typer.echo(f"{output}: {_counts(tasks)}", err=True)
         for (of, why), count in Counter((one.split, one.why) for one in left_out).items():
             texts = [one.text.strip() or "(empty)" for one in left_out if (one.split, one.why) == (of, why)]
-            shown = texts if verbose or why == LEAKED else []
+            shown = texts if why == LEAKED else []
             typer.echo(f"left out {count} of {of} that {why}{':' if shown else ''}", err=True)
             for text in shown:
                 typer.echo(f"  {text}", err=True)
@@ -147,19 +144,6 @@ def check_tasks(
             help="What was trained on. Default: SUITE's `train`; without one, the suite it goes with.",
         ),
     ] = None,
-    split: Annotated[
-        list[str] | None,
-        typer.Option("--split", metavar="SPLIT", help="Only this split of SUITE; repeat it. Default: all."),
-    ] = None,
-    require: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--require",
-            metavar="RULE",
-            help="tasks, goals, params or phrasings must not be shared; repeat it. By default what the suite "
-            "promises; of a file, tasks and goals.",
-        ),
-    ] = None,
 ) -> None:
     """Look for tasks of the other splits that are trained on; exit code 6 when there are any."""
     from distrl.cli.inspect import print_table
@@ -167,12 +151,9 @@ def check_tasks(
     from distrl.evaluator.suites import promises
     from distrl.evaluator.suites.leakage import RULES, find
 
-    unknown = sorted(set(require or ()) - set(RULES))
-    if unknown:
-        raise TaskError(f"there is no rule {unknown[0]!r}.", f"Rules: {', '.join(RULES)}.")
     promised = promises(suite)
-    rules = tuple(require) if require else promised.rules
-    where, trained, measured = _sides(suite, against, split)
+    rules = promised.rules
+    where, trained, measured = _sides(suite, against)
     other = promises(suite if where == "train" else where)
     wordings = {(task.suite, task.id): promised.phrasing(task) for task in measured}
     wordings |= {(task.suite, task.id): other.phrasing(task) for task in trained}
@@ -198,22 +179,19 @@ def check_tasks(
         raise TaskError(f"{suite} shares {', '.join(broken)} with {where}.", "Take out what is listed.")
 
 
-def _sides(
-    suite: str, against: str | None, splits: Sequence[str] | None
-) -> tuple[str, list[Task], list[Task]]:
+def _sides(suite: str, against: str | None) -> tuple[str, list[Task], list[Task]]:
     """The name of what is trained on, its tasks, and those to be measured."""
     from distrl.evaluator.suites import load_suite, promises
 
     tasks = load_suite(suite)
-    asked = [task for split in splits for task in load_suite(suite, split)] if splits else tasks
     trained = [task for task in tasks if task.split == "train"]
     if against is None and not trained:
         against = promises(suite).trained_on
     if against is not None:
-        return against, load_suite(against), asked
-    measured = [task for task in asked if task.split not in ("train", "drift")]
+        return against, load_suite(against), tasks
+    measured = [task for task in tasks if task.split not in ("train", "drift")]
     if not trained or not measured:
-        only = ", ".join(dict.fromkeys(task.split for task in asked))
+        only = ", ".join(dict.fromkeys(task.split for task in tasks))
         raise TaskError(
             f"{suite} has only {only}, so there is nothing to compare.", "Name the other with --against."
         )

@@ -10,7 +10,7 @@ from distrl.cli.health import machine
 from distrl.cli.health.machine import Finding, Need, bad, good
 from distrl.cli.run_kind import run_kind
 from distrl.core.errors import ConfigError, DistrlError, MissingDependency, PolicyError
-from distrl.core.hub_files import cached, has_weights, hub_cache, is_hub_id, located
+from distrl.core.hub_files import cached, has_weights, is_hub_id, located
 from distrl.core.user_errors import user_error
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def look(config: Config, is_worker: bool) -> Iterator[Finding]:
     if config.learner.demonstrations.dataset is not None:
         said = f"{config.learner.demonstrations.dataset} fits."
         yield _checked("demonstrations", said, lambda: check_demonstrations(config))
-    for key, name in _models(config):
-        yield _model(key, name)
+    if models := [name for _, name in _models(config)]:
+        yield _checked("model", f"{', '.join(models)}: found.", lambda: check_models(config))
 
 
 def check_installed(config: Config, is_worker: bool) -> None:
@@ -163,21 +163,6 @@ def _is_cached(key: str, model: str) -> bool:
         )
     snapshot = cached(model)
     return snapshot is not None and has_weights(snapshot)
-
-
-def _model(key: str, model: str) -> Finding:
-    """Where its files are. A model that only the hub has is not a failure: loading requests it."""
-    directory = Path(model)
-    if directory.is_dir():
-        if (directory / "config.json").is_file() and has_weights(directory):
-            return good("model", f"{key} {model} is a directory with weights.", Need.RUN)
-        said = f"{key} {model} has no config.json, or not all of its weights."
-        return bad("model", said, "Copy all of the model's files there.", Need.RUN)
-    found = _checked("model", f"{key} {model} is in the hub's cache.", lambda: _is_cached(key, model))
-    if not found.is_good or _is_cached(key, model):
-        return found
-    said = f"{key} {model} is not, or not wholly, in {hub_cache()}: the run will request it from the hub."
-    return bad("model", said, f"Run `hf download {model}` before.", Need.NOTHING)
 
 
 def _checked(about: str, said: str, check: Callable[[], object]) -> Finding:

@@ -169,14 +169,14 @@ def test_a_model_is_looked_for_where_it_is_loaded_from(tmp_path: Path, monkeypat
         found = doctor("--config", config(tmp_path, text))[1]["model"]
         return found["level"], found["remedy"]
 
-    assert said("nobody/some-model") == ("warn", "Run `hf download nobody/some-model` before.")
-    assert said(directory)[0] == "fail"
-    for place, model, before in ((directory, directory, "fail"), (snapshot, "nobody/some-model", "warn")):
-        place.mkdir(parents=True)
-        (place / "config.json").write_text("{}")
-        assert said(model)[0] == before, "its weights are missing"
-        (place / "model.safetensors").touch()
-        assert said(model)[0] == "ok"
+    monkeypatch.setattr("distrl.core.hub_files._unreachable", lambda model: "no network")
+    assert said("nobody/some-model")[0] == said(directory)[0] == "fail"
+    directory.mkdir()
+    assert said(directory)[0] == "ok"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    (snapshot / "model.safetensors").touch()
+    assert said("nobody/some-model")[0] == "ok"
 
 
 def test_a_server_that_runs_tells_which_devices_are_missing(tmp_path: Path, monkeypatch, bare: int) -> None:

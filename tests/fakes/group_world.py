@@ -32,7 +32,9 @@ class GroupWorld:
         taken: How many of those training has taken.
     """
 
-    def __init__(self, toy: Any, incarnation: str = "i0", drift: Drift | None = None, **changes: Any) -> None:
+    def __init__(
+        self, toy: Any, incarnation: str = "i0", drift: Drift | None = None, seed: int = 0, **changes: Any
+    ) -> None:
         self.toy, self.now, self.changes, self.drift = toy, 0.0, dict(changes), drift
         group_size, wait_s = changes.pop("group_size", 4), changes.pop("group_wait_s", 100.0)
         if group_size > 1:
@@ -40,7 +42,7 @@ class GroupWorld:
         self.config = LearnerConfig.model_validate({**OPTIONS, **changes})
         tasks, validation = [toy.task(i) for i in range(5)], [toy.task(i, "val") for i in range(4)]
         self.scheduler = TaskScheduler(
-            self.config, tasks, validation, 0, incarnation, b"secret", lambda: self.now, drift=drift
+            self.config, tasks, validation, seed, incarnation, b"secret", lambda: self.now, drift=drift
         )
         self.scheduler.set_phase(TRAINING)
         self.replay: dict[str, GroupStats] = {}
@@ -51,13 +53,13 @@ class GroupWorld:
         return self.scheduler.grant(worker, count)
 
     def commit(
-        self, lease: Lease, reward: float = 0.0, fault: Fault = Fault.NONE, **fields: Any
+        self, lease: Lease, reward: float = 0.0, fault: Fault = Fault.NONE, version: int = 0, **fields: Any
     ) -> Trajectory:
         """What the network thread does with a trajectory."""
         fields.setdefault("outcome", Outcome.SUCCESS if reward > 0 else Outcome.FAILURE)
         trajectory = self.toy.trajectory(
             f"t{len(self.store)}",
-            [self.toy.step(0, (1,), (-1.0,), outcome=reward)],
+            [self.toy.step(0, (1,), (-1.0,), version=version, outcome=reward)],
             lease_id=lease.id,
             group_id=lease.group_id,
             purpose=lease.purpose,

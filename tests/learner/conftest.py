@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,6 +34,8 @@ if importlib.util.find_spec("torch") is None:
 
 if TYPE_CHECKING:
     from linear_policy import LinearCritic, LinearPolicy
+
+    from distrl.learner.batching import Batcher, TrajectoryBatch
 
 
 def png(value: int) -> bytes:
@@ -116,25 +119,46 @@ def critic() -> LinearCritic:
     return make_critic()
 
 
-@pytest.fixture
-def load_images() -> Callable[[Sequence[str]], dict[str, bytes]]:
-    return lambda digests: {d: PIXELS[d] for d in digests}
+def make_batcher(policy: LinearPolicy) -> Batcher:
+    from distrl.learner.batching import Batcher, ImageCache
+
+    return Batcher(policy, ImageCache(policy.image, lambda digests: {d: PIXELS[d] for d in digests}))
+
+
+def make_batch(policy: LinearPolicy, *trajectories: Trajectory) -> TrajectoryBatch:
+    from distrl.learner.episodes import compile_episode
+
+    return make_batcher(policy).trajectories([compile_episode(one, policy) for one in trajectories])
 
 
 @pytest.fixture
 def toy() -> Any:
-    """The helpers of this file, as attributes."""
+    """The helpers of this file."""
+    return SimpleNamespace(
+        policy=make_policy,
+        critic=make_critic,
+        step=make_step,
+        trajectory=make_trajectory,
+        task=make_task,
+        batcher=make_batcher,
+        batch=make_batch,
+        pixels=PIXELS,
+        digests=DIGESTS,
+    )
 
-    class Toy:
-        policy, critic = staticmethod(make_policy), staticmethod(make_critic)
-        step, trajectory, task = (
-            staticmethod(make_step),
-            staticmethod(make_trajectory),
-            staticmethod(make_task),
-        )
-        pixels, digests = PIXELS, DIGESTS
 
-    return Toy
+@pytest.fixture
+def batch(toy: Any, policy: LinearPolicy) -> TrajectoryBatch:
+    """Four trajectories: won in two steps, lost by an invalid action, cut off after three, won at once."""
+    first = toy.step(1, (1,), (-1.5,), image=1, repetition=-0.1)
+    cut = [toy.step(3, (5, 1, 2), (-1.9, -3.0, -2.0), image=k) for k in range(3)]
+    return make_batch(
+        policy,
+        toy.trajectory("won", [first, toy.step(1, (2, 3), (-2.0, -1.0), image=2, outcome=1.0)]),
+        toy.trajectory("lost", [toy.step(2, (4,), (-2.5,), image=3, kind="invalid", invalid=-0.2)]),
+        toy.trajectory("cut", cut, truncated=True),
+        toy.trajectory("quick", [toy.step(4, (6, 6), (-2.2, -1.7), image=5, outcome=1.0)]),
+    )
 
 
 @pytest.fixture(autouse=True)

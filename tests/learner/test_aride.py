@@ -15,29 +15,10 @@ from distrl.core.errors import PolicyError
 from distrl.core.types import Sampling
 from distrl.learner import losses
 from distrl.learner.algorithms.aride import Q_SAMPLES, Aride
-from distrl.learner.batching import Batcher, ImageCache
-from distrl.learner.episodes import compile_episode
 
 
 def objective(config: ArideConfig, **learner: Any) -> Aride:
     return Aride(config, LearnerConfig(**learner))
-
-
-@pytest.fixture
-def batch(toy, policy, load_images):
-    trajectories = [
-        toy.trajectory(
-            "won",
-            [
-                toy.step(1, (1,), (-1.5,), image=1, repetition=-0.1),
-                toy.step(1, (2, 3), (-2.0, -1.0), image=2, outcome=1.0),
-            ],
-        ),
-        toy.trajectory("lost", [toy.step(2, (4,), (-2.5,), image=3, kind="invalid", invalid=-0.2)]),
-        toy.trajectory("cut", [toy.step(3, (5,), (-1.9,), image=4)] * 3, truncated=True),
-    ]
-    episodes = [compile_episode(t, policy) for t in trajectories]
-    return Batcher(policy, ImageCache(policy.image, load_images)).trajectories(episodes)
 
 
 def warm(policy, critic):
@@ -94,7 +75,7 @@ def test_an_action_value_critic_takes_munos_retrace(policy, q_critic, batch) -> 
         q = critic.action_values(scores.states, batch.col, steps.completions, steps.token_mask).sigmoid()
     torch.testing.assert_close(estimates.values.taken, q)
     torch.testing.assert_close(estimates.values.baseline, e)
-    for row, at, tail in ((0, [0, 1], 0.0), (1, [2], 0.0), (2, [3, 4, 5], float(after))):
+    for row, at, tail in ((0, [0, 1], 0.0), (1, [2], 0.0), (2, [3, 4, 5], float(after)), (3, [6], 0.0)):
         rewards = batch.outcome[row, : len(at)].tolist()
         penalties = batch.penalty[row, : len(at)].tolist()
         ratios, zeros = rho[at].tolist(), [0.0] * len(at)
@@ -112,7 +93,7 @@ def test_expectations_are_over_actions_as_long_and_as_hot_as_those_of_the_run(
     batch.steps.temperature[:] = 0.5
     policy.generate = lambda prompts, sampling: asked.append(sampling) or generate(prompts, sampling)
     ask(objective(ArideConfig(critic="q"), max_new_tokens=7), policy, q_critic, batch)
-    assert [len(sampling) for sampling in asked] == [6] * 4 + [1] * 4, (
+    assert [len(sampling) for sampling in asked] == [7] * 4 + [1] * 4, (
         "of the steps, and of the state after the cut"
     )
     assert {(one.temperature, one.max_new_tokens) for sampling in asked for one in sampling} == {(0.5, 7)}

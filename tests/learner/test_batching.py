@@ -7,11 +7,11 @@ import torch
 
 from distrl.core.errors import StoreError
 from distrl.core.types import Fault, ImagePart, Purpose
-from distrl.learner.batching import Batcher, ImageCache
+from distrl.learner.batching import ImageCache
 from distrl.learner.episodes import compile_episode
 
 
-def episodes(toy, policy):
+def played(toy):
     cut = toy.trajectory(
         "a",
         [
@@ -21,11 +21,11 @@ def episodes(toy, policy):
         truncated=True,
     )
     won = toy.trajectory("b", [toy.step(2, (5,), (-2.0,), image=2, version=4, outcome=1.0)])
-    return [compile_episode(t, policy) for t in (cut, won)]
+    return cut, won
 
 
 def test_rewards_versions_and_ends(toy, policy) -> None:
-    cut, won = episodes(toy, policy)
+    cut, won = (compile_episode(one, policy) for one in played(toy))
     assert (cut.terminated, won.terminated) == (False, True)
     assert (cut.oldest_version, won.oldest_version) == (7, 4)
     assert (cut.success, won.success) == (0.0, 1.0)
@@ -52,8 +52,8 @@ def test_of_the_newest_pictures_the_oldest_goes_when_the_final_one_comes(toy, po
     assert grown.final_images == (toy.digests[0], toy.digests[3])
 
 
-def test_layout(toy, policy, load_images) -> None:
-    batch = Batcher(policy, ImageCache(policy.image, load_images)).trajectories(episodes(toy, policy))
+def test_layout(toy, policy) -> None:
+    batch = toy.batch(policy, *played(toy))
     assert batch.mask.tolist() == [[True, True], [True, False]]
     assert batch.row.tolist() == [0, 0, 1]
     assert batch.col.tolist() == [0, 1, 0]

@@ -11,14 +11,12 @@ from distrl.configs.learner import LearnerConfig
 from distrl.core import checkpoints
 from distrl.core.errors import CheckpointError
 from distrl.learner.algorithms.aride import Aride
-from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.checkpoint import Checkpointer
-from distrl.learner.episodes import compile_episode
 from distrl.learner.train_step import TrainStep
 
 
 @pytest.fixture
-def make(toy, tmp_path, load_images):
+def make(toy, tmp_path):
     def make_engine() -> tuple[TrainStep, Checkpointer]:
         config = LearnerConfig()
         torch.manual_seed(0)
@@ -28,24 +26,21 @@ def make(toy, tmp_path, load_images):
     return make_engine
 
 
-def train(toy, engine, load_images, count=3) -> None:
-    steps = [toy.step(1, (2,), (-1.0,), image=1), toy.step(1, (3,), (-1.0,), image=2, outcome=1.0)]
-    other = [toy.step(2, (4,), (-2.0,), image=3)]
-    trajectories = [toy.trajectory("a", steps), toy.trajectory("b", other)]
-    episodes = [compile_episode(trajectory, engine.policy) for trajectory in trajectories]
-    batcher = Batcher(engine.policy, ImageCache(engine.policy.image, load_images))
-    for _ in range(count):
-        engine.update(batcher.trajectories(episodes))
+def train(toy, engine) -> None:
+    won = [toy.step(1, (2,), (-1.0,), image=1), toy.step(1, (3,), (-1.0,), image=2, outcome=1.0)]
+    lost = [toy.step(2, (4,), (-2.0,), image=3)]
+    for _ in range(3):
+        engine.update(toy.batch(engine.policy, toy.trajectory("a", won), toy.trajectory("b", lost)))
 
 
-def test_training_goes_on_exactly_as_it_would_have(toy, make, load_images) -> None:
+def test_training_goes_on_exactly_as_it_would_have(toy, make) -> None:
     engine, checkpointer = make()
-    train(toy, engine, load_images)
+    train(toy, engine)
     checkpointer.save(3, {"any": [1.5, "thing"]})
     other, reader = make()
     assert reader.load() == {"any": [1.5, "thing"]}
-    train(toy, engine, load_images)
-    train(toy, other, load_images)
+    train(toy, engine)
+    train(toy, other)
     for one, two in (
         (engine.policy.state_dict(), other.policy.state_dict()),
         (engine.critic.state_dict(), other.critic.state_dict()),

@@ -14,8 +14,7 @@ import torch
 from learning_world import build
 
 from distrl.core.errors import NotFinite
-from distrl.core.policies.images import ImageCache
-from distrl.core.types import Outcome, Purpose, RewardParts
+from distrl.core.types import Outcome, Purpose, RewardParts, Sampling
 from distrl.learner.checkpoint import restore, state_of
 from distrl.learner.context import publish
 from distrl.learner.ingest import MANY_IN_VAIN
@@ -102,27 +101,29 @@ def test_a_demonstration_that_no_memory_has_room_for_is_quarantined(toy, tmp_pat
     assert f"A sequence has {count + 1} tokens" in row.reason
 
 
+def answered(trajectory, **changes):
+    """The trajectory with completions of which these fields are changed."""
+
+    def change(step):
+        (chat,) = step.chats
+        completion = chat.completion.model_copy(update=changes)
+        return step.model_copy(update={"chats": (chat.model_copy(update={"completion": completion}),)})
+
+    return trajectory.model_copy(update={"steps": tuple(map(change, trajectory.steps))})
+
+
 def test_a_demonstration_with_too_many_pixels_is_quarantined(toy, tmp_path, monkeypatch) -> None:
     learner, world = ready(toy, tmp_path)
     monkeypatch.setattr("distrl.core.policies.images.MAX_TOTAL_PIXELS", 2 * 4)  # two pictures
-    policy = learner.context.train_step.policy
-    for number in (2, 3):
+    for name, first in (("two", 0), ("three", 2)):
         # Text, as the expert sends it: its pictures are decoded to tokenise the prompt.
-        steps = [toy.step(0, (1,), (0.0,), image=image) for image in range(number)]
-        answer = steps[0].chats[0].completion.model_copy(update={"token_ids": (), "logprobs": ()})
-        steps = [
-            step.model_copy(update={"chats": (step.chats[0].model_copy(update={"completion": answer}),)})
-            for step in steps
-        ]
-        trajectory = toy.trajectory(f"d{number}", steps, purpose=Purpose.DEMO)
-        world.store.add(trajectory, toy.pixels)
-        learner.context.ingest._images = ImageCache(
-            policy.image, world.store.images
-        )  # nothing is decoded yet
-        learner.context.ingest.take(trajectory)
-    assert [episode.id for episode in learner.context.ingest.demonstrations] == ["d2"]
+        steps = [toy.step(0, (1,), (0.0,), image=first + image) for image in range(2 + (name == "three"))]
+        demonstration = toy.trajectory(name, steps, purpose=Purpose.DEMO)
+        world.store.add(demonstration, toy.pixels)
+        learner.context.ingest.take(answered(demonstration, token_ids=(), logprobs=()))
+    assert [episode.id for episode in learner.context.ingest.demonstrations] == ["two"]
     (row,) = world.store.quarantined()
-    assert (row.id, "have 12 pixels together" in row.reason) == ("d3", True)
+    assert (row.id, "have 12 pixels together" in row.reason) == ("three", True)
 
 
 def test_one_that_cannot_be_drawn_is_quarantined_and_the_others_are_learnt_from(toy, tmp_path) -> None:
@@ -135,41 +136,40 @@ def test_one_that_cannot_be_drawn_is_quarantined_and_the_others_are_learnt_from(
     assert names[2] not in learner.context.replay
 
 
-def hot(trajectory):
-    """Sampled at a temperature of its own, by which a pass knows it."""
-
-    def heat(step):
-        chat = step.chats[0]
-        sampling = chat.completion.sampling.model_copy(update={"temperature": 3.0})
-        answer = chat.completion.model_copy(update={"sampling": sampling})
-        return step.model_copy(update={"chats": (chat.model_copy(update={"completion": answer}),)})
-
-    return trajectory.model_copy(update={"steps": tuple(map(heat, trajectory.steps))})
+HOT = Sampling(temperature=3.0)
+"""By which a pass recognises the one that it fails at."""
 
 
-@pytest.mark.parametrize("where", ["update", "mismatch", "refresh", "critic warm-up"])
+@pytest.mark.parametrize("where", ["update", "mismatch", "refresh", "critic warm-up", "cloning"])
 def test_one_that_cannot_be_scored_is_quarantined(toy, tmp_path, where) -> None:
-    learner, world = ready(toy, tmp_path, mismatch={"every": 1})
+    learner, world = (
+        build(toy, tmp_path) if where == "cloning" else ready(toy, tmp_path, mismatch={"every": 1})
+    )
     come(learner, world, 7)
-    (bad,) = come(learner, world, 1, hot)
-    updates, engine = learner.updates, learner.context.train_step
+    (bad,) = come(learner, world, 1, lambda trajectory: answered(trajectory, sampling=HOT))
+    come(learner, world, 4 if where == "cloning" else 0)
+    engine = learner.context.train_step
     if where == "refresh":
         make_updates(learner)
-    logprobs, read = engine.logprobs, engine.algorithm.forward
+    clone, logprobs, read = engine.clone, engine.logprobs, engine.algorithm.forward
 
     def check(steps):
         if (steps.temperature == 3.0).any():
             raise IndexError("out of range")
 
-    if where == "mismatch":
+    if where in ("mismatch", "cloning"):
         engine.logprobs = lambda steps, *more: check(steps) or logprobs(steps, *more)
+    engine.clone = lambda steps: check(steps) or clone(steps)
     engine.algorithm.forward = lambda one, other, rows: check(rows.steps) or read(one, other, rows)
-    if where in ("update", "mismatch"):
-        make_updates(learner)
-    elif where == "refresh":
-        updates._refresh()
+    if where == "refresh":
+        learner.updates._refresh()
+    elif where == "cloning":
+        learner.start_warm()
+        assert learner.progress.is_warm
+    elif where == "critic warm-up":
+        assert critic_warm_up(learner.context, learner.updates, threading.Event())
     else:
-        assert critic_warm_up(learner.context, updates, threading.Event())
+        make_updates(learner)
     (row,) = world.store.quarantined()
     assert (row.id, row.reason) == (bad, "IndexError: out of range")
     assert bad not in learner.context.replay
@@ -189,25 +189,6 @@ def test_one_whose_scores_are_not_finite_is_quarantined(toy, tmp_path) -> None:
     learner.context.train_step.measure = spoil
     learner.updates._refresh()
     assert [row.id for row in world.store.quarantined()] == [names[5]]
-
-
-def test_a_demonstration_that_cannot_be_cloned_is_quarantined(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path)
-    come(learner, world, 11)
-    (bad,) = come(learner, world, 1, hot)
-    engine = learner.context.train_step
-    clone, logprobs = engine.clone, engine.logprobs
-
-    def check(steps):
-        if (steps.temperature == 3.0).any():
-            raise IndexError("out of range")
-
-    engine.clone = lambda steps: check(steps) or clone(steps)
-    engine.logprobs = lambda steps: check(steps) or logprobs(steps)
-    learner.start_warm()
-    (row,) = world.store.quarantined()
-    assert (row.id, row.reason) == (bad, "IndexError: out of range")
-    assert learner.progress.is_warm
 
 
 def test_what_fails_with_every_trajectory_is_not_theirs(toy, tmp_path) -> None:

@@ -16,7 +16,6 @@ from distrl.core.errors import MismatchError
 from distrl.core.metrics import read_metrics
 from distrl.core.policies import weights_io
 from distrl.learner.algorithms import build_algorithm
-from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.checkpoint import restore
 from distrl.learner.episodes import compile_episode
 from distrl.learner.mismatch import choose, kl_of_tokens
@@ -112,11 +111,10 @@ def test_an_alarm_can_end_the_run_which_continues_when_resumed(toy, tmp_path) ->
     assert again.progress.updates == 40
 
 
-def test_the_policy_has_its_own_weights_back_also_after_an_error(toy, load_images, monkeypatch) -> None:
+def test_the_policy_has_its_own_weights_back_also_after_an_error(toy, monkeypatch) -> None:
     policy, config = toy.policy(), LearnerConfig(micro_batch_tokens=4)
     engine = TrainStep(policy, toy.critic(), build_algorithm(config), config)
-    batcher = Batcher(policy, ImageCache(policy.image, load_images))
-    batch = batcher.steps(episodes_of(toy, policy, [[1, 1, 1]])[0].steps)
+    batch = toy.batcher(policy).steps(episodes_of(toy, policy, [[1, 1, 1]])[0].steps)
     own = {name: tensor.clone() for name, tensor in policy.published_state().items()}
     others = {name: torch.randn_like(tensor) for name, tensor in own.items()}
     mine, lent = engine.logprobs(batch), engine.logprobs(batch, others)

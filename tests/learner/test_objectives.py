@@ -14,8 +14,6 @@ from whole_batch import ask, evaluate, prepare
 from distrl.configs.learner import LearnerConfig
 from distrl.learner import losses
 from distrl.learner.algorithms import ALGORITHMS, build_algorithm
-from distrl.learner.batching import Batcher, ImageCache
-from distrl.learner.episodes import compile_episode
 
 CASES = [
     ("aride", {"entropy": 0.2, "invalid": 0.3, "rho_max": 1.1}),
@@ -52,29 +50,11 @@ def build(name: str, options: dict[str, object]):
 
 
 @pytest.fixture
-def batch(toy, policy, critic, load_images):
-    """Four trajectories: won in two steps, lost by an invalid action, cut off after three, won at once."""
+def batch(batch, policy, critic):
     torch.manual_seed(3)
     torch.nn.init.normal_(policy.head.weight, std=0.5)
     policy.double()
     critic.double()
-    trajectories = [
-        toy.trajectory(
-            "won",
-            [
-                toy.step(1, (1,), (-1.5,), image=1, repetition=-0.1),
-                toy.step(1, (2, 3), (-2.0, -1.0), image=2, outcome=1.0),
-            ],
-        ),
-        toy.trajectory("lost", [toy.step(2, (4,), (-2.5,), image=3, kind="invalid", invalid=-0.2)]),
-        toy.trajectory(
-            "cut", [toy.step(3, (5, 1, 2), (-1.9, -3.0, -2.0), image=k) for k in range(3)], truncated=True
-        ),
-        toy.trajectory("quick", [toy.step(4, (6, 6), (-2.2, -1.7), image=5, outcome=1.0)]),
-    ]
-    episodes = [compile_episode(t, policy) for t in trajectories]
-    batcher = Batcher(policy, ImageCache(policy.image, load_images))
-    batch = batcher.trajectories(episodes)
     batch.group_mean = torch.tensor([0.4, 0.4, 0.4, 1.0])
     batch.group_std = torch.tensor([0.5, 0.5, 0.3, 0.0])
     batch.group_count = torch.tensor([2, 2, 5, 3])
@@ -257,3 +237,29 @@ def test_values_as_they_were_are_used_when_recomputation_is_off(policy, critic, 
     )
     moved = evaluate(fresh, policy, critic, batch)
     assert float((moved.policy_loss - before.policy_loss).abs().detach()) > 1e-4
+
+
+MASK = torch.tensor([[True, True], [True, False], [True, True]])
+
+
+def test_ratios_sum_over_tokens_and_clamp() -> None:
+    logp = torch.tensor([[-1.0, -2.0], [-1.0, 99.0], [-50.0, -1.0]], requires_grad=True)
+    behaviour = torch.tensor([[-1.5, -2.5], [-1.0, 0.0], [-1.0, -1.0]])
+    ratios = losses.importance_ratios(logp, behaviour, MASK)
+    torch.testing.assert_close(ratios.action, torch.tensor([1.0, 0.0, -20.0]).exp())
+    torch.testing.assert_close(ratios.token[0], torch.tensor([0.5, 0.5]).exp())
+    assert ratios.token[1, 1] == 1.0
+    (gradient,) = torch.autograd.grad(losses.ratio(logp, behaviour, MASK, "action").sum(), logp)
+    assert gradient[0].all()
+    assert not gradient[2].any(), "a clamped ratio has no gradient"
+
+
+def test_normalise_centres_and_respects_the_floor_and_padding() -> None:
+    a = torch.tensor([[1.0, 3.0], [5.0, 99.0]])
+    mask = torch.tensor([[True, True], [True, False]])
+    std = (8 / 3) ** 0.5
+    expected = torch.tensor([[-2 / std, 0.0], [2 / std, 0.0]])
+    torch.testing.assert_close(losses.normalise(a, mask, 0.1), expected)
+    small = losses.normalise(a * 1e-3, mask, 0.1)
+    torch.testing.assert_close(small, torch.tensor([[-0.02, 0.0], [0.02, 0.0]]))
+    assert not losses.normalise(torch.zeros(1, 2), torch.zeros(1, 2, dtype=torch.bool), 0.0).isnan().any()

@@ -16,9 +16,7 @@ from distrl.evaluator.report.metrics import RunMetrics
 from distrl.evaluator.report.training import staleness_rows
 from distrl.learner import losses, off_policy
 from distrl.learner.algorithms import build_algorithm
-from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.checkpoint import restore
-from distrl.learner.episodes import compile_episode
 from distrl.learner.off_policy import EVERY, Freshness, StepStats
 
 MASK = torch.tensor([[True, True], [True, False], [True, True]])
@@ -59,7 +57,7 @@ def test_numbers_of_tokens() -> None:
 
 
 @pytest.fixture
-def measure(toy, policy, critic, load_images):
+def measure(toy, policy, critic):
     """The metrics on four one-step episodes of ρ 3, 1.5, 0.5 and 0.1; the first two won."""
 
     def metrics_of(name: str, options: dict[str, object]) -> dict[str, float]:
@@ -67,8 +65,7 @@ def measure(toy, policy, critic, load_images):
             for parameter in critic.parameters():
                 parameter.zero_()
         steps = [toy.step(1, (2,), (-1.0,), image=1, outcome=won) for won in (1.0, 1.0, 0.0, 0.0)]
-        episodes = [compile_episode(toy.trajectory(str(n), [s]), policy) for n, s in enumerate(steps)]
-        batch = Batcher(policy, ImageCache(policy.image, load_images)).trajectories(episodes)
+        batch = toy.batch(policy, *(toy.trajectory(str(n), [step]) for n, step in enumerate(steps)))
         s = batch.steps
         with torch.no_grad():
             now = policy.score(s.prompts, s.completions, s.token_mask, s.temperature).logprobs

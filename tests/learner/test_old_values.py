@@ -7,15 +7,14 @@ from dataclasses import replace
 import torch
 from learning_world import build
 
-from distrl.learner.batching import Batcher, ImageCache
 from distrl.learner.checkpoint import restore
 from distrl.learner.episodes import compile_episode
 
 
-def test_each_episode_is_valued_once(toy, policy, load_images, tmp_path) -> None:
+def test_each_episode_is_valued_once(toy, policy, tmp_path) -> None:
     learner, _ = build(toy, tmp_path, value_recompute=False, batch_trajectories=1)
     context, critic = learner.context, learner.context.train_step.critic
-    context.batcher = batcher = Batcher(policy, ImageCache(policy.image, load_images))
+    context.batcher = batcher = toy.batcher(policy)
     cut = [toy.step(1, (1,), (-1.5,), image=k) for k in range(3)]
     won = [toy.step(4, (6,), (-2.2,), image=5, outcome=1.0)]
     trajectories = [toy.trajectory("cut", cut, truncated=True), toy.trajectory("won", won)]

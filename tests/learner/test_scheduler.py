@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from group_world import GroupWorld
 
 from distrl.configs.learner import LearnerConfig
 from distrl.core.messages import Lease, Submit, decode, encode
@@ -21,70 +22,35 @@ from distrl.core.types import (
     Trajectory,
 )
 from distrl.learner.leases import AVOID_S, MAX_ATTEMPTS, LeaseIssuer, sampling_for
-from distrl.learner.scheduler import DEMONSTRATIONS, DONE, TRAINING, WARM_UP, TaskScheduler
-
-OPTIONS = {
-    "episodes": 40,
-    "demonstrations": {"episodes": 6, "noise": 0.25},
-    "updates_per_episode": 0.5,
-    "publish_every": 2,
-    "max_staleness": 4,
-    "min_replay": 4,
-    "eval_episodes": 3,
-    "lease_ttl_s": 60.0,
-}
+from distrl.learner.scheduler import DEMONSTRATIONS, DONE, TRAINING, WARM_UP
 
 
-class Rig:
-    """A scheduler with tasks, a clock, and workers that answer at once."""
+class Rig(GroupWorld):
+    """Without groups; episodes succeed."""
 
-    def __init__(self, toy, seed=0, phase=TRAINING, **changes) -> None:
-        self.toy, self.now, self.count = toy, 0.0, 0
-        config = LearnerConfig.model_validate({**OPTIONS, **changes})
-        self.scheduler = TaskScheduler(
-            config,
-            [toy.task(i) for i in range(5)],
-            [toy.task(i, "val") for i in range(4)],
-            seed,
-            f"i{seed}",
-            b"secret",
-            lambda: self.now,
-        )
+    def __init__(self, toy, phase=TRAINING, **changes) -> None:
+        options = {"demonstrations": {"episodes": 6, "noise": 0.25}, "eval_episodes": 3}
+        super().__init__(toy, **{"group_size": 1, **options, **changes})
         self.scheduler.set_phase(phase)
 
-    def take(self, count=1, worker="w"):
-        return self.scheduler.grant(worker, count)
-
-    def finish(self, lease, success=1.0, fault=Fault.NONE, version=0):
-        self.count += 1
-        trajectory = self.toy.trajectory(
-            f"t{self.count}",
-            [self.toy.step(0, (1,), (-1.0,), version=version)],
-            lease_id=lease.id,
-            purpose=lease.purpose,
-            task=lease.task,
-            success=success,
-            fault=fault,
-        )
-        self.scheduler.finish(lease.id, trajectory)
-        self.scheduler.account(trajectory)
-        return trajectory
+    def finish(self, lease, success=1.0, fault=Fault.NONE, **fields):
+        return super().finish(lease, success, fault, **fields)
 
 
 def test_demonstrations_spread_over_all_tasks_and_stop_at_their_number(toy) -> None:
     rig = Rig(toy, phase=DEMONSTRATIONS)
-    leases = rig.take(50)
+    leases = rig.lease(50)
     assert len(leases) == 6
     assert {lease.purpose for lease in leases} == {Purpose.DEMO}
     assert {lease.noise for lease in leases} == {0.25}
     assert len({lease.task.id for lease in leases[:5]}) == 5
     assert len({lease.id for lease in leases}) == 6
-    assert rig.take() == []
+    assert rig.lease() == []
 
 
 @pytest.mark.parametrize("phase", [WARM_UP, DONE])
 def test_nothing_is_leased_when_nothing_is_wanted(toy, phase) -> None:
-    assert Rig(toy, phase=phase).take(4) == []
+    assert Rig(toy, phase=phase).lease(4) == []
 
 
 def test_tasks_are_drawn_uniformly_and_by_seed(toy) -> None:
@@ -93,9 +59,9 @@ def test_tasks_are_drawn_uniformly_and_by_seed(toy) -> None:
         rig = Rig(toy, seed=seed)
         order = []
         for _ in range(20):
-            (lease,) = rig.take()
+            (lease,) = rig.lease()
             rig.finish(lease)
-            rig.scheduler.set_updates(rig.count)
+            rig.scheduler.set_updates(len(rig.store))
             order.append(lease.task.id)
         assert all(order.count(task) == 4 for task in set(order))
         orders.append(order)
@@ -105,13 +71,13 @@ def test_tasks_are_drawn_uniformly_and_by_seed(toy) -> None:
 def test_no_more_is_leased_than_can_still_be_fresh(toy) -> None:
     """4 versions of 2 updates of 2 episodes: 16 episodes may lie between a lease and its training."""
     rig = Rig(toy)
-    leases = rig.take(50)
+    leases = rig.lease(50)
     assert len(leases) == 16
     for lease in leases[:10]:
         rig.finish(lease)
-    assert rig.take() == []
+    assert rig.lease() == []
     rig.scheduler.set_updates(5)
-    assert len(rig.take(50)) == 10
+    assert len(rig.lease(50)) == 10
 
 
 @pytest.mark.parametrize(
@@ -122,24 +88,23 @@ def test_a_lease_that_is_given_back_is_granted_at_once_and_counts_as_no_attempt(
     rig = Rig(toy, phase=phase)
     if purpose is Purpose.EVAL:
         rig.scheduler.start_eval()
-    lease = rig.take(6)[0]
+    lease = rig.lease(6)[0]
     assert lease.purpose is purpose
     rig.scheduler.release("a stranger", [lease.id])
     assert rig.scheduler.metrics()["scheduler/leases_out"] == 6
     for _ in range(MAX_ATTEMPTS + 1):
         rig.scheduler.release("w", [lease.id, "unknown"])
-        (again,) = rig.take()
+        (again,) = rig.lease()
         assert (again.task, again.purpose) == (lease.task, purpose)
         assert again.id != lease.id
         lease = again
-    rig.now += 61.0
-    rig.scheduler.tick()
+    rig.wait(61.0)
     assert rig.scheduler.metrics()["scheduler/abandoned"] == 0
 
 
 def test_an_expired_lease_is_run_again_elsewhere_first(toy) -> None:
     rig = Rig(toy)
-    (lease,) = rig.take(worker="slow")
+    (lease,) = rig.lease(worker="slow")
     rig.now = 59.0
     rig.scheduler.renew("thief", [lease.id])
     rig.scheduler.renew("slow", [lease.id, "unknown"])
@@ -149,25 +114,25 @@ def test_an_expired_lease_is_run_again_elsewhere_first(toy) -> None:
     rig.now = 119.0
     rig.scheduler.tick()
     assert rig.scheduler.metrics()["scheduler/expired"] == 1
-    (other,) = rig.take(worker="slow")
+    (other,) = rig.lease(worker="slow")
     assert other.id != lease.id
-    (again,) = rig.take(worker="fast")
+    (again,) = rig.lease(worker="fast")
     assert again.task == lease.task
     assert again.id != lease.id
 
 
 def test_a_lease_that_is_renewed_for_ever_is_run_elsewhere_and_the_run_ends(toy) -> None:
     rig = Rig(toy, episodes=1, max_episode_minutes=10.0)
-    (stuck,) = rig.take(worker="stuck")
+    (stuck,) = rig.lease(worker="stuck")
     for _ in range(19):
         rig.now += 30.0
         rig.scheduler.renew("stuck", [stuck.id])
         rig.scheduler.tick()
-    assert rig.take(worker="other") == [], "a slow episode is left alone"
+    assert rig.lease(worker="other") == [], "a slow episode is left alone"
     rig.now += 30.0
     rig.scheduler.renew("stuck", [stuck.id])
     rig.scheduler.tick()
-    (again,) = rig.take(worker="other")
+    (again,) = rig.lease(worker="other")
     assert again.task == stuck.task
     rig.finish(again)
     assert rig.scheduler.accounted(Purpose.TRAIN) == 1
@@ -179,13 +144,13 @@ def test_a_task_that_always_faults_is_given_up(toy) -> None:
     rig = Rig(toy, episodes=1)
     tasks = []
     for _ in range(MAX_ATTEMPTS):
-        (lease,) = rig.take()
+        (lease,) = rig.lease()
         tasks.append(lease.task.id)
         rig.finish(lease, fault=Fault.ENV)
         rig.now += AVOID_S
     assert len(set(tasks)) == 1
     assert rig.scheduler.metrics()["scheduler/abandoned"] == 1
-    (fresh,) = rig.take()
+    (fresh,) = rig.lease()
     assert fresh.task.id != tasks[0]
     assert rig.scheduler.accounted(Purpose.TRAIN) == 0
 
@@ -195,7 +160,7 @@ def test_evaluation_goes_first_is_greedy_and_uses_the_same_tasks_each_time(toy) 
     seen = []
     for _ in range(2):
         rig.scheduler.start_eval()
-        leases = rig.take(4)
+        leases = rig.lease(4)
         assert [lease.purpose for lease in leases] == [Purpose.EVAL] * 3 + [Purpose.TRAIN]
         assert {lease.sampling.temperature for lease in leases[:3]} == {0.0}
         assert leases[3].sampling.temperature == 1.0
@@ -215,7 +180,7 @@ def test_a_faulted_evaluation_is_repeated_then_given_up_and_never_a_zero(toy) ->
     rig = Rig(toy, eval_episodes=1)
     rig.scheduler.start_eval()
     for _ in range(MAX_ATTEMPTS):
-        (lease,) = rig.take()
+        (lease,) = rig.lease()
         assert lease.purpose is Purpose.EVAL
         rig.finish(lease, success=0.0, fault=Fault.INFERENCE)
         rig.now += AVOID_S
@@ -226,11 +191,11 @@ def test_a_faulted_evaluation_is_repeated_then_given_up_and_never_a_zero(toy) ->
 def test_a_round_runs_again_what_weights_older_than_it_asks_for_have_done(toy) -> None:
     rig = Rig(toy, eval_episodes=2)
     rig.scheduler.start_eval(min_version=3)
-    old, new = rig.take(2)
+    old, new = rig.lease(2)
     rig.finish(old, 1.0, version=2)
     rig.finish(new, 0.0, version=3)
     assert rig.scheduler.pop_eval() is None
-    (again,) = [lease for lease in rig.take(2) if lease.purpose is Purpose.EVAL]
+    (again,) = [lease for lease in rig.lease(2) if lease.purpose is Purpose.EVAL]
     assert again.task == old.task
     rig.finish(again, 0.0, version=4)
     done = rig.scheduler.pop_eval()
@@ -239,7 +204,7 @@ def test_a_round_runs_again_what_weights_older_than_it_asks_for_have_done(toy) -
 
 def test_state_survives_a_restart_and_what_was_out_is_granted_anew(toy) -> None:
     rig = Rig(toy, max_staleness=100)
-    leases = rig.take(30)
+    leases = rig.lease(30)
     for index, lease in enumerate(leases[:10]):
         rig.finish(lease, float(index % 2))
     state = json.loads(json.dumps(rig.scheduler.state_dict()))
@@ -247,35 +212,23 @@ def test_state_survives_a_restart_and_what_was_out_is_granted_anew(toy) -> None:
     again.scheduler.load_state_dict(state)
     assert again.scheduler.state_dict() == state
     assert again.scheduler.accounted(Purpose.TRAIN) == 10
-    assert len(again.take(50)) == 30
+    assert len(again.lease(50)) == 30
 
 
-@pytest.fixture
-def rig_of(toy):
-    return lambda **changes: Rig(toy, **changes)
-
-
-def lost(rig, lease):
-    """An episode of `lease` is committed and then cannot be read."""
-    trajectory = rig.toy.trajectory(
-        "lost", [rig.toy.step(0, (1,), (-1.0,))], lease_id=lease.id, purpose=lease.purpose, task=lease.task
-    )
-    rig.scheduler.finish(lease.id, trajectory)
+def test_an_episode_that_cannot_be_read_is_run_again(toy) -> None:
+    rig = Rig(toy, episodes=3, updates_per_episode=0.01)
+    lost, *others = rig.lease(8)
+    assert len(others) == 2
+    trajectory = rig.commit(lost)
     rig.scheduler.lose(trajectory.model_copy(update={"steps": ()}))
-
-
-def test_a_lost_episode_is_run_again(rig_of) -> None:
-    rig = rig_of(episodes=3, updates_per_episode=0.01)
-    first = rig.take(8)
-    assert len(first) == 3
-    lost(rig, first[0])
-    for lease in first[1:]:
+    rig.taken += 1
+    for lease in others:
         rig.finish(lease)
     assert rig.scheduler.accounted(Purpose.TRAIN) == 2
-    (again,) = rig.take(8)
+    (again,) = rig.lease(8)
     rig.finish(again)
     assert rig.scheduler.accounted(Purpose.TRAIN) == 3
-    assert rig.take(8) == []
+    assert rig.lease(8) == []
 
 
 def test_truncation_reaches_training_and_no_measurement() -> None:

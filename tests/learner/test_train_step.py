@@ -16,24 +16,21 @@ from distrl.learner import losses, off_policy
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.algorithms.aride import Aride
 from distrl.learner.algorithms.base import Loss
-from distrl.learner.batching import Batcher, ImageCache, pack, trimmed
-from distrl.learner.episodes import compile_episode
+from distrl.learner.batching import pack, trimmed
 from distrl.learner.off_policy import StepStats
 from distrl.learner.optimisers import Optimiser
 from distrl.learner.train_step import TrainStep, merge, minibatches
 
 
 @pytest.fixture
-def make(toy, policy, load_images):
+def make(toy, policy):
     trajectories = [
         toy.trajectory("a", [toy.step(1, (1,), (-1.5,), image=k) for k in range(2)], truncated=True),
         toy.trajectory("b", [toy.step(2, (4, 5), (-2.5, -1.0), image=3, kind="invalid", invalid=-0.2)]),
         toy.trajectory("c", [toy.step(3, (5,), (-1.9,), image=k) for k in range(3)], truncated=True),
         toy.trajectory("d", [toy.step(4, (6,), (-2.2,), image=5, outcome=1.0)]),
     ]
-    episodes = [compile_episode(t, policy) for t in trajectories]
-    batcher = Batcher(policy, ImageCache(policy.image, load_images))
-    return lambda *rows: batcher.trajectories([episodes[i] for i in rows])
+    return lambda *rows: toy.batch(policy, *(trajectories[row] for row in rows))
 
 
 def test_every_epoch_sees_every_trajectory_once(make) -> None:
@@ -222,11 +219,10 @@ def make_step(toy):
 
 
 @pytest.fixture
-def two(toy, policy, load_images):
+def two(toy, policy):
     won = toy.trajectory("won", [toy.step(1, (2,), (-1.0,), image=1, outcome=1.0)])
     lost = toy.trajectory("lost", [toy.step(2, (4,), (-2.0,), image=3)])
-    episodes = [compile_episode(trajectory, policy) for trajectory in (won, lost)]
-    return Batcher(policy, ImageCache(policy.image, load_images)).trajectories(episodes)
+    return toy.batch(policy, won, lost)
 
 
 def rates(engine, two, shares) -> list[float]:

@@ -175,7 +175,8 @@ class LearnerConfig(RanksConfig):
 
     `updates_per_episode` is the number of updates that each training episode pays for, which bounds the
     replay ratio. `batch_trajectories` is the number of trajectories in an update. `min_replay` is the number
-    of training episodes that must arrive before the first update. `value_recompute` computes advantages from
+    of training episodes that must arrive before the first update. `updates_enabled` set to false measures
+    every update without making it, as a control experiment. `value_recompute` computes advantages from
     the newest critic's values; false uses the values as they were when an episode arrived.
     `micro_batch_tokens` is the largest number of tokens in a forward pass, padding included, which bounds
     the memory of an update: gradients are accumulated over as many passes as that takes.
@@ -184,6 +185,9 @@ class LearnerConfig(RanksConfig):
     computed, too. `top_p` and `top_k` truncate their sampling to the most likely tokens, by total
     probability and by number; only objectives without importance ratios allow this. `max_new_tokens` is the
     largest number of tokens in an action.
+
+    `task_sampling` selects how training tasks are drawn: "uniform" draws all equally often, and "weighted"
+    prefers tasks that fail (AcceRL's dynamic weighted resampling).
 
     `publish_every` is the number of updates from one version of the weights to the next. `max_staleness` is
     the largest age of a trajectory, in versions, that the learner plans for when it leases an episode,
@@ -215,11 +219,13 @@ class LearnerConfig(RanksConfig):
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     top_k: Annotated[int, Field(ge=0)] = 0
     max_new_tokens: Count = 32
+    task_sampling: Literal["uniform", "weighted"] = "uniform"
     episodes: Count = 2000
     max_minutes: Positive | None = None
     batch_trajectories: Count = 16
     updates_per_episode: Positive = 0.25
     min_replay: Count = 32
+    updates_enabled: bool = True
     publish_every: Count = 2
     policy_lag: Annotated[int, Field(ge=0, le=1024)] = 0
     max_staleness: Count = 16

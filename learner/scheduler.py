@@ -57,7 +57,7 @@ class TaskScheduler:
         drift: Drift | None = None,
     ) -> None:
         self.config, self._incarnation, self._clock = config, incarnation, clock
-        self._source = TaskSource(train, drift, seed)
+        self._source = TaskSource(config, train, drift, seed)
         self._demonstrated = demonstration_sampler(config, train, seed)
         shuffled = list(validation)
         random.Random(seed).shuffle(shuffled)
@@ -178,6 +178,8 @@ class TaskScheduler:
             else:
                 self._finished[purpose] -= not replayed
             score = trajectory.success if trajectory.outcome is not Outcome.UNJUDGED else None
+            if is_training and is_usable and score is not None:
+                self._source.record(trajectory.task.id, score)
             if self._round is not None:
                 self._round.account(trajectory, score)
 

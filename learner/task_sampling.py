@@ -14,16 +14,30 @@ from distrl.configs.learner import LearnerConfig
 from distrl.core.errors import ConfigError
 from distrl.core.types import Task
 
+RECENT = 8  # episodes of a task that its weight counts
+FLOOR = 0.15  # ε, by which a mastered task keeps being tried
+
+Recent = Mapping[str, Sequence[float]]
+"""By task id: the success of its last episodes, in [0, 1]."""
+
 
 class TaskSampler:
-    """Draws tasks without replacement until all have been drawn, then again, in another order each time."""
+    """Draws tasks without replacement until all have been drawn, then again, in another order each time.
 
-    def __init__(self, tasks: Sequence[Task], rng: random.Random) -> None:
+    With `recent`, with P_i ∝ 1 − s_i + ε instead: AcceRL's dynamic weighted resampling, with s_i the mean
+    success of the task's recent episodes, 0 before the first.
+    """
+
+    def __init__(self, tasks: Sequence[Task], rng: random.Random, recent: Recent | None = None) -> None:
         assert tasks, "no training tasks"
-        self._tasks, self._rng = list(tasks), rng
+        self._tasks, self._rng, self._recent = list(tasks), rng, recent
         self._bag: list[int] = []
 
     def draw(self) -> Task:
+        if self._recent is not None:
+            scores = [self._recent.get(task.id, ()) for task in self._tasks]
+            weights = [1.0 - sum(some) / max(1, len(some)) + FLOOR for some in scores]
+            return self._rng.choices(self._tasks, weights)[0]
         if not self._bag:
             self._bag = list(range(len(self._tasks)))
             self._rng.shuffle(self._bag)
@@ -105,10 +119,12 @@ class TaskSource:
     the run's progress on. It never goes back, also when a resumed run is made longer.
     """
 
-    def __init__(self, train: Sequence[Task], drift: Drift | None, seed: int) -> None:
+    def __init__(self, config: LearnerConfig, train: Sequence[Task], drift: Drift | None, seed: int) -> None:
         self._drift, self.has_drifted = drift, False
-        self._train = TaskSampler(train, random.Random(seed))
-        self._after = TaskSampler(drift.tasks, random.Random(f"{seed}/drift")) if drift else None
+        self._recent: dict[str, list[float]] = {}
+        recent = self._recent if config.task_sampling == "weighted" else None
+        self._train = TaskSampler(train, random.Random(seed), recent)
+        self._after = TaskSampler(drift.tasks, random.Random(f"{seed}/drift"), recent) if drift else None
         self._rng = random.Random(f"{seed}/share")
         self.tasks: dict[str, Task] = {task.id: task for task in (*(drift.tasks if drift else ()), *train)}
 
@@ -119,6 +135,10 @@ class TaskSource:
                 return self._after.draw()
         return self._train.draw()
 
+    def record(self, task_id: str, success: float) -> None:
+        """Counts an episode's success."""
+        self._recent[task_id] = [*self._recent.get(task_id, ()), success][-RECENT:]
+
     def metrics(self) -> dict[str, float]:
         """Whether it has drifted, if it is to."""
         return {"scheduler/drift": float(self.has_drifted)} if self._drift else {}
@@ -127,10 +147,12 @@ class TaskSource:
         drift = None
         if self._after is not None:
             drift = {"sampler": self._after.state_dict(), "rng": rng_state(self._rng)}
-        return {"train": self._train.state_dict(), "drift": drift, "has_drifted": self.has_drifted}
+        state = {"train": self._train.state_dict(), "drift": drift, "has_drifted": self.has_drifted}
+        return {**state, "recent": {name: list(scores) for name, scores in self._recent.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._train.load_state_dict(state["train"])
+        self._recent.update(state["recent"])
         self.has_drifted = bool(state["has_drifted"])
         if self._after is not None and state["drift"] is not None:
             self._after.load_state_dict(state["drift"]["sampler"])

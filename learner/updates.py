@@ -103,7 +103,7 @@ class Updates:
         self._idle_s += self._context.clock.now() - start
 
     def make(self) -> None:
-        """One update and what belongs to it.
+        """One update and what belongs to it; with `updates_enabled` off, all but the step.
 
         No update is made if a batch is skipped, or if trajectories turn out to be unusable; then it is still
         owed.
@@ -129,7 +129,7 @@ class Updates:
         context.scheduler.set_updates(progress.updates)
         if config.replay.priority != "uniform" and progress.updates % REFRESH_EVERY == 0:
             self._refresh()
-        if progress.updates % config.publish_every == 0:
+        if progress.updates % config.publish_every == 0 and config.updates_enabled:
             publish(context)
         self._write(result.metrics, staleness, start)
         if self._freshness.num_updates >= EVERY:
@@ -137,6 +137,8 @@ class Updates:
 
     def _train(self, batch: TrajectoryBatch) -> Loss | None:
         """The update of `batch`; None if it is skipped because a loss or a gradient is not finite."""
+        if not self._config.updates_enabled:
+            return self._context.train_step.measure(batch)
         result = self._context.train_step.update(batch, self._progress())
         self.skipped.record(batch.ids, is_skipped=result is None)
         return result

@@ -217,7 +217,7 @@ def critic_warm_up(context: Context, updates: Updates, stop: Event) -> bool:
     Online, not demonstrations: those nearly all succeed, so a critic fitted to them would call every state
     of the weak policy good. Episodes are drawn uniformly and stay "unseen" for replay.
 
-    Without a critic there is nothing to do yet: the run may be resumed with one.
+    Without a critic, or with updates off, there is nothing to do yet: the run may be resumed with them.
 
     Its time does not count towards `learner.max_minutes`.
 
@@ -225,7 +225,8 @@ def critic_warm_up(context: Context, updates: Updates, stop: Event) -> bool:
         Whether the critic is ready; False if stopped before the end, or if no trajectory can be used.
     """
     config = context.config.learner
-    if context.progress.critic_is_warm or not context.train_step.algorithm.has_critic:
+    is_learning = config.updates_enabled and context.train_step.algorithm.has_critic
+    if context.progress.critic_is_warm or not is_learning:
         return True
     losses: list[float] = []
     wanted = config.demonstrations.critic_updates

@@ -71,6 +71,16 @@ def test_the_result_is_the_best_checkpoint_or_the_last(toy, tmp_path, keep_best)
     assert checkpoints.pointed(directory, "final") == (best if keep_best else last)
 
 
+def test_with_updates_off_nothing_is_learnt(toy, tmp_path) -> None:
+    learner, world = build(toy, tmp_path, updates_enabled=False, episodes=120)
+    learner.run()
+    warm = toy.policy()
+    warm.load(tmp_path / "checkpoints" / "step_0" / "policy")
+    assert torch.equal(warm.head.weight, learner.context.train_step.policy.head.weight)
+    assert learner.progress.updates == 60
+    assert world.over
+
+
 def test_resume_goes_on_where_it_stopped(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path, stop_after=120)
     learner.run()

@@ -9,17 +9,20 @@ from collections import Counter
 import pytest
 from group_world import GroupWorld
 
+from distrl.configs.learner import LearnerConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
 from distrl.core.types import Purpose, Task
 from distrl.learner.scheduler import DEMONSTRATIONS
-from distrl.learner.task_sampling import Drift, TaskSampler, TemplateSampler
+from distrl.learner.task_sampling import Drift, TaskSampler, TaskSource, TemplateSampler
 
 TASKS = [
     Task(id=f"{template}/{i}", suite="s", template=template, split="train", goal="g", max_steps=3)
     for template in ("easy", "hard")
     for i in range(3)
 ]
+
+WEIGHTED = LearnerConfig(task_sampling="weighted")
 
 
 def test_each_task_is_drawn_once_before_any_twice_also_after_a_restart() -> None:
@@ -28,6 +31,25 @@ def test_each_task_is_drawn_once_before_any_twice_also_after_a_restart() -> None
     restored.load_state_dict(json.loads(json.dumps(saved.state_dict())))
     assert [saved.draw().id for _ in range(40)] == [restored.draw().id for _ in range(40)]
     assert {*drawn[:6]} == {task.id for task in TASKS}
+
+
+def test_weighted_tasks_are_drawn_by_their_recent_failures() -> None:
+    recent = {"easy/0": [1.0] * 8, "easy/1": [1.0, 0.0], "easy/2": [0.0]}  # and of "hard" none
+    sampler = TaskSampler(TASKS, random.Random(0), recent)
+    drawn = Counter(sampler.draw().id for _ in range(20_000))
+    weights = {"easy/0": 0.15, "easy/1": 0.65} | {f"hard/{i}": 1.15 for i in range(3)} | {"easy/2": 1.15}
+    for name, weight in weights.items():
+        assert drawn[name] / 20_000 == pytest.approx(weight / sum(weights.values()), abs=0.02)
+
+
+def test_a_run_keeps_the_last_successes_of_each_task() -> None:
+    source = TaskSource(WEIGHTED, TASKS, None, seed=0)
+    for success in (0.0, *[1.0] * 8):
+        source.record("easy/0", success)
+    restored = TaskSource(WEIGHTED, TASKS, None, seed=0)
+    restored.load_state_dict(json.loads(json.dumps(source.state_dict())))
+    drawn = Counter(restored.draw(0.0).id for _ in range(4000))
+    assert drawn["easy/0"] / 4000 == pytest.approx(0.15 / 5.9, abs=0.01)
 
 
 def test_templates_are_demonstrated_by_their_weights() -> None:

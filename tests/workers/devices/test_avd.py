@@ -29,19 +29,6 @@ from distrl.workers.devices.errors import AvdLocked, EmulatorError, LowDisk, Sna
 pytestmark = pytest.mark.usefixtures("state")
 
 
-@pytest.mark.parametrize(
-    ("environ", "home"),
-    [
-        ({"ANDROID_AVD_HOME": "/a", "ANDROID_USER_HOME": "/b", "HOME": "/h"}, "/a"),
-        ({"ANDROID_PREFS_ROOT": "/p", "ANDROID_SDK_HOME": "/s", "HOME": "/h"}, "/p/.android/avd"),
-        ({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}, "/h/.android/avd"),
-        ({"HOME": "/h"}, "/h/.android/avd"),
-    ],
-)
-def test_where_avds_are(environ: dict[str, str], home: str) -> None:
-    assert avd_home(environ) == Path(home)
-
-
 def test_of_the_places_that_exist_the_first_counts(tmp_path: Path) -> None:
     """In avdmanager's order, then the emulator's: both pass over what is not there."""
     variables = {
@@ -54,6 +41,8 @@ def test_of_the_places_that_exist_the_first_counts(tmp_path: Path) -> None:
         "ANDROID_EMULATOR_HOME": "avd",
     }
     environ = {variable: str(tmp_path / variable) for variable in variables}
+    assert avd_home(environ) == tmp_path / "ANDROID_AVD_HOME"
+    assert avd_home({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}) == Path("/h/.android/avd")
     for variable, inside in variables.items():
         (tmp_path / variable / inside).mkdir(parents=True)
     for variable, inside in variables.items():
@@ -74,30 +63,24 @@ def test_an_avd_in_another_place_is_pointed_to(
         store.get("pixel")
 
 
-BROKEN = {
-    "pathless": (b"target=android-34\n", "pathless.ini names no directory"),
-    "garbage": (bytes(range(256)) * 4, "garbage.ini names no directory"),
-    "empty": (b"", "empty.ini names no directory"),
-    "gone": (b"path=/not/there.avd\n", "has no directory /not/there.avd"),
-    "my pixel": (b"path=/tmp\n", "'my pixel' is not a valid AVD name. Use .* hyphens and underscores"),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_each_way_to_be_broken_has_its_message(store: AvdStore, name: str) -> None:
-    said, message = BROKEN[name]
-    (store.home / f"{name}.ini").write_bytes(said)
+@pytest.mark.parametrize(
+    ("name", "said", "message"),
+    [
+        ("pathless", b"target=android-34\n", "pathless.ini names no directory"),
+        ("garbage", bytes(range(256)) * 4, "garbage.ini names no directory"),
+        ("gone", b"path=/not/there.avd\n", "has no directory /not/there.avd"),
+        ("my pixel", b"path=/tmp\n", "'my pixel' is not a valid AVD name. Use .* hyphens and underscores"),
+        ("dir", None, r"dir\.ini cannot be read: Is a directory"),
+    ],
+)
+def test_each_way_to_be_broken_has_its_message(
+    store: AvdStore, name: str, said: bytes | None, message: str
+) -> None:
+    ini = store.home / f"{name}.ini"
+    ini.mkdir() if said is None else ini.write_bytes(said)
     with pytest.raises(EmulatorError, match=message):
         store.get(name)
     assert (store.list(), list(store.broken())) == ([], [name])
-
-
-def test_an_unreadable_one_says_why(store: AvdStore) -> None:
-    (store.home / "dir.ini").mkdir()
-    with pytest.raises(EmulatorError, match=r"dir\.ini cannot be read: Is a directory"):
-        store.get("dir")
-    (store.home / "link.ini").symlink_to("nowhere")
-    assert list(store.broken()) == ["dir", "link"]
 
 
 def test_a_moved_home_is_found_by_the_relative_path(store: AvdStore) -> None:
@@ -123,77 +106,70 @@ def test_an_unknown_name_gets_the_nearest(store: AvdStore) -> None:
             store.delete(name)
 
 
-def test_delete_takes_all_of_it(store: AvdStore) -> None:
+def test_delete_takes_all_of_it_also_what_is_half_made_or_half_removed(store: AvdStore) -> None:
     avd_with_snapshot(store)
-    (store.home / "pixel.avd" / "hardware-qemu.ini.lock").unlink()
     store.delete("pixel")
-    assert list(store.home.iterdir()) == []
-
-
-def test_delete_takes_what_is_half_made_or_half_removed(store: AvdStore) -> None:
     avd = make_avd(store, "pixel")
     avd.ini.unlink()
     store.delete("pixel")
-    assert not store.exists("pixel")
     avd = make_avd(store, "pixel")
     shutil.rmtree(avd.directory)
     store.delete("pixel")
-    assert not store.exists("pixel")
+    assert list(store.home.iterdir()) == []
     with pytest.raises(EmulatorError, match="there is no AVD"):
         store.delete("pixel")
 
 
-class TestLocks:
-    @pytest.fixture
-    def emulator(self) -> Iterator[int]:
-        process = bystander("-avd", "pixel")
-        yield process.pid
-        process.kill()
-        process.communicate()
+@pytest.fixture
+def emulator() -> Iterator[int]:
+    process = bystander("-avd", "pixel")
+    yield process.pid
+    process.kill()
+    process.communicate()
 
-    def test_a_living_writer_locks_it(self, store: AvdStore, emulator: int) -> None:
-        avd = make_avd(store, "pixel")
-        (avd.directory / "hardware-qemu.ini.lock").write_text(f"{emulator}")
-        with pytest.raises(AvdLocked, match=rf"in use by process {emulator} .*clone"):
-            avd.require_unused(shared=True)
-        with pytest.raises(AvdLocked):
-            store.delete("pixel")
-        (avd.directory / "hardware-qemu.ini.lock").unlink()
-        (avd.directory / "hardware-qemu.ini.lock").mkdir()
-        (avd.directory / "hardware-qemu.ini.lock" / "pid").write_text(f"{emulator}")
-        with pytest.raises(AvdLocked):
-            avd.require_unused()
 
-    def test_a_snapshot_in_the_making_is_waited_for(self, store: AvdStore, emulator: int) -> None:
-        avd = make_avd(store, "pixel")
-        (avd.directory / "snapshot.lock").write_text(f"{emulator}\0")
-        with pytest.raises(SnapshotPending, match="Wait until it is done"):
-            avd.require_unused()
-
-    def test_the_dead_lock_nothing(self, store: AvdStore) -> None:
-        avd = make_avd(store, "pixel")
-        for name in ("hardware-qemu.ini.lock", "snapshot.lock"):
-            (avd.directory / name).write_text(f"{dead_pid()}")
-        (avd.directory / "multiinstance.lock").touch()
-        avd.require_unused()
-
-    def test_a_number_that_became_a_stranger_s_is_named(self, store: AvdStore) -> None:
-        avd = make_avd(store, "pixel")
-        stranger = bystander(name="editor")
-        (avd.directory / "hardware-qemu.ini.lock").write_text(f"{stranger.pid}")
-        with pytest.raises(AvdLocked, match=r"not an emulator.*Remove .*hardware-qemu\.ini\.lock"):
-            avd.require_unused()
-        stranger.communicate()
-
-    def test_read_only_emulators_stop_only_who_wants_it_alone(self, store: AvdStore) -> None:
-        avd = make_avd(store, "pixel")
-        descriptor = os.open(avd.directory / "multiinstance.lock", os.O_CREAT | os.O_RDWR)
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+def test_a_living_writer_locks_it_and_the_dead_lock_nothing(store: AvdStore, emulator: int) -> None:
+    avd = avd_with_snapshot(store)
+    lock = avd.directory / "hardware-qemu.ini.lock"
+    for name in (lock.name, "snapshot.lock"):
+        (avd.directory / name).write_text(f"{dead_pid()}")
+    avd.require_unused()
+    lock.write_text(f"{emulator}")
+    with pytest.raises(AvdLocked, match=rf"in use by process {emulator} .*clone"):
         avd.require_unused(shared=True)
-        with pytest.raises(AvdLocked):
-            avd.require_unused()
-        os.close(descriptor)
+    with pytest.raises(AvdLocked):
+        store.delete("pixel")
+    with pytest.raises(AvdLocked):
+        clone(store, "pixel", "pixel-2")
+    assert not store.exists("pixel-2")
+    lock.unlink()
+    lock.mkdir()  # as on some systems
+    (lock / "pid").write_text(f"{emulator}")
+    with pytest.raises(AvdLocked):
         avd.require_unused()
+    (avd.directory / "snapshot.lock").write_text(f"{emulator}\0")
+    with pytest.raises(SnapshotPending, match="Wait until it is done"):
+        avd.require_unused()
+
+
+def test_a_number_that_became_a_stranger_s_is_named(store: AvdStore) -> None:
+    avd = make_avd(store, "pixel")
+    stranger = bystander(name="editor")
+    (avd.directory / "hardware-qemu.ini.lock").write_text(f"{stranger.pid}")
+    with pytest.raises(AvdLocked, match=r"not an emulator.*Remove .*hardware-qemu\.ini\.lock"):
+        avd.require_unused()
+    stranger.communicate()
+
+
+def test_read_only_emulators_stop_only_who_wants_it_alone(store: AvdStore) -> None:
+    avd = make_avd(store, "pixel")
+    descriptor = os.open(avd.directory / "multiinstance.lock", os.O_CREAT | os.O_RDWR)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    avd.require_unused(shared=True)
+    with pytest.raises(AvdLocked):
+        avd.require_unused()
+    os.close(descriptor)
+    avd.require_unused()
 
 
 def test_ini_files_are_read_and_written(tmp_path: Path) -> None:
@@ -253,16 +229,6 @@ def test_a_name_that_is_taken_or_none_is_refused(store: AvdStore) -> None:
         clone(store, "pixel", "../elsewhere")
 
 
-def test_one_that_is_written_is_not_copied(store: AvdStore) -> None:
-    avd = avd_with_snapshot(store)
-    emulator = bystander()
-    (avd.directory / "hardware-qemu.ini.lock").write_text(f"{emulator.pid}")
-    with pytest.raises(AvdLocked):
-        clone(store, "pixel", "pixel-2")
-    emulator.communicate()
-    assert not store.exists("pixel-2")
-
-
 def test_a_full_disk_is_seen_before_anything_is_copied(store: AvdStore, monkeypatch) -> None:
     avd_with_snapshot(store)
     monkeypatch.setattr(avd, "RESERVE_BYTES", 2**60)
@@ -271,29 +237,22 @@ def test_a_full_disk_is_seen_before_anything_is_copied(store: AvdStore, monkeypa
     assert sorted(path.name for path in store.home.iterdir()) == ["pixel.avd", "pixel.ini"]
 
 
-def test_a_clone_that_broke_off_is_begun_anew(store: AvdStore) -> None:
+def test_a_clone_that_broke_off_is_begun_again_unless_another_process_makes_it(
+    store: AvdStore, state: Path
+) -> None:
     avd_with_snapshot(store)
     rest = store.home / "pixel-2.avd.distrl-partial"
     (rest / "old").mkdir(parents=True)
-    (rest / "config.ini").write_text("AvdId=rubbish\n")
-    assert partial_clones(store.home) == [rest]
-    new = clone(store, "pixel", "pixel-2")
-    assert not (new.directory / "old").exists()
-    assert partial_clones(store.home) == []
-
-
-def test_two_at_the_same_time_do_not_mix(store: AvdStore, state: Path) -> None:
-    avd_with_snapshot(store)
-    rest = store.home / "pixel-2.avd.distrl-partial"
-    rest.mkdir()
     other = Claims(state / "clones")
     assert other.take(rest.name)
     with pytest.raises(EmulatorError, match="another process is making pixel-2"):
         clone(store, "pixel", "pixel-2")
     assert partial_clones(store.home) == []
-    assert rest.exists()
     other.release_all()
-    clone(store, "pixel", "pixel-2")
+    assert partial_clones(store.home) == [rest]
+    new = clone(store, "pixel", "pixel-2")
+    assert not (new.directory / "old").exists()
+    assert partial_clones(store.home) == []
 
 
 def test_the_name_of_the_image_beneath_is_changed_if_there_is_room(tmp_path: Path) -> None:

@@ -40,6 +40,12 @@ def test_an_entry_is_found_by_others(child: int, registry: Registry) -> None:
     assert registry.entries() == []
     with pytest.raises(EmulatorError, match="ended at once"):
         registry.add(dead_pid(), "emulator")
+    pid = os.fork()
+    if not pid:
+        os._exit(0)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert processes.key_of(pid) is None  # a zombie
+    os.waitpid(pid, 0)
 
 
 def test_a_number_that_was_used_again_is_another_process(child: int, registry: Registry) -> None:
@@ -55,12 +61,6 @@ def test_what_is_no_entry_is_left_alone(registry: Registry, caplog) -> None:
     (registry.directory / "1-2-3.json").write_text('{"what": 1}')
     assert registry.entries() == []
     assert "not a valid entry" in caplog.text
-
-
-def test_sigterm_is_enough_for_one_that_listens_to_it(child: int, registry: Registry) -> None:
-    entry = registry.add(child, "emulator")
-    assert processes.end_process(entry.key) == "SIGTERM"
-    assert not entry.is_running
 
 
 def test_sigkill_is_for_one_that_does_not(monkeypatch) -> None:
@@ -86,12 +86,3 @@ def test_a_console_of_another_process_is_not_told_to_kill(child: int, registry: 
         stranger.setblocking(False)
         with pytest.raises(BlockingIOError):
             stranger.accept()
-
-
-def test_a_zombie_is_not_alive() -> None:
-    pid = os.fork()
-    if not pid:
-        os._exit(0)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    assert processes.key_of(pid) is None
-    os.waitpid(pid, 0)

@@ -50,17 +50,15 @@ class World:
     """An adb server, phones that are announced to it, and a pool on them."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.folder, self.stack = folder, stack
-        program = adb_programs.bundled()
-        assert program is not None
-        self.program = program
-        self.server = ExitStack()
+        self.folder, self.stack, self.server = folder, stack, ExitStack()
         self.port = self.start_server()
         stack.callback(adb_programs.kill, self.port)  # one that a pool has started
         stack.callback(self.server.close)
 
     def start_server(self, port: int | None = None) -> int:
-        return self.server.enter_context(adb_programs.server(self.program, self.folder / "home", port))
+        program = adb_programs.bundled()
+        assert program is not None
+        return self.server.enter_context(adb_programs.server(program, self.folder / "home", port))
 
     def phones(self, count: int, ports: Sequence[int] = ()) -> list[PhoneSpec]:
         return self.stack.enter_context(sim_phones.phones(count, self.port, ports=ports))
@@ -161,19 +159,6 @@ def test_a_hung_device_is_found_by_its_probe_and_comes_back(world: World) -> Non
     wait_for(pool, phone.serial, SlotState.READY)
 
 
-def test_a_device_that_crashes_leaves_and_joins_again(world: World) -> None:
-    phones = world.phones(2)
-    crashes = phones[1]
-    pool = world.pool(*fitting([phone.console_port for phone in phones]))
-    for phone in phones:
-        wait_for(pool, phone.serial, SlotState.READY)
-    sim_phones.Console(crashes.console_port).say("sim fault crash 1")
-    wait_for(pool, crashes.serial, SlotState.ABSENT, SlotState.SUSPECT, SlotState.RECOVERING)
-    with pool.acquire(DEADLINE_S) as lease:
-        lease.device.screenshot()
-    wait_for(pool, crashes.serial, SlotState.READY)
-
-
 def test_a_server_that_restarts_is_survived_and_counts_against_nobody(world: World) -> None:
     phones = world.phones(2)
     pool = world.pool(*fitting([phone.console_port for phone in phones]), max_faults=1)
@@ -259,18 +244,3 @@ def test_a_phone_that_goes_down_slowly_has_not_booted_yet(monkeypatch: pytest.Mo
     member.ladder()[-1].run()
     assert [command[:6] for command in asked] == ["cat /p", "reboot", "cat /p", "cat /p", "cat /p"]
     assert waited == [5]
-
-
-def test_two_pools_share_the_devices(world: World) -> None:
-    phones = world.phones(2)
-    patterns = fitting([phone.console_port for phone in phones])
-    first = world.pool(*patterns)
-    for phone in phones:
-        wait_for(first, phone.serial, SlotState.READY)
-    second = world.pool(*patterns)
-    until(lambda: len(second.states()) == 2, "the second pool's list", DEADLINE_S)
-    with pytest.raises(DeviceError, match="2 absent"):
-        second.acquire(0.5)
-    first.close()
-    with second.acquire(DEADLINE_S) as lease:
-        lease.device.screenshot()

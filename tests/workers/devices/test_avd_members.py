@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import adb_programs
 import pytest
@@ -22,7 +21,7 @@ from distrl.simulator.emulator.sdk import SimSdk, make_avd, make_sdk
 from distrl.workers.devices import members, snapshots
 from distrl.workers.devices.adb_device import EmulatorDevice
 from distrl.workers.devices.adb_server import AdbServer
-from distrl.workers.devices.emulator import GPU, EmulatorProcess
+from distrl.workers.devices.emulator import GPU, EmulatorOptions, EmulatorProcess
 from distrl.workers.devices.errors import EmulatorExited, SnapshotMissing
 from distrl.workers.devices.members import AvdMember
 from distrl.workers.devices.pool import DevicePool, make_pool
@@ -167,7 +166,7 @@ def test_a_clone_that_has_lost_its_snapshot_is_made_anew(world: World) -> None:
     with pool.acquire(DEADLINE_S) as lease:
         lease.device.load_state("clean")
     (file,) = world.folder.glob("runs/.postmortems/run/*/fault.json")
-    assert climbed(json.loads(file.read_text())) == TO_RECLONE
+    assert [step["name"] for step in json.loads(file.read_text())["ladder"]] == TO_RECLONE
 
 
 def test_emulators_of_a_killed_process_are_no_obstacle(world: World) -> None:
@@ -202,8 +201,8 @@ def test_a_pool_that_closes_while_an_emulator_starts_leaves_none(
     assert pids() == []
 
 
-def make_member(world: World) -> AvdMember:
-    part = AvdMembers.model_validate({"kind": "avd", "avd": "pixel", **world.place})
+def make_member(world: World, **fields: object) -> AvdMember:
+    part = AvdMembers.model_validate({"kind": "avd", "avd": "pixel", **world.place, **fields})
     member = AvdMember(part, 0, AdbServer(port=world.port), threading.Lock())
     member.console_ports = range(6554, 6602, 2)
     return member
@@ -211,21 +210,13 @@ def make_member(world: World) -> AvdMember:
 
 def test_emulators_take_the_gpu_mode_of_their_snapshot(world: World) -> None:
     """Under another one it does not load."""
-    save_snapshot(world, "clean")
     saved = world.sdk.store.get("pixel").snapshots / "clean"
-    hardware = (saved / "hardware.ini").read_text()
-    assert GPU in hardware
-    (saved / "hardware.ini").write_text(hardware.replace(GPU, "host"))
+    saved.mkdir(parents=True)
     screen = ScreenMark(540, 1200, "")
     snapshots.write_manifest(Manifest("clean", "pixel", 0.0, 34, "image", "host", "", {}, 440, screen), saved)
-    with world.pool(snapshot="clean").acquire(DEADLINE_S) as lease:
-        lease.device.load_state("clean")
+    member = make_member(world, snapshot="clean")
+    assert "host" in EmulatorOptions(member._gpu).flags("pixel", 5554)
     assert make_member(world)._gpu == GPU
-
-
-def climbed(told: dict[str, Any]) -> list[str]:
-    """The steps that a post-mortem names."""
-    return [step["name"] for step in told["ladder"]]
 
 
 def save_snapshot(world: World, name: str) -> None:

@@ -23,52 +23,41 @@ def guard(phone: ShellPhone, **fields: object) -> Guard:
     return Guard(phone, GuardPolicy.of(fields), lambda: time[0], sleep)
 
 
-def reason(name: str, **fields: object) -> str:
-    package, _, activity = name.partition("/")
-    component = Component(package, f"{package}{activity}" if activity.startswith(".") else activity)
-    return GuardPolicy.of(fields).reason(component, "com.android.launcher3")
+MESSENGER = "com.simplemobiletools.smsmessenger/.activities.MainActivity"
+ALLOW = {"allow": ["com.shop"]}
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("name", "fields", "expected"),
     [
-        (DIALER, "call"),
-        (IN_CALL, "call"),
-        ("com.android.phone/.EmergencyDialer", "call"),
-        ("com.android.server.telecom/.components.UserCallActivity", "call"),
-        ("com.samsung.android.incallui/com.android.incallui.call.InCallActivity", "call"),
-        ("com.simplemobiletools.dialer/.activities.MainActivity", "call"),
-        ("com.google.android.apps.messaging/.ui.ConversationListActivity", "sms"),
-        (SHEET, "purchase"),
-        ("com.google.android.gms/.wallet.ow.ChooseAccountShimActivity", "purchase"),
-        ("com.android.vending/.AssetBrowserActivity", ""),
-        ("com.google.android.gms/.auth.uiflows.minutemaid.MinuteMaidActivity", ""),
-        ("com.android.contacts/.activities.PeopleActivity", ""),
-        ("com.android.settings/.Settings", ""),
-        (HOME, ""),
+        (DIALER, {}, "call"),
+        (IN_CALL, {}, "call"),
+        ("com.android.phone/.EmergencyDialer", {}, "call"),
+        ("com.samsung.android.incallui/com.android.incallui.call.InCallActivity", {}, "call"),
+        ("com.google.android.apps.messaging/.ui.ConversationListActivity", {}, "sms"),
+        (MESSENGER, {}, "sms"),
+        (SHEET, {}, "purchase"),
+        ("com.google.android.gms/.wallet.ow.ChooseAccountShimActivity", {}, "purchase"),
+        ("com.android.vending/.AssetBrowserActivity", {}, ""),
+        ("com.google.android.gms/.auth.uiflows.minutemaid.MinuteMaidActivity", {}, ""),
+        ("com.android.contacts/.activities.PeopleActivity", {}, ""),
+        (HOME, {}, ""),
+        (MESSENGER, {"sms": False}, ""),
+        (MESSENGER, {"except": ["com.simplemobiletools.*"]}, ""),
+        (DIALER, {"calls": False}, ""),
+        (SHEET, {"purchases": False}, ""),
+        ("com.shop/.Cart", ALLOW, ""),
+        (HOME, ALLOW, ""),
+        ("com.google.android.permissioncontroller/.GrantPermissionsActivity", ALLOW, ""),
+        ("com.mail/.Inbox", ALLOW, "not-allowed"),
+        ("com.shop/.Cart", {**ALLOW, "block": ["com.shop/*cart"]}, "blocked"),
+        (DIALER, ALLOW, "call"),  # said to be what it is
     ],
 )
-def test_what_is_forbidden_by_default(name: str, expected: str) -> None:
-    assert reason(name) == expected
-
-
-def test_rules_can_be_switched_off_and_have_exceptions() -> None:
-    messenger = "com.simplemobiletools.smsmessenger/.activities.MainActivity"
-    assert reason(messenger) == "sms"
-    assert reason(messenger, sms=False) == ""
-    assert reason(messenger, **{"except": ["com.simplemobiletools.*"]}) == ""
-    assert reason(DIALER, calls=False) == ""
-    assert reason(SHEET, purchases=False) == ""
-
-
-def test_an_allow_list_allows_the_home_screen_and_the_system_beside_itself() -> None:
-    fields = {"allow": ["com.shop"]}
-    assert reason("com.shop/.Cart", **fields) == ""
-    assert reason(HOME, **fields) == ""
-    assert reason("com.google.android.permissioncontroller/.GrantPermissionsActivity", **fields) == ""
-    assert reason("com.mail/.Inbox", **fields) == "not-allowed"
-    assert reason("com.shop/.Cart", block=["com.shop/*cart"], **fields) == "blocked"
-    assert reason(DIALER, **fields) == "call"  # said to be what it is
+def test_what_is_forbidden(name: str, fields: dict[str, object], expected: str) -> None:
+    package, _, activity = name.partition("/")
+    component = Component(package, f"{package}{activity}" if activity.startswith(".") else activity)
+    assert GuardPolicy.of(fields).reason(component, "com.android.launcher3") == expected
 
 
 def test_a_forbidden_app_is_left_and_counted() -> None:
@@ -89,18 +78,14 @@ def test_back_is_enough_for_a_sheet() -> None:
     assert phone.front == "com.android.vending/.AssetBrowserActivity"
 
 
-def test_a_call_is_hung_up_first() -> None:
-    phone = ShellPhone(front=IN_CALL, in_call=True)
+@pytest.mark.parametrize(("front", "in_call"), [(IN_CALL, True), (DIALER, False)])
+def test_a_call_is_hung_up_first_and_the_end_key_is_for_calls_only(front: str, in_call: bool) -> None:
+    """It would switch the screen off."""
+    phone = ShellPhone(front=front, in_call=in_call)
     assert guard(phone).check().startswith("call: com.google.android.dialer/")
     assert (phone.in_call, phone.front) == (False, HOME)
     keys = [line for line in phone.log if "keyevent" in line]
-    assert keys[0] == "input keyevent KEYCODE_ENDCALL"
-
-
-def test_without_a_call_the_end_key_which_would_switch_the_screen_off_is_not_pressed() -> None:
-    phone = ShellPhone(front=DIALER)
-    guard(phone).check()
-    assert not any("ENDCALL" in line for line in phone.log)
+    assert (keys[0] == "input keyevent KEYCODE_ENDCALL") is in_call
 
 
 def test_what_does_not_go_away_is_a_fault() -> None:

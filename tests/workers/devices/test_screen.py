@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 from PIL import Image, ImageDraw
 
-from distrl.core.errors import ConfigError
 from distrl.simulator.device import SimDevice
 from distrl.workers.devices.device import Screen
 from distrl.workers.devices.errors import BlankFrame, FrameTruncated
@@ -17,6 +16,7 @@ from distrl.workers.devices.screen import (
     Frames,
     ScreenMark,
     Settle,
+    Settled,
     is_still,
     mark_of,
     wait_settled,
@@ -63,51 +63,41 @@ class Moving:
         return Screen.of(shown)
 
 
-def wait(show: Callable[[float], Image.Image], options: Settle, look_s: float = 0.05):
-    clock = Clock()
-    device = Moving(clock, show, look_s)
-    settled = wait_settled(device, options, clock=clock, sleep=clock.sleep)
-    assert settled.seconds == pytest.approx(clock.now - 100.0)
-    return settled, clock, device.looks
+def wait(device: Moving, options: Settle, meanwhile: Callable[[], object] = lambda: None) -> Settled:
+    settled = wait_settled(device, options, meanwhile, device.clock, device.clock.sleep)
+    assert settled.seconds == pytest.approx(device.clock.now - 100.0)
+    return settled
+
+
+def slides(seconds: float) -> Image.Image:
+    return picture((0, int(min(seconds, 0.6) * 100), 50, 190))
 
 
 def test_it_returns_the_first_of_two_equal_frames_after_a_change() -> None:
-    def slides(seconds: float) -> Image.Image:
-        return picture((0, int(min(seconds, 0.6) * 100), 50, 190))
+    device, looked = Moving(Clock(), slides), []
 
-    settled, clock, _ = wait(slides, EXACT)
+    def meanwhile() -> None:
+        device.clock.now += 0.04
+        looked.append(device.clock.now)
+
+    settled = wait(device, EXACT, meanwhile)
     assert 0.6 < settled.seconds < 1.2
     assert settled.screen.picture().tobytes() == slides(9.9).tobytes()
-    assert clock.slept[0] == EXACT.first_s
-    assert clock.slept[1] == pytest.approx(EXACT.poll_s - 0.05)  # looks begin poll_s apart
+    assert device.clock.slept[0] == EXACT.first_s
+    assert device.clock.slept[1] == pytest.approx(EXACT.poll_s - 0.09)  # looks begin poll_s apart
+    assert len(looked) == device.looks - 1
 
 
-def test_it_ends_when_the_screen_never_stands_still() -> None:
-    settled, _, _ = wait(lambda seconds: picture((0, int(seconds * 50) % 150, 50, 190)), EXACT)
-    assert EXACT.max_s <= settled.seconds <= EXACT.max_s + 0.05
-    _, clock, looks = wait(lambda seconds: picture((0, int(seconds * 50) % 150, 50, 190)), EXACT, look_s=2.0)
-    assert (looks, clock.slept) == (2, [EXACT.first_s, 0.0])  # slow looks leave no pauses
+@pytest.mark.parametrize(("look_s", "looks"), [(0.05, None), (2.0, 2)])
+def test_it_ends_when_the_screen_never_stands_still(look_s: float, looks: int | None) -> None:
+    device = Moving(Clock(), lambda seconds: picture((0, int(seconds * 50) % 150, 50, 190)), look_s)
+    settled = wait(device, EXACT)
+    assert EXACT.max_s <= settled.seconds <= EXACT.max_s + 2 * look_s
+    assert looks in (None, device.looks)
     assert settled.screen.picture().size == (WIDTH, HEIGHT)
 
 
-def test_something_else_may_be_looked_at_meanwhile() -> None:
-    clock, looked = Clock(), []
-
-    def meanwhile() -> None:
-        clock.now += 0.1
-        looked.append(clock.now)
-
-    device = Moving(clock, lambda seconds: picture((0, int(min(seconds, 0.6) * 100), 50, 190)))
-    settled = wait_settled(device, EXACT, meanwhile, clock, clock.sleep)
-    assert settled.seconds < EXACT.max_s
-    assert len(looked) == device.looks - 1 > 2
-    assert clock.slept[1] == pytest.approx(EXACT.poll_s - 0.15)
-    endless = Moving(clock, lambda seconds: picture((0, int(seconds * 50) % 150, 50, 190)))
-    settled = wait_settled(endless, EXACT, meanwhile, clock, clock.sleep)
-    assert EXACT.max_s <= settled.seconds <= EXACT.max_s + 0.15
-
-
-def test_equal_keys_say_enough() -> None:
+def test_equal_keys_say_enough_and_a_simulated_phone_is_still_at_once() -> None:
     def undrawn() -> Image.Image:
         raise AssertionError("equal keys need no picture")
 
@@ -115,47 +105,24 @@ def test_equal_keys_say_enough() -> None:
         def screen(self) -> Screen:
             return Screen(undrawn, ("png", b"digest"))
 
-    clock = Clock()
-    settled = wait_settled(Keyed(clock, lambda seconds: picture()), Settle(), clock=clock, sleep=clock.sleep)
-    assert (len(clock.slept), settled.screen.key) == (2, ("png", b"digest"))
+    device = Keyed(Clock(), lambda seconds: picture())
+    assert wait_settled(device, Settle(), clock=device.clock, sleep=device.clock.sleep).screen.key
+    assert len(device.clock.slept) == 2
+    device.clock.slept.clear()
+    for still, options in ((SimDevice(), Settle()), (device, Settle(mode="none"))):
+        settled = wait_settled(still, options, clock=device.clock, sleep=device.clock.sleep)
+        assert (settled.seconds, device.clock.slept) == (0.0, [])
 
 
-def test_a_simulated_phone_is_still_at_once_and_so_is_all_without_waiting() -> None:
-    _, slept, looks = wait(lambda seconds: picture(), Settle(mode="none"), look_s=0.0)
-    assert (looks, slept.slept) == (1, [])
-    clock = Clock()
-    device = SimDevice()
-    settled = wait_settled(device, Settle(), clock=clock, sleep=clock.sleep)
-    assert (settled.seconds, clock.slept) == (0.0, [])
-    assert settled.screen.picture().size == device.size
-
-
-def test_the_clock_in_the_status_bar_does_not_count() -> None:
+def test_the_status_bar_and_a_blinking_caret_do_not_count_and_more_does() -> None:
     first, second = picture((80, 2, 90, 7)), picture((82, 2, 92, 7))
     assert is_still(first, second, Settle(tolerance=0.0))
     assert not is_still(first, second, EXACT)
     assert not is_still(first, first.transpose(Image.Transpose.ROTATE_90), Settle(tolerance=1.0))
-
-
-def test_a_blinking_caret_does_not_count_and_more_does() -> None:
     caret, word = picture((50, 100, 51, 108)), picture((50, 100, 60, 108))
     options = Settle(tolerance=0.0004, ignore=())  # 8 of 20000 pixels
     assert is_still(picture(), caret, options)
     assert not is_still(picture(), word, options)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"max": 1}, r"settle\.max`: "),
-        ({"max_s": 0}, r"settle\.max_s` is"),
-        ({"mode": "idle"}, r"settle\.mode` is"),
-        ({"ignore": [[0, 0, 2, 1]]}, r"settle\.ignore\.0\.2` is"),
-    ],
-)
-def test_a_wrong_field_is_named(fields: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Settle.of(fields)
 
 
 def screen(clock: str = "9:00", date: str = "Tue, Jun 3", page: str = "home", size=(270, 600)) -> ScreenMark:

@@ -251,15 +251,6 @@ def test_a_tracked_device_waits_until_it_is_listed(world: SlotWorld) -> None:
     assert (slot.state, slot.generation) == (SlotState.READY, 2)
 
 
-@pytest.mark.parametrize("listed", ["offline", "unauthorized"])
-def test_an_idle_device_that_goes_offline_is_repaired(world: SlotWorld, listed: str) -> None:
-    slot = world.ready("a", tracked=True)
-    world.table.listed("a", listed)
-    assert slot.state is SlotState.SUSPECT
-    assert slot.fault is not None
-    assert isinstance(slot.fault.error, DeviceUnauthorized) == (listed == "unauthorized")
-
-
 def test_a_device_that_faulted_and_went_is_waited_for_first(world: SlotWorld) -> None:
     """Its post-mortem must be written, and it may be back in a moment."""
     slot = world.ready("a", tracked=True)
@@ -278,9 +269,14 @@ def test_a_device_that_faulted_and_went_is_waited_for_first(world: SlotWorld) ->
     assert slot.state is SlotState.ABSENT  # without a fault at once
 
 
-def test_a_resting_device_is_tried_as_soon_as_it_is_online_again(world: SlotWorld) -> None:
+@pytest.mark.parametrize("listed", ["offline", "unauthorized"])
+def test_an_idle_device_that_goes_offline_is_repaired_and_tried_again_as_soon_as_it_is_online(
+    world: SlotWorld, listed: str
+) -> None:
     slot = world.ready("a", tracked=True)
-    world.table.listed("a", "unauthorized")
+    world.table.listed("a", listed)
+    assert slot.fault is not None
+    assert isinstance(slot.fault.error, DeviceUnauthorized) == (listed == "unauthorized")
     world.give_up(slot)
     assert slot.state is SlotState.QUARANTINED
     world.table.listed("a", "device")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import stat
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,90 +13,59 @@ from distrl.simulator.adb.console import ConsoleServer, read_token
 from distrl.simulator.adb.faults import Faults, Kind
 from distrl.simulator.adb.machine import Machine, Snapshots
 
-TOKEN = "s3cret"
+TOKEN, TOKEN_FILE = "s3cret", "/home/me/.emulator_console_auth_token"
 DEADLINE_S = 30.0
-
-
-class Telnet:
-    """A connection to a console."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    async def answer(self) -> str:
-        """All lines up to OK or KO; or to the end."""
-        said = ""
-        while line := await asyncio.wait_for(self.reader.readline(), DEADLINE_S):
-            said += line.decode()
-            assert line.endswith(b"\r\n")
-            if line.startswith((b"OK", b"KO")):
-                break
-        return said
-
-    async def say(self, line: str) -> str:
-        self.writer.write(f"{line}\n".encode())
-        return await self.answer()
-
-
-class World:
-    """A phone's console and what it controls."""
-
-    def __init__(self, machine: Machine, server: ConsoleServer, port: int, killed: list[bool]) -> None:
-        self.machine, self.server, self.port, self.killed = machine, server, port, killed
-
-    async def connect(self) -> Telnet:
-        return Telnet(*await asyncio.open_connection("127.0.0.1", self.port))
-
-    async def known(self) -> Telnet:
-        telnet = await self.connect()
-        await telnet.answer()
-        assert (await telnet.say(f"auth {TOKEN}")).endswith("OK\r\n")
-        return telnet
-
-
-@contextlib.asynccontextmanager
-async def console(token: str = TOKEN) -> AsyncIterator[World]:
-    killed: list[bool] = []
-    machine = Machine(
-        AndroidSystem("emulator-5554", 90, 200),
-        Faults(),
-        Snapshots(),
-        lambda: killed.append(True),
-        avd_name="Pixel",
-        avd_path="/avd",
-    )
-    server = ConsoleServer(machine, token, "/home/me/.emulator_console_auth_token")
-    port = await server.start()
-    try:
-        yield World(machine, server, port, killed)
-    finally:
-        await server.stop()
+UNKNOWN = "KO: unknown command, try 'help'\r\n"
 
 
 @pytest.fixture
-def world() -> contextlib.AbstractAsyncContextManager[World]:
-    return console()
+def killed() -> list[bool]:
+    return []
 
 
-async def test_before_the_token_only_harmless_commands_exist(world: World) -> None:
-    telnet = await world.connect()
-    await telnet.answer()
-    assert await telnet.say("kill") == "KO: unknown command, try 'help'\r\n"
-    assert await telnet.say("avd snapshot list") == "KO: unknown command, try 'help'\r\n"
-    assert await telnet.say("sim fault blank") == "KO: unknown command, try 'help'\r\n"
-    assert await telnet.say("ping") == "I am alive!\r\nOK\r\n"
-    assert await telnet.say("avd name") == "Pixel\r\nOK\r\n"
-    assert (await telnet.say("auth wrong")).startswith("KO: authentication token does not match")
-    assert await telnet.say("avd status") == "KO: unknown command, try 'help'\r\n"
-    assert world.killed == []
-    assert world.machine.faults.kind is Kind.NONE
+@pytest.fixture
+def machine(killed: list[bool]) -> Machine:
+    phone = AndroidSystem("emulator-5554", 90, 200)
+    end = lambda: killed.append(True)  # noqa: E731
+    return Machine(phone, Faults(), Snapshots(), end, avd_name="Pixel", avd_path="/avd")
 
 
-async def test_without_a_token_everybody_may_speak() -> None:
-    async with console(token="") as world:
-        telnet = await world.connect()
-        assert await telnet.answer() == "Android Console: type 'help' for a list of commands\r\nOK\r\n"
-        assert await telnet.say("avd status") == "virtual device is running\r\nOK\r\n"
+def talk(machine: Machine, *lines: str, token: str = TOKEN) -> str:
+    """All that a console says on one connection."""
+
+    async def main() -> str:
+        server = ConsoleServer(machine, token, TOKEN_FILE)
+        reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
+        writer.write("".join(f"{line}\n" for line in (*lines, "quit")).encode())
+        try:
+            return (await asyncio.wait_for(reader.read(), DEADLINE_S)).decode()
+        except ConnectionResetError:
+            return ""
+        finally:
+            await server.stop()
+
+    return asyncio.run(main())
+
+
+def answers(machine: Machine, *lines: str) -> str:
+    """The answers to one who gave the token."""
+    return talk(machine, f"auth {TOKEN}", *lines).partition("list of commands\r\nOK\r\n")[2]
+
+
+def test_before_the_token_only_harmless_commands_exist(machine: Machine, killed: list[bool]) -> None:
+    lines = ("kill", "avd snapshot list", "sim fault blank", "ping", "avd name", "auth wrong", "avd status")
+    said = talk(machine, *lines)
+    assert said.startswith("Android Console: Authentication required\r\n")
+    wrong = f"KO: authentication token does not match {TOKEN_FILE}\r\n"
+    allowed = "I am alive!\r\nOK\r\nPixel\r\nOK\r\n"
+    assert said.endswith(f"'{TOKEN_FILE}'\r\nOK\r\n" + 3 * UNKNOWN + allowed + wrong + UNKNOWN)
+    assert (killed, machine.faults.kind) == ([], Kind.NONE)
+
+
+def test_without_a_token_everybody_may_speak(machine: Machine) -> None:
+    assert talk(machine, "avd status", token="") == (
+        "Android Console: type 'help' for a list of commands\r\nOK\r\nvirtual device is running\r\nOK\r\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,29 +80,23 @@ async def test_without_a_token_everybody_may_speak() -> None:
         ("avd snapshot load none", "KO: Device 'cache' does not have the requested snapshot 'none'\r\n"),
         ("avd snapshot del none", "KO: Device 'cache' does not have the requested snapshot 'none'\r\n"),
         ("avd snapshot list", "There is no snapshot available.\r\nOK\r\n"),
-        ("power status full", "KO: unknown command, try 'help'\r\n"),
-        ("geo fix 1 2", "KO: unknown command, try 'help'\r\n"),
+        ("geo fix 1 2", UNKNOWN),
         ("sim fault", "fault: none\r\nOK\r\n"),
         ("sim fault dance", "KO: 'dance' is not a fault.\r\n"),
+        ("kill", "OK: killing emulator, bye bye\r\n"),
+        ("x" * 100_000, ""),  # ends the session
     ],
 )
-async def test_what_it_answers(world: World, line: str, answer: str) -> None:
-    assert await (await world.known()).say(line) == answer
+def test_what_it_answers(machine: Machine, killed: list[bool], line: str, answer: str) -> None:
+    assert answers(machine, line) == answer
+    assert killed == [True] * (line == "kill")
 
 
-async def test_snapshots_of_a_read_only_emulator_are_refused_but_listed(world: World) -> None:
-    world.machine.is_read_only = True
-    telnet = await world.known()
-    for verb in ("save", "load", "del"):
-        assert (await telnet.say(f"avd snapshot {verb} x")).startswith("KO: Snapshot operations")
-    assert (await telnet.say("avd snapshot list")).endswith("OK\r\n")
-
-
-async def test_kill_says_goodbye_and_ends_the_emulator(world: World) -> None:
-    telnet = await world.known()
-    assert await telnet.say("kill") == "OK: killing emulator, bye bye\r\n"
-    assert await telnet.answer() == ""
-    assert world.killed == [True]
+def test_snapshots_of_a_read_only_emulator_are_refused_but_listed(machine: Machine) -> None:
+    machine.is_read_only = True
+    said = answers(machine, *(f"avd snapshot {words}" for words in ("save x", "load x", "del x", "list")))
+    assert said.count("KO: Snapshot operations") == 3
+    assert said.endswith("OK\r\n")
 
 
 def test_the_token_file_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
@@ -144,11 +105,3 @@ def test_the_token_file_is_made_once_and_only_its_owner_may_read_it(tmp_path: Pa
     assert len(token) >= 16
     assert read_token(file) == token
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-
-
-async def test_an_endless_line_ends_the_session(world: World) -> None:
-    telnet = await world.known()
-    telnet.writer.write(b"x" * 100_000)
-    with contextlib.suppress(ConnectionResetError):
-        assert await telnet.answer() == ""
-    assert telnet.reader.at_eof() or telnet.reader.exception() is not None

@@ -66,28 +66,18 @@ def test_a_crash_leaves_its_locks_and_the_next_run_takes_them(run, avd: Avd) -> 
     assert (avd.snapshots / "default_boot").is_dir()
 
 
-def test_what_it_refuses_it_refuses_with_exit_status_1(run) -> None:
-    for arguments, text in (
-        (("-no-such",), "unknown option: -no-such"),
-        (("-avd", "none"), "Unknown AVD name [none]"),
-        (("-avd", "pixel", "-port", "1"), "even integer"),
-    ):
-        refused = run(*arguments)
-        assert refused.process.wait(END_S) == 1
-        assert text in refused.log.read_text()
-
-
 @pytest.mark.parametrize(
-    ("arguments", "text"),
+    ("arguments", "status", "text"),
     [
-        (["-list-avds"], "pixel\n"),
-        (["-version"], "Android emulator version"),
-        (["-accel-check"], "accel:\n0\n"),
+        (["-list-avds"], 0, "pixel\n"),
+        (["-version"], 0, "Android emulator version"),
+        (["-accel-check"], 0, "accel:\n0\n"),
+        (["-avd", "none"], 1, "Unknown AVD name [none]"),
     ],
 )
-def test_questions_are_answered_without_an_avd(run, arguments: list[str], text: str) -> None:
+def test_questions_are_answered_without_an_avd(run, arguments: list[str], status: int, text: str) -> None:
     answered = run(*arguments)
-    assert answered.process.wait(END_S) == 0
+    assert answered.process.wait(END_S) == status
     assert text in answered.log.read_text()
 
 

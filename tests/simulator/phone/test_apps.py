@@ -37,17 +37,8 @@ def test_timer_and_stopwatch_follow_the_phones_time(user: User) -> None:
 
 def test_typing_on_the_keyboard(user: User) -> None:
     user.tap("app_browser", "search_field", "key_shift")
-    user.tap(
-        "key_t",
-        "key_e",
-        "key_a",
-        "key_x",
-        "key_backspace",
-        "key_space",
-        "key_symbols",
-        "key_4",
-        "key_symbols",
-    )
+    keys = ("t", "e", "a", "x", "backspace", "space", "symbols", "4", "symbols")
+    user.tap(*(f"key_{key}" for key in keys))
     assert user.phone.state["fields"]["browser.query"] == "Tea 4"
     user.tap("key_backspace", "key_backspace", "key_enter")
     assert "How tea is made" in user.texts()

@@ -54,18 +54,15 @@ def check(found: int, stderr: str, exit_code: int, message: str) -> None:
     [
         (["none.yaml"], "There is no configuration file none.yaml"),
         (["broken.yaml"], "broken.yaml, line 2"),
-        (["unknown.yaml"], "unknown key `worker.slts`. Did you mean `worker.slots`?"),
         (["quickstart", "--set", "worker.slots=many"], "`worker.slots` is 'many', expected a valid integer"),
-        (["quickstart", "--set", "wrker.slots=2"], "unknown key `wrker`. Did you mean `worker`?"),
     ],
 )
 def test_every_role_refuses_a_bad_configuration(
     tmp_path: Path, role: str, arguments: list[str], message: str
 ) -> None:
     (tmp_path / "broken.yaml").write_text("worker: {slots: [1\n")
-    (tmp_path / "unknown.yaml").write_text("worker: {slts: 1}\n")
     refused(2, message, role, *arguments)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.yaml", "unknown.yaml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.yaml"]
 
 
 TRAIN = "train quickstart"
@@ -77,8 +74,6 @@ WORKER = "run-worker quickstart"
     ("command", "setting", "exit_code", "message"),
     [
         (TRAIN, "env.kind=phne", 2, "`env.kind` is 'phne', which does not exist. Did you mean 'phone'?"),
-        (TRAIN, "agent.kind=autui", 2, "`agent.kind` is 'autui'"),
-        (TRAIN, "policy.kind=tny", 2, "`policy.kind` is 'tny'"),
         (TRAIN, "env.options.widht=1", 2, "unexpected keyword argument 'widht'"),
         ("train miniwob", "env.options.site=minwob", 2, "`env.options.site` is 'minwob'"),
         (TRAIN, "env.import_path=nowhere:Env", 2, "there is no module nowhere"),
@@ -90,12 +85,10 @@ WORKER = "run-worker quickstart"
             2,
             "`policy.device` is 'gpu', which torch cannot use on this machine. Set",
         ),
-        ("train quickstrt", "seed=1", 2, "Did you mean quickstart?"),
         (TRAIN, "tasks.suite=nowhere", 6, "tasks.suite: there is no suite 'nowhere'"),
         (TRAIN, "env.kind=two_screens", 6, "Take the suite two_screens"),
         (TRAIN, "env.options.backend=zz", 2, "backend='zz' is not a task backend"),
         (TRAIN, "env.options.width=-3", 2, "got -3x1200"),
-        (TRAIN, "env.options.width=wide", 2, "env.options {'width': 'wide'}"),
         (TRAIN, "devices.pool=[{kind: sim, width: 100, height: 100}]", 2, "got 100x100"),
         (TRAIN, "devices.pool=[{kind: avd, avd: P, sdk: nowhere}]", 7, "no Android emulator was found"),
         (TRAIN, "learner.demonstrations.weights={fly: 2.0}", 2, "the template 'fly'"),
@@ -105,7 +98,6 @@ WORKER = "run-worker quickstart"
         (TRAIN, "policy={kind: hub, model: ./nowhere}", 2, "`policy.model` is './nowhere'"),
         (TRAIN, "network.control=tcp://0.0.0.0:0", 5, "needs keys"),
         (TRAIN, "network.control=tcp://127.0.0.1:99999", 2, "not a valid address"),
-        (TRAIN, "network.control=nonsense", 2, "not a valid address"),
         (f"{TRAIN} --set local.inference_servers=2", "network.act=tcp://127.0.0.1:5799", 2, "one of 2"),
         (f"{TRAIN} --resume", "seed=1", 3, "is not a run"),
         (TRAIN, "env.kind=android_world", 7, "android_world: not installed"),
@@ -115,14 +107,9 @@ WORKER = "run-worker quickstart"
             9,
             "'nobody/none' is not, or not wholly, on this",
         ),
-        (WORKER, "env.options.widht=3", 2, "env.options"),
         (WORKER, "env.options.backend=zz", 2, "env.options"),
-        (WORKER, "env.import_path=nowhere:Env", 2, "nowhere:Env"),
         ("evaluate quickstart --agent=expert", "env.options.backend=zz", 2, "env.options"),
-        ("evaluate quickstart --agent=expert", "tasks.suite=tasks.yaml", 6, "tasks.yaml, line 1: expected"),
-        ("collect quickstart", "env.options.backend=zz", 2, "env.options"),
         ("run-learner quickstart", "learner.device=cuda:99", 2, "learner.device"),
-        ("run-learner quickstart", "tasks.suite=tasks.yaml", 6, "tasks.yaml, line 1: expected"),
         ("serve-inference quickstart", "policy.device=cuda:99", 2, "policy.device"),
     ],
 )

@@ -52,10 +52,6 @@ def test_each_process_gets_its_own_as_far_as_they_go(settings, visible, learner,
     assert places(*settings, visible=visible) == expected
 
 
-def test_continuous_control_needs_none() -> None:
-    assert places(preset="appo-lunarlander") == {}
-
-
 @pytest.mark.parametrize(
     ("value", "expected"),
     [("2, 5", ["2", "5"]), ("GPU-ab,GPU-cd", ["GPU-ab", "GPU-cd"]), ("0,-1,1", ["0"]), ("", [])],
@@ -98,13 +94,3 @@ def test_a_run_starts_its_processes_so(tmp_path: Path, monkeypatch) -> None:
     seen = {program.name: program.env.get(gpus.VISIBLE) for program in started}
     assert seen == {"learner": "4", "inference-0": "6", "worker-0": None}
     assert "GPUs: learner 4, inference-0 6; unused: 7 (local.inference_servers" in out.getvalue()
-
-
-def test_evaluations_of_large_models_take_turns(tmp_path: Path, monkeypatch) -> None:
-    run, started, _ = local_run(tmp_path, monkeypatch)
-    names = {"warm start": "step_0", "after training": "step_4"}
-    monkeypatch.setattr("distrl.cli.local.run.arms", lambda run, config: names)
-    monkeypatch.setattr("distrl.cli.local.run.resolve", lambda directory, name: directory / name)
-    monkeypatch.setattr(Supervisor, "is_done", lambda self, name: False)
-    assert run.evaluate() is None
-    assert [program.name for program in started] == ["evaluate-step_0"]

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import warnings
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -37,18 +36,6 @@ def test_every_command_has_help(name: str) -> None:
     result = runner.invoke(app, [name, "--help"])
     assert result.exit_code == 0
     assert "Usage" in result.output
-
-
-@pytest.mark.parametrize("command", [["evaluate"], ["tasks", "import"]])
-def test_help_breaks_lines_where_the_terminal_ends(command: list[str]) -> None:
-    lines = runner.invoke(app, [*command, "--help"], env={"COLUMNS": "80"}).output.splitlines()
-    text = [line.strip() for line in lines[: next(i for i, line in enumerate(lines) if "─" in line)]]
-    early = [
-        (line, after.split()[0])
-        for line, after in pairwise(text)
-        if line and after and len(line) + 1 + len(after.split()[0]) <= 76
-    ]
-    assert early == []
 
 
 def test_a_mistyped_command_names_the_nearest() -> None:

@@ -75,25 +75,32 @@ def test_who_waits_for_a_learner_waits_longer_than_it_may_take(tmp_path: Path) -
     assert patience_s < execute.PATIENCE_S
 
 
+def local_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: list[Program]
+) -> tuple[LocalRun, threading.Event, io.StringIO]:
+    """A run with these servers and workers, what stops it, and what it prints."""
+    monkeypatch.setattr(programs, "servers_and_workers", lambda config, run, network: others)
+    out, stop = io.StringIO(), threading.Event()
+    network, console = programs.free_addresses(Config().network), Console(file=out, width=200)
+    return LocalRun(Config(), network, RunDir(tmp_path), stop, console), stop, out
+
+
 @pytest.mark.parametrize("is_pressed", [True, False])
 def test_train_mentions_ctrl_c_only_after_ctrl_c(tmp_path: Path, monkeypatch, is_pressed: bool) -> None:
     sleeper = (sys.executable, "-c", "import time; time.sleep(600)")
     monkeypatch.setattr(programs, "learner", lambda *_: Program("learner", sleeper, ends=True))
     broken = Program("worker-0", (sys.executable, "-c", "raise SystemExit(2)"))
     others = [] if is_pressed else [broken]
-    monkeypatch.setattr(programs, "servers_and_workers", lambda config, run, network: others)
-    config, out, stop = Config(), io.StringIO(), threading.Event()
+    local, stop, out = local_run(tmp_path, monkeypatch, others)
     if is_pressed:
         stop.set()
-    network = programs.free_addresses(config.network)
-    local = LocalRun(config, network, RunDir(tmp_path), stop, Console(file=out, width=200))
-    if is_pressed:
         assert not local.train()
     else:
         with pytest.raises(ProgramFailed):
             local.train()
     assert STOPPING in out.getvalue()
     assert (AT_ONCE in out.getvalue()) == is_pressed
+    assert not local._supervisor.pids()
 
 
 def test_train_says_that_the_newest_checkpoint_is_damaged(tmp_path: Path, monkeypatch) -> None:
@@ -104,28 +111,17 @@ def test_train_says_that_the_newest_checkpoint_is_damaged(tmp_path: Path, monkey
     code = f"import time; open({str(latest)!r}, 'w').write('step_2'); time.sleep(1)"
     falls_back = Program("learner", (sys.executable, "-c", code), ends=True)
     monkeypatch.setattr(programs, "learner", lambda *_: falls_back)
-    monkeypatch.setattr(programs, "servers_and_workers", lambda config, run, network: [])
-    config, out = Config(), io.StringIO()
-    network, console = programs.free_addresses(config.network), Console(file=out, width=200)
-    assert LocalRun(config, network, RunDir(tmp_path), threading.Event(), console).train()
+    local, _, out = local_run(tmp_path, monkeypatch, [])
+    assert local.train()
     assert out.getvalue().count("step_4 is missing or damaged: resuming from step_2") == 1
-
-
-class Left(io.StringIO):
-    """A log whose reader has gone."""
-
-    def write(self, text: str) -> int:
-        raise BrokenPipeError
 
 
 def test_a_terminal_that_has_gone_leaves_no_learner_behind(tmp_path: Path, monkeypatch) -> None:
     sleeper = (sys.executable, "-c", "import time; time.sleep(600)")
     monkeypatch.setattr(programs, "learner", lambda *_: Program("learner", sleeper, ends=True))
-    monkeypatch.setattr(programs, "servers_and_workers", lambda config, run, network: [])
-    config, stop = Config(), threading.Event()
+    local, stop, out = local_run(tmp_path, monkeypatch, [])
     stop.set()
-    network = programs.free_addresses(config.network)
-    local = LocalRun(config, network, RunDir(tmp_path), stop, Console(file=Left(), width=200))
-    with pytest.raises((BrokenPipeError, SystemExit)):
+    out.close()
+    with pytest.raises(ValueError, match="closed file"):
         local.train()
     assert not local._supervisor.pids()

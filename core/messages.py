@@ -392,13 +392,15 @@ class Chunk(Record):
 
 
 class ActRequest(Record):
-    """Complete this chat. The frames behind it hold the bytes of `images`, in order.
+    """Complete this chat. The frames behind it hold the bytes of `images`, in order, without those `held`.
 
     With a `prefix` the chat continues a token sequence: `messages` are what comes after it. Any server can
-    continue it, because servers keep nothing.
+    continue it, because servers keep nothing but pictures, for some time. A server that lacks one of `held`
+    rejects the request with `not-found`, and gets it again with all images.
 
     Attributes:
         images: Every image that is shown, in `messages` or in the prefix, each once.
+        held: Those of them that are not sent because this server has had them.
         prefix, prefix_images: The token ids so far, prompts and answers, and their images in order.
     """
 
@@ -406,6 +408,7 @@ class ActRequest(Record):
     id: Name
     messages: tuple[ChatMessage, ...]
     images: Digests = ()
+    held: Digests = ()
     sampling: Sampling = Sampling()
     prefix: tuple[TokenId, ...] = ()
     prefix_images: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from distrl.core.errors import ContextFull, InferenceUnavailable, NetworkError, ProtocolError
 from distrl.core.messages import ActReply, ActRequest, Reject, RejectCode
@@ -28,11 +29,15 @@ _REFUSALS = frozenset(
         RejectCode.FORBIDDEN,
     }
 )
+MAX_HELD = 256  # digests of images that a server has received; beyond, images are sent again
 _log = logging.getLogger(__name__)
 
 
 class ActClient:
     """A slot's client of the policy. Used by one thread.
+
+    A server receives an image once: later requests only name it, and are repeated with all images if the
+    server has dropped it.
 
     Args:
         endpoints: Returns the act endpoints that are alive now.
@@ -51,7 +56,7 @@ class ActClient:
     ) -> None:
         self._wire, self._endpoints, self._is_stopping = wire, endpoints, is_stopping
         self._name, self._timeout_s = name, timeout_s
-        self._channels: dict[str, Channel] = {}
+        self._links: dict[str, _Link] = {}
         self._avoid_until: dict[str, float] = {}
         # Unique without a system call per request, which would release the GIL and wait for it again.
         self._prefix, self._numbers = uuid.uuid4().hex, itertools.count()
@@ -98,15 +103,15 @@ class ActClient:
         )
 
     def close(self) -> None:
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
+        for link in self._links.values():
+            link.channel.close()
+        self._links.clear()
 
     def _choose(self) -> str | None:
         """The most preferred server that is alive and has not failed recently."""
         alive = list(self._endpoints())
-        for gone in self._channels.keys() - set(alive):
-            self._channels.pop(gone).close()
+        for gone in self._links.keys() - set(alive):
+            self._links.pop(gone).channel.close()
         now = time.monotonic()
         good = [endpoint for endpoint in alive if self._avoid_until.get(endpoint, 0.0) <= now]
         return min(good, key=self._rank, default=None)
@@ -119,9 +124,18 @@ class ActClient:
     ) -> Completion | None:
         """One server's answer; None when it failed, which is remembered."""
         try:
-            if endpoint not in self._channels:
-                self._channels[endpoint] = self._wire.connect_dealer(endpoint)
-            completion = self._ask(self._channels[endpoint], request, images, deadline)
+            if endpoint not in self._links:
+                self._links[endpoint] = _Link(self._wire.connect_dealer(endpoint))
+            link = self._links[endpoint]
+            held = tuple(digest for digest in request.images if digest in link.held)
+            try:
+                completion = self._ask(link, request.model_copy(update={"held": held}), images, deadline)
+            except _NotHeld:
+                link.held.clear()
+                completion = self._ask(link, request, images, deadline)
+            if len(link.held) > MAX_HELD:
+                link.held.clear()
+            link.held.update(request.images)
             return completion and completion.model_copy(update={"server": endpoint})
         except _ServerFailed as error:
             self._avoid(endpoint, error.avoid_s, error.message)
@@ -132,9 +146,11 @@ class ActClient:
         return None
 
     def _ask(
-        self, channel: Channel, request: ActRequest, images: Mapping[str, bytes], deadline: float
+        self, link: _Link, request: ActRequest, images: Mapping[str, bytes], deadline: float
     ) -> Completion | None:
-        blobs = [images[digest] for digest in request.images]
+        """Sends the request with the images that the server lacks, and waits for the answer."""
+        channel = link.channel
+        blobs = [images[digest] for digest in request.images if digest not in request.held]
         channel.send(request, blobs, timeout_s=max(0.0, min(CONNECT_S, deadline - time.monotonic())))
         # If there are other servers, this one gets half of the remaining time.
         now = time.monotonic()
@@ -155,7 +171,7 @@ class ActClient:
             if isinstance(message, ActReply) and message.id == request.id:
                 return message.completion
             if isinstance(message, Reject) and message.ref in ("", request.id):
-                raise _failure(message, channel.endpoint)
+                raise _failure(message, request, channel.endpoint)
         if self._is_stopping():
             return None
         raise _ServerFailed("did not answer in time")
@@ -163,8 +179,8 @@ class ActClient:
     def _avoid(self, endpoint: str, seconds: float, reason: str) -> None:
         _log.warning("%s skips %s for %g s: %s", self._name or "a slot", endpoint, seconds, reason)
         self._avoid_until[endpoint] = time.monotonic() + seconds
-        if endpoint in self._channels:
-            self._channels.pop(endpoint).close()  # a late answer must not meet the next request
+        if endpoint in self._links:
+            self._links.pop(endpoint).channel.close()  # a late answer must not meet the next request
 
 
 class _ServerFailed(NetworkError):
@@ -175,9 +191,23 @@ class _ServerFailed(NetworkError):
         self.avoid_s = avoid_s
 
 
-def _failure(reject: Reject, endpoint: str) -> NetworkError | ContextFull:
+class _NotHeld(NetworkError):
+    """The server has dropped an image; the request must be sent with all images."""
+
+
+def _failure(reject: Reject, request: ActRequest, endpoint: str) -> NetworkError | ContextFull:
     if reject.code is RejectCode.CONTEXT_FULL:
         return ContextFull(reject.reason)
+    if reject.code is RejectCode.NOT_FOUND and request.held:
+        return _NotHeld(reject.reason)
     if reject.code in _REFUSALS:
         return ProtocolError(reject.code.value, f"{endpoint}: {reject.reason}")
     return _ServerFailed(reject.reason, AVOID_S.get(reject.code, AVOID_FAILED_S))
+
+
+@dataclass
+class _Link:
+    """The connection to a server, and the digests of the images that were sent over it."""
+
+    channel: Channel
+    held: set[str] = field(default_factory=set)

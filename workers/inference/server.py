@@ -8,8 +8,8 @@
 `MAX_QUEUE` bounds the requests that are prepared and queued: what does not fit is refused as busy,
 and the client asks another server; what still waits when the server stops is refused, too. The outbox holds
 at most the replies to these. An engine that runs whole batches gets one when it is due; a continuous one gets
-requests as they come, while fewer than `inference.max_batch` run. `complete` is the way in for others of this
-process, past the sockets.
+requests as they come, while fewer than `inference.max_batch` run. The router thread holds the images of
+requests, which later ones only name. `complete` is the way in for others of this process, past the sockets.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import numpy as np
 from distrl.configs.schema import HfConfig, InferenceConfig
 from distrl.core.errors import ContextFull, DistrlError, PolicyError, ProtocolError
 from distrl.core.messages import ActReply, ActRequest, Info, InfoRequest, Reject, RejectCode
+from distrl.core.policies.images import Recent
 from distrl.core.service import ACT, Service
 from distrl.core.sockets import Channel, Poller, Received, Waker, Wire
 from distrl.core.types import (
@@ -56,6 +57,8 @@ DRAIN_S = 2.0  # how long a server that closes waits for requests that run
 STOPPED = RejectCode.NOT_READY, "the server has stopped"
 _log = logging.getLogger(__name__)
 WINDOW = 1024  # newest requests, over which percentiles are taken
+MAX_HELD_BYTES = 128 * 2**20
+"""About a thousand screenshots of a phone: those of the running episodes of some sixty slots."""
 
 
 class ServerStats:
@@ -99,22 +102,42 @@ class ServerStats:
         return {**found, "swap_pause_ms": 1000.0 * self.swap_pause_s}
 
 
-def images_of(request: ActRequest, blobs: Sequence[bytes | memoryview]) -> dict[str, bytes]:
-    """The images of a request by digest. Raises ProtocolError if it does not fit its frames."""
-    problem = ""
-    if len(blobs) != len(request.images):
-        problem = f"{len(request.images)} images are to be sent but {len(blobs)} frames came"
-    elif request.prefix_images and not request.prefix:
-        problem = "images of a prefix, but no prefix"
-    elif {*request.prefix_images, *shown_images(request.messages)} - set(request.images):
-        problem = "the chat shows an image that was not sent"
-    if problem:
-        raise ProtocolError(RejectCode.MALFORMED.value, problem)
-    images = {digest: bytes(blob) for digest, blob in zip(request.images, blobs, strict=True)}
-    for digest, data in images.items():
-        if image_digest(data) != digest:
-            raise ProtocolError(RejectCode.DIGEST.value, f"image {digest:.40} has another digest")
-    return images
+class HeldImages:
+    """Encoded images by digest, for later requests that only name them. Used by one thread."""
+
+    def __init__(self, max_bytes: int = MAX_HELD_BYTES) -> None:
+        self._images: Recent[bytes] = Recent(max_bytes, len)
+
+    def of(self, request: ActRequest, blobs: Sequence[bytes | memoryview]) -> dict[str, bytes]:
+        """The images of a request by digest, sent with it or held here.
+
+        Raises:
+            ProtocolError: "not-found" if one of `request.held` is not held; "malformed" or "digest" if the
+                request does not fit its frames.
+        """
+        named, held = set(request.images), set(request.held)
+        sent = [digest for digest in request.images if digest not in held]
+        problem = ""
+        if not held <= named:
+            problem = "an image is named as held, but not among the images"
+        elif len(blobs) != len(sent):
+            problem = f"{len(sent)} images are to be sent but {len(blobs)} frames came"
+        elif request.prefix_images and not request.prefix:
+            problem = "images of a prefix, but no prefix"
+        elif {*request.prefix_images, *shown_images(request.messages)} - named:
+            problem = "the chat shows an image that was not sent"
+        if problem:
+            raise ProtocolError(RejectCode.MALFORMED.value, problem)
+        images = {digest: bytes(blob) for digest, blob in zip(sent, blobs, strict=True)}
+        for digest, data in images.items():
+            if image_digest(data) != digest:
+                raise ProtocolError(RejectCode.DIGEST.value, f"image {digest:.40} has another digest")
+        found = self._images.get(held)
+        if missing := sorted(held - found.keys()):
+            raise ProtocolError(RejectCode.NOT_FOUND.value, f"image {missing[0]:.40} is not held here")
+        for digest, data in images.items():
+            self._images.keep(digest, data)
+        return images | {digest: found[digest] for digest in held}
 
 
 class Pending(NamedTuple):
@@ -146,6 +169,7 @@ class InferenceServer:
         self._feed: WeightFeed | None = None
         self._stopping = threading.Event()
         self._error: BaseException | None = None
+        self._images = HeldImages()
         self._service = Service(self._channel, self._handle, ACT)
         self._threads = [
             threading.Thread(target=self._guard(loop), name=f"inference-{what}", daemon=True)
@@ -238,7 +262,8 @@ class InferenceServer:
             try:
                 self._accept(received, message)
             except ProtocolError as error:
-                self.stats.count(rejected=1)
+                if error.code != RejectCode.NOT_FOUND.value:  # which is asked again at once, and answered
+                    self.stats.count(rejected=1)
                 self._service.reject(received.peer, error, message.id)
         else:
             raise ProtocolError(
@@ -248,7 +273,7 @@ class InferenceServer:
     def _accept(self, received: Received, request: ActRequest) -> None:
         self._take_place()
         try:
-            images = images_of(request, received.blobs)
+            images = self._images.of(request, received.blobs)
         except ProtocolError:
             self._leave_places(1)
             raise

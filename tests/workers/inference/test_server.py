@@ -83,12 +83,9 @@ def test_many_clients_are_served_in_batches(wire: Wire, make_server: MakeServer)
 
 
 @pytest.mark.parametrize(
-    ("message", "blobs", "code"),
+    ("message", "blobs", "code"),  # more of images in test_held_images
     [
         (request(images=()), [], "malformed"),
-        (request(), [], "malformed"),
-        (request(), [PICTURE, PICTURE], "malformed"),
-        (request().model_copy(update={"prefix_images": (DIGEST,)}), [PICTURE], "malformed"),
         (request(), [png(1)], "digest"),
         (request(text="red " * 200), [PICTURE], "malformed"),
         (LeaseRequest(worker="w"), [], "unexpected"),

@@ -65,14 +65,8 @@ minutes: 2
     assert (sweep.name, sweep.directory) == ("try", Path("runs/try"))
     assert [str(run.directory) for run in sweep.runs[:2]] == ["runs/try/one/seed-3", "runs/try/two/seed-3"]
     one, two = sweep.runs[0].config, sweep.runs[1].config
-    changes = [
-        "learner.optim.lr=0.001",
-        "learner.episodes=7",
-        "learner.max_minutes=2",
-        "seed=3",
-        "name=seed-3",
-    ]
-    assert one == load_config("quickstart", [*changes, "runs_dir=runs/try/one"])
+    changes = ["learner.optim.lr=0.001", "learner.episodes=7", "learner.max_minutes=2", "seed=3"]
+    assert one == load_config("quickstart", [*changes, "name=seed-3", "runs_dir=runs/try/one"])
     assert two.learner.replay == one.learner.replay.model_copy(update={"priority": "uniform"})
     assert (sweep.metric, sweep.curve, sweep.threshold) == ("test/success", "eval/val/success", None)
 
@@ -86,11 +80,7 @@ grid:
   learner.replay.alpha: [0.5, 1.0]
 """
     sweep = load(tmp_path, text)
-    assert sweep.arms[:3] == [
-        "a,weights.0=0.5,alpha=0.5",
-        "a,weights.0=0.5,alpha=1.0",
-        "a,weights.0=1,alpha=0.5",
-    ]
+    assert sweep.arms[:2] == ["a,weights.0=0.5,alpha=0.5", "a,weights.0=0.5,alpha=1.0"]
     assert len(sweep.arms) == 8
     last = sweep.runs[-1].config.learner
     assert (last.batch_trajectories, last.replay.weights, last.replay.alpha) == (4, (1.0, 0.3, 0.1), 1.0)
@@ -111,12 +101,6 @@ def test_options_take_the_place_of_the_file_s(tmp_path) -> None:
     assert sweep.directory == Path("elsewhere/other")
 
 
-def test_the_base_is_found_beside_the_sweep_and_options_of_an_environment_merge(tmp_path) -> None:
-    (tmp_path / "mine.yaml").write_text("env: {options: {width: 270}}\nlearner: {policy_lag: 0}")
-    text = "base: mine.yaml\narms: {slow: {env.options.latency.median_s: 2}}"
-    assert load(tmp_path, text).runs[0].config.env.options == {"width": 270, "latency": {"median_s": 2}}
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -129,10 +113,7 @@ def test_the_base_is_found_beside_the_sweep_and_options_of_an_environment_merge(
         ("base: quickstart\narms: {a: {}, A: {}}", "two arms are called 'A'"),
         ("base: quickstart\nset: {learner.episods: 3}", "set: unknown key `learner.episods`. Did you mean"),
         ("base: quickstart\narms: {x: {learner.episodes.much: 1}}", "leads through 17000"),
-        (
-            "base: quickstart\narms: {x: {learner.replay.weights.3: 1}}",
-            "'3' is not a position in a list",
-        ),
+        ("base: quickstart\narms: {x: {learner.replay.weights.3: 1}}", "'3' is not a position in a list"),
         ("base: quickstart\narms: {x: {seed: 1}}", "`seed` cannot be set in an experiment"),
         ("base: quickstart\narms: {x: {local.workers: 0}}", "arm x: local.workers is 0"),
     ],

@@ -107,6 +107,9 @@ def test_the_episodes_of_repetitions_are_read_as_one(tmp_path: Path) -> None:
 
 @pytest.mark.needs("torch")
 def test_token_names_of_a_hub_tokenizer(tmp_path: Path) -> None:
+    assert find_token_names([tmp_path]) is None
+    (tmp_path / "tokenizer.json").write_text("{")
+    assert find_token_names([tmp_path]) is None
     tokenizers = pytest.importorskip("tokenizers")
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 0, "tap": 1, "Ġup": 2}, "?"))
     made.add_special_tokens(["<eos>"])
@@ -126,9 +129,3 @@ def test_token_names_of_the_embedded_policy(tmp_path: Path) -> None:
     names = find_token_names([tmp_path / "nowhere", tmp_path])
     assert names is not None
     assert names(tokenizer.tokens.index("alarm")) == "alarm"
-
-
-def test_no_tokenizer_no_names(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text("{")
-    assert find_token_names([tmp_path]) is None
-    assert find_token_names([]) is None

@@ -58,13 +58,6 @@ def test_large_screenshots_shrink_and_small_ones_stay() -> None:
     assert decoded(picture(screen(0, (160, 210)), 160, 210, 270)).size == (160, 210)
 
 
-@pytest.mark.parametrize("data", [None, b"no image"])
-def test_missing_and_damaged_bytes_leave_an_empty_frame(data: bytes | None) -> None:
-    shot = picture(data, 540, 1200, 270)
-    assert shot.uri == ""
-    assert shot.height == pytest.approx(100 * 1200 / 540)
-
-
 def test_a_tap_is_marked_in_the_units_of_the_overlay() -> None:
     shot = Picture("", 200.0)
     made = mark(ActionRecord(kind="tap", point=(0.25, 0.5)), shot)

@@ -123,12 +123,6 @@ def test_every_kind_of_list_reads_alike(tmp_path: Path) -> None:
         ("a.txt", "  \n...\n", "contains no instructions"),
         ("a.csv", "name,text\nx,y\n", "one column must be named goal or .*; its columns: name, text"),
         ("a.csv", "", "its columns: "),
-        ("a.csv", "goal\n" + "x" * 200_000, "begins in line 2 is not valid CSV, .*: field larger"),
-        (
-            "a.csv",
-            'goal,n\nGo,1\n"Open,2\nHome,3\n',
-            "begins in line 3 is not valid CSV, or has an open quote",
-        ),
         ("a.csv", 'goal,n\n"Open,2\nGo,3\n"Mail",4\n', "begins in line 2 is not valid CSV"),
         ("a.csv", 'goal,n\n"Open,2\nGo,3\nSay "",4\nMail",5\n', "begins in line 2 continues to line 5"),
         ("a.csv", "goal,goal\na,b\n", "one column must be named goal"),
@@ -145,11 +139,6 @@ def test_every_kind_of_list_reads_alike(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_list_is_told(tmp_path: Path, name: str, text: str, said: str) -> None:
     with pytest.raises(TaskError, match=said):
         read_list(write(tmp_path / name, text))
-
-
-def test_other_columns_may_have_line_breaks(tmp_path: Path) -> None:
-    lines = write(tmp_path / "a.csv", 'n,goal\n1,"Open mail, then shut it"\n\n"two\nlines",Go home\n')
-    assert read_list(lines) == (["Open mail, then shut it", "Go home"], [])
 
 
 def test_marks_and_gaps_in_a_list(tmp_path: Path) -> None:

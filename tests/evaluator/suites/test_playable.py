@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from distrl.configs.load import load_config
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, TaskError
 from distrl.core.types import Task
@@ -47,17 +46,11 @@ def test_what_a_simulated_phone_does_not_know_is_refused(
         check_playable(Config.model_validate(fields), [known, unknown])
 
 
-@pytest.mark.parametrize(
-    ("template", "nearest"), [("open_ap", "Did you mean 'open_app'?"), ("instruction", None)]
-)
-def test_an_unknown_template_is_answered_in_a_line(template: str, nearest: str | None) -> None:
+def test_an_unknown_template_is_answered_in_a_line() -> None:
     with pytest.raises(TaskError) as refused:
-        check_playable(Config(), [task(template)])
-    remedy = refused.value.remedy
-    assert ("Did you mean" in remedy) == (nearest is not None)
-    assert (nearest or "") in remedy
-    assert "`distrl tasks list" in remedy
-    assert "the preset phones" in remedy
+        check_playable(Config(), [task("open_ap")])
+    for part in ("Did you mean 'open_app'?", "`distrl tasks list", "the preset phones"):
+        assert part in refused.value.remedy
     assert len(str(refused.value)) < 300
 
 
@@ -89,8 +82,8 @@ def test_tasks_of_another_environment_are_refused(kind: str, suite: str | None) 
         check_playable(config, load_suite("quickstart"))
 
 
-@pytest.mark.parametrize("member", [ADB, AVD, PHONE])
-def test_demonstrations_that_nobody_can_show_are_not_waited_for(member: dict[str, Any]) -> None:
+def test_demonstrations_that_nobody_can_show_are_not_waited_for() -> None:
+    member = AVD
     simulated = task("open_app")
     with pytest.raises(ConfigError, match=r"demonstrations\.episodes=200: .* expert for mine/1") as refused:
         check_expert(on(member, episodes=200), [simulated, task()])
@@ -118,7 +111,3 @@ def test_some_that_nobody_can_judge_are_warned_of() -> None:
     assert warning is not None
     assert "2 of the 3 tasks of the split 'val'" in warning
     assert "not used for training" in warning
-
-
-def test_the_shipped_run_passes() -> None:
-    check_playable(load_config("quickstart"), load_suite("quickstart"))

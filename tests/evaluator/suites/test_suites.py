@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distrl.core.errors import TaskError
-from distrl.evaluator.suites import SUITES, get_task, load_suite
+from distrl.evaluator.suites import get_task, load_suite
 
 TASK = {
     "id": "mine/1",
@@ -16,11 +16,6 @@ TASK = {
     "template": "open_app",
     "params": {"layout": 0, "app": "notes", "start": "launcher"},
 }
-
-
-def test_every_listed_suite_loads() -> None:
-    for name in SUITES:
-        assert load_suite(name)
 
 
 def test_a_split_is_chosen_or_refused() -> None:
@@ -64,11 +59,6 @@ def test_yaml_and_json_lines_give_the_same_tasks(tmp_path: Path) -> None:
             r"a\.jsonl, line 2: the id 'mine/1' occurs twice",
         ),
         ("a.jsonl", json.dumps(TASK | {"id": ""}), r"a\.jsonl, line 1: id and goal must not be empty"),
-        (
-            "a.jsonl",
-            json.dumps(TASK | {"steps": 3}),
-            r"a\.jsonl, line 1: unknown key 'steps' \(Did you mean 'max_steps'\?\)",
-        ),
         (
             "a.jsonl",
             json.dumps(TASK | {"max_steps": 0}),
@@ -120,7 +110,6 @@ def test_suites_by_import_path() -> None:
     [
         ("none", "'suite_of_mistakes:none' is not a list of Task but None"),
         ("dicts", "it contains a dict"),
-        ("empty", "it is empty"),
         ("Tasks", "but the class Tasks"),
         ("boom", r"suite_of_mistakes:boom raised KeyError: 'q' \(suite_of_mistakes\.py:7\)"),
         ("lazy", r"suite_of_mistakes:lazy raised ValueError: late \(suite_of_mistakes\.py:11\)"),
@@ -128,7 +117,7 @@ def test_suites_by_import_path() -> None:
 )
 def test_a_mistake_in_one_s_own_suite_is_told(tmp_path: Path, monkeypatch, name: str, said: str) -> None:
     code = """
-dicts, empty = [{"id": "a/1", "goal": "x"}], ()
+dicts = [{"id": "a/1", "goal": "x"}]
 class Tasks: pass
 def none():
     return None

@@ -85,7 +85,7 @@ class Agreement(Record):
 
 
 class Solved(Record):
-    """A success rate according to a judge: k of n, k / n (0 when n = 0), and Wilson's 95% interval."""
+    """A success rate according to a judge, with Wilson's 95% interval."""
 
     successes: int
     episodes: int

@@ -97,9 +97,6 @@ class Found:
 class StoredEpisodes:
     """The episodes at a place, oldest first: of a store, or of all of an evaluation's repetitions.
 
-    Args:
-        place: A store file, or a run's or an evaluation's directory.
-
     Raises:
         StoreError: There is none, or its file is empty.
     """
@@ -118,11 +115,9 @@ class StoredEpisodes:
         self.stores = [TrajectoryStore(file) for file in files]
 
     def ids(self, purpose: Purpose | None = None) -> list[str]:
-        """As `TrajectoryStore.ids`, one store after another."""
         return [name for store in self.stores for name in store.ids(purpose)]
 
     def get(self, trajectory_id: str) -> Trajectory:
-        """As `TrajectoryStore.get`."""
         return self.store_of(trajectory_id).get(trajectory_id)
 
     def store_of(self, trajectory_id: str) -> TrajectoryStore:
@@ -130,7 +125,6 @@ class StoredEpisodes:
         return next((store for store in self.stores if trajectory_id in store), self.stores[0])
 
     def images(self, digests: Iterable[str]) -> dict[str, bytes]:
-        """As `TrajectoryStore.images`."""
         *first, last = self.stores
         wanted, found = set(digests), dict[str, bytes]()
         for store in first:
@@ -157,11 +151,7 @@ class StoredEpisodes:
                     yield Found(trajectory, result, store)
 
     def one(self, prefix: str) -> Found:
-        """The episode whose id is, or begins with, `prefix`.
-
-        Raises:
-            StoreError: There is none, or several.
-        """
+        """The episode whose id is, or begins with, `prefix`; raises StoreError for none or several."""
         named = [(store, name) for store in self.stores for name in store.ids()]
         found = [(store, name) for store, name in named if prefix and name.startswith(prefix)]
         matches = [(store, name) for store, name in found if name == prefix] or found
@@ -182,11 +172,9 @@ class StoredEpisodes:
                 yield known.get(name) or episode_result(store.get(name))
 
     def count(self) -> int:
-        """How many there are."""
         return sum(store.count() for store in self.stores)
 
     def close(self) -> None:
-        """Closes the files."""
         for store in self.stores:
             store.close()
 

@@ -37,11 +37,9 @@ OUTCOME_WORDS = {
 
 @dataclass(frozen=True)
 class Picture:
-    """A screenshot as it is embedded.
+    """A screenshot as it is embedded, "" when its bytes are missing or damaged.
 
-    Attributes:
-        uri: "data:image/jpeg;base64,…", or "" when the bytes are missing or damaged.
-        height: In units for the overlay, whose width is always 100.
+    `height` is in units for the overlay, whose width is always 100.
     """
 
     uri: str
@@ -54,7 +52,6 @@ class Mark:
 
     Attributes:
         kind: "tap", "long_press", "swipe" or "" (nothing).
-        x, y: Where the finger goes down.
         arrow: SVG path data of a swipe's shaft and head.
     """
 
@@ -108,13 +105,7 @@ class StepView:
 
 @dataclass(frozen=True)
 class EpisodeView:
-    """One episode.
-
-    Attributes:
-        verdict: A word such as "solved"; `tone` is "good", "bad" or "fault".
-        judged: The judge's model, answers and cost.
-        mode: Why it failed; "" if it did not.
-    """
+    """One episode; `verdict` is a word such as "solved", `tone` is "good", "bad" or "fault"."""
 
     trajectory: Trajectory
     verdict: str
@@ -150,7 +141,6 @@ def episode_view(
     """The view of an episode.
 
     Args:
-        images: Its encoded screenshots by digest; missing ones show as empty frames.
         max_width: Pixels of the embedded screenshots.
         token_names: From token id to text; ids are shown without it.
         weights: The name of the weights that acted, e.g. a checkpoint's; None: their versions.

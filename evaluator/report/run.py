@@ -49,11 +49,7 @@ def write_run_report(run_dir: Path, results: Mapping[str, Path]) -> Path:
 def write_evaluation_report(
     config: Config, directory: Path, evaluation: Evaluation, baseline: Path | None = None
 ) -> Path:
-    """Writes the report of an evaluation into its directory, compared with an earlier one, if given.
-
-    Raises:
-        MissingDependency: jinja2 is not installed.
-    """
+    """Writes the report of an evaluation into its directory, compared with an earlier one, if given."""
     label = evaluation.spec.subject.label
     results: dict[str, Path] = {}
     if baseline is not None:
@@ -148,10 +144,7 @@ def _gains(blocks: Sequence[SplitBlock]) -> dict[str, Any]:
 
 
 def _subtitle(loaded: Mapping[str, LoadedEvaluation], config: Config | None) -> str:
-    """The suite, the actor and the seeds of the newest evaluation.
-
-    The configuration names the actor only if it trained the policy that acted.
-    """
+    """The suite, the actor and the seeds of the newest evaluation."""
     newest = [one.evaluation for one in loaded.values()][-1:]
     parts = [f"Suite {one.spec.suite}" for one in newest]
     untrained = [_words(one.spec.subject) for one in newest if not _is_trained(one.spec.subject)]

@@ -110,9 +110,6 @@ def write_listing(
         place: The run or the evaluation, as given to `distrl inspect`.
         words: How they were chosen.
         max_bytes: Of embedded screenshots; further episodes are in the table only.
-
-    Raises:
-        MissingDependency: jinja2 is not installed.
     """
     examples = (Example("", (("", stored_view(one, SHOT_WIDTH)),)) for one in found)
     viewer = _fitting(examples, len(found), max_bytes)
@@ -130,11 +127,7 @@ def write_listing(
 
 
 def write_trajectory_page(file: Path, found: Found) -> None:
-    """Writes the page of an episode.
-
-    Raises:
-        MissingDependency: jinja2 is not installed.
-    """
+    """Writes the page of an episode."""
     view = stored_view(found, TRAJECTORY_SHOT_WIDTH)
     title = f"{found.trajectory.task.id} · distrl"
     write_atomically(file, render("trajectory.html", title=title, kind="trajectory", e=view))
@@ -205,11 +198,7 @@ def write_agreement_page(
     """Writes the page of a judge.
 
     Args:
-        judged: All verdicts.
         episodes: The episodes of the errors to show, worst first; see `worst`.
-
-    Raises:
-        MissingDependency: jinja2 is not installed.
     """
     html = render(
         "agreement.html",

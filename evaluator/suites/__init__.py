@@ -35,12 +35,11 @@ _SUITE = "A suite is a list of distrl.core.types.Task, or a function that return
 
 
 def load_suite(name_or_path: str, split: str | None = None) -> list[Task]:
-    """The tasks of a suite.
+    """The tasks of a suite, or of one of its splits.
 
     Args:
         name_or_path: A name in `SUITES`, a task file (.yaml, .yml, .jsonl), or "pkg.mod:Name" of a function
             that returns tasks or of a list of tasks.
-        split: Only tasks of this split; None for all.
 
     Raises:
         TaskError: There is no such suite, file, object or split, or its tasks are not valid.
@@ -56,10 +55,7 @@ def load_suite(name_or_path: str, split: str | None = None) -> list[Task]:
 
 
 def get_task(task_id: str, suite: str | None = None) -> Task:
-    """The task with this id.
-
-    Args:
-        suite: As for `load_suite`; None: the suite that the id begins with.
+    """The task with this id, by default of the suite that the id begins with.
 
     Raises:
         TaskError: There is no such suite or task.
@@ -79,11 +75,7 @@ def get_task(task_id: str, suite: str | None = None) -> Task:
 
 
 def vocabulary(name_or_path: str) -> list[str]:
-    """The words that a policy for the suite needs: its module's `vocabulary()`, else those of its goals.
-
-    Raises:
-        TaskError: As `load_suite`.
-    """
+    """The words that a policy for the suite needs: its module's `vocabulary()`, else those of its goals."""
     tasks = _load(name_or_path)
     given = getattr(_module(name_or_path), "vocabulary", None)
     if given is not None:
@@ -107,11 +99,7 @@ class Promises:
 
 
 def promises(name_or_path: str) -> Promises:
-    """The suite's promises; a file promises that no task and no goal is in training.
-
-    Raises:
-        TaskError: As `load_suite`.
-    """
+    """The suite's promises; a file promises that no task and no goal is in training."""
     _load(name_or_path)
     module = _module(name_or_path)
     rules = tuple(getattr(module, "DISJOINT", DEFAULT_RULES))
@@ -152,11 +140,7 @@ def _import(path: str) -> tuple[Task, ...]:
 
 
 def _call(path: str, found: Any) -> tuple[Any, ...]:
-    """The elements of a list, or of a function's result.
-
-    Raises:
-        TaskError: It is neither, or a user's function raises an exception.
-    """
+    """The elements of a list, or of a function's result."""
     try:
         given = found() if callable(found) and not isinstance(found, type) else found
         if isinstance(given, Iterable):

@@ -19,11 +19,7 @@ MAX_SEEDS = 10_000
 
 
 def parse_seeds(text: str) -> range:
-    """The seeds "A:B" from A up to but without B, or the one seed "A".
-
-    Raises:
-        TaskError: It is not valid, empty, or more than `MAX_SEEDS`.
-    """
+    """The seeds "A:B" from A up to but without B, or the one seed "A"; raises TaskError for others."""
     first, colon, last = text.partition(":")
     try:
         start = int(first)
@@ -43,7 +39,6 @@ def import_tasks(names: Sequence[str], train: range, evaluation: range, family: 
     Args:
         names: Task names; all of the family if empty.
         train, evaluation: Seeds of the splits "train" and "eval".
-        family: A family of the package's registry.
 
     Raises:
         TaskError: The splits share a seed, or a task is unknown or has a goal only on the device.

@@ -140,11 +140,7 @@ def check_file(path: Path) -> None:
 
 
 def write_file(tasks: Sequence[Task], path: Path) -> None:
-    """Writes a task file that `load_file` reads: JSON lines or YAML.
-
-    Raises:
-        TaskError: It cannot be written, or exists already.
-    """
+    """Writes a task file that `load_file` reads: JSON lines or YAML."""
     check_file(path)
     entries = [task.model_dump(mode="json") for task in tasks]
     if path.suffix == ".jsonl":
@@ -230,11 +226,7 @@ def normalised(instruction: str) -> str:
 
 
 def read_list(file: Path) -> tuple[list[str], list[str]]:
-    """The instructions of a list, normalised, in its order; and the entries that have none.
-
-    Raises:
-        TaskError: It cannot be read, has an unknown extension or no instruction, or one is too long.
-    """
+    """The instructions of a list, normalised, in its order; and the entries that have none."""
     entries = list(_entries(file, read_text(file, "list")))
     for number, entry in enumerate(entries, 1):
         if len(entry) > MAX_LENGTH:

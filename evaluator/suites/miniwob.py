@@ -92,23 +92,10 @@ def goals_by_page(browser: Chromium) -> dict[str, dict[str, list[Any]]]:
     return made
 
 
-def write() -> None:
-    """Reads the pages and writes the data file, one line for each page and split."""
+if __name__ == "__main__":
     from distrl.workers.envs.chromium import Chromium
     from distrl.workers.envs.miniwob import SIZE
 
-    browser = Chromium(SIZE)
-    try:
-        made = goals_by_page(browser)
-    finally:
-        browser.close()
-    pages = []
-    for page, parts in made.items():
-        lines = ",\n  ".join(f'"{key}": {json.dumps(value)}' for key, value in parts.items())
-        pages.append(f'"{page}": {{\n  {lines}\n}}')
-    GOALS_FILE.write_text("{\n" + ",\n".join(pages) + "\n}\n", encoding="utf-8")
-    print(f"{GOALS_FILE}: {', '.join(made)}")
-
-
-if __name__ == "__main__":
-    write()
+    opened = Chromium(SIZE)
+    GOALS_FILE.write_text(json.dumps(goals_by_page(opened)) + "\n", encoding="utf-8")
+    opened.close()

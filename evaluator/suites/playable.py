@@ -83,14 +83,7 @@ def check_expert(config: Config, tasks: Iterable[Task]) -> None:
 def check_truth(config: Config, split: str, tasks: Sequence[Task]) -> str | None:
     """Checks that tasks for training or validation have ground truth or a judge.
 
-    Args:
-        split: The tasks' split, for errors.
-
-    Returns:
-        A warning if some of them have neither.
-
-    Raises:
-        ConfigError: None of them has either.
+    Returns a warning if some of them have neither; raises ConfigError if none of them has either.
     """
     has_judge = config.worker.rewards.source == "judge"
     if has_judge or not _plays_on_others_alone(config):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 from counting_env import COMPLETE, TAP
 
@@ -18,10 +17,8 @@ ANSWERS = {
 class CountingPolicy:
     """Answers rightly, by the step that the prompt names."""
 
-    closed: ClassVar[list[int]] = []
-
     def __init__(self, slot: int) -> None:
-        self.slot = slot
+        pass
 
     def act(
         self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling, prefix: Prefix
@@ -30,4 +27,4 @@ class CountingPolicy:
         return Completion(text=ANSWERS[" ".join(text.split()[:2])])
 
     def close(self) -> None:
-        self.closed.append(self.slot)
+        pass

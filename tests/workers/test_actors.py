@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from counting_env import CountingEnv, counting_task
+from scripted_episode import Script
 
 from distrl.configs.agents import AgentConfig
 from distrl.configs.schema import WorkerConfig
-from distrl.core.actions import Action, ActionKind
+from distrl.core.actions import ActionKind
 from distrl.core.messages import Lease
-from distrl.core.types import ChatMessage, Completion, Observation, Outcome, Prefix, Purpose, Sampling
+from distrl.core.types import Observation, Outcome, Purpose
 from distrl.workers.actors import KINDS, MAX_LETTERS, RandomActor
 from distrl.workers.agents import AGENTS, build_agent
 from distrl.workers.agents.autoui import AutoUIAgent
@@ -22,22 +22,6 @@ from distrl.workers.agents.base import Prompt
 from distrl.workers.episode import EpisodeRunner
 
 SCREEN = Observation(image="0" * 64, width=540, height=1200)
-
-
-class Nobody:
-    """A policy that must not be asked."""
-
-    def act(
-        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling, prefix: Prefix
-    ) -> Completion:
-        raise AssertionError("a random agent asked for a policy")
-
-
-class Expertless(CountingEnv):
-    """A phone of which nobody knows the way."""
-
-    def expert_action(self) -> Action:
-        raise AssertionError("a random agent asked for the expert")
 
 
 @pytest.mark.parametrize("kind", AGENTS)
@@ -59,13 +43,15 @@ def test_each_kind_of_action_is_as_likely_in_every_notation(kind: str) -> None:
 
 def episode(number: int) -> Any:
     task = counting_task().model_copy(update={"seed": number, "max_steps": 60})
-    runner = EpisodeRunner(Expertless(), AutoUIAgent(), Nobody(), WorkerConfig(), randomly=True)
+    policy = Script()
+    runner = EpisodeRunner(CountingEnv(), AutoUIAgent(), policy, WorkerConfig(), randomly=True)
     found = runner.run(Lease(id="one", task=task, purpose=Purpose.EVAL))
     assert found is not None
+    assert not policy.asked
     return found[0]
 
 
-def test_an_episode_ends_by_its_own_word_and_needs_neither_expert_nor_policy() -> None:
+def test_an_episode_ends_by_its_own_word_and_needs_no_policy() -> None:
     episodes = [episode(number) for number in range(40)]
     assert {one.outcome for one in episodes} >= {Outcome.FAILURE, Outcome.IMPOSSIBLE_CLAIMED}
     assert sum(len(one.steps) for one in episodes) / len(episodes) < 10, "two of ten kinds end an episode"

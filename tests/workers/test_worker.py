@@ -25,7 +25,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "WATCH_S", 0.01)
     monkeypatch.setattr(worker_module, "IDLE_S", 0.001)
     monkeypatch.setattr(worker_module, "BACKOFF_S", (0.0,))
-    monkeypatch.setattr(CountingPolicy, "closed", [])
 
 
 def link_of(count: int, cls: type[FakeLink] = FakeLink, **fields: Any) -> FakeLink:

@@ -109,15 +109,6 @@ def test_an_env_without_a_task_says_so() -> None:
             use()
 
 
-def test_snapshots_are_bounded() -> None:
-    device = SimDevice()
-    for number in range(32):
-        device.save_state(str(number))
-    device.save_state("0")
-    with pytest.raises(EnvError, match="at most 32 snapshots"):
-        device.save_state("32")
-
-
 @pytest.mark.parametrize("size", [(10, 10), (540, 800), (9000, 20000)])
 def test_impossible_screens_are_refused(size: tuple[int, int]) -> None:
     with pytest.raises(ConfigError, match=r"pixels|2 to 2\.5"):

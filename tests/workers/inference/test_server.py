@@ -139,19 +139,6 @@ def test_others_are_served_while_the_pictures_of_one_request_are_decoded(
     assert isinstance(received.message, ActReply)
 
 
-def test_an_unforeseen_failure_at_one_request_is_its_own(wire: Wire, make_server: MakeServer) -> None:
-    def broken(engine: HFEngine) -> HFEngine:
-        engine.policy.image = lambda data: 1 // 0  # type: ignore[assignment, method-assign, return-value]
-        engine._images = ImageCache(engine.policy.image)
-        return engine
-
-    channel = wire.connect_dealer(make_server(wrap=broken).endpoint)
-    for number in range(2):
-        reject = ask(channel, request(f"r{number}"), [PICTURE])
-        assert isinstance(reject, Reject)
-        assert (reject.code.value, reject.ref) == ("internal", f"r{number}")
-
-
 class Gate:
     """Holds an engine's batches up until the test opens it; fails each batch with a guilty request.
 

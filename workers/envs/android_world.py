@@ -187,9 +187,7 @@ class WorldProcess:
             if is_late:
                 happened = f"did not finish {operation} in {seconds:g} s; its process was ended"
             raise EnvError(
-                f"android_world {happened}.{self._printed()}",
-                "Look at the emulator.",
-                fault="device",
+                f"android_world {happened}.{self._printed()}", "Look at the emulator.", fault="device"
             ) from None
         finally:
             timer.cancel()

@@ -138,8 +138,7 @@ class RecipeBackend:
 
     def expert(self, task: Task) -> Action:
         raise EnvError(
-            f"{task.id}: a real device has no scripted expert.",
-            "Set learner.demonstrations.episodes to 0.",
+            f"{task.id}: a real device has no scripted expert.", "Set learner.demonstrations.episodes to 0."
         )
 
 

@@ -13,15 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from distrl.core.types import (
-    ChatMessage,
-    Completion,
-    ImagePart,
-    Part,
-    Sampling,
-    TextPart,
-    image_digest,
-)
+from distrl.core.types import ChatMessage, Completion, ImagePart, Part, Sampling, TextPart, image_digest
 
 if TYPE_CHECKING:
     from distrl.core.policies.base import Policy

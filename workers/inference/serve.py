@@ -140,11 +140,7 @@ def serve_beside_learner(
             act_endpoint=advertised,
         )
         feed = WeightFeed(
-            wire,
-            network.weights,
-            engine.policy.published_kind(),
-            server.weights_ready,
-            engine.can_load,
+            wire, network.weights, engine.policy.published_kind(), server.weights_ready, engine.can_load
         )
         server.follow(feed)
         link.add_listener(feed.heard)

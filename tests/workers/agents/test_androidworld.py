@@ -9,10 +9,7 @@ import pytest
 from agent_prompts import SCREEN, asked, screen, step
 
 from distrl.core.actions import Action, ActionKind
-from distrl.workers.agents.androidworld import (
-    AndroidWorldAgent,
-    write_json,
-)
+from distrl.workers.agents.androidworld import AndroidWorldAgent, write_json
 from distrl.workers.agents.chat_agent import KEPT_CHARS, Grid
 
 AGENT = AndroidWorldAgent()

@@ -288,10 +288,7 @@ def test_a_worker_that_is_killed_leaves_no_task_no_process_and_no_file(emulators
         ({"devices": []}, r"env\.options\.devices`"),
         ({"devices": [{"port": 1}]}, r"env\.options\.devices\.0\.port`: "),
         ({"devices": [{"console": 5554}, {"console": 5556}]}, "two devices share the grpc port 8554"),
-        (
-            {"devices": [{"console": 5554}, {"console": 5556, "grpc": 8555}]},
-            "share the adb_server port 5037",
-        ),
+        ({"devices": [{"console": 5554}, {"console": 5556, "grpc": 8555}]}, "share the adb_server port 5037"),
         ({"accessibility": "eyes"}, r"env\.options\.accessibility` is 'eyes'"),
     ],
 )

@@ -14,10 +14,7 @@ from distrl.core.errors import ConfigError, EnvError
 from distrl.core.types import Fault, Outcome, Purpose, Task, Trajectory
 from distrl.simulator.device import SimDevice
 from distrl.simulator.tasks.play import SimBackend
-from distrl.workers.devices.errors import (
-    OutputInvalid,
-    Untypable,
-)
+from distrl.workers.devices.errors import OutputInvalid, Untypable
 from distrl.workers.envs.base import Env
 from distrl.workers.envs.phone import Latency, PhoneEnv
 
@@ -168,8 +165,7 @@ def test_the_texts_of_the_last_screen_reach_the_record() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
-    [({"median": 1.0}, r"latency\.median"), ({"median_s": -1}, r"latency\.median_s")],
+    ("fields", "said"), [({"median": 1.0}, r"latency\.median"), ({"median_s": -1}, r"latency\.median_s")]
 )
 def test_wrong_settings_are_config_errors(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):

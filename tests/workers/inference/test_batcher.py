@@ -28,11 +28,7 @@ def test_a_full_batch_runs_at_once() -> None:
     assert queue.wait_s() is None
 
 
-@given(
-    gaps=st.lists(st.floats(0, 3), max_size=60),
-    max_batch=st.integers(1, 5),
-    max_wait_s=st.floats(0, 2),
-)
+@given(gaps=st.lists(st.floats(0, 3), max_size=60), max_batch=st.integers(1, 5), max_wait_s=st.floats(0, 2))
 def test_an_idle_engine_starts_every_request_in_order_within_its_wait(
     gaps: list[float], max_batch: int, max_wait_s: float
 ) -> None:

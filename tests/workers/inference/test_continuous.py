@@ -138,11 +138,7 @@ def test_requests_run_as_they_come_and_no_more_than_max_batch(
 
 @pytest.mark.parametrize("drain_s", [0.05, WAIT_S])
 def test_a_server_that_closes_waits_for_what_ends_in_time(
-    wire: Wire,
-    engine: HeldEngine,
-    server: InferenceServer,
-    monkeypatch: pytest.MonkeyPatch,
-    drain_s: float,
+    wire: Wire, engine: HeldEngine, server: InferenceServer, monkeypatch: pytest.MonkeyPatch, drain_s: float
 ) -> None:
     monkeypatch.setattr("distrl.workers.inference.server.DRAIN_S", drain_s)
     channel = wire.connect_dealer(server.endpoint)

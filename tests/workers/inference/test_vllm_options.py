@@ -19,11 +19,7 @@ from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, MissingDependency, PolicyError
 from distrl.core.policies.hub import HubPolicy
 from distrl.workers.inference.serve import start_engine
-from distrl.workers.inference.vllm_options import (
-    ALLOWED_TOKENS,
-    RUNNER,
-    engine_arguments,
-)
+from distrl.workers.inference.vllm_options import ALLOWED_TOKENS, RUNNER, engine_arguments
 
 Arguments = Callable[..., dict[str, object]]
 

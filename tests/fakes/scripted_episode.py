@@ -9,18 +9,9 @@ from counting_env import CountingEnv, counting_task
 
 from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action
-from distrl.core.errors import (
-    InferenceUnavailable,
-)
+from distrl.core.errors import InferenceUnavailable
 from distrl.core.messages import Lease
-from distrl.core.types import (
-    NO_PREFIX,
-    ChatMessage,
-    Completion,
-    Prefix,
-    Sampling,
-    Trajectory,
-)
+from distrl.core.types import ChatMessage, Completion, Sampling, Trajectory
 from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.episode import EpisodeRunner
 
@@ -36,11 +27,7 @@ class Script:
         self.asked: list[tuple[Sequence[ChatMessage], Mapping[str, bytes], Sampling]] = []
 
     def act(
-        self,
-        messages: Sequence[ChatMessage],
-        images: Mapping[str, bytes],
-        sampling: Sampling,
-        prefix: Prefix = NO_PREFIX,
+        self, messages: Sequence[ChatMessage], images: Mapping[str, bytes], sampling: Sampling, *_: object
     ) -> Completion:
         self.asked.append((messages, images, sampling))
         if len(self.asked) > len(self.answers):

@@ -215,28 +215,20 @@ def test_a_slow_disk_under_one_slot_keeps_no_other_from_its_lease(link, learner,
     assert link.flush(WAIT_S)
 
 
-def test_a_reconnection_sends_nothing_that_is_not_on_disk_yet(spool):
-    delivery = Outbox(spool)
-    delivery.begin("t")
+def test_what_is_being_spooled_is_neither_sent_nor_deleted_meanwhile(spool):
+    outbox = Outbox(spool)
+    outbox.begin("t")
     spool.put(episode("t"), IMAGES, "run")
-    delivery.reconnected("run")
-    assert delivery.next_to_send() is None
-    delivery.add("t", "run")
-    assert delivery.next_to_send() == "t"
-
-
-def test_an_ack_of_one_that_is_put_again_meanwhile_leaves_it_to_a_resend(spool):
-    delivery = Outbox(spool)
-    spool.put(episode("t"), IMAGES, "run")
-    delivery.reconnected("run")
-    assert delivery.next_to_send() == "t"
-    delivery.begin("t")  # by a slot that ran the episode of a killed worker again
-    spool.put(episode("t"), IMAGES, "run")
-    delivery.acked(["t"])
-    delivery.add("t", "run")
-    assert delivery.load("t")[0].trajectory.id == "t"
-    delivery.acked(["t"])
-    assert len(spool) == len(delivery) == 0
+    outbox.reconnected("run")
+    assert outbox.next_to_send() is None
+    outbox.add("t", "run")
+    assert outbox.next_to_send() == "t"
+    outbox.begin("t")  # by a slot that ran the episode of a killed worker again
+    outbox.acked(["t"])
+    outbox.add("t", "run")
+    assert outbox.load("t")[0].trajectory.id == "t"
+    outbox.acked(["t"])
+    assert len(spool) == len(outbox) == 0
 
 
 def test_another_runs_spool_is_kept_back(unstarted, learner, spool):

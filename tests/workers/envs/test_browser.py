@@ -130,24 +130,6 @@ def test_what_is_no_touch_leaves_the_page_as_it_is(env: BrowserEnv) -> None:
         assert (result.done, result.frame.image.tobytes()) == (False, before)
 
 
-@browser_test
-def test_typed_text_arrives_in_a_form(env: BrowserEnv) -> None:
-    env.reset(task_of("enter-text", 5))
-    assert env.browser is not None
-    wanted = env.browser.run("return core.getUtterance()").split('"')[1]
-    for action in (Action.tap(*_centre(env, "#tt")), Action.type_text(wanted)):
-        assert not env.step(action).done
-    assert env.step(Action.tap(*_centre(env, "#subbtn"))).done
-    assert env.evaluate() == 1.0
-
-
-def _centre(env: BrowserEnv, selector: str) -> tuple[float, float]:
-    assert env.browser is not None
-    script = "return document.querySelector(arguments[0]).getBoundingClientRect().toJSON();"
-    box = env.browser.run(script, selector)
-    return (box["x"] + box["width"] / 2) / 160, (box["y"] + box["height"] / 2) / 210
-
-
 class EventLog:
     """A site that is not MiniWoB: one page that records the events it gets."""
 

@@ -1,7 +1,7 @@
 """The server with an engine that takes requests while others run, and answers from a thread of its own."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -14,7 +14,7 @@ from waiting import until
 from distrl.core.errors import DistrlError, PolicyError
 from distrl.core.messages import ActReply, ActRequest, Reject
 from distrl.core.sockets import Channel, Wire
-from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Prefix, Sampling, TextPart
+from distrl.core.types import ChatMessage, Completion, Sampling, TextPart
 from distrl.workers.inference.engine import OnDone
 from distrl.workers.inference.server import InferenceServer
 
@@ -37,13 +37,7 @@ class HeldEngine:
         self.submits: list[int] = []
         self.ended_by: DistrlError | None = None
 
-    def prepare(
-        self,
-        messages: Sequence[ChatMessage],
-        images: Mapping[str, bytes | memoryview],
-        sampling: Sampling,
-        prefix: Prefix = NO_PREFIX,
-    ) -> str:
+    def prepare(self, messages: Sequence[ChatMessage], *_: object) -> str:
         part = messages[0].parts[-1]
         assert isinstance(part, TextPart)
         return part.text

@@ -137,11 +137,7 @@ def to_resume_from(directory: Path) -> Path | None:
 
 
 def resolve(directory: Path, name: str = "latest") -> Path:
-    """The directory of a checkpoint, by its name ("step_40") or a pointer ("latest", "best", "final").
-
-    Raises:
-        CheckpointError: There is none, or a file of it is missing, truncated or damaged.
-    """
+    """The directory of a checkpoint that is whole, by name ("step_40") or pointer; else CheckpointError."""
     real = pointed(directory, name) if name in POINTERS else name
     if real is None or not (directory / real).is_dir():
         known = ", ".join(checkpoints(directory)) or "none"
@@ -168,11 +164,7 @@ def _by_step(name: str) -> int:
 
 
 def verify(path: Path) -> None:
-    """Checks every file of the checkpoint at `path` against its manifest.
-
-    Raises:
-        CheckpointError: Naming the first file that is missing, truncated or damaged.
-    """
+    """Checks every file of a checkpoint; CheckpointError names the first that is missing or damaged."""
     if (problem := _damage(path)) is not None:
         others = ", ".join(name for name in checkpoints(path.parent) if name != path.name)
         raise CheckpointError(problem, f"Use another checkpoint{f': {others}' if others else ''}.")

@@ -11,7 +11,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any
 
@@ -140,15 +139,8 @@ def post_json(url: str, body: bytes, headers: Mapping[str, str], timeout_s: floa
 
 
 def retry_after(value: str | None) -> float | None:
-    """Seconds of the header Retry-After, a number or a date; None without one."""
-    if value is None:
-        return None
-    if value.strip().isdecimal() and value.isascii():
-        return float(value)
-    try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-    except (ValueError, OverflowError):
-        return None
+    """The header Retry-After in seconds; None without one, or for a date."""
+    return float(value) if value is not None and value.isascii() and value.strip().isdecimal() else None
 
 
 def _read(reply: http.client.HTTPResponse) -> bytes:

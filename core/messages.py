@@ -453,11 +453,7 @@ MESSAGE_TYPES: dict[str, type[Record]] = {
 
 
 def encode(message: Record) -> bytes:
-    """The envelope frame of `message`.
-
-    Raises:
-        ProtocolError: With code "malformed" if a value cannot travel, or "too-large".
-    """
+    """The envelope frame of `message`; ProtocolError "malformed" or "too-large" if it cannot travel."""
     body = {"v": PROTOCOL_VERSION, **message.model_dump(mode="python")}
     try:
         packed: bytes = msgpack.packb(body, use_bin_type=True, default=_plain)
@@ -480,11 +476,7 @@ def _check_envelope(frame: bytes | memoryview) -> None:
 
 
 def decode(frame: bytes | memoryview) -> Any:
-    """The message in an envelope frame.
-
-    Raises:
-        ProtocolError: With code "too-large", "malformed", "limit", "version" or "unknown-type".
-    """
+    """The message in an envelope frame; ProtocolError with a code for anything else."""
     body = _map_in(frame)
     version, kind = body.pop("v", None), body.get("type")
     if version != PROTOCOL_VERSION:
@@ -556,11 +548,7 @@ _LEVEL = 1  # 3.4 times smaller; higher levels take longer and gain a few percen
 
 
 def pack_trajectory(trajectory: Trajectory) -> bytes:
-    """The bytes of `trajectory`, without its images.
-
-    Raises:
-        StoreError: A task parameter is not plain data, or nested too deep.
-    """
+    """The bytes of `trajectory`, without images; StoreError if a task parameter is not plain data."""
     try:
         packed: bytes = msgpack.packb(trajectory.model_dump(), use_bin_type=True)
     except (ValueError, TypeError, OverflowError) as error:

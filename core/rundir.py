@@ -54,11 +54,7 @@ class RunDir:
 
     @classmethod
     def create(cls, config: Any) -> RunDir:
-        """Makes the directory of a new run and writes its config.yaml.
-
-        Raises:
-            RunDirectoryError: It exists already or cannot be made.
-        """
+        """Makes a new run's directory and writes its config.yaml; RunDirectoryError if that cannot be."""
         run = cls.of(config)
         if run.path.exists():
             raise RunDirectoryError(

@@ -146,11 +146,7 @@ def list_allowed(keys_dir: Path) -> dict[str, Client]:
 
 
 def create_keys(keys_dir: Path, server: KeyPair, client: KeyPair) -> None:
-    """Writes a new keys directory with one allowed client, `client`, which has all roles.
-
-    Raises:
-        SecurityError: There are keys already; they are never overwritten. Or a file is in the way.
-    """
+    """Writes a keys directory with one client, which has all roles; never overwrites (SecurityError)."""
     if keys_dir.is_file():
         raise SecurityError(f"{keys_dir} is a file, not a keys directory.", "Choose another directory.")
     keys_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -162,11 +158,7 @@ def create_keys(keys_dir: Path, server: KeyPair, client: KeyPair) -> None:
 def add_client(
     keys_dir: Path, name: str, client: KeyPair, roles: Sequence[str] = ("worker",), slots: int | None = None
 ) -> None:
-    """Writes `NAME.key` and puts its public half on the allow-list.
-
-    Raises:
-        SecurityError: The name is reserved or taken, or this is not a keys directory.
-    """
+    """Writes `NAME.key` and lists its public half; SecurityError if the name is reserved or taken."""
     if _checked(name) == SERVER:
         raise SecurityError(f"{SERVER!r} is the name of the server key.", "Choose another name.")
     _read_public(keys_dir)
@@ -177,11 +169,7 @@ def add_client(
 
 
 def change_client(keys_dir: Path, name: str, roles: Sequence[str], slots: int | None = None) -> None:
-    """Gives an allowed client other roles and slots, from its next handshake on; its key stays.
-
-    Raises:
-        SecurityError: No such client is allowed, or its entry cannot be written.
-    """
+    """Gives a listed client other roles and slots, from its next handshake on; its key stays."""
     path = _allowed_file(keys_dir, name)
     entry = _client(name, roles, slots, _read_client(path).public)
     new = path.with_suffix(".new")
@@ -191,11 +179,7 @@ def change_client(keys_dir: Path, name: str, roles: Sequence[str], slots: int | 
 
 
 def remove_client(keys_dir: Path, name: str) -> None:
-    """Takes a client off the allow-list (from its next handshake on) and deletes its secret here, if any.
-
-    Raises:
-        SecurityError: No such client is allowed.
-    """
+    """Takes a client off the allow-list, from its next handshake on, and deletes its secret if it is here."""
     _allowed_file(keys_dir, name).unlink()
     (keys_dir / f"{name}.key").unlink(missing_ok=True)
 

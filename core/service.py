@@ -128,11 +128,7 @@ class Service:
 
 
 def _check_sender(client: Client, message: Record, permits: Permits) -> None:
-    """Refuses what the roles of a client do not include, and names that belong to other clients.
-
-    Raises:
-        ProtocolError: With code "forbidden".
-    """
+    """ProtocolError "forbidden" for what a client's roles do not include, and for names of others."""
     permitting = {role for role, kinds in permits.items() if isinstance(message, kinds)}
     if isinstance(message, (Hello, Heartbeat)):
         permitting = {message.role}

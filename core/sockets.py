@@ -271,12 +271,7 @@ class Wire:
         return self._bind(raw, endpoint)
 
     def bind_pub(self, endpoint: str) -> Channel:
-        """A PUB bound to `endpoint`.
-
-        Raises:
-            SecurityError: The endpoint is public and this wire has no keys, or no server key.
-            NetworkError: The address is in use or not of this machine.
-        """
+        """A PUB bound to `endpoint`; SecurityError if it is public without keys, NetworkError if in use."""
         return self._bind(self._socket(zmq.PUB), endpoint)
 
     def connect_dealer(self, endpoint: str) -> Channel:

@@ -24,11 +24,7 @@ LOCK_WAIT_S = 10.0
 
 
 def open_database(path: Path, schema: str, version: int, exclusive: bool = False) -> sqlite3.Connection:
-    """Opens (and creates, with its folder) a database whose commits are on disk when they return.
-
-    Raises:
-        StoreError: Not a database of this version, not accessible, or in use when exclusive.
-    """
+    """Opens or creates a database whose commits are durable; StoreError if it is not of this `version`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with typed_errors(path):
         wait_s = 0.0 if exclusive else LOCK_WAIT_S

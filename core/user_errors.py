@@ -82,11 +82,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def read_fields(model: type[_Model], fields: Mapping[str, object] | _Model | None, name: str) -> _Model:
-    """The settings that `fields`, under the key `name`, give; defaults for None, and settings as they are.
-
-    Raises:
-        ConfigError: A field is unknown or invalid.
-    """
+    """The settings that `fields`, under the key `name`, give; ConfigError if one is unknown or invalid."""
     if isinstance(fields, model):
         return fields
     try:
@@ -126,11 +122,7 @@ _Takes = ParamSpec("_Takes")
 def call(
     kind: type[_Kind], method: Callable[_Takes, _Kind], *given: _Takes.args, **named: _Takes.kwargs
 ) -> _Kind:
-    """What `method` returns.
-
-    Raises:
-        OwnCodeError: The value is not a `kind`, or `method` does not accept the arguments.
-    """
+    """What `method` returns; OwnCodeError if it is not a `kind`, or the arguments are not accepted."""
     try:
         value = method(*given, **named)
     except TypeError as error:

@@ -88,11 +88,7 @@ class WeightStore:
             self._published.append((info.digest, view))
 
     def chunk(self, digest: str, offset: int, length: int) -> memoryview:
-        """Bytes [offset, offset + length) of a kept version, fewer at its end; not copied.
-
-        Raises:
-            ProtocolError: With code "not-found".
-        """
+        """Bytes of a kept version, fewer at its end, not copied; or ProtocolError "not-found"."""
         with self._lock:
             view = next((data for known, data in self._published if known == digest), None)
         if view is None or offset >= len(view):

@@ -76,11 +76,7 @@ def use_threads(count: int) -> None:
 
 
 def resolve_device(name: str) -> str:
-    """ "auto" to "cuda" where there is one, else "cpu"; other names stay.
-
-    Raises:
-        PolicyError: If the device does not exist on this machine.
-    """
+    """ "auto" to "cuda" where there is one, else "cpu"; PolicyError if a named device is not here."""
     import torch
 
     if name == "auto":

@@ -142,11 +142,7 @@ class LearningEyes(nn.Module):
 
 
 def empty_tower(model: str) -> Any:
-    """The vision tower of a BLIP-2 by the sizes in its config.json, on the meta device: without weights.
-
-    Raises:
-        PolicyError: The config.json cannot be read, or is not a BLIP-2's.
-    """
+    """The vision tower of a BLIP-2 by the sizes in its config.json, on the meta device; or PolicyError."""
     from transformers import Blip2VisionModel
 
     with torch.device("meta"):
@@ -362,11 +358,7 @@ class AutoUIPolicy(Policy):
         weights_io.load_into(self.published_state(), *(directory / file for file in files))
 
     def export(self, directory: Path) -> None:
-        """A directory in AutoUI's layout, for `policy.model` and for AutoUI's and DigiRL's own code.
-
-        Raises:
-            PolicyError: Its features are of the small encoder, which is not part of that layout.
-        """
+        """Writes AutoUI's layout, which its code and DigiRL's read; PolicyError with the small encoder."""
         if isinstance(self.eyes, LearningEyes):
             raise PolicyError(
                 "A policy with the small encoder of pictures is not an AutoUI model.",

@@ -281,18 +281,9 @@ class Policy(nn.Module, ABC):
     def text(self, token_ids: Sequence[int]) -> str:
         """Decodes a completion without special tokens."""
 
-    def token_bytes(self, token_id: int) -> bytes | None:
-        """What a token adds to a text, in UTF-8; None if it is unknown: for a part of a character."""
-        text = self.text([token_id])
-        return None if "\ufffd" in text else text.encode()
-
     @abstractmethod
     def image(self, data: bytes) -> Tensor:
-        """Decodes encoded image bytes and resizes them to what the policy reads, [3, H, W] uint8.
-
-        Raises:
-            PolicyError: `data` is not an image, or the policy cannot read it.
-        """
+        """Encoded image bytes at the size that the policy reads, [3, H, W] uint8; or PolicyError."""
 
     def verify(self, ids: Sequence[int], images: Sequence[Tensor]) -> None:
         """Refuses what this policy cannot have read and written.
@@ -401,11 +392,7 @@ class Policy(nn.Module, ABC):
         """Reads what `save` wrote. Raises CheckpointError."""
 
     def export(self, directory: Path) -> None:
-        """Writes a directory that `from_pretrained` of transformers loads; an adapter is merged, for good.
-
-        Raises:
-            PolicyError: This policy is not such a model.
-        """
+        """Writes a model that transformers loads, an adapter merged for good; PolicyError if it is none."""
         raise PolicyError(
             f"The policy {self.name!r} is not a transformers model.", "Use its checkpoint as it is."
         )
@@ -423,9 +410,5 @@ class Critic(nn.Module, ABC):
         """Logits of success given the last state and action, V_traj(s_{H-1}, a_{H-1}), [B]."""
 
     def action_values(self, states: States, steps: Tensor, completions: Tensor, mask: Tensor) -> Tensor:
-        """Logits of the expected discounted outcome Q(s_t, a_t), [B], of actions as tokens.
-
-        Raises:
-            PolicyError: This critic was built without.
-        """
+        """Logits of Q(s_t, a_t), [B], of actions as tokens; PolicyError if built without."""
         raise PolicyError("This critic has no action values.", "Set learner.algorithm.critic to 'v'.")

@@ -112,16 +112,3 @@ class ControlTokens:
             return list(texts)
         places = itertools.count()
         return ["".join(one + " " * (next(places) in starts) for one in text) for text in texts]
-
-
-def vocabulary_bytes(tokenizer: Any, token_id: int) -> bytes | None:
-    """The bytes of a token; None if the tokenizer's vocabulary is not spelt in bytes."""
-    from transformers.convert_slow_tokenizer import bytes_to_unicode
-
-    signs = bytes_to_unicode()
-    decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
-    if decoder is None or decoder.decode([signs[0x20]]) != " ":
-        return None
-    values = {sign: byte for byte, sign in signs.items()}
-    spelt = tokenizer.convert_ids_to_tokens(token_id)
-    return bytes(values[sign] for sign in spelt) if set(spelt) <= values.keys() else None

@@ -40,7 +40,7 @@ from distrl.core.policies.base import (
     States,
     TokenScores,
 )
-from distrl.core.policies.chat_template import ControlTokens, vocabulary_bytes
+from distrl.core.policies.chat_template import ControlTokens
 from distrl.core.policies.hub_images import ImageReader, check, exchange, expand
 from distrl.core.policies.sampling import RowSampler, score_tokens, writable_tokens
 from distrl.core.types import ChatMessage, Sampling
@@ -179,11 +179,7 @@ class HubPolicy(Policy):
         return ids
 
     def render(self, messages: Sequence[chat_template.Message]) -> str:
-        """The chat's text up to where the answer starts.
-
-        Raises:
-            PolicyError: The template rejects it, for example two messages of one role.
-        """
+        """The chat's text up to where the answer starts; PolicyError if the template rejects the chat."""
         from jinja2 import TemplateError
 
         try:
@@ -248,11 +244,6 @@ class HubPolicy(Policy):
     def text(self, token_ids: Sequence[int]) -> str:
         decoded: str = self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
         return decoded
-
-    def token_bytes(self, token_id: int) -> bytes | None:
-        """As in `Policy`; a vocabulary of bytes has those of parts of characters, too."""
-        known = super().token_bytes(token_id)
-        return vocabulary_bytes(self.tokenizer, token_id) if known is None else known
 
     def verify(self, ids: Sequence[int], images: Sequence[Tensor]) -> None:
         super().verify(ids, images)

@@ -185,11 +185,7 @@ class ImageReader:
 
 
 def expand(ids: Sequence[int], placeholder: int, counts: Sequence[int]) -> list[int]:
-    """Token ids with one placeholder per picture → with as many as each picture needs.
-
-    Raises:
-        PolicyError: There are more or fewer placeholders than pictures.
-    """
+    """One placeholder per picture → as many as each needs; PolicyError if their numbers differ."""
     num_places = ids.count(placeholder)
     if num_places != len(counts):
         raise PolicyError(

@@ -27,11 +27,7 @@ SEND = "Send JPEG, PNG or WebP screenshots."
 
 @contextmanager
 def opened(data: bytes) -> Iterator[Image.Image]:
-    """The picture that JPEG, PNG or WebP bytes encode; what is done with it may raise PIL's errors.
-
-    Raises:
-        PolicyError: `data` is not an image, or has more than `MAX_PIXELS`.
-    """
+    """The picture in JPEG, PNG or WebP bytes; PolicyError if it is none, or has over `MAX_PIXELS`."""
     try:
         with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as image:
             if image.width * image.height > MAX_PIXELS:

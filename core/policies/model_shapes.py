@@ -81,11 +81,7 @@ def parameter_shapes(module: torch.nn.Module, prefix: str = "") -> dict[str, tup
 
 
 def read_model(model: str) -> ModelShape:
-    """The hub model in a local directory, or in the hub's cache on this machine; only config files are read.
-
-    Raises:
-        PolicyError: Its files are not here, or transformers cannot build it as an image-text-to-text model.
-    """
+    """The hub model in a local directory or the hub's cache, by its config files; PolicyError without."""
     from transformers import AutoConfig, AutoModelForImageTextToText
 
     directory = find_model(model)

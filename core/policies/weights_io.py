@@ -71,11 +71,7 @@ def _parts(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -> I
 
 
 def from_bytes(buffer: bytes | bytearray | memoryview) -> dict[str, Tensor]:
-    """The tensors in safetensors bytes, as read-only views of `buffer` where alignment allows.
-
-    Raises:
-        PolicyError: If the bytes are truncated, overlap or are not safetensors.
-    """
+    """The tensors in safetensors bytes, read-only views where alignment allows; PolicyError if damaged."""
     try:
         return _parse(memoryview(buffer).cast("B"))
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
@@ -144,11 +140,7 @@ def mismatch(own: Mapping[str, Tensor], state: Mapping[str, Tensor], has_types: 
 
 
 def copy_into(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
-    """Copies `state` into the tensors of `own` in place, after checking that every one fits.
-
-    Raises:
-        PolicyError: Naming the first tensor that does not fit.
-    """
+    """Copies `state` into `own` in place, if every tensor fits; else PolicyError names the first."""
     if problem := mismatch(own, state):
         raise PolicyError(
             f"The weights do not fit the policy: {problem}.",
@@ -190,11 +182,7 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def load_into(own: Mapping[str, Tensor], *paths: Path) -> None:
-    """Reads safetensors files into the tensors of `own`.
-
-    Raises:
-        CheckpointError: One is missing or truncated, or they are of another policy.
-    """
+    """Reads safetensors files into the tensors of `own`; CheckpointError if damaged or of another policy."""
     state = {name: tensor for path in paths for name, tensor in read(path).items()}
     try:
         copy_into(own, state)

@@ -190,11 +190,8 @@ SUBMIT = submit({"id": "t", "a_newer_field": 1})
 )
 def test_the_trajectory_of_a_submit_that_is_refused_may_still_be_known(body, found):
     assert submitted_id(msgpack.packb(body)) == found
-
-
-@pytest.mark.parametrize("frame", [b"", b"\xc1", b"\x91" * 100_000, bytes(MAX_ENVELOPE_BYTES + 1)])
-def test_where_nothing_can_be_read_no_trajectory_is_known(frame):
-    assert submitted_id(frame) == ""
+    for frame in (b"", b"\xc1", b"\x91" * 100_000, bytes(MAX_ENVELOPE_BYTES + 1)):
+        assert submitted_id(frame) == ""
 
 
 def test_sizes_are_limited():

@@ -9,19 +9,6 @@ import pytest
 from distrl.core.model_points import smart_resize
 
 
-@pytest.mark.parametrize(
-    ("size", "factor", "bounds", "expected"),
-    [
-        ((1080, 2400), 28, (3136, 12845056), (1092, 2408)),  # rounded to whole patches
-        ((1080, 2400), 32, (65536, 660000), (544, 1184)),  # too many pixels
-        ((20, 30), 28, (3136, 12845056), (56, 84)),  # too few
-        ((5000, 30), 28, (784, 8000), (1148, 28)),  # a side is never shorter than a patch
-    ],
-)
-def test_sizes(size, factor, bounds, expected) -> None:
-    assert smart_resize(*size, factor, *bounds) == expected
-
-
 def test_shapes_that_no_model_reads() -> None:
     with pytest.raises(ValueError, match="1x201"):
         smart_resize(1, 201, 28, 784, 10000)

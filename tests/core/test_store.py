@@ -48,15 +48,6 @@ def store(tmp_path):
     store.close()
 
 
-def test_what_goes_in_comes_out(store):
-    trajectory, images = episode("a", b"one", b"two")
-    assert store.add(trajectory, images)
-    assert store.get("a") == trajectory
-    assert store.images(images) == images
-    assert "a" in store
-    assert store.count() == 1
-
-
 def test_a_duplicate_changes_nothing(store):
     trajectory, images = episode("a", b"one")
     assert store.add_many([(trajectory, images)] * 2) == [True, False]
@@ -105,6 +96,10 @@ def test_it_is_all_there_after_reopening(store, tmp_path):
     store.add(trajectory, images)
     again = TrajectoryStore(store.path)
     assert again.get("a") == trajectory
+    assert again.images(images) == images
+    assert "a" in again
+    with pytest.raises(StoreError, match="nobody"):
+        again.get("nobody")
     assert again.size_bytes == store.size_bytes
     assert not again.add(trajectory, images)
     again.close()
@@ -139,11 +134,6 @@ def test_a_resend_after_trimming_is_still_a_duplicate(store):
     assert store.size_bytes == 0
 
 
-def test_an_unknown_id_is_named(store):
-    with pytest.raises(StoreError, match="nobody"):
-        store.get("nobody")
-
-
 def test_params_that_are_no_plain_data_are_refused(store):
     deep = {}
     for _ in range(3000):
@@ -171,12 +161,6 @@ def test_a_store_of_another_version_is_refused(tmp_path):
     connection.close()
     with pytest.raises(StoreError, match="version 99"):
         TrajectoryStore(path)
-
-
-@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x80", b"\x07"])
-def test_damaged_bytes_are_no_trajectory(data):
-    with pytest.raises(StoreError):
-        unpack_trajectory(data)
 
 
 def test_a_full_disk_commits_nothing_and_ends_with_it(store, tmp_path):
@@ -211,10 +195,13 @@ def test_bodies_are_compressed_and_plain_ones_are_read(store):
     assert store.get("t") == trajectory
 
 
-@pytest.mark.parametrize("damage", [lambda body: body[:-5], lambda body: body + b"x", lambda body: body[:3]])
-def test_damaged_compressed_bodies_are_refused(damage):
+BODY = pack_trajectory(Trajectory(id="t", task=TASK))
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x80", b"\x07", BODY[:-5], BODY[:3], BODY + b"x"])
+def test_damaged_bytes_are_no_trajectory(data):
     with pytest.raises(StoreError, match="not a trajectory"):
-        unpack_trajectory(damage(pack_trajectory(Trajectory(id="t", task=TASK))))
+        unpack_trajectory(data)
 
 
 @pytest.mark.parametrize(

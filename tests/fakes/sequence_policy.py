@@ -12,7 +12,6 @@ from torch import Tensor
 
 from distrl.core.policies import chat_template
 from distrl.core.policies.base import Generated
-from distrl.core.policies.chat_template import vocabulary_bytes
 from distrl.core.types import ChatMessage, ImagePart, Sampling
 
 
@@ -67,10 +66,6 @@ class SequencePolicy:
 
     def text(self, token_ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
-
-    def token_bytes(self, token_id: int) -> bytes | None:
-        text = self.text([token_id])
-        return vocabulary_bytes(self.tokenizer, token_id) if "\ufffd" in text else text.encode()
 
     def tokenise(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]

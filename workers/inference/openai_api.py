@@ -241,7 +241,7 @@ class Answer:
         return {"content": content[: self._length], "refusal": None}
 
     def _token(self, token_id: int, logprob: float) -> dict[str, Any]:
-        """A token's text (of a part of a character U+FFFD), its bytes if known, and its log-probability."""
-        data = self._policy.token_bytes(token_id)
-        known = None if data is None else list(data)
-        return {"token": self._policy.text([token_id]), "logprob": logprob, "bytes": known}
+        """A token's text and log-probability; U+FFFD without bytes for a part of a character."""
+        text = self._policy.text([token_id])
+        data = None if "\ufffd" in text else list(text.encode())
+        return {"token": text, "logprob": logprob, "bytes": data}

@@ -9,14 +9,14 @@ import pytest
 from autoui_models import save_t5
 from chatml import END, chatml_tokenizer
 from policy_fakes import chat, png
-from tiny_qwen import SPECIAL, save_qwen25_vl
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tiny_qwen import SPECIAL
+from tokenizers import AddedToken, Tokenizer, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
 from distrl.configs.policy import policy_config
 from distrl.core.policies import build_policy
 from distrl.core.policies.base import Policy
-from distrl.core.policies.chat_template import ControlTokens, vocabulary_bytes
+from distrl.core.policies.chat_template import ControlTokens
 from distrl.core.policies.hub import HubPolicy
 from distrl.core.types import ChatMessage, ImagePart, TextPart
 
@@ -146,33 +146,3 @@ def test_autoui_keeps_the_end_that_digirl_s_prompts_have(autoui: Policy) -> None
     plain = autoui.prompt_ids(chat("Goal: red"))
     assert autoui.prompt_ids(chat("Goal: red</s>")) == [*plain, end]
     assert [one for one in autoui.prompt_ids(chat("Goal: red</s></s>")) if one == end] == [end, end]
-
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-
-
-TEXT = "tap 设置 é 😀\n\x00\u00ad\u00a0"
-
-
-def test_every_byte_is_known_and_texts_are_the_bytes_of_their_tokens() -> None:
-    tokenizer = chatml_tokenizer()
-    signs = [tokenizer.convert_tokens_to_ids(sign) for sign in pre_tokenizers.ByteLevel.alphabet()]
-    assert {vocabulary_bytes(tokenizer, token) for token in signs} == {bytes([n]) for n in range(256)}
-    found = [vocabulary_bytes(tokenizer, token) for token in tokenizer(TEXT)["input_ids"]]
-    assert b"".join(one or b"?" for one in found) == TEXT.encode()
-
-
-def test_a_hub_policy_tells_the_bytes_of_parts_of_characters_where_it_can(tmp_path: Path) -> None:
-    save_qwen25_vl(tmp_path)
-    policy = build_policy(policy_config(kind="hub", model=str(tmp_path), device="cpu"), [], 0)
-    assert isinstance(policy, HubPolicy)
-    (letter,) = policy.completion_ids("t")[:-1]
-    assert policy.token_bytes(letter) == b"t"
-    policy.tokenizer = tokenizer = chatml_tokenizer()
-    ids = [*tokenizer("设")["input_ids"], tokenizer.convert_tokens_to_ids(END)]
-    assert [policy.token_bytes(token) for token in ids] == [b"\xe8", b"\xae", b"\xbe", b""]
-    fallback = Tokenizer(models.BPE({"<0xE8>": 0, "<0xAE>": 1, "<0xBE>": 2}, [], byte_fallback=True))
-    fallback.decoder = decoders.ByteFallback()
-    policy.tokenizer = PreTrainedTokenizerFast(tokenizer_object=fallback)
-    assert policy.text([0]) == "\ufffd"
-    assert policy.token_bytes(0) is None

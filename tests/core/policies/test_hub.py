@@ -56,21 +56,6 @@ def test_sampled_and_scored_log_probabilities_agree_also_after_a_swap(
     check_agreement(policy)
 
 
-def test_a_batch_runs_no_longer_than_a_row_that_needs_it(make_hub: MakePolicy) -> None:
-    """A row that has its own `max_new_tokens` does not run on because another may have more."""
-    policy = make_hub(slim_vocabulary=["tap"])  # so few tokens that the end is often drawn
-    num_passes = []
-    policy.get_submodule("model").register_forward_hook(lambda *_: num_passes.append(1))
-    sampling = [Sampling(max_new_tokens=limit) for limit in (2, 2, 40)]
-    batch, lengths = batch_of(policy), set()
-    for seed in range(10):
-        num_passes.clear()
-        found = policy.generate(batch, sampling, torch.Generator().manual_seed(seed))
-        assert len(num_passes) == max(len(one.token_ids) for one in found)
-        lengths.add(len(num_passes))
-    assert min(lengths) < 5 < max(lengths)
-
-
 def test_a_slim_vocabulary_renormalises_the_full_one(make_hub: MakePolicy) -> None:
     full, slim = make_hub(), make_hub(slim_vocabulary=["tap", "swipe 1"])
     check_agreement(slim)
@@ -226,34 +211,16 @@ def adapted(policy: Policy) -> set[str]:
     return {name.split(".lora_A")[0] for name in policy.published_state() if ".lora_A" in name}
 
 
-def test_adapters_go_into_the_language_model(make_hub: MakePolicy) -> None:
+def test_adapters_go_into_the_language_model_and_the_vision_tower_if_asked(make_hub: MakePolicy) -> None:
     names = adapted(make_hub(lora={"rank": 2}))
     assert {name.rpartition(".")[2] for name in names} == LAYERS
     assert all(".language_model.layers." in name for name in names)
     assert len(names) == 2 * len(LAYERS)
     names = adapted(make_hub(lora={"rank": 2, "targets": ["q_proj", "v_proj"]}))
     assert {name.rpartition(".")[2] for name in names} == {"q_proj", "v_proj"}
-    assert all(".language_model.layers." in name for name in names)
-
-
-def test_adapters_go_into_the_vision_tower_if_asked(make_hub: MakePolicy) -> None:
-    policy = make_hub(lora={"rank": 2, "vision": True})
-    inside = {name for name in adapted(policy) if ".language_model." not in name}
+    inside = [name for name in adapted(make_hub(lora={"rank": 2, "vision": True})) if "language" not in name]
     assert inside
     assert all(".visual." in name or ".vision_tower." in name for name in inside)
-    assert any("lora_B" in name and "vis" in name for name in gradients(policy))
-
-
-def test_targets_must_exist(make_hub: MakePolicy) -> None:
-    with pytest.raises(PolicyError, match=r"no layers named \['qkv'\]\. It has down_proj, gate_proj, k_proj"):
-        make_hub(lora={"targets": ["q_proj", "qkv"]})
-
-
-def test_full_training_leaves_the_eyes_as_they_are_unless_asked(make_hub: MakePolicy) -> None:
-    names = set(gradients(make_hub()))
-    assert names
-    assert all(".language_model." in name or "lm_head" in name for name in names)
-    assert any(".language_model." not in name for name in set(gradients(make_hub(train_vision=True))) - names)
 
 
 @pytest.mark.parametrize("lora", [None, {"rank": 2}])

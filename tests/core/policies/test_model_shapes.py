@@ -42,13 +42,6 @@ def test_adapters_are_counted_exactly(model_dir: Path, vision: bool, targets: li
     assert read_model(str(model_dir)).num_lora(3, targets, vision) == trainable
 
 
-def test_a_picture_s_tokens_are_bounded_by_its_pixels(model_dir: Path) -> None:
-    image = read_model(str(model_dir)).image
-    tokens = [image.num_tokens(pixels) for pixels in (1, 10_000, 20_000, 10**6)]
-    assert tokens == sorted(tokens)
-    assert image.num_tokens() == image.num_tokens(None if image.is_fixed else image.max_pixels)
-
-
 def test_what_is_not_here_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(PolicyError, match="cache"):

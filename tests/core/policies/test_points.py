@@ -19,7 +19,6 @@ from distrl.core.errors import ConfigError
 from distrl.core.model_points import Resize, check_agent_points, doubt_of_files
 from distrl.core.policies import build_policy
 from distrl.learner.distributed import open_train_step
-from distrl.workers.agents import build_agent
 from distrl.workers.inference.serve import build_engine
 
 SCREENS = [(54, 120), (300, 70), (1080, 2400)]
@@ -113,23 +112,6 @@ def test_points_that_such_models_do_not_write_are_warned_of(
             options = yaml.safe_load(line.partition(remedy)[2].partition(", unless")[0])
             options = options if remedy == "agent.options to " else {"resize": options}
             assert not warnings_of(configure(models[family], BOUND, **options), caplog)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"coordinates": "foo"},
-        {"coordinates": "relative", "resize": {"foo": 1}},
-        {"coordinates": "relative", "resize": 3},
-    ],
-)
-def test_options_that_the_agent_refuses_are_left_to_it(
-    options: dict[str, Any], models: dict[str, Path]
-) -> None:
-    config = configure(models["qwen"], **options)
-    build_engine(config, [], "a")
-    with pytest.raises(ConfigError):
-        build_agent(config.agent)
 
 
 def test_agents_without_pixels_are_not_checked(models: dict[str, Path]) -> None:

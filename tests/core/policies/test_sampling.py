@@ -21,26 +21,6 @@ def test_log_probs_are_a_masked_softmax_at_each_rows_temperature() -> None:
         np.testing.assert_allclose(found[row].exp().numpy(), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("sampling", "kept"),
-    [
-        (Sampling(top_k=2), [0, 1]),
-        (Sampling(top_p=0.5), [0]),
-        (Sampling(top_p=0.6), [0, 1]),
-        (Sampling(top_p=0.01), [0]),
-        (Sampling(top_p=0.95, top_k=3), [0, 1, 2]),
-        (Sampling(top_p=0.6, top_k=2), [0]),
-        (Sampling(), [0, 1, 2, 3]),
-    ],
-)
-def test_truncation_keeps_the_head_and_renormalises(sampling: Sampling, kept: list[int]) -> None:
-    probabilities = torch.tensor([0.5, 0.25, 0.15, 0.1])
-    found = truncate(probabilities.log()[None], [sampling])[0].exp()
-    expected = torch.zeros(4)
-    expected[kept] = probabilities[kept] / probabilities[kept].sum()
-    torch.testing.assert_close(found, expected)
-
-
 def test_truncation_is_that_of_transformers() -> None:
     import transformers
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrl.appo.envs import Collector, GymGroup, Moments, make_env, run_episodes, space_of
-from distrl.core.errors import ConfigError, EnvError, MissingDependency
+from distrl.core.errors import ConfigError, MissingDependency
 
 
 def test_actions_are_clipped_to_the_box_for_the_environment() -> None:
@@ -46,14 +46,6 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(MissingDependency, match=r'pip install "distrl\[gym\]"'):
         make_env({"id": AIM})
-
-
-def test_a_failing_environment_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = GymGroup({"id": "appo_envs:Flaky-v0", "breaks_at": 1}, 1)
-    monkeypatch.setattr("appo_envs.Flaky.num_steps", 0)
-    group.reset(0, 1)
-    with pytest.raises(EnvError, match="RuntimeError: the simulator"):
-        group.step(np.zeros((1, 2)))
 
 
 GAMMA = 0.9
@@ -130,10 +122,6 @@ def test_the_statistics_of_a_round_do_not_change_within_it() -> None:
     np.testing.assert_allclose(data.seen.mean, raw.mean(axis=0), rtol=1e-4)
     np.testing.assert_allclose(data.seen.std(), raw.std(axis=0), rtol=1e-3)
     assert policy.observations.count == 1.0
-
-
-def test_a_stopping_worker_does_not_finish_its_round() -> None:
-    assert new_collector().collect(new_policy(appo_config()), 4, lambda: True) is None
 
 
 def test_an_episode_of_a_seed_is_the_same_in_any_company() -> None:

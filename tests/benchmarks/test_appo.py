@@ -25,12 +25,8 @@ from appo_peers import (
     Run,
     Settings,
     load_run,
-    ratios,
-    read_distrl,
     summarise,
 )
-
-from distrl.core.errors import RunDirectoryError
 
 SETTINGS = Settings(
     env="Any-v0", seed=3, minutes=10.0, stop_at=200.0, eval_every=100, eval_episodes=5, cores=2
@@ -46,67 +42,11 @@ OUTCOME = Outcome(
     validation=(Point(10.0, 1_000, -120.0), Point(80.0, 40_000, 230.0)),
     versions={"torch": "2.13.0"},
 )
-RUN = Run("sb3-ppo", SETTINGS, 1_000.0, OUTCOME)
 
 
 def run(arm: str, seed: int, solved_s: float | None, final: float = 230.0) -> Run:
     outcome = dataclasses.replace(OUTCOME, solved_s=solved_s, final_return=final)
     return Run(arm, dataclasses.replace(SETTINGS, seed=seed), 1_000.0, outcome)
-
-
-def write_distrl(directory: Path, rows: Sequence[dict[str, float]], mean: float | None = 231.5) -> Path:
-    directory.mkdir()
-    (directory / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    if mean is not None:
-        (directory / "evaluations/step_9").mkdir(parents=True)
-        (directory / "evaluations/step_9/results.json").write_text(json.dumps({"mean": mean}))
-    return directory
-
-
-ROWS = [
-    {"step": 1, "time": 1_012.0, "time/elapsed_s": 2.0, "env_steps": 2_048},
-    {"step": 2, "time": 1_030.0, "time/elapsed_s": 20.0, "env_steps": 4_096, "train/return": -100.0},
-    {"step": 3, "time": 1_090.0, "time/elapsed_s": 80.0, "env_steps": 6_144, "train/return": 190.0},
-]
-VALIDATED = {
-    "step": 2,
-    "time": 1_040.0,
-    "eval/return": 205.0,
-    "eval/elapsed_s": 19.0,
-    "eval/env_steps": 4_000,
-}
-CONFIRMED = {
-    "step": 3,
-    "time": 1_100.0,
-    "eval/confirmation": 220.0,
-    "eval/elapsed_s": 80.0,
-    "eval/env_steps": 6_144,
-}
-SOLVED = {"step": 3, "time": 1_100.0, "solved/elapsed_s": 80.0, "solved/env_steps": 6_144}
-
-
-def test_a_run_of_ours_is_read_from_its_metrics_and_its_evaluation(tmp_path: Path) -> None:
-    outcome = read_distrl(
-        write_distrl(tmp_path / "run", [*ROWS, VALIDATED, CONFIRMED, SOLVED]), {"distrl": "1"}
-    )
-    assert outcome == Outcome(
-        started_at=1_010.0,
-        elapsed_s=80.0,
-        env_steps=6_144,
-        solved_s=80.0,
-        solved_steps=6_144,
-        final_return=231.5,
-        training=(Point(20.0, 4_096, -100.0), Point(80.0, 6_144, 190.0)),
-        validation=(Point(19.0, 4_000, 205.0), Point(80.0, 6_144, 220.0)),
-        versions={"distrl": "1"},
-    )
-
-
-def test_runs_of_other_settings_are_not_mixed_in(tmp_path: Path) -> None:
-    RUN.save(tmp_path / "seed-3.json")
-    asked = dataclasses.replace(SETTINGS, minutes=20.0, cores=4)
-    with pytest.raises(RunDirectoryError, match="another minutes, cores"):
-        load_run(tmp_path / "seed-3.json", asked)
 
 
 def program(arm: str, body: str) -> Arm:
@@ -203,11 +143,3 @@ def test_a_run_without_a_solution_counts_as_the_slowest() -> None:
         "theirs", [run("theirs", seed, s) for seed, s in enumerate((60.0, None, None))]
     )
     assert mostly_unsolved.median_s is None
-
-
-def test_the_ratios_are_those_of_medians() -> None:
-    ours = summarise("distrl-2", [run("distrl-2", 0, 40.0, 220.0), run("distrl-2", 1, 50.0, 240.0)])
-    theirs = summarise("sb3-ppo", [run("sb3-ppo", 0, 90.0), run("sb3-ppo", 1, 90.0)])
-    assert ratios([ours], theirs) == "median time to solve, of sb3-ppo's: distrl-2 0.50 (0.55 from launch)"
-    never = summarise("rllib-appo", [run("rllib-appo", 0, None)])
-    assert "distrl-2 peer never" in ratios([ours], never)

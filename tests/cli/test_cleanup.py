@@ -69,19 +69,18 @@ def cleanup(*words: str) -> Result:
     return runner.invoke(app, ["cleanup", *words])
 
 
-def test_nothing_to_do_is_said() -> None:
-    result = cleanup()
-    assert (result.exit_code, result.stdout) == (0, "Nothing to clean up.\n")
-
-
-def test_an_orphan_is_ended_and_forgotten(start: Start) -> None:
+def test_an_orphan_is_ended_and_forgotten_and_an_unfinished_clone_removed(start: Start, home: Path) -> None:
     process = start("-avd", "pixel")
     enter(process)
+    (home / "x.avd.distrl-partial").mkdir()
+    (home / "pixel.avd").mkdir()
     result = cleanup()
     assert result.exit_code == 0
+    assert [path.name for path in home.iterdir()] == ["pixel.avd"]
     assert f"emulator of AVD pixel (process {process.pid}) ended (SIGTERM)." in result.stdout
     assert process.wait(30.0) != 0
     assert Registry().entries() == []
+    assert cleanup().stdout == "Nothing to clean up.\n"
 
 
 def test_a_dry_run_only_says_so(start: Start, home: Path) -> None:
@@ -113,13 +112,6 @@ def test_a_stranger_under_the_same_number_is_not_touched(start: Start) -> None:
     result = cleanup("--all")
     assert f"(process {process.pid}) is gone." in result.stdout
     assert process.poll() is None
-
-
-def test_unfinished_clones_go_and_avds_stay(home: Path) -> None:
-    (home / "x.avd.distrl-partial").mkdir()
-    (home / "pixel.avd").mkdir()
-    assert "was removed." in cleanup().stdout
-    assert [path.name for path in home.iterdir()] == ["pixel.avd"]
 
 
 def test_folders_of_processes_that_are_gone_go_and_others_stay(home: Path) -> None:

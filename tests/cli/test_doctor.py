@@ -130,15 +130,6 @@ def test_packages_are_needed_by_what_asks_for_them(
     assert level == ("fail" if is_for_workers else "warn")
 
 
-def test_without_workers_here_no_environment_is_needed_here(tmp_path: Path) -> None:
-    far = config(tmp_path, "env: {kind: android_world}\nlocal: {workers: 0}\n")
-    found = doctor("--config", far)[1]
-    assert "env" not in found
-    assert found["android_world"]["level"] == "warn"
-    there = doctor("--worker", "--config", far)[1]
-    assert (there["env"]["level"], there["android_world"]["level"]) == ("ok", "fail")
-
-
 def test_tasks_are_checked_as_the_run_checks_them(tmp_path: Path) -> None:
     missing = config(tmp_path, "tasks: {suite: no-such-file.jsonl}\n")
     status, found, _ = doctor("--config", missing)
@@ -147,14 +138,6 @@ def test_tasks_are_checked_as_the_run_checks_them(tmp_path: Path) -> None:
     assert "tasks" not in doctor("--worker", "--config", missing)[1], "workers are sent their tasks"
     _, found, _ = doctor("--config", config(tmp_path, PHONE), "--set", "tasks.validation=val")
     assert found["tasks"]["level"] == "ok"
-
-
-def test_a_module_of_ones_own_that_is_broken_ends_no_check(tmp_path: Path) -> None:
-    (tmp_path / "broken_env.py").write_text("def go(:\n")
-    _, found, _ = doctor("--config", config(tmp_path, "env: {import_path: broken_env:Env}\n"))
-    assert found["env"]["level"] == "fail"
-    assert "SyntaxError" in found["env"]["said"]
-    assert "disk" in found
 
 
 def test_a_model_is_looked_for_where_it_is_loaded_from(tmp_path: Path, monkeypatch) -> None:

@@ -22,7 +22,6 @@ from distrl.cli.health.estimate import (
     Line,
     estimate,
     hardware,
-    screen_of,
 )
 from distrl.cli.main import app
 from distrl.configs.schema import Config
@@ -126,18 +125,6 @@ def test_an_episode_that_is_one_sequence_is_trained_on_and_kept_once(model: str)
     assert cached["speed", "actions"] > one["speed", "actions"]
     bounded = values({**options, "max_context_tokens": 150}, 5, agent=INCREMENTAL, **sections)
     assert bounded["policy", "tokens of a sequence, at most"] == length - 2 * (1 + QUESTION + 8)
-
-
-@pytest.mark.parametrize(
-    ("env", "size"),
-    [
-        ({}, (540, 1200)),
-        ({"kind": "two_screens", "options": {"width": 64}}, (64, 640)),
-        ({"kind": "android_world"}, (1080, 2400)),
-    ],
-)
-def test_screens_are_those_of_the_environment(env: dict[str, object], size: tuple[int, int]) -> None:
-    assert screen_of(Config.model_validate({"env": env})) == size
 
 
 def test_ranks_share_what_zero_shards(model: str) -> None:

@@ -69,12 +69,6 @@ def test_else_nvidia_smi_says_what_is_there(tmp_path: Path, monkeypatch) -> None
     assert gpus.visible({}) == ["0", "1"]
 
 
-def test_numbers_are_in_the_order_of_who_gave_them() -> None:
-    assert gpus.variables(["1", "2"], {}) == {gpus.VISIBLE: "1,2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    assert gpus.variables(["1"], {gpus.VISIBLE: "0,1"}) == {gpus.VISIBLE: "1"}
-    assert gpus.variables([], {}) == {}
-
-
 def local_run(tmp_path: Path, monkeypatch, *settings: str) -> tuple[LocalRun, list[Program], io.StringIO]:
     """One that is told to stop at once, and what it starts."""
     config = load_config("qwen-vl", [f"runs_dir={tmp_path}", *settings])

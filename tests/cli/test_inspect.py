@@ -199,12 +199,6 @@ def test_wrong_questions_get_one_line(run_dir: Path, arguments: list[str], code:
     assert result.stdout == ""
 
 
-def test_a_place_without_a_store_is_an_error(tmp_path: Path) -> None:
-    result = runner.invoke(app, ["inspect", str(tmp_path / "nowhere")])
-    assert result.exit_code == 10
-    assert "no trajectory store" in result.stderr
-
-
 def test_quarantined_trajectories_are_listed_with_the_reason(run_dir: Path) -> None:
     store = TrajectoryStore(run_dir / "store.sqlite3")
     store.quarantine("00000001ffff0000", "IndexError: out of range")

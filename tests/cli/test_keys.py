@@ -51,15 +51,6 @@ def test_an_unknown_role_is_refused(keys):
     assert not (keys / "farm.key").exists()
 
 
-def test_a_list_with_a_role_of_another_version_is_named(keys):
-    (keys / "allowed" / "client.pub").write_text(
-        (keys / "allowed" / "client.pub").read_text().replace("worker", "king")
-    )
-    result = runner.invoke(app, ["keys", "list", str(keys)])
-    assert result.exit_code == 5
-    assert "client.pub is not a client's entry" in result.stderr
-
-
 @pytest.mark.parametrize(
     "command",
     [

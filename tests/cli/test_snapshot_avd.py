@@ -185,13 +185,6 @@ class TestFaults:
         assert remedy in error_of(result)
         assert "failed after" in result.stderr
 
-    def test_a_bad_name_is_told_before_anything_is_started(self, world: EmulatorWorld) -> None:
-        world.avd("bad-name")
-        result = run("create", "bad-name", "a b", *port())
-        assert result.exit_code == 8
-        assert "'a b' is not a valid snapshot name" in error_of(result)
-        assert "starting" not in result.stderr
-
     def test_it_does_not_boot(self, world: EmulatorWorld) -> None:
         world.avd("fault-offline", "offline")
         result = run("create", "fault-offline", "base", "--boot-timeout", "1", *port())

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from distrl.cli.health import machine
 from distrl.cli.local import programs
 from distrl.cli.local.progress import Progress
 from distrl.cli.local.run import LocalRun
@@ -32,14 +31,6 @@ def test_dry_run_prints_the_resolved_config_and_makes_nothing(tmp_path: Path) ->
     (tmp_path / "out.yaml").write_text(result.stdout)
     assert load_config(tmp_path / "out.yaml") == load_config("quickstart", [f"runs_dir={tmp_path}/runs"])
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_missing_package_is_named_with_its_extra(monkeypatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(machine.EXTRAS, "no-such-package", "train")
-    result = runner.invoke(app, ["train", "quickstart", "--set", f"runs_dir={tmp_path}"])
-    assert result.exit_code == 7
-    assert "training: not installed: no-such-package." in result.stderr
-    assert "distrl[train]" in result.stderr
 
 
 def test_default_addresses_become_free_ports_and_chosen_ones_stay() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from typer.testing import CliRunner
 
@@ -52,17 +50,6 @@ def test_a_dry_run_checks_the_options_of_an_objective_of_ones_own() -> None:
         result = CliRunner().invoke(app, ["train", "quickstart", "--dry-run", "--set", own % clip])
         assert result.exit_code == code, result.output
     assert "clip" in result.output
-
-
-def test_a_q_critic_is_reached_by_configuration() -> None:
-    assert load_config("quickstart", ["learner.algorithm={critic: q}"]).learner.algorithm.critic == "q"
-
-
-def test_a_saved_configuration_is_read_although_it_names_keys_that_do_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "config.yaml"
-    file.write_text(load_config("quickstart").to_yaml())
-    assert "critic: v" in file.read_text()
-    assert load_config(str(file)).learner == load_config("quickstart").learner
 
 
 def test_the_sources_numbers_are_the_defaults() -> None:

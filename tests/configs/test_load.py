@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distrl.configs.load import check_config, find_config, keys, load_config, presets
+from distrl.configs.load import check_config, find_config, load_config, presets
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
 
@@ -79,21 +79,15 @@ def test_overrides_apply_in_order_and_make_sections(write) -> None:
             "inference: {max_wait_ms: 3}",
             "Did you mean `inference.engine.max_wait_ms`?",
         ),
-        ("learnr: {}", "unknown key `learnr`. Did you mean `learner`?"),
         ("policy: {lora: {rnk: 2}}", "unknown key `policy.lora.rnk`. Did you mean `policy.lora.rank`?"),
         ("worker: {slots: '3'}", "`worker.slots` is '3', expected a valid integer"),
-        ("worker: {slots: 0}", "`worker.slots` is 0, expected greater than or equal to 1"),
         ("learner: {value_recompute: yes}", "`learner.value_recompute` is 'yes', expected a valid boolean"),
         ("learner: {optim: {lr: .nan}}", "`learner.optim.lr` is nan, expected a finite number"),
-        ("policy: {image_size: [72]}", "`policy.image_size.1` is missing"),
         ("worker: 3", "`worker` is 3, expected an object"),
         ("name: a b", "`name` is 'a b', expected a string"),
-        ("policy: {kind: hub}", "`policy.model` is missing"),
-        ("learner: {algorithm: {policy_clip_high: 1.0}}", "has no effect without policy_clip"),
         ("learner: {algorithm: {policy_clip: 0.2, policy_clip_high: 0.1}}", "is less than policy_clip"),
         ("worker:\n  slots: [1\n", "line 3: "),
         ("name: a\nname: b", "line 2: the key `name` appears twice"),
-        ("worker: {slots: 1, slots: 2}", "the key `slots` appears twice"),
         ("name: !!python/object:os.system x", "line 1: could not determine a constructor"),
         ("- 1", "holds a list"),
     ],
@@ -111,10 +105,7 @@ def test_a_mistake_in_the_file_is_one_line_that_names_it(write, text: str, messa
     ("override", "message"),
     [
         ("worker.slts=3", "--set: unknown key `worker.slts`. Did you mean `worker.slots`?"),
-        ("worker.slots=many", "--set: `worker.slots` is 'many', expected a valid integer"),
         ("worker.slots", "not an assignment"),
-        ("=3", "not an assignment"),
-        ("worker..slots=3", "not an assignment"),
         ("worker.slots=[1", "--set worker.slots=[1, line 1"),
         ("name.first=x", "`name` holds 'run', it is not a section"),
     ],
@@ -139,21 +130,9 @@ def test_a_file_wins_over_the_preset_of_the_same_name(tmp_path: Path, monkeypatc
     assert load_config("quickstart").name == "mine"
 
 
-def test_binary_files_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "config.yaml"
-    path.write_bytes(b"\xff\xfe\x00name")
-    with pytest.raises(ConfigError, match="cannot be read"):
-        load_config(path)
-
-
 def test_several_mistakes_are_counted() -> None:
     with pytest.raises(ConfigError, match=r"unknown key `nam`. \(1 more problem\)"):
         check_config({"seed": -1, "nam": "x"}, "file")
-
-
-def test_keys_lists_sections_and_leaves() -> None:
-    everything = set(keys())
-    assert {"name", "worker", "worker.slots", "learner.algorithm.gamma", "policy.lora.rank"} <= everything
 
 
 @pytest.fixture
@@ -191,12 +170,6 @@ def test_own_modules_may_be_elsewhere(write, tmp_path: Path, monkeypatch: pytest
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     assert load_config("quickstart", named).modules_dir == str(tmp_path / "here")
-
-
-def test_without_own_modules_nothing_is_looked_for(write) -> None:
-    before = list(sys.path)
-    assert load_config(write("seed: 1")).modules_dir is None
-    assert sys.path == before
 
 
 def test_a_class_of_the_user_s_replaces_a_built_in_kind_and_its_keys() -> None:

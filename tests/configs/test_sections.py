@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from distrl.configs.devices import DevicesConfig
-from distrl.configs.learner import RanksConfig
 from distrl.configs.load import check_config, load_config, presets
 from distrl.configs.parse import parse_yaml
 from distrl.configs.schema import Config
@@ -72,25 +71,6 @@ def test_the_shown_configuration_names_the_variable_and_not_the_key(monkeypatch:
     shown = Config.model_validate({"judge": {"kind": "vlm", "model": "m"}}).to_yaml()
     assert "DISTRL_JUDGE_KEY" in shown
     assert "sk-secret" not in shown
-
-
-@pytest.mark.parametrize(("judge", "name"), [("rules", "rules"), ({"import_path": "a.b:Mine"}, "Mine")])
-def test_the_name_of_a_judge(judge: object, name: str) -> None:
-    found = Config.model_validate({"judge": judge}).judge
-    assert found is not None
-    assert found.name == name
-
-
-@pytest.mark.parametrize(
-    ("fields", "stage"),
-    [
-        ({}, 0),
-        ({"engine": "deepspeed"}, 2),
-        ({"engine": "deepspeed", "ds_config": {"zero_optimization": {"stage": 3}}}, 3),
-    ],
-)
-def test_the_stage_of_zero(fields: dict[str, object], stage: int) -> None:
-    assert RanksConfig.model_validate(fields).zero_stage == stage
 
 
 def test_the_presets_of_continuous_control_have_the_papers_environments_and_no_servers() -> None:

@@ -96,11 +96,7 @@ def state_of(context: Context) -> dict[str, Any]:
 
 
 def restore(context: Context, state: dict[str, Any]) -> None:
-    """Restores `state_of`; then every trajectory that arrived after it is taken from the store.
-
-    Raises:
-        CheckpointError: Something is missing or has another form; another version wrote it.
-    """
+    """Restores `state_of`; then every trajectory that arrived after it is taken from the store."""
     try:
         vars(context.progress).update(asdict(Progress(**state["progress"])))
         context.replay.load_state_dict(state["replay"])

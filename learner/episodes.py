@@ -7,8 +7,10 @@ with it.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -18,24 +20,6 @@ from distrl.core.policies.base import Policy
 from distrl.core.types import Chat, Purpose, TimeStep, Trajectory
 
 GetImages = Callable[[Sequence[str]], Mapping[str, Tensor]]
-
-
-@dataclass(frozen=True, eq=False)
-class CompletionTokens:
-    """A sampled completion and what it answers."""
-
-    prompt: tuple[int, ...]  # only the new tokens if it continues a sequence
-    images: tuple[str, ...]  # digests of the pictures in them
-    tokens: tuple[int, ...]  # what was written
-    logprobs: tuple[float, ...]  # log μ of it
-    versions: tuple[int, ...]  # the weight version that wrote each token; () if that is unknown
-    temperature: float
-    before: CompletionTokens | None  # the completion that its sequence continues
-
-    def prefix(self) -> tuple[int, ...]:
-        """The whole sequence up to the end of this completion."""
-        earlier = () if self.before is None else self.before.prefix()
-        return (*earlier, *self.prompt, *self.tokens)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +116,6 @@ def verify(
     Args:
         images: Its decoded pictures by digest.
         max_tokens: Of a sequence with its completions; demonstrations are text, which the wire cannot count.
-
-    Raises:
-        PolicyError: A sequence is too long, or see `Policy.verify`.
     """
     read: dict[int, tuple[tuple[int, ...], tuple[str, ...]]] = {}
     for number, step in enumerate(episode.steps):
@@ -157,32 +138,46 @@ def compile_episode(
     """The learner's view of `trajectory`, or None when nothing can be learnt from it.
 
     Nothing is learnt from faulted episodes and from training episodes without token ids (an agent without a
-    policy). A demonstration has text only: it is tokenised here, by the policy that will imitate it.
-
-    All completions of a step are its tokens. For policies that read one prompt at a time, a step is its last
-    chat, the one whose completion is the action.
+    policy). A demonstration has text only: it is tokenised here, by the policy that will imitate it. All
+    completions of a step are its tokens; for policies that read one prompt at a time, those of its last chat,
+    whose completion is the action.
 
     Args:
-        trajectory: As the worker sent it.
-        policy: Tokenises demonstrations.
         images: Decoded pictures by digest, for demonstrations to policies that need them.
 
     Raises:
-        PolicyError: A demonstration does not fit the policy, or the chats of a step had several temperatures.
+        PolicyError: A demonstration does not fit the policy, the policy cannot continue a sequence, or the
+            chats of a step had several temperatures.
     """
     if trajectory.fault.value != "none" or not trajectory.steps:
         return None
-    completions: list[list[CompletionTokens]] = []
-    last: CompletionTokens | None = None
+    chains: list[tuple[list[int], list[str]]] = []  # the token ids and pictures of each sequence so far
+    read: list[list[_Read]] = []
     for step in trajectory.steps:
-        completions.append([])
+        read.append([])
         for chat in step.chats if policy.reads_sequences else step.chats[-1:]:
-            last = read_completion(chat, last, policy, images, trajectory.purpose is Purpose.DEMO)
-            completions[-1] += [] if last is None else [last]
-        if last is None or not completions[-1]:
+            if chat.continues and not policy.reads_sequences:
+                raise PolicyError(
+                    f"The policy {policy.name!r} reads one prompt at a time, but a chat continues another.",
+                    "Choose an agent that writes each prompt from scratch.",
+                )
+            if not chat.continues:
+                chains.append(([], []))
+            elif not chains:
+                return None
+            one = _read(chat, chains, policy, images, trajectory.purpose is Purpose.DEMO)
+            if one is None:
+                return None
+            read[-1].append(one)
+        if not read[-1]:
             return None
-    where = spans(completions)
-    steps = [_compile_step(*parts) for parts in zip(trajectory.steps, completions, where, strict=True)]
+    sequences = [TokenSequence(tuple(ids), tuple(shown)) for ids, shown in chains]
+    sizes = Counter(one.chain for step in read for one in step)
+    steps = []
+    for step, completions in zip(trajectory.steps, read, strict=True):
+        is_alone = len(completions) == 1 and sizes[completions[0].chain] == 1
+        spans = [Span(sequences[c.chain], c.stop - len(c.tokens), c.stop, c.num_images) for c in completions]
+        steps.append(_compile_step(step, completions, () if is_alone else tuple(spans)))
     outcome = min(1.0, max(0.0, sum(step.outcome for step in steps)))
     terminated = not trajectory.truncated or outcome > 0.0 or trajectory.final is None
     final_images: tuple[str, ...] = ()
@@ -213,9 +208,52 @@ def _final_images(shown: Sequence[tuple[str, ...]], final: str) -> tuple[str, ..
     return (*(last[1:] if slides else last[:-1]), final)
 
 
-def _compile_step(
-    step: TimeStep, completions: Sequence[CompletionTokens], where: tuple[Span, ...]
-) -> StepData:
+class _Read(NamedTuple):
+    """A sampled completion and what it answers."""
+
+    prompt: tuple[int, ...]  # only the new tokens if it continues a sequence
+    images: tuple[str, ...]  # digests of the pictures in them
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    versions: tuple[int, ...]  # () if they are unknown
+    temperature: float
+    chain: int  # its sequence
+    stop: int  # its end there
+    num_images: int  # the pictures up to there
+
+
+def _read(
+    chat: Chat,
+    chains: Sequence[tuple[list[int], list[str]]],
+    policy: Policy,
+    images: GetImages | None,
+    is_demonstration: bool,
+) -> _Read | None:
+    """The completion of a chat, which is added to the last of `chains`; None if it has no tokens."""
+    ids, shown = chains[-1]
+    completion = chat.completion
+    prompt, tokens, logprobs = completion.prompt_token_ids, completion.token_ids, completion.logprobs
+    if is_demonstration and not tokens:
+        decoded = {} if images is None else images(chat.images)
+        pictures = [decoded[digest] for digest in chat.images if digest in decoded]
+        if chat.continues:
+            prompt = tuple(policy.continuation_ids(tuple(ids), chat.messages, pictures))
+        else:
+            prompt = tuple(policy.prompt_ids(chat.messages, pictures))
+        tokens = tuple(policy.completion_ids(completion.text))
+        logprobs = (0.0,) * len(tokens)
+    if not tokens or len(logprobs) != len(tokens):
+        return None
+    versions = completion.weight_versions if len(completion.weight_versions) == len(tokens) else ()
+    ids += (*prompt, *tokens)
+    shown += chat.images
+    return _Read(
+        prompt, chat.images, tokens, logprobs, versions, completion.sampling.temperature,
+        len(chains) - 1, len(ids), len(shown),
+    )  # fmt: skip
+
+
+def _compile_step(step: TimeStep, completions: Sequence[_Read], spans: tuple[Span, ...]) -> StepData:
     temperatures = {one.temperature for one in completions}
     if len(temperatures) > 1:
         raise PolicyError(
@@ -224,7 +262,7 @@ def _compile_step(
     reward = step.reward
     are_known = all(one.versions for one in completions)
     return StepData(
-        prompt=() if where else completions[0].prompt,
+        prompt=() if spans else completions[0].prompt,
         images=tuple(digest for one in completions for digest in one.images),
         tokens=tuple(token for one in completions for token in one.tokens),
         logprobs=tuple(value for one in completions for value in one.logprobs),
@@ -233,80 +271,6 @@ def _compile_step(
         penalty=reward.total - reward.outcome,
         invalid=step.action.kind == ActionKind.INVALID.value,
         versions=tuple(v for one in completions for v in one.versions) if are_known else (),
-        spans=where,
+        spans=spans,
         server=step.chats[-1].completion.server if step.chats else "",
     )
-
-
-def read_completion(
-    chat: Chat,
-    last: CompletionTokens | None,
-    policy: Policy,
-    images: GetImages | None,
-    is_demonstration: bool,
-) -> CompletionTokens | None:
-    """The completion of a chat, or None if it has no tokens (or continues one that has none).
-
-    Args:
-        last: The completion of the chat before it.
-        policy: Tokenises a demonstration.
-        images: Decoded pictures by digest, for demonstrations.
-
-    Raises:
-        PolicyError: A demonstration does not fit the policy, or the policy cannot continue a sequence.
-    """
-    if chat.continues and not policy.reads_sequences:
-        raise PolicyError(
-            f"The policy {policy.name!r} reads one prompt at a time, but a chat continues another.",
-            "Choose an agent that writes each prompt from scratch.",
-        )
-    before = last if chat.continues else None
-    if chat.continues and before is None:
-        return None
-    completion = chat.completion
-    prompt, tokens, logprobs = completion.prompt_token_ids, completion.token_ids, completion.logprobs
-    shown = chat.images
-    if is_demonstration and not tokens:
-        decoded = {} if images is None else images(shown)
-        pictures = [decoded[digest] for digest in shown if digest in decoded]
-        if before is None:
-            prompt = tuple(policy.prompt_ids(chat.messages, pictures))
-        else:
-            prompt = tuple(policy.continuation_ids(before.prefix(), chat.messages, pictures))
-        tokens = tuple(policy.completion_ids(completion.text))
-        logprobs = (0.0,) * len(tokens)
-    if not tokens or len(logprobs) != len(tokens):
-        return None
-    versions = completion.weight_versions if len(completion.weight_versions) == len(tokens) else ()
-    return CompletionTokens(
-        prompt, shown, tokens, logprobs, versions, completion.sampling.temperature, before
-    )
-
-
-def spans(steps: Sequence[Sequence[CompletionTokens]]) -> list[tuple[Span, ...]]:
-    """The spans of each step's completions; () for a step that is one prompt and one completion."""
-    chains: list[list[CompletionTokens]] = []
-    for one in (one for step in steps for one in step):
-        if one.before is None:
-            chains.append([])
-        chains[-1].append(one)
-    places = {id(one): span for chain in chains for one, span in zip(chain, _spans(chain), strict=True)}
-    alone = {id(chain[0]) for chain in chains if len(chain) == 1}
-    return [
-        () if len(step) == 1 and id(step[0]) in alone else tuple(places[id(one)] for one in step)
-        for step in steps
-    ]
-
-
-def _spans(chain: Sequence[CompletionTokens]) -> list[Span]:
-    """Of completions that continue each other; the first one's prompt is the beginning."""
-    sequence = TokenSequence(
-        tuple(token for one in chain for token in (*one.prompt, *one.tokens)),
-        tuple(digest for one in chain for digest in one.images),
-    )
-    found, end, num_images = [], 0, 0
-    for one in chain:
-        start, end = end + len(one.prompt), end + len(one.prompt) + len(one.tokens)
-        num_images += len(one.images)
-        found.append(Span(sequence, start, end, num_images))
-    return found

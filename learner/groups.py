@@ -76,10 +76,9 @@ class Groups:
 
     # ---- leasing ----
 
-    def open(self, group_id: str, task: Task, size: int) -> Group:
+    def open(self, group_id: str, task: Task, size: int) -> None:
         """Opens a group; its places are to be leased."""
-        group = self._open[group_id] = Group(group_id, task, size)
-        return group
+        self._open[group_id] = Group(group_id, task, size)
 
     def with_place(self) -> Group | None:
         return next((group for group in self._open.values() if group.num_places), None)

@@ -374,9 +374,6 @@ class Quarantine:
     ) -> list[str]:
         """After `error` quarantines those of `episodes` with which `attempt` fails on each alone.
 
-        Returns:
-            The ids of the quarantined ones, at least one.
-
         Raises:
             Exception: `error`, if none is to blame: none fails, or all of several do, by what they share.
         """

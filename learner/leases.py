@@ -126,11 +126,7 @@ class Retry(NamedTuple):
 
 
 class LeaseTable:
-    """Active leases by id, and retries by the id of the lease that failed, in order of failure.
-
-    Args:
-        max_s: How long one lease may be held, however often it is renewed.
-    """
+    """Active leases by id, and retries by the id of the lease that failed, in order of failure."""
 
     def __init__(self, max_s: float) -> None:
         self._max_s = max_s

@@ -71,11 +71,7 @@ class StepStats:
 
     @classmethod
     def join(cls, parts: Sequence[tuple[Tensor | None, StepStats]]) -> StepStats:
-        """The steps of several passes over parts of one batch.
-
-        Args:
-            parts: The rows of the batch that a pass saw, None for all of them, and its steps.
-        """
+        """The steps of several passes over parts of one batch."""
         rows = [stats.row if at is None else at.cpu()[stats.row] for at, stats in parts]
         every = [stats for _, stats in parts]
         return cls(

@@ -29,11 +29,7 @@ class Optimiser:
                 group["lr"] = lr
 
     def backward(self, loss: Tensor, is_last: bool = True) -> None:
-        """Adds the gradients of `loss`, a share of a sum.
-
-        Args:
-            is_last: Whether a step may follow.
-        """
+        """Adds the gradients of `loss`, a share of a sum."""
         loss.backward()  # type: ignore[no-untyped-call]
 
     def norm(self) -> float | None:

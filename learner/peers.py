@@ -79,11 +79,7 @@ class _Peer:
 
 
 class Peers:
-    """The peers that are alive. The network thread calls all but `metrics`, which any one thread may.
-
-    Args:
-        silence_s: A peer that is silent for this long is gone.
-    """
+    """The peers that are alive. The network thread calls all but `metrics`, which any one thread may."""
 
     def __init__(self, silence_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._silence_s, self._clock = silence_s, clock
@@ -93,11 +89,7 @@ class Peers:
         self._rated: tuple[float, dict[Key, float]] = self._clock(), dict(self._totals)
 
     def register(self, message: Hello | Heartbeat) -> bool:
-        """Registers that a peer is alive, and its numbers. Returns whether it is new or has moved.
-
-        Raises:
-            ProtocolError: With code "busy": there are too many.
-        """
+        """Registers that a peer is alive, and its numbers. Returns whether it is new or has moved."""
         key, stats = (message.role, message.name), getattr(message, "stats", {})
         with self._lock:
             peer = self._peers.get(key)

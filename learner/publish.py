@@ -71,9 +71,6 @@ class Publisher:
 
         Args:
             catch_up: Announce the newest in spite of the lag, which starts again.
-
-        Returns:
-            What is announced now.
         """
         data: Buffer = weights_io.to_bytes(self._policy.published_state(), self._policy.published_metadata())
         write_bytes_atomically(self._file, f"{self.version + 1}\n".encode())

@@ -99,11 +99,7 @@ class Place:
 
     @classmethod
     def given(cls, environment: Mapping[str, str] = os.environ) -> Place | None:
-        """What a launcher (torchrun, deepspeed, or rank 0) put into the environment; None without RANK.
-
-        Raises:
-            ConfigError: A variable is missing or not a number.
-        """
+        """What a launcher (torchrun, deepspeed, or rank 0) put into the environment; None without RANK."""
         if "RANK" not in environment:
             return None
         try:

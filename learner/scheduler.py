@@ -21,7 +21,7 @@ from distrl.core.messages import Lease
 from distrl.core.security import Client
 from distrl.core.types import Fault, Outcome, Purpose, Task, Trajectory
 from distrl.learner.groups import Closed, EvalRound, Groups
-from distrl.learner.leases import LeaseIssuer, LeaseTable, Retry
+from distrl.learner.leases import LeaseIssuer, LeaseTable
 from distrl.learner.task_sampling import Drift, TaskSource, demonstration_sampler
 
 DEMONSTRATIONS, WARM_UP, TRAINING, DONE = "demonstrations", "warm-up", "training", "done"
@@ -314,26 +314,19 @@ class TaskScheduler:
         current = self._round
         if current is None:
             return None
-        retry = self._retry(Purpose.EVAL, worker, lambda lease: lease.id in current.leases)
-        if retry is not None:
-            del current.leases[retry.lease.id]
-            task, attempt = retry.lease.task, retry.attempt + 1
-        elif current.waiting:
-            task, attempt = current.waiting.popleft(), 1
-        else:
-            return None
-        lease = self._lease(task, Purpose.EVAL, worker, attempt)
-        current.leases[lease.id] = task
-        return lease
+        again = self._again(Purpose.EVAL, worker, lambda lease: lease.id in current.leases)
+        if again is None and current.waiting:
+            return self._lease(current.waiting.popleft(), Purpose.EVAL, worker)
+        return again
 
     def _next_demonstration(self, worker: str) -> Lease | None:
-        retry = self._retry(Purpose.DEMO, worker)
-        if retry is not None:
-            return self._lease(retry.lease.task, Purpose.DEMO, worker, retry.attempt + 1)
         demonstrations = self.config.demonstrations
-        if demonstrations.dataset is not None or not self._is_wanted(Purpose.DEMO, demonstrations.episodes):
+        again = self._again(Purpose.DEMO, worker)
+        if again is not None or demonstrations.dataset is not None:
+            return again
+        if not self._is_wanted(Purpose.DEMO, demonstrations.episodes):
             return None
-        return self._lease(self._demonstrated.draw(), Purpose.DEMO, worker, 1)
+        return self._lease(self._demonstrated.draw(), Purpose.DEMO, worker)
 
     def _next_member(self, worker: str) -> Lease | None:
         """The next place of the open groups, which were admitted as a whole.
@@ -341,37 +334,37 @@ class TaskScheduler:
         Were a member kept back for freshness, the others would wait for it, and updates for them.
         """
         self._table.drop(lambda lease: bool(lease.group_id) and not self._groups.is_open(lease.group_id))
-        retry = self._retry(Purpose.TRAIN, worker, lambda lease: bool(lease.group_id))
-        if retry is not None:
-            old, attempt = retry.lease, retry.attempt + 1
-            return self._lease(old.task, Purpose.TRAIN, worker, attempt, old.group_id, old.id)
+        again = self._again(Purpose.TRAIN, worker, lambda lease: bool(lease.group_id))
         group = self._groups.with_place()
-        if group is None or group.task is None:
-            return None
+        if again is not None or group is None or group.task is None:
+            return again
         if not self._is_wanted(Purpose.TRAIN, self.config.episodes):
             self._groups.cancel_places()
             return None
-        return self._lease(group.task, Purpose.TRAIN, worker, 1, group.id)
+        return self._lease(group.task, Purpose.TRAIN, worker, group_id=group.id)
 
     def _next_episode(self, worker: str) -> Lease | None:
         if not self._stays_fresh():
             return None
-        retry = self._retry(Purpose.TRAIN, worker, lambda lease: not lease.group_id)
-        if retry is not None:
-            return self._lease(retry.lease.task, Purpose.TRAIN, worker, retry.attempt + 1)
-        if not self._is_wanted(Purpose.TRAIN, self.config.episodes):
-            return None
-        task = self._source.draw(self._progress())
-        if self.config.group_size == 1:
-            return self._lease(task, Purpose.TRAIN, worker, 1)
-        self._num_groups += 1
-        group = self._groups.open(f"{self._incarnation}-g{self._num_groups}", task, self.config.group_size)
-        return self._lease(task, Purpose.TRAIN, worker, 1, group.id)
+        again = self._again(Purpose.TRAIN, worker, lambda lease: not lease.group_id)
+        if again is not None or not self._is_wanted(Purpose.TRAIN, self.config.episodes):
+            return again
+        task, group_id = self._source.draw(self._progress()), ""
+        if self.config.group_size > 1:
+            self._num_groups += 1
+            group_id = f"{self._incarnation}-g{self._num_groups}"
+            self._groups.open(group_id, task, self.config.group_size)
+        return self._lease(task, Purpose.TRAIN, worker, group_id=group_id)
 
-    def _retry(
+    def _again(
         self, purpose: Purpose, worker: str, is_wanted: Callable[[Lease], bool] = lambda lease: True
-    ) -> Retry | None:
-        return self._table.pop_retry(purpose, worker, self._clock(), is_wanted)
+    ) -> Lease | None:
+        """A lease of an episode that is to be run again, in place of the one that came to nothing."""
+        retry = self._table.pop_retry(purpose, worker, self._clock(), is_wanted)
+        if retry is None:
+            return None
+        old = retry.lease
+        return self._lease(old.task, purpose, worker, retry.attempt + 1, old.group_id, old.id)
 
     def _is_wanted(self, purpose: Purpose, wanted: int) -> bool:
         return self._finished[purpose] + self._table.count(purpose, self._groups.is_open) < wanted
@@ -387,15 +380,24 @@ class TaskScheduler:
         return admits(self.config, self._finished[Purpose.TRAIN], out, self._updates, self._forgiven)
 
     def _lease(
-        self, task: Task, purpose: Purpose, worker: str, attempt: int, group_id: str = "", former: str = ""
+        self,
+        task: Task,
+        purpose: Purpose,
+        worker: str,
+        attempt: int = 1,
+        group_id: str = "",
+        former: str = "",
     ) -> Lease:
-        """A new lease; `former` is the one that it replaces in its group."""
+        """A new lease; `former` is the one that it replaces."""
         self._num_leases += 1
         name = f"{self._incarnation}-{self._num_leases}"
         lease = self._issuer.issue(name, worker, task, purpose, group_id)
         self._table.hold(lease, worker, self._clock(), attempt)
         if group_id:
             self._groups.lease(group_id, lease.id, former)
+        if purpose is Purpose.EVAL and self._round is not None:
+            self._round.leases.pop(former, None)
+            self._round.leases[lease.id] = task
         return lease
 
     def _give_up(self, lease_id: str, episode: Lease | Trajectory) -> None:

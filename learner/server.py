@@ -399,11 +399,7 @@ class LearnerServer(ServerBase):
 
 
 def check_images(submit: Submit, blobs: Sequence[memoryview]) -> dict[str, bytes]:
-    """The images of a Submit by digest.
-
-    Raises:
-        ProtocolError: A frame is missing or has another BLAKE2b digest than it should.
-    """
+    """The images of a Submit by digest."""
     if len(blobs) != len(submit.images):
         raise ProtocolError(
             RejectCode.MALFORMED.value, f"{len(submit.images)} images are named, {len(blobs)} frames came"

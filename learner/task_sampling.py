@@ -67,9 +67,6 @@ class TemplateSampler:
 
     Args:
         weights: By template; 1 for those not named.
-
-    Raises:
-        ConfigError: A weight is for a template that no task has, or no task can be drawn.
     """
 
     def __init__(self, tasks: Sequence[Task], weights: Mapping[str, float], rng: random.Random) -> None:

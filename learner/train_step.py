@@ -140,11 +140,7 @@ class TrainStep:
         self.algorithm.before_update(batch, self._forward(batch).outputs)
 
     def step(self, batch: TrajectoryBatch, lr: float) -> Loss | None:
-        """One gradient step of policy and critic; the metrics gain the gradients' norms.
-
-        Returns:
-            None if a loss or a gradient is not finite on any rank: then nothing has changed.
-        """
+        """One gradient step of policy and critic; None, without any change, if something is not finite."""
         to_device(batch, self.policy.device)
         self._policy_optimiser.begin(lr)
         self._critic_optimiser.begin()

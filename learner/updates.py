@@ -45,11 +45,7 @@ class Skipped:
         self._row: list[list[str]] = []  # the trajectories of each since the last good one
 
     def record(self, ids: Sequence[str], is_skipped: bool) -> None:
-        """Counts a batch.
-
-        Raises:
-            NotFinite: `MAX_SKIPPED` in a row were skipped; it names their trajectories.
-        """
+        """Counts a batch; raises `NotFinite` after `MAX_SKIPPED` in a row."""
         if not is_skipped:
             self._row.clear()
             return

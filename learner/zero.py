@@ -26,12 +26,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class ZeroPolicy:
-    """A policy under DeepSpeed.
-
-    Raises:
-        MissingDependency: There is no deepspeed.
-        PolicyError: Some of what is trained is in bfloat16, and some is not.
-    """
+    """A policy under DeepSpeed."""
 
     def __init__(self, policy: Policy, config: LearnerConfig) -> None:
         self._deepspeed = _import()
@@ -147,11 +142,7 @@ class ZeroPolicy:
 
 
 class ZeroOptimiser(Optimiser):
-    """One use of a policy under DeepSpeed, with a learning rate and states of its own.
-
-    Attributes:
-        pending: States that its first step starts from.
-    """
+    """One use of a policy under DeepSpeed, with a learning rate and states of its own."""
 
     def __init__(self, zero: ZeroPolicy, lr: float) -> None:
         self._zero, self._lr = zero, lr

@@ -154,11 +154,7 @@ class Algorithm(ABC, Generic[C]):
         return batch.last
 
     def needs_final_values(self, batch: TrajectoryBatch, is_fitting: bool = False) -> bool:
-        """Whether the loss uses the values of the states after a cut.
-
-        Args:
-            is_fitting: Whether only the critic is fitted.
-        """
+        """Whether the loss uses the values of the states after a cut."""
         return False
 
     def final_values(self, policy: Policy, critic: Critic, inputs: Inputs) -> Tensor:

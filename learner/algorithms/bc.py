@@ -20,11 +20,7 @@ from distrl.learner.batching import StepBatch, TrajectoryBatch
 
 
 def cloning_loss(policy: Policy, batch: StepBatch, count: int | None = None) -> Tensor:
-    """−mean log π of the demonstrated actions, at temperature 1.
-
-    Args:
-        count: How many steps the whole batch has, if this is a part of it.
-    """
+    """−mean log π of the demonstrated actions, at temperature 1."""
     ones = batch.temperature.new_ones(len(batch))
     scores = policy.score(batch.prompts, batch.completions, batch.token_mask, ones)
     return -losses.per_step(scores.logprobs, batch.token_mask).sum() / (

@@ -54,7 +54,7 @@ PREPARERS = 4  # so that large pictures of one client do not keep the others wai
 JOIN_S = 10.0
 FLUSH_S = 0.2  # before the socket is closed: with the connection a client loses what it has not read yet
 DRAIN_S = 2.0  # how long a server that closes waits for requests that run
-STOPPED = RejectCode.NOT_READY, "the server has stopped"
+STOPPED = ProtocolError(RejectCode.NOT_READY.value, "the server has stopped")
 _log = logging.getLogger(__name__)
 WINDOW = 1024  # newest requests, over which percentiles are taken
 MAX_HELD_BYTES = 128 * 2**20
@@ -284,11 +284,7 @@ class InferenceServer:
     def _prepare(self, peer: bytes, request: ActRequest, images: Mapping[str, bytes]) -> None:
         prefix = Prefix(token_ids=request.prefix, images=request.prefix_images)
         deliver = partial(self._send, self._service.reply, peer)
-        try:
-            self._admit(deliver, request.id, request.messages, images, request.sampling, prefix)
-        except ProtocolError as error:
-            self.stats.count(rejected=1)
-            self._send(self._service.reject, peer, error, request.id)
+        self._admit(deliver, request.id, request.messages, images, request.sampling, prefix)
 
     def _send(self, how: Callable[..., None], *arguments: Any) -> None:
         self._outbox.append(partial(how, *arguments))
@@ -330,17 +326,17 @@ class InferenceServer:
         sampling: Sampling,
         prefix: Prefix,
     ) -> None:
-        """Prepares and queues a request that has a place; raises ProtocolError if that fails."""
-        refusal = ProtocolError(STOPPED[0].value, STOPPED[1])
+        """Prepares and queues a request that has a place, or refuses it."""
+        refusal: Exception = STOPPED
         try:
             if not self._stopping.is_set():
                 prepared = self.engine.prepare(messages, images, sampling, prefix)
                 if self._queue.offer(Pending(deliver, request_id, prepared)):
                     return
         except Exception as error:  # noqa: BLE001 - a request must not end the service for the others
-            refusal = _refusal(error, request_id)
+            refusal = error
         self._leave_places(1)
-        raise refusal
+        self._refuse(deliver, request_id, refusal)
 
     def _take_place(self) -> None:
         """Counts one more request that waits; it leaves its place when it is refused or runs."""
@@ -369,7 +365,7 @@ class InferenceServer:
             self._drain()
         finally:
             for queued in self._queue.close():
-                queued.item.deliver(Reject(code=STOPPED[0], reason=STOPPED[1], ref=queued.item.request_id))
+                self._refuse(queued.item.deliver, queued.item.request_id, STOPPED)
             self.engine.close()
 
     def _room(self) -> int | None:
@@ -402,7 +398,7 @@ class InferenceServer:
         def on_done(index: int, result: Result) -> None:
             queued = batch[index]
             if isinstance(result, Exception):
-                self._refuse(queued.item, result)
+                self._refuse(queued.item.deliver, queued.item.request_id, result)
             else:
                 run_s = time.monotonic() - started
                 self.stats.answered(started - queued.arrived_at, run_s, len(result.token_ids))
@@ -414,22 +410,17 @@ class InferenceServer:
 
         self.engine.submit([queued.item.prepared for queued in batch], on_done)
 
-    # ---- the engine thread, or one of the engine's own ----
+    # ---- any thread ----
 
-    def _refuse(self, one: Pending, error: Exception) -> None:
+    def _refuse(self, deliver: Callable[[Record], None], request_id: str, error: Exception) -> None:
         """Rejects one request: as malformed if the policy refused it, so that no other server is asked."""
-        refusal = _refusal(error, one.request_id)
-        is_failure = refusal.code == RejectCode.INTERNAL.value
-        self.stats.count(**{"failed" if is_failure else "rejected": 1})
-        one.deliver(Reject(code=RejectCode(refusal.code), reason=str(refusal), ref=one.request_id))
-
-
-def _refusal(error: Exception, request_id: str) -> ProtocolError:
-    """What a client is answered whose request the policy refuses or fails at."""
-    if isinstance(error, ProtocolError):
-        return error
-    if isinstance(error, PolicyError):
-        code = RejectCode.CONTEXT_FULL if isinstance(error, ContextFull) else RejectCode.MALFORMED
-        return ProtocolError(code.value, str(error)[:500])
-    _log.error("request %s failed", request_id, exc_info=error)
-    return ProtocolError(RejectCode.INTERNAL.value, "the policy failed on it; see the server's log")
+        code, reason = RejectCode.INTERNAL, "the policy failed on it; see the server's log"
+        if isinstance(error, ProtocolError):
+            code, reason = RejectCode(error.code), str(error)
+        elif isinstance(error, PolicyError):
+            code = RejectCode.CONTEXT_FULL if isinstance(error, ContextFull) else RejectCode.MALFORMED
+            reason = str(error)[:500]
+        else:
+            _log.error("request %s failed", request_id, exc_info=error)
+        self.stats.count(**{"failed" if code is RejectCode.INTERNAL else "rejected": 1})
+        deliver(Reject(code=code, reason=reason, ref=request_id))

@@ -54,11 +54,8 @@ MEASURING_STEPS = 1024
 MIN_RATE = 1e-12
 """η is divided by the rate, which may fall to 0."""
 
-MAX_REFUSED = 10
-"""Rounds in a row that the master may reject."""
-
-MAX_FAILURES = 5
-"""Units in a row that may end by a fault of an environment."""
+MAX_FAILURES = 10
+"""Units in a row that the master may reject, or that may end by a fault of an environment."""
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +89,7 @@ class AppoWorker:
         self._is_stopping, self._set_stats = is_stopping, set_stats
         self._tools: _Tools | None = None
         self._measuring: tuple[GymGroup, GaussianPolicy] | None = None
-        self._num_refused = self._num_failures = 0
+        self._num_failures = 0
         self._stats = {"episodes": 0.0, "steps": 0.0, "faults": 0.0}
         self._space = GymGroup(config.env.options, 1).space  # reports a wrong environment at once
 
@@ -106,7 +103,6 @@ class AppoWorker:
                     continue
                 try:
                     self._train(unit, weights) if unit.kind == "train" else self._measure(unit, weights)
-                    self._num_failures = 0
                 except EnvError as error:  # the master hands out other units, to new environments
                     self._num_failures += 1
                     self._count(faults=1)
@@ -169,13 +165,13 @@ class AppoWorker:
         )
         refused = self._master.send(gradient, [memoryview(payload)])
         if refused is None:
-            self._num_refused = 0
+            self._num_failures = 0
             return
         _log.warning("the master rejected a round: %s", refused.reason)
-        self._num_refused += 1
-        if self._num_refused >= MAX_REFUSED:
+        self._num_failures += 1
+        if self._num_failures >= MAX_FAILURES:
             raise PolicyError(
-                f"The master rejected {MAX_REFUSED} rounds in a row, the last because {refused.reason}.",
+                f"The master rejected {MAX_FAILURES} rounds in a row, the last because {refused.reason}.",
                 "If numbers are not finite, lower learner.algorithm.local_lr. Use one configuration for all.",
             )
         self._tools = None  # the optimiser may hold what was wrong

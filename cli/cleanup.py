@@ -76,12 +76,11 @@ def _deal_with(registry: Registry, entry: Entry, dry_run: bool, in_use: bool) ->
 
 def _remove(path: Path, what: str, remove: Callable[[Path], object], dry_run: bool) -> str:
     """Removes a folder that was left. Returns what went wrong, "" if nothing."""
-    problem, said = "", "would be removed."
-    if not dry_run:
-        try:
+    problem = ""
+    try:
+        if not dry_run:
             remove(path)
-            said = "was removed."
-        except OSError as error:
-            problem, said = f"{path} cannot be removed", f"cannot be removed: {error}."
-    typer.echo(f"{path}, {what}, {said}")
-    return problem
+    except OSError as error:
+        problem = f"cannot be removed: {error}"
+    typer.echo(f"{path}, {what}, {problem or ('would be removed' if dry_run else 'was removed')}.")
+    return f"{path} {problem}" if problem else ""

@@ -65,13 +65,8 @@ def table(
                 typer.echo(f"  seed {seed}: {reason}")
         return
     setup(role="table", level="WARNING")
-    options: dict[str, object] = {
-        "--seeds": seeds,
-        "--episodes": episodes,
-        "--agents": agents,
-        "--suites": suites,
-    }
-    options |= {"--output": output, "--markdown": markdown}
+    options: dict[str, object] = {"--seeds": seeds, "--episodes": episodes, "--agents": agents}
+    options |= {"--suites": suites, "--output": output, "--markdown": markdown}
     given = [f"{name} {value}" for name, value in options.items() if value is not None]
     for folder in (directory, *([markdown.parent] if markdown else [])):
         check_folder(folder)

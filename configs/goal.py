@@ -17,32 +17,19 @@ WARM_START = "warm start"
 
 @dataclass(frozen=True)
 class Goal:
-    """The end of a run.
+    """The end of a run."""
 
-    Attributes:
-        key: The configuration key that sets `amount`.
-        unit: What is counted, in words.
-        counter: Its name in metrics, and in the note of the checkpoint "final".
-        amount: How many end the run.
-        first: How many the first update needs.
-        updates: How many updates `amount` makes; None if only the workers decide that.
-        target: The mean return that ends the run before; None for none.
-        metric, curve: By default compared and plotted by `distrl sweep`.
-        measured: What evaluations count.
-        start: The label in reports of the weights before reinforcement learning.
-    """
-
-    key: str
-    unit: str
-    counter: str
-    amount: int
-    first: int
-    updates: float | None
-    target: float | None
-    metric: str
-    curve: str
-    measured: str
-    start: str
+    key: str  # of the configuration, which sets `amount`
+    unit: str  # what is counted, in words
+    counter: str  # its name in metrics, and in the note of the checkpoint "final"
+    amount: int  # how many end the run
+    first: int  # how many the first update needs
+    updates: float | None  # how many updates `amount` makes; None if only the workers decide that
+    target: float | None  # the mean return that ends the run before
+    metric: str  # by default compared by `distrl sweep`
+    curve: str  # and plotted
+    measured: str  # what evaluations count
+    start: str  # label in reports of the weights before reinforcement learning
 
 
 def goal_of(config: Config) -> Goal:

@@ -28,11 +28,7 @@ def presets() -> list[str]:
 
 
 def find_config(config: str | Path) -> Path:
-    """The file that `config` names: a path, a run's directory (its config.yaml), or the name of a preset.
-
-    Raises:
-        ConfigError: If there is no such file and no such preset.
-    """
+    """The file that `config` names: a path, a run's directory (its config.yaml), or the name of a preset."""
     own = Path(config) / RUN_CONFIG
     if own.is_file():
         return own
@@ -78,11 +74,7 @@ def _place_of_run(file: Path) -> dict[str, str]:
 
 
 def apply_override(data: dict[str, Any], override: str) -> None:
-    """Writes one `a.b=c` into `data`, making the sections on the way.
-
-    Raises:
-        ConfigError: It is not an assignment, its value is not YAML, or its path leads through a plain value.
-    """
+    """Writes one `a.b=c` into `data`, making the sections on the way."""
     key, equals, value = override.partition("=")
     *path, name = key.strip().split(".")
     if not equals or not all([*path, name]):
@@ -154,7 +146,7 @@ def check_config(data: dict[str, Any], source: str) -> Config:
     """`data` as a Config; types are exact (no "3" for 3), lists serve as tuples.
 
     Raises:
-        ConfigError: Names the first offending key, its value and what was expected.
+        ConfigError: Names the first offending key.
     """
     try:  # JSON: strict, but lists fill tuples
         return Config.model_validate_json(json.dumps(data), strict=True)

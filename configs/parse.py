@@ -89,11 +89,7 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _float)
 
 
 def read_yaml(file: Path) -> Any:
-    """The data in a YAML file. Returns and raises as `parse_yaml`.
-
-    Raises:
-        ConfigError: Also if it cannot be read.
-    """
+    """The data in a YAML file. Raises ConfigError as `parse_yaml`, and if it cannot be read."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -102,14 +98,7 @@ def read_yaml(file: Path) -> Any:
 
 
 def parse_yaml(text: str, source: str) -> Any:
-    """The data in a YAML document.
-
-    Args:
-        text: The document.
-        source: What to call it in errors: a path, or the option that it came from.
-
-    Returns:
-        Dictionaries, lists, strings, numbers, booleans and None.
+    """The data in a YAML document; errors call it `source`.
 
     Raises:
         ConfigError: If it is not YAML (with the line), or a key appears twice.

@@ -37,18 +37,10 @@ the schema to a file and begin the configuration with `# yaml-language-server: $
 
 @dataclass(frozen=True)
 class Key:
-    """A key of a section.
+    """A key of a section, with its values, default (as YAML) and meaning in words."""
 
-    Attributes:
-        path: Dotted.
-        kind: Kinds of the section that has it, joined by a comma; "" if the section has one kind.
-        values: What it can be, in words.
-        default: As YAML; "required" without one.
-        text: What it does, as far as the docstrings say.
-    """
-
-    path: str
-    kind: str
+    path: str  # dotted
+    kind: str  # kinds of the section that have it; "" if it has one kind
     values: str
     default: str
     text: str
@@ -82,11 +74,7 @@ def sentences(model: type[BaseModel], name: str) -> list[str]:
 
 
 def explain(path: str) -> str:
-    """What `distrl config explain` prints of a key or a section.
-
-    Raises:
-        ConfigError: There is no such key; names the nearest.
-    """
+    """What `distrl config explain` prints of a key or a section; ConfigError names the nearest key."""
     blocks = []
     for parent, model in sections():
         if parent == path:

@@ -1,4 +1,4 @@
-"""What a configuration will cost, process by process: memory, disk, network, and about how fast it runs.
+"""What a configuration will cost, process by process: memory, network, and about how fast it runs.
 
 Every number but those of parameters is an estimate; `how` of each line says what was put in. Sources:
 adapters Hu et al. 2021, arXiv 2106.09685, §4; ZeRO Rajbhandari et al. 2020, arXiv 1910.02054, §3 and §5;
@@ -46,7 +46,6 @@ PEAKS: dict[str, tuple[float, float, float]] = {
 CPU_THREAD = 3e10, 1e10  # float32 FLOP/s and bytes/s of a thread, of the order of what is measured
 UTILISATION, BANDWIDTH = 0.35, 0.6  # the share of the peaks that is reached
 SPARE = 0.1  # of a GPU's memory, which buffers and fragments may take; the estimate does not count them
-BYTES_PER_PIXEL = {"jpeg": 0.17, "png": 0.30}  # of screenshots of a phone
 CRITIC_WIDTH, CRITIC_HEADS = 64, 4  # `distrl.core.policies.critic`
 TRAINED_WHOLE = ("image_dense.", "mha_layer.", "gate_dense.", "stem.")
 """What AutoUI trains beside adapters: the fusion and the small encoder."""
@@ -260,7 +259,6 @@ def estimate(config: Config, where: Hardware, steps: float, screen: tuple[int, i
         *_policy(one),
         *_learner(config, one),
         *_inference(config, one),
-        *_disk(config, one, screen),
         *_speed(config, one, where),
     ]
     return [*lines, verdict(config, where, lines)] if where.is_gpu else lines
@@ -330,19 +328,6 @@ def _inference(config: Config, one: Subject) -> Iterator[Line]:
     yield Line("inference", "KV cache", slots * cache, "B", f"inference.max_batch {slots} slots")
     how = "the sum, without temporary buffers"
     yield Line("inference", "device memory", weights + slots * cache, "B", how)
-
-
-def _disk(config: Config, one: Subject, screen: tuple[int, int]) -> Iterator[Line]:
-    kind, (width, height) = config.worker.screenshot_format, screen
-    picture = width * height * BYTES_PER_PIXEL[kind]
-    asked = one.sequence / one.steps - one.completion  # a sequence's ids are stored once
-    text = 24.0 * one.completion + 4.0 * asked  # ids and log-probabilities
-    how = f"{one.episode_steps:.0f} steps, {kind} of {width}x{height}; never more than store.max_bytes"
-    growth = min(1000 * one.episode_steps * (picture + text), float(config.store.max_bytes))
-    yield Line("disk", "store, per 1000 episodes", growth, "B", how)
-    kept = config.learner.keep_checkpoints + 2
-    size = 3.0 * one.published_bytes
-    yield Line("disk", "checkpoints", kept * size, "B", f"{kept} of them: what is trained, and its moments")
 
 
 def _speed(config: Config, one: Subject, where: Hardware) -> Iterator[Line]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -35,27 +36,17 @@ def free_addresses(network: NetworkConfig) -> NetworkConfig:
     Addresses that the user chose stay: other machines may count on them.
     """
     update: dict[str, str] = {}
-    held = []
-    for name in _ADDRESSES:
-        if getattr(network, name) != NetworkConfig.model_fields[name].default:
-            continue
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
-        held.append(listener)  # all at once, or two could get the same port
-        update[name] = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-    for listener in held:
-        listener.close()
+    with contextlib.ExitStack() as held:  # all at once, or two could get the same port
+        for name in _ADDRESSES:
+            if getattr(network, name) == NetworkConfig.model_fields[name].default:
+                listener = held.enter_context(socket.socket())
+                listener.bind(("127.0.0.1", 0))
+                update[name] = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
     return network.model_copy(update=update)
 
 
 def check_addresses(network: NetworkConfig, inference_servers: int = 1) -> None:
-    """Binds each address and lets it go, so that one in use is reported before anything is started.
-
-    Raises:
-        ConfigError: Several inference servers would bind one address.
-        NetworkError: An address is in use or not of this machine.
-        SecurityError: A public address without keys.
-    """
+    """Binds each address and lets it go, so that one in use is reported before anything is started."""
     if inference_servers > 1 and not network.act.endswith("*"):
         raise ConfigError(
             f"Only one of {inference_servers} inference servers can bind network.act, {network.act}.",
@@ -130,9 +121,6 @@ def evaluation(config: Config, run: RunDir, checkpoint: Path) -> tuple[Program, 
 
 
 def environment(inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Variables for every child: one thread per maths library unless the user says otherwise.
-
-    The processes share the cores; each taking all of them would make everything slower.
-    """
+    """Variables for every child: one thread per maths library, because the processes share the cores."""
     wanted = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     return {name: value for name, value in wanted.items() if name not in inherited}

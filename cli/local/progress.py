@@ -71,12 +71,7 @@ class Progress:
         self._console.print(text, soft_wrap=True)
 
     def show(self, status: Status | None, processes: int, restarts: int) -> None:
-        """Shows the newest state; call it often.
-
-        Args:
-            status: The learner's newest, None before the first.
-            processes, restarts: Children that run, and that replaced another.
-        """
+        """Shows the learner's newest status, and how many children run and replaced another."""
         around = [("processes", str(processes)), *([("restarts", str(restarts))] if restarts else [])]
         if status is None:
             self._draw("starting", "", 0.0, 0.0, around)
@@ -89,12 +84,7 @@ class Progress:
         self._draw(status.phase, unit, done, total, self._fields(status) + around, status.metrics)
 
     def show_evaluations(self, counts: Mapping[str, tuple[int, int]], num: int) -> None:
-        """Shows how far the evaluations are; call it often.
-
-        Args:
-            counts: By checkpoint, how many tasks or episodes are done, and of how many, once that is known.
-            num: How many evaluations there are; each has as many.
-        """
+        """Shows how far `num` evaluations are: by checkpoint, what is done, and of how much."""
         done = sum(done for done, _ in counts.values())
         total = num * max((total for _, total in counts.values()), default=0)
         fields = [(name, f"{done}/{total}") for name, (done, total) in counts.items()] if num > 1 else []
@@ -109,10 +99,7 @@ class Progress:
         fields: Fields,
         metrics: Mapping[str, float] | None = None,
     ) -> None:
-        """Draws on a terminal; in a log prints a line now and then, and when a phase or its total is new.
-
-        A total of 0 is unknown.
-        """
+        """Draws on a terminal; in a log prints a line now and then, and when a phase or its total is new."""
         now = self._now()
         is_new = (phase, total > 0) != (self._phase, self._is_counted)
         if phase != self._phase:
@@ -152,9 +139,7 @@ class Progress:
         if self._goal.updates is not None:
             updates_s = self._left_s("updates", metrics.get("updates", 0.0), self._goal.updates)
             left_s = max(left_s, updates_s if updates_s < math.inf else 0.0)
-        minutes = self._config.learner.max_minutes
-        if minutes is None:
-            return left_s
+        minutes = self._config.learner.max_minutes or math.inf
         return min(left_s, max(0.0, 60.0 * minutes - metrics.get("time/online_s", 0.0)))
 
     def _warn(self, metrics: Mapping[str, float]) -> None:

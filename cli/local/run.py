@@ -87,11 +87,7 @@ class LocalRun:
         self._latest = pointed(run.checkpoints, "latest") or ""
 
     def train(self) -> bool:
-        """Runs all roles until the learner is done. Returns False if it was stopped before.
-
-        Raises:
-            ProgramFailed: A process cannot be kept alive.
-        """
+        """Runs all roles until the learner is done. Returns False if it was stopped before."""
         others = programs.servers_and_workers(self.config, self._run, self._network)
         is_on_cpu = self.config.learner.device == "cpu" or not self._gpus
         learner = programs.learner(self._run, self._network, is_on_cpu)
@@ -144,12 +140,7 @@ class LocalRun:
     def evaluate(self) -> dict[str, Path] | None:
         """Measures the warm start and the result on the test splits, each in a process of its own.
 
-        Returns:
-            The evaluations' directories by label, the warm start first; None if it was stopped.
-
-        Raises:
-            CheckpointError: The run has no result, or a checkpoint is damaged.
-            ProgramFailed: An evaluation failed.
+        Returns the evaluations' directories by label, the warm start first; None if it was stopped.
         """
         wanted: list[tuple[Program, str]] = []
         results: dict[str, Path] = {}

@@ -212,7 +212,7 @@ def test_the_command_labels_every_number_and_checks_its_options(model: str, tmp_
     for line in lines.splitlines():
         assert line.endswith("(estimate)") == ("parameters" not in line and "of these" not in line)
     found = [json.loads(line) for line in told(*command, "cpu", "--json")[1].splitlines()]
-    assert {one["process"] for one in found} == {"policy", "learner", "inference", "disk", "speed", "network"}
+    assert {one["process"] for one in found} == {"policy", "learner", "inference", "speed", "network"}
     status, error = told(*command, "foo")
     assert (status, all(name in error for name in PEAKS)) == (2, True)
     assert told("--set", "seed=1")[0] == told("--gpu", "H100")[0] == 2

@@ -36,7 +36,7 @@ from loopback_ssh import LoopbackSsh
 
 from distrl.core.messages import WeightInfo
 from distrl.core.sockets import Wire
-from distrl.core.weights import CHUNK_BYTES, ChunkServer, HostFetcher, WeightFetcher, WeightStore, describe
+from distrl.core.weights import CHUNK_BYTES, ChunkServer, HostFetcher, WeightFetcher, describe
 from distrl.learner.server import IO_THREADS
 
 WAIT_S = 120.0
@@ -142,11 +142,10 @@ def main() -> None:
     num_bytes = options.megabytes * 10**6
     with Wire(io_threads=IO_THREADS) as wire:
         channel = wire.bind_router("tcp://127.0.0.1:0")
-        endpoint, store = channel.endpoint, WeightStore(keep=1)
-        server = ChunkServer(channel, store)
+        endpoint, server = channel.endpoint, ChunkServer(channel, keep=1)
         server.start()
         receivers = Receivers(options.receivers, endpoint, num_bytes)
-        times = measure(receivers, store, num_bytes, options.rounds, options.chunk)
+        times = measure(receivers, server, num_bytes, options.rounds, options.chunk)
         receivers.close()
         server.close()
     if scp_times := time_scp(os.urandom(num_bytes), options.receivers):
@@ -155,7 +154,7 @@ def main() -> None:
 
 
 def measure(
-    receivers: Receivers, store: WeightStore, num_bytes: int, num_rounds: int, chunk_bytes: int
+    receivers: Receivers, server: ChunkServer, num_bytes: int, num_rounds: int, chunk_bytes: int
 ) -> dict[str, list[float]]:
     """Seconds of each way and round; the first round only warms up."""
     ways = ("raw", "shared", "raw+sha", "alone")
@@ -166,7 +165,7 @@ def measure(
         info = describe(number, data, chunk_bytes=chunk_bytes)
         hash_s = time.perf_counter() - started_at
 
-        store.publish(info, data)
+        server.publish(info, data)
         for way in ways if number % 2 else reversed(ways):
             started_at = time.perf_counter()
             if way in OURS:

@@ -1,6 +1,6 @@
 """Weights on the wire: the learner serves each version in chunks, receivers fetch and check it.
 
-    learner          publish ──► WeightStore ◄── ChunkServer (a thread): ChunkRequest → Chunk | Reject
+    learner          publish ──► ChunkServer (a thread): ChunkRequest → Chunk | Reject
     inference server WeightFetcher: a window of ChunkRequests in flight ──► one buffer ──► a thread: SHA-256
                      HostFetcher: the servers of one user on one host fetch and check each version once
 
@@ -68,19 +68,26 @@ def describe(
 # ---- learner ----
 
 
-class WeightStore:
-    """The newest published buffers. Any thread may call it.
+class ChunkServer:
+    """Answers ChunkRequests with the newest published bytes, in a thread of its own; nothing is copied.
 
     Args:
+        channel: A bound router; this owns it from now on.
+        permits: Which roles may fetch, where the channel has keys.
         keep: How many versions stay; a receiver of an older one starts over with the newest.
     """
 
-    def __init__(self, keep: int = 3) -> None:
+    def __init__(self, channel: Channel, permits: Permits = WEIGHTS, keep: int = 3) -> None:
+        self._channel, self._service = channel, Service(channel, self._handle, permits)
         self._lock = threading.Lock()
         self._published: deque[tuple[str, memoryview]] = deque(maxlen=keep)
+        self._waker, self._stopping = Waker(), threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="weights", daemon=True)
+        self.num_bytes = 0  # sent
 
     def publish(self, info: WeightInfo, data: Buffer) -> None:
-        """Offers `data`, which must not change any more, under `info` (see `describe`)."""
+        """Offers `data`, which must not change any more, under `info` (see `describe`). Any thread."""
         view = memoryview(data).cast("B").toreadonly()
         if len(view) != info.size_bytes:
             raise ValueError(f"{len(view)} bytes do not fit info.size_bytes = {info.size_bytes}")
@@ -95,23 +102,6 @@ class WeightStore:
             said = f"no bytes at {offset} of the weights {digest:.16}…"
             raise ProtocolError(RejectCode.NOT_FOUND.value, said)
         return view[offset : offset + length]
-
-
-class ChunkServer:
-    """Answers ChunkRequests from a `WeightStore`, in a thread of its own; chunks are not copied.
-
-    Args:
-        channel: A bound router; this owns it from now on.
-        permits: Which roles may fetch, where the channel has keys.
-    """
-
-    def __init__(self, channel: Channel, weights: WeightStore, permits: Permits = WEIGHTS) -> None:
-        self._channel, self._weights = channel, weights
-        self._service = Service(channel, self._handle, permits)
-        self._waker, self._stopping = Waker(), threading.Event()
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="weights", daemon=True)
-        self.num_bytes = 0
 
     def start(self) -> None:
         """Starts the thread."""
@@ -146,7 +136,7 @@ class ChunkServer:
         if not isinstance(asked, ChunkRequest):
             said = f"a {type(asked).__name__} is not a request for weights"
             raise ProtocolError(RejectCode.UNEXPECTED.value, said)
-        data = self._weights.chunk(asked.digest, asked.offset, asked.length)
+        data = self.chunk(asked.digest, asked.offset, asked.length)
         self.num_bytes += len(data)
         self._service.reply(received.peer, Chunk(digest=asked.digest, offset=asked.offset), [data])
 

@@ -6,7 +6,7 @@
                                          │ waker
     any thread: publish_weights, set_phase, set_metrics, shutdown
 
-    inference servers ──► weights ROUTER ── chunk thread ◄── WeightStore (the newest buffers)
+    inference servers ──► weights ROUTER ── chunk thread (the newest buffers)
 
 `ServerBase` is what every learner has (presence, status, weights, the end of the run), `LearnerServer` adds
 leases and trajectories.
@@ -53,7 +53,7 @@ from distrl.core.service import CONTROL, WEIGHTS, Permits, Service
 from distrl.core.sockets import Poller, Received, Waker, Wire
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Record, Trajectory, image_digest
-from distrl.core.weights import Buffer, ChunkServer, WeightStore
+from distrl.core.weights import Buffer, ChunkServer
 from distrl.learner.peers import MAX_CLIENTS, Peers, Suspensions
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ class ServerBase:
             self._wire.close()
             raise
         self.endpoints = Endpoints(self._control.endpoint, self._broadcast.endpoint, weights_channel.endpoint)
-        self._weights = WeightStore(keep_weights)
-        self._chunks = ChunkServer(weights_channel, self._weights, self.weight_permits)
+        self._chunks = ChunkServer(weights_channel, self.weight_permits, keep_weights)
         self._service = Service(self._control, self._handle, CONTROL)
         self._waker = Waker()
         self._lock = threading.Lock()
@@ -140,12 +139,12 @@ class ServerBase:
 
     def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
         """Offers new weights and announces them. `data` must not change afterwards. Any thread."""
-        self._weights.publish(info, data)
+        self._chunks.publish(info, data)
         self._change(weights=info)
 
     def offer_weights(self, info: WeightInfo, data: Buffer) -> None:
         """Makes older weights available again, without announcing them. Any thread."""
-        self._weights.publish(info, data)
+        self._chunks.publish(info, data)
 
     def set_phase(self, phase: str) -> None:
         """Announces a phase (see `Status.phase`). Any thread."""

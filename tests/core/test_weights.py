@@ -11,16 +11,48 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from weights_fake import FakeLearner
 
 from distrl.core import weights
 from distrl.core.errors import NetworkError, ProtocolError
 from distrl.core.files import try_lock
-from distrl.core.sockets import Wire
-from distrl.core.weights import HostFetcher, WeightFetcher, WeightStore, describe
+from distrl.core.messages import ChunkRequest, WeightInfo
+from distrl.core.sockets import Received, Wire
+from distrl.core.weights import ChunkServer, HostFetcher, WeightFetcher, describe
 
 DATA = random.Random(0).randbytes(1_000_003)
 WAIT_S = 30.0
+
+
+class FakeLearner(ChunkServer):
+    """Drops, doubles or spoils some of the chunks on demand; `dropped` is set once one was dropped."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire, self.channel = wire, wire.bind_router("tcp://127.0.0.1:0")
+        super().__init__(self.channel)
+        self.asked: list[int] = []
+        self.drop_after, self.doubled, self.spoil = 10**9, False, False
+        self.dropped = threading.Event()
+        self.start()
+
+    def _handle(self, received: Received) -> None:
+        request = received.message
+        assert isinstance(request, ChunkRequest)
+        self.asked.append(request.offset)
+        if len(self.asked) > self.drop_after:
+            self.dropped.set()
+            return
+        for _ in range(2 if self.doubled else 1):
+            super()._handle(received)
+
+    def chunk(self, digest: str, offset: int, length: int) -> memoryview:
+        data = super().chunk(digest, offset, length)
+        return memoryview(bytes(len(data))) if self.spoil else data
+
+    def offer(self, data: bytes, version: int = 1) -> WeightInfo:
+        """Publishes `data` in chunks of 100,000 bytes."""
+        info = describe(version, data, chunk_bytes=100_000)
+        self.publish(info, data)
+        return info
 
 
 @pytest.fixture
@@ -28,7 +60,7 @@ def learner():
     with Wire() as wire:
         learner = FakeLearner(wire)
         yield learner
-        learner.stop()
+        learner.close()
 
 
 @pytest.fixture
@@ -38,27 +70,27 @@ def fetcher(learner):
 
 @pytest.mark.parametrize("size", [0, 1, 99_999, 100_000, 100_001, len(DATA)])
 def test_all_sizes_arrive(learner, fetcher, size):
-    info = learner.publish(DATA[:size])
+    info = learner.offer(DATA[:size])
     assert fetcher.fetch(info, 10.0) == DATA[:size]
 
 
 def test_memory_is_used_again_when_no_view_of_it_is_left(learner, fetcher, monkeypatch):
     datas = [bytes([fill]) * len(DATA) for fill in range(3)]
-    views = [fetcher.fetch(learner.publish(data, version), 10.0) for version, data in enumerate(datas[:2])]
+    views = [fetcher.fetch(learner.offer(data, version), 10.0) for version, data in enumerate(datas[:2])]
     assert views == datas[:2]  # the second did not overwrite the first
     views.clear()
     monkeypatch.setattr(weights.np, "empty", None)  # no other memory
-    assert fetcher.fetch(learner.publish(datas[2], 2), 10.0) == datas[2]
+    assert fetcher.fetch(learner.offer(datas[2], 2), 10.0) == datas[2]
 
 
 def test_doubled_chunks_do_no_harm(learner, fetcher):
     learner.doubled = True
     for version in range(2):
-        assert fetcher.fetch(learner.publish(DATA[version:], version), 10.0) == DATA[version:]
+        assert fetcher.fetch(learner.offer(DATA[version:], version), 10.0) == DATA[version:]
 
 
 def test_a_fetch_that_ended_early_goes_on_where_it_was(learner, fetcher):
-    info = learner.publish(DATA)
+    info = learner.offer(DATA)
     learner.drop_after = 5
     with pytest.raises(NetworkError, match="did not arrive"):
         fetcher.fetch(info, 0.5)
@@ -69,14 +101,14 @@ def test_a_fetch_that_ended_early_goes_on_where_it_was(learner, fetcher):
 
 def test_lost_chunks_are_asked_for_again(learner, fetcher, monkeypatch):
     monkeypatch.setattr(weights, "RESEND_S", 0.1)
-    info = learner.publish(DATA)
+    info = learner.offer(DATA)
     learner.drop_after = 5
     threading.Timer(0.3, setattr, (learner, "drop_after", 10**9)).start()
     assert fetcher.fetch(info, 20.0) == DATA
 
 
 def test_spoiled_bytes_are_never_returned(learner, fetcher):
-    info = learner.publish(DATA)
+    info = learner.offer(DATA)
     learner.spoil = True
     with pytest.raises(ProtocolError) as caught:
         fetcher.fetch(info, 10.0)
@@ -93,7 +125,7 @@ def test_a_version_that_is_gone_fails_at_once(learner, fetcher):
 def test_a_stop_ends_a_fetch(learner, fetcher):
     learner.drop_after = 0
     with pytest.raises(NetworkError):
-        fetcher.fetch(learner.publish(DATA), 60.0, is_stopping=lambda: bool(learner.asked))
+        fetcher.fetch(learner.offer(DATA), 60.0, is_stopping=lambda: bool(learner.asked))
 
 
 def test_without_a_learner_a_fetch_ends_at_its_deadline():
@@ -101,14 +133,11 @@ def test_without_a_learner_a_fetch_ends_at_its_deadline():
         WeightFetcher(wire, "tcp://127.0.0.1:1").fetch(describe(1, DATA), 0.1)
 
 
-def test_the_newest_versions_are_kept():
-    store = WeightStore(keep=2)
-    infos = [describe(version, bytes([version])) for version in range(3)]
-    for version, info in enumerate(infos):
-        store.publish(info, bytes([version]))
-    assert [bytes(store.chunk(info.digest, 0, 1)) for info in infos[1:]] == [b"\1", b"\2"]
+def test_the_newest_three_versions_are_kept(learner):
+    infos = [learner.offer(bytes([version]), version) for version in range(4)]
+    assert [bytes(learner.chunk(info.digest, 0, 1)) for info in infos[1:]] == [b"\1", b"\2", b"\3"]
     with pytest.raises(ProtocolError):
-        store.chunk(infos[0].digest, 0, 1)
+        learner.chunk(infos[0].digest, 0, 1)
 
 
 # ---- servers of one host ----
@@ -162,7 +191,7 @@ def test_one_copy_leaves_the_learner_and_memory_is_used_again(learner, make, roo
     fetchers, inodes = [make() for _ in range(4)], set()
     for version in range(6):
         data = DATA[version:]
-        info = learner.publish(data, version)
+        info = learner.offer(data, version)
         learner.num_bytes = 0
         for future in [pool.submit(fetcher.fetch, info, WAIT_S) for fetcher in fetchers]:
             assert future.result(WAIT_S) == data
@@ -174,15 +203,15 @@ def test_one_copy_leaves_the_learner_and_memory_is_used_again(learner, make, roo
 
 def test_bytes_that_are_in_use_do_not_change(learner, make, root):
     first, second = make(), make()
-    kept = first.fetch(learner.publish(DATA), WAIT_S)
+    kept = first.fetch(learner.offer(DATA), WAIT_S)
     for version in range(1, 5):
-        assert second.fetch(learner.publish(DATA[version:], version), WAIT_S) == DATA[version:]
+        assert second.fetch(learner.offer(DATA[version:], version), WAIT_S) == DATA[version:]
         assert len(files(root)) == 2
     assert kept == DATA
 
 
 def test_damaged_bytes_are_never_shared(learner, make, root):
-    info = learner.publish(DATA)
+    info = learner.offer(DATA)
     learner.spoil = True
     with pytest.raises(ProtocolError) as caught:
         make().fetch(info, WAIT_S)
@@ -193,7 +222,7 @@ def test_damaged_bytes_are_never_shared(learner, make, root):
 
 
 def test_a_killed_server_blocks_none(learner, make, root, pool):
-    info = learner.publish(DATA)
+    info = learner.offer(DATA)
     learner.drop_after = 3
     command = [sys.executable, "-c", HOLDER, learner.channel.endpoint, str(root), info.model_dump_json()]
     process = subprocess.Popen(command)
@@ -213,14 +242,14 @@ def test_a_killed_server_blocks_none(learner, make, root, pool):
 
 def test_a_server_that_stalls_is_not_waited_for(learner, make, root):
     fetcher = make()
-    assert fetcher.fetch(learner.publish(DATA), WAIT_S) == DATA
+    assert fetcher.fetch(learner.offer(DATA), WAIT_S) == DATA
     (group,) = root.iterdir()
     with try_lock(group / "lock"):
-        assert fetcher.fetch(learner.publish(DATA[1:], 2), 0.2) == DATA[1:]
+        assert fetcher.fetch(learner.offer(DATA[1:], 2), 0.2) == DATA[1:]
 
 
 def test_superseded_weights_are_taken_only_while_they_are_fetched(learner, make, root):
-    info, fetcher = learner.publish(DATA), make()
+    info, fetcher = learner.offer(DATA), make()
     assert fetcher.fetch(info, WAIT_S, is_superseded=lambda: True) is None
     (group,) = root.iterdir()
     with try_lock(group / "lock"):
@@ -236,7 +265,7 @@ def test_superseded_weights_are_taken_only_while_they_are_fetched(learner, make,
 
         assert fetcher.fetch(info, WAIT_S, is_superseded=is_superseded) == DATA
         with pytest.raises(NetworkError, match="stopped"):
-            fetcher.fetch(learner.publish(DATA[1:], 2), WAIT_S, is_stopping=lambda: True)
+            fetcher.fetch(learner.offer(DATA[1:], 2), WAIT_S, is_stopping=lambda: True)
     assert learner.asked == []
 
 
@@ -256,7 +285,7 @@ def test_without_a_usable_folder_each_fetches_on_its_own(learner, make, root, tm
         monkeypatch.setattr(os, "posix_fallocate", fail)
     fetchers = [make(), make()]
     for version in range(2):
-        info = learner.publish(DATA[version:], version)
+        info = learner.offer(DATA[version:], version)
         assert [fetcher.fetch(info, WAIT_S) for fetcher in fetchers] == [DATA[version:]] * 2
     assert not any(fetcher.is_sharing for fetcher in fetchers)
     assert learner.num_bytes == 2 * (len(DATA) + len(DATA) - 1)
@@ -273,8 +302,8 @@ def test_the_next_server_removes_what_killed_ones_left(make, root):
 
 
 def test_a_digest_that_is_none_becomes_no_file_name(learner, make, tmp_path):
-    info = learner.publish(DATA).model_copy(update={"digest": "../../file"})
-    learner.store.publish(info, DATA)
+    info = learner.offer(DATA).model_copy(update={"digest": "../../file"})
+    learner.publish(info, DATA)
     with pytest.raises(ProtocolError):
         make().fetch(info, WAIT_S)
     assert list(tmp_path.glob("file*")) == []

@@ -16,21 +16,10 @@ from distrl.core.files import try_lock
 from distrl.core.messages import Status
 from distrl.core.policies import weights_io
 from distrl.core.sockets import Wire
-from distrl.core.weights import ChunkServer, WeightStore, describe
+from distrl.core.weights import ChunkServer, describe
 from distrl.workers.inference.weight_feed import WeightFeed
 
 WAIT_S = 30.0
-
-
-class CountingStore(WeightStore):
-    """Counts the bytes that leave."""
-
-    num_bytes = 0
-
-    def chunk(self, digest: str, offset: int, length: int) -> memoryview:
-        data = super().chunk(digest, offset, length)
-        self.num_bytes += len(data)
-        return data
 
 
 class Learner:
@@ -38,15 +27,14 @@ class Learner:
 
     def __init__(self, wire: Wire) -> None:
         channel = wire.bind_router("tcp://127.0.0.1:0")
-        self.endpoint, self.store = channel.endpoint, CountingStore()
-        self.server = ChunkServer(channel, self.store)
+        self.endpoint, self.server = channel.endpoint, ChunkServer(channel)
         self.server.start()
         self.size = 0
 
     def publish(self, version: int) -> Status:
         data = weights_io.to_bytes({"w": torch.full((50_000,), float(version))})
         info = describe(version, data, chunk_bytes=2**16)
-        self.store.publish(info, data)
+        self.server.publish(info, data)
         self.size = len(data)
         return Status(run_id="run-1", phase="train", weights=info)
 
@@ -93,12 +81,12 @@ def followers(wire: Wire, learner: Learner, root: Path) -> Iterator[list[Followe
 def test_two_feeds_share_one_fetch(wire: Wire, learner: Learner, tmp_path: Path) -> None:
     with followers(wire, learner, tmp_path / "shared") as feeds:
         for version in range(1, 5):
-            learner.store.num_bytes = 0
+            learner.server.num_bytes = 0
             status = learner.publish(version)
             for follower in feeds:
                 follower.feed.heard(status)
             assert [follower.next() for follower in feeds] == [version, version]
-            assert learner.store.num_bytes == learner.size
+            assert learner.server.num_bytes == learner.size
     assert not list(tmp_path.glob("shared/*"))
 
 
@@ -110,14 +98,14 @@ def test_what_is_superseded_while_waiting_is_left_out(wire: Wire, learner: Learn
             follower.feed.heard(status)
         assert [follower.next() for follower in feeds] == [1, 1]
         (group,) = root.iterdir()
-        learner.store.num_bytes = 0
+        learner.server.num_bytes = 0
         with try_lock(group / "lock"):
             for version in (2, 3):
                 status = learner.publish(version)
                 for follower in feeds:
                     follower.feed.heard(status)
         assert [follower.next() for follower in feeds] == [3, 3]
-        assert learner.store.num_bytes == learner.size
+        assert learner.server.num_bytes == learner.size
 
 
 def test_weights_wait_while_the_engine_has_no_room(wire: Wire, learner: Learner, tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def throughput(arms: Sequence[Arm], tours: Sequence[Sequence[str]]) -> float:
 def wait_listed(server: AdbServer, serials: set[str]) -> None:
     """Waits until the adb server has all phones."""
     deadline = time.monotonic() + DEADLINE_S
-    while not serials <= {entry.serial for entry in server.devices() if entry.state == "device"}:
+    while not serials <= {serial for serial, state in server.devices().items() if state == "device"}:
         assert time.monotonic() < deadline, "the adb server does not list all phones"
         time.sleep(0.05)
 

@@ -115,7 +115,7 @@ def adb_server(port: int, serials: list[str]) -> Iterator[Finding]:
     """The adb server at this port, which is not started, and the devices that it should list."""
     server = AdbServer(port=port)
     try:
-        version, devices = server.version(), server.devices()
+        version, states = server.version(), server.devices()
     except ServerUnavailable:
         yield good("adb server", f"None runs at port {port}; distrl starts one when it needs it.")
         for serial in serials:
@@ -124,9 +124,8 @@ def adb_server(port: int, serials: list[str]) -> Iterator[Finding]:
     except DistrlError as error:
         yield _of("adb server", error, Need.ADB)
         return
-    listed = ", ".join(f"{one.serial} ({one.state})" for one in devices) or "no devices"
+    listed = ", ".join(f"{serial} ({state})" for serial, state in states.items()) or "no devices"
     yield good("adb server", f"Version {version} at port {port}: {listed}.", Need.ADB)
-    states = {one.serial: one.state for one in devices}
     for serial in serials:
         state = states.get(serial, "missing")
         if state == "device":

@@ -157,9 +157,9 @@ class FakeAdbServer:
         self.requests.append(request)
         if request == "host:version":
             peer.okay("0029")
-        elif request == "host:devices-l":
+        elif request == "host:devices":
             peer.okay(self.listing())
-        elif request == "host:track-devices-l":
+        elif request == "host:track-devices":
             self._track(peer)
         elif request.startswith("host:tport:serial:"):
             self._transport(peer, request.removeprefix("host:tport:serial:"))
@@ -170,10 +170,7 @@ class FakeAdbServer:
             peer.fail("unknown host service")
 
     def listing(self) -> str:
-        return "".join(
-            f"{serial:<22} {device.state} product:sdk transport_id:{place}\n"
-            for place, (serial, device) in enumerate(self.devices.items(), 1)
-        )
+        return "".join(f"{serial}\t{device.state}\n" for serial, device in self.devices.items())
 
     def _track(self, peer: Peer) -> None:
         peer.send(b"OKAY")

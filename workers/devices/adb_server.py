@@ -15,7 +15,6 @@ import select
 import subprocess
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from distrl.core.errors import MissingDependency
 from distrl.workers.devices.adb import Connection, Deadline
@@ -37,26 +36,10 @@ _AGAIN_S = 0.25
 """Pause before `track` connects again."""
 
 
-@dataclass(frozen=True)
-class DeviceEntry:
-    """A device as the server lists it, in the state "device" when it can be used, else "offline", …."""
-
-    serial: str
-    state: str
-
-
-def parse_devices(text: str) -> list[DeviceEntry]:
-    """The devices in an answer to `host:devices-l` or `host:track-devices-l`."""
-    found = []
-    for line in text.splitlines():
-        serial, _, rest = line.strip().partition(" ")
-        words = rest.split()
-        if not serial or not words:
-            continue
-        found.append(
-            DeviceEntry(serial, "no permissions" if words[:2] == ["no", "permissions"] else words[0])
-        )
-    return found
+def parse_devices(text: str) -> dict[str, str]:
+    """The states of devices by serial, "device" for one that can be used, in an answer of the server's."""
+    pairs = (line.partition("\t") for line in text.splitlines() if "\t" in line)
+    return {serial: state.partition(" (")[0].strip() for serial, _, state in pairs}
 
 
 def adb_path() -> str:
@@ -83,9 +66,9 @@ class AdbServer:
         """The server's protocol version. Raises ServerUnavailable if none listens."""
         return int(self.ask("host:version", timeout_s), 16)
 
-    def devices(self, timeout_s: float = CALL_S) -> list[DeviceEntry]:
-        """All devices that the server lists, in any state."""
-        return parse_devices(self.ask("host:devices-l", timeout_s))
+    def devices(self, timeout_s: float = CALL_S) -> dict[str, str]:
+        """The states of all devices that the server lists, in any state."""
+        return parse_devices(self.ask("host:devices", timeout_s))
 
     def connect(self, address: str, timeout_s: float = 10.0) -> None:
         """Makes the server connect to a device at "host:port"; nothing new if it already is."""
@@ -151,7 +134,7 @@ class AdbServer:
                 evidence=said,
             ) from error
 
-    def track(self, stop: threading.Event) -> Iterator[list[DeviceEntry] | None]:
+    def track(self, stop: threading.Event) -> Iterator[dict[str, str] | None]:
         """All devices, now and again after each change, until `stop` is set.
 
         None means that the server is not there; connecting is then tried again and again. No server is
@@ -169,13 +152,13 @@ class AdbServer:
                     yield None
                 stop.wait(_AGAIN_S)
 
-    def _changes(self, stop: threading.Event) -> Iterator[list[DeviceEntry]]:
-        deadline = Deadline(CALL_S, "host:track-devices-l")
+    def _changes(self, stop: threading.Event) -> Iterator[dict[str, str]]:
+        deadline = Deadline(CALL_S, "host:track-devices")
         with Connection(self.port, deadline) as connection:
-            connection.request("host:track-devices-l")
+            connection.request("host:track-devices")
             while not stop.is_set():
                 if _readable(connection):
-                    connection.deadline = Deadline(CALL_S, "host:track-devices-l")
+                    connection.deadline = Deadline(CALL_S, "host:track-devices")
                     yield parse_devices(connection.read_text())
 
 

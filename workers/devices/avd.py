@@ -109,12 +109,6 @@ class Avd:
             # Of an interpreter the program that it runs says more.
             words = [Path(word).name for word in cmdline(pid)[:3] if not word.startswith("-")]
             holder = f"process {pid} ({' '.join(words)})"
-            if not any(part in holder for part in ("emulator", "qemu")):
-                raise AvdLocked(
-                    f"the AVD {self.name!r} is locked in the name of {holder}, which is not an emulator: an "
-                    "emulator died, and its number was used again.",
-                    f"Remove {path}.",
-                )
             if path.name == SNAPSHOT:
                 message = f"{holder} is saving or loading a snapshot of the AVD {self.name!r}."
                 raise SnapshotPending(message, "Wait until it is done.")
@@ -125,8 +119,8 @@ class Avd:
     def _in_use(self, holder: str) -> AvdLocked:
         return AvdLocked(
             f"the AVD {self.name!r} is in use by {holder}.",
-            "Stop that emulator; or work on a clone, made before (`distrl snapshot-avd clone`), or start all "
-            "of its emulators read-only.",
+            "Stop that emulator, or work on a clone, made before (`distrl snapshot-avd clone`). If that "
+            f"process is not an emulator, remove {self.directory / WRITER}.",
         )
 
 

@@ -63,11 +63,7 @@ class Claims:
 
 @dataclass
 class Ports:
-    """The claimed ports of one emulator; a context manager.
-
-    Attributes:
-        console: The console's port, even; the number in the serial. The adb daemon's is the next.
-    """
+    """The claimed ports of one emulator; a context manager. The adb daemon's follows the console's."""
 
     console: int
     _lock: HeldLock
@@ -93,39 +89,27 @@ def claim_ports(console: int | None = None, candidates: Sequence[int] = CONSOLE_
 
     `candidates` are even console ports. Raises PortInUse if none is free.
     """
+    if console is not None and (console % 2 or not 1024 <= console <= 65000):
+        raise ConfigError(f"a console port is even and at most 65000, got {console}.", "Take 5554.")
+    why = ""
+    for candidate in candidates if console is None else [console]:
+        lock = _try_lock(state_dir() / "ports" / f"{candidate}.lock")
+        if lock is None:
+            why = "another process of this tool has claimed it"
+            continue
+        busy = [port for port in (candidate, candidate + 1) if not is_free(port)]
+        if not busy:
+            return Ports(candidate, lock)
+        lock.release()
+        why = f"port {busy[0]} is in use by another process"
     if console is not None:
-        if console % 2 or not 1024 <= console <= 65000:
-            raise ConfigError(f"a console port is even and at most 65000, got {console}.", "Take 5554.")
-        return _claim(console)
-    last: PortInUse | None = None
-    for candidate in candidates:
-        try:
-            return _claim(candidate)
-        except PortInUse as error:
-            last = error
+        raise PortInUse(
+            f"the console port {console} is not available: {why}.",
+            f"Choose another even port, or see which process uses it: `ss -ltnp 'sport = :{console}'`.",
+        )
     raise PortInUse(
         f"all console ports from {candidates[0]} to {candidates[-1]} are taken.",
         "Stop unused emulators: `distrl cleanup` lists those that this tool started.",
-        evidence=str(last),
-    )
-
-
-def _claim(console: int) -> Ports:
-    lock = _try_lock(state_dir() / "ports" / f"{console}.lock")
-    if lock is None:
-        raise _taken(console, "another process of this tool has claimed it")
-    for port in (console, console + 1):
-        if not is_free(port):
-            lock.release()
-            raise _taken(console, f"port {port} is in use by another process")
-    return Ports(console, lock)
-
-
-def _taken(console: int, why: str) -> PortInUse:
-    return PortInUse(
-        f"the console port {console} is not available: {why}.",
-        f"Choose another even port, or see which process uses it: `ss -ltnp 'sport = :{console}'`.",
-        serial=f"emulator-{console}",
     )
 
 

@@ -29,7 +29,7 @@ from distrl.configs.schema import Config
 from distrl.core.errors import EnvError
 from distrl.core.importing import import_object
 from distrl.workers.devices.adb import brief
-from distrl.workers.devices.adb_server import AdbServer, DeviceEntry
+from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.device import Device
 from distrl.workers.devices.errors import DeviceError, DeviceTimeout, PoolExhausted, Scope
@@ -395,20 +395,18 @@ class AdbTracker:
         except BaseException as error:  # noqa: BLE001 - the pool raises it where devices are asked for
             pool.crashed(error)
 
-    def _report(self, pool: DevicePool, listed: Sequence[DeviceEntry] | None) -> None:
+    def _report(self, pool: DevicePool, listed: Mapping[str, str] | None) -> None:
         """Passes one list on; None: the server was lost, and the devices' states are unknown."""
         if listed is None and self._had_devices:
             pool.server_lost()
-        entries = listed or ()
-        states: dict[str, str | None] = dict.fromkeys(pool.states())
-        for entry in entries:
-            make = self._maker(entry.serial)
-            if entry.serial not in states and make is not None:
-                _log.info("device %s joins the pool", entry.serial)
-                pool.join(make(entry.serial))
-            states[entry.serial] = entry.state
-        pool.listed(states)
-        self._had_devices = bool(entries)
+        known = pool.states()
+        for serial in listed or ():
+            make = self._maker(serial)
+            if serial not in known and make is not None:
+                _log.info("device %s joins the pool", serial)
+                pool.join(make(serial))
+        pool.listed({**dict.fromkeys(known), **(listed or {})})
+        self._had_devices = bool(listed)
         if listed is None:
             self._ensure_server()
 

@@ -16,7 +16,7 @@ from adb_server_fake import FakeDevice, fake_server
 from emulator_programs import program
 
 from distrl.workers.devices.adb import AdbClient
-from distrl.workers.devices.adb_server import AdbServer, DeviceEntry, parse_devices
+from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.errors import (
     DeviceError,
     DeviceNotFound,
@@ -47,31 +47,16 @@ def own(free_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[AdbServer]:
     adb_programs.kill(free_port)
 
 
-def test_the_list_is_read_as_the_server_writes_it() -> None:
-    text = (
-        "emulator-5554          device product:sdk_gphone64 model:sdk_gphone64 device:emu64 transport_id:12\n"
-        "0123456789ABCDEF       unauthorized usb:1-2 transport_id:3\n"
-        "192.168.1.5:5555       offline transport_id:4\n"
-        "HT7      no permissions (missing udev rules?); see [http://developer.android.com] usb:3-1\n"
-        "\n"
-    )
-    assert parse_devices(text) == [
-        DeviceEntry("emulator-5554", "device"),
-        DeviceEntry("0123456789ABCDEF", "unauthorized"),
-        DeviceEntry("192.168.1.5:5555", "offline"),
-        DeviceEntry("HT7", "no permissions"),
-    ]
-
-
 def test_following_the_devices_tells_each_change() -> None:
     stop = threading.Event()
     with fake_server(a=FakeDevice()) as fake:
         seen = AdbServer(port=fake.port).track(stop)
-        assert next(seen) == [DeviceEntry("a", "device")]
-        fake.change(lambda devices: devices.update(b=FakeDevice("offline")))
-        assert [(entry.serial, entry.state) for entry in next(seen)] == [("a", "device"), ("b", "offline")]
+        assert next(seen) == {"a": "device"}
+        new = FakeDevice("no permissions (missing udev rules?); see [http://developer.android.com]")
+        fake.change(lambda devices: devices.update({"10.0.0.1:5555": new}))
+        assert next(seen) == {"a": "device", "10.0.0.1:5555": "no permissions"}
         fake.change(lambda devices: devices.clear())
-        assert next(seen) == []
+        assert next(seen) == {}
         stop.set()
         assert list(seen) == []
 
@@ -80,10 +65,10 @@ def test_following_survives_the_server() -> None:
     stop = threading.Event()
     with fake_server(a=FakeDevice()) as fake:
         seen = AdbServer(port=fake.port).track(stop)
-        assert [entry.serial for entry in next(seen)] == ["a"]
+        assert list(next(seen) or ()) == ["a"]
         fake.hang_up()
         assert next(seen) is None  # it is gone, and nobody knows what of the devices
-        assert [entry.serial for entry in next(seen) or ()] == ["a"]
+        assert list(next(seen) or ()) == ["a"]
     assert next(seen) is None
     threading.Timer(0.2, stop.set).start()  # while it tries to connect again and again
     assert list(seen) == []
@@ -117,7 +102,7 @@ def test_a_missing_server_is_started_once_and_then_used(own: AdbServer) -> None:
     with ThreadPoolExecutor(8) as executor:
         for done in [executor.submit(own.ensure_running) for _ in range(8)]:
             done.result(60.0)
-    assert (own.version(), own.devices()) == (41, [])
+    assert (own.version(), own.devices()) == (41, {})
     with pytest.raises(DeviceNotFound):
         AdbClient("emulator-5554", own.port).state()
     with pytest.raises(DeviceError, match=r"no connection to 127\.0\.0\.1:1"):

@@ -156,7 +156,7 @@ def test_a_number_that_became_a_stranger_s_is_named(store: AvdStore) -> None:
     avd = make_avd(store, "pixel")
     stranger = bystander(name="editor")
     (avd.directory / "hardware-qemu.ini.lock").write_text(f"{stranger.pid}")
-    with pytest.raises(AvdLocked, match=r"not an emulator.*Remove .*hardware-qemu\.ini\.lock"):
+    with pytest.raises(AvdLocked, match=r"by process \d+ \(editor.*not an emulator, remove .*ini\.lock"):
         avd.require_unused()
     stranger.communicate()
 

@@ -22,7 +22,7 @@ from distrl.evaluator.measure import Measured, measure
 from distrl.evaluator.progress import EvaluationProgress
 from distrl.simulator.emulator.sdk import make_avd, make_sdk
 from distrl.workers.devices import pool as module
-from distrl.workers.devices.adb_server import AdbServer, DeviceEntry
+from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.claims import Claims
 from distrl.workers.devices.errors import (
     DeviceDisconnected,
@@ -377,12 +377,12 @@ class FakeServer(AdbServer):
 
     def __init__(self) -> None:
         super().__init__(port=1)
-        self.lists: queue.Queue[list[DeviceEntry] | None] = queue.Queue()
+        self.lists: queue.Queue[dict[str, str] | None] = queue.Queue()
         self.starts = 0
         self.refuses: Exception | None = None
 
     def say(self, **states: str) -> None:
-        self.lists.put([DeviceEntry(serial, state) for serial, state in states.items()])
+        self.lists.put(states)
 
     def go_away(self) -> None:
         self.lists.put(None)
@@ -392,7 +392,7 @@ class FakeServer(AdbServer):
         if self.refuses is not None:
             raise self.refuses
 
-    def track(self, stop: threading.Event) -> Iterator[list[DeviceEntry] | None]:
+    def track(self, stop: threading.Event) -> Iterator[dict[str, str] | None]:
         while not stop.is_set():
             try:
                 yield self.lists.get(timeout=0.01)

@@ -10,7 +10,6 @@ from PIL import Image, ImageDraw
 
 from distrl.simulator.device import SimDevice
 from distrl.workers.devices.device import Screen
-from distrl.workers.devices.errors import BlankFrame, FrameTruncated
 from distrl.workers.devices.screen import (
     MAX_CHANGED,
     Frames,
@@ -163,29 +162,3 @@ def test_a_whole_picture_passes_also_behind_a_warning(mode: str) -> None:
     first.picture().putpixel((0, 0), (1, 2, 3))  # it belongs to who asks
     assert first.picture().tobytes() == second.picture().tobytes()
     assert frames.judge(png(picture((1, 1, 2, 2)))).screen().key != first.screen().key
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda data: b"",
-        lambda data: data[:-1],
-        lambda data: data[: len(data) // 2] + data[-12:],
-        lambda data: data[:60] + bytes(40) + data[100:],
-        lambda data: data[:8] + b"\r" + data[8:],
-        lambda data: b"screencap: not found",
-    ],
-)
-def test_what_is_no_whole_picture_does_not_pass(spoil: Callable[[bytes], bytes]) -> None:
-    with pytest.raises(FrameTruncated, match="phone: its screenshot"):
-        Frames("phone").judge(spoil(shot()))
-
-
-@pytest.mark.parametrize("colour", [(0, 0, 0), (12, 34, 56)])
-def test_a_picture_of_one_colour_does_not_pass(colour: tuple[int, int, int]) -> None:
-    frames, image = Frames("phone"), Image.new("RGB", (90, 200), colour)
-    for _ in range(2):  # nor when it comes again
-        with pytest.raises(BlankFrame, match="phone: its screenshot is of one colour"):
-            frames.judge(png(image))
-    image.putpixel((89, 199), (1, 1, 1))
-    assert frames.judge(png(image)).size == (90, 200)

@@ -239,7 +239,7 @@ def delete(
         snapshots.delete_files(one, snapshot)
     else:
         require_ours(there)
-        Console(there.console_port).avd_snapshot_delete(snapshot)
+        Console(there.console_port).snapshot("delete", snapshot)
     typer.echo(f"Deleted {avd}/{snapshot}.")
 
 

@@ -28,7 +28,6 @@ class ShellPhone:
     free_kib: int = 4_000_000
     settings: dict[str, str] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=lambda: {"persist.sys.timezone": "UTC"})
-    config: str = "config: en-rUS-ldltr-sw411dp-port-notnight-420dpi-v34"
     lock_form: str = ""
     cleared: list[str] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
@@ -110,9 +109,6 @@ class ShellPhone:
         assert (service, number, kind) == ("alarm", "3", "s16")
         self.properties["persist.sys.timezone"] = zone
         return "Result: Parcel(00000000    '....')"
-
-    def _am_get_config(self) -> str:
-        return self.config
 
     def _dumpsys_power(self) -> str:
         return f"  mWakefulness={'Awake' if self.awake else 'Asleep'}"

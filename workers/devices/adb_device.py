@@ -251,11 +251,11 @@ class EmulatorDevice(AdbDevice):
 
     def save_state(self, name: str) -> None:
         """Saves everything as snapshot `name`, in place of an older one."""
-        self.console.avd_snapshot_save(name, SAVE_S)
+        self.console.snapshot("save", name, SAVE_S)
 
     def load_state(self, name: str) -> None:
         """Brings snapshot `name` back, and waits until the device answers again."""
         deadline = Deadline(LOAD_S, f"the load of snapshot {name!r}", self.serial)
-        self.console.avd_snapshot_load(name, deadline.remaining())
+        self.console.snapshot("load", name, deadline.remaining())
         self._size = None  # the screen may have been turned
         self.client.wait_ready(deadline.remaining(), self.console.require_running)

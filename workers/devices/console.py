@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 from pathlib import Path
+from typing import Literal
 
 from distrl.workers.devices.adb import Connection, Deadline
 from distrl.workers.devices.errors import (
@@ -136,22 +137,16 @@ class Console:
         rows = (_ROW.match(line) for line in self.command("avd snapshot list", timeout_s))
         return [row[1] for row in rows if row]
 
-    def avd_snapshot_save(self, name: str, timeout_s: float = SAVE_S) -> None:
-        """Saves everything as snapshot `name`, in place of an older one."""
-        self._snapshot("save", name, timeout_s)
+    def snapshot(
+        self, verb: Literal["save", "load", "delete"], name: str, timeout_s: float | None = None
+    ) -> None:
+        """Saves everything as snapshot `name`, in place of an older one, or loads or deletes that one.
 
-    def avd_snapshot_load(self, name: str, timeout_s: float = LOAD_S) -> None:
-        """Loads snapshot `name`. Raises SnapshotMissing if there is none of that name."""
-        self._snapshot("load", name, timeout_s)
-
-    def avd_snapshot_delete(self, name: str, timeout_s: float = LOAD_S) -> None:
-        """Deletes snapshot `name`. Raises as `avd_snapshot_load`."""
-        self._snapshot("delete", name, timeout_s)
-
-    def _snapshot(self, verb: str, name: str, timeout_s: float) -> None:
+        Raises SnapshotMissing if there is none of that name.
+        """
         require_name(name, "snapshot")
         try:
-            self.command(f"avd snapshot {verb} {name}", timeout_s)
+            self.command(f"avd snapshot {verb} {name}", timeout_s or (SAVE_S if verb == "save" else LOAD_S))
         except ServiceRejected as error:
             raise self._snapshot_error(verb, name, error) from error
 

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from distrl.configs.devices import AdbMembers, AvdMembers, PhoneMembers
 from distrl.core.errors import ConfigError, EnvError
-from distrl.core.importing import import_object
 from distrl.workers.devices.adb import AdbClient, Display
 from distrl.workers.devices.adb_device import AdbDevice, EmulatorDevice
 from distrl.workers.devices.adb_server import AdbServer
@@ -71,8 +70,6 @@ _log = logging.getLogger(__name__)
 def env_options(part: AdbMembers | PhoneMembers | AvdMembers) -> Mapping[str, object]:
     """What `backend_for` takes for an environment on such a device. Raises ConfigError if it is wrong."""
     recipe = Recipe.of(part.recipe)
-    if recipe.hook:
-        import_object(recipe.hook)
     guard = GuardPolicy.of(part.guard) if isinstance(part.guard, Mapping) else part.guard
     snapshot = None if isinstance(part, PhoneMembers) else part.snapshot
     return {"recipe": recipe, "guard": guard, "snapshot": snapshot}

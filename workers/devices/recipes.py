@@ -1,6 +1,6 @@
 """Recipes bring a phone without snapshots back to a start state, step by step, and check the result.
 
-    wake · unlock ─► force-stop ─► pm clear ─► hook ─► settings, language, time zone ─► home ─► verify
+    wake · unlock ─► force-stop ─► pm clear ─► settings, time zone ─► home ─► verify
 
 A recipe resets what it lists and nothing else: accounts, downloads and the data of other apps stay. It has no
 PIN; a phone that is used here has no lock but the swipe. Whether the steps had their effect is checked once,
@@ -18,12 +18,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from distrl.core.importing import import_object
-from distrl.core.types import Task
 from distrl.core.user_errors import read_fields
 from distrl.workers.devices.adb import AdbClient, ShellResult, require_input
 from distrl.workers.devices.apps import ASK_S, ask, home_package, in_front
-from distrl.workers.devices.errors import DeviceError, NotReady, ResetFailed
+from distrl.workers.devices.errors import NotReady, ResetFailed
 
 CLEAR_S = 60.0
 """Deadline of `pm clear`, which deletes the app's files."""
@@ -55,9 +53,7 @@ def _known_zone(name: str) -> str:
 
 Package = Annotated[str, Field(pattern=r"^[A-Za-z][\w.]*$")]
 SettingName = Annotated[str, Field(pattern=r"^(system|secure|global)/[\w.\-]+$")]
-Locale = Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$")]
 TimeZone = Annotated[str, AfterValidator(_known_zone)]
-Hook = Callable[[AdbClient, Task | None], None]
 Wrong = tuple[str, str]
 """What is wrong with a phone, and what to do about it."""
 
@@ -71,12 +67,9 @@ class Recipe(BaseModel):
         settings: Values by "system/…", "secure/…" or "global/…"; "null" deletes the setting.
         keep_awake: Whether the screen stays on while the phone is charged.
         animations_off: Whether the three animation scales are set to 0.
-        locale: The system's language, as "de-DE"; most phones apply another one at the next boot.
         time_zone: As "Europe/Berlin".
         min_free_mib: Space that must be free on /data.
         home: Whether episodes start at the home screen.
-        hook: "pkg.mod:Name" of a function that is called with the device's shell and the task; settings and
-            home come after it.
         ready_s: How long the phone may take until it is as it must be.
     """
 
@@ -87,11 +80,9 @@ class Recipe(BaseModel):
     settings: dict[SettingName, str] = {}
     keep_awake: bool = True
     animations_off: bool = True
-    locale: Locale | None = None
     time_zone: TimeZone | None = None
     min_free_mib: int = Field(512, ge=0)
     home: bool = True
-    hook: str | None = None
     ready_s: float = Field(15.0, gt=0.0, le=300.0)
 
     @classmethod
@@ -107,7 +98,7 @@ class Recipe(BaseModel):
 
 
 class Cook:
-    """Brings one phone to the start state of a recipe. Raises ConfigError if its hook is not there."""
+    """Brings one phone to the start state of a recipe."""
 
     def __init__(
         self,
@@ -118,18 +109,15 @@ class Cook:
     ) -> None:
         self._shell, self._recipe = shell, recipe
         self._clock, self._sleep = clock, sleep
-        self._hook: Hook | None = import_object(recipe.hook) if recipe.hook else None
         self._home: str | None = None
 
-    def apply(self, task: Task | None = None) -> None:
+    def apply(self) -> None:
         """All steps, in their order. Raises ResetFailed if one did not do what it should."""
         self._wake()  # a sleeping phone is slow at all that follows
         for package in self._recipe.force_stop:
             self._stop(package)
         for package in self._recipe.clear:
             self._clear(package)
-        if self._hook is not None:
-            self._run_hook(self._hook, task)
         self.season()
 
     def season(self) -> None:
@@ -163,27 +151,12 @@ class Cook:
             remedy = f"Check that {package} is installed (`pm list packages`) and may be cleared by adb."
             raise self._failed(f"the data of {package} cannot be cleared", remedy, result)
 
-    def _run_hook(self, hook: Hook, task: Task | None) -> None:
-        try:
-            hook(self._shell, task)
-        except DeviceError:
-            raise
-        except Exception as error:
-            raise ResetFailed(
-                f"the hook {self._recipe.hook} failed: {type(error).__name__}: {error}.",
-                "Correct the hook.",
-                serial=self._shell.serial,
-            ) from error
-
     def _failed(self, complaint: str, remedy: str, result: ShellResult) -> ResetFailed:
         return ResetFailed(f"{complaint}.", remedy, serial=self._shell.serial, evidence=result.said)
 
     def _put_commands(self) -> Iterator[str]:
         recipe = self._recipe
-        wanted = recipe.wanted_settings
-        if recipe.locale is not None and read_locale(self._shell) != recipe.locale:
-            wanted = {**wanted, "system/system_locales": recipe.locale}
-        for name, value in wanted.items():
+        for name, value in recipe.wanted_settings.items():
             key = name.replace("/", " ")
             is_unset = value == UNSET
             yield f"settings delete {key}" if is_unset else f"settings put {key} {shlex.quote(value)}"
@@ -200,7 +173,6 @@ class Cook:
             self._is_awake,
             self._is_unlocked,
             self._has_settings,
-            self._has_language,
             self._has_time,
             self._has_room,
             self._is_at_home,
@@ -241,15 +213,6 @@ class Cook:
                 )
         return None
 
-    def _has_language(self) -> Wrong | None:
-        wanted = self._recipe.locale
-        if wanted is None or (found := read_locale(self._shell)) == wanted:
-            return None
-        return (
-            f"the language is {found or 'unknown'}, not {wanted}.",
-            "Choose it in the phone's settings once, or restart the phone; without root adb cannot.",
-        )
-
     def _has_time(self) -> Wrong | None:
         wanted = self._recipe.time_zone
         if wanted is None or (found := ask(self._shell, "getprop persist.sys.timezone")) == wanted:
@@ -286,9 +249,3 @@ def _is_value(found: str, wanted: str) -> bool:
         return found == wanted or float(found) == float(wanted)
     except ValueError:
         return False
-
-
-def read_locale(shell: AdbClient) -> str:
-    """The language in use, as "de-DE"; "" if the phone does not report it."""
-    match = re.search(r"\b([a-z]{2,3})-r([A-Z]{2}|[0-9]{3})\b", ask(shell, "am get-config"))
-    return f"{match[1]}-{match[2]}" if match is not None else ""

@@ -239,14 +239,14 @@ class Snapshotter:
             before, found = found, self._look(name)
             if not before.screen.changed(found.screen):
                 break
-        self.console.avd_snapshot_save(name)
+        self.console.snapshot("save", name)
         write_manifest(found, self.avd.snapshots / name)
         return found
 
     def load(self, name: str) -> None:
         """Brings the device back to snapshot `name` and waits until it answers."""
         require_same_hardware(self.avd, name, self.options)
-        self.console.avd_snapshot_load(name)
+        self.console.snapshot("load", name)
         self.client.wait_ready(READY_S, self.console.require_running)
 
     def verify(self, name: str) -> Manifest:

@@ -114,7 +114,7 @@ class RecipeBackend:
             self.device.load_state(self._snapshot)
             self._cook.season()
         else:
-            self._cook.apply(task)
+            self._cook.apply()
         self._cook.verify()
         for line in script.setup:
             result = self._shell.shell(line, script.shell_timeout_s)

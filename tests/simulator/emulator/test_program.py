@@ -32,10 +32,10 @@ def test_it_boots_answers_and_ends_by_its_console(run, avd: Avd) -> None:
     assert found.console_port == emulator.port
     assert emulator.console.command("avd name") == ["pixel"]
     assert emulator.console.command("avd path") == [str(avd.directory)]
-    emulator.console.avd_snapshot_save("base")
+    emulator.console.snapshot("save", "base")
     assert emulator.console.avd_snapshot_list() == ["base"]
     with pytest.raises(SnapshotMissing):
-        emulator.console.avd_snapshot_load("other")
+        emulator.console.snapshot("load", "other")
     emulator.console.kill()
     assert emulator.process.wait(END_S) == 0
     assert not mine(emulator.process)
@@ -46,7 +46,7 @@ def test_it_boots_answers_and_ends_by_its_console(run, avd: Avd) -> None:
     shared.says("Successfully loaded snapshot 'base'")
     shared.says("Boot completed")
     with pytest.raises(SnapshotFailed, match="read-only"):
-        shared.console.avd_snapshot_save("more")
+        shared.console.snapshot("save", "more")
     shared.process.send_signal(signal.SIGTERM)
     assert shared.process.wait(END_S) == 0
 

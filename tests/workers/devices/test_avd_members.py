@@ -158,7 +158,7 @@ def test_a_clone_that_has_lost_its_snapshot_is_made_anew(world: World) -> None:
     with pool.acquire(DEADLINE_S) as lease:
         lease.device.load_state("clean")
         assert isinstance(lease.device, EmulatorDevice)
-        lease.device.console.avd_snapshot_delete("clean")
+        lease.device.console.snapshot("delete", "clean")
     lease = pool.acquire(DEADLINE_S)
     with pytest.raises(SnapshotMissing) as caught:
         lease.device.load_state("clean")

@@ -79,9 +79,9 @@ def test_snapshots_are_listed_saved_loaded_and_deleted(token: Path) -> None:
     with fake_console(lambda line: b"There is no snapshot available.\r\nOK\r\n") as fake:
         console = Console(fake.port, token)
         assert console.avd_snapshot_list() == []
-        console.avd_snapshot_save("s1")
-        console.avd_snapshot_load("s1")
-        console.avd_snapshot_delete("s1")
+        console.snapshot("save", "s1")
+        console.snapshot("load", "s1")
+        console.snapshot("delete", "s1")
     assert fake.commands == [f"avd snapshot {what}" for what in ("list", "save s1", "load s1", "delete s1")]
 
 
@@ -91,11 +91,11 @@ def test_a_snapshot_that_is_not_listed_is_missing(token: Path, verb: str) -> Non
         return LISTING if line.endswith("list") else b"KO: whatever this emulator calls it\r\n"
 
     with fake_console(respond) as fake:
-        do = getattr(Console(fake.port, token), f"avd_snapshot_{verb}")
+        console = Console(fake.port, token)
         with pytest.raises(SnapshotMissing, match="it has no snapshot 'nope'"):
-            do("nope")
+            console.snapshot(verb, "nope")
         with pytest.raises(SnapshotFailed, match=f"cannot {verb} snapshot 'default_boot': whatever"):
-            do("default_boot")
+            console.snapshot(verb, "default_boot")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_failed_save_is_told_by_its_cause(
     token: Path, said: str, kind: type[DeviceError], remedy: str
 ) -> None:
     with fake_console(lambda line: f"KO: {said}\r\n".encode()) as fake, pytest.raises(DeviceError) as caught:
-        Console(fake.port, token).avd_snapshot_save("s")
+        Console(fake.port, token).snapshot("save", "s")
     assert type(caught.value) is kind
     assert caught.value.evidence == said
     assert remedy in caught.value.remedy
@@ -120,6 +120,6 @@ def test_a_failed_save_is_told_by_its_cause(
 @pytest.mark.parametrize("name", ["", "a b", "a\nkill", "../x", "-x", "x" * 101])
 def test_names_that_the_console_would_take_for_something_else_are_refused(name: str) -> None:
     with pytest.raises(EmulatorError, match="not a valid snapshot name"):
-        Console(1).avd_snapshot_save(name)
+        Console(1).snapshot("save", name)
     with pytest.raises(ValueError, match="one line"):
         Console(1).command("ping\r\nkill")

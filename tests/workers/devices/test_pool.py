@@ -328,7 +328,6 @@ def test_addresses_are_connected_to_and_patterns_of_them_wait_for_what_fits(
     [
         ({"kind": "phone", "serials": ["R5"], "recipe": {"clear": ["a b"]}}, r"recipe\.clear\.0"),
         ({"kind": "phone", "serials": ["R5"], "guard": {"call": False}}, r"guard\.call"),
-        ({"kind": "phone", "serials": ["R5"], "recipe": {"hook": "no_such_module:reset"}}, "no_such_module"),
         ({"kind": "avd", "avd": "pixl"}, "Did you mean 'pixel'"),
         ({"kind": "avd", "avd": "pixel", "snapshot": "clean"}, r"devices\.pool: .* no snapshot 'clean'"),
     ],

@@ -8,25 +8,9 @@ import pytest
 from shell_phone import HOME, ShellPhone
 
 from distrl.core.errors import ConfigError
-from distrl.core.types import Task
 from distrl.workers.devices.apps import Component, home_package, in_front
-from distrl.workers.devices.errors import DeviceTimeout, NotReady, OutputInvalid, ResetFailed, ServiceRejected
+from distrl.workers.devices.errors import NotReady, OutputInvalid, ResetFailed, ServiceRejected
 from distrl.workers.devices.recipes import STILL, Cook, Recipe
-
-TASK = Task(id="p/1", suite="p", template="t", split="train", goal="Do it")
-hooked: list[Any] = []
-
-
-def hook(shell: Any, task: Task | None) -> None:
-    hooked.append((shell.serial, task and task.id))
-
-
-def broken_hook(shell: Any, task: Task | None) -> None:
-    raise KeyError("contacts")
-
-
-def timed_out_hook(shell: Any, task: Task | None) -> None:
-    raise DeviceTimeout("no answer", serial=shell.serial)
 
 
 def ready(phone: ShellPhone, **fields: Any) -> list[float]:
@@ -48,9 +32,8 @@ def test_a_recipe_brings_a_sleeping_phone_to_its_start_state() -> None:
         "clear": ["com.shop"],
         "settings": {"system/font_scale": "1.0", "secure/x": "null", "secure/name": "it's $(here)"},
         "time_zone": "Europe/Berlin",
-        "locale": "en-US",
     }
-    Cook(phone, Recipe.of(fields)).apply(TASK)
+    Cook(phone, Recipe.of(fields)).apply()
     assert (phone.awake, phone.locked, phone.front) == (True, False, HOME)
     assert (phone.stopped, phone.cleared) == (["com.shop", "com.mail"], ["com.shop"])
     assert phone.settings == {
@@ -74,23 +57,11 @@ def test_a_key_that_is_refused_is_the_error(key: str) -> None:
         Cook(phone, Recipe()).apply()
 
 
-def test_the_hook_gets_the_shell_and_the_task() -> None:
-    hooked.clear()
-    Cook(ShellPhone(), Recipe.of({"hook": f"{__name__}:hook"})).apply(TASK)
-    assert hooked == [("PHONE1", "p/1")]
-    with pytest.raises(DeviceTimeout):  # what says more than that the hook failed
-        Cook(ShellPhone(), Recipe.of({"hook": f"{__name__}:timed_out_hook"})).apply()
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"clear": ["com.missing"]}, r"data of com\.missing cannot be cleared\. Check that .* installed"),
         ({"force_stop": ["com.a"]}, r"com\.a cannot be stopped"),
-        (
-            {"hook": f"{__name__}:broken_hook"},
-            r"PHONE1: the hook .*:broken_hook failed: KeyError",
-        ),
     ],
 )
 def test_a_step_that_does_not_work_says_which(fields: dict[str, Any], message: str) -> None:
@@ -119,7 +90,6 @@ def test_after_a_snapshot_only_settings_and_home_are_seen_to() -> None:
         ({"free_kib": 100_000}, {}, "97 MiB free on /data, less than 512"),
         ({"front": "com.mail/.Inbox"}, {}, r"com\.mail/com\.mail\.Inbox is in front, not the home screen"),
         ({}, {"time_zone": "Asia/Tokyo"}, "the time zone is UTC"),
-        ({}, {"locale": "de-DE"}, "the language is en-US"),
         ({"lock_form": "silent"}, {}, "does not report whether it is locked"),
     ],
 )
@@ -175,7 +145,6 @@ def test_what_is_in_front() -> None:
         ({"settings": {"global/a b": "1"}}, r"recipe\.settings"),
         ({"settings": {"wifi": "1"}}, r"recipe\.settings"),
         ({"time_zone": "Foo/Bar"}, r"recipe\.time_zone.*'Foo/Bar' is not a time zone; use .* Europe/Berlin"),
-        ({"locale": "german"}, r"recipe\.locale` is"),
         ({"clean": []}, r"recipe\.clean`: "),
     ],
 )

@@ -50,7 +50,7 @@ class Look(Snapshotter):
 
 def look(avd: Avd, *shows: Manifest) -> Look:
     class Console:
-        def avd_snapshot_save(self, name: str) -> None:
+        def snapshot(self, verb: str, name: str) -> None:
             """The folder is there."""
 
     made = Look(avd, Console(), None, "host", "36")  # type: ignore[arg-type]

@@ -205,7 +205,6 @@ def test_an_episode_from_recipe_to_check(world: AdbWorld) -> None:
             "force_stop": [CLOCK],
             "clear": ["org.simphone.notes"],
             "settings": {"global/wifi_on": "0", "system/font_scale": "1.0"},
-            "locale": "en-US",
             "time_zone": "Europe/Berlin",
         },
     )

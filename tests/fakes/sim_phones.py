@@ -9,7 +9,6 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from distrl.simulator.adb.process import PhoneSpec, ProcessSpec, serve
 
@@ -66,7 +65,6 @@ def phones(
     width: int = 540,
     height: int = 1200,
     token_file: str = "",
-    snapshots: Path | None = None,
     grpc: bool = False,
     ports: Sequence[int] = (),
 ) -> Iterator[list[PhoneSpec]]:
@@ -77,8 +75,7 @@ def phones(
     specs = []
     for port in ports or [free_pair() for _ in range(count)]:
         grpc_port = free_pair() if grpc else 0
-        kept = str(snapshots or "")
-        specs.append(PhoneSpec(port, port + 1, width, height, snapshots=kept, grpc_port=grpc_port))
+        specs.append(PhoneSpec(port, port + 1, width, height, grpc_port=grpc_port))
     spec = ProcessSpec(tuple(specs), adb_server_port, token_file)
     started, failure = threading.Event(), []
     loop_of: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []

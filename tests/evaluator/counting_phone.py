@@ -137,32 +137,3 @@ def counting_config(suite: Path, **evaluate: object) -> Config:
             "evaluate": {"slots": 2, **evaluate},
         }
     )
-
-
-DEADLINE_S = 20.0
-
-
-class OnePhone(CountingEnv):
-    """Whoever comes first has it; its first episode waits until another slot has been refused three times."""
-
-    made: ClassVar[int] = 0
-    lock: ClassVar[threading.Lock] = threading.Lock()
-    refused: ClassVar[threading.Event] = threading.Event()
-
-    @classmethod
-    def begin(cls) -> None:
-        cls.made, cls.refused = 0, threading.Event()
-
-    def __init__(self) -> None:
-        with self.lock:
-            OnePhone.made += 1
-            is_first, is_enough = self.made == 1, self.made == 4
-        if is_enough:
-            self.refused.set()
-        if not is_first:
-            raise EnvError("the only phone is in use", fault="device")
-        super().__init__()
-
-    def reset(self, task: Task) -> Frame:
-        assert self.refused.wait(DEADLINE_S), "nobody else wanted the phone"
-        return super().reset(task)

@@ -19,24 +19,12 @@ from distrl.core.errors import ConfigError, RunDirectoryError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Purpose, Task
 from distrl.evaluator.collecting import collect
-from distrl.evaluator.evaluator import Evaluator
-from distrl.evaluator.results import Subject
 from distrl.evaluator.runner import EvaluationStopped
 from distrl.evaluator.statistics import EpisodeResult
 from distrl.evaluator.suites import load_suite
 from distrl.workers.envs.base import Frame
 
 SPEC = CollectionSpec(suite="counting", split="test", agent={"kind": "autoui"}, noise=0.0, seed=3, episodes=5)
-
-
-class MeasuredEnv(CountingEnv):
-    """Knows how far its expert is from the goal."""
-
-    asked: ClassVar[list[int]] = []
-
-    def distance(self) -> int:
-        self.asked.append(self.taps)
-        return 1
 
 
 @pytest.fixture(autouse=True)
@@ -65,18 +53,6 @@ def stored(folder: Path) -> dict[str, str]:
         return {one.lease_id.split("-")[1]: one.task.id.rpartition("/")[2] for one in store.iterate()}
     finally:
         store.close()
-
-
-def test_the_way_to_the_goal_is_measured_in_evaluations_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("counting_phone.CountingEnv", MeasuredEnv)
-    assert collected(tmp_path, TASKS)
-    assert MeasuredEnv.asked == []
-    config = counting_config(write_suite(tmp_path, TASKS))
-    expert = Subject(kind="expert", name="expert")
-    Evaluator(config, tmp_path / "measured", expert, ["test"], progress=Quiet()).run()
-    assert len(MeasuredEnv.asked) > len(TASKS)
 
 
 TASKS: list[dict[str, object]] = [{"taps": 2}, {"taps": 3}, {"taps": 1}]

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from counting_phone import (
     CountingEnv,
-    OnePhone,
     Quiet,
     TappingPolicy,
     counting_config,
@@ -21,7 +20,7 @@ from episode_factory import make_task
 from typer.testing import CliRunner
 
 from distrl.cli.main import app
-from distrl.configs.schema import Config, EnvConfig
+from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, NothingCameIn, RunDirectoryError, TaskError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Purpose
@@ -93,17 +92,6 @@ def test_faults_are_retried_and_what_stays_broken_is_listed_apart(tmp_path: Path
     assert (result.overall.successes, result.overall.episodes) == (1, 2)
     assert [(e.task_id[-2:], e.fault, e.attempt) for e in result.faulted] == [("/1", Fault.DEVICE, 2)]
     assert sum("trying again" in line for line in progress.said) == 3
-
-
-def on(config: Config, env: str) -> Config:
-    return config.model_copy(update={"env": EnvConfig(import_path=f"counting_phone:{env}")})
-
-
-def test_a_slot_without_a_phone_takes_no_tasks(tmp_path: Path) -> None:
-    OnePhone.begin()
-    config = on(counting_config(write_suite(tmp_path, [{"taps": 1}] * 9), retries=0), "OnePhone")
-    result = run(config, tmp_path)
-    assert (result.overall.successes, result.faulted, result.num_retries) == (9, (), 0)
 
 
 def test_when_no_phone_starts_the_evaluation_ends(tmp_path: Path) -> None:

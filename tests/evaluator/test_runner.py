@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from distrl.configs.schema import Config
-from distrl.core.errors import DistrlError
+from distrl.core.errors import DistrlError, EnvError, NothingCameIn
 from distrl.core.types import Task, Trajectory
 from distrl.evaluator.runner import (
     FIRST_REPORT_S,
@@ -18,9 +18,10 @@ from distrl.evaluator.runner import (
     Attempt,
     EpisodeQueue,
     EvaluationStopped,
+    Starts,
 )
 from distrl.evaluator.statistics import EpisodeResult
-from distrl.workers.env_pool import EnvPool
+from distrl.workers.env_pool import EnvPool, EpisodeEnd
 
 LINE = "1 absent (emulator-5640: adb does not list it)"
 TASK = Task(id="t/1", suite="t", template="t", split="test", goal="Go", max_steps=4)
@@ -119,3 +120,15 @@ def test_an_episode_restarts_the_watch_and_a_stop_ends_it() -> None:
     watched.stop.set()
     with pytest.raises(EvaluationStopped, match=r"out keeps the finished episodes"):
         watched.queue.check()
+
+
+def test_the_run_fails_once_no_slot_starts() -> None:
+    starts = Starts(2, is_pool=False)
+    for slot in (0, 0, 0, 1, 1):
+        starts.no_start(slot, EnvError("it does not boot"))
+        starts.check()
+    starts.no_start(1, EnvError("it does not boot"))
+    with pytest.raises(NothingCameIn, match="No environment starts: it does not boot"):
+        starts.check()
+    starts.ended(0, EpisodeEnd(Trajectory(id="t", task=TASK), {}), "")
+    starts.check()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 
 import numpy as np
 import pytest
@@ -16,13 +15,11 @@ from distrl.core.types import ActionRecord, Fault
 from distrl.evaluator.results import episode_result
 from distrl.evaluator.statistics import (
     EpisodeResult,
-    Interval,
     compare_pairs,
     count_repeats,
     effective_trials,
     mcnemar,
     newcombe,
-    over_repeats,
     summarise,
     t_interval,
     t_quantile,
@@ -107,16 +104,6 @@ def test_t_quantiles_are_those_of_the_tables(freedom: int, quantile: float) -> N
     assert t_quantile(freedom) == pytest.approx(quantile, abs=5e-5)
 
 
-def test_repeats_have_the_rates_of_their_seeds_and_an_interval_of_rates() -> None:
-    made = [one.model_copy(update={"seed": seed}) for seed in (0, 1) for one in results({"t": (seed, 2)})]
-    repeats = over_repeats(made)
-    assert repeats is not None
-    assert (repeats.seeds, repeats.rates, repeats.mean) == ((0, 1), (0.0, 0.5), 0.25)
-    assert repeats.sd == pytest.approx(0.5 / 2**0.5)
-    assert repeats.interval == Interval(low=0.0, high=1.0), "ν = 1: 0.25 ± 3.2"
-    assert over_repeats(made[:2]) is None
-
-
 def test_t_interval_of_a_known_sample() -> None:
     # Mean 0.5, standard deviation 0.1: 0.5 ± 2.7764 · 0.1 / √5.
     interval = t_interval([0.5 - 0.1 * 2**0.5, 0.5, 0.5, 0.5, 0.5 + 0.1 * 2**0.5])
@@ -140,23 +127,6 @@ def test_it_is_the_ratio_of_the_two_variances() -> None:
     over_trials = 3 * (1 - mean) ** 2 + 5 * mean**2
     over_tasks = 4 / 3 * ((2 - 2 * mean) ** 2 + 2 * (2 * mean) ** 2 + (1 - 2 * mean) ** 2)
     assert effective_trials(tasks) == pytest.approx(8 * over_trials / over_tasks)
-
-
-@pytest.mark.parametrize("alike", [0.0, 0.3, 1.0])
-def test_intervals_of_repeated_tasks_hold_their_level(alike: float) -> None:
-    """Of 95%, however alike the trials of a task are."""
-    rng, rate, runs, covered, narrower = random.Random(4), 0.15, 400, 0, 0
-    for _ in range(runs):
-        tasks = []
-        for _ in range(60):
-            is_same, first = rng.random() < alike, rng.random() < rate
-            tasks.append([float(first if is_same else rng.random() < rate) for _ in range(3)])
-        worth, successes = effective_trials(tasks), sum(map(sum, tasks))
-        interval = wilson(successes * worth / 180, worth)
-        covered += interval.low <= rate <= interval.high
-        narrower += worth > 1.3 * 60
-    assert 0.92 <= covered / runs <= 0.985
-    assert (narrower > 0.8 * runs) == (alike < 1.0)
 
 
 COUNTS = st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 40)).filter(lambda c: sum(c) > 0)

@@ -81,15 +81,6 @@ def test_a_broken_file_names_file_place_and_rule(tmp_path: Path, name: str, text
         load_suite(str(path))
 
 
-def test_a_byte_order_mark_is_no_matter_and_another_encoding_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text("\ufeff" + json.dumps(TASK), encoding="utf-8")
-    assert len(load_suite(str(path))) == 1
-    path.write_bytes(json.dumps(TASK | {"goal": "café"}, ensure_ascii=False).encode("latin-1"))
-    with pytest.raises(TaskError, match=r"line 1: the task file is not encoded in UTF-8"):
-        load_suite(str(path))
-
-
 def test_a_missing_file_and_a_missing_suite() -> None:
     with pytest.raises(TaskError, match="cannot be read"):
         load_suite("nowhere.yaml")

@@ -47,7 +47,6 @@ TOTALS: Mapping[Key, str] = {
     ("worker", "judge_calls"): "judge/calls",
     ("worker", "judge_input_tokens"): "judge/input_tokens",
     ("worker", "judge_output_tokens"): "judge/output_tokens",
-    ("worker", "judge_cost"): "judge/cost",
     ("inference", "rejected"): "inference/rejected",
     ("inference", "failed"): "inference/failed",
     ("inference", "weight_swaps"): "inference/weight_swaps",

@@ -64,7 +64,6 @@ def test_any_other_gesture_is_the_nearest_scroll(action: Action, direction: str)
             'Action: {"action_type": "click", "x": 1000, "y": 0}',
             r"(1000, 0) is not within 0 to 999 and 0 to 999",
         ),
-        ('Action: {"action_type": "click", "y": 0}', "x is 'None', not a number"),
         ('Action: {"action_type": "click", "x": NaN, "y": 0}', "x is nan, not on any screen"),
         ('Action: {"action_type": "click", "index": 3}', "index is not supported"),
         (
@@ -72,8 +71,6 @@ def test_any_other_gesture_is_the_nearest_scroll(action: Action, direction: str)
             "clear_text is not supported",
         ),
         ('Action: {"action_type": "input_text", "text": ""}', "input_text needs text"),
-        ('Action: {"action_type": "input_text", "text": "\\ud800"}', "half a surrogate pair"),
-        ('Action: {"action_type": "open_app"}', "open_app needs app_name"),
         ('Action: {"action_type": "scroll", "direction": "north"}', "direction is 'north'"),
         ('Action: {"action_type": "wait", "seconds": 3}', "wait has no 'seconds'"),
         ("x" * 30_000, "the text has 30000 characters, more than 20000"),

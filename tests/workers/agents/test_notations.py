@@ -66,39 +66,15 @@ def test_parse_reads_what_format_writes(name: str, action: Action) -> None:
         )
 
 
+PIECES = r"""
+" \ [ ] { } ' , : nan NaN inf 1e999 \ud800 \u12 512 ]}} DUAL_POINT TYPE Action: Reason: "action" "arguments":{
+<tool_call> </tool_call> <think> </think> <conclusion> "action_type":" "touch_point":"[ "typed_text":"
+{"action_type":"click","x": {"name":"mobile_use","arguments":{"action":"click","coordinate":[
+"""
 fragments = st.sampled_from(
     [
-        *('"', "\\", "[", "]", "{", "}", "'", ", ", ": ", "DUAL_POINT", "TYPE", "nan", "NaN", "inf", "1e999"),
-        *(
-            '"action_type": "',
-            '"touch_point": "[',
-            '"typed_text": "',
-            "\\ud800",
-            "\\u12",
-            "\ud800",
-            "9" * 5000,
-        ),
-        *(
-            "Action Plan: [",
-            "Action Decision: ",
-            "Action:",
-            "Reason:",
-            "[" * 5000,
-            '{"action_type": "click", "x": ',
-        ),
-        *(
-            "<tool_call>",
-            "</tool_call>",
-            "<think>",
-            "</think>",
-            "<conclusion>",
-            '"action"',
-            "]}}",
-            "512",
-            "[" * 5000,
-            "9" * 5000,
-        ),
-        *('{"name": "mobile_use", "arguments": {"action": "click", "coordinate": [', '"arguments": {'),
+        *PIECES.split(),
+        *(" ", "Action Plan: [", "Action Decision: ", "\ud800", "[" * 5000, "9" * 5000),
         *(agent.format(Action.tap(0.5, 0.1), SCREEN) for agent in AGENTS.values()),
     ]
 )

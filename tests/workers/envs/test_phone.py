@@ -70,15 +70,6 @@ def test_resets_with_the_same_task_show_the_same_bytes() -> None:
     assert play(first) == play(PhoneEnv()) == play(first)
 
 
-@pytest.mark.parametrize("size", [(360, 800), (1080, 2400)])
-def test_points_scale_to_any_screen(size: tuple[int, int]) -> None:
-    env = PhoneEnv(*size)
-    assert env.reset(TASK).image.size == size
-    for _ in range(3):
-        env.step(env.expert_action())
-    assert env.evaluate() == 1.0
-
-
 def test_latency_waits_by_the_tasks_seed() -> None:
     def waits(task: Task, **fields: Any) -> list[float]:
         slept: list[float] = []

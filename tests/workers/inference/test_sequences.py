@@ -88,22 +88,17 @@ def test_what_the_policy_saw_is_the_record_extended_and_nothing_is_tokenised_twi
     assert whole.count("<|im_end|><|im_end|>") == 0
 
 
-def test_a_policy_that_reads_one_prompt_at_a_time_says_so(
+def test_a_prefix_that_the_policy_cannot_continue_is_refused(
     make_client: MakeClient, make_config: Callable[..., Config], words: list[str]
 ) -> None:
-    client = make_client(build_policy(make_config().policy, words, 0))
-    digest = image_digest(png(0))
-    with pytest.raises(ProtocolError, match=r"'tiny' cannot continue.*agent\.options\.mode to history"):
-        client.act(chat("red", digest), {digest: png(0)}, Sampling(), Prefix(token_ids=(1, 2)))
-
-
-def test_a_prefix_with_tokens_of_another_vocabulary_is_refused(make_client: MakeClient) -> None:
-    policy = SequencePolicy([0])
-    digest = image_digest(png(0))
-    with pytest.raises(ProtocolError, match="has the token 5000, but the policy's vocabulary has"):
-        make_client(policy).act(
-            chat("red", digest), {digest: png(0)}, Sampling(), Prefix(token_ids=(1, 5000, 2))
-        )
+    tiny, digest = build_policy(make_config().policy, words, 0), image_digest(png(0))
+    for policy, ids, message in (
+        (tiny, (1, 2), r"'tiny' cannot continue.*agent\.options\.mode to history"),
+        (SequencePolicy([0]), (1, 5000, 2), "has the token 5000, but the policy's vocabulary has"),
+    ):
+        asked = chat("red", digest), {digest: png(0)}, Sampling(), Prefix(token_ids=ids)
+        with pytest.raises(ProtocolError, match=message):
+            make_client(policy).act(*asked)
 
 
 def test_answers_get_what_the_budget_leaves_and_a_full_sequence_ends_the_episode(

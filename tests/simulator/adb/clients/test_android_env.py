@@ -19,12 +19,12 @@ from android_env.components import adb_controller
 from android_env.proto import state_pb2
 
 WIDTH, HEIGHT = 270, 600
-OK = state_pb2.LoadStateResponse.Status.OK
+Status = state_pb2.LoadStateResponse.Status
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[worlds.Adb, Any, sim_phones.Console]]:
-    """A phone behind an adb server of its own, the environment on it, and its console."""
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[worlds.Adb, Any]]:
+    """A phone behind an adb server of its own, and the environment on it."""
     program = adb_programs.debian() or adb_programs.bundled()
     if program is None:
         pytest.skip("needs adb on PATH, or adbutils with its adb: not installed")
@@ -50,7 +50,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[worlds.Adb
             )
             env = loader.load(config)
             try:
-                yield adb, env, sim_phones.Console(phone.console_port)
+                yield adb, env
             finally:
                 env.close()
 
@@ -59,66 +59,44 @@ def _no_restart(self: object, timeout: float | None = None) -> None:
     raise AssertionError("an adb command failed: android_env would restart the adb server")
 
 
-@pytest.fixture
-def adb(world: tuple[worlds.Adb, Any, sim_phones.Console]) -> worlds.Adb:
-    """The phone by adb, on its home page."""
-    world[0].out("shell", "input", "keyevent", "HOME")
-    return world[0]
-
-
-@pytest.fixture
-def env(world: tuple[worlds.Adb, Any, sim_phones.Console]) -> Any:
-    """The environment."""
-    return world[1]
-
-
 def open_settings(adb: worlds.Adb, env: Any) -> np.ndarray:
     """Taps Settings as an agent does. Returns what is observed."""
-    at = adb.find("Settings")
-    worlds.act(env, worlds.TOUCH, at)
+    adb.out("shell", "input", "keyevent", "HOME")
+    env.reset()
+    worlds.act(env, worlds.TOUCH, adb.find("Settings"))
     worlds.act(env, worlds.REPEAT, (0.9, 0.9))
     assert adb.front() == "org.simphone.launcher"
     return worlds.act(env, worlds.LIFT)
 
 
-def test_the_observation_is_the_phones_screen(adb: worlds.Adb, env: Any) -> None:
+def test_the_screen_is_observed_and_touches_and_keys_arrive(world: tuple[worlds.Adb, Any]) -> None:
+    adb, env = world
     assert env.observation_spec()["pixels"].shape == (HEIGHT, WIDTH, 3)
     first = env.reset()
     assert first.first()
-    assert (first.observation["pixels"] == adb.pixels()).all()
+    before = first.observation["pixels"]
+    assert (before == adb.pixels()).all()
     assert first.observation["orientation"].tolist() == [1, 0, 0, 0]
-
-
-def test_touch_and_lift_tap(adb: worlds.Adb, env: Any) -> None:
-    before = env.reset().observation["pixels"]
     after = open_settings(adb, env)
     assert adb.front() == "org.simphone.settings"
     assert (after == adb.pixels()).all()
     assert (after != before).any()
-
-
-def test_keys_arrive(adb: worlds.Adb, env: Any) -> None:
-    env.reset()
-    open_settings(adb, env)
     worlds.act(env, worlds.KEYPRESS, keycode=9)  # X's code of Escape, which goes back
     assert adb.front() == "org.simphone.launcher"
 
 
-def test_a_state_comes_back_whole(
-    world: tuple[worlds.Adb, Any, sim_phones.Console], adb: worlds.Adb, env: Any
-) -> None:
-    env.reset()
+def test_a_state_comes_back_whole(world: tuple[worlds.Adb, Any]) -> None:
+    adb, env = world
     saved = open_settings(adb, env)
     adb.out("shell", "echo before > /sdcard/note")
     request = {"args": {"snapshot_name": "in_settings"}}
     answer = env.save_state(state_pb2.SaveStateRequest(**request))
     assert answer.status == state_pb2.SaveStateResponse.Status.OK, answer.error_message
-    assert "in_settings" in world[2].say("avd snapshot list")
 
     adb.out("shell", "echo after > /sdcard/note; input keyevent HOME")
     assert (worlds.act(env, worlds.REPEAT) != saved).any()
     answer = env.load_state(state_pb2.LoadStateRequest(**request))
-    assert answer.status == OK, answer.error_message
+    assert answer.status == Status.OK, answer.error_message
     adb.wait()
     assert adb.out("shell", "cat /sdcard/note") == "before\n"
     assert adb.front() == "org.simphone.settings"
@@ -127,20 +105,5 @@ def test_a_state_comes_back_whole(
     again = env.save_state(state_pb2.SaveStateRequest(**request))
     assert again.status == state_pb2.SaveStateResponse.Status.ERROR
     assert "already exists" in again.error_message
-
-
-def test_a_state_that_is_not_there_is_not_found(adb: worlds.Adb, env: Any) -> None:
-    answer = env.load_state(state_pb2.LoadStateRequest(args={"snapshot_name": "none"}))
-    assert answer.status == state_pb2.LoadStateResponse.Status.NOT_FOUND
-
-
-def test_a_state_of_the_console_can_be_loaded(
-    world: tuple[worlds.Adb, Any, sim_phones.Console], adb: worlds.Adb, env: Any
-) -> None:
-    assert world[2].say("avd snapshot save home").endswith("OK\r\n")
-    env.reset()
-    open_settings(adb, env)
-    answer = env.load_state(state_pb2.LoadStateRequest(args={"snapshot_name": "home"}))
-    assert answer.status == OK, answer.error_message
-    adb.wait()
-    assert adb.front() == "org.simphone.launcher"
+    missing = env.load_state(state_pb2.LoadStateRequest(args={"snapshot_name": "none"}))
+    assert missing.status == Status.NOT_FOUND

@@ -43,12 +43,7 @@ class Space:
 
 
 def make_env(options: Mapping[str, Any]) -> Any:
-    """One environment by `gymnasium.make(**options)`; `id` may be "module:Name-v0".
-
-    Raises:
-        MissingDependency: gymnasium, or what this environment needs, is not installed.
-        ConfigError: There is no such environment, it refuses an option, or its spaces are not boxes.
-    """
+    """One environment by `gymnasium.make(**options)`; `id` may be "module:Name-v0"."""
     try:
         import gymnasium
     except ImportError as error:
@@ -124,9 +119,6 @@ class GymGroup:
         Returns:
             Observations [n, d] after the step, also where an episode ended; rewards, terminated and
             truncated, [n]. Truncated is a time limit, after which the state still has a value.
-
-        Raises:
-            EnvError: An environment failed.
         """
         chosen = range(len(self._envs)) if indices is None else indices
         clipped = np.clip(actions, self.space.low, self.space.high)
@@ -166,9 +158,6 @@ def run_episodes(
     Args:
         is_stopping: Polled at each step; ends the episodes early, and the result is None.
         ended: Called with the number of finished episodes whenever it changes.
-
-    Raises:
-        EnvError: An environment failed.
     """
     waiting = deque(enumerate(seeds))
     found: dict[int, EpisodeReturn] = {}

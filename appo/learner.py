@@ -263,12 +263,7 @@ class AppoLearner:
 
 @contextlib.contextmanager
 def open_learner(config: Config, run: RunDir, sizes: tuple[int, int], stop: Event) -> Iterator[AppoLearner]:
-    """A learner whose sockets are bound and served; a run that has a checkpoint continues from it.
-
-    Raises:
-        NetworkError: An address is in use.
-        CheckpointError: The newest checkpoint cannot be used.
-    """
+    """A learner whose sockets are bound and served; a run that has a checkpoint continues from it."""
     torch.set_num_threads(config.learner.threads)
     network, spec = config.network, PolicySpec.of(config, sizes)
     with contextlib.ExitStack() as stack:

@@ -51,8 +51,6 @@ class Returns(Record):
     interval: Interval | None  # Student's 95% interval of the mean; None for one episode
     returns: tuple[Number, ...]  # in the order of the seeds
     lengths: tuple[int, ...]
-    started_at: Number = 0.0
-    duration_s: Number = 0.0
 
 
 def measure(
@@ -72,12 +70,6 @@ def measure(
         resume: Replaces an earlier measurement of the same subject in `output`.
         stop: Ends it early when set.
         say: Receives lines of progress.
-
-    Raises:
-        EvaluationStopped: `stop` was set.
-        CheckpointError: The checkpoint is of a different kind, or of a different environment.
-        RunDirectoryError: `output` holds another evaluation.
-        ConfigError: `subject` is neither a checkpoint nor random actions.
     """
     options, evaluate = config.env.options, config.evaluate
     spec = MeasureSpec(
@@ -85,7 +77,6 @@ def measure(
     )
     stop = stop or threading.Event()
     _prepare(output, spec, resume)
-    started_at, clock = time.time(), time.monotonic()
     with contextlib.closing(GymGroup(options, min(evaluate.slots, spec.episodes))) as group:
         actor = _actor(subject, spec.env_id, group.space)
         say(f"evaluating {spec.env_id}: 0 of {spec.episodes} episodes")
@@ -110,8 +101,6 @@ def measure(
         interval=t_interval(returns),
         returns=tuple(returns),
         lengths=tuple(episode.length for episode in episodes),
-        started_at=started_at,
-        duration_s=time.monotonic() - clock,
     )
     write_atomically(output / RESULTS_FILE, result.model_dump_json(indent=2))
     return result

@@ -38,10 +38,6 @@ def write_report(
     Args:
         results: Evaluation directories by label.
         metrics, config: Of the run, if there was one.
-
-    Raises:
-        RunDirectoryError: A directory holds no complete evaluation.
-        MissingDependency: jinja2 is not installed.
     """
     loaded = {label: load_returns(path) for label, path in results.items()}
     metrics = RunMetrics([]) if metrics is None else metrics

@@ -215,11 +215,7 @@ class MasterClient:
         self._name, self._is_stopping = name, is_stopping
 
     def work(self, collected: str | None = None) -> WorkUnit:
-        """The next unit, or the `collected` round with the newest weights; waits until there is one.
-
-        Raises:
-            ProtocolError: The learner is of another kind.
-        """
+        """The next unit, or the `collected` round with the newest weights; waits until there is one."""
         while True:
             with contextlib.suppress(PeerError):
                 while self._channel.recv(0.0) is not None:

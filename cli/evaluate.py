@@ -144,12 +144,6 @@ def rejudge_stored(config: Config, place: Path) -> None:
     """Lets `config.judge` judge the episodes in `place`; at most `evaluate.episodes` of them, newest first.
 
     Verdicts are written next to the episodes; calling it again continues an interrupted session.
-
-    Raises:
-        ConfigError: A setting of the judge, such as its key, is missing.
-        StoreError: There are no episodes.
-        JudgeError: The judge's files cannot be read, or it rejects every request.
-        EvaluationStopped: A signal came.
     """
     from distrl.core.process import install_signals
     from distrl.evaluator.agreement import lines

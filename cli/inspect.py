@@ -61,9 +61,6 @@ def inspect(
     success: Annotated[
         bool | None, typer.Option("--success/--failed", help="Only solved, or only unsolved, episodes.")
     ] = None,
-    min_steps: Annotated[
-        int, typer.Option("--min-steps", min=0, metavar="N", help="Only episodes with at least N steps.")
-    ] = 0,
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Only the newest N.")] = 50,
     tasks: Annotated[
         bool,
@@ -87,7 +84,7 @@ def inspect(
         if value is not None and value not in known:
             raise ConfigError(f"{option} {value!r} is unknown.", f"Use one of {', '.join(known)}.")
     failure = FailureMode(mode) if mode is not None else None
-    filters = Filters(template, outcome, failure, success, min_steps, split, task, seed)
+    filters = Filters(template, outcome, failure, success, split, task, seed)
     with contextlib.closing(StoredEpisodes(place)) as stored:
         if trajectory is not None:
             typer.echo(_write_page(stored, trajectory, output, force))

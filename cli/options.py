@@ -54,11 +54,7 @@ NameOption = Annotated[
 
 
 def load(config: str, overrides: list[str] | None = None, dry_run: bool = False) -> Config:
-    """The checked configuration; with `dry_run` it is printed and the command ends.
-
-    Raises:
-        ConfigError: As `distrl.configs.load.load_config`.
-    """
+    """The checked configuration; with `dry_run` it is printed and the command ends."""
     from distrl.configs.load import load_config
     from distrl.configs.section import CUSTOM
     from distrl.core.importing import check_kind

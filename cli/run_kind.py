@@ -37,12 +37,7 @@ class GuiRun:
         self._config = config
 
     def check_environment(self) -> None:
-        """Checks the environment and the agent as far as possible without starting the environment.
-
-        Raises:
-            ConfigError: One does not exist, or does not take its options.
-            MissingDependency: One needs a package that is not installed.
-        """
+        """Checks the environment and the agent as far as possible without starting the environment."""
         from distrl.core.importing import choose
         from distrl.core.user_errors import check_options, read_fields
         from distrl.workers.agents import build_agent
@@ -81,10 +76,6 @@ class GuiRun:
         """Checks that the tasks of every phase exist, and that the environment supports and judges them.
 
         Returns warnings about tasks that are not trained on.
-
-        Raises:
-            TaskError: A suite or split does not exist, or the environment does not support a task.
-            ConfigError: The tasks cannot be demonstrated or judged.
         """
         from distrl.evaluator.suites.playable import check_expert, check_playable, check_truth
         from distrl.learner.task_sampling import demonstration_sampler

@@ -113,11 +113,7 @@ def _run_all(loaded: Sweep, parallel: int, console: Console, known: ResultsFile,
 
 
 def check(loaded: Sweep) -> None:
-    """Makes sure that the existing runs are those that the sweep describes.
-
-    Raises:
-        ConfigError: One has a different configuration.
-    """
+    """Makes sure that the existing runs are those that the sweep describes."""
     from distrl.configs.load import load_config
     from distrl.core.rundir import RunDir
     from distrl.evaluator.experiments import difference

@@ -88,11 +88,7 @@ def doubtful_points(config: Config) -> list[str]:
 
 
 def say_complete(config: Config) -> bool:
-    """Whether the run is complete, trained and measured as `config` requests; then says so.
-
-    Raises:
-        NoUpdates: It is, and ended before its first update.
-    """
+    """Whether the run is complete, trained and measured as `config` requests; then says so."""
     from distrl.core.rundir import RunDir
     from distrl.evaluator.run_state import check_trained, describe_complete, is_complete, is_measured
 
@@ -105,11 +101,7 @@ def say_complete(config: Config) -> bool:
 
 
 def report(run: RunDir, results: dict[str, Path], local: LocalRun, console: Console) -> None:
-    """Writes the report and prints the numbers, or how to measure where environments are elsewhere.
-
-    Raises:
-        NoUpdates: The run ended before its first update.
-    """
+    """Writes the report and prints the numbers, or how to measure where environments are elsewhere."""
     from distrl.cli.run_kind import run_kind
     from distrl.evaluator.run_state import check_trained, describe
 

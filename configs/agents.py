@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 CHAT_AGENTS = ("androidworld", "mobile-use")
 ONE_PROMPT = {
     "tiny": "reads one prompt at a time",
-    "autoui": "reads one prompt at a time: the encoder of its T5 reads in both directions, so an appended "
-    "token changes the states of all tokens before it",
+    "autoui": "reads one prompt at a time, because the encoder of its T5 reads in both directions",
 }
 """The reasons why policies cannot continue a token sequence."""
 
@@ -48,11 +47,7 @@ class PromptedConfig(Section):
 
 
 def check_agent(config: Config) -> None:
-    """Rejects a built-in agent whose prompts the policy cannot read, or reads at another size.
-
-    Raises:
-        ValueError: Names the key, its value and what to set.
-    """
+    """Rejects a built-in agent whose prompts the policy cannot read, or reads at another size."""
     agent, policy, options = config.agent, config.policy, config.agent.options
     if agent.import_path is not None:
         return
@@ -64,16 +59,15 @@ def check_agent(config: Config) -> None:
                     "remove it, or set policy.kind to autoui"
                 )
     if options.get("mode") == "incremental":
+        reason = None
         if agent.kind == "autoui":
+            reason = "agent.kind=autoui writes a new prompt at each step"
+        elif agent.kind in CHAT_AGENTS and policy.kind in ONE_PROMPT:
+            reason = f"policy.kind={policy.kind} {ONE_PROMPT[policy.kind]}"
+        if reason is not None:
             raise ValueError(
-                "agent.options.mode=incremental continues one token sequence, but agent.kind=autoui writes a "
-                "new prompt at each step, because its models cannot extend one; remove mode, or set "
-                "agent.kind to mobile-use or androidworld and policy.kind to hub"
-            )
-        if agent.kind in CHAT_AGENTS and policy.kind in ONE_PROMPT:
-            raise ValueError(
-                f"agent.options.mode=incremental continues one token sequence, but policy.kind={policy.kind} "
-                f"{ONE_PROMPT[policy.kind]}; set agent.options.mode to history, or policy.kind to hub"
+                f"agent.options.mode=incremental continues one token sequence, but {reason}; set "
+                "agent.options.mode to history, or use agent.kind mobile-use with policy.kind hub"
             )
     resize = options.get("resize") or {}
     if agent.kind in CHAT_AGENTS and options.get("coordinates") == "absolute" and isinstance(resize, dict):

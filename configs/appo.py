@@ -75,11 +75,7 @@ class AppoConfig(Section):
 
 
 def check_appo(config: Config) -> None:
-    """Rejects incomplete configurations of continuous control.
-
-    Raises:
-        ValueError: Names the key, its value and what to set.
-    """
+    """Rejects incomplete configurations of continuous control."""
     learner, env, policy = config.learner, config.env, config.policy
     for key, found, kind in (
         ("env.kind", env.import_path or env.kind, ENV),

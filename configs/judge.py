@@ -182,11 +182,7 @@ AnyJudge = Annotated[
 
 
 def check_judge(config: Config) -> None:
-    """Rejects rewards from a judge that is missing or cannot give them.
-
-    Raises:
-        ValueError: Names the key, its value and what to set.
-    """
+    """Rejects rewards from a judge that is missing or cannot give them."""
     judge, rewards = config.judge, config.worker.rewards
     if judge is not None and judge.when == "steps" and rewards.require_complete:
         raise ValueError(

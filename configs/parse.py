@@ -98,11 +98,7 @@ def read_yaml(file: Path) -> Any:
 
 
 def parse_yaml(text: str, source: str) -> Any:
-    """The data in a YAML document; errors call it `source`.
-
-    Raises:
-        ConfigError: If it is not YAML (with the line), or a key appears twice.
-    """
+    """The data in a YAML document; errors call it `source`."""
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:

@@ -166,9 +166,5 @@ PolicyConfig = Annotated[ChatPolicy | GaussianConfig, Field(discriminator="kind"
 
 
 def policy_config(**keys: Any) -> Any:
-    """The section of a policy from its keys.
-
-    Raises:
-        ValueError: One is wrong.
-    """
+    """The section of a policy from its keys."""
     return TypeAdapter(PolicyConfig).validate_python(keys)

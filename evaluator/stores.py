@@ -52,7 +52,6 @@ class Filters:
     outcome: str | None = None
     mode: FailureMode | None = None
     success: bool | None = None
-    min_steps: int = 0
     split: str | None = None
     task: str | None = None
     seed: int | None = None
@@ -64,7 +63,6 @@ class Filters:
             and self.outcome in (None, ending(episode))
             and self.mode in (None, episode.mode)
             and (self.success is None or (episode.counts and episode.success is self.success))
-            and episode.num_steps >= self.min_steps
             and self.split in (None, episode.split)
             and self.task in (None, episode.task_id)
             and self.seed in (None, episode.seed)

@@ -250,9 +250,6 @@ def estimate(config: Config, where: Hardware, steps: float, screen: tuple[int, i
     Args:
         steps: Of the longest episode.
         screen: Width and height of a screenshot in pixels.
-
-    Raises:
-        PolicyError: The model's files are not on this machine.
     """
     one = Subject(config, where.is_gpu, steps, screen)
     lines = [

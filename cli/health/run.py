@@ -73,12 +73,7 @@ def look(config: Config, is_worker: bool) -> Iterator[Finding]:
 
 
 def check_installed(config: Config, is_worker: bool) -> None:
-    """Makes sure that the packages and programs that the run needs are there, and its environment is known.
-
-    Raises:
-        MissingDependency: One is not installed.
-        ConfigError: The environment, the agent or the pool of devices cannot be made.
-    """
+    """Makes sure that the packages, programs and environment that the run needs are there."""
     needed = needs(config, is_worker)
     for finding in machine.packages(browser_of(config)):
         if finding.level(needed) == "fail":
@@ -92,12 +87,7 @@ def check_installed(config: Config, is_worker: bool) -> None:
 
 
 def check_demonstrations(config: Config) -> None:
-    """Makes sure that the collected demonstrations that the run starts from, if any, fit.
-
-    Raises:
-        RunDirectoryError: There are none.
-        ConfigError: They do not fit.
-    """
+    """Makes sure that the collected demonstrations that the run starts from, if any, fit."""
     demonstrations = config.learner.demonstrations
     if demonstrations.dataset is not None:
         from distrl.configs.load import wanted_of
@@ -108,11 +98,7 @@ def check_demonstrations(config: Config) -> None:
 
 
 def check_devices(config: Config, sections: Sequence[str] = ("learner", "policy")) -> None:
-    """Makes sure that the devices that these sections are to compute on exist.
-
-    Raises:
-        ConfigError: One does not; it names the key.
-    """
+    """Makes sure that the devices that these sections are to compute on exist."""
     from distrl.cli.local.gpus import visible
 
     for section in sections:
@@ -134,12 +120,7 @@ def check_devices(config: Config, sections: Sequence[str] = ("learner", "policy"
 
 
 def check_models(config: Config) -> None:
-    """Makes sure that the models of the policy are there, or that a hub answers that may have them.
-
-    Raises:
-        ConfigError: One is not a directory and cannot be a model of the hub; it names the key.
-        PolicyError: One is not in the cache, and the hub cannot be reached.
-    """
+    """Makes sure that the models of the policy are there, or that a hub answers that may have them."""
     for key, name in _models(config):
         if not Path(name).expanduser().is_dir() and not _is_cached(key, name):
             located(key, name)
@@ -151,11 +132,7 @@ def _models(config: Config) -> list[tuple[str, str]]:
 
 
 def _is_cached(key: str, model: str) -> bool:
-    """Whether all of a model of the hub is on this machine.
-
-    Raises:
-        ConfigError: It cannot be a model of the hub.
-    """
+    """Whether all of a model of the hub is on this machine."""
     if not is_hub_id(model):
         raise ConfigError(
             f"`{key}` is {model!r}, which is neither a directory nor a model id.",

@@ -67,8 +67,8 @@ REFUSED: list[tuple[list[str], str]] = [
     # agents and policies
     ([INCREMENTAL], "set agent.options.mode to history"),
     ([INCREMENTAL, AUTOUI], "encoder of its T5 reads in both directions"),
-    (["agent.options={mode: incremental}"], "cannot extend one; remove mode, or set agent.kind"),
-    (["agent.options={mode: incremental}", HUB], "cannot extend one"),
+    (["agent.options={mode: incremental}"], "writes a new prompt at each step; set agent.options.mode"),
+    (["agent.options={mode: incremental}", HUB], "writes a new prompt at each step"),
     ([ABSOLUTE % "max_pixels: 1000", HUB, "policy.max_pixels=900"], "policy.max_pixels=900 sets the size"),
     ([ABSOLUTE % "min_pixels: 900", HUB, "policy.max_pixels=900"], "resize.max_pixels=None; set both"),
     (["agent.options={notation: autoui}"], "policy.kind=tiny supports only agent.options.notation"),

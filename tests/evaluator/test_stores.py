@@ -59,7 +59,6 @@ def test_filters_and_limit_give_the_newest_first(stored: StoredEpisodes) -> None
     assert found(stored, template="b", outcome="success") == ["1abc"]
     assert found(stored, success=True) == ["2abc", "1abc", "0abc"]
     assert found(stored, success=False) == ["4abc", "3abc"]  # 5abc is neither
-    assert found(stored, min_steps=4) == []
     assert found(stored, mode=FailureMode.STEP_LIMIT) == ["4abc", "3abc"]
     assert found(stored, mode=FailureMode.WRONG_GOAL) == []
     assert all(ending(one.trajectory) in ENDINGS for one in stored.find())

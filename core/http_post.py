@@ -108,9 +108,6 @@ def post_json(url: str, body: bytes, headers: Mapping[str, str], timeout_s: floa
     Args:
         timeout_s: For connecting, and from then on for the whole reply.
         secret: A key that no error may show.
-
-    Raises:
-        PostFailed: Anything else arrived, or nothing.
     """
 
     def quoted(text: bytes | bytearray) -> str:

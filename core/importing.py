@@ -28,10 +28,6 @@ def import_object(path: str) -> Any:
     """The object that "pkg.mod:Name" names; "pkg.mod:Outer.inner" works too.
 
     Modules of the user's are also found in the current directory, and in the folders given to `look_in`.
-
-    Raises:
-        ConfigError: If the path has another form, or there is no such module or name.
-        MissingDependency: If the module exists but needs a package that is not installed.
     """
     module_name, colon, name = path.partition(":")
     if not colon or not module_name or not name:

@@ -161,7 +161,6 @@ class Gradient(Record):
         digest: The SHA-256 (hex) of frame 1.
         lr: The local rate α_l that η was divided by.
         num_steps, episodes: Transitions that were collected, and episodes that ended meanwhile.
-        metrics: Means over the round.
     """
 
     type: Literal["gradient"] = "gradient"
@@ -277,7 +276,6 @@ class Status(Record):
         run_id: Changes when another run listens at the same address.
         phase: "demonstrations", "warm-up", "training", "done".
         weights: The newest published weights, None before the first.
-        act_endpoints: The inference servers that are alive.
         paused: The learner is behind; workers request no leases while this is set.
     """
 
@@ -671,10 +669,8 @@ class RunLimits:
     """The limits of one run.
 
     Attributes:
-        num_tokens: Size of the vocabulary.
         max_prompt_tokens, max_sequence_tokens: Of a prompt, and of a sequence with its answers; None where
             the policy does not bound them.
-        max_new_tokens: Of an answer.
         newest_version: Returns the newest weight version of the run.
     """
 

@@ -22,9 +22,6 @@ from distrl.core.files import writing
 class Buckets:
     """Ranges edge_i … edge_{i+1} − 1 of whole numbers; the last one has no end.
 
-    Args:
-        edges: The lower ends, rising.
-
     Attributes:
         labels: A name for each range: "0", "2-3" and "32+".
     """

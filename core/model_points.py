@@ -185,9 +185,6 @@ def check_agent_points(agent: Any, policy: Policy) -> None:
     An agent runs in workers, which need not have the model's files, so its options say how pictures are
     resized, and the process that has the model's processor checks them. Points of a kind that such models do
     not write cause a warning.
-
-    Raises:
-        ConfigError: Saying what to set.
     """
     coordinates = coordinates_of(agent)
     if coordinates is None:

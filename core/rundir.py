@@ -178,10 +178,6 @@ class RunLock:
 
     Args:
         otherwise: What to do other than to wait for the holder or to stop it.
-
-    Raises:
-        RunDirectoryError: It cannot be opened.
-        DirectoryInUse: Another process holds it.
     """
 
     def __init__(self, path: Path, role: str, otherwise: str = "use another run name") -> None:

@@ -54,7 +54,6 @@ class Service:
         permits: What clients may send, where the channel has keys. Other messages are refused as "forbidden".
 
     Attributes:
-        num_rejected: Refused messages by the code of the Reject.
         on_reject: Called with each: the peer, the error, and what the message was about.
     """
 

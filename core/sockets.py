@@ -123,7 +123,6 @@ class Channel:
         """Sends a message; large blobs leave without being copied, so they must not change afterwards.
 
         Args:
-            blobs: The byte frames that the message names, in its order.
             peer: The receiver; required for routers. Messages to one that is gone are dropped.
             timeout_s: Longest wait for room, or for the connection.
 

@@ -124,11 +124,7 @@ class Quarantined(NamedTuple):
 
 
 class TrajectoryStore:
-    """Trajectories by id, in ingest order, and images by digest, in a file that is created if missing.
-
-    Raises:
-        StoreError: The file is not a store of this version.
-    """
+    """Trajectories by id, in ingest order, and images by digest, in a file that is created if missing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -44,7 +44,6 @@ class Program:
     """What to run.
 
     Attributes:
-        name: Unique; its log is NAME.log.
         ends: An exit code of `done` means that its work is done; otherwise any exit code restarts it.
         patience_s: How long after SIGTERM it is killed.
     """
@@ -85,7 +84,6 @@ class Supervisor:
 
     Attributes:
         closing: Only programs that end by themselves are replaced any more: the others leave one by one.
-        restarts: How many replacements were started.
     """
 
     def __init__(self, logs: Path, env: Mapping[str, str] | None = None, backoff_s: float = 0.5) -> None:

@@ -131,7 +131,6 @@ class Completion(Record):
     """The policy's answer.
 
     Attributes:
-        text: The decoded tokens, without special tokens.
         prompt_token_ids: The prompt exactly as the policy saw it; of a chat that continues, what was added to
             the sequence before it.
         token_ids: Sampled tokens, end-of-sequence included when it was sampled.

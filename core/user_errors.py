@@ -247,11 +247,7 @@ MOST = 50
 
 
 def check_known(what: str, asked: str | None, known: Iterable[str]) -> None:
-    """Raises ConfigError, which suggests the nearest, if a name that a user filters by is not known.
-
-    Args:
-        what: What is named, e.g. "template".
-    """
+    """Raises ConfigError, which suggests the nearest, if a name that a user filters by is not known."""
     names = list(dict.fromkeys(known))
     if asked is None or asked in names:
         return

@@ -72,7 +72,6 @@ class ChunkServer:
     """Answers ChunkRequests with the newest published bytes, in a thread of its own; nothing is copied.
 
     Args:
-        channel: A bound router; this owns it from now on.
         permits: Which roles may fetch, where the channel has keys.
         keep: How many versions stay; a receiver of an older one starts over with the newest.
     """
@@ -277,7 +276,6 @@ class HostFetcher:
     warning. Used by one thread.
 
     Args:
-        fetcher: This owns it from now on.
         root: The folder of this user; None: `default_root`.
     """
 

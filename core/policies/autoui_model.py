@@ -137,10 +137,6 @@ class FusedT5(nn.Module):
 def load_model(model: str, num_features: int, dtype: torch.dtype, seed: int) -> FusedT5:
     """AutoUI's weights, or those of a plain T5 with a new fusion.
 
-    Args:
-        num_features: Size of a screenshot's features.
-        seed: Seed of a new fusion.
-
     Raises:
         PolicyError: It is not a T5 with exactly its tensors, or was trained on other features.
     """

@@ -308,9 +308,6 @@ class Policy(nn.Module, ABC):
         Args:
             coordinates: What the agent reads, "relative" or "absolute".
             resize: The size to which the agent assumes pictures are resized, for "absolute".
-
-        Raises:
-            ConfigError: Names the setting to change.
         """
 
     def with_images(

@@ -37,7 +37,6 @@ def continuation_ids(
     Args:
         render: The template with the prompt for another answer at the end.
         prefix: The sequence so far; it ends with an answer, and with the end of its turn if that was sampled.
-        end_ids: The tokens that end a turn.
 
     Raises:
         PolicyError: The template does not show an earlier answer as it was given.
@@ -62,11 +61,7 @@ def _says(role: str, text: str) -> Message:
 
 
 def as_template(message: ChatMessage, apart: Callable[[Sequence[str]], list[str]]) -> Message:
-    """A message as chat templates of transformers take it.
-
-    Args:
-        apart: `ControlTokens.apart`, for its texts.
-    """
+    """A message as chat templates of transformers take it."""
     texts = iter(apart([part.text for part in message.parts if isinstance(part, TextPart)]))
     content = [
         {"type": "image"} if isinstance(part, ImagePart) else {"type": "text", "text": next(texts)}

@@ -54,9 +54,6 @@ def load_model(name: str, config: Any, has_weights: bool) -> tuple[Any, Any, Any
 
     The image processor is the one on PIL, which gives the same pixels on every machine.
 
-    Args:
-        has_weights: Without them the model has only the names, shapes and types of its tensors.
-
     Raises:
         PolicyError: It does not exist, cannot be reached, or is not a chat model for images and text.
     """

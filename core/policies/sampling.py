@@ -41,49 +41,6 @@ def token_log_probs(logits: Tensor, allowed: Tensor, temperature: Tensor) -> Ten
     return torch.where(allowed, scaled, MASKED).log_softmax(-1)
 
 
-def token_statistics(
-    output: Callable[[Tensor], Tensor],
-    hidden: Tensor,
-    tokens: Tensor,
-    allowed: Tensor,
-    temperature: Tensor,
-    max_logits: int = MAX_LOGITS,
-) -> tuple[Tensor, Tensor]:
-    """log π and entropy of M tokens, in pieces: the logits of all of them are never there at once.
-
-    In a backward pass each piece is computed again, unless there is only one.
-
-    Args:
-        output: The output layer, [m, d] → [m, V].
-        hidden: [M, d] states from which the tokens were written.
-        tokens: [M] int64 columns of the logits.
-        allowed: [V] bool.
-        temperature: [M], above 0.
-        max_logits: How many logits there may be at once.
-
-    Returns:
-        [M] and [M], float32.
-    """
-
-    def piece(states: Tensor, columns: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:
-        log_probs = token_log_probs(output(states), allowed, temperatures)
-        chosen = log_probs.gather(1, columns[:, None]).squeeze(1)
-        return chosen, -(log_probs.exp() * log_probs).sum(-1)
-
-    size = max(1, max_logits // allowed.shape[-1])
-    if len(tokens) <= size:
-        return piece(hidden, tokens, temperature)
-    pieces = [
-        (hidden[i : i + size], tokens[i : i + size], temperature[i : i + size])
-        for i in range(0, len(tokens), size)
-    ]
-    if torch.is_grad_enabled():
-        parts = [checkpoint(piece, *one, use_reentrant=False) for one in pieces]
-    else:
-        parts = [piece(*one) for one in pieces]
-    return torch.cat([chosen for chosen, _ in parts]), torch.cat([entropy for _, entropy in parts])
-
-
 def score_tokens(
     output: Callable[[Tensor], Tensor],
     hidden: Tensor,
@@ -91,22 +48,40 @@ def score_tokens(
     mask: Tensor,
     allowed: Tensor,
     temperature: Tensor,
+    max_logits: int = MAX_LOGITS,
 ) -> tuple[Tensor, Tensor]:
-    """`token_statistics` of padded completions: [B, L] log π and entropy, 0 where `mask` is False.
+    """[B, L] log π and [B, L] entropy of padded completions, float32, 0 where `mask` is False.
+
+    The M real tokens are scored in pieces, so that the logits of all of them are never there at once. In a
+    backward pass each piece is computed again, unless there is only one.
 
     Args:
         output: The output layer, [m, d] → [m, V].
-        hidden: [M, d] states of the M real tokens, row by row.
+        hidden: [M, d] states from which the real tokens were written, row by row.
         completions: [B, L] int64.
         mask: [B, L] bool, True at real tokens.
         allowed: [V] bool.
         temperature: [B] sampling temperatures; 0 (greedy) counts as 1.
     """
+
+    def piece(states: Tensor, columns: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:
+        log_probs = token_log_probs(output(states), allowed, temperatures)
+        chosen = log_probs.gather(1, columns[:, None]).squeeze(1)
+        return chosen, -(log_probs.exp() * log_probs).sum(-1)
+
     real = mask.nonzero(as_tuple=True)
     effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
-    found = token_statistics(output, hidden, completions[real], allowed, effective[real[0]])
-    zero = found[0].new_zeros(mask.shape)
-    return zero.index_put(real, found[0]), zero.index_put(real, found[1])
+    size = max(1, max_logits // allowed.shape[-1])
+    columns = (hidden, completions[real], effective[real[0]])
+    split = (column.split(size) for column in columns)  # type: ignore[no-untyped-call]
+    pieces = list(zip(*split, strict=True))
+    if len(pieces) > 1 and torch.is_grad_enabled():
+        parts = [checkpoint(piece, *one, use_reentrant=False) for one in pieces]
+    else:
+        parts = [piece(*one) for one in pieces]
+    chosen, entropy = (torch.cat(found) for found in zip(*parts, strict=True))
+    zero = chosen.new_zeros(mask.shape)
+    return zero.index_put(real, chosen), zero.index_put(real, entropy)
 
 
 def writable_tokens(tokenizer: Any, size: int, end_ids: Sequence[int], others: Sequence[int] = ()) -> Tensor:

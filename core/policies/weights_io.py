@@ -37,9 +37,6 @@ def to_bytes(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = N
 
     Args:
         metadata: Texts besides the tensors, in the header's `__metadata__`.
-
-    Raises:
-        PolicyError: If a tensor has a type that the format lacks.
     """
     buffer = bytearray()
     for part in _parts(state, metadata):

@@ -7,7 +7,7 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
 
-from distrl.core.policies.sampling import MASKED, choose, token_log_probs, token_statistics, truncate
+from distrl.core.policies.sampling import MASKED, choose, score_tokens, token_log_probs, truncate
 from distrl.core.types import Sampling
 
 
@@ -54,7 +54,8 @@ def test_statistics_in_pieces_are_those_of_all_logits_at_once() -> None:
     """Values, gradients, and how many logits there are at a time, also in the backward pass."""
     torch.manual_seed(0)
     layer, allowed = torch.nn.Linear(4, 10), torch.tensor([True] * 9 + [False])
-    tokens, temperature = torch.tensor([0, 3, 8, 1, 2]), torch.tensor([1.0, 0.5, 2.0, 1.0, 0.1])
+    tokens, temperature = torch.tensor([[0], [3], [8], [1], [2]]), torch.tensor([1.0, 0.5, 2.0, 1.0, 0.1])
+    mask = torch.ones_like(tokens).bool()
     sizes: list[int] = []
     layer.register_forward_hook(lambda module, inputs, logits: sizes.append(logits.numel()))
     results = []
@@ -62,17 +63,16 @@ def test_statistics_in_pieces_are_those_of_all_logits_at_once() -> None:
         torch.manual_seed(1)
         hidden = torch.randn(5, 4, requires_grad=True)
         layer.zero_grad()
-        chosen, entropy = token_statistics(layer, hidden, tokens, allowed, temperature, max_logits)
+        chosen, entropy = score_tokens(layer, hidden, tokens, mask, allowed, temperature, max_logits)
         (chosen.sum() + 0.3 * entropy.sum()).backward()
         results.append((chosen, entropy, hidden.grad, layer.weight.grad.clone()))
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other)
     assert sizes == [50, *[20, 20, 10] * 2] or sizes == [50, 20, 20, 10, 10, 20, 20]
     expected = token_log_probs(layer(hidden), allowed, temperature)
-    torch.testing.assert_close(results[1][0], expected.gather(1, tokens[:, None])[:, 0])
+    torch.testing.assert_close(results[1][0], expected.gather(1, tokens))
     with torch.no_grad():
-        torch.testing.assert_close(
-            token_statistics(layer, hidden, tokens, allowed, temperature, 1)[1], results[0][1]
-        )
-    nothing = token_statistics(layer, hidden[:0], tokens[:0], allowed, temperature[:0])
-    assert [part.shape for part in nothing] == [(0,), (0,)]
+        alone = score_tokens(layer, hidden, tokens, mask, allowed, temperature, 1)[1]
+    torch.testing.assert_close(alone, results[0][1])
+    nothing = score_tokens(layer, hidden[:0], tokens, ~mask, allowed, temperature)
+    assert [part.tolist() for part in nothing] == [[[0.0]] * 5] * 2

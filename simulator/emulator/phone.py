@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 import signal
 import time
@@ -52,7 +53,7 @@ class Emulator:
         self._servers: list[Endpoint] = []
         self._grpc: dict[str, str] = {}
         """Where its gRPC services are, as it is announced to others; empty if it has none."""
-        self._system = AndroidSystem(f"emulator-{self._adb_port - 1}", *size, avd.api_level() or 34)
+        self._system = AndroidSystem(f"emulator-{self._adb_port - 1}", *size, _api_level(config))
         self._faults = Faults()
         self._hardware = hardware(avd, options)
         self._snapshots = AvdSnapshots(
@@ -218,3 +219,8 @@ class Emulator:
 def _die() -> None:
     """As by a fault in the machine: nothing is cleaned up."""
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _api_level(config: Mapping[str, str]) -> int:
+    match = re.search(r"android-(\d+)", config.get("image.sysdir.1", ""))
+    return int(match[1]) if match is not None else 34

@@ -10,6 +10,7 @@ This is the only file that imports adbutils, for the `adb` program that it bring
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import subprocess
@@ -32,8 +33,9 @@ START_S = 20.0
 """Longest time until a server that was started answers."""
 _LOOK_S = 0.25
 """How often `track` looks whether it shall stop."""
-_AGAIN_S = 0.25
+_AGAIN_S = 0.5
 """Pause before `track` connects again."""
+_log = logging.getLogger(__name__)
 
 
 def parse_devices(text: str) -> dict[str, str]:
@@ -137,18 +139,20 @@ class AdbServer:
     def track(self, stop: threading.Event) -> Iterator[dict[str, str] | None]:
         """All devices, now and again after each change, until `stop` is set.
 
-        None means that the server is not there; connecting is then tried again and again. No server is
-        started.
+        None means that the server is not there; starting one is then tried again and again. Raises
+        MissingDependency without an adb program.
         """
         known = True
         while not stop.is_set():
             try:
+                self.ensure_running()
                 for devices in self._changes(stop):
                     known = True
                     yield devices
-            except DeviceError:
+            except DeviceError as error:
                 if known:
                     known = False
+                    _log.warning("there is no adb server: %s", error)
                     yield None
                 stop.wait(_AGAIN_S)
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
-import re
 import shutil
 import struct
 import subprocess
@@ -34,7 +33,6 @@ from distrl.workers.devices.errors import AvdLocked, EmulatorError, LowDisk, Sna
 from distrl.workers.devices.processes import cmdline, key_of, state_dir, write_whole
 
 WRITER, SNAPSHOT, INSTANCES = "hardware-qemu.ini.lock", "snapshot.lock", "multiinstance.lock"
-_API = re.compile(r"android-(\d+)")
 
 
 def avd_home(environ: Mapping[str, str] = os.environ) -> Path:
@@ -88,14 +86,6 @@ class Avd:
     def config(self) -> dict[str, str]:
         """Its config.ini. Raises EmulatorError if that cannot be read."""
         return read_ini(self.directory / "config.ini")
-
-    def api_level(self) -> int | None:
-        """The API level of its system image, by the image's path or its target; None where neither says."""
-        for text in (self.config().get("image.sysdir.1", ""), read_ini(self.ini).get("target", "")):
-            match = _API.search(text)
-            if match is not None:
-                return int(match[1])
-        return None
 
     def require_unused(self, *, shared: bool = False) -> None:
         """Raises SnapshotPending or AvdLocked if a living process holds a lock of the AVD.

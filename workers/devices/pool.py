@@ -2,13 +2,13 @@
 
     slot threads ── acquire, release ──► DevicePool (table of slots, one lock) ◄── answers ── job threads
                                              ▲                          │                         ▲
-    tracker threads ── listed, join ─────────┘                    keeper thread ── open, probe, recover
+    tracker thread ─── listed, join ─────────┘                    keeper thread ── open, probe, recover
 
 The pool owns all states; every thread meets it at one lock, which is held for moments only, never during a
 call to a device. `acquire` waits until its turn comes (first come, first served) or its time is up. The
 keeper starts the jobs that are due, a thread each, and looks again at every change, at least every `LOOK_S`.
 A job that does not end by its deadline counts as failed; its thread, a daemon, is left behind and its late
-answer is ignored. The pool starts no third job on a device of which two hang.
+answer is ignored.
 """
 
 from __future__ import annotations
@@ -51,8 +51,6 @@ LOOK_S = 0.1
 MAX_REASON = 200
 """Characters of one reason in a line about the pool."""
 SIMULATED = "distrl.simulator.device:SimMember"
-START_AGAIN_S = 2.0
-"""Pause after an adb server could not be started."""
 _IPV6 = re.compile(r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]:\d+")
 _log = logging.getLogger(__name__)
 
@@ -253,7 +251,6 @@ class DevicePool:
         if self._clock() < job.deadline:
             return True
         with self._changing():
-            job.slot.stuck.append(thread)
             error = DeviceTimeout(f"its {job.kind} did not end in time.", serial=job.slot.id)
             self._table.failed(job, error)
         return False
@@ -389,7 +386,6 @@ class AdbTracker:
 
     def _run(self, pool: DevicePool) -> None:
         try:
-            self._ensure_server()
             for entries in self._server.track(self._stop):
                 self._report(pool, entries)
         except BaseException as error:  # noqa: BLE001 - the pool raises it where devices are asked for
@@ -407,24 +403,9 @@ class AdbTracker:
                 pool.join(make(serial))
         pool.listed({**dict.fromkeys(known), **(listed or {})})
         self._had_devices = bool(listed)
-        if listed is None:
-            self._ensure_server()
 
     def _maker(self, serial: str) -> Callable[[str], ManagedDevice] | None:
         return next((make for pattern, make in self._serials if fnmatchcase(serial, pattern)), None)
-
-    def _ensure_server(self) -> None:
-        """Returns when there is an adb server, or the tracker is to stop."""
-        is_reported = False
-        while not self._stop.is_set():
-            try:
-                self._server.ensure_running()
-                return
-            except DeviceError as error:
-                if not is_reported:
-                    _log.warning("there is no adb server: %s", error)
-                    is_reported = True
-                self._stop.wait(START_AGAIN_S)
 
 
 def make_pool(config: Config, limit: int, health: Health = HEALTH) -> DevicePool:

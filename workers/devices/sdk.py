@@ -95,17 +95,15 @@ def emulator_version(sdk: Sdk, timeout_s: float = VERSION_S) -> str:
         result = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False
         )
+        said = (result.stdout + result.stderr).decode("utf-8", "replace")
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise MissingDependency(
-            f"{sdk.emulator} does not run: {error}.",
-            "Run it by hand to see why; 64-bit libraries may be missing.",
-        ) from error
-    said = (result.stdout + result.stderr).decode("utf-8", "replace")
+        said = str(error)
     match = _VERSION.search(said)
     if match is None:
         raise MissingDependency(
             f"{sdk.emulator} -version prints no version: {said.strip()[:200] or 'nothing'}.",
-            "Is it an Android emulator? Reinstall it with `sdkmanager emulator`.",
+            "Run it by hand to see why (64-bit libraries may be missing), or reinstall it with "
+            "`sdkmanager emulator`.",
         )
     return match[1]
 

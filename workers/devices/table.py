@@ -26,7 +26,6 @@ every call, and none of them blocks.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -60,8 +59,6 @@ CLAIM_S = 5.0
 """Pause before a device that another process uses, or that is not online yet, is looked at again."""
 SERVER_S, SERVER_BEFORE_S = 10.0, 2.0
 """Connections that break this long after, or before, a loss of the adb server are attributed to it."""
-MAX_STUCK = 2
-"""A device with this many calls that never return is left alone until one does."""
 _log = logging.getLogger(__name__)
 
 
@@ -219,7 +216,6 @@ class Slot:
         due: Before that time nothing is tried.
         fault: Set while it is suspect, recovering or quarantined, and while it rests in its absence.
         is_claimed: Another process had it at the last attempt to claim it.
-        stuck: Jobs that did not end in time and still run.
     """
 
     member: ManagedDevice
@@ -236,7 +232,6 @@ class Slot:
     due: float = 0.0
     fault: Fault | None = None
     is_claimed: bool = False
-    stuck: list[threading.Thread] = field(default_factory=list)
 
     @property
     def id(self) -> str:
@@ -264,8 +259,6 @@ class Slot:
             return ""
         if self.is_claimed:
             return "another process has it"
-        if len(self.stuck) >= MAX_STUCK:
-            return "earlier attempts to open it still hang"
         return "" if not self.tracked or self.listed == ONLINE else f"adb lists it as {self.listed!r}"
 
 
@@ -446,7 +439,6 @@ class SlotTable:
             self._absent(slot)
 
     def _due_job(self, slot: Slot, now: float) -> Job | None:
-        slot.stuck = [thread for thread in slot.stuck if thread.is_alive()]
         if slot.state is SlotState.ABSENT:
             return self._due_opening(slot, now)
         if slot.state is SlotState.READY and not slot.probing and self._is_silent(slot):
@@ -462,7 +454,7 @@ class SlotTable:
         if self._is_full():
             slot.is_claimed = False  # a spare
             return None
-        if slot.due > now or len(slot.stuck) >= MAX_STUCK:
+        if slot.due > now:
             return None
         slot.is_claimed = not self._claims.take(slot.member.claim)
         if slot.is_claimed:
@@ -474,10 +466,6 @@ class SlotTable:
     def _due_recovery(self, slot: Slot, now: float) -> Job | None:
         fault = slot.fault
         assert fault is not None, f"{slot.id} is not well, for no reason"
-        if len(slot.stuck) >= MAX_STUCK:
-            if slot.state is SlotState.SUSPECT:
-                self._rest(slot, "earlier attempts at it still hang.")
-            return None
         steps: Sequence[RecoveryStep] = ()
         is_resting = slot.state is SlotState.QUARANTINED
         if is_resting or fault.is_host or not slot.circuit.is_open(now):

@@ -15,6 +15,7 @@ import pytest
 from adb_server_fake import FakeDevice, fake_server
 from emulator_programs import program
 
+from distrl.workers.devices import adb_server
 from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.errors import (
@@ -61,16 +62,27 @@ def test_following_the_devices_tells_each_change() -> None:
         assert list(seen) == []
 
 
-def test_following_survives_the_server() -> None:
-    stop = threading.Event()
+def test_following_survives_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, starts = threading.Event(), 0
     with fake_server(a=FakeDevice()) as fake:
-        seen = AdbServer(port=fake.port).track(stop)
-        assert list(next(seen) or ()) == ["a"]
+        server = AdbServer(port=fake.port)
+
+        def start() -> None:
+            nonlocal starts
+            starts += 1
+            if starts in (2, 3):
+                raise ServerUnavailable("the port is in use.")
+
+        monkeypatch.setattr(server, "ensure_running", start)
+        monkeypatch.setattr(adb_server, "_AGAIN_S", 0.01)
+        seen = server.track(stop)
+        assert next(seen) == {"a": "device"}
         fake.hang_up()
-        assert next(seen) is None  # it is gone, and nobody knows what of the devices
-        assert list(next(seen) or ()) == ["a"]
+        assert next(seen) is None  # it is gone, and so is what is known of the devices
+        assert next(seen) == {"a": "device"}
+        assert starts == 4
     assert next(seen) is None
-    threading.Timer(0.2, stop.set).start()  # while it tries to connect again and again
+    threading.Timer(0.1, stop.set).start()  # while it tries to connect again and again
     assert list(seen) == []
 
 

@@ -86,7 +86,7 @@ def test_each_way_to_be_broken_has_its_message(
 def test_a_moved_home_is_found_by_the_relative_path(store: AvdStore) -> None:
     made = [make_avd(store, name) for name in ("tablet", "pixel")]
     assert [avd.name for avd in store.list()] == ["pixel", "tablet"]
-    assert (store.get("tablet"), made[0].api_level()) == (made[0], 34)
+    assert store.get("tablet") == made[0]
     moved = AvdStore(store.home.parent / "elsewhere" / "avd")
     moved.home.parent.mkdir()
     store.home.rename(moved.home)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -213,27 +212,6 @@ def test_answers_that_come_too_late_are_ignored(world: SlotWorld, kind: str) -> 
     world.table.failed(job, FAULT)
     world.table.answered(job)
     assert (slot.state, slot.probing) == (before, False)
-
-
-def test_a_device_whose_calls_hang_is_left_alone(world: SlotWorld) -> None:
-    gate = threading.Event()
-    stuck = [threading.Thread(target=gate.wait, daemon=True) for _ in range(2)]
-    slot = world.ready("a")
-    try:
-        for thread in stuck:
-            thread.start()
-        slot.stuck.extend(stuck)
-        world.use(slot, FAULT)
-        assert (world.table.due_jobs(), slot.state) == ([], SlotState.QUARANTINED)
-        world.rest_is_over(slot)
-        assert (world.table.due_jobs(), slot.state) == ([], SlotState.QUARANTINED)
-    finally:
-        gate.set()
-    for thread in stuck:
-        thread.join()
-    world.rest_is_over(slot)
-    world.repair(slot)
-    assert slot.state is SlotState.READY
 
 
 def test_a_tracked_device_waits_until_it_is_listed(world: SlotWorld) -> None:

@@ -58,14 +58,9 @@ def test_shares_are_weighed_by_tokens_over_the_updates_that_have_them() -> None:
     assert row["shares"] == pytest.approx({"damped_fraction": 0.9, "clipped_fraction": 0.5})
 
 
-@pytest.mark.parametrize("rows", [[], [{"step": 1, "time": 1.0, "train/success": 0.5}]])
-def test_without_measurements_nothing_is_shown(rows: list[dict[str, float]]) -> None:
-    metrics = RunMetrics(rows)
-    assert staleness_rows(metrics) == signal_charts(metrics, FRESHNESS_SIGNALS) == []
-
-
 def test_signals_of_one_kind_share_a_chart() -> None:
     staleness, sample, clipping, mismatch = signal_charts(RunMetrics(UPDATES), FRESHNESS_SIGNALS)
     assert [line.label for line in staleness.chart.legend] == ["in training", "at arrival"]
     assert [line.label for line in mismatch.chart.legend] == ["measured", "limit of the alarm"]
+    assert staleness_rows(RunMetrics(UPDATES)) == signal_charts(RunMetrics([]), FRESHNESS_SIGNALS) == []
     assert (staleness.newest, sample.newest, clipping.title) == ("7", "0.5", "Clipping")

@@ -53,25 +53,12 @@ def test_yaml_and_json_lines_give_the_same_tasks(tmp_path: Path) -> None:
         ("a.yaml", "[]", r"a\.yaml: the task file contains no tasks"),
         ("a.yaml", "- 3", r"a\.yaml, entry 1: a task is a mapping, not '3'"),
         ("a.jsonl", json.dumps(TASK) + "\n{", r"a\.jsonl, line 2: not valid JSON"),
-        (
-            "a.jsonl",
-            json.dumps(TASK) + "\n" + json.dumps(TASK),
-            r"a\.jsonl, line 2: the id 'mine/1' occurs twice",
-        ),
+        ("a.jsonl", f"{json.dumps(TASK)}\n" * 2, r"a\.jsonl, line 2: the id 'mine/1' occurs twice"),
         ("a.jsonl", json.dumps(TASK | {"id": ""}), r"a\.jsonl, line 1: id and goal must not be empty"),
-        (
-            "a.jsonl",
-            json.dumps(TASK | {"max_steps": 0}),
-            r"a\.jsonl, line 1: max_steps: Input should be greater",
-        ),
         ("a.yaml", "- {id: a/1, gaol: Do it}", r"entry 1: unknown key 'gaol' \(Did you mean 'goal'\?\)"),
         ("a.yaml", "- {id: a/1}", r"entry 1: goal: Field required"),
         ("a.txt", "hello", r"a\.txt: '\.txt' is not a task file's extension"),
-        (
-            "a.jsonl",
-            json.dumps(TASK | {"id": "a\nb"}),
-            r"an id is one line of at most 200 characters, not 'a",
-        ),
+        ("a.jsonl", json.dumps(TASK | {"id": "a\nb"}), "an id is one line of at most 200 characters"),
     ],
 )
 def test_a_broken_file_names_file_place_and_rule(tmp_path: Path, name: str, text: str, said: str) -> None:
@@ -103,7 +90,6 @@ def test_suites_by_import_path() -> None:
         ("dicts", "it contains a dict"),
         ("Tasks", "but the class Tasks"),
         ("boom", r"suite_of_mistakes:boom raised KeyError: 'q' \(suite_of_mistakes\.py:7\)"),
-        ("lazy", r"suite_of_mistakes:lazy raised ValueError: late \(suite_of_mistakes\.py:11\)"),
     ],
 )
 def test_a_mistake_in_one_s_own_suite_is_told(tmp_path: Path, monkeypatch, name: str, said: str) -> None:
@@ -114,11 +100,6 @@ def none():
     return None
 def boom():
     raise KeyError("q")
-def lazy():
-    for name in "ab":
-        if name == "b":
-            raise ValueError("late")
-        yield name
 """
     (tmp_path / "suite_of_mistakes.py").write_text(code, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)

@@ -51,9 +51,7 @@ def collect(
         Their results, without those collected before.
 
     Raises:
-        RunDirectoryError: `output` holds something else, or another process collects into it.
         EvaluationStopped: `stop` was set; `resume` continues from here.
-        DistrlError: An error that retrying does not fix. Without any episode no directory is left behind.
     """
     stop = stop or threading.Event()
     progress = progress or EvaluationProgress("collecting", "demonstrations")

@@ -38,11 +38,6 @@ class Evaluator:
         splits: Which splits; None: `tasks.test`.
         seed: Of the repetition. It redraws the tasks' start states (see `reseed`), except in environments
             whose seeds choose the instances: there the same instances are tried again.
-
-    Raises:
-        TaskError: There is no such suite or split.
-        ConfigError: There is no such environment.
-        RunDirectoryError: `output` holds something else.
     """
 
     def __init__(
@@ -85,7 +80,6 @@ class Evaluator:
 
         Raises:
             EvaluationStopped: `stop` was set; `resume` continues from here.
-            DistrlError: An error that retrying does not fix. Before the first episode it leaves no directory.
         """
         started_at, clock = time.time(), time.monotonic()
         opened = EvaluationDirectory(self._output, self._spec, self._resume)

@@ -222,9 +222,6 @@ class ResultsFile:
 
     Attributes:
         left_out: A line for each run in the file that has other settings.
-
-    Raises:
-        ConfigError: The file is damaged.
     """
 
     def __init__(self, sweep: Sweep, file: Path | None = None) -> None:
@@ -303,11 +300,7 @@ def _settings_of(planned: PlannedRun, sweep: Sweep) -> dict[str, Any]:
 
 
 def check_metric(sweep: Sweep) -> None:
-    """Checks the sweep's metric and curve, as far as their names tell.
-
-    Raises:
-        ConfigError: Neither an evaluation nor a row of metrics.jsonl has such a name.
-    """
+    """Raises ConfigError if no evaluation and no row of metrics.jsonl has the metric or the curve."""
     numbers = [f"{split}/{number}" for split in sweep.runs[0].config.tasks.test for number in FIELDS]
     for what, name in (("metric", sweep.metric), ("curve", sweep.curve)):
         is_evaluated = what == "metric" and name.rpartition("/")[2] in (RETURN, *FIELDS)

@@ -153,11 +153,7 @@ def table_blocks(
 def write_table(
     spec: Experiment, cells: Sequence[Cell], directory: Path, command: str, file: Path | None = None
 ) -> list[Block]:
-    """Writes table.md and results.json, and the table into `file` too.
-
-    Raises:
-        ConfigError: As `write_section`.
-    """
+    """Writes table.md and results.json, and the table into `file` too."""
     found: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         for seed, reason in cell.missing.items():
@@ -290,11 +286,7 @@ def _details(spec: Experiment, results: Mapping[Key, CellResult]) -> Iterator[Bl
 
 
 def write_section(file: Path, name: str, text: str) -> None:
-    """Writes `text` into a Markdown file between marks with the table's name; the rest of it stays.
-
-    Raises:
-        ConfigError: The file is not text, or has the first mark without the second.
-    """
+    """Writes `text` into a Markdown file between marks with the table's name; the rest of it stays."""
     begin, end = f"<!-- distrl table {name} -->", f"<!-- end of table {name} -->"
     section = f"{begin}\n{text}{end}\n"
     try:

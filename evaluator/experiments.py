@@ -190,9 +190,6 @@ def load_sweep(
 
     Args:
         arms: Only these, by the name of an arm, or of an arm with its values in the grid.
-
-    Raises:
-        ConfigError: Something in the file, or in a run that it describes, is wrong.
     """
     spec, file = _read(path, seeds=seeds, minutes=minutes, name=name)
     if spec.agents:
@@ -229,11 +226,7 @@ def load_table(
     seeds: Sequence[int] | None = None,
     episodes: int | None = None,
 ) -> Experiment:
-    """Reads a table's file; only the rows `agents`, and the columns of `suites`.
-
-    Raises:
-        ConfigError: Something in the file is wrong, or there is no such agent or suite.
-    """
+    """Reads a table's file; only the rows `agents`, and the columns of `suites`."""
     spec, file = _read(path, seeds=seeds, episodes=episodes)
     if not spec.agents:
         raise ConfigError(f"{file} describes runs to train.", f"Run distrl sweep {path}.")
@@ -329,9 +322,6 @@ def with_values(data: Mapping[str, Any], values: Mapping[str, Any], source: str)
     """A copy of `data` with `values` at their dotted keys; numbers are positions in lists.
 
     Sections merge, except that one with a `kind` replaces the old one.
-
-    Raises:
-        ConfigError: A key is reserved, or leads through a plain value.
     """
     changed: Values = copy.deepcopy(dict(data))
     for key, value in values.items():
@@ -405,7 +395,6 @@ class Cell:
 
         Raises:
             EvaluationStopped: `stop` was set; the same call continues.
-            DistrlError: Any other error that a user can fix.
         """
         by_policy: dict[Measured, list[int]] = {}
         for seed in self.open_seeds():

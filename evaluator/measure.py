@@ -72,7 +72,6 @@ class Measured:
         """The subject as results name it; `model` names an untrained or prompted model, see `model_of`.
 
         Raises:
-            ConfigError: Not exactly one is given, or there is no such agent.
             CheckpointError: There is no such checkpoint, or it is damaged.
         """
         given = [self.checkpoint, self.inference, self.learner, self.agent]
@@ -117,7 +116,6 @@ def measure(
 
     Raises:
         EvaluationStopped: `stop` was set; `resume` continues from here.
-        DistrlError: Any other error that a user can fix.
     """
     stop = stop or threading.Event()
     if who.agent == NAME:
@@ -155,11 +153,7 @@ def acting(
     progress: EvaluationProgress,
     wait_s: float | None,
 ) -> Iterator[PolicyOfSlot | None]:
-    """A factory of each slot's policy client, ready to act; None for agents without a policy.
-
-    Raises:
-        DistrlError: No learner or server answered within `wait_s`, the checkpoint is damaged, `stop` was set.
-    """
+    """A factory of each slot's policy client, ready to act; None for agents without a policy."""
     if who.agent and who.agent != MODEL:
         yield prompted_policies(config, stop) if who.agent == NAME else None
         return
@@ -199,11 +193,7 @@ def seed_directory(directory: Path, seed: int) -> Path:
 
 
 def pool(directory: Path, seeds: Sequence[int]) -> Evaluation:
-    """Writes results.json over the complete repetitions in `directory`, and returns it.
-
-    Raises:
-        RunDirectoryError: One of them is not complete.
-    """
+    """Writes results.json over the complete repetitions in `directory`, and returns it."""
     parts = [load_evaluation(seed_directory(directory, seed)) for seed in seeds]
     evaluation = pooled(parts, seeds)
     write_atomically(directory / RESULTS_FILE, evaluation.model_dump_json(indent=2))
@@ -264,7 +254,6 @@ def wait_for_policy(
         say: Receives a line for each new reason to wait.
 
     Raises:
-        InferenceUnavailable: No server was ready in time.
         EvaluationStopped: `stop` was set.
     """
     deadline = time.monotonic() + (math.inf if wait_s is None else wait_s)

@@ -143,11 +143,7 @@ class LoadedEvaluation:
 
 
 def check_output(path: Path, spec: EvaluationSpec, resume: bool) -> None:
-    """Checks that an evaluation may write to `path`. Changes nothing.
-
-    Raises:
-        RunDirectoryError: `path` holds something and `resume` is off, or holds another evaluation.
-    """
+    """Raises RunDirectoryError unless an evaluation may write to `path`. Changes nothing."""
     if is_free(path, resume, LOCK_FILE):
         return
     if not (path / SPEC_FILE).is_file():

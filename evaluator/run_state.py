@@ -82,11 +82,7 @@ def is_measured(run: RunDir, config: Config) -> bool:
 
 
 def check_trained(run: RunDir, config: Config) -> None:
-    """Checks that a complete run was trained.
-
-    Raises:
-        NoUpdates: It ended before the first update.
-    """
+    """Raises NoUpdates if a run ended before its first update."""
     ending = read_ending(run, config) if is_untrained(run) else None
     if ending is None:
         return

@@ -115,7 +115,6 @@ def run_episodes(
 
     Raises:
         EvaluationStopped: `stop` was set.
-        DistrlError: An error that retrying does not fix, or no episode ended in time.
         Exception: A bug in an environment, an agent or here.
     """
     if not attempts:
@@ -239,7 +238,6 @@ class EpisodeQueue:
 
         Raises:
             EvaluationStopped: `stop` was set.
-            DistrlError: No environment starts, or no episode ended in time.
         """
         self.starts.check()
         if self._stop.is_set():

@@ -93,11 +93,7 @@ class Found:
 
 
 class StoredEpisodes:
-    """The episodes at a place, oldest first: of a store, or of all of an evaluation's repetitions.
-
-    Raises:
-        StoreError: There is none, or its file is empty.
-    """
+    """The episodes at a place, oldest first: of a store, or of all of an evaluation's repetitions."""
 
     def __init__(self, place: Path) -> None:
         files = [place / STORE_FILE if place.is_dir() else place]

@@ -24,7 +24,6 @@ def build_judge(config: JudgeConfig | None) -> Judge:
     """The judge.
 
     Raises:
-        ConfigError: There is no such judge, or a setting such as its key is missing.
         JudgeError: Its files cannot be read.
         MissingDependency: It needs a package that is not installed.
     """

@@ -37,7 +37,6 @@ def write_run_report(run_dir: Path, results: Mapping[str, Path]) -> Path:
         results: Evaluation directories by label, oldest first, e.g. {"warm start": …, "after training": …}.
 
     Raises:
-        RunDirectoryError: `run_dir` is not a run, or a directory contains no complete evaluation.
         MissingDependency: jinja2 is not installed.
     """
     run = RunDir.open(run_dir)
@@ -74,7 +73,6 @@ def write_report(
         notice: A remark about the state of the run, shown below the heading.
 
     Raises:
-        RunDirectoryError: A directory contains no complete evaluation.
         MissingDependency: jinja2 is not installed.
     """
     loaded = {label: load_evaluation(path) for label, path in results.items()}

@@ -80,11 +80,7 @@ def gain_lines(directory: Path, baseline: Path) -> list[str]:
 
 
 def check_measured(evaluation: Evaluation) -> None:
-    """Checks that not every episode faulted.
-
-    Raises:
-        NothingCameIn: Every task faulted in every try.
-    """
+    """Raises NothingCameIn if every task faulted in every try."""
     splits = evaluation.splits.values()
     faulted = [episode for split in splits for episode in split.faulted]
     if faulted and not any(split.overall.episodes or split.num_unjudged for split in splits):

@@ -40,9 +40,6 @@ def load_suite(name_or_path: str, split: str | None = None) -> list[Task]:
     Args:
         name_or_path: A name in `SUITES`, a task file (.yaml, .yml, .jsonl), or "pkg.mod:Name" of a function
             that returns tasks or of a list of tasks.
-
-    Raises:
-        TaskError: There is no such suite, file, object or split, or its tasks are not valid.
     """
     tasks = list(_load(name_or_path))
     if split is None:
@@ -55,11 +52,7 @@ def load_suite(name_or_path: str, split: str | None = None) -> list[Task]:
 
 
 def get_task(task_id: str, suite: str | None = None) -> Task:
-    """The task with this id, by default of the suite that the id begins with.
-
-    Raises:
-        TaskError: There is no such suite or task.
-    """
+    """The task with this id, by default of the suite that the id begins with."""
     if suite is None:
         suite = task_id.split("/", 1)[0]
         if suite not in SUITES:

@@ -41,7 +41,6 @@ def import_tasks(names: Sequence[str], train: range, evaluation: range, family: 
         train, evaluation: Seeds of the splits "train" and "eval".
 
     Raises:
-        TaskError: The splits share a seed, or a task is unknown or has a goal only on the device.
         MissingDependency: The package is not installed.
     """
     shared = sorted(set(train) & set(evaluation))

@@ -40,11 +40,7 @@ _REMEDY = "A task has id and goal; template, params, split, suite, seed and max_
 
 
 def load_file(path: Path) -> list[Task]:
-    """The tasks of a file, in its order.
-
-    Raises:
-        TaskError: The file cannot be read, or an entry is not a valid task or repeats an id.
-    """
+    """The tasks of a file, in its order."""
     text = read_text(path, "task file")
     if path.suffix not in _YAML + _LINES:
         known = ", ".join(_YAML + _LINES)
@@ -63,11 +59,7 @@ def load_file(path: Path) -> list[Task]:
 
 
 def read_text(path: Path, what: str) -> str:
-    """The text of a file in UTF-8, with or without a byte order mark; `what` is its kind, for errors.
-
-    Raises:
-        TaskError: It cannot be read.
-    """
+    """The text of a file in UTF-8, with or without a byte order mark; `what` is its kind, for errors."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -182,9 +174,6 @@ def import_lists(lists: Sequence[str], suite: str, max_steps: int) -> tuple[list
 
     An instruction that is in several splits stays in the one named last, as one names the test split after
     the training split: nothing that is tested is trained on.
-
-    Raises:
-        TaskError: An argument has no split, two have the same, or a file cannot be read or holds nothing.
     """
     found: dict[str, dict[str, str]] = {}
     left_out: list[LeftOut] = []

@@ -72,11 +72,7 @@ def tasks(split: str | None = None) -> list[Task]:
 
 
 def goals_by_page(browser: Chromium) -> dict[str, dict[str, list[Any]]]:
-    """The data file: each page's distinct goals, and by split the index of each instance's goal.
-
-    Raises:
-        TaskError: One instance is in two splits.
-    """
+    """The data file: each page's distinct goals, and by split the index of each instance's goal."""
     from distrl.workers.envs.miniwob import MiniWob
 
     site = MiniWob()

@@ -16,12 +16,9 @@ CHECK = "distrl.simulator.tasks.play:template"
 
 
 def check_playable(config: Config, tasks: Iterable[Task]) -> None:
-    """Checks that the environment of `config` has all `tasks`, as far as that is known without starting it.
+    """Raises TaskError if the environment of `config` is known to lack one of `tasks`.
 
     Devices behind adb accept any task. Users' classes and sites are not checked.
-
-    Raises:
-        TaskError: A task's template is unknown, or its parameters do not match.
     """
     if (check := _check_of(config)) is not None:
         for task in tasks:
@@ -60,13 +57,10 @@ def _check_of(config: Config) -> Callable[[Task], object] | None:
 
 
 def check_expert(config: Config, tasks: Iterable[Task]) -> None:
-    """Checks that training tasks have a scripted expert, if the run waits for demonstrations of them.
+    """Raises ConfigError if a run would wait for demonstrations of a task that has no scripted expert.
 
     With devices behind adb only the simulated phone's tasks have one, because simulated phones may be among
     the devices.
-
-    Raises:
-        ConfigError: A task has no expert.
     """
     wanted = config.learner.demonstrations
     if not wanted.episodes or wanted.dataset is not None or not _plays_on_others_alone(config):

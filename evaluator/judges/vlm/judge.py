@@ -49,12 +49,7 @@ Part = str | bytes
 
 
 class VlmJudge:
-    """A vision-language model behind an HTTP endpoint. Thread-safe.
-
-    Raises:
-        ConfigError: The key is not set, no model is named, the URL is not valid, or the examples cannot be
-            read.
-    """
+    """A vision-language model behind an HTTP endpoint. Thread-safe."""
 
     name = "vlm"
 
@@ -164,11 +159,7 @@ def _meaning(error: PostFailed) -> JudgeError | None:
 
 
 def read_key(config: VlmConfig) -> str:
-    """The key, from the environment.
-
-    Raises:
-        ConfigError: The variable is not set.
-    """
+    """The key, from the environment."""
     key = os.environ.get(config.key_env, "").strip()
     if config.key_env and not key:
         raise ConfigError(

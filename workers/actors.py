@@ -68,9 +68,8 @@ def _point(rng: random.Random) -> tuple[float, float]:
 class RandomActor:
     """Acts at random, whatever the goal and the screen: the baseline that sees nothing.
 
-    Each action's kind is uniform over `KINDS`, which include the claims that the episode is over; its points
-    are uniform over the screen, and typed text is one to `MAX_LETTERS` lower-case letters. The answer is the
-    action in the agent's notation, and the action parsed from it is executed. There are no tokens.
+    Kinds are uniform over `KINDS`, which include the claims that the episode is over, and points over the
+    screen; typed text is one to `MAX_LETTERS` lower-case letters. There are no tokens.
     """
 
     def __init__(self, agent: Agent, rng: random.Random) -> None:

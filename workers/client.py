@@ -223,13 +223,11 @@ class LearnerLink:
     """A connection to the learner, with its own thread.
 
     Args:
-        control, broadcast: The learner's endpoints.
         name: Unique among the processes of its role.
         slots: How many episodes it runs at once.
         spool: Where finished trajectories wait; required by `submit`.
         act_endpoint: This inference server's address.
-        max_unacked: Trajectories that may wait for their ack before leases stop.
-        max_unjudged: Finished episodes that may wait for a judge before leases stop.
+        max_unacked, max_unjudged: Finished episodes that may wait for an ack or a judge before leases stop.
 
     `incompatibility` says why messages between the learner and this process are invalid, "" if they are not.
     """
@@ -533,10 +531,8 @@ def wait_for_learner(
 ) -> bool:
     """Waits for the learner's first answer. Returns False if `stop` was set meanwhile, or the run is over.
 
-    Args:
-        setting: The setting of the learner's address, for errors, e.g. "network.control".
-        wait_s: None: without a limit.
-        say: Receives a line at the start and every `REMIND_S` seconds.
+    `setting` is that of the learner's address, e.g. "network.control", for errors. `say` receives a line at
+    the start and every `REMIND_S` seconds.
 
     Raises:
         LearnerUnreachable: No learner answered within `wait_s`, or it has another protocol version.

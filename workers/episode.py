@@ -105,7 +105,6 @@ class EpisodeRunner:
 
     Args:
         policy: Completes the agent's chats; unused in demonstrations.
-        config: Rewards and screenshot encoding.
         worker, slot: Recorded in the trajectory.
         stop: When set, the episode is abandoned before its next step.
         distances: Whether observations record the expert's distance from the goal, if it can be computed.

@@ -50,13 +50,7 @@ class Judge(Protocol):
 
 
 def load_judge(config: JudgeConfig | None) -> Judge:
-    """The judge that `config` names.
-
-    Raises:
-        ConfigError: There is no such judge, or a setting such as its key is missing.
-        JudgeError: Its files cannot be read.
-        MissingDependency: It needs a package that is not installed.
-    """
+    """The judge that `config` names. Raises ConfigError, JudgeError or MissingDependency."""
     judge: Judge = import_object(_BUILD)(config)
     return judge
 

@@ -50,10 +50,7 @@ def is_asked_about(trajectory: Trajectory, config: RewardConfig) -> bool:
 
 
 def judge(last: AnyAction, score: float | None, truncated: bool) -> Ending:
-    """How an episode ended, truncated by the step limit or not.
-
-    `score` is the environment's in [0, 1]; None if it does not count.
-    """
+    """How an episode ended, truncated or not; `score` is the environment's, None if it does not count."""
     success = 0.0 if score is None else min(1.0, max(0.0, score))
     if success >= SUCCESS_SCORE:
         return Ending(Outcome.SUCCESS, success)
@@ -100,14 +97,11 @@ def judged(trajectory: Trajectory, verdict: Verdict) -> Trajectory:
 
 
 def truth_after(trajectory: Trajectory, count: int) -> float | None:
-    """The environment's score of the screen after `count` steps; None if it was not recorded.
+    """The environment's score of the screen after `count` steps (0: all); None if it was not recorded.
 
     The environment scores the end of an episode. Earlier screens are scored by the expert's distance, if it
     was recorded: it is 0 when the task is done. The same applies to an end at the step limit, which scores 0
     with `require_complete` in any case.
-
-    Args:
-        count: From 1; 0, or the number of its steps, is the end.
     """
     path = [*(step.observation for step in trajectory.steps), trajectory.final]
     is_end = not 0 < count < len(trajectory.steps)

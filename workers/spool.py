@@ -28,11 +28,7 @@ CREATE TABLE IF NOT EXISTS spooled (
 
 
 class Spool:
-    """A durable queue of trajectories, oldest first, in an SQLite file. Thread-safe; for one process.
-
-    Raises:
-        StoreError: The file is broken, its disk is full, or another process uses it.
-    """
+    """A durable queue of trajectories, oldest first, in an SQLite file. Raises StoreError. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

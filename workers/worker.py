@@ -99,11 +99,7 @@ class Worker:
         """Works until `stop` is set or the learner ends the run; then leaves within `STOP_S`.
 
         Episodes that are not over by then are abandoned. A slot that is still inside a step of an environment
-        is left behind as a daemon thread, see `is_clear`.
-
-        Raises:
-            DistrlError: An error that retrying does not fix: wrong options, a missing program, a full disk.
-            Exception: A bug in an environment, an agent or here.
+        is left behind as a daemon thread, see `is_clear`. Raises what retrying does not fix.
         """
         self._grow()
         _log.info("%s starts with %d slots", self._name, len(self._threads))

@@ -15,12 +15,7 @@ AGENTS = {
 
 
 def build_agent(config: AgentConfig) -> Agent:
-    """The agent that `config` names, made with its options.
-
-    Raises:
-        ConfigError: If there is no such agent, it does not take these options, or it lacks a method.
-        MissingDependency: If it needs a package that is not installed.
-    """
+    """The agent that `config` names, made with its options. Raises ConfigError or MissingDependency."""
     agent: Agent = build(choose(AGENTS, config.kind, config.import_path), config.options, "agent")
     check_methods(agent, Agent, config.import_path or config.kind)
     return agent

@@ -94,8 +94,7 @@ class AndroidWorldAgent(ChatAgent):
     def parse(self, text: str, screen: Observation | None = None) -> Action:
         """The action in `text`; INVALID, with the reason and the text, for everything that is not an action.
 
-        It is the first JSON object behind the last "Action:", or in the whole text where that does not occur.
-        A Python dictionary (single quotes) is read too.
+        It is the first JSON object, or Python dictionary, behind the last "Action:" or in the whole text.
         """
         return read_action(lambda said: read_json(_object(said), self.grid), text)
 

@@ -26,12 +26,8 @@ def build_env(
 ) -> Env:
     """The environment that `config` names, on `device` of the pool if one is given, made with its options.
 
-    `options` are those of the device, such as a snapshot or a recipe.
-
-    Raises:
-        ConfigError: There is no such environment, or it does not take these options or a device.
-        MissingDependency: It needs a package or program that is not installed.
-        EnvError: It cannot start.
+    `options` are those of the device, such as a snapshot or a recipe. Raises ConfigError, MissingDependency,
+    or EnvError if it cannot start.
     """
     make = choose(ENVS, config.kind, config.import_path)
     name = config.import_path or config.kind
@@ -54,8 +50,5 @@ def build_env(
 
 
 def seed_is_instance(config: EnvConfig) -> bool:
-    """Whether a task's seed chooses what is asked for in that environment, and not only how it starts.
-
-    Its class says so by an attribute of this name.
-    """
+    """Whether a task's seed chooses what is asked for, and not only how it starts, as its class says."""
     return bool(getattr(choose(ENVS, config.kind, config.import_path), "seed_is_instance", False))

@@ -211,11 +211,7 @@ class WorldProcess:
         self._log.truncate(0)
 
     def close(self) -> None:
-        """Lets the child tear down and close its device, then ends it. May be called twice.
-
-        Raises:
-            EnvError: It could not do so.
-        """
+        """Lets the child tear down and close its device, then ends it. May be called twice."""
         try:
             if self.is_alive:
                 self.call("close")

@@ -87,10 +87,8 @@ class Script(BaseModel):
 class RecipeBackend:
     """Tasks on one real device, for `PhoneEnv`.
 
-    Args:
-        recipe: Fields of `Recipe`: the start state, and what is verified before each episode.
-        snapshot: The snapshot to start from; the recipe's steps are then left out, its checks are made.
-        guard: Fields of `GuardPolicy`; None for no guard.
+    `recipe` has fields of `Recipe`: the start state, and what is verified before each episode. With a
+    `snapshot` its steps are left out, its checks are made. `guard` has fields of `GuardPolicy`.
     """
 
     def __init__(

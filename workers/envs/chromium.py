@@ -96,9 +96,8 @@ class Chromium:
         sandbox: Whether Chromium's sandbox is on. It does not work for root or in most containers.
         deadline_s: Longest wait for one command.
 
-    Attributes:
-        home: The temporary directory that holds everything the browser writes.
-        remote: Selenium's session; None once the browser is gone.
+    The browser writes only into the temporary directory `home`. `remote` is selenium's session, None once the
+    browser is gone.
 
     Raises:
         MissingDependency: Chromium, chromedriver or selenium is not installed.
@@ -161,7 +160,7 @@ class Chromium:
     def show(self, url: str) -> None:
         """Brings the tab that shows `url` to the front, as it was left; loads it if there is none.
 
-        Coming back costs a fraction of loading. Beyond `MAX_TABS` the least recently shown tab is given up.
+        Coming back costs a third of loading. Beyond `MAX_TABS` the least recently shown tab is given up.
         """
         tab = self._tabs.pop(url, None)
         if tab is not None:

@@ -85,9 +85,8 @@ class PhoneEnv:
 
     Args:
         width, height: Screen of the simulated phone in pixels; ignored when a backend is given.
-        latency: Fields of `Latency`; None acts at once.
+        latency, settle: Fields of `Latency` and of `Settle`: how to wait for a still screen.
         backend: The tasks and their device; by default a simulated phone. A configuration cannot name one.
-        settle: Fields of `Settle`: how to wait for a still screen.
     """
 
     def __init__(

@@ -23,10 +23,7 @@ from distrl.core.policies.adapters import ADAPTER_FILE, CONFIG_FILE
 
 @dataclass(eq=False)
 class Adapter:
-    """One version of the adapter, and how many requests run with it.
-
-    Its id is never used twice, also when the learner publishes a version's number again.
-    """
+    """One version of the adapter, under an id that is never used twice, and how many requests run with it."""
 
     id: int
     version: int
@@ -35,10 +32,7 @@ class Adapter:
 
 
 class AdapterSlots:
-    """The versions that an engine holds, at most `capacity`, which is 2 or more. Any thread.
-
-    `config_json` is what adapter_config.json says of all of them.
-    """
+    """The versions that an engine holds, at most `capacity`, with one adapter_config.json. Any thread."""
 
     def __init__(self, root: Path, config_json: str, capacity: int) -> None:
         self._root, self._capacity = root, capacity

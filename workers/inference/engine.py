@@ -198,11 +198,7 @@ class HFEngine(Engine):
 
 
 def within(limit: int, key: str, length: int, sampling: Sampling) -> Sampling:
-    """`sampling` with no more new tokens than a sequence of `length` leaves of `limit`, the value of `key`.
-
-    Raises:
-        ContextFull: It leaves none.
-    """
+    """`sampling` with no more tokens than a sequence of `length` leaves of `limit`. Raises ContextFull."""
     if length >= limit:
         raise ContextFull(
             f"The sequence has {length} tokens, and {key} {limit} leaves no answer room.",

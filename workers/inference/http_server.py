@@ -61,10 +61,6 @@ class HttpEndpoint:
         max_tokens: The bound of completions where a request has none.
         key: What clients must send as a bearer token, None for nothing.
         checkpoint: Which checkpoint is served, None beside a learner.
-
-    Raises:
-        ConfigError: The address is not valid, or not local and without a key.
-        NetworkError: The address is in use.
     """
 
     def __init__(

@@ -33,10 +33,8 @@ _log = logging.getLogger(__name__)
 def start_engine(config: Config, words: Sequence[str], name: str, checkpoint: Path | None = None) -> Engine:
     """The engine that `inference.engine` names, with the initial weights (version −1) or a checkpoint's (0).
 
-    Args:
-        words: The words of the suite's goals; a checkpoint has its own.
-        name: Makes the sampling of each server its own.
-        checkpoint: A directory that `Policy.save` wrote.
+    The name makes the sampling of each server its own. A checkpoint is a directory that `Policy.save` wrote,
+    with words of its own in place of the suite's.
 
     Raises:
         PolicyError: The policy cannot be built.

@@ -109,12 +109,7 @@ class HeldImages:
         self._images: Recent[bytes] = Recent(max_bytes, len)
 
     def of(self, request: ActRequest, blobs: Sequence[bytes | memoryview]) -> dict[str, bytes]:
-        """The images of a request by digest, sent with it or held here.
-
-        Raises:
-            ProtocolError: "not-found" if one of `request.held` is not held; "malformed" or "digest" if the
-                request does not fit its frames.
-        """
+        """The images of a request by digest, sent with it or held here. Raises ProtocolError."""
         named, held = set(request.images), set(request.held)
         sent = [digest for digest in request.images if digest not in held]
         problem = ""

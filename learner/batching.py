@@ -303,7 +303,11 @@ class Batcher:
         places: list[list[Place]] = []
         for step in steps:
             places.append([])
-            for span in step.spans or (_alone(step),):
+            spans = step.spans
+            if not spans:  # one prompt and one answer
+                ids = (*step.prompt, *step.tokens)
+                spans = (Span(TokenSequence(ids, step.images), len(step.prompt), len(ids), len(step.images)),)
+            for span in spans:
                 row = numbers.setdefault(id(span.sequence), len(longest))
                 if row == len(longest):
                     longest.append(span)
@@ -372,9 +376,3 @@ class Batcher:
             ],
             final,
         )
-
-
-def _alone(step: StepData) -> Span:
-    """A step that is one prompt and one answer as a sequence of its own."""
-    sequence = TokenSequence((*step.prompt, *step.tokens), step.images)
-    return Span(sequence, len(step.prompt), len(sequence.ids), len(step.images))

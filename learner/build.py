@@ -20,7 +20,6 @@ import torch
 from distrl.configs.schema import Config
 from distrl.core.messages import RunLimits
 from distrl.core.metrics import MetricsWriter, Sink
-from distrl.core.policies.base import Policy
 from distrl.core.policies.images import ImageCache
 from distrl.core.rundir import RunDir
 from distrl.core.security import SERVER, load_security
@@ -104,7 +103,13 @@ def open_learner(
         progress = Progress()
         clock = RunClock(progress, learner.max_minutes)
         publisher = Publisher(policy, server, run.weights / "version", learner.policy_lag)
-        server.limits = _limits(policy, learner.max_new_tokens, publisher)
+        server.limits = RunLimits(
+            policy.num_tokens,
+            policy.max_prompt_tokens,
+            policy.max_sequence_tokens(learner.max_new_tokens),
+            learner.max_new_tokens,
+            newest_version=lambda: publisher.version,
+        )
         context = Context(
             config=config,
             server=server,
@@ -128,16 +133,6 @@ def open_learner(
         yield Learner(context, stop)
         if server.status.phase == "done":
             time.sleep(LINGER_S)  # late subscribers hear the shutdown, last trajectories are acked
-
-
-def _limits(policy: Policy, max_new_tokens: int, publisher: Publisher) -> RunLimits:
-    return RunLimits(
-        policy.num_tokens,
-        policy.max_prompt_tokens,
-        policy.max_sequence_tokens(max_new_tokens),
-        max_new_tokens,
-        newest_version=lambda: publisher.version,
-    )
 
 
 def _resume(context: Context) -> None:

@@ -3,13 +3,7 @@ against the log-probabilities that the server sent.
 
     d = log π_v − log μ     of a token that was sampled with weight version v, which the learner has as π_v
 
-If both sides compute alike, d is 0 up to rounding. It is not if kernels or precision differ, or if a server
-acts with other weights than it names, with another template, or with truncated sampling. Policy lag is no
-part of it, since both sides are of one version; `off_policy/*` measures that.
-
-The learner's weights have moved on when tokens of version v arrive, so the newest published versions are
-kept (the buffers that the server offers anyway). Every few updates one of them is lent to the policy for a
-pass over a few tokens. Used by the training thread.
+docs/algorithms.md has what moves it and how it is measured. Used by the training thread.
 """
 
 from __future__ import annotations

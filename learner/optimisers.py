@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -38,7 +38,12 @@ class Optimiser:
         None if it is only known after `step`. Without a step afterwards nothing has changed.
         """
         if num_ranks() > 1:
-            _sum_gradients(self._parameters)
+            parameters = self._parameters
+            used = torch.tensor([float(p.grad is not None) for p in parameters], device=parameters[0].device)
+            for is_used, parameter in zip(sum_over_ranks(used).tolist(), parameters, strict=True):
+                if is_used:  # by some rank; otherwise it has no gradient afterwards, as in a single process
+                    own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                    parameter.grad = sum_over_ranks(own)
         self._norm = float(nn.utils.clip_grad_norm_(self._parameters, self._clip))
         return self._norm
 
@@ -62,13 +67,3 @@ class Optimiser:
 def trainable(module: nn.Module) -> Iterator[nn.Parameter]:
     """The parameters that are trained, in the module's order."""
     return (parameter for parameter in module.parameters() if parameter.requires_grad)
-
-
-def _sum_gradients(parameters: Sequence[nn.Parameter]) -> None:
-    """Σ over ranks, in place. A parameter that no rank used has none afterwards, as in a single process."""
-    used = torch.tensor([float(p.grad is not None) for p in parameters], device=parameters[0].device)
-    for is_used, parameter in zip(sum_over_ranks(used).tolist(), parameters, strict=True):
-        if is_used and parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        if parameter.grad is not None:
-            parameter.grad.copy_(sum_over_ranks(parameter.grad))

@@ -79,7 +79,8 @@ class Publisher:
             self._held.clear()
         self._held.append((self.version, data))
         version, data = self._held[0]
-        info = describe(version, data, self._kind())
+        kind: Literal["full", "adapter"] = "adapter" if self._policy.published_kind() == "adapter" else "full"
+        info = describe(version, data, kind)
         if version != self._announced:
             self._server.publish_weights(info, data)
             self._announced = version
@@ -91,9 +92,6 @@ class Publisher:
                 "published weights %d (%d bytes), newest %d", version, info.size_bytes, self.version,
             )  # fmt: skip
         return info
-
-    def _kind(self) -> Literal["full", "adapter"]:
-        return "adapter" if self._policy.published_kind() == "adapter" else "full"
 
 
 def _noted(version_file: Path) -> int:

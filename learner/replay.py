@@ -7,10 +7,7 @@ slowly. Stored are the raw components; the sum tree holds p^α under a fixed sca
 maximum has moved by more than 10% from it. Every step and every length counts alike: a one-step episode
 is drawn like any other. What was never drawn comes first, also with `priority: uniform`, where p is 1.
 
-Readings taken. The paper divides by maxima of preliminary runs; here they are those of the run, and decay,
-for |δ| shrinks as the critic learns. It says that ratios lie in [0, 1], which they do not: they are clipped,
-so that what π has come to prefer is no more worth than what is on-policy. H_t is the exact entropy, not
-−log π(a_t|s_t) of one action; δ_t is that of the outcome, which alone the critic predicts.
+Readings taken: docs/algorithms.md.
 
 A trajectory in replay has an entry, a number that no later one gets; draws and updates are made of these, a
 batch at a time, and `names` returns the ids. Adding, drawing, updating and choosing what to refresh take
@@ -108,17 +105,13 @@ class Replay:
         new = [self._unseen.popitem(last=False)[0] for _ in range(min(count, len(self._unseen)))]
         entries = np.array(new, dtype=np.int64)
         self._seen.set(entries % self.config.capacity, np.ones(len(new)))
-        if count == len(new):
+        if (left := count - len(new)) == 0:
             return entries
-        return np.concatenate([entries, self._seen_draw(count - len(new))])
-
-    def _seen_draw(self, count: int) -> Indices:
-        """Draws from P; evenly if all have been seen and none has a priority."""
         if self._tree.total > 0:
-            places = self._tree.sample(count, self._rng)
-        else:
-            places = self._seen.find(self._rng.integers(len(self), size=count).astype(np.float64))
-        return self._entries(places)
+            places = self._tree.sample(left, self._rng)
+        else:  # all have been seen and none has a priority
+            places = self._seen.find(self._rng.integers(len(self), size=left).astype(np.float64))
+        return np.concatenate([entries, self._entries(places)])
 
     def _entries(self, places: Indices) -> Indices:
         """The entries at `places`: of each the newest number that has its place."""

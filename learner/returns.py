@@ -166,18 +166,11 @@ def gae(rollout: Rollout, gamma: float, lam: float) -> Returns:
     return Returns(advantages, targets, delta)
 
 
-def monte_carlo(rollout: Rollout, gamma: float) -> Returns:
-    """The discounted return itself: target G_t = r_t + γ G_{t+1}, A_t = G_t − V(s_t); GAE with λ = 1.
-
-    A truncated episode's return ends with γ times `bootstrap`.
-    """
-    return gae(rollout, gamma, 1.0)
-
-
 RETURNS: Mapping[str, Callable[[Rollout, Tensor, float, float], Returns]] = {
     "retrace": retrace,
     "vtrace": vtrace,
     "gae": lambda rollout, ratios, gamma, lam: gae(rollout, gamma, lam),
-    "mc": lambda rollout, ratios, gamma, lam: monte_carlo(rollout, gamma),
+    # The discounted return itself: G_t = r_t + γ G_{t+1}, which ends with γ times `bootstrap` after a cut.
+    "mc": lambda rollout, ratios, gamma, lam: gae(rollout, gamma, 1.0),
 }
 """By name, as functions of (rollout, ratios, γ, λ); the last two take no account of ratios."""

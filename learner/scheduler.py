@@ -373,11 +373,25 @@ class TaskScheduler:
         return max(self._accounted[Purpose.TRAIN] / self.config.episodes, self._elapsed)
 
     def _stays_fresh(self) -> bool:
-        """Whether an episode, or a whole group, leased now is trained on soon enough; see `admits`."""
+        """Whether an episode, or a whole group, leased now is trained on within `max_staleness` versions.
+
+        Ahead of it are the episodes that are out and those that arrived but have not had their updates; each
+        brings `updates_per_episode` updates, and every `publish_every` updates make a version. Until replay
+        holds `min_replay` episodes no update is made and nothing goes stale. A group counts with all its
+        places from its first lease on. When what lies ahead pays for less than one update the next is always
+        admitted: that update would wait for it. (Such a rest is left when a group lost a member, or by a
+        replay ratio that does not divide by a group.)
+        """
+        config = self.config
         # Those that wait to be run again are not out: they would keep themselves from being leased. Members
         # of a group are, as nothing keeps them. Open groups have no places left at this point.
         out = self._table.count(Purpose.TRAIN, self._groups.is_open, is_out=True)
-        return admits(self.config, self._finished[Purpose.TRAIN], out, self._updates, self._forgiven)
+        count = self._finished[Purpose.TRAIN] + out
+        # In the order of `_due`, so that rounding cannot part the two.
+        ahead = count * config.updates_per_episode - self._forgiven - self._updates
+        own = config.group_size * config.updates_per_episode
+        is_soon = ahead < 1.0 or ahead + own <= config.max_staleness * config.publish_every
+        return count < config.min_replay or is_soon
 
     def _lease(
         self,
@@ -406,26 +420,3 @@ class TaskScheduler:
             self._round.give_up(lease_id)
         if episode.group_id:
             self._groups.give_up(episode.group_id, lease_id)
-
-
-def admits(config: LearnerConfig, finished: int, out: int, updates: int, forgiven: float) -> bool:
-    """Whether one more episode (a whole group of `group_size`) is trained on within `max_staleness` versions.
-
-    Ahead of it are the episodes that are out and those that arrived but have not had their updates; each
-    brings `updates_per_episode` updates, and every `publish_every` updates make a version. Until replay holds
-    `min_replay` episodes no update is made and nothing goes stale. A group counts with all its places from
-    its first lease on. When what lies ahead pays for less than one update the next is always admitted: that
-    update would wait for it. (Such a rest is left when a group lost a member, or by a replay ratio that does
-    not divide by a group.)
-
-    Args:
-        finished: Training episodes that ever arrived, but for unusable ones.
-        out: Those that are leased, or whose lease is due to their group.
-        forgiven: Those that were paid for and never will be made.
-    """
-    if finished + out < config.min_replay:
-        return True
-    # In the order of `TaskScheduler._due`, so that rounding cannot part the two.
-    ahead = (finished + out) * config.updates_per_episode - forgiven - updates
-    own = config.group_size * config.updates_per_episode
-    return ahead < 1.0 or ahead + own <= config.max_staleness * config.publish_every

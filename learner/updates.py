@@ -107,7 +107,10 @@ class Updates:
         context, config, progress = self._context, self._config, self._context.progress
         start_clock(context)
         start = context.clock.now()
-        mismatch = self._measure_mismatch()
+        mismatch: dict[str, float] | None = {}
+        if self._mismatch.is_due:
+            arrived = context.ingest.pop_arrived()
+            mismatch = self._guarded("scoring", arrived, lambda: self._mismatch.measure(arrived))
         if not config.value_recompute and context.train_step.algorithm.has_critic:
             self._keep_values()
         if (drawn := self._next_batch()) is None:
@@ -117,7 +120,7 @@ class Updates:
         result = self._guarded("update", pending.episodes, partial(self._train, batch))
         if result is None:
             return
-        result.metrics.update(mismatch)
+        result.metrics.update(mismatch or {})
         result.metrics["off_policy/stale_fraction"] = float((staleness > config.max_staleness).mean())
         self._freshness.trained(staleness, _numpy(batch.success), result.steps)
         context.replay.update(pending.entries, _numpy(result.priorities))
@@ -181,13 +184,6 @@ class Updates:
         if not bool(result.priorities.isfinite().all()):
             raise PolicyError("The scores are not finite.", "Lower learner.optim.lr.")
         return result
-
-    def _measure_mismatch(self) -> dict[str, float]:
-        """The `mismatch/*` metrics, if it is time for them."""
-        if not self._mismatch.is_due:
-            return {}
-        arrived = self._context.ingest.pop_arrived()
-        return self._guarded("scoring", arrived, lambda: self._mismatch.measure(arrived)) or {}
 
     def _keep_values(self) -> None:
         """For `value_recompute: false`: gives episodes without values those of the present critic."""

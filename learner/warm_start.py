@@ -286,7 +286,9 @@ def take_dataset(context: Context, stop: Event) -> None:
     source = TrajectoryStore(path / STORE_FILE)
     try:
         _log.info("taking %d demonstrations from %s", config.episodes, path)
-        for name in _as_drawn(source)[: config.episodes]:
+        # In the order in which tasks were drawn; the store has them in that in which episodes ended.
+        drawn = {one.id: draw_number(one.lease_id) for one in source.iterate(Purpose.DEMO)}
+        for name in sorted(drawn, key=lambda name: drawn[name])[: config.episodes]:
             if stop.is_set():
                 return
             trajectory = source.get(name)
@@ -295,9 +297,3 @@ def take_dataset(context: Context, stop: Event) -> None:
             poll(context)
     finally:
         source.close()
-
-
-def _as_drawn(source: TrajectoryStore) -> list[str]:
-    """The ids in the order in which tasks were drawn; the store has them in that in which episodes ended."""
-    drawn = {one.id: draw_number(one.lease_id) for one in source.iterate(Purpose.DEMO)}
-    return sorted(drawn, key=lambda name: drawn[name])

@@ -2,11 +2,8 @@
 
     L = −E_μ[ sg(min(ρ_t, ρ_max)) A_t log π(a_t|s_t) ] − β E[H_t] + λ_inv E[P_invalid(a_t)]        (eq. 2)
 
-Readings taken. Eq. 2 leaves ρ_t unclipped and A_t as it is: clipped and normalised here. Eq. 1 has
-Q(s_{k+1}, a_{k+1}), which is biased towards μ; `critic: v` takes Retrace of state values, `critic: q` the
-expectation under π of Munos et al. (`retrace_q`). H_t is the exact entropy,
-not −log π(a_t|s_t), which the paper calls by that name and whose gradient is 0 in expectation. P_invalid is
-not differentiable: it enters by its score function (`complete_loss`).
+Readings taken: docs/algorithms.md. P_invalid is not differentiable: it enters by its score function
+(`complete_loss`).
 """
 
 from __future__ import annotations

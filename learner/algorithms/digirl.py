@@ -7,15 +7,7 @@
 V_traj is the instruction-level value: what is to be expected before anything is done. It reads the first
 state and no action, and is fitted to the outcome by cross-entropy, as V is to the return G_t.
 
-Readings taken. The paper's Monte-Carlo term has no baseline: the last steps of every success are above
-any threshold, so that only early steps are judged by the critic. That is kept; `baseline` subtracts V(s_t)
-from it. The threshold of the paper is 1/H, of its code 0.05 = 1/20; here a key. Its code adds the two terms
-without λ: r + V' − V + G > 0.05. Both filter the whole buffer; here the batch, which is drawn from it, is
-filtered, by trajectories' ranks with ties kept in order, so that the share is exact. γ is 1, as R in the
-paper is the outcome. Penalties count in R and G_t. An episode that the step limit cut off has failed, as for
-R, and nothing is bootstrapped: with γ = 1 V of the state after a cut would be its own target and never fall,
-and without a baseline the steps of failures would be imitated. There is no importance ratio: what is
-imitated was done, by any policy.
+Readings taken: docs/algorithms.md. There is no importance ratio: what is imitated was done, by any policy.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
     w(ρ̄; σ) = exp(−½ (log ρ̄ / σ)²),  ρ̄ = sg(ρ)
     L = −E[ w(ρ̄_t; σ) · ρ_t · A_t ] − β E[H_t] + λ_inv E[P_invalid]
 
-A_t is GAE's of recomputed values (eq. 3–4), normalised over all ranks (eq. 5–7). σ is 0.5 in the paper's
-code. Ratios are per token by default (§5.3); a token's loss is then summed over its action, not averaged.
-Values lie in [0, 1] and are fitted by cross-entropy, where the paper has a squared error (eq. 10).
+A_t is GAE's of recomputed values (eq. 3–4), normalised over all ranks (eq. 5–7). Ratios are per token by
+default (§5.3); a token's loss is then summed over its action, not averaged.
 """
 
 from __future__ import annotations
@@ -25,11 +24,6 @@ def trust(ratios: Tensor, sigma: float) -> Tensor:
     return torch.exp(-0.5 * (ratios.detach().log() / sigma).square())
 
 
-def gaussian_surrogate(ratios: Tensor, advantages: Tensor, sigma: float) -> Tensor:
-    """w(ρ̄; σ) · ρ · A, to be maximised."""
-    return trust(ratios, sigma) * ratios * advantages
-
-
 class Gipo(ActorCritic[GipoConfig]):
     """The surrogate that damps stale steps softly."""
 
@@ -39,10 +33,9 @@ class Gipo(ActorCritic[GipoConfig]):
         c, steps = self.config, batch.steps
         ratios = losses.ratio(scored.logprobs, steps.behaviour_logprobs, steps.token_mask, c.ratio_level)
         advantages = losses.per_action(self.normalised(batch, estimates.advantages), ratios)
-        objective = gaussian_surrogate(ratios, advantages, c.sigma)
         weight = trust(ratios, c.sigma)
         return PolicyTerm(
-            -losses.per_step(objective, steps.token_mask),
+            -losses.per_step(weight * ratios * advantages, steps.token_mask),
             c.ratio_level,
             {"trust": weight, "damped_fraction": weight < 0.5},
         )

@@ -5,9 +5,8 @@
 
 `per: step` makes every step a sample of its own, `per: trajectory` every episode; a sample counts as the mean
 over its tokens (at ratio level "action": over its actions). A trajectory carries its group's statistics, so
-that it can be drawn alone, whatever became of the other members and however long they were. (slime reshapes
-rewards by position in the batch, which mixes groups as soon as lengths differ.) Groups of one member and
-groups without spread give no gradient and are counted. There is no KL term to a reference policy.
+that it can be drawn alone. Groups of one member and groups without spread give no gradient and are counted.
+Readings taken: docs/algorithms.md.
 """
 
 from __future__ import annotations

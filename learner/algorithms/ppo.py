@@ -2,12 +2,9 @@
 
     L = −E[ min(r_t A_t, clip(r_t, 1 − ε, 1 + ε_high) A_t) ] − β E[H_t] + λ_inv E[P_invalid]
 
-A_t is GAE's, normalised over the whole batch; no ratio enters it. In the replay setting μ may be many
-versions old, and plain PPO then clips what is merely stale: `decoupled` clips around the weights at the start
-of the batch instead, and weighs by the behaviour (see `losses.surrogate`). With several epochs, values and
-advantages are computed again in each, since the critic learns on the way; their mean and deviation
-stay as it was before the first step. Values lie in [0, 1] and are fitted by cross-entropy, where the paper
-has a squared error.
+A_t is GAE's, normalised over the whole batch; no ratio enters it. With several epochs, values and advantages
+are computed again in each, since the critic learns on the way; their mean and deviation stay as they were
+before the first step. Readings taken: docs/algorithms.md.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
     v_t = V(s_t) + Σ_{k≥t} γ^{k−t} (Π_{i=t..k−1} c_i) min(ρ̄, ρ_k) δ_k,  c_i = λ min(c̄, ρ_i)        (eq. 1)
     L = −E[ sg(min(ρ̄, ρ_t)) (r_t + γ v_{t+1} − V(s_t)) log π(a_t|s_t) ] − β E[H_t] + λ_inv E[P_invalid]
 
-Readings taken: values lie in [0, 1] and are fitted to v_t by cross-entropy, where the paper has a squared
-error; advantages are normalised as everywhere here, where the paper's are not.
+Readings taken: docs/algorithms.md.
 """
 
 from __future__ import annotations

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from distrl.core.types import ChatMessage, ImagePart, TextPart
+from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distrl.core.policies.base import Generated
+    from distrl.core.policies.base import Generated, Policy, PromptBatch
 
 WORDS = ["open", "red", "shoes", "settings", "alarm", "Wi-Fi"]
 
@@ -43,3 +43,35 @@ def padded(generated: Sequence[Generated]) -> tuple[Tensor, Tensor, Tensor]:
         mask[row, : len(one.token_ids)] = True
         logprobs[row, : len(one.token_ids)] = torch.tensor(one.logprobs)
     return tokens, mask, logprobs
+
+
+def check_agreement(
+    policy: Policy,
+    batch: PromptBatch,
+    temperatures: Sequence[float] = (1.0, 0.0, 0.6),
+    limits: Sequence[int] = (12, 12, 4),
+) -> set[int]:
+    """Checks that scoring gives the log-probabilities of sampling. Returns the tokens that were sampled."""
+    import torch
+
+    pairs = zip(temperatures, limits, strict=True)
+    sampling = [Sampling(temperature=t, max_new_tokens=most) for t, most in pairs]
+    generated = policy.generate(batch, sampling, torch.Generator().manual_seed(0))
+    assert all(0 < len(one.token_ids) <= most for one, most in zip(generated, limits, strict=True))
+    tokens, mask, logprobs = padded(generated)
+    with torch.no_grad():
+        scores = policy.score(batch, tokens, mask, torch.tensor(temperatures))
+    torch.testing.assert_close(scores.logprobs, logprobs, atol=1e-4, rtol=0)
+    assert not scores.logprobs[~mask].any()
+    assert not scores.entropy[~mask].any()
+    return {token for one in generated for token in one.token_ids}
+
+
+def swap(policy: Policy) -> None:
+    """Gives a policy other weights, as an inference server gets them."""
+    import torch
+
+    from distrl.core.policies import weights_io
+
+    state = {name: x + 0.02 * torch.randn_like(x) for name, x in policy.published_state().items()}
+    policy.load_published(weights_io.from_bytes(weights_io.to_bytes(state, policy.published_metadata())))

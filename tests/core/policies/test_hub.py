@@ -9,12 +9,12 @@ import pytest
 pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
-from policy_fakes import chat, padded, png
+from policy_fakes import chat, check_agreement, png, swap
 from transformers import GenerationConfig
 
 from distrl.configs.policy import policy_config
 from distrl.core.errors import CheckpointError, ContextFull, PolicyError
-from distrl.core.policies import build_critic, build_policy, checkpoint_words, weights_io
+from distrl.core.policies import build_critic, build_policy, checkpoint_words
 from distrl.core.policies.base import Policy, PromptBatch
 from distrl.core.types import Sampling
 
@@ -22,7 +22,6 @@ GOALS = ["open settings", "red", "turn on the alarm at 7:20"]
 MakePolicy = Callable[..., Policy]
 LAYERS = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 SIZES = [(54, 120), (80, 40), (33, 31)]
-TEMPERATURES = [1.0, 0.0, 0.6]
 
 
 def batch_of(policy: Policy) -> PromptBatch:
@@ -31,34 +30,16 @@ def batch_of(policy: Policy) -> PromptBatch:
     return policy.collate(prompts, images)
 
 
-def check_agreement(policy: Policy) -> None:
-    batch = batch_of(policy)
-    sampling = [
-        Sampling(temperature=t, max_new_tokens=n) for t, n in zip(TEMPERATURES, (12, 12, 4), strict=True)
-    ]
-    generated = policy.generate(batch, sampling, torch.Generator().manual_seed(0))
-    assert len(generated[2].token_ids) <= 4
-    tokens, mask, logprobs = padded(generated)
-    scores = policy.score(batch, tokens, mask, torch.tensor(TEMPERATURES))
-    torch.testing.assert_close(scores.logprobs, logprobs, atol=1e-4, rtol=0)
-    assert not {token for one in generated for token in one.token_ids} & {0, 2, 3, 4, 5, 6}
-
-
-def test_sampled_and_scored_log_probabilities_agree_also_after_a_swap(
-    make_hub: MakePolicy,
-) -> None:
+def test_sampled_and_scored_log_probabilities_agree_also_after_a_swap(make_hub: MakePolicy) -> None:
     policy = make_hub()
-    check_agreement(policy)
-    state = {
-        name: tensor + 0.02 * torch.randn_like(tensor) for name, tensor in policy.published_state().items()
-    }
-    policy.load_published(weights_io.from_bytes(weights_io.to_bytes(state)))
-    check_agreement(policy)
+    for _ in range(2):
+        assert not check_agreement(policy, batch_of(policy)) & {0, 2, 3, 4, 5, 6}
+        swap(policy)
 
 
 def test_a_slim_vocabulary_renormalises_the_full_one(make_hub: MakePolicy) -> None:
     full, slim = make_hub(), make_hub(slim_vocabulary=["tap", "swipe 1"])
-    check_agreement(slim)
+    check_agreement(slim, batch_of(slim))
     batch, ids = batch_of(full), slim.completion_ids("tap")
     assert ids == full.completion_ids("tap")
     tokens, one = torch.tensor([ids] * 3), torch.ones(3)
@@ -82,7 +63,7 @@ def test_a_model_s_own_generation_settings_do_not_mix_in(
     shutil.copytree(model_dir, directory)
     GenerationConfig(**given, eos_token_id=1).save_pretrained(str(directory))
     policy = make_hub(model=str(directory))
-    check_agreement(policy)
+    check_agreement(policy, batch_of(policy))
     policy.export(tmp_path / "exported")
     kept = GenerationConfig.from_pretrained(str(tmp_path / "exported")).to_dict()
     assert {name: kept[name] for name in given} == given
@@ -123,7 +104,7 @@ def test_adapters_are_trained_published_saved_and_loaded(make_hub: MakePolicy, t
         optimiser.step()
     assert policy.published_kind() == "adapter"
     assert all("lora" in name for name in policy.published_state())
-    check_agreement(policy)
+    check_agreement(policy, batch_of(policy))
     policy.save(tmp_path)
     assert (tmp_path / "adapter_config.json").is_file()
     assert checkpoint_words(tmp_path) is None

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
 from PIL import Image
-from policy_fakes import padded, png
+from policy_fakes import check_agreement, png
 from tiny_qwen import PICTURE
 from transformers import AutoImageProcessor, AutoTokenizer
 from transformers.image_utils import SizeDict
@@ -25,7 +25,7 @@ from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
 from distrl.core.errors import PolicyError
 from distrl.core.policies.base import Pictures, Policy
 from distrl.core.policies.hub_images import ImageReader
-from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
+from distrl.core.types import ChatMessage, ImagePart, TextPart
 
 MakePolicy = Callable[..., Policy]
 # Three prompts: two pictures, one, none.
@@ -96,16 +96,15 @@ def test_sampled_and_scored_agree_for_mixed_pictures(make_hub: MakePolicy) -> No
     policy = make_hub()
     ids, images = prompts_of(policy)
     batch = policy.collate(ids, images)
-    sampling = [Sampling(temperature=t, max_new_tokens=9) for t in (1.0, 0.7, 1.3)]
-    generated = policy.generate(batch, sampling, torch.Generator().manual_seed(1))
-    tokens, mask, logprobs = padded(generated)
-    scores = policy.score(batch, tokens, mask, torch.tensor([1.0, 0.7, 1.3]))
-    torch.testing.assert_close(scores.logprobs, logprobs, atol=1e-4, rtol=0)
+    check_agreement(policy, batch, (1.0, 0.7, 1.3), (9, 9, 9))
+    tokens = torch.tensor([policy.completion_ids("tap here")] * 3)
+    mask = torch.ones_like(tokens).bool()
+    scores = policy.score(batch, tokens, mask, torch.ones(3))
     for row in range(3):  # batches and their parts say the same
         only = torch.tensor([row])
         part = batch[only]
         assert part.input_ids.shape[1] == len(ids[row])
-        alone = policy.score(part, tokens[only], mask[only], torch.tensor([1.0, 0.7, 1.3])[only])
+        alone = policy.score(part, tokens[only], mask[only], torch.ones(1))
         torch.testing.assert_close(alone.logprobs[0], scores.logprobs[row], atol=1e-5, rtol=0)
 
 

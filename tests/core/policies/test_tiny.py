@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
-from policy_fakes import chat, padded, png
+from policy_fakes import chat, check_agreement, padded, png, swap
 
 from distrl.core.actions import Action
 from distrl.core.errors import CheckpointError, PolicyError
@@ -22,18 +22,6 @@ MakePolicy = Callable[..., Policy]
 MakeBatch = Callable[..., PromptBatch]
 GOALS = ["open settings", "red shoes and an unknown word", "x", "open the alarm at 7:20", "shoes"]
 TEMPERATURES = [1.0, 0.5, 0.0, 2.0, 1.0]
-
-
-def sampled_and_scored(policy: Policy, batch: PromptBatch) -> tuple[torch.Tensor, torch.Tensor]:
-    sampling = [
-        Sampling(temperature=t, max_new_tokens=n)
-        for t, n in zip(TEMPERATURES, (32, 5, 32, 32, 1), strict=True)
-    ]
-    tokens, mask, logprobs = padded(policy.generate(batch, sampling, torch.Generator().manual_seed(3)))
-    scores = policy.score(batch, tokens, mask, torch.tensor(TEMPERATURES))
-    assert bool((scores.logprobs[~mask] == 0).all())
-    assert bool((scores.entropy[~mask] == 0).all())
-    return logprobs, scores.logprobs
 
 
 @pytest.mark.parametrize(
@@ -50,10 +38,9 @@ def test_sampled_and_scored_log_probabilities_agree(
 ) -> None:
     policy = make_policy(**options)
     batch = make_batch(policy, GOALS)
-    torch.testing.assert_close(*sampled_and_scored(policy, batch), atol=1e-4, rtol=0)
-    other = make_policy(seed=1, **options)
-    policy.load_published(weights_io.from_bytes(weights_io.to_bytes(other.published_state())))
-    torch.testing.assert_close(*sampled_and_scored(policy, batch), atol=1e-4, rtol=0)
+    check_agreement(policy, batch, TEMPERATURES, (32, 5, 32, 32, 1))
+    swap(policy)
+    check_agreement(policy, batch, TEMPERATURES, (32, 5, 32, 32, 1))
 
 
 def test_padding_and_company_do_not_change_a_score(make_policy: MakePolicy, make_batch: MakeBatch) -> None:

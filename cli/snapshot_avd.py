@@ -175,7 +175,7 @@ def _cells(info: SnapshotInfo) -> list[str]:
     start, manifest = [info.name, size(info.size_bytes), saved], info.manifest
     if manifest is None:
         return [*start, "?", "?", "?", "no manifest" if not info.problem else "unreadable manifest"]
-    screen = f"{manifest.screen.width}x{manifest.screen.height}"
+    screen = f"{manifest.width}x{manifest.height}"
     return [*start, str(manifest.api_level), manifest.gpu, screen, str(len(manifest.apps))]
 
 
@@ -255,6 +255,6 @@ def _load_and_compare(emulator: Snapshotter, snapshot: str, steps: Steps) -> Man
 
 
 def _facts(manifest: Manifest) -> str:
-    screen = f"{manifest.screen.width}x{manifest.screen.height}"
+    screen = f"{manifest.width}x{manifest.height}"
     apps = f"{len(manifest.apps)} app{'' if len(manifest.apps) == 1 else 's'} besides the image's"
     return f"API {manifest.api_level}, {manifest.gpu}, {screen}, {apps}"

@@ -6,7 +6,6 @@ The secret is the first line of a file in the user's home directory that the emu
 
 from __future__ import annotations
 
-import contextlib
 import re
 from pathlib import Path
 from typing import Literal
@@ -22,7 +21,6 @@ from distrl.workers.devices.errors import (
     ServerUnavailable,
     ServiceRejected,
     SnapshotFailed,
-    SnapshotMissing,
     SnapshotPending,
 )
 
@@ -31,7 +29,6 @@ LOAD_S, SAVE_S = 60.0, 120.0
 TOKEN = Path("~/.emulator_console_auth_token")
 """Where the emulator keeps the secret of its console."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_ROW = re.compile(r"^\S+\s+(\S.*?)\s+[\d.]+\s*[KMGT]?i?B?\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _MAX_REPLY = 2**20
 UNLOADABLE = (
     "Use the emulator version, GPU mode, cores, memory and feature flags that it was made with, or make it "
@@ -132,18 +129,10 @@ class Console:
         except DeviceDisconnected:
             return  # it hung up before it said OK: it ends
 
-    def avd_snapshot_list(self, timeout_s: float = CALL_S) -> list[str]:
-        """The names of all its snapshots."""
-        rows = (_ROW.match(line) for line in self.command("avd snapshot list", timeout_s))
-        return [row[1] for row in rows if row]
-
     def snapshot(
         self, verb: Literal["save", "load", "delete"], name: str, timeout_s: float | None = None
     ) -> None:
-        """Saves everything as snapshot `name`, in place of an older one, or loads or deletes that one.
-
-        Raises SnapshotMissing if there is none of that name.
-        """
+        """Saves everything as snapshot `name`, in place of an older one, or loads or deletes that one."""
         require_name(name, "snapshot")
         try:
             self.command(f"avd snapshot {verb} {name}", timeout_s or (SAVE_S if verb == "save" else LOAD_S))
@@ -152,13 +141,6 @@ class Console:
 
     def _snapshot_error(self, verb: str, name: str, error: ServiceRejected) -> DeviceError:
         said = error.evidence
-        with contextlib.suppress(DeviceError):
-            # The error of a missing snapshot differs between emulators; the list does not.
-            if verb != "save" and name not in self.avd_snapshot_list():
-                remedy = "See `avd snapshot list`, and save it first."
-                return SnapshotMissing(
-                    f"it has no snapshot {name!r}.", remedy, serial=self.serial, evidence=said
-                )
         for part, kind, remedy in _REASONS:
             if part in said.lower():
                 return kind(

@@ -1,9 +1,8 @@
-"""Screenshots: valid or not, still or moving, and how much two of them differ.
+"""Screenshots: valid or not, still or moving.
 
 `Frames` accepts only a whole picture of more than one colour. `wait_settled` looks again until two frames are
 the same or time is up; the status bar with its clock and differences as small as a blinking caret do not
 count. A device with the attribute `settles_at_once`, such as a simulated phone, needs one look and no pause.
-`ScreenMark` is a snapshot's screen: a coarse picture, because clocks advance.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, ImageChops
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -199,43 +197,3 @@ def is_still(first: Image.Image, second: Image.Image, options: Settle) -> bool:
     changed = np.asarray(difference.crop(box_of_change))
     count = int(np.count_nonzero(changed.reshape(*changed.shape[:2], -1).any(axis=2)))
     return count <= options.tolerance * width * height
-
-
-COLUMNS, ROWS = 18, 38
-CELL_TOLERANCE = 12
-"""Levels of 256 by which each colour of a cell may differ and still be the same."""
-MAX_CHANGED = 0.05
-"""Share of the cells that may differ on the same screen."""
-
-
-@dataclass(frozen=True)
-class ScreenMark:
-    """One screen: its size in pixels, and a coarse picture.
-
-    `cells` is the mean colour in ROWS x COLUMNS cells below the status bar, row by row, as hexadecimal RGB.
-    """
-
-    width: int
-    height: int
-    cells: str
-
-    def changed(self, other: ScreenMark) -> float:
-        """The share of cells that differ, 0 for the same screen; 1 for screens of another size."""
-        if (self.width, self.height) != (other.width, other.height):
-            return 1.0
-        mine, theirs = self._cells(), other._cells()
-        if mine.shape != theirs.shape:
-            return 1.0
-        return float((np.abs(mine - theirs) > CELL_TOLERANCE).any(axis=1).mean())
-
-    def _cells(self) -> NDArray[np.int16]:
-        """One row of three colours for each cell."""
-        return np.frombuffer(bytes.fromhex(self.cells), np.uint8).astype(np.int16).reshape(-1, 3)
-
-
-def mark_of(image: Image.Image) -> ScreenMark:
-    """The mark of an RGB screenshot."""
-    width, height = image.size
-    body = image.crop((0, round(STATUS_BAR[3] * height), width, height))
-    cells = body.resize((COLUMNS, ROWS), Image.Resampling.BOX)
-    return ScreenMark(width, height, cells.tobytes().hex())

@@ -27,7 +27,7 @@ from distrl.workers.devices.errors import (
     SnapshotMissing,
 )
 from distrl.workers.devices.processes import write_whole
-from distrl.workers.devices.screen import MAX_CHANGED, Frames, ScreenMark, mark_of
+from distrl.workers.devices.screen import Frames
 
 FILE = "distrl-manifest.json"
 _CALL_S, _PACKAGES_S = 5.0, 30.0
@@ -64,7 +64,7 @@ class Manifest:
         gpu, emulator: The emulator's GPU mode and version.
         apps: Version code by package, of the apps that are not part of the image.
         density: Dots per inch.
-        screen: The screen that was in front.
+        width, height: The screen's size in pixels.
         hardware: What the emulator was started with.
     """
 
@@ -77,7 +77,8 @@ class Manifest:
     emulator: str
     apps: dict[str, int]
     density: int
-    screen: ScreenMark
+    width: int
+    height: int
     hardware: Hardware = field(default_factory=dict)
 
     def differences(self, found: Manifest) -> list[str]:
@@ -96,13 +97,10 @@ class Manifest:
             was, is_now = (apps.get(package, "absent") for apps in (self.apps, found.apps))
             if was != is_now:
                 said.append(f"the version of {package} is {is_now}, the manifest says {was}")
-        changed = self.screen.changed(found.screen)
-        if self._size() == found._size() and changed > MAX_CHANGED:
-            said.append(f"{changed:.0%} of the screen looks different")
         return said
 
     def _size(self) -> str:
-        return f"{self.screen.width}x{self.screen.height} at {self.density} dpi"
+        return f"{self.width}x{self.height} at {self.density} dpi"
 
 
 _MANIFEST = TypeAdapter(Manifest)
@@ -134,8 +132,6 @@ def read_manifest(directory: Path) -> Manifest | None:
 
 READY_S = 30.0
 """Longest time until a device answers again after a snapshot was loaded."""
-MAX_LOOKS = 10
-"""How often the screen is looked at until it stands still."""
 NOTHING_TO_DELETE = "Name one of these; nothing was deleted."
 """The remedy for a snapshot to delete that does not exist."""
 
@@ -235,10 +231,6 @@ class Snapshotter:
     def save(self, name: str) -> Manifest:
         """Saves the device as snapshot `name`, in place of an older one, with a manifest."""
         found = self._look(name)
-        for _ in range(MAX_LOOKS - 1):  # until the screen stands still, but not for ever
-            before, found = found, self._look(name)
-            if not before.screen.changed(found.screen):
-                break
         self.console.snapshot("save", name)
         write_manifest(found, self.avd.snapshots / name)
         return found
@@ -288,7 +280,8 @@ class Snapshotter:
             emulator=self.emulator,
             apps={package: int(version) for package, version in _PACKAGE.findall(listed)},
             density=int(density[1]) if density else 0,
-            screen=mark_of(frame.picture()),
+            width=frame.size[0],
+            height=frame.size[1],
             hardware=hardware_of(self.avd.config(), self.options),
         )
 

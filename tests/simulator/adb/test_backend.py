@@ -20,7 +20,7 @@ from distrl.simulator.phone.phone import new_state
 from distrl.simulator.phone.state import State, show
 from distrl.workers.devices.adb_device import AdbDevice
 from distrl.workers.devices.device import Key
-from distrl.workers.devices.errors import DeviceDisconnected, SnapshotMissing
+from distrl.workers.devices.errors import DeviceDisconnected, SnapshotFailed
 from distrl.workers.envs.backends import backend_for
 from distrl.workers.envs.phone import PhoneEnv
 
@@ -136,7 +136,7 @@ def test_snapshots_keep_the_whole_state(world: AdbWorld) -> None:
     device.load_state("start")
     assert env.evaluate() == 0.0
     assert device.screenshot().tobytes() == first
-    with pytest.raises(SnapshotMissing):
+    with pytest.raises(SnapshotFailed):
         device.load_state("never-saved")
 
 

@@ -22,11 +22,10 @@ from distrl.workers.devices import members, snapshots
 from distrl.workers.devices.adb_device import EmulatorDevice
 from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.emulator import GPU, EmulatorOptions, EmulatorProcess
-from distrl.workers.devices.errors import EmulatorExited, SnapshotMissing
+from distrl.workers.devices.errors import EmulatorExited, SnapshotFailed
 from distrl.workers.devices.members import AvdMember
 from distrl.workers.devices.pool import DevicePool, make_pool
 from distrl.workers.devices.processes import Registry
-from distrl.workers.devices.screen import ScreenMark
 from distrl.workers.devices.snapshots import Manifest
 from distrl.workers.devices.table import Health, SlotState
 
@@ -160,7 +159,7 @@ def test_a_clone_that_has_lost_its_snapshot_is_made_anew(world: World) -> None:
         assert isinstance(lease.device, EmulatorDevice)
         lease.device.console.snapshot("delete", "clean")
     lease = pool.acquire(DEADLINE_S)
-    with pytest.raises(SnapshotMissing) as caught:
+    with pytest.raises(SnapshotFailed) as caught:
         lease.device.load_state("clean")
     pool.release(lease, caught.value)
     with pool.acquire(DEADLINE_S) as lease:
@@ -212,8 +211,9 @@ def test_emulators_take_the_gpu_mode_of_their_snapshot(world: World) -> None:
     """Under another one it does not load."""
     saved = world.sdk.store.get("pixel").snapshots / "clean"
     saved.mkdir(parents=True)
-    screen = ScreenMark(540, 1200, "")
-    snapshots.write_manifest(Manifest("clean", "pixel", 0.0, 34, "image", "host", "", {}, 440, screen), saved)
+    snapshots.write_manifest(
+        Manifest("clean", "pixel", 0.0, 34, "image", "host", "", {}, 440, 540, 1200), saved
+    )
     member = make_member(world, snapshot="clean")
     assert "host" in EmulatorOptions(member._gpu).flags("pixel", 5554)
     assert make_member(world)._gpu == GPU

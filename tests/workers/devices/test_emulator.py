@@ -44,7 +44,6 @@ from distrl.workers.devices.errors import (
     SnapshotPending,
 )
 from distrl.workers.devices.processes import Entry, Registry
-from distrl.workers.devices.screen import ScreenMark
 from distrl.workers.devices.sdk import Sdk
 from distrl.workers.devices.snapshots import Manifest, write_manifest
 
@@ -183,8 +182,7 @@ def test_a_full_disk_is_named_before_the_emulator_misses_its_locks(
 
 
 def test_a_snapshot_of_other_hardware_or_that_is_missing_is_not_started_from(make: Make, avd: Avd) -> None:
-    screen = ScreenMark(1, 1, "")
-    manifest = Manifest("base", "pixel", 0.0, 34, "", "host", "", {}, 420, screen, {"cores": 64})
+    manifest = Manifest("base", "pixel", 0.0, 34, "", "host", "", {}, 420, 1, 1, {"cores": 64})
     write_manifest(manifest, avd.snapshots / "base")
     process = make(LIVES, snapshot="base", extra=("-cores", "2"))
     with pytest.raises(SnapshotFailed, match="cores: 64 when it was saved, 2 now"):

@@ -11,13 +11,10 @@ from PIL import Image, ImageDraw
 from distrl.simulator.device import SimDevice
 from distrl.workers.devices.device import Screen
 from distrl.workers.devices.screen import (
-    MAX_CHANGED,
     Frames,
-    ScreenMark,
     Settle,
     Settled,
     is_still,
-    mark_of,
     wait_settled,
 )
 
@@ -122,24 +119,6 @@ def test_the_status_bar_and_a_blinking_caret_do_not_count_and_more_does() -> Non
     options = Settle(tolerance=0.0004, ignore=())  # 8 of 20000 pixels
     assert is_still(picture(), caret, options)
     assert not is_still(picture(), word, options)
-
-
-def screen(clock: str = "9:00", date: str = "Tue, Jun 3", page: str = "home", size=(270, 600)) -> ScreenMark:
-    image = Image.new("RGB", size, "#205080")
-    draw = ImageDraw.Draw(image)
-    draw.text((20, 4), clock, "white", font_size=12)
-    draw.text((60, 200), date, "white", font_size=12)
-    if page == "settings":
-        image.paste("white", (0, 60, *size))
-    return mark_of(image)
-
-
-def test_a_date_changes_little_and_another_page_much() -> None:
-    assert screen("9:00") == screen("12:34")  # the status bar is left out
-    assert screen().changed(screen(size=(300, 600))) == 1.0
-    assert screen() != screen(date="Wed, Jun 4")
-    assert screen().changed(screen(date="Wed, Jun 4")) < MAX_CHANGED
-    assert screen().changed(screen(page="settings")) > 0.5
 
 
 def png(image: Image.Image) -> bytes:

@@ -24,7 +24,6 @@ from distrl.configs.load import check_config, load_config
 from distrl.core.checkpoints import point
 from distrl.core.errors import CheckpointError, ConfigError, RunDirectoryError
 from distrl.core.rundir import RunDir
-from distrl.evaluator.progress import read_counts
 from distrl.evaluator.report.metrics import RunMetrics
 from distrl.evaluator.results import RESULTS_FILE, Subject
 from distrl.evaluator.runner import EvaluationStopped
@@ -88,20 +87,6 @@ def test_a_measurement_is_replaced_only_by_one_of_the_same(tmp_path: Path) -> No
     (output / RESULTS_FILE).write_bytes(b"{\xff}")
     with pytest.raises(RunDirectoryError, match="not an evaluation of continuous control"):
         load_returns(output)
-
-
-def test_a_measurement_shows_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distrl.appo.measure.LINE_EVERY_S", 0.0)
-    config = check_config(config_data() | {"evaluate": {"episodes": 2, "slots": 2}}, "test")
-    log = tmp_path / "log"
-    seen: list[tuple[int, int] | None] = []
-
-    def say(line: str) -> None:
-        log.write_text(f"{line}\n")
-        seen.append(read_counts(log))
-
-    measure(config, save(tmp_path / "step_1"), tmp_path / "out", say=say)
-    assert seen == [(0, 2), (1, 2), (2, 2)]
 
 
 @pytest.mark.needs("jinja2")

@@ -228,14 +228,3 @@ def test_training_alone_is_believed_with_enough_episodes_and_a_failed_confirmati
     again = work(world)
     assert again.kind == "evaluate"
     assert again.seeds[0] == CONFIRMATION_SEEDS + 100  # seeds that no attempt has seen
-
-
-def test_a_closed_master_hands_out_measurements_only(tmp_path: Path) -> None:
-    world = new_world(tmp_path, episodes=5)
-    learn(world, 1)
-    answer(world, work(world), -1.0)
-    world.master.close()
-    assert world.master.work("w") is None
-    world.master.measure_last()
-    assert work(world).kind == "evaluate"
-    assert world.master.is_measuring

@@ -50,16 +50,6 @@ def test_observations_are_normalised_and_clipped(policy: GaussianPolicy) -> None
     assert policy.normalise(np.array([1e6, 0.0, 0.0]))[0] == CLIP
 
 
-def test_parameters_and_gradients_are_views_of_one_vector(policy: GaussianPolicy) -> None:
-    assert policy.num_actor + sum(p.numel() for p in policy.critic.parameters()) == len(policy.flat.vector)
-    policy.value(torch.ones(1, 3)).sum().backward()
-    assert float(policy.flat.grad[: policy.num_actor].abs().sum()) == 0.0
-    expected = torch.cat([p.grad.reshape(-1) for p in policy.parameters()])
-    torch.testing.assert_close(policy.flat.grad, expected)
-    policy.flat.vector.zero_()
-    assert float(policy.value(torch.ones(1, 3)).detach()) == 0.0
-
-
 def test_a_checkpoint_keeps_weights_and_statistics(policy: GaussianPolicy, tmp_path: Path) -> None:
     policy.observations = Moments.of(np.random.default_rng(0).normal(3.0, 2.0, (10, 3)))
     policy.save(tmp_path / "policy")

@@ -91,16 +91,6 @@ def test_the_surrogate_s_gradient_is_right_on_both_sides_of_the_clip() -> None:
     assert log_ratio.grad[4] != 0.0  # bad, and more probable: never silenced
 
 
-def test_only_what_has_no_gradient_counts_as_silenced() -> None:
-    """A bad action that has become more probable, and a good one that has become less so, still push."""
-    policy = new_policy()
-    x, actions = torch.zeros(4, 3), torch.zeros(4, 2)
-    old = policy.log_prob(x, actions).detach() - torch.tensor([1.5, 1.5, 0.5, 0.5]).log()
-    advantage = torch.tensor([1.0, -1.0, 1.0, -1.0])
-    numbers = LocalPpo(policy, Options())._step(x, actions, old, advantage, torch.zeros(4), 0.01)
-    assert float(numbers[3]) == 0.5
-
-
 def slow_loss(policy: GaussianPolicy, data: Round, options: Options) -> torch.Tensor:
     """One minibatch of everything at π = π_old, transition by transition."""
     with torch.no_grad():

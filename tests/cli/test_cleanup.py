@@ -141,15 +141,3 @@ def test_what_a_killed_command_left_is_ended(tmp_path_factory: pytest.TempPathFa
         assert f"emulator of AVD pixel at port {port} (process {entry.key.pid}) ended" in result.stdout
         assert not entry.is_running
         assert running_from(world.sdk.store.get("pixel")) is None
-
-
-def test_what_does_not_end_is_an_error(start: Start, monkeypatch) -> None:
-    from distrl.workers.devices import processes
-
-    monkeypatch.setattr(processes, "end_process", lambda *arguments: "")
-    process = start("-avd", "pixel")
-    enter(process)
-    result = cleanup()
-    assert result.exit_code == 1
-    assert "1 could not be dealt with" in result.stderr
-    assert len(Registry().entries()) == 1

@@ -56,12 +56,8 @@ def test_without_a_configuration_a_missing_emulator_is_no_failure(bare: int) -> 
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", bare)) != 0, "no adb server was started"
     assert status == 0
-    for about in ("kvm", "sdk", "avds"):
-        assert found[about]["level"] == "warn"
-        assert found[about]["remedy"]
+    assert {found[about]["level"] for about in ("kvm", "sdk", "avds")} == {"warn"}
     assert found["python"]["level"] == "ok"
-    assert "nvidia-smi was not found" in found["gpu"]["said"]
-    assert "None runs at port" in found["adb server"]["said"]
 
 
 def test_a_configuration_with_emulators_needs_them(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 from distrl.cli.main import app
 from distrl.configs.schema import Config
 from distrl.core.checkpoints import point, write_checkpoint
-from distrl.core.types import Trajectory
 
 runner = CliRunner()
 TINY = {"d_model": 16, "num_heads": 2, "d_ff": 16, "num_layers": 1, "image_size": [24, 40], "device": "cpu"}
@@ -91,20 +90,3 @@ def test_the_embedded_policy_is_no_model_of_transformers(tmp_path: Path) -> None
     code, error = export(tmp_path, "--merged", tmp_path / "out")
     assert (code, error.count("\n")) == (9, 1)
     assert "not a transformers model" in error
-
-
-@pytest.mark.needs("datasets")
-def test_all_repetitions_of_an_evaluation_become_one_dataset(tmp_path: Path) -> None:
-    from datasets import load_dataset
-
-    evaluated = ["quickstart", "--agent", "random", "--split", "test", "--seeds", "0,1"]
-    limits = ["--set", "evaluate.episodes=1", "--set", "evaluate.slots=1"]
-    line = ["evaluate", *evaluated, "--output", str(tmp_path / "random"), *limits]
-    assert runner.invoke(app, line, catch_exceptions=False).exit_code == 0
-    assert export(tmp_path / "random", "--dataset", tmp_path / "ds") == (0, "")
-    cache = str(tmp_path / "cache")
-    rows = load_dataset(str(tmp_path / "ds"), "episodes", split="test", cache_dir=cache)
-    tasks = [Trajectory.model_validate_json(row["record"]).task for row in rows]
-    assert len(tasks) == 2
-    assert len({task.id for task in tasks}) == 1
-    assert len({task.seed for task in tasks}) == 2

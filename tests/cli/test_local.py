@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from distrl.cli.local.run import LearnerWatch, unmake
-from distrl.configs.schema import Config, NetworkConfig
+from distrl.cli.local.run import unmake
+from distrl.configs.schema import Config
 from distrl.core.errors import DistrlError, NetworkError
-from distrl.core.messages import Shutdown, Status
 from distrl.core.rundir import RunDir
-from distrl.core.sockets import Channel, Wire
 from distrl.core.store import TrajectoryStore
 from distrl.core.supervisor import ProgramFailed
-from distrl.core.types import Record, Task, Trajectory
+from distrl.core.types import Task, Trajectory
 from distrl.workers.spool import Spool
 
 EPISODE = Trajectory(id="t", task=Task(id="q/t/1", suite="q", template="t", split="train", goal="Do it"))
@@ -86,35 +84,3 @@ def test_what_holds_anything_stays(run: RunDir, begin: Callable[[RunDir], None])
     unmake(run, error)
     assert run.config.is_file()
     assert error.remedy == "See learner.log."
-
-
-POLLS = 200
-
-
-@pytest.fixture
-def broadcast() -> Iterator[Channel]:
-    with Wire() as wire:
-        yield wire.bind_pub("tcp://127.0.0.1:*")
-
-
-def follow(watch: LearnerWatch, broadcast: Channel, message: Record, heard: Status | None = None) -> None:
-    """Repeats a broadcast, as learners do, until the watch has taken it."""
-    for _ in range(POLLS):
-        broadcast.send(message)
-        watch.poll(0.1)
-        if watch.is_over or (heard is not None and watch.status == heard):
-            return
-    raise AssertionError("the broadcast never arrived")
-
-
-def test_the_newest_status_is_kept_and_a_shutdown_ends_it(broadcast: Channel) -> None:
-    with LearnerWatch(NetworkConfig(broadcast=broadcast.endpoint)) as watch:
-        watch.poll(0.0)
-        assert watch.status is None
-        training = Status(run_id="r", phase="training", metrics={"episodes": 3.0})
-        follow(watch, broadcast, training, training)
-        assert watch.status == training
-        assert not watch.is_over
-        follow(watch, broadcast, Shutdown(run_id="r"))
-        assert watch.is_over
-        assert watch.status == training

@@ -8,15 +8,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from distrl.cli import run_learner
 from distrl.cli.local import programs
 from distrl.cli.local import sweep as execute
 from distrl.cli.local.run import AT_ONCE, STOPPING, LocalRun
-from distrl.cli.main import app
 from distrl.configs.schema import Config
-from distrl.core import process
 from distrl.core.rundir import RunDir
 from distrl.core.supervisor import Program, ProgramFailed
 from distrl.core.terminal import Console
@@ -35,38 +32,14 @@ def test_a_stopped_run_says_what_begins_again(tmp_path: Path, folder: str) -> No
     assert describe_stopped(run, "distrl train x") == "Stopped. Continue with: distrl train x"
 
 
-def grace_of(monkeypatch: pytest.MonkeyPatch, **environment: str) -> float:
-    """What `run-learner` allows itself in such an environment, and that its first signal is answered."""
-    given: list[float] = []
-    stop = process.StopEvent()
-
-    def install_signals(grace_s: float) -> process.StopEvent:
-        given.append(grace_s)
-        return stop
-
-    def learn(*_: object) -> bool:
-        stop.set()
-        return False
-
-    with monkeypatch.context() as patch:
-        for name in ("RANK", "DISTRL_MEETING"):
-            patch.delenv(name, raising=False)
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        patch.setattr(process, "install_signals", install_signals)
-        patch.setattr(run_learner, "learn", learn)
-        result = CliRunner().invoke(app, ["run-learner", "quickstart"])
-    assert result.exit_code == 130, result.output
-    assert ("Another Ctrl-C" in result.stderr) == (environment.get("RANK", "0") == "0")
-    return given[0]
-
-
 @pytest.mark.needs("torch")
 def test_a_checkpoint_of_a_large_model_has_its_time(monkeypatch) -> None:
-    first = grace_of(monkeypatch)
+    first = run_learner._grace_s()
     assert first >= LARGE_S
-    assert grace_of(monkeypatch, RANK="1") > first, "rank 0 writes it with the others"
-    assert grace_of(monkeypatch, RANK="1", DISTRL_MEETING="file") < LARGE_S, "rank 0 is gone"
+    monkeypatch.setenv("RANK", "1")
+    assert run_learner._grace_s() > first, "rank 0 writes it with the others"
+    monkeypatch.setenv("DISTRL_MEETING", "file")
+    assert run_learner._grace_s() < LARGE_S, "rank 0 is gone"
 
 
 def test_who_waits_for_a_learner_waits_longer_than_it_may_take(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 import threading
 from pathlib import Path
 
@@ -75,14 +74,6 @@ def test_a_run_of_another_configuration_is_refused_and_named(file: Path) -> None
     result = runner.invoke(app, ["sweep", "try.yaml"])
     assert result.exit_code == 2
     assert "b/seed-0/config.yaml differs from the sweep in `store.max_bytes`" in result.stderr
-
-
-def test_a_run_whose_modules_have_moved_is_the_same(file: Path, monkeypatch) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    file.write_text(f"{SWEEP}set: {{env.import_path: 'counting_env:CountingEnv'}}\n")
-    planned = load_sweep(file).runs[1]
-    RunDir.create(planned.config.model_copy(update={"modules_dir": "/somewhere/else"}))
-    assert runner.invoke(app, ["sweep", "try.yaml", "--report-only"]).exit_code == 0
 
 
 @pytest.mark.parametrize(

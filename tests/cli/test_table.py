@@ -50,13 +50,6 @@ def test_a_table_of_the_quickstart(tmp_path: Path) -> None:
     assert (code, again) == (0, printed)
 
 
-def test_an_unknown_table_is_one_line() -> None:
-    code, _, stderr = run("nowhere")
-    assert code == 2
-    assert "a preset: dper, learning, quickstart, staleness, table1" in stderr
-    assert len(stderr.strip().splitlines()) == 1
-
-
 def test_a_table_has_parts() -> None:
     code, listed, _ = run(
         "table1", "--agents", "expert", "--suites", "general,install", "--seeds", "0", "--dry-run"

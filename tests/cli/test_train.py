@@ -20,7 +20,7 @@ from distrl.core.errors import CheckpointError, NetworkError
 from distrl.core.messages import Status, WeightInfo
 from distrl.core.rundir import RunDir
 from distrl.core.terminal import Console
-from distrl.evaluator.run_state import Ending, arms, describe_complete
+from distrl.evaluator.run_state import Ending, describe_complete
 
 runner = CliRunner()
 
@@ -165,15 +165,6 @@ def test_an_alarm_of_the_learner_is_said_once_and_so_is_its_end() -> None:
     assert "is over" in lines[1]
 
 
-@pytest.mark.parametrize(("ready", "text"), [(1.0, "devices 3/8"), (7.0, "")])
-def test_devices_that_are_lacking_are_shown(ready: float, text: str) -> None:
-    pool = [{"kind": "avd", "avd": "P", "count": 9}, {"kind": "sim", "count": 2}]
-    fields = {"devices": {"pool": pool}, "worker": {"slots": 4}, "local": {"workers": 2}}
-    states = {"workers/devices_ready": ready, "workers/devices_busy": 2.0}
-    line = shown(status("training", **states), terminal=False, config=Config.model_validate(fields))
-    assert text in line if text else "devices" not in line
-
-
 def test_a_model_that_writes_other_points_is_warned_of(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "qwen2_5_vl", "vision_config": {"patch_size": 14}}')
     (tmp_path / "preprocessor_config.json").write_text('{"patch_size": 14, "merge_size": 2}')
@@ -268,13 +259,6 @@ def test_a_run_without_an_update_has_an_exit_code_of_its_own(over: RunDir) -> No
     result = runner.invoke(app, ["train", str(over.path), "--resume", *limited])
     assert result.exit_code == 17
     assert "learner.max_minutes=0.5 ended the run after 40 training episodes" in result.stderr
-
-
-def test_a_warm_start_that_is_the_result_is_measured_and_shown_once(over: RunDir) -> None:
-    config = load_config(over.path)
-    assert arms(over, config) == {"warm start": "step_0"}
-    learnt(over)
-    assert arms(over, config) == {"warm start": "step_0", "after training": "step_3"}
 
 
 def over_time(

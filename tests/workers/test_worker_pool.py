@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import worker_envs
 from counting_env import counting_task
 from link_fake import FakeLink
 from policy_of_counting import CountingPolicy
@@ -17,17 +18,18 @@ from pool_devices import DeviceEnv, FakeMember, MeetingEnv
 from waiting import until
 
 from distrl.configs.learner import LearnerConfig
-from distrl.configs.schema import Config
-from distrl.core.errors import ConfigError, MissingDependency
+from distrl.configs.schema import Config, EnvConfig
+from distrl.core.errors import ConfigError, EnvError, MissingDependency
 from distrl.core.messages import Lease
 from distrl.core.types import Fault, Purpose, Trajectory
 from distrl.learner import leases
 from distrl.learner.scheduler import TRAINING, TaskScheduler
 from distrl.workers import worker as worker_module
 from distrl.workers.devices.claims import Claims
+from distrl.workers.devices.errors import DeviceTimeout
 from distrl.workers.devices.pool import DevicePool
 from distrl.workers.devices.table import Health, SlotState
-from distrl.workers.env_pool import DeviceEnvs
+from distrl.workers.env_pool import DeviceEnvs, EnvPool, EpisodeEnd, open_env_pool
 from distrl.workers.worker import Worker
 
 DEADLINE_S = 30.0
@@ -73,14 +75,13 @@ class Rig:
     def __init__(self, folder: Path) -> None:
         self.folder, self.pools = folder, []
 
-    def pool(self, *members: FakeMember, are_ready: bool = True, **health: Any) -> DevicePool:
+    def pool(self, *members: FakeMember, **health: Any) -> DevicePool:
         kept = partial(Path, self.folder / "postmortems")
         settings = Health(**{"max_faults": 1000, **health})
         pool = DevicePool(members, settings, 100, kept, Claims(self.folder / "claims"))
         self.pools.append(pool)
         pool.start()
-        if are_ready:
-            until(lambda: set(pool.states().values()) <= {SlotState.READY}, "the devices", DEADLINE_S)
+        until(lambda: set(pool.states().values()) <= {SlotState.READY}, "the devices", DEADLINE_S)
         return pool
 
     def worker(
@@ -180,3 +181,55 @@ def test_an_environment_without_devices_is_refused(rig: Rig) -> None:
     worker = Worker(config, SchedulerLink(1), CountingPolicy, "w", envs=places)
     with pytest.raises(ConfigError, match=r"takes no device, but devices\.pool is not empty"):
         worker.run()
+
+
+DEVICE_ENV = EnvConfig(import_path="pool_devices:DeviceEnv")
+
+
+def done(fault: Fault = Fault.NONE) -> EpisodeEnd:
+    return EpisodeEnd(Trajectory(id="t", task=counting_task(), fault=fault), {})
+
+
+def test_an_environment_does_not_outlive_a_repair_of_its_idle_device(rig: Rig) -> None:
+    member = FakeMember("a")
+    envs = DeviceEnvs(DEVICE_ENV, rig.pool(member, probe_every_s=0.02))
+    entry = envs.acquire(0, DEADLINE_S)
+    assert entry is not None
+    envs.release(entry, done())
+    member.fail()
+    until(lambda: len(member.devices) == 2, "the repair", DEADLINE_S)
+    again = envs.acquire(0, DEADLINE_S)
+    assert again is not None
+    assert isinstance(again.env, DeviceEnv)
+    assert again.env is not entry.env
+    assert again.env.device is member.devices[1]
+
+
+def test_an_environment_that_does_not_start_is_the_device_s_fault(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: DeviceEnv, device: object) -> None:
+        raise DeviceTimeout("it does not answer.")
+
+    monkeypatch.setattr(DeviceEnv, "__init__", refuse)
+    member = FakeMember("a")
+    with pytest.raises(EnvError, match="does not answer"):
+        DeviceEnvs(DEVICE_ENV, rig.pool(member)).acquire(0, DEADLINE_S)
+    until(lambda: "wait" in member.log, "its repair", DEADLINE_S)
+
+
+def test_a_slot_s_own_environment_is_made_once_and_anew_after_a_fault() -> None:
+    worker_envs.FlakyEnv.made, worker_envs.FlakyEnv.closed = 2, 0
+    envs = EnvPool(EnvConfig(import_path="worker_envs:FlakyEnv"), 2)
+    first = envs.acquire(0, 0.0)
+    envs.release(first, done())
+    assert envs.acquire(0, 0.0).env is first.env
+    assert envs.acquire(1, 0.0).env is not first.env
+    envs.release(first, done(Fault.DEVICE))
+    assert worker_envs.FlakyEnv.closed == 1
+    assert envs.acquire(0, 0.0).env is not first.env
+    envs.close_slot(0)
+    envs.close_slot(1)
+    assert worker_envs.FlakyEnv.closed == 3
+    without_pool = open_env_pool(Config(), 3)
+    assert (without_pool.capacity, without_pool.stats(), without_pool.line()) == (3, {}, "")

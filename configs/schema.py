@@ -114,8 +114,9 @@ class WorkerConfig(Section):
     time. `screenshot_format` is the image format in which screenshots are sent and stored. `act_timeout_s` is
     the longest time to wait for an action, in seconds, over all inference servers. `barrier` makes each slot
     wait after its episode until all slots have finished theirs, as in synchronous collection; demonstrations
-    are exempt. `texts` records the texts on the last screen (`final`) or on all screens (`all`) with the
-    episode, as the judge `rules` needs; on a real phone each record costs a call of uiautomator.
+    are exempt. `elements` records the elements on the last screen (`final`, for the judge `rules`) or on
+    all screens (`all`, for the judge `local`): their texts, places and states. On a real phone each record
+    costs a call of uiautomator.
     """
 
     slots: Count = 8
@@ -123,7 +124,7 @@ class WorkerConfig(Section):
     screenshot_format: Literal["jpeg", "png"] = "jpeg"
     act_timeout_s: Positive = 30.0
     barrier: bool = False
-    texts: Literal["none", "final", "all"] = "none"
+    elements: Literal["none", "final", "all"] = "none"
 
 
 class HfConfig(Section):

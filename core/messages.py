@@ -32,7 +32,9 @@ from distrl.core.errors import ProtocolError, StoreError
 from distrl.core.types import (
     ChatMessage,
     Completion,
+    Flag,
     Number,
+    Observation,
     Purpose,
     Record,
     Sampling,
@@ -63,6 +65,12 @@ LOGPROBS = (-1e4, 1e-2)
 
 MAX_CHATS = 8
 """Chats of a step."""
+
+MAX_ELEMENTS = 512
+"""Elements of a screen."""
+
+MAX_ELEMENT_TEXT = 1000
+"""Characters of an element's text."""
 
 PROTOCOL_VERSION = 2
 MAX_ENVELOPE_BYTES = 16 * 2**20
@@ -631,6 +639,8 @@ def _bounded(trajectory: Trajectory) -> Iterator[tuple[str, float, float, float]
         ("shortfall", trajectory.shortfall),
     ):
         yield f"the length of {name}", len(text), 0, MAX_TEXT
+    if trajectory.final is not None:
+        yield from _bounded_on(trajectory.final)
     for number, step in enumerate(trajectory.steps):
         for what, value, low, high in _bounded_in(step):
             yield f"steps.{number}.{what}", value, low, high
@@ -646,9 +656,7 @@ def _bounded_in(step: TimeStep) -> Iterator[tuple[str, float, float, float]]:
     for point in (step.action.point, step.action.to):
         for fraction in point or ():
             yield "action: a coordinate", fraction, 0, 1
-    screen = step.observation
-    for size in (screen.width, screen.height, screen.distance or 0):
-        yield "observation: a size or the distance", size, 0, MAX_TOKEN
+    yield from _bounded_on(step.observation)
     yield "the number of chats", len(step.chats), 0, MAX_CHATS
     for chat in step.chats:
         one = chat.completion
@@ -662,6 +670,20 @@ def _bounded_in(step: TimeStep) -> Iterator[tuple[str, float, float, float]]:
             if values:
                 yield f"completion.{name}: the smallest", min(values), low, high
                 yield f"completion.{name}: the largest", max(values), low, high
+
+
+def _bounded_on(screen: Observation) -> Iterator[tuple[str, float, float, float]]:
+    for size in (screen.width, screen.height, screen.distance or 0):
+        yield "observation: a size or the distance", size, 0, MAX_TOKEN
+    if not screen.elements:
+        return
+    yield "the number of elements", len(screen.elements), 0, MAX_ELEMENTS
+    for one in screen.elements:
+        yield "the length of an element's text", len(one.text), 0, MAX_ELEMENT_TEXT
+        yield "the length of an element's kind", len(one.kind), 0, MAX_ELEMENT_TEXT
+        yield "the number of an element's flags", len(one.flags), 0, len(get_args(Flag))
+        for edge in one.box:
+            yield "an element: an edge", edge, 0, 1
 
 
 @dataclass(frozen=True)

@@ -203,6 +203,25 @@ class ActionRecord(Record):
     reason: str = ""
 
 
+Flag = Literal["checked", "unchecked", "selected", "focused", "clickable", "disabled"]
+
+
+class Element(Record):
+    """An element on a screen, of a phone's accessibility tree or of a page.
+
+    Attributes:
+        text: Its text, else its description; "" if it has neither.
+        box: Left, top, right, bottom as fractions of the screen.
+        kind: The last part of its class, such as Switch, or the tag of a page's element.
+        flags: Its state; one that cannot be checked is neither checked nor unchecked.
+    """
+
+    text: str
+    box: tuple[Number, Number, Number, Number]
+    kind: str = ""
+    flags: tuple[Flag, ...] = ()
+
+
 class Observation(Record):
     """What the agent saw.
 
@@ -211,7 +230,7 @@ class Observation(Record):
         app: The app or page in front, if the environment reports it.
         distance: Steps that a scripted expert would still take; None when not requested, or unknown. For
             measurements only: no agent sees it.
-        texts: The texts on the screen, with `worker.texts`; None where not requested or not readable.
+        elements: What is on the screen, with `worker.elements`; None where not requested or not readable.
     """
 
     image: str
@@ -219,7 +238,7 @@ class Observation(Record):
     height: int
     app: str = ""
     distance: int | None = None
-    texts: tuple[str, ...] | None = None
+    elements: tuple[Element, ...] | None = None
 
 
 class RewardParts(Record):

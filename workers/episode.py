@@ -51,7 +51,7 @@ from distrl.workers.envs.base import (
     ExpertDistance,
     ExplainsFailure,
     Frame,
-    HasScreenText,
+    HasElements,
     PartialGroundTruth,
     ProvidesGoal,
     StepResult,
@@ -222,9 +222,9 @@ class EpisodeRunner:
         """Keeps the screenshot. Returns the observation and the seconds it took."""
         clock = time.perf_counter()
         observation, data = observe(frame, self._config)
-        wanted = self._config.texts == "all" or (is_last and self._config.texts == "final")
-        if wanted and isinstance(self._env, HasScreenText):
-            observation = observation.model_copy(update={"texts": self._env.texts()})
+        wanted = self._config.elements == "all" or (is_last and self._config.elements == "final")
+        if wanted and isinstance(self._env, HasElements):
+            observation = observation.model_copy(update={"elements": self._env.elements()})
         draft.images[observation.image] = data
         observe_s = time.perf_counter() - clock
         if self._measured is not None:

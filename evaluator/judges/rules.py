@@ -1,7 +1,7 @@
 """The judge `rules`: conditions that a user writes about the end of an episode, for screens without a state.
 
 The first rule that matches the task decides: either all its conditions hold, or they do not. A task that no
-rule matches is unjudged, and so is one whose rule needs screen texts that were not recorded.
+rule matches is unjudged, and so is one whose rule needs elements of the screen that were not recorded.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class RulesJudge:
             except _NotRecorded:
                 return Verdict.none(
                     self.name,
-                    f"Rule {number} needs screen texts, but none were recorded: worker.texts is not set, or "
-                    "the screen could not be read.",
+                    f"Rule {number} needs the elements of the last screen, but none were recorded: "
+                    "worker.elements is not set, or the screen could not be read.",
                 )
             reason = f"Rule {number}: {missing or 'all conditions hold.'}"
             return Verdict(success=not missing, score=float(not missing), reason=reason, judge=self.name)
@@ -63,7 +63,7 @@ class RulesJudge:
 
 
 class _NotRecorded(Exception):
-    """A rule needs texts that the episode does not have."""
+    """A rule needs elements that the episode does not have."""
 
 
 def _values(rule: Rule, task: Task) -> dict[str, Any] | None:
@@ -81,13 +81,14 @@ def _missing(rule: Rule, trajectory: Trajectory, values: Mapping[str, Any]) -> I
     last, steps = screens(trajectory)[-1], acted(trajectory)
     if rule.app and not _fits(rule.app, last.app, values):
         yield f"{last.app or 'an unknown app'} is in front."
-    if (rule.text or rule.not_text) and last.texts is None:
+    if (rule.text or rule.not_text) and last.elements is None:
         raise _NotRecorded
+    texts = [one.text for one in last.elements or ()]
     for pattern in rule.text:
-        if not any(_fits(pattern, text, values) for text in last.texts or ()):
+        if not any(_fits(pattern, text, values) for text in texts):
             yield f"{pattern!r} is not on the screen."
     for pattern in rule.not_text:
-        if any(_fits(pattern, text, values) for text in last.texts or ()):
+        if any(_fits(pattern, text, values) for text in texts):
             yield f"{pattern!r} is on the screen."
     for pattern in rule.typed:
         if not any(_fits(pattern, step.action.text, values) for step in steps if step.action.kind == "type"):

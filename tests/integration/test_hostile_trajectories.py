@@ -240,6 +240,8 @@ def long_continuation(body: Body, learner: Learner) -> None:
 
 
 COMPLETION = "steps.0.chats.0.completion"
+ELEMENT = {"text": "On", "box": [0.0, 0.0, 1.0, 0.1], "kind": "Switch", "flags": ["checked"]}
+ELEMENTS = "steps.0.observation.elements"
 VERDICT = {"success": False, "score": 0.0, "reason": "no"}
 HOSTILE = {
     "a reward whose sum overflows": (reward(outcome=1.7e308), "limit"),
@@ -269,6 +271,10 @@ HOSTILE = {
     "a long lease": (at("lease_id", "l" * 100_000), "limit"),
     "an unknown action": (at("steps.0.action.kind", "reboot"), "limit"),
     "a point beyond the screen": (at("steps.0.action.point", [7.0, 0.5]), "limit"),
+    "too many elements": (at(ELEMENTS, [ELEMENT] * 513), "limit"),
+    "a long text of an element": (at(ELEMENTS, [ELEMENT | {"text": "t" * 1001}]), "limit"),
+    "too many flags of an element": (at(ELEMENTS, [ELEMENT | {"flags": ["checked"] * 7}]), "limit"),
+    "an element beyond the screen": (at("final.elements", [ELEMENT | {"box": [0, 0, 7, 1]}]), "limit"),
     "a long server address": (answer_with(server="tcp://" + "a" * 1000), "limit"),
     "a success beyond 1": (at("success", 1e18), "limit"),
     "a duration that overflows sums": (at("duration_s", 1.7e308), "limit"),

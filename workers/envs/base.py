@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 from PIL import Image
 
 from distrl.core.actions import Action
-from distrl.core.types import Task
+from distrl.core.types import Element, Task
 from distrl.workers.devices.device import Screen
 
 
@@ -108,12 +108,12 @@ class ProvidesGoal(Protocol):
 
 
 @runtime_checkable
-class HasScreenText(Protocol):
-    """An environment that can read the text on its screen."""
+class HasElements(Protocol):
+    """An environment that can list the elements on its screen."""
 
-    def texts(self) -> tuple[str, ...] | None:
-        """The texts and descriptions of the elements on the screen, from top to bottom.
+    def elements(self) -> tuple[Element, ...] | None:
+        """The elements that have a text or a state, in the screen's order.
 
         Returns:
-            None if this screen cannot be read. That is not a fault: the episode continues without texts.
+            None if this screen cannot be read. That is not a fault: the episode continues without elements.
         """

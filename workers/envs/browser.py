@@ -11,10 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from pydantic import TypeAdapter
+
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError
 from distrl.core.importing import check_kind, choose
-from distrl.core.types import Task
+from distrl.core.messages import MAX_ELEMENT_TEXT, MAX_ELEMENTS
+from distrl.core.types import Element, Task
 from distrl.workers.envs.base import Frame, StepResult
 from distrl.workers.envs.chromium import ENTER, ESCAPE, HOME_KEY, Chromium
 
@@ -106,6 +109,12 @@ class BrowserEnv:
     def expert_action(self) -> Action:
         return self._site.expert(*self._running())
 
+    def elements(self) -> tuple[Element, ...]:
+        """The visible elements of the page that have a text of their own or a state, in its order."""
+        browser, _ = self._running()
+        found = browser.run(_ELEMENTS, MAX_ELEMENTS, MAX_ELEMENT_TEXT)
+        return TypeAdapter(tuple[Element, ...]).validate_python(found)
+
     def close(self) -> None:
         if self.browser is not None:
             self.browser.close()
@@ -145,6 +154,30 @@ def _execute(browser: Chromium, action: Action) -> bool:
         return False
     return True
 
+
+_ELEMENTS = r"""
+const [most, longest] = arguments, found = [];
+for (const one of document.querySelectorAll("body *")) {
+  if (found.length == most) break;
+  const box = one.getBoundingClientRect(), inside = edge => Math.min(1, Math.max(0, edge));
+  const own = [...one.childNodes].filter(node => node.nodeType == 3).map(node => node.data).join(" ");
+  const checkable = ["checkbox", "radio"].includes(one.type);
+  const value = checkable || one.tagName == "LI" || one.type == "password" ? "" : one.value;
+  const name = [own, value, one.ariaLabel, one.alt, one.placeholder, one.title]
+    .map(text => String(text ?? "").replace(/\s+/g, " ").trim()).find(Boolean) ?? "";
+  const flags = [
+    checkable && (one.checked ? "checked" : "unchecked"), one.selected && "selected",
+    one === document.activeElement && "focused", one.disabled && "disabled",
+  ].filter(Boolean);
+  const isShown = one.checkVisibility({visibilityProperty: true}) && box.width > 0 && box.height > 0
+    && box.right > 0 && box.bottom > 0 && box.left < innerWidth && box.top < innerHeight;
+  if (!isShown || !(name || flags.length) || ["SCRIPT", "STYLE"].includes(one.tagName)) continue;
+  found.push({text: name.slice(0, longest), kind: one.tagName.toLowerCase().slice(0, longest), flags, box: [
+    inside(box.left / innerWidth), inside(box.top / innerHeight),
+    inside(box.right / innerWidth), inside(box.bottom / innerHeight)]});
+}
+return found;
+"""
 
 _KEYS = {ActionKind.ENTER: ENTER, ActionKind.BACK: ESCAPE, ActionKind.HOME: HOME_KEY}
 

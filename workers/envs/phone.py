@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 import math
 import random
+import re
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Literal, Protocol
 from xml.etree import ElementTree
 
@@ -20,7 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError
 from distrl.core.importing import import_object
-from distrl.core.types import Task
+from distrl.core.messages import MAX_ELEMENT_TEXT, MAX_ELEMENTS
+from distrl.core.types import Element, Flag, Task
 from distrl.core.user_errors import read_fields
 from distrl.workers.devices.device import Device, Key
 from distrl.workers.devices.errors import (
@@ -191,16 +194,12 @@ class PhoneEnv:
         ask = getattr(self._backend, "has_truth", None)
         return ask is None or bool(ask(task))
 
-    def texts(self) -> tuple[str, ...] | None:
-        """The texts and content descriptions in the screen's hierarchy, in its order.
-
-        Returns:
-            None if the device makes none, as uiautomator does while a screen moves.
-        """
+    def elements(self) -> tuple[Element, ...] | None:
+        """The screen's elements; None if the device lists none, as uiautomator while a screen moves."""
         try:
-            return texts_of(self._device.hierarchy())
+            return elements_of(self._device.hierarchy(), self._device.size)
         except OutputInvalid as error:
-            self._warn("the texts of a screen are not recorded", error)
+            self._warn("the elements of a screen are not recorded", error)
             return None
 
     def evaluate(self) -> float:
@@ -236,11 +235,48 @@ class PhoneEnv:
         self._device.close()
 
 
-def texts_of(hierarchy: str) -> tuple[str, ...]:
-    """The texts, else the content descriptions, in uiautomator XML. Raises OutputInvalid if it is not XML."""
+_BOUNDS = re.compile(r"\[(-?\d+),(-?\d+)\]\[(-?\d+),(-?\d+)\]")
+
+
+def elements_of(hierarchy: str, size: tuple[int, int]) -> tuple[Element, ...]:
+    """The elements in uiautomator XML that have a text, a content description or a state, in its order.
+
+    Args:
+        size: Width and height of the screen in pixels.
+
+    Raises:
+        OutputInvalid: It is not XML.
+    """
     try:
         nodes = ElementTree.fromstring(hierarchy).iter("node")
     except ElementTree.ParseError as error:
         raise OutputInvalid(f"the screen's hierarchy is not XML: {error}.", "Look again.") from error
-    found = (node.get("text") or node.get("content-desc") or "" for node in nodes)
-    return tuple(text for text in found if text)
+    found = (_element(node.attrib, size) for node in nodes)
+    return tuple(islice((one for one in found if one is not None), MAX_ELEMENTS))
+
+
+def _element(node: Mapping[str, str], size: tuple[int, int]) -> Element | None:
+    """None without a text and a state, or with no place on the screen."""
+    text, bounds = (
+        node.get("text") or node.get("content-desc") or "",
+        _BOUNDS.fullmatch(node.get("bounds", "")),
+    )
+    flags: list[Flag] = [name for name in _FLAGS if node.get(name) == "true"]
+    if node.get("checkable") == "true" and "checked" not in flags:
+        flags.append("unchecked")
+    if node.get("enabled") == "false":
+        flags.append("disabled")
+    if bounds is None or not (text or {"checked", "unchecked", "focused"} & {*flags}):
+        return None
+    shares = (int(edge) / size[place % 2] for place, edge in enumerate(bounds.groups()))
+    left, top, right, bottom = (round(min(1.0, max(0.0, share)), 4) for share in shares)
+    kind = node.get("class", "").rpartition(".")[2]
+    return Element(
+        text=text[:MAX_ELEMENT_TEXT],
+        box=(left, top, right, bottom),
+        kind=kind[:MAX_ELEMENT_TEXT],
+        flags=tuple(flags),
+    )
+
+
+_FLAGS: tuple[Flag, ...] = ("checked", "selected", "focused", "clickable")

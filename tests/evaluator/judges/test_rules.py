@@ -10,14 +10,15 @@ from episode_factory import make_episode, make_task
 
 from distrl.configs.judge import RulesConfig
 from distrl.core.errors import ConfigError
-from distrl.core.types import Trajectory, Verdict
+from distrl.core.types import Element, Trajectory, Verdict
 from distrl.evaluator.judges.rules import RulesJudge
 
 
 def episode(texts: tuple[str, ...] | None = None, app: str = "settings", goal: str = "") -> Trajectory:
     trajectory, _ = make_episode(make_task(goal=goal))
     assert trajectory.final is not None
-    final = trajectory.final.model_copy(update={"texts": texts, "app": app})
+    elements = None if texts is None else tuple(Element(text=text, box=(0, 0, 1, 1)) for text in texts)
+    final = trajectory.final.model_copy(update={"elements": elements, "app": app})
     return trajectory.model_copy(update={"final": final})
 
 

@@ -130,6 +130,20 @@ def test_what_is_no_touch_leaves_the_page_as_it_is(env: BrowserEnv) -> None:
         assert (result.done, result.frame.image.tobytes()) == (False, before)
 
 
+@browser_test
+def test_elements_have_a_text_a_place_and_a_state(env: BrowserEnv) -> None:
+    env.reset(task_of("click-checkboxes", 1))
+    assert env.browser is not None
+    env.browser.run("document.querySelector('input').checked = true")
+    elements = env.elements()
+    boxes = [one for one in elements if one.kind == "input"]
+    assert [one.flags for one in boxes] == [("checked",), *[("unchecked",)] * (len(boxes) - 1)]
+    (button,) = [one for one in elements if one.text == "Submit"]
+    assert (button.kind, button.flags) == ("button", ())
+    left, top, right, bottom = button.box
+    assert env.step(Action.tap((left + right) / 2, (top + bottom) / 2)).done
+
+
 class EventLog:
     """A site that is not MiniWoB: one page that records the events it gets."""
 

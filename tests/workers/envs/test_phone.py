@@ -120,16 +120,16 @@ def test_text_that_the_device_cannot_type_has_no_effect_and_is_no_fault(
     ]
 
 
-def shown(env: Any, texts: Literal["final", "all"]) -> Trajectory:
+def shown(env: Any, elements: Literal["final", "all"]) -> Trajectory:
     """What the expert does."""
-    return run(Script(), env, WorkerConfig(texts=texts), task=TASK, purpose=Purpose.DEMO)[0]
+    return run(Script(), env, WorkerConfig(elements=elements), task=TASK, purpose=Purpose.DEMO)[0]
 
 
 MALFORMED = "<?xml version='1.0'?><hierarchy><node></hierarchy>"
 
 
 @pytest.mark.parametrize("said", [OutputInvalid("could not get idle state."), MALFORMED])
-def test_a_screen_whose_texts_cannot_be_read_has_none_and_is_no_fault(
+def test_a_screen_whose_elements_cannot_be_read_has_none_and_is_no_fault(
     said: str | OutputInvalid, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Restless(SimDevice):
@@ -141,18 +141,22 @@ def test_a_screen_whose_texts_cannot_be_read_has_none_and_is_no_fault(
     env = PhoneEnv(backend=SimBackend(Restless()))
     for trajectory in (shown(env, "final"), shown(env, "all")):
         assert (trajectory.outcome, trajectory.fault) == (Outcome.SUCCESS, Fault.NONE)
-        assert {step.observation.texts for step in trajectory.steps} == {None}
+        assert {step.observation.elements for step in trajectory.steps} == {None}
         assert trajectory.final is not None
-        assert trajectory.final.texts is None
+        assert trajectory.final.elements is None
     told = [record.levelname for record in caplog.records if "are not recorded" in record.message]
     assert told == ["WARNING"]
 
 
-def test_the_texts_of_the_last_screen_reach_the_record() -> None:
+def test_the_elements_of_the_last_screen_reach_the_record() -> None:
     trajectory = shown(PhoneEnv(), "final")
-    assert {step.observation.texts for step in trajectory.steps} == {None}
+    assert {step.observation.elements for step in trajectory.steps} == {None}
     assert trajectory.final is not None
-    assert "Wi-Fi" in (trajectory.final.texts or ())
+    found = {(one.kind, one.text): one for one in reversed(trajectory.final.elements or ())}
+    title, switch = found["TextView", "Wi-Fi"], found["Switch", ""]
+    assert (title.flags, switch.flags) == ((), ("checked",))
+    assert 0 < title.box[0] < title.box[2] <= switch.box[0] < switch.box[2] < 1
+    assert switch.box[1] < (title.box[1] + title.box[3]) / 2 < switch.box[3]
 
 
 @pytest.mark.parametrize(

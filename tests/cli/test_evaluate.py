@@ -36,6 +36,7 @@ def test_the_expert_solves_tasks_of_the_quickstart(tmp_path: Path) -> None:
     )
     assert code == 0
     assert "100%" in stdout
+    assert "steps ÷ expert's 1.00" in stdout, "the distance of each screen is recorded"
     assert {path.name for path in output.iterdir()} >= {
         "results.json",
         "episodes.jsonl",

@@ -115,24 +115,11 @@ def test_a_table_shows_success_gains_levels_and_failures(
     assert "trained over" not in gains  # it has no cells
     assert "no checkpoint is named for hard (hard, seed 0; hard, seed 3)" in text
     assert "run-3" in text
-
-
-def test_results_json_has_all_numbers(measured: tuple[Experiment, list[Cell]], tmp_path: Path) -> None:
-    spec, cells = measured
-    write_table(spec, cells, tmp_path, "command")
-    data = json.loads((tmp_path / "results.json").read_text())
-    found = {(c["agent"], c["suite"], c["split"]): c for c in data["cells"]}
-    hard = found["expert", "hard", "test"]
-    assert (hard["mean"], hard["sd"], hard["rates"], hard["episodes"]) == (0.5, 0.0, [0.5, 0.5], 4)
-    assert hard["levels"] == {"1": 1.0, "2": 0.0}
-    assert found["expert", "easy", "test"]["levels"] == {}
-    gain = hard["gain"]
-    assert (gain["over"], gain["gain"], gain["gained"], gain["neither"]) == ("random", 0.5, 2, 2)
-    assert gain["interval"]["low"] < 0.5 < gain["interval"]["high"]
-    assert gain["seeds"] == {"0": 0.5, "3": 0.5}
-    assert gain["interval_over_seeds"] is None  # both seeds are alike
-    assert "gain" not in found["random", "hard", "test"]
-    assert ("expert", "elsewhere", "test") in found
+    data = json.loads((tmp_path / "results.json").read_text())["cells"]
+    (found,) = [c for c in data if (c["agent"], c["suite"], c["split"]) == ("expert", "hard", "test")]
+    assert (found["mean"], found["sd"], found["rates"], found["episodes"]) == (0.5, 0.0, [0.5, 0.5], 4)
+    assert (found["levels"], found["gain"]["over"]) == ({"1": 1.0, "2": 0.0}, "random")
+    assert (found["gain"]["gained"], found["gain"]["seeds"]) == (2, {"0": 0.5, "3": 0.5})
 
 
 def test_a_gain_has_an_interval_over_tasks_and_one_over_seeds(

@@ -19,30 +19,22 @@ def result(number: int, success: bool, fault: Fault = Fault.NONE) -> EpisodeResu
     return episode_result(trajectory)
 
 
-def test_a_log_gets_whole_lines() -> None:
-    out = io.StringIO()
-    progress = EvaluationProgress(console=Console(file=out))
-    progress.start(3, 1)
-    progress.add(result(0, True), is_final=True)
-    progress.add(result(1, False, Fault.ENV), is_final=False)
-    progress.add(result(1, False), is_final=True)
-    progress.close()
-    lines = out.getvalue().splitlines()
-    assert lines[0] == "evaluating: 1 of 3 tasks"
-    assert lines[-1] == "3 of 3 tasks, 50% solved, 1 faults"
-
-
-def test_another_process_can_follow_a_log(tmp_path: Path) -> None:
+def test_a_log_gets_whole_lines_that_another_process_can_follow(tmp_path: Path) -> None:
     log = tmp_path / "evaluate-step_0.log"
     assert read_counts(log) is None
     with log.open("w") as out:
         progress = EvaluationProgress(console=Console(file=out))
         assert read_counts(log) is None
-        progress.start(2, 1)
-        assert read_counts(log) == (1, 2)
+        progress.start(3, 1)
+        assert read_counts(log) == (1, 3)
+        progress.add(result(0, True), is_final=True)
+        progress.add(result(1, False, Fault.ENV), is_final=False)
         progress.say("one faulted; trying again")
         progress.add(result(1, False), is_final=True)
-        assert read_counts(log) == (2, 2)
+        assert read_counts(log) == (3, 3)
+        progress.close()
+    lines = log.read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("evaluating: 1 of 3 tasks", "3 of 3 tasks, 50% solved, 1 faults")
 
 
 def test_a_terminal_gets_a_bar() -> None:

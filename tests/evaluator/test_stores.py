@@ -30,22 +30,20 @@ def stored(tmp_path: Path) -> Iterator[StoredEpisodes]:
     found.close()
 
 
-def test_an_empty_file_is_no_store_and_stays_as_it_is(tmp_path: Path) -> None:
-    file = tmp_path / "store.sqlite3"
-    file.touch()
-    for place in (file, tmp_path):
-        with pytest.raises(StoreError, match=r"store\.sqlite3 is empty\."):
-            StoredEpisodes(place)
-    assert [(path.name, path.stat().st_size) for path in tmp_path.iterdir()] == [("store.sqlite3", 0)]
-
-
-def test_a_store_is_opened_by_its_file_too(stored: StoredEpisodes, tmp_path: Path) -> None:
+def test_a_store_is_opened_by_its_file_too_and_an_empty_file_is_none(
+    stored: StoredEpisodes, tmp_path: Path
+) -> None:
     opened = StoredEpisodes(tmp_path / "store.sqlite3")
     assert opened.ids() == stored.ids()
     opened.close()
+    place = tmp_path / "elsewhere"
     with pytest.raises(StoreError, match="no trajectory store"):
-        StoredEpisodes(tmp_path / "elsewhere")
-    assert not (tmp_path / "elsewhere").exists()
+        StoredEpisodes(place)
+    place.mkdir()
+    (place / "store.sqlite3").touch()
+    with pytest.raises(StoreError, match=r"store\.sqlite3 is empty\."):
+        StoredEpisodes(place)
+    assert [(path.name, path.stat().st_size) for path in place.iterdir()] == [("store.sqlite3", 0)]
 
 
 def found(stored: StoredEpisodes, limit: int | None = None, **filters: Any) -> list[str]:

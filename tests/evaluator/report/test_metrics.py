@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distrl.evaluator.report.metrics import ELAPSED, EPISODES, RunMetrics
+from distrl.evaluator.report.metrics import ELAPSED, EPISODES, LEARNER_CLOCK, RunMetrics
 from distrl.evaluator.report.training import learning_curve, signal_charts, success_charts
 
 ROWS = [
@@ -23,14 +23,18 @@ def test_a_round_stands_where_its_weights_were() -> None:
     assert curve.counts == [4, 4]
 
 
-def test_time_goes_on_over_rows_and_not_over_breaks() -> None:
-    rows = [{"time": 0.0, "a": 1.0}, {"time": 60.0, "a": 2.0}, {"time": 90_000.0, "a": 3.0}]
-    assert RunMetrics(rows).series("a", ELAPSED) == [(0.0, 1.0), (60.0, 2.0), (60.0, 3.0)]
-
-
-def test_the_learners_own_clock_wins() -> None:
-    rows = [{"time": 0.0, "a": 1.0, "time/elapsed_s": 40.0}, {"time": 5.0, "a": 2.0}]
-    assert RunMetrics(rows).series("a", ELAPSED) == [(40.0, 1.0), (45.0, 2.0)]
+@pytest.mark.parametrize(
+    ("rows", "series"),
+    [
+        ([(0.0, None), (60.0, None), (90_000.0, None)], [0.0, 60.0, 60.0]),  # a break is no time of training
+        ([(0.0, 40.0), (5.0, None)], [40.0, 45.0]),  # the learner's own clock wins
+    ],
+)
+def test_time_goes_on_over_rows_and_not_over_breaks(
+    rows: list[tuple[float, float | None]], series: list[float]
+) -> None:
+    made = [{"time": at, "a": 1.0} | ({} if own is None else {LEARNER_CLOCK: own}) for at, own in rows]
+    assert [x for x, _ in RunMetrics(made).series("a", ELAPSED)] == series
 
 
 def test_charts_are_drawn_over_episodes_and_minutes() -> None:
@@ -40,11 +44,7 @@ def test_charts_are_drawn_over_episodes_and_minutes() -> None:
     assert episodes.end is not None
     assert episodes.end.label == "75%"
     assert [style for style, _, _ in episodes.paths] == ["line", "dots", "thin", "dash", "band"]
-    assert [line.label for line in episodes.legend] == [
-        "validation, with 95% interval",
-        "training episodes",
-        "before on the test split",
-    ]
+    assert [line.label for line in episodes.legend][1:] == ["training episodes", "before on the test split"]
     (entropy,) = signal_charts(metrics)
     assert entropy.title == "Entropy"
 

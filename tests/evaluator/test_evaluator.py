@@ -51,10 +51,13 @@ def test_a_policy_is_measured_by_split_and_template(tmp_path: Path) -> None:
         {"taps": 3, "template": "three"},
         {"taps": 2, "split": "unseen_layout"},
     ]
-    config = counting_config(write_suite(tmp_path, tasks))
+    config = counting_config(write_suite(tmp_path, tasks), temperature=0.5)
+    config = config.model_copy(update={"learner": config.learner.model_copy(update={"max_new_tokens": 7})})
     evaluator = Evaluator(config, tmp_path / "out", SERVED, ["test", "unseen_layout"], progress=Quiet())
-    evaluation = evaluator.run(lambda _: TappingPolicy(2))
+    policy = TappingPolicy(2)
+    evaluation = evaluator.run(lambda _: policy)
 
+    assert {(asked.temperature, asked.max_new_tokens) for asked in policy.asked} == {(0.5, 7)}
     test = evaluation.splits["test"]
     assert (test.overall.successes, test.overall.episodes) == (2, 3)
     assert test.templates["two"].success_rate == 1.0
@@ -70,14 +73,6 @@ def test_a_policy_is_measured_by_split_and_template(tmp_path: Path) -> None:
         assert trajectory.purpose is Purpose.EVAL
         assert set(store.images(trajectory.image_digests)) == set(trajectory.image_digests)
     store.close()
-
-
-def test_actions_are_as_long_as_in_training_and_as_random_as_asked(tmp_path: Path) -> None:
-    config = counting_config(write_suite(tmp_path, [{"taps": 1}]), temperature=0.5)
-    config = config.model_copy(update={"learner": config.learner.model_copy(update={"max_new_tokens": 7})})
-    policy = TappingPolicy(1)
-    Evaluator(config, tmp_path / "out", SERVED, ["test"], progress=Quiet()).run(lambda _: policy)
-    assert {(asked.temperature, asked.max_new_tokens) for asked in policy.asked} == {(0.5, 7)}
 
 
 def test_faults_are_retried_and_what_stays_broken_is_listed_apart(tmp_path: Path) -> None:

@@ -152,11 +152,6 @@ def test_a_part_of_the_table_is_measured(file: Path) -> None:
         load_table(file, ["expert", "you"])
 
 
-def test_suites_of_agents_that_were_trained_elsewhere_have_only_their_own_table(file: Path) -> None:
-    blocks = table_blocks(load_table(file, suites=["elsewhere"]), {}, [], "command")
-    assert [block.title for block in blocks if block.rows] == ["### Generalisation: trained on easy"]
-
-
 def test_a_seed_that_only_faulted_is_no_seed_without_success(file: Path, tmp_path: Path) -> None:
     # The first seed's three tries of each task.
     edit_tasks(tmp_path / "easy" / "counting.jsonl", lambda params: params | {"faults": 3})

@@ -97,28 +97,19 @@ def test_it_waits_for_weights_says_so_and_ends(monkeypatch: pytest.MonkeyPatch) 
             wait_for_policy(wire, list, 30.0, stop, lambda _: None)
 
 
-def test_an_unreachable_learner_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
-    with Wire() as wire:
-        channel = wire.bind_router("tcp://127.0.0.1:*")  # its port is free as soon as it is closed
-        endpoint = channel.endpoint
-        channel.close()
+def test_a_learner_that_is_over_or_unreachable_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     config = counting_config(write_suite(tmp_path, [{"taps": 1}]))
-    network = NetworkConfig(control=endpoint, broadcast=endpoint)
-    config = config.model_copy(update={"network": network})
-    with pytest.raises(LearnerUnreachable, match="No learner answered"):
-        measure(config, Measured(learner=endpoint), tmp_path / "out", progress=Quiet(), wait_s=0.3)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_run_that_is_over_has_nothing_served(tmp_path: Path) -> None:
-    config = counting_config(write_suite(tmp_path, [{"taps": 1}]))
+    out = tmp_path / "out"
     with SmallLearner([], tmp_path) as learner:
         learner.server.shutdown("all done")
         address = learner.endpoints.control
         network = NetworkConfig(control=address, broadcast="tcp://127.0.0.1:1")
         config = config.model_copy(update={"network": network})
         with pytest.raises(LearnerUnreachable, match="is over"):
-            measure(config, Measured(learner=address), tmp_path / "out", progress=Quiet())
+            measure(config, Measured(learner=address), out, progress=Quiet())
+    with pytest.raises(LearnerUnreachable, match="No learner answered"):
+        measure(config, Measured(learner=address), out, progress=Quiet(), wait_s=0.3)
+    assert not out.exists()
 
 
 @pytest.mark.needs("torch")

@@ -119,15 +119,11 @@ def test_servers_may_move_between_sessions(tmp_path: Path) -> None:
 def test_two_do_not_write_one_directory(tmp_path: Path) -> None:
     tmp_path.joinpath("e").mkdir()
     (tmp_path / "e" / LOCK_FILE).touch()  # of a process that died before its first file
+    other = rf"Another evaluation \(process {os.getpid()}\).*--output"
     with opened(tmp_path) as first:
         add(first, 0)
-        with pytest.raises(
-            RunDirectoryError, match=rf"Another evaluation \(process {os.getpid()}\)"
-        ) as caught:
+        with pytest.raises(RunDirectoryError, match=other):
             EvaluationDirectory(tmp_path / "e", SPEC, resume=True)
-        assert "--output" in str(caught.value.remedy)
-        add(first, 1)
-    assert len(read_episodes(tmp_path / "e" / EPISODES_FILE)) == 2
 
 
 def test_damaged_files_are_named_and_the_directory_is_free_again(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from distrl.core.errors import ProtocolError
 from distrl.core.messages import Heartbeat, Hello, RejectCode
@@ -37,34 +38,21 @@ RATES: Mapping[Key, str] = {
     ("inference", "batches"): "inference/batches_per_s",
     ("inference", "tokens"): "inference/tokens_per_s",
 }
+JUDGED = ("judged", "successes", "unjudged", "retries", "calls", "input_tokens", "output_tokens")
 TOTALS: Mapping[Key, str] = {
-    ("worker", "successes"): "workers/successes",
-    ("worker", "faults"): "workers/faults",
-    ("worker", "judge_judged"): "judge/judged",
-    ("worker", "judge_successes"): "judge/successes",
-    ("worker", "judge_unjudged"): "judge/unjudged",
-    ("worker", "judge_retries"): "judge/retries",
-    ("worker", "judge_calls"): "judge/calls",
-    ("worker", "judge_input_tokens"): "judge/input_tokens",
-    ("worker", "judge_output_tokens"): "judge/output_tokens",
-    ("inference", "rejected"): "inference/rejected",
-    ("inference", "failed"): "inference/failed",
-    ("inference", "weight_swaps"): "inference/weight_swaps",
+    **{("worker", name): f"workers/{name}" for name in ("successes", "faults")},
+    **{("worker", f"judge_{name}"): f"judge/{name}" for name in JUDGED},
+    **{("inference", name): f"inference/{name}" for name in ("rejected", "failed", "weight_swaps")},
 }
+TIMES_MS = ("queue_wait_p50_ms", "queue_wait_p99_ms", "batch_p50_ms", "batch_p99_ms", "swap_pause_ms")
+DEVICES = ("devices_ready", "devices_busy", "devices_recovering", "devices_quarantined")
 GAUGES: Mapping[Key, tuple[str, Callable[[Sequence[float]], float]]] = {
-    ("inference", "batch_size"): ("inference/batch_size", lambda values: sum(values) / len(values)),
+    ("inference", "batch_size"): ("inference/batch_size", fmean),
     ("inference", "queue"): ("inference/queue", sum),
-    ("inference", "queue_wait_p50_ms"): ("inference/queue_wait_p50_ms", max),
-    ("inference", "queue_wait_p99_ms"): ("inference/queue_wait_p99_ms", max),
-    ("inference", "batch_p50_ms"): ("inference/batch_p50_ms", max),
-    ("inference", "batch_p99_ms"): ("inference/batch_p99_ms", max),
-    ("inference", "swap_pause_ms"): ("inference/swap_pause_ms", max),
+    **{("inference", name): (f"inference/{name}", max) for name in TIMES_MS},
     ("inference", "weight_version"): ("inference/weight_version_min", min),
     ("worker", "judge_waiting"): ("judge/waiting", sum),
-    ("worker", "devices_ready"): ("workers/devices_ready", sum),
-    ("worker", "devices_busy"): ("workers/devices_busy", sum),
-    ("worker", "devices_recovering"): ("workers/devices_recovering", sum),
-    ("worker", "devices_quarantined"): ("workers/devices_quarantined", sum),
+    **{("worker", name): (f"workers/{name}", sum) for name in DEVICES},
 }
 ALIVE: Mapping[str, str] = {"worker": "workers/alive", "inference": "inference/alive"}
 

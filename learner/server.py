@@ -260,9 +260,8 @@ class LearnerServer(ServerBase):
         ingested: queue.Queue[Trajectory],
         run_id: str,
         heartbeat_s: float = 2.0,
-        keep_weights: int = KEPT_WEIGHTS,
     ) -> None:
-        super().__init__(endpoints, security, run_id, heartbeat_s, keep_weights)
+        super().__init__(endpoints, security, run_id, heartbeat_s)
         self._store, self._scheduler, self._ingested = store, scheduler, ingested
         self.limits: RunLimits | None = None
         self._service.on_reject = self._rejected

@@ -99,11 +99,8 @@ def test_the_cache_is_bounded_and_decodes_again(toy, policy) -> None:
         cache.get(["nowhere"])
 
 
-def test_an_outcome_paid_at_the_step_limit_ends_the_episode(toy, policy) -> None:
-    steps = [toy.step(1, (1,), (-1.0,), outcome=1.0)]
-    assert compile_episode(toy.trajectory("x", steps, truncated=True), policy).terminated
-
-
-def test_nothing_is_learnt_from_faults_or_empty_episodes(toy, policy) -> None:
+def test_what_ends_an_episode_and_what_teaches_nothing(toy, policy) -> None:
+    paid = toy.trajectory("x", [toy.step(1, (1,), (-1.0,), outcome=1.0)], truncated=True)
+    assert compile_episode(paid, policy).terminated
     faulted = toy.trajectory("f", [toy.step(1, (1,), (-1.0,))], fault=Fault.DEVICE)
     assert [compile_episode(one, policy) for one in (faulted, toy.trajectory("f", []))] == [None, None]

@@ -127,37 +127,6 @@ def test_a_checkpoint_of_another_version_is_one_clear_error(toy, tmp_path, secti
     assert "\n" not in str(caught.value)
 
 
-def test_what_came_in_after_the_checkpoint_is_taken_once(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path, stop_after=40)
-    learner.run()
-    taken = learner.context.scheduler.accounted(Purpose.TRAIN)
-    late = [world.play(lease) for lease in world.scheduler.grant("w", 3)]
-    for trajectory in late:
-        world.store.add(trajectory, toy.pixels)
-    again, _ = build(toy, tmp_path, "i2")
-    restore(again.context, again.context.checkpointer.load())
-    waiting = world.queue.qsize()
-    train = sum(t.purpose is Purpose.TRAIN for t in late) + sum(
-        world.queue.get_nowait().purpose is Purpose.TRAIN for _ in range(waiting)
-    )
-    assert again.context.scheduler.accounted(Purpose.TRAIN) == taken + train
-    ids = again.context.replay.ids
-    assert len(ids) == len(set(ids))
-    assert {t.id for t in late if t.purpose is Purpose.TRAIN} <= set(ids)
-
-
-def test_a_run_stopped_in_its_warm_start_takes_its_demonstrations_again(toy, tmp_path) -> None:
-    learner, world = build(toy, tmp_path)
-    world.stop.set()
-    world.check()
-    learner.run()
-    again, _ = build(toy, tmp_path, "i2", episodes=20)
-    again.context.ingest.restore()
-    assert again.context.scheduler.accounted(Purpose.DEMO) == 8
-    again.run()
-    assert again.context.scheduler.accounted(Purpose.DEMO) == 12
-
-
 def test_a_stopped_warm_up_continues_where_it_was(toy, tmp_path) -> None:
     demonstrations = {**OPTIONS["demonstrations"], "updates": 30}
     learner, world = build(toy, tmp_path, demonstrations=demonstrations, episodes=16)

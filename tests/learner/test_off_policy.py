@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-import random
 
 import numpy as np
 import pytest
 import torch
-from learning_world import OPTIONS, build
 from whole_batch import evaluate
 
 from distrl.configs.learner import LearnerConfig
-from distrl.evaluator.report.metrics import RunMetrics
-from distrl.evaluator.report.training import staleness_rows
 from distrl.learner import losses, off_policy
 from distrl.learner.algorithms import build_algorithm
-from distrl.learner.checkpoint import restore
-from distrl.learner.off_policy import EVERY, Freshness, StepStats
+from distrl.learner.off_policy import Freshness, StepStats
 
 MASK = torch.tensor([[True, True], [True, False], [True, True]])
 RATIOS = [(2.0, 0.5), (3.0,), (0.25, 0.5)]
@@ -167,34 +162,3 @@ def test_shares_of_tokens_are_divided_by_tokens() -> None:
     table = fresh.take()
     assert table["staleness/1/clipped_fraction"] == 0.25
     assert (table["staleness/1/tokens"], table["staleness/1/steps"]) == (4, 2)
-
-
-class Crash(Exception):
-    """Ends a process between two checkpoints."""
-
-
-def test_after_a_crash_each_update_is_in_one_table(toy, tmp_path, monkeypatch) -> None:
-    """The crash comes after a table that is newer than the checkpoint."""
-    every = {"episodes": 160, "checkpoint_every": EVERY + 15, "eval_every": 0}
-    learner, _ = build(toy, tmp_path, **every)
-    make = learner.updates.make
-
-    def crashing() -> None:
-        make()
-        if learner.progress.updates == 2 * EVERY + 17:
-            raise Crash
-
-    monkeypatch.setattr(learner.updates, "make", crashing)
-    with pytest.raises(Crash):
-        learner.run()
-
-    again, world = build(toy, tmp_path, "i2", **every)
-    world.names = random.Random(1)
-    restore(again.context, again.context.checkpointer.load())
-    again.context.report.writer.resume(again.progress.updates)
-    assert again.progress.updates == EVERY + 15
-    again.run()
-    assert again.progress.updates > 3 * EVERY
-    trained = again.progress.updates * OPTIONS["batch_trajectories"]
-    metrics = RunMetrics.read(tmp_path / "metrics.jsonl")
-    assert sum(row["trajectories"] for row in staleness_rows(metrics)) == trained

@@ -176,18 +176,6 @@ def test_evaluation_goes_first_is_greedy_and_uses_the_same_tasks_each_time(toy) 
     assert rig.scheduler.accounted(Purpose.TRAIN) == 0
 
 
-def test_a_faulted_evaluation_is_repeated_then_given_up_and_never_a_zero(toy) -> None:
-    rig = Rig(toy, eval_episodes=1)
-    rig.scheduler.start_eval()
-    for _ in range(MAX_ATTEMPTS):
-        (lease,) = rig.lease()
-        assert lease.purpose is Purpose.EVAL
-        rig.finish(lease, success=0.0, fault=Fault.INFERENCE)
-        rig.now += AVOID_S
-    done = rig.scheduler.pop_eval()
-    assert (done.scores, done.abandoned) == ([], 1)
-
-
 def test_a_round_runs_again_what_weights_older_than_it_asks_for_have_done(toy) -> None:
     rig = Rig(toy, eval_episodes=2)
     rig.scheduler.start_eval(min_version=3)

@@ -12,8 +12,7 @@ from group_world import GroupWorld
 from distrl.configs.learner import LearnerConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
-from distrl.core.types import Purpose, Task
-from distrl.learner.scheduler import DEMONSTRATIONS
+from distrl.core.types import Task
 from distrl.learner.task_sampling import Drift, TaskSampler, TaskSource, TemplateSampler
 
 TASKS = [
@@ -89,16 +88,6 @@ def test_tasks_come_from_the_drift_split_once_its_share_of_the_episodes_is_in(to
     run.finish(leases[19])
     assert splits(run.lease(6)) == ["drift"] * 6
     assert run.metric("scheduler/drift") == 1
-
-
-@pytest.mark.parametrize("purpose", [Purpose.DEMO, Purpose.EVAL])
-def test_demonstrations_and_evaluations_stay(toy, purpose) -> None:
-    run = world(toy, after=0.0, demonstrations={"episodes": 9})
-    if purpose is Purpose.DEMO:
-        run.scheduler.set_phase(DEMONSTRATIONS)
-    else:
-        run.scheduler.start_eval()
-    assert "drift" not in splits(run.lease(4))
 
 
 def test_it_survives_a_restart_and_never_goes_back(toy) -> None:

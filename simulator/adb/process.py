@@ -253,7 +253,7 @@ async def _main(spec: ProcessSpec) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await serve(spec, stop, Path(spec.ready_file).touch)
+    await serve(spec, stop, Path(spec.ready_file).touch if spec.ready_file else lambda: None)
 
 
 def main() -> int:

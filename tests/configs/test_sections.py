@@ -46,9 +46,9 @@ def test_the_configurations_in_the_documentation_are_valid() -> None:
         check_config(pool, "docs")
     for block in blocks:
         if isinstance(block, dict) and "recipe" in block:
-            Recipe.of(block["recipe"])
+            Recipe.model_validate(block["recipe"])
         if isinstance(block, dict) and "guard" in block:
-            GuardPolicy.of(block["guard"])
+            GuardPolicy.model_validate(block["guard"])
 
 
 @pytest.mark.parametrize(

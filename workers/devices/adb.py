@@ -412,17 +412,12 @@ class AdbClient:
                 last = "a shell in which `true` fails"
             except DeviceTimeout as error:
                 last = str(error)
-                self._nudge(deadline)
+                # A connection from before a snapshot stays silent for ever.
+                with contextlib.suppress(TransportError, ServiceRejected):  # it is reconnecting already
+                    self.reconnect(min(STATE_S, deadline.remaining()))
             except (TransportError, ServiceRejected, OutputInvalid) as error:
                 last = str(error)
             self.sleep(min(_POLL_S, deadline.remaining(last)))
-
-    def _nudge(self, deadline: Deadline) -> None:
-        """Reconnects, if the server still can: a connection from before a snapshot stays silent for ever."""
-        try:
-            self.reconnect(min(STATE_S, deadline.remaining()))
-        except (TransportError, ServiceRejected):
-            return  # it is reconnecting already; the caller keeps waiting
 
     def _ask(self, what: str, timeout_s: float) -> str:
         with Connection(self.port, self._deadline(timeout_s, what)) as connection:

@@ -223,10 +223,9 @@ def write_ini(path: Path, values: Mapping[str, str]) -> None:
 
 
 def _holder(path: Path) -> int | None:
-    """The number in a lock file; on some systems the lock is a directory that holds it in `pid`."""
-    source = path / "pid" if path.is_dir() else path
+    """The number in a lock file."""
     try:
-        text = source.read_text(encoding="ascii", errors="replace").strip("\0 \n")
+        text = path.read_text(encoding="ascii", errors="replace").strip("\0 \n")
     except OSError:
         return None
     return int(text) if text.isdecimal() else None

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from distrl.core.user_errors import read_fields
 from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.apps import ASK_S, Component, ask, home_package, in_front
 from distrl.workers.devices.errors import GuardTripped
@@ -49,11 +48,6 @@ class GuardPolicy(BaseModel):
     purchases: bool = True
     block: tuple[str, ...] = ()
     except_: tuple[str, ...] = Field((), alias="except")
-
-    @classmethod
-    def of(cls, fields: Mapping[str, object] | GuardPolicy | None) -> GuardPolicy:
-        """The policy in a configuration's `guard`; the defaults for None. Raises ConfigError if wrong."""
-        return read_fields(cls, fields, "guard")
 
     def reason(self, component: Component, home: str) -> str:
         """Why `component` may not be in front, "" if it may; `home` is the home screen's package."""

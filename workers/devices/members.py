@@ -19,6 +19,7 @@ from pathlib import Path
 
 from distrl.configs.devices import AdbMembers, AvdMembers, PhoneMembers
 from distrl.core.errors import ConfigError, EnvError
+from distrl.core.user_errors import read_fields
 from distrl.workers.devices.adb import AdbClient, Display
 from distrl.workers.devices.adb_device import AdbDevice, EmulatorDevice
 from distrl.workers.devices.adb_server import AdbServer
@@ -69,8 +70,8 @@ _log = logging.getLogger(__name__)
 
 def env_options(part: AdbMembers | PhoneMembers | AvdMembers) -> Mapping[str, object]:
     """What `backend_for` takes for an environment on such a device. Raises ConfigError if it is wrong."""
-    recipe = Recipe.of(part.recipe)
-    guard = GuardPolicy.of(part.guard) if isinstance(part.guard, Mapping) else part.guard
+    recipe = read_fields(Recipe, part.recipe, "recipe")
+    guard = read_fields(GuardPolicy, part.guard, "guard") if isinstance(part.guard, Mapping) else part.guard
     snapshot = None if isinstance(part, PhoneMembers) else part.snapshot
     return {"recipe": recipe, "guard": guard, "snapshot": snapshot}
 
@@ -104,7 +105,7 @@ class AdbMember:
         """Wait and reconnect; then load an emulator's snapshot, or reset and restart a phone."""
         steps = mild_steps(self._client, self._server)
         if isinstance(self._part, PhoneMembers):
-            recipe = Recipe.of(self._part.recipe)
+            recipe = Recipe.model_validate(self._part.recipe)
             steps.append(RecoveryStep("reset", partial(self._reset, recipe), RESET_LIMIT_S + recipe.ready_s))
             if self._part.reboot:
                 limit_s = DOWN_S + REBOOT_S + 4 * WAIT_S

@@ -13,12 +13,11 @@ import re
 import shlex
 import time
 import zoneinfo
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from distrl.core.user_errors import read_fields
 from distrl.workers.devices.adb import AdbClient, ShellResult, require_input
 from distrl.workers.devices.apps import ASK_S, ask, home_package, in_front
 from distrl.workers.devices.errors import NotReady, ResetFailed
@@ -84,11 +83,6 @@ class Recipe(BaseModel):
     min_free_mib: int = Field(512, ge=0)
     home: bool = True
     ready_s: float = Field(15.0, gt=0.0, le=300.0)
-
-    @classmethod
-    def of(cls, fields: Mapping[str, object] | Recipe | None) -> Recipe:
-        """The recipe in a configuration; the defaults for None. Raises ConfigError for a wrong field."""
-        return read_fields(cls, fields, "recipe")
 
     @property
     def wanted_settings(self) -> dict[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal
@@ -19,7 +19,6 @@ import numpy as np
 from PIL import Image, ImageChops
 from pydantic import BaseModel, ConfigDict, Field
 
-from distrl.core.user_errors import read_fields
 from distrl.workers.devices.device import Device, Screen
 from distrl.workers.devices.errors import BlankFrame, FrameTruncated
 
@@ -123,11 +122,6 @@ class Settle(BaseModel):
     poll_s: float = Field(0.15, ge=0.01, le=60.0)
     ignore: tuple[Box, ...] = (STATUS_BAR,)
     tolerance: Share = 0.0004
-
-    @classmethod
-    def of(cls, fields: Mapping[str, object] | Settle | None) -> Settle:
-        """The options in a configuration's `settle`; the defaults for None. Raises ConfigError if wrong."""
-        return read_fields(cls, fields, "settle")
 
 
 @dataclass(frozen=True)

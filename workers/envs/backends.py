@@ -22,7 +22,7 @@ from distrl.core.actions import Action
 from distrl.core.errors import EnvError, TaskError
 from distrl.core.importing import import_object
 from distrl.core.types import Task
-from distrl.core.user_errors import first_problem
+from distrl.core.user_errors import first_problem, read_fields
 from distrl.workers.devices.adb import AdbClient
 from distrl.workers.devices.adb_device import AdbDevice
 from distrl.workers.devices.device import Device
@@ -101,9 +101,9 @@ class RecipeBackend:
     ) -> None:
         self.device = device
         self._shell = shell
-        self._cook = Cook(shell, Recipe.of(recipe))
+        self._cook = Cook(shell, read_fields(Recipe, recipe, "recipe"))
         self._snapshot = snapshot
-        self.guard = None if guard is None else Guard(shell, GuardPolicy.of(guard))
+        self.guard = None if guard is None else Guard(shell, read_fields(GuardPolicy, guard, "guard"))
 
     def prepare(self, task: Task) -> None:
         """Brings the device to the start state, verifies it, and runs the task's set-up lines."""

@@ -109,7 +109,7 @@ class PhoneEnv:
         self._device = self._backend.device
         self._latency = read_fields(Latency, latency, "latency")
         self._sleep = sleep
-        self._settle = partial(wait_settled, options=Settle.of(settle), sleep=sleep)
+        self._settle = partial(wait_settled, options=read_fields(Settle, settle, "settle"), sleep=sleep)
         self._guard: Guard | None = getattr(self._backend, "guard", None)
         self._rng = random.Random(0)
         self._task: Task | None = None

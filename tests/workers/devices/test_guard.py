@@ -20,7 +20,7 @@ def guard(phone: ShellPhone, **fields: object) -> Guard:
     def sleep(seconds: float) -> None:
         time[0] += seconds
 
-    return Guard(phone, GuardPolicy.of(fields), lambda: time[0], sleep)
+    return Guard(phone, GuardPolicy.model_validate(fields), lambda: time[0], sleep)
 
 
 MESSENGER = "com.simplemobiletools.smsmessenger/.activities.MainActivity"
@@ -57,7 +57,7 @@ ALLOW = {"allow": ["com.shop"]}
 def test_what_is_forbidden(name: str, fields: dict[str, object], expected: str) -> None:
     package, _, activity = name.partition("/")
     component = Component(package, f"{package}{activity}" if activity.startswith(".") else activity)
-    assert GuardPolicy.of(fields).reason(component, "com.android.launcher3") == expected
+    assert GuardPolicy.model_validate(fields).reason(component, "com.android.launcher3") == expected
 
 
 def test_a_forbidden_app_is_left_and_counted() -> None:

@@ -8,6 +8,7 @@ import pytest
 from shell_phone import HOME, ShellPhone
 
 from distrl.core.errors import ConfigError
+from distrl.core.user_errors import read_fields
 from distrl.workers.devices.apps import Component, home_package, in_front
 from distrl.workers.devices.errors import NotReady, OutputInvalid, ResetFailed, ServiceRejected
 from distrl.workers.devices.recipes import STILL, Cook, Recipe
@@ -21,7 +22,7 @@ def ready(phone: ShellPhone, **fields: Any) -> list[float]:
         pauses.append(seconds)
         time[0] += seconds
 
-    Cook(phone, Recipe.of(fields), lambda: time[0], sleep).verify()
+    Cook(phone, Recipe.model_validate(fields), lambda: time[0], sleep).verify()
     return pauses
 
 
@@ -33,7 +34,7 @@ def test_a_recipe_brings_a_sleeping_phone_to_its_start_state() -> None:
         "settings": {"system/font_scale": "1.0", "secure/x": "null", "secure/name": "it's $(here)"},
         "time_zone": "Europe/Berlin",
     }
-    Cook(phone, Recipe.of(fields)).apply()
+    Cook(phone, Recipe.model_validate(fields)).apply()
     assert (phone.awake, phone.locked, phone.front) == (True, False, HOME)
     assert (phone.stopped, phone.cleared) == (["com.shop", "com.mail"], ["com.shop"])
     assert phone.settings == {
@@ -66,13 +67,13 @@ def test_a_key_that_is_refused_is_the_error(key: str) -> None:
 )
 def test_a_step_that_does_not_work_says_which(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ResetFailed, match=message) as caught:
-        Cook(ShellPhone(refuse={"am force-stop com.a"}), Recipe.of(fields)).apply()
+        Cook(ShellPhone(refuse={"am force-stop com.a"}), Recipe.model_validate(fields)).apply()
     assert (caught.value.serial, caught.value.fault) == ("PHONE1", "device")
 
 
 def test_after_a_snapshot_only_settings_and_home_are_seen_to() -> None:
     phone = ShellPhone(front="com.shop/.Main")
-    Cook(phone, Recipe.of({"clear": ["com.shop"], "force_stop": ["com.shop"]})).season()
+    Cook(phone, Recipe.model_validate({"clear": ["com.shop"], "force_stop": ["com.shop"]})).season()
     assert (phone.cleared, phone.stopped, phone.front) == ([], [], HOME)
     assert STILL.items() <= phone.settings.items()
 
@@ -116,7 +117,7 @@ def test_what_comes_late_is_waited_for_and_an_episode_may_start_elsewhere() -> N
             return super()._dumpsys_power()
 
     phone = Slow(locked=False, front="com.shop/.Main")
-    Cook(phone, Recipe.of({"home": False})).apply()
+    Cook(phone, Recipe.model_validate({"home": False})).apply()
     assert phone.front == "com.shop/.Main"
     assert ready(phone, ready_s=5.0, home=False) == [0.5, 0.5, 0.5]
 
@@ -150,4 +151,4 @@ def test_what_is_in_front() -> None:
 )
 def test_a_wrong_recipe_names_its_field(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Recipe.of(fields)
+        read_fields(Recipe, fields, "recipe")

@@ -35,7 +35,6 @@ class StepBatch:
         return int(self.completions.shape[0])
 
     def __getitem__(self, rows: Tensor) -> StepBatch:
-        """Some of the steps."""
         return StepBatch(
             prompts=self.prompts[rows],
             completions=self.completions[rows],
@@ -322,7 +321,6 @@ class Batcher:
         )
 
     def trajectories(self, episodes: Sequence[Episode]) -> TrajectoryBatch:
-        """A batch of whole trajectories; see `TrajectoryBatch`."""
         flat = [step for episode in episodes for step in episode.steps]
         lengths = torch.tensor([len(episode.steps) for episode in episodes])
         row = torch.repeat_interleave(torch.arange(len(episodes)), lengths)

@@ -170,5 +170,4 @@ class TensorBoardSink:
 
 
 def tensorboard_sinks(directory: Path) -> list[Sink]:
-    """A sink if TensorBoard is installed, else none."""
     return [TensorBoardSink(directory)] if importlib.util.find_spec("tensorboard") else []

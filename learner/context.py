@@ -106,7 +106,6 @@ class Reporter:
         self._newest: dict[str, float] = {}
 
     def write(self, metrics: Mapping[str, float]) -> None:
-        """Writes metrics under the present update, and broadcasts them."""
         self.writer.write(self._progress.updates, dict(metrics))
         self.broadcast(metrics)
 
@@ -124,8 +123,6 @@ class Reporter:
 
 @dataclass
 class Context:
-    """What a learner consists of."""
-
     config: Config
     server: LearnerServer
     store: TrajectoryStore

@@ -48,9 +48,8 @@ class Ingest:
     One with which anything goes wrong (a broken screenshot, tokens that the policy does not have) is
     quarantined and counted: a single bad worker must not end the run. A training episode without a verdict
     is left out: it must not be learnt from as a failure. Neither counts towards `learner.episodes` or pays
-    for updates, which would be made on what is in replay already. Episodes
-    of a group wait here until the scheduler closes it. With `learner.stale: drop`, what has become too old
-    leaves replay.
+    for updates, which would be made on what is in replay already. Episodes of a group wait here until the
+    scheduler closes it. With `learner.stale: drop`, what has become too old leaves replay.
     """
 
     def __init__(

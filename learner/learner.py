@@ -77,7 +77,6 @@ class Learner:
             saved.save(cloning.num_updates, cloning.state_dict())
 
     def train(self) -> None:
-        """The online phase."""
         context = self.context
         enter_phase(context, TRAINING)
         publish(context)

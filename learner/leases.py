@@ -213,7 +213,6 @@ class LeaseTable:
         return None
 
     def drop(self, is_unwanted: Callable[[Lease], bool]) -> None:
-        """Forgets retries."""
         for lease_id in [i for i, retry in self._retries.items() if is_unwanted(retry.lease)]:
             del self._retries[lease_id]
 

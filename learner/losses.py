@@ -32,7 +32,6 @@ class Ratios(NamedTuple):
 
 
 def importance_ratios(logprobs: Tensor, behaviour: Tensor, token_mask: Tensor) -> Ratios:
-    """ρ from [N, L] log-probabilities."""
     given = (logprobs.detach(), behaviour, token_mask)
     return Ratios(ratio(*given, "action"), ratio(*given, "token"))
 

@@ -85,7 +85,6 @@ class MismatchProbe:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to measure."""
         return self._is_possible and self._context.progress.updates % self._config.every == 0
 
     def measure(self, arrived: Sequence[Episode]) -> dict[str, float]:

@@ -113,7 +113,6 @@ class Freshness:
         self._sums: dict[str, Floats] = {}
 
     def trained(self, staleness: NDArray[np.int64], success: Floats, steps: StepStats) -> None:
-        """Counts an update."""
         self.num_updates += 1
         bucket = VERSIONS.index(staleness)
         self._add("trajectories", bucket, np.ones(len(bucket)))

@@ -21,7 +21,6 @@ class Optimiser:
         self._norm: float | None = None
 
     def begin(self, lr: float | None = None) -> None:
-        """Forgets gradients; sets the learning rate."""
         self._adam.zero_grad(set_to_none=True)
         self._norm = None
         if lr is not None:

@@ -57,9 +57,6 @@ class Replay:
     def __len__(self) -> int:
         return len(self._places)
 
-    def __contains__(self, trajectory_id: str) -> bool:
-        return trajectory_id in self._places
-
     @property
     def ids(self) -> list[str]:
         """The ids in replay, oldest first."""
@@ -172,11 +169,6 @@ class Replay:
         np.maximum(p, _FLOOR, out=p)
         p **= self.config.alpha
         return p
-
-    def probability(self, trajectory_id: str) -> float:
-        """P(τ) of the next prioritised draw; 0 for one that has no priority yet."""
-        total, place = self._tree.total, np.array([self._places[trajectory_id]])
-        return float(self._tree.at(place)[0] / total) if total > 0 else 0.0
 
     def refresh_slice(self) -> Indices:
         """The next `REFRESH_SIZE` seen trajectories, going round, whose priorities are to be renewed."""

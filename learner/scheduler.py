@@ -140,7 +140,6 @@ class TaskScheduler:
                 self._give_up(trajectory.lease_id, trajectory)
 
     def tick(self) -> None:
-        """Takes back expired leases."""
         with self._lock:
             for lease in self._table.expire(self._clock()):
                 self._give_up(lease.id, lease)
@@ -197,7 +196,6 @@ class TaskScheduler:
             )  # fmt: skip
 
     def pop_groups(self) -> list[Closed]:
-        """The groups that have been closed since the last call."""
         with self._lock:
             is_over = self._accounted[Purpose.TRAIN] >= self.config.episodes
             return self._groups.pop_closed(self._clock(), is_over)
@@ -232,7 +230,6 @@ class TaskScheduler:
             return EvalProgress(done, current.size, any(map(self._table.is_held, current.leases)))
 
     def pop_eval(self) -> EvalRound | None:
-        """The round that has ended since the last call, if any."""
         with self._lock:
             if self._round is None or not self._round.is_complete:
                 return None
@@ -259,7 +256,6 @@ class TaskScheduler:
             self._forgiven += max(0.0, self._due() - self._updates)
 
     def metrics(self) -> dict[str, float]:
-        """Counters of leases, episodes and groups."""
         with self._lock:
             return {
                 "episodes": float(self._accounted[Purpose.TRAIN]),

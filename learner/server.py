@@ -171,7 +171,6 @@ class ServerBase:
         self._change(phase="done")
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Stops the threads and closes the sockets."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._waker.wake()
@@ -273,7 +272,6 @@ class LearnerServer(ServerBase):
         self._num_suspended = 0
 
     def peer_metrics(self) -> dict[str, float]:
-        """As `ServerBase.peer_metrics`, with the number of suspended workers."""
         return {**super().peer_metrics(), "workers/suspended": float(self._num_suspended)}
 
     # ---- network thread ----

@@ -51,7 +51,6 @@ class SumTree:
 
     @property
     def sum_of_squares(self) -> float:
-        """The sum of all squared masses; O(capacity)."""
         return float(self._levels[0] @ self._levels[0])
 
     @property
@@ -110,7 +109,6 @@ class SumTree:
         return nodes
 
     def sample(self, count: int, rng: np.random.Generator) -> Indices:
-        """`count` independent draws, with replacement."""
         points = rng.random(count) * self.total
         order = points.argsort()  # memory is read from its beginning to its end
         result = np.empty(count, dtype=np.int64)

@@ -74,8 +74,6 @@ class Pending(NamedTuple):
 
 
 class Updates:
-    """Makes updates as episodes arrive; used by the training thread."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._freshness, self._mismatch = Freshness(), MismatchProbe(context)

@@ -134,7 +134,6 @@ class Cloning:
         return {"updates": self.num_updates, "drawn": self._num_drawn, "rng": rng}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores `state_dict`."""
         self.num_updates, self._num_drawn = int(state["updates"]), int(state["drawn"])
         self._context.rng.bit_generator.state = state["rng"]
 

@@ -26,8 +26,6 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class ZeroPolicy:
-    """A policy under DeepSpeed."""
-
     def __init__(self, policy: Policy, config: LearnerConfig) -> None:
         self._deepspeed = _import()
         self._policy, self._config = policy, config

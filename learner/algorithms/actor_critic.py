@@ -78,7 +78,6 @@ class ActorCritic(Algorithm[C]):
 
     @property
     def returns(self) -> str:
-        """Which of `RETURNS` gives the advantages."""
         return str(getattr(self.config, "returns", "retrace"))
 
     def estimator(self, rollout: Rollout, baseline: Tensor, ratios: Tensor) -> Returns:

@@ -185,7 +185,6 @@ class Scored:
 
     @classmethod
     def of(cls, steps: StepBatch, outputs: NetworkOutputs) -> Scored:
-        """From what the networks say of `steps`."""
         logprobs, entropy, mask = outputs.logprobs, outputs.entropy, steps.token_mask
         assert logprobs is not None
         assert entropy is not None
@@ -210,7 +209,6 @@ class PolicyTerm:
 
 
 def score(policy: Policy, steps: StepBatch) -> TokenScores:
-    """One forward pass of the policy over `steps`."""
     return policy.score(steps.prompts, steps.completions, steps.token_mask, steps.temperature)
 
 

@@ -29,12 +29,9 @@ def cloning_loss(policy: Policy, batch: StepBatch, count: int | None = None) -> 
 
 
 class Cloning(CriticFree[BcConfig]):
-    """Log-likelihood of all episodes."""
-
     options = BcConfig
 
     def advantages(self, batch: TrajectoryBatch) -> Tensor:
-        """[B] w_τ."""
         return torch.ones_like(batch.success)
 
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, advantages: Tensor) -> PolicyTerm:
@@ -42,8 +39,5 @@ class Cloning(CriticFree[BcConfig]):
 
 
 class FilteredCloning(Cloning):
-    """Log-likelihood of the successful episodes."""
-
     def advantages(self, batch: TrajectoryBatch) -> Tensor:
-        """[B] w_τ."""
         return (batch.success > 0).to(batch.success.dtype)

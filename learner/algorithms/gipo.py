@@ -25,8 +25,6 @@ def trust(ratios: Tensor, sigma: float) -> Tensor:
 
 
 class Gipo(ActorCritic[GipoConfig]):
-    """The surrogate that damps stale steps softly."""
-
     options = GipoConfig
 
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:

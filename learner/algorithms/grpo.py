@@ -35,8 +35,6 @@ def sample_weights(batch: TrajectoryBatch, level: losses.RatioLevel, per: str) -
 
 
 class Grpo(CriticFree[GrpoConfig]):
-    """The clipped surrogate with group-relative advantages."""
-
     options = GrpoConfig
 
     def __init__(self, config: GrpoConfig, learner: LearnerConfig) -> None:

@@ -18,8 +18,6 @@ from distrl.learner.batching import TrajectoryBatch
 
 
 class Ppo(ActorCritic[PpoConfig]):
-    """The clipped surrogate of whole actions or of tokens."""
-
     options = PpoConfig
 
     def __init__(self, config: PpoConfig, learner: LearnerConfig) -> None:

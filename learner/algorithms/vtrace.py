@@ -19,8 +19,6 @@ from distrl.learner.returns import Returns, Rollout, vtrace
 
 
 class Vtrace(ActorCritic[VtraceConfig]):
-    """The policy gradient with V-trace's advantage and truncated ratio."""
-
     options = VtraceConfig
     returns = "vtrace"
 

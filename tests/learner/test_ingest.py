@@ -133,7 +133,7 @@ def test_one_that_cannot_be_drawn_is_quarantined_and_the_others_are_learnt_from(
     episodes[names[2]] = replace(episodes[names[2]], oldest_version=2**64 - 1)  # no int64
     assert make_updates(learner) == 4
     assert [row.id for row in world.store.quarantined()] == [names[2]]
-    assert names[2] not in learner.context.replay
+    assert names[2] not in learner.context.replay.ids
 
 
 HOT = Sampling(temperature=3.0)
@@ -172,7 +172,7 @@ def test_one_that_cannot_be_scored_is_quarantined(toy, tmp_path, where) -> None:
         make_updates(learner)
     (row,) = world.store.quarantined()
     assert (row.id, row.reason) == (bad, "IndexError: out of range")
-    assert bad not in learner.context.replay
+    assert bad not in learner.context.replay.ids
 
 
 def test_one_whose_scores_are_not_finite_is_quarantined(toy, tmp_path) -> None:

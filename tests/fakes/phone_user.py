@@ -9,6 +9,11 @@ from distrl.simulator.phone.phone import Phone
 from distrl.simulator.phone.state import State
 
 
+def has(phone: Phone, rid: str) -> bool:
+    """Whether the present screen has an element with this resource id."""
+    return nodes.find(phone.tree(), rid) is not None
+
+
 def centre(phone: Phone, rid: str) -> tuple[float, float]:
     """The middle of an element in dp."""
     node = nodes.find(phone.tree(), rid)

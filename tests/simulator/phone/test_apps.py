@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from phone_crawl import has
-from phone_user import User
+from phone_user import User, has
 
 from distrl.simulator.apps.webshop import goods, shop_state
 from distrl.simulator.device import SimDevice

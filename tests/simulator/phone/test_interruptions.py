@@ -6,8 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from phone_crawl import has
-from phone_user import centre, tap
+from phone_user import centre, has, tap
 
 from distrl.core.actions import Action, ActionKind
 from distrl.simulator.apps import BUILT_IN

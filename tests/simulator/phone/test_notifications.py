@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from phone_crawl import has
-from phone_user import centre, tap
+from phone_user import centre, has, tap
 
 from distrl.simulator.apps import BUILT_IN, store_catalog
 from distrl.simulator.phone import interruptions, nodes, notifications

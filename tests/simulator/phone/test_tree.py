@@ -1,4 +1,4 @@
-"""The tree, the hierarchy and the picture say the same, on every screen that a crawl finds."""
+"""The tree, the hierarchy and the picture say the same, on every screen that experts come through."""
 
 from __future__ import annotations
 
@@ -10,90 +10,40 @@ from xml.sax.saxutils import quoteattr
 import pytest
 from PIL import Image
 
-from distrl.simulator.apps import browser
-from distrl.simulator.apps.webshop import goods, shop_state
-from distrl.simulator.apps.webshop.shops import SHOPS
+from distrl.evaluator.suites import SUITES, load_suite
+from distrl.simulator.apps import APPS
 from distrl.simulator.device import SimDevice
-from distrl.simulator.phone import hierarchy, nodes, render
-from distrl.simulator.phone import state as st
+from distrl.simulator.phone import hierarchy, interruptions, nodes, render
 from distrl.simulator.phone.nodes import WIDTH, Node, walk
 from distrl.simulator.phone.phone import Phone, new_state
 from distrl.simulator.phone.theme import LAYOUTS
+from distrl.workers.envs.phone import PhoneEnv
 
 SIZE = (540, 1200)
 SCREEN = (0.0, 0.0, WIDTH, 800.0)
 
 
-def shop_pages(key: str) -> list[tuple[list[str | int], dict[str, object]]]:
-    """Every kind of page of shop `key`, and what its data hold then."""
-    shop, (one, two, three, *_) = SHOPS[key], goods.assortment(key)
-    cart = [
-        {**shop_state.default(product), "count": count} for count, product in ((1, one), (5, two), (2, three))
-    ]
-    found: dict[str, object] = {"query": one.kind.noun, "ads": [two.id], "sold_out": [one.id]}
-    sheets = {"chips": ("sort", "brand", "band"), "line": ("sort", "brand", "band"), "segments": ("filter",)}
-    panels = sheets.get(shop.tools, ("sort", "filter"))
-    options = ("color", "size", "count") if shop.options == "menu" and three.kind.sizes else ()
-    return [
-        (["home"], {"cookies": True, "banner": True, "cart": cart}),
-        (["home"], {"letter": True}),
-        (["home"], {"panel": "menu"} if shop.header == "centred" else {"banner": True}),
-        *([(["browse"], {}), (["search"], {})] if shop.header == "tabs" else []),
-        (["results"], found),
-        (["results"], {"query": "nothing like it"}),
-        *((["results"], {**found, "panel": panel}) for panel in panels),
-        (["product", one.id], {**found, "letter": True}),
-        (["product", one.id], found),
-        (["product", three.id], {"wish": [three.id]}),
-        *((["product", three.id], {"panel": panel}) for panel in options),
-        (["reviews", two.id], {}),
-        (["cart"], {"cart": cart}),
-        (["cart"], {}),
-        (["wish"], {"wish": [one.id, two.id]}),
-        *(([step], {"cart": cart}) for step in shop.checkout),
-        (["thanks"], {}),
-    ]
-
-
-def shop_phone(layout: int) -> Phone:
-    """A phone whose browser has the whole web."""
-    state = new_state(layout)
-    state["apps"]["browser"]["web"] = shop_state.web()
-    state["front"] = "browser"
-    return Phone(state)
-
-
-@pytest.fixture(scope="session")
-def shop_screens() -> list[Node]:
-    """The shops' pages in all layouts, at their top and scrolled, and the browser's own pages."""
-    found = []
+@pytest.fixture(scope="module")
+def trees() -> list[Node]:
+    """The screens that experts come through, with and without interruptions; then home, shade and drawer."""
+    env, found = PhoneEnv(width=72, height=160), dict[Node, None]()
+    suites = [load_suite(name) for name, path in SUITES.items() if path.startswith("distrl.simulator.")]
+    for tasks in suites:
+        for template in dict.fromkeys(task.template for task in tasks):
+            first, *_, last = (task for task in tasks if task.template == template)
+            params = last.params | {"interruptions": list(interruptions.KINDS)}
+            for task in (first, last.model_copy(update={"params": params})):
+                env.reset(task)
+                while not (action := env.expert_action()).is_terminal:
+                    found[env._backend.device.phone.tree()] = None  # type: ignore[attr-defined]
+                    env.step(action)
     for layout in range(len(LAYOUTS)):
-        phone = shop_phone(layout)
-        found.append(phone.tree())
-        for text in ("m", "odavia jacket"):
-            st.focus(phone.state, browser.ADDRESS)
-            phone.type_text(text)
-            found.append(phone.tree())
-        phone.enter()
-        found.append(phone.tree())
-        phone.type_text("nowhere.example\n")
-        for key in SHOPS:
-            for place, (page, data) in enumerate(shop_pages(key)):
-                phone = shop_phone(layout)
-                shop_state.data(phone.state, key).update(data)
-                phone.state["stacks"]["browser"].append(["site", key, *page])
-                found.append(phone.tree())
-                if place % 3 == layout % 3:
-                    phone.swipe(180, 500, 180, 180)
-                    found.append(phone.tree())
-    return found
-
-
-@pytest.fixture(params=["screens", "shop_screens"])
-def trees(request: pytest.FixtureRequest) -> list[Node]:
-    """Screens that taps reach on a fresh phone; and those of the web's shops."""
-    found: list[Node] = request.getfixturevalue(request.param)
-    return found
+        phone = Phone(new_state(layout, installed=tuple(APPS)))
+        found[phone.tree()] = None
+        for swipe in ((300, 300, 60, 300), (180, 10, 180, 400), (180, 700, 180, 300), (180, 600, 180, 200)):
+            phone.swipe(*swipe)
+            found[phone.tree()] = None
+    return list(found)
 
 
 def bounds(element: ElementTree.Element) -> tuple[int, int, int, int]:

@@ -110,13 +110,12 @@ class AvdSnapshots(Snapshots):
     def save(self, name: str, data: bytes, clock_s: float = 0.0) -> None:
         """Keeps `data` under `name`, in place of an older one. Raises SnapshotFailed."""
         _check_name(name)
-        self.folder.mkdir(parents=True, exist_ok=True)
         if not self._lock.acquire(_LOCK_S):
             raise SnapshotFailed("a snapshot operation is pending.", "Wait until it is done.")
         fresh = self.folder / f".{name}.new"
         facts = {"sha256": hashlib.sha256(data).hexdigest(), "saved_at": time.time(), "clock_s": clock_s}
         try:
-            fresh.mkdir(exist_ok=True)
+            fresh.mkdir(parents=True, exist_ok=True)
             (fresh / "ram.bin").write_bytes(data)
             (fresh / "screenshot.png").write_bytes(self.screenshot())
             write_ini(fresh / "hardware.ini", self._hardware)

@@ -101,14 +101,11 @@ class AdbServer:
 
         Raises ServerUnavailable if none answers in time, with what adb printed.
         """
-        if not self._starting.acquire(timeout=timeout_s):
-            raise ServerUnavailable(f"the start of an adb server at port {self.port} takes too long.")
-        try:
-            self.version(min(CALL_S, timeout_s))
-        except ServerUnavailable:
-            self._start(timeout_s)
-        finally:
-            self._starting.release()
+        with self._starting:
+            try:
+                self.version(min(CALL_S, timeout_s))
+            except ServerUnavailable:
+                self._start(timeout_s)
 
     def _start(self, timeout_s: float) -> None:
         # Without ADB_LIBUSB=0 adb 36 spends three seconds on USB before it answers.
@@ -157,16 +154,11 @@ class AdbServer:
                 stop.wait(_AGAIN_S)
 
     def _changes(self, stop: threading.Event) -> Iterator[dict[str, str]]:
-        deadline = Deadline(CALL_S, "host:track-devices")
+        deadline, poll = Deadline(CALL_S, "host:track-devices"), select.poll()
         with Connection(self.port, deadline) as connection:
             connection.request("host:track-devices")
+            poll.register(connection.socket, select.POLLIN)
             while not stop.is_set():
-                if _readable(connection):
+                if poll.poll(_LOOK_S * 1000):
                     connection.deadline = Deadline(CALL_S, "host:track-devices")
                     yield parse_devices(connection.read_text())
-
-
-def _readable(connection: Connection) -> bool:
-    poll = select.poll()
-    poll.register(connection.socket, select.POLLIN)
-    return bool(poll.poll(_LOOK_S * 1000))

@@ -68,8 +68,6 @@ class Manifest:
         hardware: What the emulator was started with.
     """
 
-    snapshot: str
-    avd: str
     created: float
     api_level: int
     image: str
@@ -230,7 +228,7 @@ class Snapshotter:
 
     def save(self, name: str) -> Manifest:
         """Saves the device as snapshot `name`, in place of an older one, with a manifest."""
-        found = self._look(name)
+        found = self._look()
         self.console.snapshot("save", name)
         write_manifest(found, self.avd.snapshots / name)
         return found
@@ -251,7 +249,7 @@ class Snapshotter:
         if info.manifest is None:
             why = info.problem or f"the snapshot {name!r} has no manifest: it was not saved by this tool."
             raise SnapshotMismatch(why, f"There is nothing to compare the device with; {again}")
-        found = self._look(name)
+        found = self._look()
         differences = info.manifest.differences(found)
         if differences:
             raise SnapshotMismatch(
@@ -260,7 +258,7 @@ class Snapshotter:
             )
         return found
 
-    def _look(self, name: str) -> Manifest:
+    def _look(self) -> Manifest:
         """What is on the device now."""
         client = self.client
         level = self._read("getprop ro.build.version.sdk")
@@ -271,8 +269,6 @@ class Snapshotter:
         density = _DENSITY.search(self._read("wm density"))
         frame = Frames(client.serial).judge(client.exec_out("screencap -p", 10.0, reads=True))
         return Manifest(
-            snapshot=name,
-            avd=self.avd.name,
             created=time.time(),
             api_level=int(level),
             image=self._read("getprop ro.build.fingerprint"),

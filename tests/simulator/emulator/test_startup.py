@@ -142,6 +142,10 @@ def test_a_missing_one_is_told_from_a_damaged_one(snapshots: AvdSnapshots, tmp_p
         snapshots.load("base")
     snapshots.delete("base")
     assert snapshots.list() == []
+    snapshots.folder.rmdir()
+    snapshots.folder.touch()
+    with pytest.raises(SnapshotFailed, match="cannot be written"):  # as on a full disk
+        snapshots.save("base", b"state")
 
 
 def test_saving_waits_its_turn(snapshots: AvdSnapshots, tmp_path: Path, monkeypatch) -> None:

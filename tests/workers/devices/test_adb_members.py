@@ -100,22 +100,6 @@ def fitting(ports: Sequence[int]) -> list[str]:
     return sorted({f"emulator-{port // 10}?" for port in ports})
 
 
-def test_devices_that_fit_a_pattern_join_and_work(world: World) -> None:
-    ports = [sim_phones.free_pair(), sim_phones.free_pair()]
-    pool = world.pool(*fitting(ports), display=int(DISPLAY_ID))
-    with pytest.raises(DeviceError, match="no devices"):
-        pool.acquire(0.1)
-    one, two = world.phones(2, ports)
-    with pool.acquire(DEADLINE_S) as first, pool.acquire(DEADLINE_S) as second:
-        assert {first.id, second.id} == {one.serial, two.serial}
-        before = first.device.screenshot()
-        first.device.tap(270, 1150)
-        assert first.device.screenshot().size == before.size == (540, 1200)
-        assert isinstance(first.device, AdbDevice)
-        assert first.device.client.display.screencap == f"screencap -d {DISPLAY_ID} -p"
-    assert pool.capacity == 2
-
-
 @pytest.mark.parametrize("fault", ["offline", "unauthorized", "blank"])
 def test_a_device_with_a_fault_is_out_until_it_is_well_again(world: World, fault: str) -> None:
     (phone,) = world.phones(1)
@@ -204,8 +188,8 @@ def test_every_step_of_a_phone_s_ladder_works(world: World) -> None:
     (phone,) = world.phones(1)
     adb_programs.wait_listed(world.port, phone.serial)
     recipe = {"settings": {"global/test": "1"}, "min_free_mib": 0}
-    member = phone_member(phone.serial, world.port, recipe=recipe, reboot=True)
-    member.open()
+    member = phone_member(phone.serial, world.port, recipe=recipe, reboot=True, display=int(DISPLAY_ID))
+    assert member.open().screenshot().size == (540, 1200)
     steps = member.ladder()
     assert [step.name for step in steps] == ["wait", "reconnect", "reset", "reboot"]
     for step in steps:

@@ -211,9 +211,7 @@ def test_emulators_take_the_gpu_mode_of_their_snapshot(world: World) -> None:
     """Under another one it does not load."""
     saved = world.sdk.store.get("pixel").snapshots / "clean"
     saved.mkdir(parents=True)
-    snapshots.write_manifest(
-        Manifest("clean", "pixel", 0.0, 34, "image", "host", "", {}, 440, 540, 1200), saved
-    )
+    snapshots.write_manifest(Manifest(0.0, 34, "image", "host", "", {}, 440, 540, 1200), saved)
     member = make_member(world, snapshot="clean")
     assert "host" in EmulatorOptions(member._gpu).flags("pixel", 5554)
     assert make_member(world)._gpu == GPU

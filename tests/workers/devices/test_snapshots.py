@@ -22,7 +22,7 @@ from distrl.workers.devices.snapshots import (
     write_manifest,
 )
 
-MANIFEST = Manifest("base", "pixel", 1.0, 34, "google/34", "host", "36", {"org.notes": 3}, 420, 108, 240)
+MANIFEST = Manifest(1.0, 34, "google/34", "host", "36", {"org.notes": 3}, 420, 108, 240)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def avd(store: AvdStore) -> Avd:
 class Look(Snapshotter):
     """Of a device that is as the manifest in its field `gpu` says."""
 
-    def _look(self, name: str) -> Manifest:
+    def _look(self) -> Manifest:
         return self.gpu  # type: ignore[return-value]
 
 
@@ -68,7 +68,7 @@ def test_a_saved_snapshot_has_its_manifest(avd: Avd) -> None:
 )
 def test_each_difference_is_named(avd: Avd, change: dict[str, Any], said: str) -> None:
     write_manifest(MANIFEST, avd.snapshots / "base")
-    look(avd, replace(MANIFEST, emulator="37", avd="pixel-2")).verify("base")  # of no importance
+    look(avd, replace(MANIFEST, emulator="37")).verify("base")  # of no importance
     with pytest.raises(SnapshotMismatch) as caught:
         look(avd, replace(MANIFEST, **change)).verify("base")
     assert said in caught.value.message
@@ -112,7 +112,7 @@ def test_a_snapshot_of_other_making_is_listed_and_cannot_be_verified(avd: Avd) -
     with (avd.snapshots / "base" / "hole.bin").open("wb") as file:
         file.truncate(10**9)
     assert get_snapshot(avd, "base").size_bytes < 10**6  # what it takes on disk
-    (avd.snapshots / "base" / snapshots.FILE).write_text('{"avd": 3}')
+    (avd.snapshots / "base" / snapshots.FILE).write_text('{"gpu": 3}')
     (info,) = snapshots_of(avd)
     assert (info.manifest, "cannot be used" in info.problem) == (None, True)
     with pytest.raises(SnapshotMismatch, match="cannot be used"):

@@ -239,31 +239,18 @@ class Moments:
 
 @dataclass(frozen=True)
 class Round:
-    """T steps of n environments, and the statistics of a round; episodes may end at any row.
+    """T steps of n environments, and the statistics of a round; episodes may end at any row."""
 
-    Attributes:
-        observations: [T, n, d], raw.
-        actions: [T, n, a], before clipping.
-        log_probs: [T, n] log π_old of the actions: by the weights and statistics that drew them.
-        rewards: [T, n], scaled.
-        next_observations: [T, n, d], raw, after the step, also where the episode ended there.
-        terminated: [T, n] the episode ended by itself: nothing follows.
-        done: [T, n] it ended, by itself or cut off by a time limit (which bootstraps).
-        seen: Moments of the raw observations.
-        returns: Moments of the discounted return as it builds up.
-        episodes: Those that ended.
-    """
-
-    observations: Floats
-    actions: NDArray[np.float32]
-    log_probs: NDArray[np.float32]
-    rewards: NDArray[np.float32]
-    next_observations: Floats
-    terminated: Bools
-    done: Bools
-    seen: Moments
-    returns: Moments
-    episodes: Sequence[EpisodeReturn]
+    observations: Floats  # [T, n, d], raw
+    actions: NDArray[np.float32]  # [T, n, a], before clipping
+    log_probs: NDArray[np.float32]  # [T, n], log π_old by the weights and statistics that drew the actions
+    rewards: NDArray[np.float32]  # [T, n], scaled
+    next_observations: Floats  # [T, n, d], raw, after the step, also where the episode ended there
+    terminated: Bools  # [T, n], the episode ended by itself: nothing follows
+    done: Bools  # [T, n], it ended, by itself or cut off by a time limit (which bootstraps)
+    seen: Moments  # of the raw observations
+    returns: Moments  # of the discounted return as it builds up
+    episodes: Sequence[EpisodeReturn]  # those that ended
 
 
 class Collector:

@@ -61,15 +61,9 @@ def measure(
     stop: threading.Event | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Returns:
-    """Measures `subject` and writes the results to `output`.
+    """Measures `subject`, a checkpoint or "random", and writes the results to the directory `output`.
 
-    Args:
-        config: The sections env and evaluate are used.
-        subject: A checkpoint, or "random".
-        output: A directory.
-        resume: Replaces an earlier measurement of the same subject in `output`.
-        stop: Ends it early when set.
-        say: Receives lines of progress.
+    `resume` replaces an earlier measurement of the same subject; `say` takes lines of progress.
     """
     options, evaluate = config.env.options, config.evaluate
     spec = MeasureSpec(

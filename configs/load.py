@@ -42,9 +42,6 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
         path: A YAML file, a run's directory, or the name of a preset such as "quickstart". A run's own
             configuration gets the `name` and the `runs_dir` of where it is: the run may have been moved.
         overrides: `a.b=c` assignments with YAML values, applied in order.
-
-    Raises:
-        ConfigError: If the file is missing or not YAML, or a key or a value is not one of the schema's.
     """
     file = find_config(path)
     data = read_yaml(file)
@@ -143,11 +140,7 @@ def keys() -> list[str]:
 
 
 def check_config(data: dict[str, Any], source: str) -> Config:
-    """`data` as a Config; types are exact (no "3" for 3), lists serve as tuples.
-
-    Raises:
-        ConfigError: Names the first offending key.
-    """
+    """`data` as a Config; types are exact (no "3" for 3), lists serve as tuples."""
     try:  # JSON: strict, but lists fill tuples
         return Config.model_validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
@@ -223,9 +216,6 @@ def find_file(given: str | Path, directory: Path, what: str) -> Path:
         given: A path or a name.
         directory: Where the presets are.
         what: What they are, for the error: "table", "sweep".
-
-    Raises:
-        ConfigError: There is no such file and no such preset.
     """
     path, known = Path(given), preset_names(directory)
     if path.is_file():

@@ -245,12 +245,7 @@ def screen_of(config: Config) -> tuple[int, int]:
 
 
 def estimate(config: Config, where: Hardware, steps: float, screen: tuple[int, int] = SCREEN) -> list[Line]:
-    """All lines, for a learner and inference servers that compute on `where`.
-
-    Args:
-        steps: Of the longest episode.
-        screen: Width and height of a screenshot in pixels.
-    """
+    """All lines, for servers and a learner that compute on `where`, and episodes of at most `steps` steps."""
     one = Subject(config, where.is_gpu, steps, screen)
     lines = [
         *_policy(one),

@@ -68,13 +68,9 @@ def variables(mine: Sequence[str], environ: Mapping[str, str] = os.environ) -> d
     return {VISIBLE: ",".join(mine), **order}
 
 
-def described(places: Places, gpus: Sequence[str]) -> str:
-    """One line: which process has which, and how to use the others."""
-    said = ", ".join(f"{name} {'+'.join(mine)}" for name, mine in places.items())
-    used = {gpu for mine in places.values() for gpu in mine}
-    unused = [gpu for gpu in gpus if gpu not in used]
-    keys = f"; unused: {', '.join(unused)} (local.inference_servers, learner.num_processes)" if unused else ""
-    return f"GPUs: {said}{keys}."
+def described(places: Places) -> str:
+    """One line: which process has which."""
+    return "GPUs: " + ", ".join(f"{name} {'+'.join(mine)}" for name, mine in places.items()) + "."
 
 
 def may_choose(config: Config) -> bool:

@@ -93,7 +93,7 @@ class LocalRun:
         learner = programs.learner(self._run, self._network, is_on_cpu)
         places = gpus.for_training(self.config, self._gpus)
         if places:
-            self._progress.note(gpus.described(places, self._gpus))
+            self._progress.note(gpus.described(places))
         try:
             with self._progress, LearnerWatch(self._network) as watch:
                 for program in (learner, *others):

@@ -189,23 +189,17 @@ def _refused(make: Callable[..., Any], section: str, error: Exception, remedy: s
 
 
 EXTRAS = {
-    "torch": "train",
-    "transformers": "train",
-    "tokenizers": "train",
-    "huggingface_hub": "train",
-    "peft": "train",
-    "accelerate": "train",
-    "safetensors": "train",
-    "tensorboard": "train",
-    "starlette": "serve",
-    "uvicorn": "serve",
-    "datasets": "data",
-    "pyarrow": "data",
-    "matplotlib": "report",
-    "jinja2": "report",
-    "deepspeed": "deepspeed",
-    "miniwob": "browser",
-    "gymnasium": "gym",
+    package: extra
+    for extra, packages in {
+        "train": "torch transformers tokenizers huggingface_hub peft accelerate safetensors tensorboard",
+        "serve": "starlette uvicorn",
+        "data": "datasets pyarrow",
+        "report": "matplotlib jinja2",
+        "deepspeed": "deepspeed",
+        "browser": "miniwob",
+        "gym": "gymnasium",
+    }.items()
+    for package in packages.split()
 }
 """Package → the extra that brings it; a worker's machine has none of them."""
 

@@ -22,14 +22,7 @@ import zmq.utils.z85
 from zmq.utils.monitor import recv_monitor_message
 
 from distrl.core.errors import NetworkError, ProtocolError, SecurityError
-from distrl.core.messages import (
-    MAX_BLOB_BYTES,
-    RejectCode,
-    check_blobs,
-    decode,
-    encode,
-    submitted_id,
-)
+from distrl.core.messages import MAX_BLOB_BYTES, RejectCode, check_blobs, decode, encode, submitted_id
 from distrl.core.security import Client, KeyPair, Security
 from distrl.core.types import Record
 

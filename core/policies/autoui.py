@@ -284,9 +284,7 @@ class AutoUIPolicy(Policy):
         images = self.model.image_dense(cells.flatten(1, 2))
         with recomputed(self._checkpointed):
             text = self.model.encode(
-                batch.input_ids,
-                batch.attention_mask,
-                images[:, -self.config.attended_images * num_cells :],
+                batch.input_ids, batch.attention_mask, images[:, -self.config.attended_images * num_cells :]
             )
         shown = real.repeat_interleave(num_cells, dim=1).to(self.device)
         states = torch.cat([images, text], dim=1).detach()

@@ -122,10 +122,7 @@ class FusedT5(nn.Module):
     def decode(self, previous: Tensor, states: Tensor, mask: Tensor) -> Any:
         """The decoder's output after the tokens `previous`, [N, L], for states [N, P, d]."""
         return self.t5.decoder(
-            input_ids=previous,
-            encoder_hidden_states=states,
-            encoder_attention_mask=mask,
-            use_cache=False,
+            input_ids=previous, encoder_hidden_states=states, encoder_attention_mask=mask, use_cache=False
         )
 
     def logits(self, hidden: Tensor) -> Tensor:

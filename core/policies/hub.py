@@ -31,15 +31,7 @@ from distrl.core.policies.adapters import (
     freeze_vision,
     recomputed,
 )
-from distrl.core.policies.base import (
-    Generated,
-    Pictures,
-    Place,
-    Policy,
-    PromptBatch,
-    States,
-    TokenScores,
-)
+from distrl.core.policies.base import Generated, Pictures, Place, Policy, PromptBatch, States, TokenScores
 from distrl.core.policies.chat_template import ControlTokens
 from distrl.core.policies.hub_images import ImageReader, check, exchange, expand
 from distrl.core.policies.sampling import RowSampler, score_tokens, writable_tokens

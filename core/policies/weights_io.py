@@ -53,11 +53,7 @@ def _parts(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -> I
         if tensor.dtype not in _NAMES:
             raise PolicyError(f"Tensor {name!r} has type {tensor.dtype}, which cannot be published.")
         offsets = [offset, offset + tensor.numel() * tensor.element_size()]
-        header[name] = {
-            "dtype": _NAMES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": offsets,
-        }
+        header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": offsets}
         offset = offsets[1]
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

@@ -46,8 +46,7 @@ def test_choose_prefers_the_import_path_and_names_the_nearest_kind() -> None:
     assert choose(registry, "ordered") is collections.OrderedDict
     assert choose(registry, "ordered", "collections:Counter") is collections.Counter
     with pytest.raises(
-        ConfigError,
-        match=r"'orderd', which does not exist\. Did you mean 'ordered'\? Use one of deque",
+        ConfigError, match=r"'orderd', which does not exist\. Did you mean 'ordered'\? Use one of deque"
     ):
         choose(registry, "orderd")
 

@@ -11,14 +11,7 @@ from waiting import until
 from distrl.core import sockets
 from distrl.core.errors import NetworkError, SecurityError
 from distrl.core.messages import Ack, StatusRequest, encode
-from distrl.core.security import (
-    KeyPair,
-    add_client,
-    create_keys,
-    list_allowed,
-    load_security,
-    remove_client,
-)
+from distrl.core.security import KeyPair, add_client, create_keys, list_allowed, load_security, remove_client
 from distrl.core.sockets import Channel, Wire, new_keypair
 
 NOTHING_MS = 300  # how long "gets nothing" is watched

@@ -11,15 +11,7 @@ import pytest
 from distrl.core.errors import StoreError, StoreFull
 from distrl.core.messages import MAX_TRAJECTORY_BYTES, pack_trajectory, unpack_trajectory
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import (
-    ActionRecord,
-    Observation,
-    Purpose,
-    Task,
-    TimeStep,
-    Trajectory,
-    image_digest,
-)
+from distrl.core.types import ActionRecord, Observation, Purpose, Task, TimeStep, Trajectory, image_digest
 
 TASK = Task(id="q/t/1", suite="q", template="t", split="train", goal="Do it")
 

@@ -130,10 +130,7 @@ def test_what_is_frozen_is_not_published() -> None:
         ({"b": torch.ones(2)}, "tensor 'a' is missing"),
         ({"a": torch.ones(2), "b": torch.ones(2), "c": torch.ones(2)}, "tensor 'c' is unknown"),
         ({"a": torch.ones(3), "b": torch.ones(2)}, r"'a' is \(3,\) torch.float32 instead of \(2,\)"),
-        (
-            {"a": torch.ones(2), "b": torch.ones(2).half()},
-            "'b' is .* torch.float16 instead of",
-        ),
+        ({"a": torch.ones(2), "b": torch.ones(2).half()}, "'b' is .* torch.float16 instead of"),
     ],
 )
 def test_weights_that_do_not_fit_are_named_and_change_nothing(

@@ -156,10 +156,6 @@ class WorldProcess:
             )
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
     def is_alive(self) -> bool:
         return self._process.poll() is None
 

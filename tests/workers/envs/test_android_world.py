@@ -246,7 +246,7 @@ from distrl.workers.envs.android_world import AndroidWorldEnv
 
 env = AndroidWorldEnv(adb_path=sys.executable)
 env.reset(counter())
-print(env._process.pid, flush=True)
+print(env._process._process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

@@ -110,7 +110,6 @@ def _look(config: Config | None, is_worker: bool) -> Iterator[Finding]:
     members = [part for part in config.devices.pool if part.kind == "avd"] if config else []
     sdk, findings = android.sdk(next((Path(part.sdk) for part in members if part.sdk), None))
     yield from findings
-    yield android.avds(AvdStore())
     for part in members:
         store = AvdStore(Path(part.avd_home).expanduser() if part.avd_home else None)
         yield from android.wanted_avd(store, part.avd, part.snapshot)

@@ -46,16 +46,6 @@ def sdk(place: Path | None) -> tuple[Sdk | None, list[Finding]]:
     return found, findings
 
 
-def avds(store: AvdStore) -> Finding:
-    """Which AVDs there are."""
-    names = [avd.name for avd in store.list()]
-    if names:
-        return good("avds", f"{', '.join(names)}, in {store.home}.")
-    return bad(
-        "avds", f"There are none in {store.home}.", "`distrl snapshot-avd create --image …` makes one."
-    )
-
-
 def wanted_avd(store: AvdStore, name: str, snapshot: str | None) -> Iterator[Finding]:
     """The AVD that a configuration names, its locks and its snapshot."""
     about = f"avd {name}"

@@ -122,24 +122,21 @@ def check_devices(config: Config, sections: Sequence[str] = ("learner", "policy"
 def check_models(config: Config) -> None:
     """Makes sure that the models of the policy are there, or that a hub answers that may have them."""
     for key, name in _models(config):
-        if not Path(name).expanduser().is_dir() and not _is_cached(key, name):
+        if Path(name).expanduser().is_dir():
+            continue
+        if not is_hub_id(name):
+            raise ConfigError(
+                f"`{key}` is {name!r}, which is neither a directory nor a model id.",
+                f"Set {key} to an existing directory, or to OWNER/NAME on the hub.",
+            )
+        snapshot = cached(name)
+        if snapshot is None or not has_weights(snapshot):
             located(key, name)
 
 
 def _models(config: Config) -> list[tuple[str, str]]:
     named = [(f"policy.{key}", getattr(config.policy, key, None)) for key in ("model", "image_features")]
     return [(key, name) for key, name in named if name]
-
-
-def _is_cached(key: str, model: str) -> bool:
-    """Whether all of a model of the hub is on this machine."""
-    if not is_hub_id(model):
-        raise ConfigError(
-            f"`{key}` is {model!r}, which is neither a directory nor a model id.",
-            f"Set {key} to an existing directory, or to OWNER/NAME on the hub.",
-        )
-    snapshot = cached(model)
-    return snapshot is not None and has_weights(snapshot)
 
 
 def _checked(about: str, said: str, check: Callable[[], object]) -> Finding:

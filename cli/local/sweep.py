@@ -9,7 +9,6 @@ checkpoint, so that everything can be resumed.
 from __future__ import annotations
 
 import math
-import shutil
 import threading
 import time
 from collections import deque
@@ -101,14 +100,6 @@ class Execution:
         config.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(config, planned.config.to_yaml())
         is_begun = run.config.is_file()
-        # Folders and an unfinished configuration are all that a run has before its configuration.
-        kept = (
-            file
-            for file in run.path.rglob("*")
-            if file.is_file() and not file.name.startswith(f".{run.config.name}.")
-        )
-        if not is_begun and run.path.is_dir() and not any(kept):
-            shutil.rmtree(run.path)  # killed before it had a configuration
         command = distrl("train", str(config), *(["--resume"] if is_begun else []))
         number = len(self._sweep.runs) - self._left + len(self._running) + 1
         self._say(

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
-import sys
-import threading
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 gymnasium = pytest.importorskip("gymnasium", reason="needs gymnasium: not installed")
 
-import appo_peers
 from appo_peer import CONFIRMED_EPISODES, Trial
 from appo_peers import (
-    Arm,
     Outcome,
     Point,
     Run,
     Settings,
-    load_run,
     summarise,
 )
 
@@ -47,46 +39,6 @@ OUTCOME = Outcome(
 def run(arm: str, seed: int, solved_s: float | None, final: float = 230.0) -> Run:
     outcome = dataclasses.replace(OUTCOME, solved_s=solved_s, final_return=final)
     return Run(arm, dataclasses.replace(SETTINGS, seed=seed), 1_000.0, outcome)
-
-
-def program(arm: str, body: str) -> Arm:
-    """An arm whose program is a line of Python; `out` is the file that it writes."""
-
-    def command(settings: Settings, scratch: Path) -> list[str]:
-        prepared = f"import json, pathlib, sys; out = pathlib.Path({str(scratch / 'outcome.json')!r}); "
-        return [sys.executable, "-c", prepared + body]
-
-    return Arm(
-        arm,
-        False,
-        command,
-        lambda scratch: Outcome.from_json(json.loads((scratch / "outcome.json").read_text())),
-    )
-
-
-WRITES = f"out.write_text({json.dumps(dataclasses.asdict(OUTCOME))!r})"
-
-
-def arguments(tmp_path: Path, *more: str) -> Any:
-    return appo_peers.parse(["--runs-dir", str(tmp_path), *more])
-
-
-def test_the_same_command_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = [dataclasses.replace(SETTINGS, seed=seed) for seed in (0, 1)]
-    once = program("once", f"{WRITES}; marks = out.parents[1] / 'marks'; marks.open('a').write('x')")
-    broken = program("broken", "sys.exit('no such luck')")
-    args, stop = arguments(tmp_path), threading.Event()
-
-    failures = appo_peers.make_runs(args, [broken, once], settings[:1], stop)
-    assert len(failures) == 1
-    assert "broken seed 0 failed: exit code 1" in failures[0]
-    assert "no such luck" in failures[0]
-
-    appo_peers.make_runs(args, [once], settings, stop)
-    assert (tmp_path / "once/marks").read_text() == "xx"  # a run per seed, none of them twice
-    kept = load_run(tmp_path / "once/seed-1.json", settings[1])
-    assert kept is not None
-    assert kept.outcome == OUTCOME
 
 
 class Evaluations:

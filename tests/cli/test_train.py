@@ -165,6 +165,13 @@ def test_an_alarm_of_the_learner_is_said_once_and_so_is_its_end() -> None:
     assert "is over" in lines[1]
 
 
+def test_devices_that_are_lacking_are_shown() -> None:
+    pool = [{"kind": "avd", "avd": "P", "count": 9}, {"kind": "sim", "count": 2}]
+    config = Config.model_validate({"devices": {"pool": pool}, "worker": {"slots": 4}})
+    states = {"workers/devices_ready": 1.0, "workers/devices_busy": 2.0}
+    assert "devices 3/8" in shown(status("training", **states), terminal=False, config=config)
+
+
 def test_a_model_that_writes_other_points_is_warned_of(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "qwen2_5_vl", "vision_config": {"patch_size": 14}}')
     (tmp_path / "preprocessor_config.json").write_text('{"patch_size": 14, "merge_size": 2}')

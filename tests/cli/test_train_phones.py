@@ -70,30 +70,3 @@ def test_imported_instructions_pass_with_the_preset_and_with_what_is_documented(
 def test_each_step_that_is_missed_is_told(overrides: list[str], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         GuiRun(load_config("phones", overrides)).check_tasks()
-
-
-@pytest.mark.needs("torch", "transformers", "jinja2")
-def test_tasks_that_are_not_learnt_from_are_told_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = Path("instructions.yaml").read_text(encoding="utf-8")
-    checked = yaml.safe_dump(
-        [
-            {
-                "id": f"c/{split}",
-                "split": split,
-                "goal": "Go",
-                "params": {"check": {"shell": "id", "contains": "0"}},
-            }
-            for split in ("train", "val", "test")
-        ]
-    )
-    Path("mixed.yaml").write_text(yaml.safe_dump(yaml.safe_load(text)["tasks"]) + checked, encoding="utf-8")
-    options = [
-        "tasks.suite=mixed.yaml",
-        "worker.rewards.source=environment",
-        "network.control=tcp://0.0.0.0:0",
-        "devices.pool=[{kind: adb, serials: [emulator-5554]}]",
-        "policy.model=.",
-    ]
-    result = runner.invoke(app, ["train", "phones", *(f"--set={option}" for option in options)])
-    assert "needs keys" in result.stderr  # it would have begun
-    assert "warning: 1 of the 2 tasks of the split 'train' have no params.check" in result.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import queue
 import threading
@@ -18,9 +17,6 @@ from waiting import until
 
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, MissingDependency
-from distrl.core.terminal import Console
-from distrl.evaluator.measure import Measured, measure
-from distrl.evaluator.progress import EvaluationProgress
 from distrl.simulator.emulator.sdk import make_avd, make_sdk
 from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.claims import Claims
@@ -345,23 +341,6 @@ def test_a_missing_sdk_is_to_be_named_in_the_configuration(tmp_path: Path) -> No
     match = r"no Android emulator was found.*name it by `sdk` in devices\.pool"
     with pytest.raises(MissingDependency, match=match):
         make_pool(config({"kind": "avd", "avd": "pixel", "sdk": str(tmp_path)}), 8)
-
-
-def test_an_evaluation_uses_the_pool(tmp_path: Path) -> None:
-    settings = config(
-        {"kind": "sim", "count": 2},
-        tasks={"suite": "quickstart", "test": ["test"]},
-        evaluate={"slots": 4, "episodes": 6},
-        runs_dir=str(tmp_path),
-    )
-    done = measure(
-        settings,
-        Measured(agent="expert"),
-        tmp_path / "out",
-        progress=EvaluationProgress(console=Console(file=io.StringIO())),
-    )
-    overall = done.splits["test"].overall
-    assert (overall.successes, overall.episodes) == (6, 6)
 
 
 class FakeServer(AdbServer):

@@ -1,18 +1,16 @@
-"""Processes that were started: entered, told from strangers, and ended."""
+"""Processes that were started, and how they end; tests/cli/test_cleanup.py tells them from strangers."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import socket
 import subprocess
 from collections.abc import Iterator
 
 import pytest
-from emulator_programs import bystander, dead_pid
+from emulator_programs import bystander
 
 from distrl.workers.devices import processes
-from distrl.workers.devices.errors import EmulatorError
 from distrl.workers.devices.processes import Registry
 
 pytestmark = pytest.mark.usefixtures("state")
@@ -25,35 +23,6 @@ def child() -> Iterator[int]:
     yield process.pid
     process.kill()
     process.communicate()
-
-
-def test_an_entry_is_found_by_others(child: int, registry: Registry) -> None:
-    entered = registry.add(child, "emulator of AVD pixel", 5554)
-    assert Registry().entries() == [entered]
-    assert entered.is_running
-    assert not entered.is_orphan
-    assert entered.owner is not None
-    past = dataclasses.replace(entered.owner, started=entered.owner.started - 10)
-    assert dataclasses.replace(entered, owner=past).is_orphan
-    registry.remove(entered)
-    registry.remove(entered)
-    assert registry.entries() == []
-    with pytest.raises(EmulatorError, match="ended at once"):
-        registry.add(dead_pid(), "emulator")
-    pid = os.fork()
-    if not pid:
-        os._exit(0)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    assert processes.key_of(pid) is None  # a zombie
-    os.waitpid(pid, 0)
-
-
-def test_a_number_that_was_used_again_is_another_process(child: int, registry: Registry) -> None:
-    entry = registry.add(child, "emulator")
-    stale = dataclasses.replace(entry, key=dataclasses.replace(entry.key, started=1))
-    assert not stale.is_running
-    assert processes.end_process(stale.key) == "gone"
-    assert entry.is_running
 
 
 def test_what_is_no_entry_is_left_alone(registry: Registry, caplog) -> None:

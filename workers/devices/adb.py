@@ -62,10 +62,8 @@ _UNLOCK = "Unlock the device and accept this machine's key."
 _UDEV = "Give this user access to the USB device (udev rules)."
 _COMPARE = "Compare `adb devices`: is it running, and is its serial right?"
 _REASONS: tuple[tuple[str, type[DeviceError], str], ...] = (
-    ("unauthorized", DeviceUnauthorized, _UNLOCK),
-    ("authorizing", DeviceUnauthorized, _UNLOCK),
-    ("insufficient permissions", DeviceUnauthorized, _UDEV),
-    ("no permissions", DeviceUnauthorized, _UDEV),
+    ("authoriz", DeviceUnauthorized, _UNLOCK),  # "unauthorized", "still authorizing"
+    ("permissions", DeviceUnauthorized, _UDEV),
     ("connecting", DeviceOffline, "Wait until `adb devices` lists it as device."),
     ("offline", DeviceOffline, "Reconnect or restart the device."),
     ("detached", DeviceOffline, "Attach it again with `adb attach`."),

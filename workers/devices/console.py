@@ -40,7 +40,6 @@ _SPACE = "Free some disk space; a snapshot is about as large as the emulator's m
 _REASONS: tuple[tuple[str, type[EmulatorError], str], ...] = (
     ("pending", SnapshotPending, "Wait until the other snapshot operation ends, then try again."),
     ("read-only", SnapshotFailed, _READ_ONLY),
-    ("read only", SnapshotFailed, _READ_ONLY),
     ("disk space", LowDisk, _SPACE),
     ("no space", LowDisk, _SPACE),
 )

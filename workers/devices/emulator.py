@@ -111,15 +111,15 @@ class EmulatorProcess:
         avd: Avd,
         ports: Ports,
         options: EmulatorOptions = EmulatorOptions(),
-        adb_server_port: int | None = None,
+        *,
+        adb_server_port: int,
     ) -> None:
         self.sdk, self.avd, self.ports, self.options = sdk, avd, ports, options
         self.serial = ports.serial
         self.log = LogFollower(state_dir() / "logs" / f"emulator-{ports.console}-{avd.name}.log")
         roots = dict.fromkeys(ROOT_VARIABLES, str(sdk.root))  # where it looks for system images
-        self._environ = {**os.environ, **roots, "ANDROID_AVD_HOME": str(avd.home)}
-        if adb_server_port is not None:
-            self._environ["ANDROID_ADB_SERVER_PORT"] = str(adb_server_port)
+        places = {"ANDROID_AVD_HOME": str(avd.home), "ANDROID_ADB_SERVER_PORT": str(adb_server_port)}
+        self._environ = {**os.environ, **roots, **places}
         self._child: subprocess.Popen[bytes] | None = None
         self._entry: Entry | None = None
 
@@ -132,11 +132,10 @@ class EmulatorProcess:
     def start(self) -> None:
         """Starts it and returns at once; `wait_booted` reports failures.
 
-        Raises EmulatorError if it runs already, another emulator holds the AVD, the disk is full, the
-        snapshot does not exist or was saved with other hardware, or the program cannot be started.
+        Raises EmulatorError if another emulator holds the AVD, the disk is full, the snapshot does not exist
+        or was saved with other hardware, or the program cannot be started.
         """
-        if self.pid is not None:
-            raise EmulatorError("the emulator runs already.", "Stop it first.", serial=self.serial)
+        assert self.pid is None, "the emulator runs already"
         self.avd.require_unused(shared=self.options.read_only)
         self._require_disk()
         if self.options.snapshot is not None:

@@ -57,15 +57,12 @@ class Sdk:
         return found
 
 
-def find_sdk(
-    sdk: str | Path | None = None,
-    environ: Mapping[str, str] = os.environ,
-    option: str = "`sdk` in devices.pool",
-) -> Sdk:
+def find_sdk(sdk: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> Sdk:
     """Finds an SDK with an emulator: the named one, else by the environment, else around the one on PATH.
 
-    `option` is how the user names one, for messages. Raises MissingDependency with the searched places.
+    Raises MissingDependency with the searched places.
     """
+    option = "`sdk` in devices.pool"
     if sdk is not None:
         places = [(option, Path(sdk).expanduser())]
     else:

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="needs torch: not installed")
 
 from counting_env import CountingEnv, counting_task
-from policy_fakes import chat, png
+from policy_fakes import chat
 from sequence_policy import SequencePolicy
 
 from distrl.configs.schema import WorkerConfig
@@ -59,12 +59,6 @@ def request(*images: str, held: tuple[str, ...] = ()) -> ActRequest:
     return ActRequest(id="r", messages=messages, images=images, held=held)
 
 
-def ask(client: ActClient, number: int) -> None:
-    data = png(number)
-    digest = image_digest(data)
-    client.act(chat("red", digest), {digest: data}, Sampling(max_new_tokens=8))
-
-
 def test_what_was_sent_is_held_and_what_is_asked_for_stays_the_longest() -> None:
     held = HeldImages(max_bytes=20)
     assert held.of(request(A, B), [b"a" * 10, b"b" * 10]) == {A: b"a" * 10, B: b"b" * 10}
@@ -79,12 +73,7 @@ def test_what_was_sent_is_held_and_what_is_asked_for_stays_the_longest() -> None
 @pytest.mark.parametrize(
     ("message", "blobs", "code", "said"),
     [
-        (
-            request(A, B, held=(B,)),
-            [b"a" * 10, b"b" * 10],
-            "malformed",
-            "1 images are to be sent but 2",
-        ),
+        (request(A, B, held=(B,)), [b"a" * 10] * 2, "malformed", "1 images are to be sent but 2"),
         (request(A), [], "malformed", "1 images are to be sent but 0 frames"),
         (request(A), [b"b" * 10], "digest", "has another digest"),
         (request(A).model_copy(update={"held": (B,)}), [b"a" * 10], "malformed", "not among the images"),

@@ -15,12 +15,7 @@ from scripted_episode import AGENT, TASK, Script, lease, run
 from distrl.configs.judge import RewardConfig
 from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action, ActionKind
-from distrl.core.errors import (
-    ConfigError,
-    ContextFull,
-    EnvError,
-    ProtocolError,
-)
+from distrl.core.errors import ConfigError, ContextFull, EnvError, ProtocolError
 from distrl.core.types import (
     Chat,
     ChatMessage,

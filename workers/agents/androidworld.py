@@ -139,11 +139,7 @@ _PLAIN = {
     "keyboard_enter": ActionKind.ENTER,
     "wait": ActionKind.WAIT,
 }
-_POINTED = {
-    "click": ActionKind.TAP,
-    "double_tap": ActionKind.DOUBLE_TAP,
-    "long_press": ActionKind.LONG_PRESS,
-}
+_POINTED = {"click": ActionKind.TAP, "double_tap": ActionKind.DOUBLE_TAP, "long_press": ActionKind.LONG_PRESS}
 _TEXTS = {
     "input_text": (ActionKind.TYPE, "text"),
     "answer": (ActionKind.ANSWER, "text"),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import threading
 
     from distrl.configs.schema import Config
-    from distrl.core.rundir import RunLock
+    from distrl.core.files import HeldLock
 
 GRACE_S = 5.0  # from the first signal to the end of the process, besides the end of its devices
 MAX_UNNAMED = 256  # workers without --name that share a spool directory
@@ -101,13 +101,13 @@ def work(
         run_kind(config).work(name, spool_dir, stop, wait_s)
 
 
-def claim_name(spool_dir: Path) -> tuple[str, RunLock]:
+def claim_name(spool_dir: Path) -> tuple[str, HeldLock]:
     """The first name HOST-0, HOST-1, … that no other process holds, and the lock that holds it.
 
     Restarted workers thus get the names, and the spools, of those before them.
     """
     from distrl.core.errors import RunDirectoryError
-    from distrl.core.rundir import RunLock
+    from distrl.core.rundir import lock_directory
 
     try:
         spool_dir.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def claim_name(spool_dir: Path) -> tuple[str, RunLock]:
     for index in range(MAX_UNNAMED):
         name = f"{host_name()}-{index}"
         with contextlib.suppress(RunDirectoryError):
-            return name, RunLock(spool_dir / f".{name}.lock", "worker")
+            return name, lock_directory(spool_dir / f".{name}.lock", "worker")
     raise RunDirectoryError(f"{spool_dir} has no free worker name.", "Give one with --name.")
 
 

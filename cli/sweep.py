@@ -92,7 +92,7 @@ def _run_all(loaded: Sweep, parallel: int, console: Console, known: ResultsFile,
     from distrl.cli.local.sweep import Execution
     from distrl.cli.run_kind import run_kind
     from distrl.core.process import install_signals
-    from distrl.core.rundir import RunLock
+    from distrl.core.rundir import lock_directory
 
     arms = {run.arm: run.config for run in loaded.runs}  # seeds need nothing else
     for config in arms.values():
@@ -101,7 +101,7 @@ def _run_all(loaded: Sweep, parallel: int, console: Console, known: ResultsFile,
     for warning in dict.fromkeys(warnings):
         typer.echo(f"warning: {warning}", err=True)
     loaded.directory.mkdir(parents=True, exist_ok=True)
-    with RunLock(loaded.directory / ".sweep.lock", "sweep"):
+    with lock_directory(loaded.directory / ".sweep.lock", "sweep"):
         execution = Execution(loaded, parallel, install_signals(), console, known)
         is_complete = execution.run()
     for title, tail in execution.failures:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from distrl.core.errors import RunDirectoryError
-from distrl.core.files import try_lock, write_atomically, write_bytes_atomically, writing
+from distrl.core.files import HeldLock, try_lock, write_atomically, write_bytes_atomically, writing
 
 WARM_UP = "warm_up"
 
@@ -148,9 +148,9 @@ class RunDir:
             write_bytes_atomically(path, f"{found}\n".encode(), is_durable=True, mode=0o600)
         return found
 
-    def lock(self, role: str = "learner") -> RunLock:
-        """Takes the run for `role`; errors as for `RunLock`."""
-        return RunLock(self.path / f".{role}.lock", role)
+    def lock(self, role: str = "learner") -> HeldLock:
+        """Takes the run for `role`; errors as for `lock_directory`."""
+        return lock_directory(self.path / f".{role}.lock", role)
 
 
 def is_free(path: Path, resume: bool, lock_file: str = "", resuming: str = "continue it") -> bool:
@@ -173,43 +173,34 @@ def is_free(path: Path, resume: bool, lock_file: str = "", resuming: str = "cont
     return False
 
 
-class RunLock:
-    """A lock on a directory, held until `release`; also a context manager. The file names the holder.
+def lock_directory(path: Path, role: str, otherwise: str = "use another run name") -> HeldLock:
+    """Locks a directory by the file `path` in it, which names the holder; or RunDirectoryError.
 
     Args:
         otherwise: What to do other than to wait for the holder or to stop it.
+
+    Raises:
+        DirectoryInUse: Another process holds it.
     """
-
-    def __init__(self, path: Path, role: str, otherwise: str = "use another run name") -> None:
-        try:
-            held = try_lock(path, mode=0o644)
-        except OSError as error:
-            raise RunDirectoryError(
-                f"{path} cannot be locked: {error.strerror}.",
-                "Check its permissions, and that its file system supports locks (NFS: mount it with locks).",
-            ) from error
-        if held is None:
-            holder = "unknown"
-            with contextlib.suppress(OSError):
-                holder = path.read_text(errors="replace").strip() or holder
-            raise DirectoryInUse(
-                f"Another {role} (process {holder}) is using {path.parent}.",
-                f"Wait for it, stop it, or {otherwise}.",
-            )
-        self._held = held
-        try:
-            with writing(path):
-                path.write_text(f"{os.getpid()}\n")
-        except RunDirectoryError:
-            self.release()
-            raise
-
-    def release(self) -> None:
-        """Releases the lock. May be called twice."""
-        self._held.release()
-
-    def __enter__(self) -> RunLock:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.release()
+    try:
+        held = try_lock(path, mode=0o644)
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{path} cannot be locked: {error.strerror}.",
+            "Check its permissions, and that its file system supports locks (NFS: mount it with locks).",
+        ) from error
+    if held is None:
+        holder = "unknown"
+        with contextlib.suppress(OSError):
+            holder = path.read_text(errors="replace").strip() or holder
+        raise DirectoryInUse(
+            f"Another {role} (process {holder}) is using {path.parent}.",
+            f"Wait for it, stop it, or {otherwise}.",
+        )
+    try:
+        with writing(path):
+            path.write_text(f"{os.getpid()}\n")
+    except RunDirectoryError:
+        held.release()
+        raise
+    return held

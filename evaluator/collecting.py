@@ -21,7 +21,7 @@ from distrl.core.demonstrations import (
     lease_of,
 )
 from distrl.core.files import remove_files, write_atomically
-from distrl.core.rundir import RunLock
+from distrl.core.rundir import lock_directory
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Spent, Task, Trajectory
 from distrl.evaluator.progress import EvaluationProgress
@@ -58,7 +58,7 @@ def collect(
     check_collection(output, spec, resume)
     output.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as held:
-        lock = RunLock(output / LOCK_FILE, "collection", "name another directory with --output")
+        lock = lock_directory(output / LOCK_FILE, "collection", "name another directory with --output")
         held.enter_context(lock)
         is_void = is_new = not (output / COLLECTION_FILE).exists()
         held.callback(lambda: remove_files(output, _FILES) if is_void else None)

@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from distrl.core.actions import ActionKind
 from distrl.core.errors import RunDirectoryError
 from distrl.core.files import read_records, remove_files, write_atomically, writing
-from distrl.core.rundir import RunLock, is_free
+from distrl.core.rundir import is_free, lock_directory
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Number, Outcome, Record, Spent, Task, Trajectory, Verdict
 from distrl.evaluator.failure_modes import expert_steps, failure_mode
@@ -164,7 +164,7 @@ class EvaluationDirectory:
         path.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as held:
             held.enter_context(
-                RunLock(path / LOCK_FILE, "evaluation", "name another directory with --output")
+                lock_directory(path / LOCK_FILE, "evaluation", "name another directory with --output")
             )
             self._is_void = self._is_new = not (path / SPEC_FILE).exists()
             held.callback(lambda: remove_files(path, _FILES) if self._is_void else None)

@@ -26,10 +26,7 @@ from distrl.core.messages import MAX_ELEMENT_TEXT, MAX_ELEMENTS
 from distrl.core.types import Element, Flag, Task
 from distrl.core.user_errors import read_fields
 from distrl.workers.devices.device import Device, Key
-from distrl.workers.devices.errors import (
-    OutputInvalid,
-    Untypable,
-)
+from distrl.workers.devices.errors import OutputInvalid, Untypable
 from distrl.workers.devices.screen import Settle, wait_settled
 from distrl.workers.envs.base import Frame, StepResult
 
@@ -38,8 +35,7 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger(__name__)
-SIMULATED_DEVICE = "distrl.simulator.device:SimDevice"
-"""The phone that tasks run on where no other device is given."""
+SIMULATED_DEVICE = "distrl.simulator.device:SimDevice"  # where no other device is given
 SIMULATED = "distrl.simulator.tasks.play:SimBackend"  # its tasks
 MAX_DISTANCE = 60  # the expert rehearses at most so many steps
 _KEYS = {ActionKind.BACK: Key.BACK, ActionKind.HOME: Key.HOME, ActionKind.ENTER: Key.ENTER}
@@ -235,17 +231,14 @@ class PhoneEnv:
         self._device.close()
 
 
+_FLAGS: tuple[Flag, ...] = ("checked", "selected", "focused", "clickable")
 _BOUNDS = re.compile(r"\[(-?\d+),(-?\d+)\]\[(-?\d+),(-?\d+)\]")
 
 
 def elements_of(hierarchy: str, size: tuple[int, int]) -> tuple[Element, ...]:
     """The elements in uiautomator XML that have a text, a content description or a state, in its order.
 
-    Args:
-        size: Width and height of the screen in pixels.
-
-    Raises:
-        OutputInvalid: It is not XML.
+    `size` is width and height of the screen in pixels. Raises OutputInvalid if it is not XML.
     """
     try:
         nodes = ElementTree.fromstring(hierarchy).iter("node")
@@ -257,10 +250,8 @@ def elements_of(hierarchy: str, size: tuple[int, int]) -> tuple[Element, ...]:
 
 def _element(node: Mapping[str, str], size: tuple[int, int]) -> Element | None:
     """None without a text and a state, or with no place on the screen."""
-    text, bounds = (
-        node.get("text") or node.get("content-desc") or "",
-        _BOUNDS.fullmatch(node.get("bounds", "")),
-    )
+    text = node.get("text") or node.get("content-desc") or ""
+    bounds = _BOUNDS.fullmatch(node.get("bounds", ""))
     flags: list[Flag] = [name for name in _FLAGS if node.get(name) == "true"]
     if node.get("checkable") == "true" and "checked" not in flags:
         flags.append("unchecked")
@@ -277,6 +268,3 @@ def _element(node: Mapping[str, str], size: tuple[int, int]) -> Element | None:
         kind=kind[:MAX_ELEMENT_TEXT],
         flags=tuple(flags),
     )
-
-
-_FLAGS: tuple[Flag, ...] = ("checked", "selected", "focused", "clickable")

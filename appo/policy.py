@@ -86,15 +86,10 @@ class FlatParameters:
 class GaussianPolicy(nn.Module):
     """Actor, critic and statistics.
 
-    Args:
-        spec: How to build it.
-        seed: Of the initial weights.
-
     Attributes:
         flat: θ and ω in one vector; the first `num_actor` numbers are θ.
         observations: Moments of all observations in training, [observation_size].
-        returns: Moments of the discounted return as it builds up during training, [1]: rewards are divided by
-            its standard deviation.
+        returns: Moments, [1], of the discounted return, by whose standard deviation rewards are divided.
     """
 
     def __init__(self, spec: PolicySpec, seed: int) -> None:

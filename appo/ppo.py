@@ -69,10 +69,6 @@ class LocalPpo:
     The optimiser's moments stay with the worker from round to round; only the weights are the master's. (They
     describe the scale of gradients, which is much the same for all workers, and would take hundreds of steps
     to build up again.)
-
-    Args:
-        policy: The worker's copy, changed in place.
-        options: The section `learner.algorithm`.
     """
 
     def __init__(self, policy: GaussianPolicy, options: AppoConfig) -> None:

@@ -33,12 +33,7 @@ def write_report(
     metrics: RunMetrics | None = None,
     config: Config | None = None,
 ) -> Path:
-    """Writes report.html and report.json into `directory`, and returns the page.
-
-    Args:
-        results: Evaluation directories by label.
-        metrics, config: Of the run, if there was one.
-    """
+    """Writes report.html and report.json into `directory`, and returns the page. `results`: by label."""
     loaded = {label: load_returns(path) for label, path in results.items()}
     metrics = RunMetrics([]) if metrics is None else metrics
     target = config.learner.appo.stop_at_return if config is not None else None

@@ -77,7 +77,7 @@ JudgeOption = Annotated[
     typer.Option(
         "--judge",
         metavar="NAME",
-        help="The judge of stored episodes: vlm, local, rules, ground_truth; overrides judge.kind.",
+        help="The kind of the judge of stored episodes; overrides judge.kind.",
     ),
 ]
 

@@ -38,10 +38,8 @@ def find_config(config: str | Path) -> Path:
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
     """The checked configuration; the user's own modules that it names can be imported from then on.
 
-    Args:
-        path: A YAML file, a run's directory, or the name of a preset such as "quickstart". A run's own
-            configuration gets the `name` and the `runs_dir` of where it is: the run may have been moved.
-        overrides: `a.b=c` assignments with YAML values, applied in order.
+    `overrides` are `a.b=c` assignments with YAML values, applied in order. A run's own configuration gets the
+    `name` and the `runs_dir` of where it is, because the run may have been moved.
     """
     file = find_config(path)
     data = read_yaml(file)
@@ -210,13 +208,7 @@ def preset_names(directory: Path) -> list[str]:
 
 
 def find_file(given: str | Path, directory: Path, what: str) -> Path:
-    """The file that `given` names: a path, or the bare name of a preset in `directory`.
-
-    Args:
-        given: A path or a name.
-        directory: Where the presets are.
-        what: What they are, for the error: "table", "sweep".
-    """
+    """The file that `given` names: a path, or the bare name of a preset in `directory`."""
     path, known = Path(given), preset_names(directory)
     if path.is_file():
         return path
@@ -233,12 +225,8 @@ def find_modules(config: Config, directory: Path) -> Config:
 
     The run's copy of the configuration thus finds them from wherever its processes are started.
 
-    Args:
-        config: Its `modules_dir` is taken if it is set, a relative one as seen from `directory`.
-        directory: Where they are otherwise, such as that of the configuration file.
-
-    Returns:
-        `config` with an absolute `modules_dir`; as it is if it names no module outside of distrl.
+    `modules_dir` is taken if it is set, a relative one as seen from `directory`, else `directory` itself. The
+    result has it absolute, unless `config` names no module outside of distrl.
     """
     parts = (config.env, config.agent, config.policy, config.judge, config.learner.algorithm)
     if ":" not in config.tasks.suite and not any(getattr(one, "import_path", None) for one in parts):

@@ -157,11 +157,6 @@ ANY_PORTS = [f"--set=network.{name}=tcp://127.0.0.1:0" for name in ("control", "
             4, "state.json has 9 bytes, not 10", ["run-learner", "quickstart", "--resume", *ANY_PORTS],
             marks=pytest.mark.needs("torch"),
         ),
-        (4, "step_7", ["evaluate", "quickstart", "--checkpoint", "runs/here/checkpoints/step_7"]),
-        (
-            *(4, "state.json has 9 bytes, not 10"),
-            ["evaluate", "quickstart", "--checkpoint", "runs/here/checkpoints/step_4"],
-        ),
     ],
 )  # fmt: skip
 def test_a_run_that_is_there_is_left_alone(

@@ -49,7 +49,6 @@ def test_dry_run_lists_the_runs_and_makes_nothing(file: Path) -> None:
         (SWEEP.replace("batch_trajectories", "batch_trajektories"), [], 2, "Did you mean `learner.batch_tr"),
         (SWEEP + "set: {tasks.suite: nowhere}", [], 6, "there is no suite 'nowhere'"),
         (SWEEP, ["--seeds", "1..3"], 2, "Write 0,1,2 or 0-4."),
-        (SWEEP, ["--arms", "c"], 2, "no arm 'c'"),
         (
             SWEEP + "metric: test/sucess",
             [],

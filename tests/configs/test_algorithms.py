@@ -7,11 +7,7 @@ from typer.testing import CliRunner
 
 from distrl.cli.main import app
 from distrl.configs.algorithms import (
-    DigirlConfig,
-    GipoConfig,
-    GrpoConfig,
     PpoConfig,
-    VtraceConfig,
 )
 from distrl.configs.load import load_config
 from distrl.core.errors import ConfigError
@@ -50,10 +46,3 @@ def test_a_dry_run_checks_the_options_of_an_objective_of_ones_own() -> None:
         result = CliRunner().invoke(app, ["train", "quickstart", "--dry-run", "--set", own % clip])
         assert result.exit_code == code, result.output
     assert "clip" in result.output
-
-
-def test_the_sources_numbers_are_the_defaults() -> None:
-    assert (GrpoConfig().clip, GrpoConfig().clip_high) == (0.2, 0.28)
-    assert GipoConfig().sigma == 0.5
-    assert (DigirlConfig().top_fraction, DigirlConfig().step_threshold) == (0.1, 0.05)
-    assert (VtraceConfig().rho_bar, VtraceConfig().c_bar, VtraceConfig().lam) == (1.0, 1.0, 1.0)

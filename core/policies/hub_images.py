@@ -196,14 +196,7 @@ def expand(ids: Sequence[int], placeholder: int, counts: Sequence[int]) -> list[
 
 
 def exchange(ids: Sequence[int], placeholder: int, before: Sequence[int], after: Sequence[int]) -> list[int]:
-    """A prompt with other numbers of placeholders.
-
-    Args:
-        before, after: How many placeholders each picture has, and how many it gets.
-
-    Raises:
-        PolicyError: The placeholders are not those of `before`.
-    """
+    """A prompt whose pictures have `after` placeholders each instead of `before`; errors as of `check`."""
     found, end = list[int](), 0
     for start, old, new in zip(check(ids, placeholder, before), before, after, strict=True):
         found += [*ids[end:start], *[placeholder] * new]
@@ -212,23 +205,11 @@ def exchange(ids: Sequence[int], placeholder: int, before: Sequence[int], after:
 
 
 def check(ids: Sequence[int], placeholder: int, counts: Sequence[int]) -> list[int]:
-    """Where the placeholders of each picture begin; these must be exactly the placeholders of the prompt.
-
-    Args:
-        counts: How many placeholders each picture has, one after the other.
-
-    Raises:
-        PolicyError: The prompt has others.
-    """
+    """Where the placeholders of each picture begin; PolicyError if they are not exactly `counts`."""
     places = [place for place, token in enumerate(ids) if token == placeholder]
-    fits = len(places) == sum(counts)
-    starts = list[int]()
-    for count in counts:
-        run, places = places[:count], places[count:]
-        start = run[0] if run else len(ids)
-        starts.append(start)
-        fits = fits and run == list(range(start, start + count))
-    if not fits:
+    firsts = [sum(counts[:number]) for number in range(len(counts))]
+    starts = [places[first] if first < len(places) else len(ids) for first in firsts]
+    if places != [start + n for start, count in zip(starts, counts, strict=True) for n in range(count)]:
         raise PolicyError(
             f"The prompt has {ids.count(placeholder)} picture placeholders where its pictures need "
             f"{sum(counts)}.",

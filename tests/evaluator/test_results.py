@@ -109,10 +109,10 @@ def test_resuming_another_evaluation_says_what_differs(
 
 
 def test_servers_may_move_between_sessions(tmp_path: Path) -> None:
-    moved = Subject(kind="served", name="tcp://127.0.0.1:2000")
+    moved = SERVED.model_copy(update={"subject": Subject(kind="served", name="tcp://127.0.0.1:2000")})
     with opened(tmp_path, SERVED) as directory:
         add(directory, 0)
-    with opened(tmp_path, SERVED.model_copy(update={"subject": moved}), resume=True):
+    with opened(tmp_path, moved, resume=True):
         pass
 
 

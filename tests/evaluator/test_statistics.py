@@ -174,17 +174,6 @@ def test_pairs_are_tasks_that_both_measured() -> None:
     assert compare_pairs(before, [one(9, True)]) is None
 
 
-def test_tasks_that_changed_in_between_are_left_out() -> None:
-    before, after = ([one(i, success) for i in range(2)] for success in (False, True))
-    for number, (old, new) in enumerate([("x", "x"), ("x", "y")]):
-        before[number] = before[number].model_copy(update={"digest": old})
-        after[number] = after[number].model_copy(update={"digest": new})
-    paired = compare_pairs(before, after)
-    assert paired is not None
-    assert (paired.n, paired.gained, paired.unpaired) == (1, 1, 1)
-    assert compare_pairs(before[1:2], after[1:2]) is None
-
-
 def test_repetitions_of_a_task_make_no_interval_narrower() -> None:
     once = compare_pairs([one(i, False) for i in range(10)], [one(i, i < 5) for i in range(10)])
     thrice = compare_pairs(

@@ -143,15 +143,6 @@ def test_a_gain_has_an_interval_over_tasks_and_one_over_seeds(
     assert "**" not in as_markdown(table_blocks(spec, zeros, [], "command")), "nothing is the best"
 
 
-def test_a_part_of_the_table_is_measured(file: Path) -> None:
-    assert list(load_table(file, suites=["easy", "elsewhere"]).suites) == ["easy", "elsewhere"]
-    assert list(load_table(file, ["random"]).agents) == ["random"]
-    with pytest.raises(ConfigError, match="no suite 'soft'"):
-        load_table(file, suites=["easy", "soft"])
-    with pytest.raises(ConfigError, match="no agent 'you'"):
-        load_table(file, ["expert", "you"])
-
-
 def test_a_seed_that_only_faulted_is_no_seed_without_success(file: Path, tmp_path: Path) -> None:
     # The first seed's three tries of each task.
     edit_tasks(tmp_path / "easy" / "counting.jsonl", lambda params: params | {"faults": 3})

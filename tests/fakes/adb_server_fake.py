@@ -100,7 +100,6 @@ class FakeAdbServer:
 
     def __init__(self, port: int = 0) -> None:
         self.devices: dict[str, FakeDevice] = {}
-        self.requests: list[str] = []
         self._over = threading.Event()
         self._changed = threading.Condition()
         self._open: set[socket.socket] = set()
@@ -154,7 +153,6 @@ class FakeAdbServer:
 
     def _answer(self, peer: Peer) -> None:
         request = peer.request()
-        self.requests.append(request)
         if request == "host:version":
             peer.okay("0029")
         elif request == "host:devices":

@@ -114,16 +114,14 @@ class World:
         self.over = reason
 
 
-def build(
-    toy, path, incarnation="i1", stop_after=None, phase=None, sections=None, num_validation=4, **changes
-):
-    """A learner of `learner` with `changes`; `sections` are others of the configuration."""
-    config = Config.model_validate({"learner": {**OPTIONS, **changes}, **(sections or {})})
+def build(toy, path, incarnation="i1", stop_after=None, phase=None, **changes):
+    """A learner of `learner` with `changes`."""
+    config = Config.model_validate({"learner": {**OPTIONS, **changes}})
     torch.manual_seed(0)
     policy, critic = toy.policy(), toy.critic()
     store = TrajectoryStore(path / "store.sqlite3")
     tasks = [toy.task(i) for i in range(4)]
-    validation = [toy.task(i, "val") for i in range(num_validation)]
+    validation = [toy.task(i, "val") for i in range(4)]
     scheduler = TaskScheduler(config.learner, tasks, validation, 0, incarnation, b"secret")
     images = ImageCache(policy.image, store.images)
     replay, ingested = Replay(config.learner.replay, 0), queue.Queue(64)

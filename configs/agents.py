@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distrl.configs.section import Count, Positive, Section
+from distrl.configs.section import Count, NonNegative, Positive, Section
 
 if TYPE_CHECKING:
     from distrl.configs.schema import Config
@@ -34,7 +34,8 @@ class PromptedConfig(Section):
 
     `url` is the base of the endpoint's API, and `model` the model's name there. `key_env` is the environment
     variable with the API key. `timeout_s` is the longest time for an answer in seconds, and `attempts` the
-    number of tries. `max_new_tokens` limits an answer.
+    number of tries. `max_new_tokens` limits an answer. `price_input` and `price_output` are the prices of a
+    million tokens; without them, only tokens are counted.
     """
 
     url: str = "https://api.openai.com/v1"
@@ -43,6 +44,8 @@ class PromptedConfig(Section):
     timeout_s: Positive = 120.0
     attempts: Count = 5
     max_new_tokens: Count = 512
+    price_input: NonNegative = 0.0
+    price_output: NonNegative = 0.0
     agent: AgentConfig = AgentConfig(kind="androidworld")
 
 

@@ -68,7 +68,7 @@ class VlmConfig(JudgeConfig):
 
     `timeout_s` is the longest time for an answer, in seconds. `attempts` is the number of tries, if an
     answer is not valid or an error may be temporary. `max_calls` is the number of calls of a process after
-    which episodes stay unjudged.
+    which episodes stay unjudged. `price_input` and `price_output` are the prices of a million tokens.
     """
 
     kind: Literal["vlm"] = "vlm"
@@ -83,6 +83,8 @@ class VlmConfig(JudgeConfig):
     timeout_s: Positive = 60.0
     attempts: Count = 4
     max_calls: Count | None = None
+    price_input: NonNegative = 0.0
+    price_output: NonNegative = 0.0
 
     @model_validator(mode="after")
     def _votes_differ_only_by_chance(self) -> VlmConfig:

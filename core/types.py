@@ -27,12 +27,14 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 class Spent(Record):
     """What requests to a model behind an endpoint took, failed ones included.
 
-    Tokens are as the endpoint counted them, 0 where it does not say.
+    Tokens are as the endpoint counted them, 0 where it does not say; the cost is by the prices that are
+    configured, 0 without prices.
     """
 
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cost: Number = 0.0
 
     @classmethod
     def total(cls, parts: Iterable[Spent]) -> Spent:
@@ -41,8 +43,9 @@ class Spent(Record):
         return cls(**{name: sum(getattr(one, name) for one in found) for name in cls.model_fields})
 
     def describe(self) -> str:
-        """In a few words."""
-        return f"{self.calls:,} calls, {self.input_tokens:,} + {self.output_tokens:,} tokens"
+        """In a few words; the cost only where there are prices."""
+        cost = f", cost {self.cost:.4g}" if self.cost else ""
+        return f"{self.calls:,} calls, {self.input_tokens:,} + {self.output_tokens:,} tokens{cost}"
 
 
 class Verdict(Record):
@@ -54,7 +57,7 @@ class Verdict(Record):
         judge, model: The judge's kind, and a model's name or a trained judge's directory.
         step: The number of steps that were looked at, counted from 1; 0 for all.
         prompt, answers: What a model was asked, without its pictures, and its answers, one text per vote.
-        calls, input_tokens, output_tokens: As in `Spent`.
+        calls, input_tokens, output_tokens, cost: As in `Spent`.
     """
 
     success: bool
@@ -69,6 +72,7 @@ class Verdict(Record):
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cost: Number = 0.0
 
     @classmethod
     def none(cls, judge: str, reason: str, asked: Verdict | None = None) -> Verdict:

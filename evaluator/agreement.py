@@ -121,7 +121,7 @@ class AgreementReport(Record):
         num_failed: How many of these episodes fail in any case, so that the judge was not called.
         unknown: Episodes without ground truth.
         unjudged: The most frequent reasons for missing verdicts, with their numbers.
-        spent: Over all sessions.
+        spent: The cost over all sessions.
     """
 
     judge: str

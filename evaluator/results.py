@@ -104,7 +104,7 @@ class SplitResult(Record):
     Attributes:
         faulted: The last episode of each task that faulted in every try.
         num_retries: Faulted episodes whose task was tried again.
-        spent: The calls of a model behind an endpoint, over all tries, also faulted ones.
+        spent: The cost of a model behind an endpoint, over all tries, also faulted ones.
     """
 
     overall: Summary
@@ -247,6 +247,7 @@ def episode_result(
         tokens_in=sum(len(one.prompt_token_ids) for one in completions) + spent.input_tokens,
         tokens_out=sum(len(one.token_ids) for one in completions) + spent.output_tokens,
         calls=spent.calls,
+        cost=spent.cost,
         think_s=math.fsum(timing.think_s for timing in timings),
         device_s=math.fsum(timing.observe_s + timing.act_s + timing.settle_s for timing in timings),
     )

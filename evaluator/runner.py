@@ -64,7 +64,7 @@ class Attempt:
 
 
 Keep = Callable[[Attempt, Trajectory, Mapping[str, bytes], Spent], EpisodeResult]
-"""Stores an episode, faulted or not, with its screenshots and the calls of a model behind an endpoint."""
+"""Stores an episode, faulted or not, with its screenshots and the cost of a model behind an endpoint."""
 
 
 @dataclass(frozen=True)

@@ -68,14 +68,15 @@ class EpisodeResult(Record):
     tokens_in: int = 0
     tokens_out: int = 0
     calls: int = 0
+    cost: Number = 0.0
     think_s: Number = 0.0
     device_s: Number = 0.0
 
     @property
     def spent(self) -> Spent:
-        """The calls of a model behind an endpoint."""
+        """The cost of a model behind an endpoint."""
         tokens = {"input_tokens": self.tokens_in, "output_tokens": self.tokens_out}
-        return Spent(calls=self.calls, **tokens) if self.calls else Spent()
+        return Spent(calls=self.calls, cost=self.cost, **tokens) if self.calls else Spent()
 
     @property
     def is_judged(self) -> bool:
@@ -124,6 +125,7 @@ class Summary(Record):
     step_ratio: Number | None = None
     mean_tokens_in: Number = 0.0
     mean_tokens_out: Number = 0.0
+    mean_cost: Number = 0.0
     mean_think_s: Number = 0.0
     mean_device_s: Number = 0.0
 
@@ -272,6 +274,7 @@ def summarise(episodes: Iterable[EpisodeResult]) -> Summary:
         step_ratio=sum(taken for taken, _ in paths) / sum(least for _, least in paths) if paths else None,
         mean_tokens_in=mean("tokens_in"),
         mean_tokens_out=mean("tokens_out"),
+        mean_cost=mean("cost"),
         mean_think_s=mean("think_s"),
         mean_device_s=mean("device_s"),
     )

@@ -38,7 +38,7 @@ RATES: Mapping[Key, str] = {
     ("inference", "batches"): "inference/batches_per_s",
     ("inference", "tokens"): "inference/tokens_per_s",
 }
-JUDGED = ("judged", "successes", "unjudged", "retries", "calls", "input_tokens", "output_tokens")
+JUDGED = ("judged", "successes", "unjudged", "retries", "calls", "input_tokens", "output_tokens", "cost")
 TOTALS: Mapping[Key, str] = {
     **{("worker", name): f"workers/{name}" for name in ("successes", "faults")},
     **{("worker", f"judge_{name}"): f"judge/{name}" for name in JUDGED},

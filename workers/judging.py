@@ -134,7 +134,7 @@ class JudgingLink:
         self._link.set_stats({**stats, **self.stats()})
 
     def stats(self) -> dict[str, float]:
-        """Counts of judged and waiting episodes, and the judge's calls and tokens."""
+        """Counts of judged and waiting episodes, and the judge's cost."""
         with self._condition:
             counts = {f"judge_{name}": float(count) for name, count in self._counts.items()}
             spent = {f"judge_{name}": float(number) for name, number in self._spent}
@@ -200,7 +200,7 @@ class JudgingLink:
             self._condition.notify_all()
 
     def _pay(self, waiting: _Waiting, spent: Spent) -> None:
-        """Counts a request about an episode, with or without a verdict."""
+        """Counts the cost of a request about an episode, with or without a verdict."""
         with self._condition:
             waiting.spent = Spent.total([waiting.spent, spent])
             self._spent = Spent.total([self._spent, spent])

@@ -38,14 +38,15 @@ def build_judge(config: JudgeConfig | None) -> Judge:
 
 
 _NOT_IDENTITY = {
-    *("threads", "patience_s", "timeout_s", "attempts", "max_calls", "key_env"),
+    *("threads", "patience_s", "timeout_s", "attempts", "max_calls"),
+    *("key_env", "price_input", "price_output"),
 }
 
 
 def identity(config: JudgeConfig) -> dict[str, Any]:
     """The settings that change verdicts, and digests of the files that they name.
 
-    Two judges of the same kind that differ in them are two judges. Deadlines are not included: an
+    Two judges of the same kind that differ in them are two judges. Deadlines and prices are not included: an
     interrupted session can continue with others.
     """
     found = config.model_dump(mode="json", exclude=_NOT_IDENTITY)

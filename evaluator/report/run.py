@@ -94,6 +94,7 @@ def write_report(
         "repeated": [
             (b.overall.name, arm) for b in blocks for arm in b.overall.arms if arm.repeats is not None
         ],
+        "has_cost": any(arm.summary.mean_cost for block in blocks for arm in block.overall.arms),
         "facts": facts,
         "curves": training.success_charts(metrics, baseline, labels[0] if labels else ""),
         "staleness": staleness,
@@ -202,7 +203,7 @@ def run_facts(loaded: Mapping[str, LoadedEvaluation], metrics: RunMetrics) -> li
         asked = Spent.total(split.spent for split in newest.splits.values())
         if asked.calls:
             note = f"{asked.describe()}, faulted tries included"
-            facts.append(Fact("model_calls", asked.calls, "Prompted model", _tokens(asked), note))
+            facts.append(Fact("model_cost", asked.cost, "Prompted model", _price(asked), note))
         if newest.spec.subject.kind == "served" and newest.weight_versions[1] >= 0:
             low, high = newest.weight_versions
             text = f"v{high}" if low == high else f"v{low}–v{high}"
@@ -242,21 +243,22 @@ def _training_facts(metrics: RunMetrics) -> list[Fact]:
 
 
 def _judge_facts(metrics: RunMetrics) -> list[Fact]:
-    """The judge's verdicts and tokens since the last start of the learner."""
+    """The judge's verdicts and cost since the last start of the learner."""
     judged, unjudged = metrics.last(f"{JUDGE}/judged"), metrics.last(f"{JUDGE}/unjudged")
     if judged is None or unjudged is None or not judged + unjudged:
         return []
     note = f"episodes, and {unjudged:,.0f} unjudged"
     facts = [Fact("judged", judged, "Judged", f"{judged:,.0f}", note)]
     taken = {name: metrics.last(f"{JUDGE}/{name}") or 0.0 for name in Spent.model_fields}
-    spent = Spent(**{name: int(number) for name, number in taken.items()})
+    spent = Spent(cost=taken.pop("cost"), **{name: int(number) for name, number in taken.items()})
     if spent.calls:
-        facts.append(Fact("judge_calls", spent.calls, "Judge", _tokens(spent), spent.describe()))
+        facts.append(Fact("judge_cost", spent.cost, "Judge", _price(spent), spent.describe()))
     return facts
 
 
-def _tokens(spent: Spent) -> str:
-    return f"{spent.input_tokens + spent.output_tokens:,} tokens"
+def _price(spent: Spent) -> str:
+    """The cost, or the tokens if there are no prices."""
+    return f"{spent.cost:.4g}" if spent.cost else f"{spent.input_tokens + spent.output_tokens:,} tokens"
 
 
 def _training_mean(metrics: RunMetrics, name: str) -> float | None:

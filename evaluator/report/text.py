@@ -32,7 +32,7 @@ def _split_lines(name: str, split: SplitResult) -> list[str]:
     for mode, count in overall.modes.items():
         lines.append(f"  {MODE_WORDS[mode].lower()}: {count} ({percent(count / overall.episodes)}%)")
     if split.spent.calls:
-        lines.append(f"  calls of the model: {split.spent.describe()}, faulted tries included")
+        lines.append(f"  cost of the model: {split.spent.describe()}, faulted tries included")
     if split.num_unjudged:
         lines.append(f"  {split.num_unjudged} tasks without a verdict are not counted")
     if split.num_retries:

@@ -125,21 +125,28 @@ def test_a_prompted_model_is_measured(endpoint: JudgeEndpoint, tmp_path: Path) -
 
 
 @pytest.mark.needs("jinja2")
-def test_the_calls_of_a_prompted_model_are_reported(endpoint: JudgeEndpoint, tmp_path: Path) -> None:
+@pytest.mark.parametrize("prices", [{}, {"price_input": 2.0, "price_output": 10.0}])
+def test_the_cost_of_a_prompted_model_is_reported(
+    endpoint: JudgeEndpoint, tmp_path: Path, prices: dict[str, float]
+) -> None:
     """One answer after an error and a reply without one, then a try that faults, and one that ends well."""
     away, nothing = Reply(503), replied(usage=USAGE)
     endpoint.replies = [away, nothing, DONE, away, away, away, DONE]
-    config = prompted(endpoint, tmp_path, 2, attempts=3)
+    config = prompted(endpoint, tmp_path, 2, attempts=3, **prices)
     output = tmp_path / "out"
     evaluation = measure(config, Measured(agent="prompted"), output, ["test"])
     result = evaluation.splits["test"]
+    cost = 3 * (1000 * 2.0 + 20 * 10.0) / 1e6 if prices else 0.0
     assert (result.num_retries, result.overall.episodes) == (1, 2)
     assert (result.spent.calls, result.spent.input_tokens, result.spent.output_tokens) == (7, 3000, 60)
+    assert result.spent.cost == pytest.approx(cost)
     assert result.overall.mean_tokens_in == 1500.0
-    shown = "7 calls, 3,000 + 60 tokens"
-    assert f"  calls of the model: {shown}, faulted tries included" in number_lines(evaluation)
+    assert result.overall.mean_cost == pytest.approx(cost / 2)
+    shown = "7 calls, 3,000 + 60 tokens" + (", cost 0.0066" if prices else "")
+    assert f"  cost of the model: {shown}, faulted tries included" in number_lines(evaluation)
     page = write_report(output, "prompted", {"prompted": output})
     assert f"{shown}, faulted tries included" in page.read_text()
+    assert ('<th class="n">Cost</th>' in page.read_text()) is bool(prices)
     data = json.loads((output / "report.json").read_text())
     assert data["evaluations"]["prompted"]["splits"]["test"]["spent"]["calls"] == 7
 

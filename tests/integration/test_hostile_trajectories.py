@@ -279,6 +279,7 @@ HOSTILE = {
     "a success beyond 1": (at("success", 1e18), "limit"),
     "a duration that overflows sums": (at("duration_s", 1.7e308), "limit"),
     "a time that overflows sums": (at("steps.0.timing.act_s", -1.7e308), "limit"),
+    "a verdict whose cost overflows sums": (at("verdict", VERDICT | {"cost": 1.7e308}), "limit"),
     "a verdict that took too many calls": (at("verdict", VERDICT | {"calls": 2**63}), "limit"),
     "a long goal": (at("task.goal", "g" * 200_000), "limit"),
     "a long fault": (at("fault_detail", "f" * 200_000), "limit"),

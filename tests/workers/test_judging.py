@@ -26,8 +26,8 @@ from distrl.workers.judging import JudgingLink, judge_steps, load_judge
 from distrl.workers.spool import Spool
 
 DEADLINE_S = 20.0
-YES = Verdict(success=True, score=1.0, reason="Yes.", judge="fake", calls=1)
-NO = Verdict(success=False, score=0.0, reason="No.", judge="fake", calls=1)
+YES = Verdict(success=True, score=1.0, reason="Yes.", judge="fake", cost=0.5)
+NO = Verdict(success=False, score=0.0, reason="No.", judge="fake", cost=0.5)
 UNSURE = Verdict(success=False, score=0.5, reason="Who knows.", is_decided=False, judge="fake")
 REWARDS = RewardConfig(source="judge")
 Start = Callable[..., tuple[JudgingLink, FakeLink]]
@@ -98,7 +98,7 @@ def test_the_verdict_is_the_reward(
     until(lambda: len(spool) == 0)
     judging.set_stats({"mine": 1.0})
     assert link.stats["judge_judged"] == 1.0
-    assert link.stats["judge_calls"] == 1.0
+    assert link.stats["judge_cost"] == 0.5
     assert link.stats["mine"] == 1.0
 
 
@@ -113,20 +113,20 @@ def test_what_is_not_for_the_judge_goes_on_at_once(start: Start) -> None:
 
 def test_what_was_spent_before_a_verdict_came_is_part_of_it(start: Start) -> None:
     away, refuses = JudgeUnavailable("Away."), JudgeError("It refuses.")
-    away.spent = refuses.spent = Spent(calls=2, input_tokens=10)
+    away.spent = refuses.spent = Spent(calls=2, input_tokens=10, cost=0.25)
     judging, link = start(away, YES, away, refuses)
     judging.submit(*play())
     first = the_only(link).verdict
     assert first is not None
-    assert (first.success, first.calls, first.input_tokens) == (True, 3, 10)
+    assert (first.success, first.calls, first.input_tokens, first.cost) == (True, 2, 10, 0.75)
     judging.submit(*play(index=1))
     until(lambda: len(link.submitted) == 2, "the other episode")
     second = link.submitted[1].verdict
     assert second is not None
-    assert (second.is_decided, second.calls) == (False, 4)
+    assert (second.is_decided, second.calls, second.cost) == (False, 4, 0.5)
     stats = judging.stats()
     assert (judging._judge.asked, stats["judge_retries"]) == (4, 2.0)
-    assert [stats[f"judge_{name}"] for name in ("calls", "input_tokens")] == [7.0, 30.0]
+    assert [stats[f"judge_{name}"] for name in ("calls", "input_tokens", "cost")] == [6.0, 30.0, 1.25]
 
 
 def test_a_judge_of_steps_counts_the_steps_before_the_one_where_it_failed() -> None:
@@ -134,7 +134,7 @@ def test_a_judge_of_steps_counts_the_steps_before_the_one_where_it_failed() -> N
     away.spent = Spent(calls=1)
     with pytest.raises(JudgeUnavailable) as caught:
         judge_steps(FakeJudge(NO, away), *play(require_complete=False))
-    assert caught.value.spent == Spent(calls=2)
+    assert caught.value.spent == Spent(calls=1, cost=0.5)
 
 
 def test_after_its_patience_an_episode_is_unjudged(start: Start) -> None:
@@ -227,7 +227,7 @@ def test_a_cut_episode_has_the_truth_of_where_it_was_cut(
     assert (cut.steps[-1].done, cut.steps[-1].reward.outcome) == (True, 1.0)
     assert cut.final == trajectory.steps[2].observation
     assert cut.verdict is not None
-    assert (cut.verdict.step, cut.verdict.calls, judging._judge.asked) == (2, 2, 2)
+    assert (cut.verdict.step, cut.verdict.cost, judging._judge.asked) == (2, 1.0, 2)
 
 
 def test_a_screen_that_was_seen_is_not_judged_again() -> None:

@@ -1,4 +1,4 @@
-"""Asks a model behind an OpenAI-compatible endpoint: requests and replies, retries, and what they took."""
+"""Asks a model behind an OpenAI-compatible endpoint: requests and replies, retries, and the cost."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from distrl.core.types import Spent
 BACKOFF_S, MAX_PAUSE_S = 1.0, 60.0
 """The first pause between two tries, which doubles each time, and the longest."""
 
+PER_TOKENS = 1_000_000
 MAX_ANSWER = 50_000
 """Characters of an answer that are read and stored."""
 MAX_TOKENS = 2**31
@@ -53,6 +54,7 @@ class Endpoint:
         base: The URL of the API.
         key: Sent with each request, and never logged or stored; "" for none.
         timeout_s, attempts: The deadline of a reply, and the number of tries.
+        prices: Of a million input tokens, and of a million output tokens.
         max_calls: Requests that this endpoint may get in all; None: any number.
 
     Attributes:
@@ -66,10 +68,11 @@ class Endpoint:
         key: str,
         timeout_s: float,
         attempts: int,
+        prices: tuple[float, float],
         max_calls: int | None = None,
     ) -> None:
         self._url, self._model, self._key = f"{base.rstrip('/')}/chat/completions", model, key
-        self._timeout_s, self._attempts = timeout_s, attempts
+        self._timeout_s, self._attempts, self._prices = timeout_s, attempts, prices
         self._max_calls, self._num_calls = max_calls, 0
         self._refused: set[str] = set()
         self._lock = threading.Lock()
@@ -86,7 +89,7 @@ class Endpoint:
         """What `read` makes of the model's answer.
 
         Args:
-            spent: Each request is added to it, also failed ones.
+            spent: The cost of each request is added to it, also of failed ones.
             read: Raises PostFailed(GARBLED, …) if the answer is not valid; the model is then asked again.
 
         Raises:
@@ -130,7 +133,8 @@ class Endpoint:
         asked, written = _count(reply, "prompt_tokens"), _count(reply, "completion_tokens")
         # What the model thought is paid for as well; some endpoints count it only in the total.
         written = max(written, _count(reply, "total_tokens") - asked)
-        spent[-1] = Spent(calls=1, input_tokens=asked, output_tokens=written)
+        cost = (asked * self._prices[0] + written * self._prices[1]) / PER_TOKENS
+        spent[-1] = Spent(calls=1, input_tokens=asked, output_tokens=written, cost=cost)
         message = _at(reply, "choices", 0, "message")
         text = _text(message.get("content")) if isinstance(message, Mapping) else None
         if text is None:

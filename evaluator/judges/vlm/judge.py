@@ -57,11 +57,11 @@ class VlmJudge:
         self._config = config
         if not config.model:
             raise ConfigError("judge.model is empty.", "Set it to the model that judges.")
-        url = config.url or OPENAI_URL
+        url, prices = config.url or OPENAI_URL, (config.price_input, config.price_output)
         if not url.startswith(("http://", "https://")):
             raise ConfigError(f"judge.url {url!r} is not a valid URL.", "Start it with https://.")
         self._endpoint = Endpoint(
-            url, config.model, read_key(config), config.timeout_s, config.attempts, config.max_calls
+            url, config.model, read_key(config), config.timeout_s, config.attempts, prices, config.max_calls
         )
         self._examples: list[Part] = []
         if config.examples is not None:

@@ -31,11 +31,13 @@ GARBAGE = [
 ]
 BUSY = [Reply(429), Reply(500, "oh"), Reply(503), Reply(body=status(True).body, cut=True), Reply(hangs=True)]
 NO_ANSWER = Reply(body='{"choices": [], "usage": {"prompt_tokens": 1000, "completion_tokens": 20}}')
+PRICES = {"price_input": 2.0, "price_output": 10.0}
+COST = (1000 * 2.0 + 20 * 10.0) / 1e6
 
 
-def test_a_verdict_holds_question_answer_model_and_tokens() -> None:
+def test_a_verdict_holds_question_answer_model_and_cost() -> None:
     with JudgeEndpoint([status(True), status(False)]) as endpoint:
-        judge = make(endpoint, screenshots=3)
+        judge = make(endpoint, **PRICES, screenshots=3)
         verdict, other = (judge.judge(*make_episode(num_steps=4)) for _ in range(2))
         path, headers, body = endpoint.requests[0]
     assert (verdict.success, verdict.is_decided, verdict.score) == (True, True, 1.0)
@@ -44,6 +46,7 @@ def test_a_verdict_holds_question_answer_model_and_tokens() -> None:
     assert verdict.answers == ("I see it.\nStatus: success",)
     assert "Task: Turn on switch 0" in verdict.prompt
     assert "expert in evaluating" in verdict.prompt
+    assert verdict.cost == pytest.approx(COST)
     assert (verdict.input_tokens, verdict.output_tokens) == (1000, 20)
     assert KEY not in verdict.model_dump_json()
     assert (path, headers["Authorization"]) == ("/v1/chat/completions", f"Bearer {KEY}")
@@ -109,7 +112,7 @@ def test_a_wild_answer_can_be_stored_and_counted(tokens: object) -> None:
     wild = says("\ud800 \x00 I see it.\nStatus: success", input_tokens=tokens)  # type: ignore[arg-type]
     trajectory, images = make_episode()
     with JudgeEndpoint([wild]) as endpoint:
-        verdict = make(endpoint).judge(trajectory, images)
+        verdict = make(endpoint, price_input=1.0).judge(trajectory, images)
     assert (verdict.success, verdict.calls, verdict.input_tokens) == (True, 1, 0)
     packed = pack_trajectory(trajectory.model_copy(update={"verdict": verdict}))
     assert unpack_trajectory(packed).verdict == verdict
@@ -177,12 +180,13 @@ def test_every_call_is_counted_whatever_came_of_it(
     replies: list[Reply], calls: int, input_tokens: int, output_tokens: int
 ) -> None:
     with JudgeEndpoint(replies) as endpoint:
-        verdict = make(endpoint).judge(*make_episode())
+        verdict = make(endpoint, **PRICES).judge(*make_episode())
     assert (verdict.calls, verdict.input_tokens, verdict.output_tokens) == (
         calls,
         input_tokens,
         output_tokens,
     )
+    assert verdict.cost == pytest.approx((2.0 * input_tokens + 10.0 * output_tokens) / 1e6)
 
 
 @pytest.mark.parametrize("content", ["Status: success", None])

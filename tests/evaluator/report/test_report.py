@@ -226,9 +226,11 @@ def test_actions_a_second_are_the_mean_while_the_policy_was_trained() -> None:
 def test_a_judge_s_work_and_cost_are_tiles() -> None:
     said = {"judged": 40.0, "unjudged": 2.0, "calls": 55.0, "input_tokens": 5e4, "output_tokens": 900.0}
     row = {"step": 1.0, "time": 0.0, **{f"judge/{name}": number for name, number in said.items()}}
-    facts = {fact.key: fact for fact in run_facts({}, RunMetrics([row]))}
+    facts = {fact.key: fact for fact in run_facts({}, RunMetrics([{**row, "judge/cost": 0.0}]))}
     assert (facts["judged"].value, facts["judged"].note) == ("40", "episodes, and 2 unjudged")
-    assert facts["judge_calls"].value == "50,900 tokens"
-    assert facts["judge_calls"].note == "55 calls, 50,000 + 900 tokens"
+    assert facts["judge_cost"].value == "50,900 tokens"
+    assert facts["judge_cost"].note == "55 calls, 50,000 + 900 tokens"
+    facts = {fact.key: fact for fact in run_facts({}, RunMetrics([{**row, "judge/cost": 1.5}]))}
+    assert (facts["judge_cost"].number, facts["judge_cost"].value) == (1.5, "1.5")
     unused = run_facts({}, RunMetrics([dict.fromkeys(row, 0.0)]))
     assert not any(fact.key.startswith("judge") for fact in unused)

@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 
-from distrl.cli.options import ConfigArgument, DryRunOption, SetOption, load
+from distrl.cli.options import GRACE_S, ConfigArgument, DryRunOption, SetOption, load
 from distrl.core.errors import ConfigError, EnvError
-
-GRACE_S = 5.0  # from the first signal to the end of the process, besides the end of its devices
 
 
 def collect(

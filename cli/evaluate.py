@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from distrl.cli.options import (
+    GRACE_S,
     ConfigArgument,
     DryRunOption,
     SetOption,
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from distrl.configs.schema import Config
 
 REPORT_EVERY = 25  # episodes that are judged again
-GRACE_S = 5.0  # from the first signal to the end of the process, besides the end of its devices
 
 CheckpointOption = Annotated[
     Path | None,

@@ -53,6 +53,9 @@ NameOption = Annotated[
 ]
 
 
+GRACE_S = 5.0  # from the first signal to the end of the process, besides the end of its devices
+
+
 def load(config: str, overrides: list[str] | None = None, dry_run: bool = False) -> Config:
     """The checked configuration; with `dry_run` it is printed and the command ends."""
     from distrl.configs.load import load_config

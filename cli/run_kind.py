@@ -136,9 +136,7 @@ class GuiRun:
     def work(self, name: str, folder: Path, stop: threading.Event, wait_s: float | None) -> None:
         """Runs a worker, whose spool is in `folder`, until `stop` is set or the run is over.
 
-        Args:
-            name: Its own name on this host.
-            wait_s: How long to wait for the learner; None for as long as it takes.
+        It is called `name` on this host, and waits `wait_s` for the learner; None for as long as it takes.
         """
         from distrl.core.security import load_security
         from distrl.core.sockets import Wire

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from distrl.cli.options import (
+    GRACE_S,
     ConfigArgument,
     DryRunOption,
     NameOption,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from distrl.configs.schema import Config
     from distrl.core.files import HeldLock
 
-GRACE_S = 5.0  # from the first signal to the end of the process, besides the end of its devices
 MAX_UNNAMED = 256  # workers without --name that share a spool directory
 _log = logging.getLogger(__name__)
 
@@ -85,10 +85,8 @@ def work(
 ) -> None:
     """Runs a worker until `stop` is set or the run is over.
 
-    Args:
-        name: The worker's name; None picks the first of this host's that no other process uses.
-        spool_dir: Where the spool is, one file per worker.
-        wait_s: How long to wait for the learner; None for as long as it takes.
+    Without a `name` it gets the first of this host's that no other process uses. Its spool is a file in
+    `spool_dir`. It waits `wait_s` for the learner; None for as long as it takes.
     """
     from distrl.cli.run_kind import run_kind
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from distrl.cli.options import (
+    GRACE_S,
     ConfigArgument,
     DryRunOption,
     NameOption,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from distrl.configs.schema import Config
     from distrl.workers.inference.server import InferenceServer
 
-GRACE_S = 5.0  # from the first signal to the end of the process
 _log = logging.getLogger(__name__)
 
 CheckpointOption = Annotated[
@@ -86,11 +86,8 @@ def serve(
 ) -> None:
     """Serves until `stop` is set or the run is over.
 
-    Args:
-        name: Unique in the run; None makes one from the host and the process id.
-        checkpoint: Serve this, without a learner.
-        http: PORT or HOST:PORT of the endpoint for others, None for none.
-        wait_s: How long to wait for the learner; None for as long as it takes.
+    A `checkpoint` is served without a learner; `http` is PORT or HOST:PORT of the endpoint for others. It waits
+    `wait_s` for the learner; None for as long as it takes.
     """
     from distrl.cli.run_kind import require_gui
     from distrl.core.security import SERVER, load_security

@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from distrl.cli.options import check_folder, seeds_of
-
-GRACE_S = 5.0
+from distrl.cli.options import GRACE_S, check_folder, seeds_of
 
 
 def table(

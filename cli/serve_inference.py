@@ -86,8 +86,8 @@ def serve(
 ) -> None:
     """Serves until `stop` is set or the run is over.
 
-    A `checkpoint` is served without a learner; `http` is PORT or HOST:PORT of the endpoint for others. It waits
-    `wait_s` for the learner; None for as long as it takes.
+    A `checkpoint` is served without a learner; `http` is PORT or HOST:PORT of the endpoint for others. The
+    server waits `wait_s` for the learner; None for as long as it takes.
     """
     from distrl.cli.run_kind import require_gui
     from distrl.core.security import SERVER, load_security

@@ -3,8 +3,7 @@
     learner: the first `learner.num_processes`      inference servers: of the rest one each, or
                                                     `inference.engine.tensor_parallel_size`
 
-Servers for which nothing is left share what the others have. What has no GPU of its own under these rules
-sees all of them, as everything does when a device is named, like cuda:1.
+Servers for which nothing is left share what the others have. What has no GPU of its own sees all of them.
 """
 
 from __future__ import annotations

@@ -188,10 +188,9 @@ class LocalRun:
 
 
 def unmake(run: RunDir, error: DistrlError) -> None:
-    """Removes the directory of a run that `error` ended before anything was stored or learnt.
+    """Removes the directory of a run that `error` ended before anything was stored, and says so in its remedy.
 
-    The error's remedy then says so, instead of naming a log there. The directory stays with its logs if the
-    error line does not say everything, as after a crash.
+    The directory stays with its logs if the error line does not say everything, as after a crash.
     """
     is_explained = not isinstance(error, ProgramFailed) or error.is_explained
     if not is_explained or has_begun(run):

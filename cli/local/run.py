@@ -188,7 +188,7 @@ class LocalRun:
 
 
 def unmake(run: RunDir, error: DistrlError) -> None:
-    """Removes the directory of a run that `error` ended before anything was stored, and says so in its remedy.
+    """Removes the directory of a run that `error` ended before anything was stored; says so in its remedy.
 
     The directory stays with its logs if the error line does not say everything, as after a crash.
     """

@@ -71,15 +71,11 @@ class ArideConfig(ActorCriticConfig):
     critic: Literal["v", "q"] = "v"
 
     @model_validator(mode="after")
-    def _upper_end_needs_a_clip(self) -> ArideConfig:
+    def _keys_fit(self) -> ArideConfig:
         if self.policy_clip_high is not None and self.policy_clip is None:
             raise ValueError("policy_clip_high has no effect without policy_clip; set policy_clip, too")
         if self.policy_clip_high is not None and self.policy_clip_high < (self.policy_clip or 0.0):
             raise ValueError("policy_clip_high is less than policy_clip; increase policy_clip_high")
-        return self
-
-    @model_validator(mode="after")
-    def _action_values_need_retrace(self) -> ArideConfig:
         if self.critic == "q" and self.returns != "retrace":
             raise ValueError(
                 f"critic 'q' does not support returns {self.returns!r}, which need state values; "

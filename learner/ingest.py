@@ -369,12 +369,17 @@ class Quarantine:
         self._end(token)
 
     def blame(
-        self, episodes: Sequence[Episode], attempt: Callable[[Episode], object], error: Exception
+        self,
+        episodes: Sequence[Episode],
+        attempt: Callable[[Episode], object],
+        error: Exception,
+        may_all_fail: bool = False,
     ) -> list[str]:
         """After `error` quarantines those of `episodes` with which `attempt` fails on each alone.
 
         Raises:
-            Exception: `error`, if none is to blame: none fails, or all of several do, by what they share.
+            Exception: `error`, if none is to blame: none fails, or all of several do, by what they share,
+                unless they `may_all_fail`.
         """
         if isinstance(error, DistrlError) and not isinstance(error, PolicyError | NotStored):
             raise error
@@ -386,7 +391,7 @@ class Quarantine:
                     attempt(episode)
                 except Exception as found:  # noqa: BLE001 - whatever it is, it is of this trajectory
                     failures[name] = found
-        if not failures or (len(failures) == len(alone) > 1):
+        if not failures or (len(failures) == len(alone) > 1 and not may_all_fail):
             raise error
         for name, failure in failures.items():
             self.add(name, failure)

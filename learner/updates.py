@@ -168,14 +168,9 @@ class Updates:
             except Exception as error:
                 if num_ranks() > 1:  # the others may not have failed, and wait
                     raise
-                self._drop_unusable(episodes, lambda one: self._measure([one]), error)
+                names = self._quarantine.blame(episodes, lambda one: self._measure([one]), error)
+                self._context.ingest.drop(names)
                 return None
-
-    def _drop_unusable(
-        self, episodes: Sequence[Episode], attempt: Callable[[Episode], object], error: Exception
-    ) -> None:
-        """Quarantines those with which `attempt` fails alone too; raises `error` if there are none."""
-        self._context.ingest.drop(self._quarantine.blame(episodes, attempt, error))
 
     def _measure(self, episodes: Sequence[Episode]) -> Loss:
         result = self._context.train_step.measure(self._context.batcher.trajectories(episodes))
@@ -207,7 +202,7 @@ class Updates:
             except DistrlError:
                 raise
             except Exception as error:
-                # The training thread finds out which trajectory is to blame: `_drop_unusable`.
+                # The training thread finds out which trajectory is to blame: `_next_batch`.
                 raise PolicyError(f"A batch could not be built: {type(error).__name__}: {error}.") from error
 
     def _progress(self) -> float:
@@ -236,9 +231,10 @@ class Updates:
             try:
                 batch = pending.batch.result(BUILD_S)
             except (PolicyError, NotStored) as error:
-                self._drop_unusable(
-                    pending.episodes, lambda one: self._context.batcher.trajectories([one]), error
+                names = self._quarantine.blame(
+                    pending.episodes, lambda one: self._build([one]), error, may_all_fail=True
                 )
+                self._context.ingest.drop(names)
                 continue
             finally:
                 self._unready_s += self._context.clock.now() - start

@@ -126,14 +126,19 @@ def test_a_demonstration_with_too_many_pixels_is_quarantined(toy, tmp_path, monk
     assert (row.id, "have 12 pixels together" in row.reason) == ("three", True)
 
 
-def test_one_that_cannot_be_drawn_is_quarantined_and_the_others_are_learnt_from(toy, tmp_path) -> None:
+@pytest.mark.parametrize(("bad", "num_updates"), [({2}, 4), (set(range(8)), 0)])
+def test_what_cannot_be_drawn_is_quarantined_and_the_others_are_learnt_from(
+    toy, tmp_path, bad, num_updates
+) -> None:
     learner, world = ready(toy, tmp_path)
     names = come(learner, world, 8)
     episodes = learner.context.ingest.episodes
-    episodes[names[2]] = replace(episodes[names[2]], oldest_version=2**64 - 1)  # no int64
-    assert make_updates(learner) == 4
-    assert [row.id for row in world.store.quarantined()] == [names[2]]
-    assert names[2] not in learner.context.replay.ids
+    broken = {names[number] for number in bad}
+    for name in broken:
+        episodes[name] = replace(episodes[name], oldest_version=2**64 - 1)  # no int64
+    assert make_updates(learner) == num_updates
+    assert {row.id for row in world.store.quarantined()} == broken
+    assert broken.isdisjoint(learner.context.replay.ids)
 
 
 HOT = Sampling(temperature=3.0)

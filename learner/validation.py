@@ -1,6 +1,6 @@
 """When validation rounds start and what their results lead to: checkpoints, the best one, trimming the store.
 
-Used by the training thread. `groups.EvalRounds` has the episodes of a round.
+Used by the training thread. `groups.EvalRound` has the episodes of a round.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Validation:
         updates = self._context.progress.updates
         is_due = self._config.eval_every > 0 and updates % self._config.eval_every == 0
         if is_due and not self._context.scheduler.is_evaluating:
+            self.finish()  # the round before may have ended during this update
             self.start()
         elif is_due or updates % self._config.checkpoint_every == 0:
             self.save()

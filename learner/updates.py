@@ -135,7 +135,7 @@ class Updates:
     def _train(self, batch: TrajectoryBatch) -> Loss | None:
         """The update of `batch`; None if it is skipped because a loss or a gradient is not finite."""
         if not self._config.updates_enabled:
-            return self._context.train_step.measure(batch)
+            return self._measure(batch)
         result = self._context.train_step.update(batch, self._progress())
         self.skipped.record(batch.ids, is_skipped=result is None)
         return result
@@ -151,14 +151,16 @@ class Updates:
             size = min(len(ids), self._config.batch_trajectories)
             chosen = context.rng.choice(len(ids), size=size, replace=False)
             episodes = self._episodes([ids[i] for i in chosen])
-            fit = partial(self._fit_critic, episodes)
+            try:
+                batch = self._build(episodes)
+            except (PolicyError, NotStored) as error:
+                self._drop_unusable(episodes, error)
+                continue
+            fit = partial(context.train_step.fit_critic, batch)
             if (loss := self._guarded("critic update", episodes, fit)) is not None:
-                self.skipped.record([one.id for one in episodes], is_skipped=not math.isfinite(loss))
+                self.skipped.record(batch.ids, is_skipped=not math.isfinite(loss))
                 return loss
         return None
-
-    def _fit_critic(self, episodes: Sequence[Episode]) -> float:
-        return self._context.train_step.fit_critic(self._context.batcher.trajectories(episodes))
 
     def _guarded(self, kind: str, episodes: Sequence[Episode], attempt: Callable[[], T]) -> T | None:
         """What `attempt` returns; None if it failed because of some of `episodes`, now quarantined."""
@@ -168,12 +170,26 @@ class Updates:
             except Exception as error:
                 if num_ranks() > 1:  # the others may not have failed, and wait
                     raise
-                names = self._quarantine.blame(episodes, lambda one: self._measure([one]), error)
-                self._context.ingest.drop(names)
+                self._drop_unusable(episodes, error, self._measure)
                 return None
 
-    def _measure(self, episodes: Sequence[Episode]) -> Loss:
-        result = self._context.train_step.measure(self._context.batcher.trajectories(episodes))
+    def _drop_unusable(
+        self,
+        episodes: Sequence[Episode],
+        error: Exception,
+        attempt: Callable[[TrajectoryBatch], object] | None = None,
+    ) -> None:
+        """Quarantines those of which alone no batch can be built, or with whose batch `attempt` fails."""
+
+        def alone(episode: Episode) -> None:
+            batch = self._context.batcher.trajectories([episode])
+            if attempt is not None:
+                attempt(batch)
+
+        self._context.ingest.drop(self._quarantine.blame(episodes, alone, error, attempt is None))
+
+    def _measure(self, batch: TrajectoryBatch) -> Loss:
+        result = self._context.train_step.measure(batch)
         if not bool(result.priorities.isfinite().all()):
             raise PolicyError("The scores are not finite.", "Lower learner.optim.lr.")
         return result
@@ -202,7 +218,7 @@ class Updates:
             except DistrlError:
                 raise
             except Exception as error:
-                # The training thread finds out which trajectory is to blame: `_next_batch`.
+                # The training thread finds out which trajectory is to blame: `_drop_unusable`.
                 raise PolicyError(f"A batch could not be built: {type(error).__name__}: {error}.") from error
 
     def _progress(self) -> float:
@@ -231,10 +247,7 @@ class Updates:
             try:
                 batch = pending.batch.result(BUILD_S)
             except (PolicyError, NotStored) as error:
-                names = self._quarantine.blame(
-                    pending.episodes, lambda one: self._build([one]), error, may_all_fail=True
-                )
-                self._context.ingest.drop(names)
+                self._drop_unusable(pending.episodes, error)
                 continue
             finally:
                 self._unready_s += self._context.clock.now() - start
@@ -257,8 +270,8 @@ class Updates:
         replay = self._context.replay
         entries = replay.refresh_slice()
         if len(entries):
-            episodes = self._episodes(replay.names(entries))
-            result = self._guarded("scoring", episodes, lambda: self._measure(episodes))
+            episodes, build = self._episodes(replay.names(entries)), self._context.batcher.trajectories
+            result = self._guarded("scoring", episodes, lambda: self._measure(build(episodes)))
             if result is not None:
                 replay.update(entries, _numpy(result.priorities))
 

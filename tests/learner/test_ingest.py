@@ -126,17 +126,21 @@ def test_a_demonstration_with_too_many_pixels_is_quarantined(toy, tmp_path, monk
     assert (row.id, "have 12 pixels together" in row.reason) == ("three", True)
 
 
-@pytest.mark.parametrize(("bad", "num_updates"), [({2}, 4), (set(range(8)), 0)])
+@pytest.mark.parametrize(("bad", "num_updates"), [({2}, 4), (set(range(8)), 0), ({2}, None)])
 def test_what_cannot_be_drawn_is_quarantined_and_the_others_are_learnt_from(
     toy, tmp_path, bad, num_updates
 ) -> None:
+    """By updates of the policy, or of the critic alone."""
     learner, world = ready(toy, tmp_path)
     names = come(learner, world, 8)
     episodes = learner.context.ingest.episodes
     broken = {names[number] for number in bad}
     for name in broken:
         episodes[name] = replace(episodes[name], oldest_version=2**64 - 1)  # no int64
-    assert make_updates(learner) == num_updates
+    if num_updates is None:
+        assert learner.updates.fit_critic() is not None
+    else:
+        assert make_updates(learner) == num_updates
     assert {row.id for row in world.store.quarantined()} == broken
     assert broken.isdisjoint(learner.context.replay.ids)
 
@@ -180,10 +184,12 @@ def test_one_that_cannot_be_scored_is_quarantined(toy, tmp_path, where) -> None:
     assert bad not in learner.context.replay.ids
 
 
-def test_one_whose_scores_are_not_finite_is_quarantined(toy, tmp_path) -> None:
-    learner, world = ready(toy, tmp_path)
+@pytest.mark.parametrize("updates_enabled", [True, False])
+def test_one_whose_scores_are_not_finite_is_quarantined(toy, tmp_path, updates_enabled) -> None:
+    learner, world = ready(toy, tmp_path, updates_enabled=updates_enabled)
     names = come(learner, world, 8)
-    make_updates(learner)
+    if updates_enabled:
+        make_updates(learner)
     measure = learner.context.train_step.measure
 
     def spoil(batch):
@@ -192,7 +198,10 @@ def test_one_whose_scores_are_not_finite_is_quarantined(toy, tmp_path) -> None:
         return result
 
     learner.context.train_step.measure = spoil
-    learner.updates._refresh()
+    if updates_enabled:
+        learner.updates._refresh()
+    else:
+        make_updates(learner)
     assert [row.id for row in world.store.quarantined()] == [names[5]]
 
 

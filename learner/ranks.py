@@ -213,15 +213,13 @@ class LocalRanks:
                     print(f"error: {error}", file=sys.stderr, flush=True)
                     os._exit(error.exit_code)
 
-    def wait(self) -> None:
-        """Gives the ranks `PATIENCE_S` to end by themselves."""
-        deadline = time.monotonic() + PATIENCE_S
-        for child in self._children:
-            child.wait(max(0.0, deadline - time.monotonic()))
-
-    def kill(self) -> None:
+    def end(self, patience_s: float) -> None:
+        """Stops the guard, and each rank that does not end by itself within `patience_s`."""
         self._is_ending.set()
         self._guard.join()
+        deadline = time.monotonic() + patience_s
+        for child in self._children:
+            child.wait(max(0.0, deadline - time.monotonic()))
         stop_all((child, 0.0) for child in self._children)
 
 
@@ -230,11 +228,12 @@ def local_ranks(command: Sequence[str], size: int, logs: Path) -> Iterator[Local
     """Ranks on this host, as `LocalRanks`; if the block fails they are stopped at once."""
     with tempfile.TemporaryDirectory(prefix="distrl-ranks-") as folder:
         ranks = LocalRanks(command, size, logs, Path(folder) / "meeting")
+        patience_s = 0.0
         try:
             yield ranks
-            ranks.wait()
+            patience_s = PATIENCE_S
         finally:
-            ranks.kill()
+            ranks.end(patience_s)
 
 
 def _environment(rank: int, size: int) -> dict[str, str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from distrl.cli.options import check_folder
+from distrl.cli.options import check_folder, load
 from distrl.core.errors import MissingDependency, RunDirectoryError
 
 VERDICTS_FILE = "held-out.jsonl"
@@ -45,9 +46,13 @@ HoldOutOption = Annotated[
         help="Measure on tasks that it was not fitted to (harder), or on other episodes of any task.",
     ),
 ]
-ReaderOption = Annotated[
-    Path | None,
-    typer.Option("--reader", metavar="JUDGE", help="Take the text reader of this judge; do not fit one."),
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        metavar="CONFIG",
+        help="Take the encoder from the policy of this configuration. Default: a small embedded policy.",
+    ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of weights and split.")]
 ThreadsOption = Annotated[int, typer.Option("--threads", metavar="N", min=1, help="CPU threads.")]
@@ -57,18 +62,18 @@ def train_judge(
     sources: SourcesArgument,
     output: OutputOption,
     episodes: EpisodesOption = 5000,
-    epochs: EpochsOption = 12,
+    epochs: EpochsOption = 6,
     held_out: HeldOutOption = 0.2,
     hold_out: HoldOutOption = "task",
-    reader: ReaderOption = None,
+    policy: PolicyOption = None,
     seed: SeedOption = 0,
     threads: ThreadsOption = 1,
 ) -> None:
     """Fit a small judge to stored episodes, measure it on others, and show its errors.
 
-    Its inputs are the goal, the last actions with what they touched, the text on the screens, and the last
-    screen; it learns to read first, from text drawn with Android's fonts. DIR gets the judge,
-    its verdicts on the held-out episodes, agreement.json and agreement.html.
+    Its inputs are the goal, the last actions with what they touched, the elements of the screens, which
+    worker.elements must have recorded, and the last screenshot. DIR gets the judge, its verdicts on the
+    held-out episodes, agreement.json and agreement.html.
     """
     from distrl.core.files import write_atomically
     from distrl.core.policies import use_threads
@@ -82,7 +87,9 @@ def train_judge(
         raise RunDirectoryError(f"{output} holds a judge already.", "Name another directory with --output.")
     check_folder(output)
     use_threads(threads)
-    plan = Plan(episodes, held_out, hold_out, epochs, seed=seed, reader=reader)
+    plan = Plan(episodes, held_out, hold_out, epochs, seed=seed)
+    if policy is not None:
+        plan = replace(plan, policy=load(policy).chat_policy)
     report, judged, examples = fit_judge(sources, output, plan, lambda line: typer.echo(line, err=True))
     write_atomically(output / VERDICTS_FILE, "".join(one.model_dump_json() + "\n" for one in judged))
     write_atomically(output / "agreement.json", report.model_dump_json(indent=2))

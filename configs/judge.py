@@ -195,6 +195,11 @@ def check_judge(config: Config) -> None:
         return
     if judge is None:
         raise ValueError("worker.rewards.source 'judge' needs a judge; set judge.kind")
+    if judge.kind == "local" and config.worker.elements != "all":
+        raise ValueError(
+            f"judge.kind 'local' reads the elements of all screens, but worker.elements is "
+            f"{config.worker.elements!r}; set worker.elements to 'all'"
+        )
     if judge.kind == "ground_truth":
         raise ValueError(
             "judge.kind 'ground_truth' is the environment's own check; set worker.rewards.source "

@@ -25,7 +25,7 @@ ALLOWED = {
     "workers": {"core", "configs"},
     "learner": {"core", "configs"},
     "simulator": {"core", "workers.devices"},
-    "evaluator": {"core", "configs", "workers", "simulator.phone.fonts"},
+    "evaluator": {"core", "configs", "workers"},
     "appo": {"core", "configs", "workers", "learner", "evaluator"},
     "cli": {"core", "configs", "workers", "learner", "evaluator", "appo"},
 }

@@ -287,7 +287,7 @@ class AutoUIPolicy(Policy):
                 batch.input_ids, batch.attention_mask, images[:, -self.config.attended_images * num_cells :]
             )
         shown = real.repeat_interleave(num_cells, dim=1).to(self.device)
-        states = torch.cat([images, text], dim=1).detach()
+        states = torch.cat([images, text], dim=1)
         return text, States(states, torch.cat([shown, batch.attention_mask], dim=1))
 
     @torch.no_grad()
@@ -325,11 +325,14 @@ class AutoUIPolicy(Policy):
             self._allowed,  # type: ignore[arg-type]
             temperature,
         )
-        return TokenScores(logprobs, entropy, seen)
+        return TokenScores(logprobs, entropy, States(seen.hidden.detach(), seen.mask))
 
     @torch.no_grad()
     def states(self, batch: PromptBatch) -> States:
         """The pictures' projected features, then the encoder's states as the decoder reads them."""
+        return self.encode(batch)
+
+    def encode(self, batch: PromptBatch) -> States:
         return self._encode(batch)[1]
 
     def published_state(self) -> dict[str, Tensor]:

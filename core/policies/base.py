@@ -355,6 +355,10 @@ class Policy(nn.Module, ABC):
     def states(self, batch: PromptBatch) -> States:
         """The prompts' hidden states, as `score` gives them, without an action to score."""
 
+    def encode(self, batch: PromptBatch) -> States:
+        """The same states with gradients; without, as here, where a policy of your own has no such."""
+        return self.states(batch)
+
     def published_kind(self) -> str:
         """ "full" or "adapter": what `published_state` holds."""
         return "full" if self.adapter is None else "adapter"

@@ -352,7 +352,7 @@ class HubPolicy(Policy):
             self._allowed,  # type: ignore[arg-type]
             temperature,
         )
-        return TokenScores(logprobs, entropy, _states(batch, hidden))
+        return TokenScores(logprobs, entropy, _states(batch, hidden.detach()))
 
     def _answered(self, batch: PromptBatch, completions: Tensor, mask: Tensor) -> PromptBatch:
         """Prompts with their answers as sequences of one answer each."""
@@ -383,6 +383,9 @@ class HubPolicy(Policy):
     @torch.no_grad()
     def states(self, batch: PromptBatch) -> States:
         """The last layer's states; causal, so they are those that `score` sees."""
+        return self.encode(batch)
+
+    def encode(self, batch: PromptBatch) -> States:
         return _states(batch, self._hidden(batch))
 
     def save(self, directory: Path) -> None:
@@ -417,5 +420,5 @@ class HubPolicy(Policy):
 def _states(batch: PromptBatch, hidden: Tensor) -> States:
     """The prompts' part of the states of prompts with their answers, or of sequences."""
     if batch.rows is None or batch.starts is None:
-        return States(hidden[:, : batch.input_ids.shape[1]].detach(), batch.attention_mask)
-    return States(hidden.detach(), batch.attention_mask, batch.rows, batch.starts)
+        return States(hidden[:, : batch.input_ids.shape[1]], batch.attention_mask)
+    return States(hidden, batch.attention_mask, batch.rows, batch.starts)

@@ -200,6 +200,9 @@ class TinyPolicy(Policy):
     @torch.no_grad()
     def states(self, batch: PromptBatch) -> States:
         """The encoder's states: of the image cells, then of the prompt tokens."""
+        return self.encode(batch)
+
+    def encode(self, batch: PromptBatch) -> States:
         return States(*self._encode(batch))
 
     def save(self, directory: Path) -> None:

@@ -80,6 +80,7 @@ REFUSED: list[tuple[list[str], str]] = [
     # judges
     (["worker.rewards.source=judge"], "needs a judge; set judge.kind"),
     (["worker.rewards.source=judge", "judge=ground_truth"], "is the environment's own check"),
+    (["worker.rewards.source=judge", "judge=local"], "set worker.elements to 'all'"),
     (["judge={kind: local, when: steps}"], "worker.rewards.require_complete to false"),
     (["judge={kind: vlm, votes: 3}"], "set temperature above 0"),
     (["judge={kind: local, min_confidence: 0.3}"], "`judge.min_confidence` is 0.3"),

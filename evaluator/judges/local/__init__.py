@@ -1,1 +1,1 @@
-"""The trained judge: a small image-text classifier of finished episodes that runs where it is asked."""
+"""The trained judge: a classifier of finished episodes on the encoder of a policy."""

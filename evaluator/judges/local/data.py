@@ -6,15 +6,16 @@ import contextlib
 import itertools
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
-from distrl.core.errors import JudgeError, PolicyError
+from distrl.core.errors import JudgeError
 from distrl.core.types import Fault, Purpose, Task, Trajectory
 from distrl.evaluator.agreement import Judged
-from distrl.evaluator.judges.local.features import Features, Reader
+from distrl.evaluator.judges.base import screens
+from distrl.evaluator.judges.local.prompt import read_words
 from distrl.evaluator.report.viewer import worst
 from distrl.evaluator.stores import StoredEpisodes
 from distrl.workers.judging import first_steps
@@ -24,35 +25,45 @@ HoldOut = Literal["task", "episode"]
 
 
 @dataclass(frozen=True)
-class Part:
-    """The first steps of a stored episode, and whether they did its task.
+class Example:
+    """The first steps of an episode as the judge sees them, and whether they did its task.
 
     Attributes:
+        words: Of `read_words`.
+        screen: The last screenshot, encoded.
+        truth: Whether the environment gave full credit.
         source, trajectory_id: Where the episode is stored, and its id there.
         num_steps: How many of its steps count.
-        truth: Whether the environment gave full credit.
     """
 
-    source: Path
-    trajectory_id: str
+    words: tuple[str, ...]
+    screen: bytes
     task: Task
-    num_steps: int
-    truth: bool
+    truth: bool = False
+    source: Path = Path()
+    trajectory_id: str = ""
+    num_steps: int = 0
+
+    @classmethod
+    def of(cls, trajectory: Trajectory, images: Mapping[str, bytes], **stored: Any) -> Example:
+        """What the judge sees of an episode.
+
+        Raises:
+            JudgeError: The elements of its last screen are missing.
+        """
+        last = screens(trajectory)[-1]
+        if last.elements is None:
+            raise JudgeError(
+                f"The elements of the last screen of episode {trajectory.id} were not recorded.",
+                "Set worker.elements to all.",
+            )
+        words = tuple(read_words(trajectory))
+        return cls(words, images[last.image], trajectory.task, **stored)
 
     @property
     def kin(self) -> str:
         """Equal for tasks that differ only in their seed or their place in the list."""
         return json.dumps([self.task.template, self.task.goal, self.task.params], sort_keys=True)
-
-
-@dataclass(frozen=True)
-class Example(Part):
-    """A part of an episode with what the judge sees of it."""
-
-    features: Features
-
-
-AnyPart = TypeVar("AnyPart", bound=Part)
 
 
 def choose_episodes(sources: Sequence[Path], limit: int, rng: random.Random) -> list[tuple[Path, str]]:
@@ -71,7 +82,7 @@ def choose_episodes(sources: Sequence[Path], limit: int, rng: random.Random) -> 
     return mixed[:limit]
 
 
-def find_parts(episodes: Iterable[tuple[Path, str]], rng: random.Random) -> list[Part]:
+def read_examples(episodes: Iterable[tuple[Path, str]], rng: random.Random) -> list[Example]:
     """The parts of stored episodes that a judge could be asked about, one or two in each.
 
     That is an episode that ended without a fault, has ground truth, and was ended by the agent reporting that
@@ -85,8 +96,10 @@ def find_parts(episodes: Iterable[tuple[Path, str]], rng: random.Random) -> list
 
     Raises:
         StoreError: A store cannot be read.
+        JudgeError: The elements of a screen are missing.
     """
-    parts = []
+    found = []
+    shown: dict[str, bytes] = {}  # many episodes end on the same screen
     with _Stores() as stores:
         for source, name in episodes:
             trajectory = stores[source].get(name)
@@ -95,32 +108,14 @@ def find_parts(episodes: Iterable[tuple[Path, str]], rng: random.Random) -> list
             ends = [(len(trajectory.steps), trajectory.ground_truth == 1.0)]
             if trajectory.purpose is Purpose.DEMO:
                 ends += _earlier(trajectory, rng)
-            parts += [Part(source, name, trajectory.task, count, truth) for count, truth in ends]
-    return parts
-
-
-def read_features(
-    parts: Iterable[Part], reader: Reader, left_out: Callable[[str, PolicyError], None]
-) -> Iterator[Example]:
-    """The examples of parts.
-
-    Args:
-        left_out: Called with the id of an episode that has a broken screenshot, and the error.
-
-    Raises:
-        StoreError: A store cannot be read.
-    """
-    with _Stores() as stores:
-        for (source, name), group in itertools.groupby(parts, lambda one: (one.source, one.trajectory_id)):
-            trajectory = stores[source].get(name)
-            images = stores[source].images(trajectory.image_digests)
-            for part in group:
-                try:
-                    features = reader.read(first_steps(trajectory, part.num_steps), images)
-                except PolicyError as error:
-                    left_out(name, error)
-                    break
-                yield Example(**vars(part), features=features)
+            for count, truth in ends:
+                part = first_steps(trajectory, count)
+                last = screens(part)[-1].image
+                if last not in shown:
+                    shown |= stores[source].images([last])
+                stored = {"truth": truth, "source": source, "trajectory_id": name, "num_steps": count}
+                found.append(Example.of(part, shown, **stored))
+    return found
 
 
 def stored_examples(
@@ -169,14 +164,13 @@ def _earlier(trajectory: Trajectory, rng: random.Random) -> list[tuple[int, bool
 
 
 def split(
-    parts: Sequence[AnyPart], held_out: float, by: HoldOut, seed: int
-) -> tuple[list[AnyPart], list[AnyPart], list[AnyPart]]:
+    examples: Sequence[Example], held_out: float, by: HoldOut, seed: int
+) -> tuple[list[Example], list[Example], list[Example]]:
     """Splits tasks or episodes at random; neither is in two of the results.
 
     Tasks that differ only in their seed are one.
 
     Args:
-        parts: All.
         held_out: The share of the tasks or episodes to measure on; half as many are for calibration.
         by: What no two results share.
         seed: Of the drawing.
@@ -187,12 +181,12 @@ def split(
     Raises:
         JudgeError: There is nothing to learn from, or a result would be empty.
     """
-    if len({part.truth for part in parts}) < 2:
+    if len({part.truth for part in examples}) < 2:
         raise JudgeError(
-            f"{len(parts)} usable episodes, and not both solved and failed ones among them.",
+            f"{len(examples)} usable episodes, and not both solved and failed ones among them.",
             "Name stores that have both, such as a run's own.",
         )
-    groups = [part.kin if by == "task" else part.trajectory_id for part in parts]
+    groups = [part.kin if by == "task" else part.trajectory_id for part in examples]
     drawn = sorted(set(groups))
     random.Random(f"split/{seed}").shuffle(drawn)
     first, second = round(held_out * len(drawn)), round(1.5 * held_out * len(drawn))
@@ -202,10 +196,10 @@ def split(
             "Name more episodes, or set another --held-out.",
         )
     measured, calibrated = set(drawn[:first]), set(drawn[first:second])
-    fitting: list[AnyPart] = []
-    calibration: list[AnyPart] = []
-    measuring: list[AnyPart] = []
-    for part, group in zip(parts, groups, strict=True):
+    fitting: list[Example] = []
+    calibration: list[Example] = []
+    measuring: list[Example] = []
+    for part, group in zip(examples, groups, strict=True):
         if group in measured:
             measuring.append(part)
         elif group in calibrated:

@@ -10,12 +10,11 @@ from pathlib import Path
 import torch
 
 from distrl.configs.judge import LocalJudgeConfig
-from distrl.core.errors import ConfigError, PolicyError
+from distrl.core.errors import ConfigError, JudgeError, PolicyError
 from distrl.core.policies import use_threads
 from distrl.core.types import Trajectory, Verdict
-from distrl.evaluator.judges.local.features import Reader
-from distrl.evaluator.judges.local.model import collate, read_judge
-from distrl.evaluator.judges.local.ocr import TextReader
+from distrl.evaluator.judges.local.data import Example
+from distrl.evaluator.judges.local.model import read_judge
 
 
 class LocalJudge:
@@ -35,23 +34,21 @@ class LocalJudge:
         if not config.path:
             raise ConfigError("judge.path is empty.", "Set it to the output directory of distrl train-judge.")
         self._path, self._config = Path(config.path).expanduser(), config
-        self._model, letters, self._card = read_judge(self._path)
-        self._reader = Reader((self._card.size.width, self._card.size.height), TextReader(letters))
+        self._model, self._card = read_judge(self._path)
         self._lock = threading.Lock()
         use_threads(1)
 
     def judge(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> Verdict:
         """The network's verdict; `score` is its calibrated probability of success.
 
-        Undecided if a screenshot is not a valid image, or the confidence is below `min_confidence`.
+        Undecided if the elements of the last screen were not recorded, its screenshot is not a valid image,
+        or the confidence is below `min_confidence`.
         """
-        with self._lock, torch.inference_mode():
-            try:
-                features = self._reader.read(trajectory, images)
-            except PolicyError as error:
-                return Verdict.none(self.name, str(error))
-            logit = self._model(collate([features])).item()
-        return self.verdict(logit)
+        try:
+            with self._lock, torch.inference_mode():
+                return self.verdict(self._model([Example.of(trajectory, images)]).item())
+        except (PolicyError, JudgeError) as error:
+            return Verdict.none(self.name, str(error))
 
     def verdict(self, logit: float, step: int = 0) -> Verdict:
         """The verdict for an output of the network; `step` as in `Verdict`."""

@@ -189,6 +189,7 @@ def test_states_are_those_of_scoring_and_the_critic_sees_every_picture(make: Mak
     scores, states = policy.score(batch, tokens, mask, torch.ones(3)), policy.states(batch)
     torch.testing.assert_close(states.hidden, scores.states.hidden)
     assert not scores.states.hidden.requires_grad
+    assert policy.encode(batch).hidden.requires_grad
     assert states.mask[:, :2].tolist() == [[0, 1], [1, 1], [0, 1]]
     assert torch.equal(states.mask[:, 2:], batch.attention_mask)
     other = policy.collate(

@@ -88,6 +88,8 @@ def test_the_prompts_logits_are_never_made_and_states_are_those_of_scoring(
     torch.testing.assert_close(states.hidden[real], scores.states.hidden[real])
     assert torch.equal(states.mask, scores.states.mask)
     assert not states.hidden.requires_grad
+    assert not scores.states.hidden.requires_grad
+    assert policy.encode(batch).hidden.requires_grad
 
 
 def test_adapters_are_trained_published_saved_and_loaded(make_hub: MakePolicy, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -12,60 +11,48 @@ import pytest
 pytest.importorskip("torch", reason="needs torch: not installed")
 
 import torch
-from episode_factory import make_episode, make_task
+import yaml
+from episode_factory import make_episode, make_step, make_task, screen
 from typer.testing import CliRunner
 
 from distrl.cli.main import app
 from distrl.configs.judge import LocalJudgeConfig
-from distrl.core.errors import ConfigError, JudgeError, PolicyError, StoreError
+from distrl.configs.policy import TinyConfig
+from distrl.core.errors import ConfigError, JudgeError, StoreError
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import ActionRecord, Fault, Outcome, Purpose, Trajectory
-from distrl.evaluator.judges.local import training as fitting
-from distrl.evaluator.judges.local.data import (
-    Example,
-    choose_episodes,
-    find_parts,
-    is_askable,
-    read_features,
-    split,
-)
-from distrl.evaluator.judges.local.features import MAX_ACTIONS, MAX_WORDS, Reader, buckets
+from distrl.core.types import ActionRecord, Element, Fault, Flag, Outcome, Purpose, Trajectory
+from distrl.evaluator.judges.local.data import choose_episodes, is_askable, read_examples, split
 from distrl.evaluator.judges.local.judge import LocalJudge, probability
-from distrl.evaluator.judges.local.model import JudgeModel, ModelSize, collate, read_judge
-from distrl.evaluator.judges.local.ocr import OcrModel, TextReader
+from distrl.evaluator.judges.local.model import read_judge
+from distrl.evaluator.judges.local.prompt import MAX_ACTIONS, MAX_LINES, Vocabulary, read_words
 from distrl.evaluator.judges.local.training import Plan, calibrate, fit_judge
 from distrl.evaluator.rejudge import read_verdicts
 
-
-def unexpected(name: str, error: PolicyError) -> None:
-    raise AssertionError(f"{name}: {error}")
-
-
-SMALL = ModelSize(width=36, height=80, d_model=24, num_layers=1, num_heads=2)
-PLAN = Plan(
-    episodes=100, epochs=25, batch_size=8, learning_rate=5e-3, averaged=0.5, size=SMALL, reader_updates=2
-)
+SMALL = TinyConfig(image_size=(36, 80), d_model=24, num_layers=1, num_heads=2, d_ff=48, max_prompt_tokens=256)
+PLAN = Plan(episodes=100, epochs=20, batch_size=8, learning_rate=5e-3, averaged=0.5, policy=SMALL)
 
 
-def reader() -> Reader:
-    """One that cannot read yet."""
-    return Reader((36, 80), TextReader(OcrModel()))
-
-
-def read(*episodes: tuple[Path, str]) -> list[Example]:
-    return list(read_features(find_parts(episodes, random.Random(0)), reader(), unexpected))
+def row(name: str, top: float, *flags: Flag) -> tuple[Element, ...]:
+    """A row of a list as phones have it: the row, its title, and a switch that has no text."""
+    return (
+        Element(text=name, box=(0.0, top, 1.0, top + 0.1), kind="ViewGroup", flags=("clickable",)),
+        Element(text=name, box=(0.1, top, 0.5, top + 0.1), kind="TextView"),
+        Element(text="", box=(0.8, top, 0.9, top + 0.1), kind="Switch", flags=flags),
+    )
 
 
 def episode(
     number: int, success: bool, purpose: Purpose = Purpose.TRAIN
 ) -> tuple[Trajectory, dict[str, bytes]]:
-    """A switch is on where the agent typed "on"; else it typed "off". It says that it is done in any case."""
-    task = make_task(number, goal=f"Turn on switch {number % 7}").model_copy(update={"seed": 0})
+    """The switch that the goal names is on or off, and another one the other way round."""
+    task = make_task(number, goal=f"Turn on switch-{number}").model_copy(update={"seed": 0})
     trajectory, images = make_episode(task, success=True)
-    typed = ActionRecord(kind="type", text="on" if success else "off")
-    steps = (trajectory.steps[0].model_copy(update={"action": typed}), *trajectory.steps[1:])
+    assert trajectory.final is not None
+    flags: tuple[Flag, Flag] = ("checked", "unchecked") if success else ("unchecked", "checked")
+    elements = (*row(f"switch-{number}", 0.1, flags[0]), *row("Other", 0.3, flags[1]))
+    final = trajectory.final.model_copy(update={"elements": elements})
     outcome = Outcome.SUCCESS if success else Outcome.FAILURE
-    changes = {"steps": steps, "success": float(success), "outcome": outcome, "purpose": purpose}
+    changes = {"final": final, "success": float(success), "outcome": outcome, "purpose": purpose}
     return trajectory.model_copy(update=changes), images
 
 
@@ -113,12 +100,13 @@ def test_who_is_not_sure_enough_is_undecided(trained: Path) -> None:
     assert judge.verdict(-2.0).is_decided, "who asks for no confidence gets a verdict"
 
 
-def test_a_broken_picture_is_undecided(trained: Path) -> None:
+def test_a_broken_picture_and_missing_elements_are_undecided(trained: Path) -> None:
     trajectory, images = episode(0, True)
-    verdict = LocalJudge(LocalJudgeConfig(path=str(trained))).judge(
-        trajectory, dict.fromkeys(images, b"no picture")
-    )
-    assert not verdict.is_decided
+    judge = LocalJudge(LocalJudgeConfig(path=str(trained)))
+    assert not judge.judge(trajectory, dict.fromkeys(images, b"no picture")).is_decided
+    without = judge.judge(make_episode()[0], images)
+    assert not without.is_decided
+    assert "worker.elements" in without.reason
 
 
 def test_judges_that_cannot_be_read(trained: Path, tmp_path: Path) -> None:
@@ -138,19 +126,14 @@ def test_the_same_seed_gives_the_same_judge(place: Path, tmp_path: Path) -> None
     assert (tmp_path / "a/judge.safetensors").read_bytes() == (tmp_path / "b/judge.safetensors").read_bytes()
 
 
-def test_what_is_wrong_with_the_sources_is_told_before_the_reader_is_fitted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_reader(*args: object) -> None:
-        raise AssertionError("the reader is fitted")
-
-    monkeypatch.setattr(fitting, "fit_reader", no_reader)
-    monkeypatch.setattr(fitting, "read_judge", no_reader)
+def test_what_is_wrong_with_the_sources(tmp_path: Path) -> None:
     for name, numbers, solved in (("alike", 40, (True,)), ("few", 2, (True, False))):
         (tmp_path / name).mkdir()
         store = TrajectoryStore(tmp_path / name / "store.sqlite3")
         for number in range(numbers):
-            store.add(*episode(number, solved[number % len(solved)]))
+            store.add(
+                *(episode(number, solved[number % len(solved)]) if solved else make_episode(success=True))
+            )
         store.close()
     out = tmp_path / "out"
     with pytest.raises(StoreError, match="no trajectory store"):
@@ -159,6 +142,12 @@ def test_what_is_wrong_with_the_sources_is_told_before_the_reader_is_fitted(
         fit_judge([tmp_path / "alike"], out, PLAN, lambda line: None)
     with pytest.raises(JudgeError, match="are too few to hold out"):
         fit_judge([tmp_path / "few"], out, PLAN, lambda line: None)
+    (tmp_path / "bare").mkdir()
+    store = TrajectoryStore(tmp_path / "bare" / "store.sqlite3")
+    store.add(*make_episode(success=True))
+    store.close()
+    with pytest.raises(JudgeError, match=r"Set worker\.elements to all"):
+        fit_judge([tmp_path / "bare"], out, PLAN, lambda line: None)
     assert not out.exists()
 
 
@@ -171,7 +160,7 @@ def names(place: Path) -> list[tuple[Path, str]]:
 
 
 def test_no_task_is_in_two_parts_and_an_episode_neither(place: Path) -> None:
-    found = find_parts(names(place), random.Random(0))
+    found = read_examples(names(place), random.Random(0))
     for seed in range(5):
         parts = split(found, 0.25, "task", seed)
         tasks = [{one.kin for one in part} for part in parts]
@@ -193,27 +182,13 @@ def test_all_repetitions_of_an_evaluation_are_fitted_to(tmp_path: Path) -> None:
         for number in range(2):
             store.add(*episode(number, number == seed))
         store.close()
-    examples = read(*choose_episodes([tmp_path], 10, random.Random(0)))
+    examples = read_examples(choose_episodes([tmp_path], 10, random.Random(0)), random.Random(0))
     assert sorted((one.task.params["switch"], one.truth) for one in examples) == [
         (0, False),
         (0, True),
         (1, False),
         (1, True),
     ]
-
-
-def test_broken_screenshots_are_counted_and_told(place: Path, tmp_path: Path) -> None:
-    broken, images = episode(3, True)
-    store = TrajectoryStore(tmp_path / "store.sqlite3")
-    last = broken.image_digests[-1]
-    nothing = broken.model_copy(update={"final": broken.final.model_copy(update={"image": "0" * 32})})
-    store.add(nothing, {**images, "0" * 32: b"no picture", last: images[last]})
-    store.close()
-    told: list[str] = []
-    fit_judge([place, tmp_path], tmp_path / "judge", replace(PLAN, epochs=1), told.append)
-    (line,) = [one for one in told if "broken screenshot" in one]
-    assert line.startswith(f"left out 1 episodes with a broken screenshot, such as {broken.id}")
-    assert json.loads((tmp_path / "judge" / "judge.json").read_text())["num_broken"] == 1
 
 
 def test_what_a_judge_can_be_asked_about() -> None:
@@ -231,8 +206,10 @@ def demonstration(texts: list[str]) -> tuple[Trajectory, dict[str, bytes]]:
     for step, text in zip(trajectory.steps, texts, strict=True):
         completion = step.chats[0].completion.model_copy(update={"text": text})
         chat = step.chats[0].model_copy(update={"completion": completion})
-        steps.append(step.model_copy(update={"chats": (chat,)}))
-    return trajectory.model_copy(update={"steps": tuple(steps), "purpose": Purpose.DEMO}), images
+        seen = step.observation.model_copy(update={"elements": ()})
+        steps.append(step.model_copy(update={"chats": (chat,), "observation": seen}))
+    changes = {"steps": tuple(steps), "purpose": Purpose.DEMO, "final": steps[-1].observation}
+    return trajectory.model_copy(update=changes), images
 
 
 @pytest.mark.parametrize(("said", "truth"), [("tap", False), ("done", True)])
@@ -241,37 +218,44 @@ def test_a_demonstration_shows_what_is_not_done_yet(tmp_path: Path, said: str, t
     trajectory, images = demonstration(["tap", said, "done"])
     store.add(trajectory, images)
     store.close()
-    whole, part = read((tmp_path, trajectory.id))
+    whole, part = read_examples([(tmp_path, trajectory.id)], random.Random(0))
     assert (whole.num_steps, whole.truth) == (3, True)
     assert (part.num_steps, part.truth) == (1, truth)
 
 
-def test_features_have_one_shape_whatever_the_episode() -> None:
-    long = make_task(goal=" ".join(f"word{i}" for i in range(99)))
-    shapes = set()
-    for number, task in ((1, make_task()), (12, long)):
-        features = reader().read(*make_episode(task, num_steps=number))
-        shapes.add(tuple(tuple(getattr(features, name).shape) for name in vars(features)))
-    assert len(shapes) == 1
-    assert features.words.shape[0] == MAX_WORDS
-    assert features.kinds.shape[0] == MAX_ACTIONS
-    assert features.kinds.min() > 0
+def test_the_words_of_an_episode() -> None:
+    """A name in the goal is its place elsewhere, and a row's switch belongs to its title."""
+    before = row("Wi-Fi", 0.1, "unchecked") + row("Wi-Fi calling", 0.3, "checked")
+    after = row("Wi-Fi", 0.1, "checked") + row("Wi-Fi calling", 0.3, "checked")
+    trajectory, _ = make_episode(make_task(goal="Turn on Wi-Fi."), num_steps=3)
+    tap, typed = ActionRecord(kind="tap", point=(0.85, 0.15)), ActionRecord(kind="type", text="Wi-Fi at 7:15")
+    steps = [make_step(action, screen(0)) for action in (tap, typed, ActionRecord(kind="complete"))]
+    steps = [
+        step.model_copy(update={"observation": step.observation.model_copy(update={"elements": before})})
+        for step in steps
+    ]
+    final = trajectory.final.model_copy(update={"elements": after, "app": "com.settings"})
+    words = read_words(trajectory.model_copy(update={"steps": tuple(steps), "final": final}))
+    assert " ".join(words) == (
+        "goal qa turn qb on qc wi-fi app com settings action tap qc unchecked action type qc at 7:15 "
+        "screen line qc checked line qc calling checked earlier line qc unchecked"
+    )
+    vocabulary = Vocabulary({"goal", "action", "tap", "checked", "line"})
+    assert vocabulary.text(
+        ["goal", "qa", "turn", "qb", "lamp", "action", "tap", "7:15", "am", "line", "qb", "checked"]
+    ) == ("goal qa qb action tap xx line qb checked")
 
 
-def test_one_episode_does_not_change_what_is_said_of_another() -> None:
-    torch.manual_seed(0)
-    model = JudgeModel(SMALL).eval()
-    episodes = [reader().read(*episode(number, True)) for number in (1, 2)]
-    with torch.inference_mode():
-        together = model(collate(episodes))
-        alone = torch.cat([model(collate([one])) for one in episodes])
-    assert torch.allclose(together, alone, atol=1e-5)
-
-
-def test_no_word_is_unknown() -> None:
-    assert buckets("Wi") == buckets("wi") != buckets("wo")
-    assert set(buckets("bluetooth")) & set(buckets("bluetooths"))
-    assert 0 not in buckets("anything")
+def test_words_are_bounded_whatever_the_episode() -> None:
+    trajectory, _ = make_episode(make_task(goal=" ".join(f"word{i}" for i in range(99))), num_steps=30)
+    elements = tuple(
+        one for place in range(200) for one in row(f"word3 {place} " * 99, place / 250, "checked")
+    )
+    final = trajectory.final.model_copy(update={"elements": elements})
+    words = read_words(trajectory.model_copy(update={"final": final}))
+    assert words.count("action") == MAX_ACTIONS
+    assert words.count("line") <= MAX_LINES
+    assert len(words) < 1000
 
 
 def test_calibration() -> None:
@@ -286,19 +270,18 @@ def test_calibration() -> None:
     assert shifted > 0.6
 
 
-def test_the_command_fits_measures_and_shows_errors(place: Path, trained: Path, tmp_path: Path) -> None:
-    output = tmp_path / "judge"
-    line = ["train-judge", str(place), "--output", str(output), "--epochs", "1", "--reader", str(trained)]
+def test_the_command_fits_measures_and_shows_errors(place: Path, tmp_path: Path) -> None:
+    output, config = tmp_path / "judge", tmp_path / "small.yaml"
+    config.write_text(yaml.safe_dump({"policy": SMALL.model_dump(mode="json")}))
+    line = ["train-judge", str(place), "--output", str(output), "--epochs", "1", "--policy", str(config)]
     line += ["--hold-out", "episode"]
     result = CliRunner().invoke(app, line, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert "local against ground truth" in result.output
     assert "truth: success" in result.output
     assert len(read_verdicts(output / "held-out.jsonl")) == 12
-    _, letters, card = read_judge(output)
-    assert card.hold_out == "episode"
-    for one, other in zip(letters.parameters(), read_judge(trained)[1].parameters(), strict=True):
-        assert torch.equal(one, other), "the reader is the other judge's"
+    model, card = read_judge(output)
+    assert (card.hold_out, model.policy.state_size) == ("episode", SMALL.d_model)
     page = (output / "agreement.html").read_text()
     assert "Confusion matrix" in page
     again = CliRunner().invoke(app, line)

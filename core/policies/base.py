@@ -151,7 +151,7 @@ class Generated:
 
 @dataclass
 class States:
-    """What the policy makes of N prompts, for the critic to read; no gradient leads back to the policy.
+    """What the policy makes of N prompts, for a critic to read. Only `Policy.encode` gives gradients.
 
     Prompts may share a sequence: prompt n is then the first `ends[n]` positions of `hidden[rows[n]]`, whose
     states do not depend on what comes after them.
@@ -356,7 +356,7 @@ class Policy(nn.Module, ABC):
         """The prompts' hidden states, as `score` gives them, without an action to score."""
 
     def encode(self, batch: PromptBatch) -> States:
-        """The same states with gradients; without, as here, where a policy of your own has no such."""
+        """The same states with gradients, for a head that trains the policy; by default without."""
         return self.states(batch)
 
     def published_kind(self) -> str:

@@ -18,6 +18,7 @@ from distrl.core.errors import ConfigError
 from distrl.core.importing import did_you_mean, look_in
 
 PRESETS_DIR = Path(__file__).resolve().parent
+RENAMED = {"worker.texts": "worker.elements"}
 RUN_CONFIG, RUN_FOLDERS = "config.yaml", ("checkpoints", "logs")
 """A run's own copy of its configuration, and folders beside it."""
 
@@ -172,7 +173,7 @@ def _explain(problem: Any) -> tuple[str, str]:
         for at, one in sections():
             if parts[-1] in kinds_of(one) and parent in (at, at.rpartition(".")[0]):
                 return f"unknown key `{path}`", f"Set `{at}.kind` to {parts[-1]}, and its keys beside it."
-        near = nearest_key(path)
+        near = RENAMED.get(path) or nearest_key(path)
         remedy = f"Did you mean `{near}`?" if near else "`distrl config reference` lists all keys."
         return f"unknown key `{path}`", remedy
     if kind == "union_tag_invalid":

@@ -70,6 +70,7 @@ def test_overrides_apply_in_order_and_make_sections(write) -> None:
     ("text", "message"),
     [
         ("worker: {slts: 3}", "unknown key `worker.slts`. Did you mean `worker.slots`?"),
+        ("worker: {texts: all}", "unknown key `worker.texts`. Did you mean `worker.elements`?"),
         ("slots: 3", "unknown key `slots`. Did you mean `worker.slots`?"),
         (
             "learner: {grpo: {}}",

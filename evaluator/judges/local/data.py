@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import logging
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from distrl.evaluator.judges.local.prompt import read_words
 from distrl.evaluator.report.viewer import worst
 from distrl.evaluator.stores import StoredEpisodes
 from distrl.workers.judging import first_steps
+
+_log = logging.getLogger(__name__)
 
 HoldOut = Literal["task", "episode"]
 """What the held-out episodes do not share with the others: their task, or only themselves."""
@@ -96,9 +99,10 @@ def read_examples(episodes: Iterable[tuple[Path, str]], rng: random.Random) -> l
 
     Raises:
         StoreError: A store cannot be read.
-        JudgeError: The elements of a screen are missing.
+        JudgeError: The elements of the last screen are missing in all of them. Others without are left out.
     """
-    found = []
+    found: list[Example] = []
+    problems: list[JudgeError] = []
     shown: dict[str, bytes] = {}  # many episodes end on the same screen
     with _Stores() as stores:
         for source, name in episodes:
@@ -114,7 +118,14 @@ def read_examples(episodes: Iterable[tuple[Path, str]], rng: random.Random) -> l
                 if last not in shown:
                     shown |= stores[source].images([last])
                 stored = {"truth": truth, "source": source, "trajectory_id": name, "num_steps": count}
-                found.append(Example.of(part, shown, **stored))
+                try:
+                    found.append(Example.of(part, shown, **stored))
+                except JudgeError as error:
+                    problems.append(error)
+    if problems and not found:
+        raise problems[0]
+    if problems:
+        _log.warning("%d episodes are left out, such as: %s", len(problems), problems[0].message)
     return found
 
 

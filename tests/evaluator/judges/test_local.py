@@ -148,6 +148,8 @@ def test_what_is_wrong_with_the_sources(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(JudgeError, match=r"Set worker\.elements to all"):
         fit_judge([tmp_path / "bare"], out, PLAN, lambda line: None)
+    both = names(tmp_path / "bare") + names(tmp_path / "alike")
+    assert len(read_examples(both, random.Random(0))) == 40, "a screen without elements is left out"
     assert not out.exists()
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgpack
@@ -27,20 +29,48 @@ CREATE TABLE IF NOT EXISTS spooled (
 """
 
 
+@dataclass(eq=False)
+class _Entry:
+    """A trajectory that is being spooled: its row and the result."""
+
+    row: tuple[str, str, bytes, bytes]
+    is_done: bool = False
+    error: StoreError | None = None
+
+
 class Spool:
     """A durable queue of trajectories, oldest first, in an SQLite file. Raises StoreError. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
+        self._entries: deque[_Entry] = deque()
         self._connection = open_database(path, _SCHEMA, _VERSION, exclusive=True)
 
     def put(self, trajectory: Trajectory, images: Mapping[str, bytes], run_id: str = "") -> None:
         """Stores a finished trajectory, durably on return. Storing it again changes nothing."""
         row = trajectory.id, run_id, pack_trajectory(trajectory), msgpack.packb(dict(images))
+        entry = _Entry(row)
+        self._entries.append(entry)
+        with self._lock:
+            if not entry.is_done:  # else another thread has committed it
+                self._commit_entries()
+        if entry.error is not None:
+            raise entry.error
+
+    def _commit_entries(self) -> None:
+        """Commits everything that threads added while the last commit waited for the disk."""
+        entries = [self._entries.popleft() for _ in range(len(self._entries))]
         query = "INSERT OR IGNORE INTO spooled (id, run_id, body, images) VALUES (?, ?, ?, ?)"
-        with self._lock, typed_errors(self._path), transaction(self._connection):
-            self._connection.execute(query, row)
+        try:
+            with typed_errors(self._path), transaction(self._connection):
+                self._connection.executemany(query, [entry.row for entry in entries])
+        except StoreError as error:
+            for entry in entries:
+                entry.error = error
+        finally:
+            for entry in entries:
+                entry.is_done = True
 
     def ids(self, run_id: str | None = None) -> list[str]:
         """Ids of the trajectories (of one run, or all) that wait for an ack, oldest first."""

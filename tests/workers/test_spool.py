@@ -1,6 +1,9 @@
 """The spool keeps what is not acked, on disk, in order."""
 
+import threading
+
 import pytest
+from waiting import until
 
 from distrl.core.errors import StoreError
 from distrl.core.types import Task, Trajectory
@@ -60,7 +63,25 @@ def test_a_second_process_is_refused(spool, path):
         Spool(path)
 
 
-def test_a_full_disk_is_reported(spool):
-    spool._connection.execute("PRAGMA max_page_count=1")
-    with pytest.raises(StoreError, match="full"):
-        spool.put(episode("a"), {"d": bytes(100_000)})
+@pytest.mark.parametrize("is_full", [False, True])
+def test_threads_that_put_meanwhile_share_a_commit_and_its_failure(spool, is_full):
+    commits, failed = [], []
+    spool._connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
+    if is_full:
+        spool._connection.execute("PRAGMA max_page_count=1")
+
+    def put(name):
+        try:
+            spool.put(episode(name), {"d": bytes(100_000)})
+        except StoreError as error:
+            failed.append(str(error))
+
+    threads = [threading.Thread(target=put, args=(name,)) for name in "abc"]
+    with spool._lock:
+        for thread in threads:
+            thread.start()
+        until(lambda: len(spool._entries) == len(threads))
+    for thread in threads:
+        thread.join()
+    assert (len(spool), len(failed), len(commits)) == ((0, 3, 0) if is_full else (3, 0, 1))
+    assert all("full" in reason for reason in failed)

@@ -164,7 +164,8 @@ for (const one of document.querySelectorAll("body *")) {
   const checkable = ["checkbox", "radio"].includes(one.type);
   const value = checkable || one.tagName == "LI" || one.type == "password" ? "" : one.value;
   const name = [own, value, one.ariaLabel, one.alt, one.placeholder, one.title]
-    .map(text => String(text ?? "").replace(/\s+/g, " ").trim()).find(Boolean) ?? "";
+    .map(text => text instanceof Object ? "" : String(text ?? ""))  // a form's title may be an input
+    .map(text => text.replace(/\s+/g, " ").trim()).find(Boolean) ?? "";
   const flags = [
     checkable && (one.checked ? "checked" : "unchecked"), one.selected && "selected",
     one === document.activeElement && "focused", one.disabled && "disabled",
@@ -172,7 +173,8 @@ for (const one of document.querySelectorAll("body *")) {
   const isShown = one.checkVisibility({visibilityProperty: true}) && box.width > 0 && box.height > 0
     && box.right > 0 && box.bottom > 0 && box.left < innerWidth && box.top < innerHeight;
   if (!isShown || !(name || flags.length) || ["SCRIPT", "STYLE"].includes(one.tagName)) continue;
-  found.push({text: name.slice(0, longest), kind: one.tagName.toLowerCase().slice(0, longest), flags, box: [
+  const text = name.slice(0, longest).toWellFormed(), kind = one.tagName.toLowerCase().slice(0, longest);
+  found.push({text, kind, flags, box: [
     inside(box.left / innerWidth), inside(box.top / innerHeight),
     inside(box.right / innerWidth), inside(box.bottom / innerHeight)]});
 }

@@ -134,9 +134,14 @@ def test_what_is_no_touch_leaves_the_page_as_it_is(env: BrowserEnv) -> None:
 def test_elements_have_a_text_a_place_and_a_state(env: BrowserEnv) -> None:
     env.reset(task_of("click-checkboxes", 1))
     assert env.browser is not None
-    env.browser.run("document.querySelector('input').checked = true")
+    half = r"'\ud83d'"  # of a surrogate pair, which no encoding can carry
+    env.browser.run(f"const one = document.querySelector('input'); one.checked = true; one.title = {half}")
+    hides_title = '<form><input name="title"></form>'  # as form.title
+    env.browser.run("document.body.insertAdjacentHTML('beforeend', arguments[0])", hides_title)
     elements = env.elements()
+    assert not any("object" in one.text for one in elements)
     boxes = [one for one in elements if one.kind == "input"]
+    assert boxes[0].text == "\ufffd"
     assert [one.flags for one in boxes] == [("checked",), *[("unchecked",)] * (len(boxes) - 1)]
     (button,) = [one for one in elements if one.text == "Submit"]
     assert (button.kind, button.flags) == ("button", ())

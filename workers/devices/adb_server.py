@@ -122,6 +122,7 @@ class AdbServer:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 timeout=timeout_s,
+                start_new_session=True,  # keeps Ctrl-C from the server
                 check=False,
             )
             said = done.stdout.decode("utf-8", "replace").strip()

@@ -101,7 +101,8 @@ class Avd:
             holder = f"process {pid} ({' '.join(words)})"
             if path.name == SNAPSHOT:
                 message = f"{holder} is saving or loading a snapshot of the AVD {self.name!r}."
-                raise SnapshotPending(message, "Wait until it is done.")
+                remedy = f"Wait until it is done. If that process is not an emulator, remove {path}."
+                raise SnapshotPending(message, remedy)
             raise self._in_use(holder)
         if not shared and _is_flocked(self.directory / INSTANCES):
             raise self._in_use("an emulator")

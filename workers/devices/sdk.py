@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ from distrl.core.errors import MissingDependency
 ROOT_VARIABLES = ("ANDROID_HOME", "ANDROID_SDK_ROOT")
 VERSION_S = 20.0
 KVM = Path("/dev/kvm")
+_GET_API_VERSION = 0xAE00
 _VERSION = re.compile(r"Android emulator version (\S+)")
 
 
@@ -115,9 +117,13 @@ class Acceleration:
 
 
 def probe_acceleration(device: Path = KVM) -> Acceleration:
-    """Whether this user may open KVM; the processor's flags do not say that."""
+    """Whether KVM answers this user; the processor's flags do not say that."""
     try:
-        os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
+        descriptor = os.open(device, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            version = fcntl.ioctl(descriptor, _GET_API_VERSION, 0)
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         return Acceleration(
             False,
@@ -130,5 +136,5 @@ def probe_acceleration(device: Path = KVM) -> Acceleration:
             remedy = "Add the user to the group kvm (`sudo gpasswd -a $USER kvm`) and log in again."
             return Acceleration(False, f"this user may not open {device}.", remedy)
         remedy = "Load the module kvm_intel or kvm_amd, and see `dmesg | grep kvm`."
-        return Acceleration(False, f"{device} cannot be opened: {error.strerror}.", remedy)
-    return Acceleration(True, f"{device} can be opened.")
+        return Acceleration(False, f"{device} cannot be used: {error.strerror}.", remedy)
+    return Acceleration(True, f"{device} answers with API version {version}.")

@@ -56,6 +56,9 @@ def test_why_there_is_no_acceleration_and_what_to_do(tmp_path: Path, monkeypatch
     found = probe_acceleration(tmp_path / "kvm")
     assert (found.usable, "there is no" in found.reason, "firmware" in found.remedy) == (False, True, True)
     (tmp_path / "kvm").touch()
+    found = probe_acceleration(tmp_path / "kvm")  # a container may have a file of this name
+    assert (found.usable, "cannot be used" in found.reason) == (False, True)
+    monkeypatch.setattr(module.fcntl, "ioctl", lambda *arguments: 12)
     assert probe_acceleration(tmp_path / "kvm").usable
 
     def refuse(*arguments: object) -> int:

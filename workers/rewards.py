@@ -19,7 +19,7 @@ NEAR = 0.04  # points closer than this (a fraction of the screen, Euclidean) cou
 SUCCESS_SCORE = 1.0  # the smallest score of a success; less is partial credit and a failure
 
 
-AnyAction = Action | ActionRecord  # A stored action may have a kind that this version does not support
+AnyAction = Action | ActionRecord  # a stored action may have a kind that this version does not support
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Pauses of a slot after its first, second, … failure in a row."""
 
 IDLE_S = 0.05  # pause between two requests for a lease
-NO_POLICY_S = 60.0  # A lease that needs a policy is released when no inference server appears for this long
+NO_POLICY_S = 60.0  # a lease that needs a policy is released when no inference server appears for this long
 WATCH_S = 0.25
 REPORT_S = 10.0
 STOP_S = 3.0  # how long slots have to leave their present step when the worker stops

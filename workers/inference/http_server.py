@@ -160,7 +160,8 @@ class HttpEndpoint:
     async def _nothing(self, request: Request) -> Response:
         raise ApiError(
             404,
-            f"{request.url.path[:100]!r} does not exist; use /v1/models, /v1/chat/completions or /health.",
+            f"{request.method} {request.url.path[:100]!r} does not exist; use POST /v1/chat/completions, "
+            "GET /v1/models or GET /health.",
         )
 
     async def _complete(self, request: Request) -> Response:

@@ -191,10 +191,10 @@ class LearnerConfig(RanksConfig):
 
     `publish_every` is the number of updates from one version of the weights to the next. `max_staleness` is
     the largest age of a trajectory, in versions, that the learner plans for when it leases an episode,
-    without the policy lag. `policy_lag` is the number of versions by which the weights of the newest workers
-    are behind, for experiments. `stale` selects what happens to an episode that is older than
-    `max_staleness` when it is trained on: `clip` leaves it to the objective's clipping, and `drop` does not
-    use it.
+    without the policy lag. `policy_lag` is the number of versions by which workers' weights are behind the
+    newest, for experiments; it grows from 0 after each start of the learner. `stale` selects what happens to
+    an episode that is older than `max_staleness` when it is trained on: `clip` leaves it to the objective's
+    clipping, and `drop` does not use it.
 
     `checkpoint_every` is the number of updates from one checkpoint to the next, and `keep_checkpoints` how
     many are kept. `keep_best` makes the checkpoint with the best validation success the result of the run,

@@ -45,7 +45,6 @@ class RunDir:
         self.spool = path / "spool"
         self.evaluations = path / "evaluations"
         self.report = path / "report.html"
-        self.report_json = path / "report.json"
 
     @classmethod
     def of(cls, config: Any) -> RunDir:

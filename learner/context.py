@@ -54,10 +54,8 @@ class Progress:
 class RunClock:
     """The time of a run, restarts included. It starts with the first trajectory of each process."""
 
-    def __init__(
-        self, progress: Progress, max_minutes: float | None, now: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.now = now
+    def __init__(self, progress: Progress, max_minutes: float | None) -> None:
+        self.now: Callable[[], float] = time.monotonic
         self._progress, self._max_minutes = progress, max_minutes
         self._since: float | None = None
         self._online_since: float | None = None

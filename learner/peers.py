@@ -84,7 +84,7 @@ class Peers:
             if peer is None:
                 if len(self._peers) >= MAX_PEERS:
                     raise ProtocolError(RejectCode.BUSY.value, f"{MAX_PEERS} peers are connected already")
-                _log.info("%s %s is here", *key)
+                _log.info("%s %s connected", *key)
                 peer = self._peers[key] = _Peer(message.act_endpoint, 0, self._clock())
             peer.act_endpoint, peer.last_seen = message.act_endpoint, self._clock()
             peer.num_leases = message.slots + message.waiting
@@ -99,7 +99,7 @@ class Peers:
         with self._lock:
             gone = [key for key, peer in self._peers.items() if peer.last_seen < limit]
             for key in gone:
-                _log.warning("%s %s is gone", *key)
+                _log.warning("%s %s sends no heartbeats any more", *key)
                 del self._peers[key]
         return bool(gone)
 

@@ -122,7 +122,7 @@ def test_a_run_report_shows_before_and_after(tmp_path: Path, evaluate: Evaluate)
     for expected in ("the device went away", "step_9", "name: demo", "the same tasks twice"):
         assert expected in page.words
     assert "<h2>Staleness" not in page.html
-    data = json.loads(run.report_json.read_text())
+    data = json.loads((run.path / "report.json").read_text())
     assert data["evaluations"]["after training"]["splits"]["test"]["overall"]["success_rate"] == 0.875
     assert data["gains"]["test"]["gain"] == pytest.approx(0.625)
     assert data["facts"]["episodes"] == 64

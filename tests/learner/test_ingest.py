@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import os
 import signal
+import sqlite3
 import threading
 from dataclasses import replace
 
@@ -315,6 +316,18 @@ def test_a_learner_that_is_killed_for_other_reasons_loses_nothing(toy, tmp_path)
         assert make_updates(learner) >= 1
     assert world.store.quarantined() == []
     assert learner.context.scheduler.accounted(Purpose.TRAIN) == 4
+
+
+def test_a_restart_continues_without_a_trajectory_that_is_damaged(toy, tmp_path, caplog) -> None:
+    learner, world = ready(toy, tmp_path)
+    names = come(learner, world, 3)
+    world.store.close()
+    with sqlite3.connect(tmp_path / "store.sqlite3") as store:
+        store.execute("UPDATE trajectories SET body = x'00' WHERE id = ?", [names[1]])
+    again, _ = ready(toy, tmp_path, incarnation="i2")
+    again.context.ingest.restore()
+    assert again.context.replay.ids == [names[0], names[2]]
+    assert f"trajectory {names[1]} is lost to training" in caplog.text
 
 
 UNJUDGED = {"outcome": Outcome.UNJUDGED}

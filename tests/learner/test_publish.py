@@ -1,4 +1,4 @@
-"""Publication with a lag: who acts is always N versions behind, also after a restart."""
+"""Publication: versions, the lag of what is announced, restarts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import pytest
 import torch
 from full_disk import full_disk
 from learning_world import build
-from pydantic import ValidationError
 
-from distrl.configs.schema import Config
 from distrl.core.errors import CheckpointError, RunDirectoryError
 from distrl.core.metrics import read_metrics
 from distrl.core.policies import weights_io
@@ -101,8 +99,3 @@ def test_a_full_disk_ends_publication_with_an_error_for_users(tmp_path) -> None:
     assert publisher.version == 1
     assert list(shelf.announced) == [1]
     assert publisher.publish().version == 2
-
-
-def test_a_lag_needs_the_last_checkpoint_as_the_result() -> None:
-    with pytest.raises(ValidationError, match="keep_best to false"):
-        Config.model_validate({"learner": {"policy_lag": 1}})

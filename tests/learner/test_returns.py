@@ -102,6 +102,14 @@ def test_retrace_of_action_values_follows_its_sum(case) -> None:
     assert not found.targets[~rollout.mask].any()
 
 
+def test_vtrace_has_the_targets_of_retrace_and_its_advantages_at_lambda_one_only() -> None:
+    rollout, ratios = make_rollout(3, [5, 2, 4], [True, False, False])
+    for lam in (1.0, 0.7):
+        one, other = (find(rollout, ratios, 0.9, lam) for find in (returns.retrace, returns.vtrace))
+        np.testing.assert_allclose(one.targets, other.targets, atol=1e-12)
+        assert torch.allclose(one.advantages, other.advantages) == (lam == 1.0)
+
+
 def test_group_relative_advantages() -> None:
     """By the formula; groups of one, or without spread but for rounding, say nothing."""
     rewards = torch.tensor([1.0, 0.0, 0.5, 0.7, 0.0])

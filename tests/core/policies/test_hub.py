@@ -5,9 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-
 import torch
 from policy_fakes import chat, check_agreement, png, swap
 from transformers import GenerationConfig
@@ -204,6 +201,8 @@ def test_adapters_go_into_the_language_model_and_the_vision_tower_if_asked(make_
     inside = [name for name in adapted(make_hub(lora={"rank": 2, "vision": True})) if "language" not in name]
     assert inside
     assert all(".visual." in name or ".vision_tower." in name for name in inside)
+    with pytest.raises(PolicyError, match=r"no layers named \['qkv'\]\. It has down_proj, gate_proj"):
+        make_hub(lora={"targets": ["q_proj", "qkv"]})
 
 
 @pytest.mark.parametrize("lora", [None, {"rank": 2}])

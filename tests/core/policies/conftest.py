@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,9 @@ from distrl.core.policies import build_policy
 
 if TYPE_CHECKING:
     from distrl.core.policies.base import Policy, PromptBatch
+
+if importlib.util.find_spec("torch") is None:
+    collect_ignore_glob = ["test_*.py"]
 
 
 @pytest.fixture

@@ -24,9 +24,6 @@ from distrl.core.policies.base import PromptBatch
 from distrl.core.policies.t5_decoding import T5Decoding
 from distrl.core.types import Sampling
 
-pytest.importorskip("torch", reason="needs torch: not installed")
-
-
 GOALS = ["Goal: open settings", "Previous Actions: Goal: red", "Goal: turn on the alarm at 7:20"]
 TEMPERATURES = [1.0, 0.0, 0.6]
 LORA = {"rank": 2}

@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-
 from chatml import END, IMAGE, QWEN, START, THINKING, chatml_tokenizer
 
 from distrl.core.errors import PolicyError

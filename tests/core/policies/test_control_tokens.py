@@ -20,8 +20,6 @@ from distrl.core.policies.chat_template import ControlTokens
 from distrl.core.policies.hub import HubPolicy
 from distrl.core.types import ChatMessage, ImagePart, TextPart
 
-pytest.importorskip("torch", reason="needs torch: not installed")
-
 
 @pytest.fixture(scope="module")
 def policy(model_dir: Path) -> HubPolicy:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-
 import numpy as np
+import pytest
 import torch
 
 from distrl.core.errors import PolicyError

@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-
 import yaml
 from hub_models import FAMILIES
 from policy_fakes import png

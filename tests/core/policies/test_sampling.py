@@ -1,10 +1,6 @@
 """Sampled tokens and their log-probabilities."""
 
 import numpy as np
-import pytest
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-
 import torch
 
 from distrl.core.policies.sampling import MASKED, choose, score_tokens, token_log_probs, truncate

@@ -3,9 +3,6 @@
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-
 from hypothesis import given
 from hypothesis import strategies as st
 

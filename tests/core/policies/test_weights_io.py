@@ -5,9 +5,6 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch", reason="needs torch: not installed")
-
 import safetensors.torch
 import torch
 from hypothesis import given

@@ -6,9 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from distrl.cli.main import app
-from distrl.configs.algorithms import (
-    PpoConfig,
-)
+from distrl.configs.algorithms import PpoConfig
 from distrl.configs.load import load_config
 from distrl.core.errors import ConfigError
 

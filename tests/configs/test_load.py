@@ -72,14 +72,8 @@ def test_overrides_apply_in_order_and_make_sections(write) -> None:
         ("worker: {slts: 3}", "unknown key `worker.slts`. Did you mean `worker.slots`?"),
         ("worker: {texts: all}", "unknown key `worker.texts`. Did you mean `worker.elements`?"),
         ("slots: 3", "unknown key `slots`. Did you mean `worker.slots`?"),
-        (
-            "learner: {grpo: {}}",
-            "`learner.grpo`. Set `learner.algorithm.kind` to grpo, and its keys",
-        ),
-        (
-            "inference: {max_wait_ms: 3}",
-            "Did you mean `inference.engine.max_wait_ms`?",
-        ),
+        ("learner: {grpo: {}}", "`learner.grpo`. Set `learner.algorithm.kind` to grpo, and its keys"),
+        ("inference: {max_wait_ms: 3}", "Did you mean `inference.engine.max_wait_ms`?"),
         ("policy: {lora: {rnk: 2}}", "unknown key `policy.lora.rnk`. Did you mean `policy.lora.rank`?"),
         ("worker: {slots: '3'}", "`worker.slots` is '3', expected a valid integer"),
         ("learner: {value_recompute: yes}", "`learner.value_recompute` is 'yes', expected a valid boolean"),

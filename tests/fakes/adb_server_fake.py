@@ -96,20 +96,20 @@ def _part(sock: socket.socket) -> None:
 
 
 class FakeAdbServer:
-    """The server, at any free port or at `port`. Its devices are in `devices`, by serial."""
+    """The server, at any free port. Its devices are in `devices`, by serial."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self) -> None:
         self.devices: dict[str, FakeDevice] = {}
         self._over = threading.Event()
         self._changed = threading.Condition()
         self._open: set[socket.socket] = set()
-        self._listener = socket.create_server(("127.0.0.1", port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
     def change(self, edit: Callable[[dict[str, FakeDevice]], object]) -> None:
-        """Changes the devices and tells who tracks them."""
+        """Changes the devices; trackers are notified."""
         with self._changed:
             edit(self.devices)
             self._changed.notify_all()

@@ -43,8 +43,8 @@ class World:
             check=False,
         )
 
-    def out(self, *args: str, stdin: bytes = b"") -> str:
+    def out(self, *args: str) -> str:
         """What the adb program prints; it must succeed."""
-        result = self.run(*args, stdin=stdin)
+        result = self.run(*args)
         assert result.returncode == 0, result.stderr + result.stdout
         return result.stdout.decode()

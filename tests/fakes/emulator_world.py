@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -67,7 +67,7 @@ def _pretend_owner(pid: int) -> None:
 
 
 @contextlib.contextmanager
-def emulator_world(folder: Path, extra: Mapping[str, str] | None = None) -> Iterator[EmulatorWorld]:
+def emulator_world(folder: Path) -> Iterator[EmulatorWorld]:
     """The world; skips where there is no adb program. At the end nothing may be left running."""
     program = adb_programs.bundled() or adb_programs.debian()
     if program is None:
@@ -78,7 +78,7 @@ def emulator_world(folder: Path, extra: Mapping[str, str] | None = None) -> Iter
     sdk = make_sdk(folder / "sdk")
     paths = {variable: str(folder / name) for variable, name in environ.items()}
     with adb_programs.server(program, folder / "home") as port:
-        variables = {**paths, **sdk.environ, "ANDROID_ADB_SERVER_PORT": str(port), **(extra or {})}
+        variables = {**paths, **sdk.environ, "ANDROID_ADB_SERVER_PORT": str(port)}
         with mock.patch.dict(os.environ, variables):
             yield EmulatorWorld(sdk, port)
             assert [entry.what for entry in Registry().entries() if entry.is_running] == []

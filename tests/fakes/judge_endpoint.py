@@ -25,18 +25,15 @@ class Reply:
     drips: Literal["", "headers", "body"] = ""
 
 
-def says(text: str, input_tokens: int = 1000, output_tokens: int = 20) -> Reply:
+def says(text: str, input_tokens: int = 1000) -> Reply:
     """A chat completion with this text."""
-    usage = {"prompt_tokens": input_tokens, "completion_tokens": output_tokens}
+    usage = {"prompt_tokens": input_tokens, "completion_tokens": 20}
     return Reply(body=json.dumps({"choices": [{"message": {"content": text}}], "usage": usage}))
 
 
 def status(success: bool) -> Reply:
     """A chat completion that says so."""
     return says(f"I see it.\nStatus: {'success' if success else 'failure'}")
-
-
-GARBAGE_REPLY = says("I cannot tell.")
 
 
 class JudgeEndpoint:

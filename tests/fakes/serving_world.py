@@ -56,7 +56,7 @@ def make_config(model: Path, lora: dict[str, object] | None, **vllm: object) -> 
     )
 
 
-def weights(policy: HubPolicy, seed: int, scale: float = 0.3) -> dict[str, Tensor]:
+def weights(policy: HubPolicy, seed: int) -> dict[str, Tensor]:
     """What a learner would publish: the policy's tensors, moved at random."""
     import torch
 
@@ -64,7 +64,7 @@ def weights(policy: HubPolicy, seed: int, scale: float = 0.3) -> dict[str, Tenso
     state = policy.published_state()
     return {
         name: tensor
-        + scale * tensor.abs().mean().clamp(min=0.05) * torch.randn(tensor.shape, generator=generator)
+        + 0.3 * tensor.abs().mean().clamp(min=0.05) * torch.randn(tensor.shape, generator=generator)
         for name, tensor in state.items()
     }
 

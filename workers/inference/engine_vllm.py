@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import logging
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -97,7 +96,6 @@ LOAD_S = 600.0
 DRAIN_S = 600.0
 STOP_S = 2.0
 MIN_TEMPERATURE = 0.01  # vLLM samples at this one when it is asked for less
-_log = logging.getLogger(__name__)
 
 
 class AllowedTokens(LogitsProcessor):  # type: ignore[misc]
@@ -141,6 +139,7 @@ class VLLMEngine(Engine):
         self._running: set[asyncio.Task[None]] = set()  # belongs to the loop's thread
         self._num_cached_tokens = 0
         self._is_closed = False
+        self._broken: DistrlError | None = None
         arguments = engine_arguments(config, policy, seed)
         self._scratch = Scratch("vllm")
         adapter = policy.published_metadata().get(CONFIG_KEY)
@@ -245,8 +244,9 @@ class VLLMEngine(Engine):
             return
         try:
             await self._llm.remove_lora(adapter.id)
-        except Exception as error:  # noqa: BLE001 - the slot stays in use
-            _log.error("adapter %d could not be unloaded: %s", adapter.version, error)
+        except Exception as error:  # noqa: BLE001 - raised by `check`: new versions would wait for its slot
+            message = f"vLLM cannot unload the adapter of version {adapter.version}: {error}"
+            self._broken = DistrlError(message, "See its log above, and start the server again.")
             return
         slots.drop(adapter)
 
@@ -333,6 +333,8 @@ class VLLMEngine(Engine):
             raise DistrlError(
                 "vLLM's process has died.", "Its log is above; it may need more memory than there is."
             )
+        if self._broken is not None:
+            raise self._broken
 
     def stats(self) -> dict[str, float]:
         """How many versions of an adapter are held; prompt tokens that the prefix cache has saved so far."""

@@ -97,6 +97,9 @@ def test_what_is_too_old_is_dropped_only_if_that_is_asked_for(toy, tmp_path, sta
     assert ingest.metrics().get("replay/stale_dropped", 0.0) == 3 - len(left)
     replay = learner.context.replay
     assert set(replay.names(replay.sample(8))) == set(left)
+    learner.updates.make()
+    *_, row = read_metrics(tmp_path / "metrics.jsonl")
+    assert (row["off_policy/stale_fraction"] > 0) == (stale == "clip")
 
 
 def test_a_replay_that_all_goes_stale_does_not_end_in_waiting(toy, tmp_path) -> None:

@@ -207,14 +207,21 @@ def make_member(world: World, **fields: object) -> AvdMember:
     return member
 
 
-def test_emulators_take_the_gpu_mode_of_their_snapshot(world: World) -> None:
-    """Under another one it does not load."""
+def test_emulators_take_the_gpu_mode_of_their_snapshot_and_a_new_clone_after_it(world: World) -> None:
+    """Under another GPU mode it does not load."""
     saved = world.sdk.store.get("pixel").snapshots / "clean"
     saved.mkdir(parents=True)
     snapshots.write_manifest(Manifest(0.0, 34, "image", "host", "", {}, 440, 540, 1200), saved)
     member = make_member(world, snapshot="clean")
     assert "host" in EmulatorOptions(member._gpu).flags("pixel", 5554)
     assert make_member(world)._gpu == GPU
+    mark = member._own_avd().directory / "mark"
+    mark.touch()
+    assert member._own_avd().directory == mark.parent
+    assert mark.exists()
+    os.utime(saved, (2**31, 2**31))  # it was saved again
+    member._own_avd()
+    assert not mark.exists()
 
 
 def save_snapshot(world: World, name: str) -> None:

@@ -148,7 +148,8 @@ def test_a_screen_whose_elements_cannot_be_read_has_none_and_is_no_fault(
     assert told == ["WARNING"]
 
 
-def test_the_elements_of_the_last_screen_reach_the_record() -> None:
+def test_the_elements_of_the_last_screen_or_of_all_reach_the_record() -> None:
+    assert all(step.observation.elements for step in shown(PhoneEnv(), "all").steps)
     trajectory = shown(PhoneEnv(), "final")
     assert {step.observation.elements for step in trajectory.steps} == {None}
     assert trajectory.final is not None

@@ -523,8 +523,7 @@ _FATAL: tuple[_Meaning, ...] = (
         "Running multiple emulators with the same AVD|nother emulator instance (?:is )?running",
         AvdLocked,
         "another emulator uses the AVD.",
-        "Stop it (`distrl cleanup` shows those of this tool), clone the AVD, or start all of its emulators "
-        "read-only.",
+        "Stop it (`distrl cleanup` shows those of this tool), or clone the AVD.",
     ),
     (
         "(?i)too many emulator instances are running",

@@ -83,18 +83,19 @@ def old(toy, world, lease, version: int, name: str):
     return trajectory
 
 
-@pytest.mark.parametrize(("stale", "left"), [("clip", ["a", "b", "c"]), ("drop", ["b", "c"])])
+@pytest.mark.parametrize(("stale", "left"), [("clip", ["a", "b", "c", "late"]), ("drop", ["b", "c"])])
 def test_what_is_too_old_is_dropped_only_if_that_is_asked_for(toy, tmp_path, stale, left) -> None:
     learner, world = build(toy, tmp_path, phase="training", stale=stale, max_staleness=4)
     ingest, publisher = learner.context.ingest, learner.context.publisher
-    leases = world.scheduler.grant("w", 3)
+    *leases, late = world.scheduler.grant("w", 4)
     for lease, version, name in zip(leases, (1, 2, 6), "abc", strict=True):
         ingest.take(old(toy, world, lease, version, name))
     while publisher.version < 6:
         publisher.publish()
     ingest.drain(0.0)
+    ingest.take(old(toy, world, late, 1, "late"))
     assert sorted(learner.context.replay.ids) == sorted(ingest.episodes) == left
-    assert ingest.metrics().get("replay/stale_dropped", 0.0) == 3 - len(left)
+    assert ingest.metrics().get("replay/stale_dropped", 0.0) == 4 - len(left)
     replay = learner.context.replay
     assert set(replay.names(replay.sample(8))) == set(left)
     learner.updates.make()

@@ -351,7 +351,7 @@ LINES: list[tuple[str, type[EmulatorError], str]] = [
         "snapshot.lock",
     ),
     ("FATAL        | Running multiple emulators with the same AVD ", AvdLocked, "clone the AVD"),
-    ("ERROR        | Another emulator instance is running. Please close it.", AvdLocked, "read-only"),
+    ("ERROR        | Another emulator instance is running. Please close it.", AvdLocked, "clone the AVD"),
     ("emulator: ERROR: There's another emulator instance running with the AVD.", AvdLocked, "clone the AVD"),
     ("ERROR   | x86_64 emulation currently requires hardware acceleration!", NoAcceleration, ""),
     ("ERROR | It seems too many emulator instances are running on this machine.", PortInUse, "--port"),

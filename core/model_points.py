@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from distrl.core.errors import PolicyError
 from distrl.core.hub_files import find_model, read_json
@@ -19,6 +19,14 @@ MAX_PIXELS = 16 * 2**20
 """Of one picture. A phone's screenshot has up to 5 M; a small file can decode to any number."""
 MAX_TOTAL_PIXELS = 32 * MAX_PIXELS
 """Of all pictures that must be decoded for one request or episode."""
+
+
+class AgentOptions(Protocol):
+    """What is needed of a `distrl.configs.schema.AgentConfig`; core does not depend on configs."""
+
+    kind: str
+    import_path: str | None
+    options: dict[str, Any]
 
 
 def smart_resize(width: int, height: int, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
@@ -130,7 +138,7 @@ WRITES: Mapping[str, str] = {
 _MEANS = {"relative": "0 to 999 across and down", "absolute": "pixels of the resized picture"}
 
 
-def coordinates_of(agent: Any) -> str | None:
+def coordinates_of(agent: AgentOptions) -> str | None:
     """How the agent reads points: "relative", "absolute", or "scale", which its prompt explains.
 
     None of an agent of which nothing is known.
@@ -163,7 +171,7 @@ def doubt(model_type: str, coordinates: str, resize: Resize) -> str | None:
     )
 
 
-def doubt_of_files(agent: Any, policy: Any) -> str | None:
+def doubt_of_files(agent: AgentOptions, policy: Any) -> str | None:
     """`doubt`, of a `distrl.configs.policy.HubConfig` and its model's files; None without these."""
     coordinates = coordinates_of(agent)
     if coordinates is None:
@@ -179,7 +187,7 @@ def doubt_of_files(agent: Any, policy: Any) -> str | None:
     return doubt(str(config.get("model_type")), coordinates, resize)
 
 
-def check_agent_points(agent: Any, policy: Policy) -> None:
+def check_agent_points(agent: AgentOptions, policy: Policy) -> None:
     """Refuses an agent of this package whose points are pixels of pictures that the model does not see so.
 
     An agent runs in workers, which need not have the model's files, so its options say how pictures are

@@ -17,12 +17,23 @@ import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from distrl.core.errors import RunDirectoryError
 from distrl.core.files import HeldLock, try_lock, write_atomically, write_bytes_atomically, writing
 
 WARM_UP = "warm_up"
+
+
+class RunOptions(Protocol):
+    """What a run directory needs of a `distrl.configs.schema.Config`; core does not depend on configs."""
+
+    name: str
+    runs_dir: str
+
+    def to_yaml(self) -> str:
+        """The whole configuration."""
+        ...
 
 
 class DirectoryInUse(RunDirectoryError):
@@ -47,12 +58,12 @@ class RunDir:
         self.report = path / "report.html"
 
     @classmethod
-    def of(cls, config: Any) -> RunDir:
+    def of(cls, config: RunOptions) -> RunDir:
         """The directory of `config`'s run, whether it exists or not."""
         return cls(Path(config.runs_dir).expanduser() / config.name)
 
     @classmethod
-    def create(cls, config: Any) -> RunDir:
+    def create(cls, config: RunOptions) -> RunDir:
         """Makes a new run's directory and writes its config.yaml; RunDirectoryError if that cannot be."""
         run = cls.of(config)
         if run.path.exists():
@@ -108,11 +119,11 @@ class RunDir:
         return run
 
     @classmethod
-    def create_or_open(cls, config: Any, resume: bool) -> RunDir:
+    def create_or_open(cls, config: RunOptions, resume: bool) -> RunDir:
         """The directory of `config`'s run: an existing one if `resume`, else a new one."""
         return cls.open(cls.of(config).path) if resume else cls.create(config)
 
-    def write_config(self, config: Any) -> Path | None:
+    def write_config(self, config: RunOptions) -> Path | None:
         """Makes `config` the run's configuration.
 
         Returns:

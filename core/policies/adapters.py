@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from distrl.core.errors import PolicyError
+from distrl.core.policies.base import LoraOptions
 
 CONFIG_FILE = "adapter_config.json"
 ADAPTER_FILE = "adapter_model.safetensors"
@@ -123,7 +124,7 @@ class AdapterHandle:
         self._peft_model.save_pretrained(str(directory), save_embedding_layers=False)
 
 
-def attach_adapter(model: nn.Module, config: Any) -> AdapterHandle:
+def attach_adapter(model: nn.Module, config: LoraOptions) -> AdapterHandle:
     """Inserts LoRA layers into `model` in place and freezes everything else.
 
     They go into the language model, and into the vision tower too if `config.vision` says so.

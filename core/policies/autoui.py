@@ -13,7 +13,7 @@ import hashlib
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,7 @@ from distrl.core.policies.base import (
     Pictures,
     Place,
     Policy,
+    PretrainedOptions,
     PromptBatch,
     States,
     TokenScores,
@@ -57,6 +58,14 @@ BATCH = 16
 MAX_CACHED_BYTES = 256 * 2**20
 """Of features: some 45,000 screenshots of 1408 float32 numbers."""
 STEM_CHANNELS, STEM_STRIDES = (32, 64, 128), (4, 2, 2)
+
+
+class AutoUIOptions(PretrainedOptions, Protocol):
+    """A T5 with AutoUI's fusion of image features."""
+
+    image_features: str | None
+    attended_images: int
+    image_size: tuple[int, int]
 
 
 class FrozenEyes:
@@ -179,7 +188,7 @@ class AutoUIPolicy(Policy):
 
     name = "autoui"
 
-    def __init__(self, config: Any, words: Sequence[str], seed: int) -> None:
+    def __init__(self, config: AutoUIOptions, words: Sequence[str], seed: int) -> None:
         from transformers import AutoTokenizer
 
         super().__init__()

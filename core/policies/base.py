@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,32 @@ if TYPE_CHECKING:
 
 CONFIG_KEY = "adapter_config"
 """Where `Policy.published_metadata` has an adapter's PEFT configuration."""
+
+
+class LoraOptions(Protocol):
+    """Low-rank adapters; see `distrl.configs.policy.LoraConfig`."""
+
+    rank: int
+    alpha: float
+    dropout: float
+    targets: list[str] | None
+    vision: bool
+
+
+class PolicyOptions(Protocol):
+    """Common keys of all policies; see `distrl.configs.policy`."""
+
+    device: str
+    max_prompt_tokens: int
+    lora: Any  # LoraOptions or None
+
+
+class PretrainedOptions(PolicyOptions, Protocol):
+    """Keys of models that are loaded with transformers."""
+
+    model: str
+    dtype: Any  # a name of a number format
+    gradient_checkpointing: bool
 
 
 @dataclass

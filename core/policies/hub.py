@@ -14,7 +14,7 @@ import inspect
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -31,7 +31,16 @@ from distrl.core.policies.adapters import (
     freeze_vision,
     recomputed,
 )
-from distrl.core.policies.base import Generated, Pictures, Place, Policy, PromptBatch, States, TokenScores
+from distrl.core.policies.base import (
+    Generated,
+    Pictures,
+    Place,
+    Policy,
+    PretrainedOptions,
+    PromptBatch,
+    States,
+    TokenScores,
+)
 from distrl.core.policies.chat_template import ControlTokens
 from distrl.core.policies.hub_images import ImageReader, check, exchange, expand
 from distrl.core.policies.sampling import RowSampler, score_tokens, writable_tokens
@@ -41,7 +50,18 @@ WEIGHTS_FILE = "weights.safetensors"
 _log = logging.getLogger(__name__)
 
 
-def load_model(name: str, config: Any, has_weights: bool) -> tuple[Any, Any, Any, Any]:
+class HubOptions(PretrainedOptions, Protocol):
+    """Vision-language models of the hub."""
+
+    min_pixels: int | None
+    max_pixels: int | None
+    train_vision: bool
+    attention: Any  # a name of an implementation in transformers
+    max_context_tokens: int
+    slim_vocabulary: list[str]
+
+
+def load_model(name: str, config: HubOptions, has_weights: bool) -> tuple[Any, Any, Any, Any]:
     """The model in eval mode, its tokenizer, its image processor, and which of these has the chat template.
 
     The image processor is the one on PIL, which gives the same pixels on every machine.
@@ -71,7 +91,7 @@ def load_model(name: str, config: Any, has_weights: bool) -> tuple[Any, Any, Any
     return model, tokenizer, image_processor, templating
 
 
-def _model(name: str, config: Any, has_weights: bool) -> Any:
+def _model(name: str, config: HubOptions, has_weights: bool) -> Any:
     from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConfig
 
     dtype = number_format(config.dtype, config.device)
@@ -105,7 +125,7 @@ class HubPolicy(Policy):
     name = "hub"
     reads_sequences = True
 
-    def __init__(self, config: Any, words: Sequence[str], seed: int, has_weights: bool = True) -> None:
+    def __init__(self, config: HubOptions, words: Sequence[str], seed: int, has_weights: bool = True) -> None:
         super().__init__()
         self.config = config
         name = located("policy.model", config.model)

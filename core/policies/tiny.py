@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from distrl.core.policies.base import (
     Pictures,
     Place,
     Policy,
+    PolicyOptions,
     PromptBatch,
     States,
     TokenScores,
@@ -40,6 +41,18 @@ WEIGHTS_FILE = "model.safetensors"
 STEM_STRIDES = (4, 2, 2)
 
 
+class TinyOptions(PolicyOptions, Protocol):
+    """The embedded policy."""
+
+    image_size: tuple[int, int]
+    grid: tuple[int, int]
+    d_model: int
+    num_layers: int
+    num_decoder_layers: int | None
+    num_heads: int
+    d_ff: int
+
+
 class TinyPolicy(Policy):
     """A T5 of about half a million parameters with a convolutional stem and an action tokenizer.
 
@@ -51,7 +64,7 @@ class TinyPolicy(Policy):
 
     name = "tiny"
 
-    def __init__(self, config: Any, words: Sequence[str], seed: int) -> None:
+    def __init__(self, config: TinyOptions, words: Sequence[str], seed: int) -> None:
         super().__init__()
         if config.d_model % config.num_heads:
             raise PolicyError(
@@ -224,7 +237,7 @@ class TinyPolicy(Policy):
         weights_io.load_into(weights_io.distinct(self.state_dict()), directory / WEIGHTS_FILE)
 
 
-def _build_t5(config: Any, vocabulary_size: int) -> Any:
+def _build_t5(config: TinyOptions, vocabulary_size: int) -> Any:
     from transformers import T5Config, T5ForConditionalGeneration
 
     return T5ForConditionalGeneration(

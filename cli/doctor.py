@@ -120,3 +120,6 @@ def _look(config: Config | None, is_worker: bool) -> Iterator[Finding]:
     yield from android.adb_server(devices.server_port(), serials)
     yield machine.disk(Path(config.runs_dir if config else "runs"), Need.RUN)
     yield machine.disk(AvdStore().home)
+    if config is not None and not is_worker:
+        bound = ("control", "broadcast", "weights")
+        yield from machine.addresses({f"network.{key}": getattr(config.network, key) for key in bound})

@@ -16,6 +16,7 @@ from typing import Any
 
 from distrl.core.errors import MissingDependency
 from distrl.core.user_errors import EXTRAS
+from distrl.workers.devices.claims import is_free
 from distrl.workers.envs import chromium
 from distrl.workers.envs.android_world import INSTALL as ANDROID_WORLD_REMEDY
 
@@ -131,6 +132,19 @@ def disk(directory: Path, writing: Need = Need.NOTHING) -> Finding:
     if free < LOW_BYTES:
         return bad("disk", said, "Free some space; runs and emulators stop when there is none.", Need.BASE)
     return good("disk", said)
+
+
+def addresses(named: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether the ports that a run binds on this machine, by key, are free."""
+    for key, address in named.items():
+        port = address.rpartition(":")[2]
+        if not address.startswith("tcp://") or not port.isdecimal():
+            continue  # chosen when it is bound, or a file
+        if is_free(int(port)):
+            yield good(f"port {port}", f"{key} is free.")
+        else:
+            remedy = "Perhaps this run already uses it; otherwise choose another port."
+            yield bad(f"port {port}", f"{key}, {address}, is in use.", remedy)
 
 
 def gpu() -> Finding:

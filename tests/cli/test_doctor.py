@@ -192,6 +192,20 @@ def test_adb_programs_that_do_not_get_along_are_told(tmp_path: Path, monkeypatch
     assert "Their protocols differ (39, 41)" in said[2][1]
 
 
+def test_an_address_in_use_is_found_where_it_is_bound(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port, free = taken.getsockname()[1], sim_phones.free_pair()
+        path = config(
+            tmp_path,
+            f"network: {{control: 'tcp://127.0.0.1:{port}', weights: 'tcp://127.0.0.1:{free}',"
+            " broadcast: 'tcp://127.0.0.1:*'}\n",
+        )
+        _, found, _ = doctor("--config", path)
+        assert "port *" not in found
+        assert (found[f"port {port}"]["level"], found[f"port {free}"]["level"]) == ("warn", "ok")
+        assert f"port {port}" not in doctor("--config", path, "--worker")[1]
+
+
 def test_a_disk_must_be_writable_and_have_room(tmp_path: Path, monkeypatch) -> None:
     said = machine.disk(tmp_path / "not" / "yet").said
     assert said.endswith(f"free for {tmp_path}/not/yet, which is writable.")

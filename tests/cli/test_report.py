@@ -41,7 +41,7 @@ def test_evaluations_are_compared_in_the_order_of_their_checkpoints(run: RunDir)
     result = runner.invoke(app, ["report", str(run.path)])
     assert result.exit_code == 0
     assert result.stdout.strip() == str(run.report)
-    labels = list(json.loads(run.report_json.read_text())["evaluations"])
+    labels = list(json.loads(run.report.with_suffix(".json").read_text())["evaluations"])
     assert labels == ["warm start", "step_20", "after training"]
 
 

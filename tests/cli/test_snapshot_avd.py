@@ -120,6 +120,15 @@ def test_a_clone_has_the_snapshot_and_is_its_own(made: Result, world: EmulatorWo
     assert not world.sdk.store.exists("pixel-2")
 
 
+def test_a_running_emulator_is_not_saved_before_it_has_booted(world: EmulatorWorld) -> None:
+    avd = world.avd("slow", "hang_boot")
+    with world.running(avd, is_booted=False):
+        result = run("create", "slow", "one", "--boot-timeout", "3")
+    assert result.exit_code == 8
+    assert "not ready after 3 s" in error_of(result)
+    assert not (avd.snapshots / "one").exists()
+
+
 def test_a_running_emulator_is_saved_loaded_and_left_running(world: EmulatorWorld) -> None:
     avd = world.avd("runs")
     with world.running(avd) as emulator:

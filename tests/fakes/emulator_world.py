@@ -39,13 +39,14 @@ class EmulatorWorld:
         return make_avd(self.sdk.store, name, WIDTH, HEIGHT, config=config)
 
     @contextlib.contextmanager
-    def running(self, avd: Avd, *, in_use: bool = False) -> Iterator[EmulatorProcess]:
+    def running(self, avd: Avd, *, in_use: bool = False, is_booted: bool = True) -> Iterator[EmulatorProcess]:
         """An emulator that runs from it, as if a user had started it, or another process of ours."""
         ports = claim_ports(sim_phones.free_pair())
         process = EmulatorProcess(find_sdk(), avd, ports, EmulatorOptions(), adb_server_port=self.adb_port)
         try:
             process.start()
-            process.wait_booted(AdbClient(ports.serial, self.adb_port))
+            client = AdbClient(ports.serial, self.adb_port)
+            process.wait_booted(client) if is_booted else client.wait_ready(20.0)
             if in_use:
                 _pretend_owner(os.getppid())
             yield process

@@ -324,7 +324,7 @@ def session(
         server.ensure_running()
         there = running_from(avd)
         if there is not None:
-            yield _attached(there, sdk, avd, server, console_port)
+            yield _attached(there, sdk, avd, server, console_port, boot_s or COLD_S)
             return
         if must_run:
             raise DeviceNotFound(
@@ -349,7 +349,9 @@ def session(
             raise
 
 
-def _attached(there: Running, sdk: Sdk, avd: Avd, server: AdbServer, console_port: int | None) -> Snapshotter:
+def _attached(
+    there: Running, sdk: Sdk, avd: Avd, server: AdbServer, console_port: int | None, boot_s: float
+) -> Snapshotter:
     """The emulator that already runs from the AVD."""
     require_ours(there)
     if console_port not in (None, there.console_port):
@@ -359,7 +361,7 @@ def _attached(there: Running, sdk: Sdk, avd: Avd, server: AdbServer, console_por
             "Leave --port out to work with that one, or stop it first.",
         )
     client = AdbClient(there.serial, server.port)
-    client.wait_ready(10.0)
+    wait_booted(client, boot_s)
     words = cmdline(there.key.pid)  # the only place of its options
     gpu = words[words.index("-gpu") + 1] if "-gpu" in words[:-1] else avd.config().get("hw.gpu.mode", GPU)
     return _snapshotter(sdk, avd, client, gpu, words)

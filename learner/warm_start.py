@@ -81,8 +81,13 @@ def warm_up(context: Context, cloning: Cloning, stop: Event) -> None:
     if stop.is_set():
         return
     config = context.config.learner.demonstrations
-    succeeded = any(episode.success > 0.5 for episode in context.ingest.demonstrations)
-    if config.updates and config.episodes and not succeeded:
+    usable = context.ingest.demonstrations
+    if config.updates and config.episodes and not usable:
+        raise PolicyError(
+            f"None of the {config.episodes} demonstrations can be used.",
+            "`distrl inspect RUN` lists the reasons; the policy must read what the agent writes.",
+        )
+    if config.updates and config.episodes and not any(episode.success > 0.5 for episode in usable):
         raise PolicyError(
             f"None of the {config.episodes} demonstrations succeeded.",
             "Lower learner.demonstrations.noise, or set learner.demonstrations.updates=0.",

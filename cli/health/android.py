@@ -51,8 +51,11 @@ def wanted_avd(store: AvdStore, name: str, snapshot: str | None) -> Iterator[Fin
     about = f"avd {name}"
     try:
         avd = store.get(name)
-        avd.require_unused(shared=True)
-        yield good(about, f"{avd.directory}.", Need.EMULATOR)
+        try:
+            avd.require_unused(shared=True)
+            yield good(about, f"{avd.directory}.", Need.EMULATOR)
+        except DistrlError as error:  # perhaps by this very run
+            yield _of(about, error, Need.NOTHING)
         if snapshot is not None:
             about = f"snapshot {snapshot}"
             info = get_snapshot(avd, snapshot)

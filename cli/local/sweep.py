@@ -153,7 +153,8 @@ class Execution:
         if not self._took:
             return "time left unknown until a run has finished"
         mean_s = sum(self._took) / len(self._took)
-        spent_s = sum(time.monotonic() - running.child.started_at for running in self._running)
+        going = [one.child for one in self._running if one.child.poll() is None]
+        spent_s = sum(time.monotonic() - child.started_at for child in going)
         rest_s = max(0.0, self._left * mean_s - spent_s) / self._parallel
         return f"about {clock(60 * math.ceil(rest_s / 60))} left" if rest_s else "no time left"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,13 @@ from learning_world import OPTIONS, build
 from distrl.configs.policy import policy_config
 from distrl.configs.schema import Config
 from distrl.core.demonstrations import COLLECTION_FILE, STORE_FILE, CollectionSpec
-from distrl.core.errors import ConfigError
+from distrl.core.errors import ConfigError, PolicyError
 from distrl.core.policies.tiny import TinyPolicy
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Purpose
 from distrl.learner import warm_start
 from distrl.learner.episodes import StepData
-from distrl.learner.warm_start import renamed, take_dataset
+from distrl.learner.warm_start import Cloning, renamed, take_dataset, warm_up
 
 
 @pytest.fixture
@@ -152,3 +153,10 @@ def test_a_policy_whose_words_have_no_tokens_is_refused(toy: Any, tmp_path: Path
     learner, _ = build(toy, tmp_path, demonstrations={**OPTIONS["demonstrations"], "rename": 0.2})
     with pytest.raises(ConfigError, match=r"rename=0\.2 needs a policy with a token for each word"):
         learner.run()
+
+
+def test_a_warm_start_whose_demonstrations_are_all_refused_says_so(toy: Any, tmp_path: Path) -> None:
+    learner, _ = build(toy, tmp_path)
+    assert learner.context.ingest.demonstrations == []
+    with pytest.raises(PolicyError, match=r"demonstrations can be used.*inspect RUN"):
+        warm_up(learner.context, Cloning(learner.context), threading.Event())

@@ -186,3 +186,17 @@ def test_repetitions_of_a_task_make_no_interval_narrower() -> None:
     assert thrice.interval.low == pytest.approx(once.interval.low)
     assert thrice.interval.high == pytest.approx(once.interval.high)
     assert (once.p_value, thrice.p_value) == (2 / 32, None)
+
+
+@pytest.mark.needs("scipy")
+def test_intervals_and_p_values_are_those_of_scipy() -> None:
+    from scipy import stats
+
+    for n in (1, 7, 56, 400):
+        for k in {0, 1, n // 3, n}:
+            theirs = stats.binomtest(k, n).proportion_ci(method="wilson")
+            ours = wilson(k, n)
+            assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
+            assert mcnemar(k, n - k) == pytest.approx(stats.binomtest(k, n).pvalue, abs=1e-9)
+    for freedom in (1, 2, 3, 4, 9, 30, 101):
+        assert t_quantile(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-9)

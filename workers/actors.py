@@ -69,7 +69,7 @@ class RandomActor:
     """Acts at random, whatever the goal and the screen: the baseline that sees nothing.
 
     Kinds are uniform over `KINDS`, which include the claims that the episode is over, and points over the
-    screen; typed text is one to `MAX_LETTERS` lower-case letters. There are no tokens.
+    screen; typed text is one to `MAX_LETTERS` lower-case letters. Its chats have no tokens.
     """
 
     def __init__(self, agent: Agent, rng: random.Random) -> None:

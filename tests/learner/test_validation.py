@@ -36,7 +36,7 @@ def play_round(learner, world, verdicts: list[float | None], fault: Fault = Faul
 def test_a_round_in_which_nothing_was_measured_has_no_result_and_is_never_the_best(
     toy, tmp_path, fault: Fault
 ) -> None:
-    """Its episodes all faulted until they were given up, or nobody judged them."""
+    """Its episodes all faulted until they were given up, or none has a verdict."""
     learner, world = build(toy, tmp_path, phase="training", eval_episodes=2)
     play_round(learner, world, [None, None], fault)
     assert not [row for row in read_metrics(tmp_path / "metrics.jsonl") if "eval/val/success" in row]
@@ -142,7 +142,7 @@ def test_the_mean_of_each_part_is_over_the_scored_episodes_of_the_round(toy) -> 
     done = EvalRound(7, 4, deque(), leases={name: toy.task(0, "val") for name in "abcd"})
     done.account(episode(toy, "a", outcome=1.0, repetition=-0.1), 1.0)
     done.account(episode(toy, "b", repetition=-0.3, invalid=-0.2), 0.0)
-    done.account(episode(toy, "c", repetition=-9.0), None)  # nobody judged it
+    done.account(episode(toy, "c", repetition=-9.0), None)  # without a verdict
     done.account(episode(toy, "other", outcome=9.0), 1.0)
     done.give_up("d")
     assert done.is_complete

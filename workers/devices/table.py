@@ -19,7 +19,7 @@ quarantined device is tried again after a pause that doubles each time; the circ
 failure that the adb server caused ends in a pause of the first length and does not lengthen the next one.
 docs/devices.md describes the states for users.
 
-There are no threads here and no waiting. `SlotTable` is not thread-safe: `DevicePool` holds its lock around
+This module has no threads and never waits. `SlotTable` is not thread-safe: `DevicePool` holds its lock around
 every call, and none of them blocks.
 """
 

@@ -56,3 +56,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         missing += [names[0] for names in (BROWSER_NAMES, DRIVER_NAMES) if not any(map(shutil.which, names))]
     if missing:
         pytest.skip(f"needs {', '.join(missing)}: not installed")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Reports the folders that are not collected without torch."""
+    if find_spec("torch") is None:
+        folders = "tests/learner and tests/core/policies"
+        terminalreporter.write_line(f"SKIPPED {folders}: needs torch: not installed")

@@ -1,6 +1,6 @@
 """The wire: every message that processes exchange, and how it becomes frames.
 
-A message is one msgpack map `{"v": 2, "type": "...", …fields}` in the first frame; large bytes (screenshots,
+A message is one msgpack map `{"v": 3, "type": "...", …fields}` in the first frame; large bytes (screenshots,
 weight chunks) follow as frames of their own, in the order that the message names them. Field names, never
 positions; never pickle. Anything else is a `ProtocolError` with a code, which the receiver answers with a
 `Reject`.
@@ -70,9 +70,9 @@ MAX_ELEMENTS = 512
 """Elements of a screen."""
 
 MAX_ELEMENT_TEXT = 1000
-"""Characters of an element's text."""
+"""Characters of each text of an element."""
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 MAX_ENVELOPE_BYTES = 16 * 2**20
 MAX_BLOB_BYTES = 64 * 2**20
 MAX_FRAMES = 1024
@@ -678,12 +678,20 @@ def _bounded_on(screen: Observation) -> Iterator[tuple[str, float, float, float]
     if not screen.elements:
         return
     yield "the number of elements", len(screen.elements), 0, MAX_ELEMENTS
-    for one in screen.elements:
-        yield "the length of an element's text", len(one.text), 0, MAX_ELEMENT_TEXT
-        yield "the length of an element's kind", len(one.kind), 0, MAX_ELEMENT_TEXT
-        yield "the number of an element's flags", len(one.flags), 0, len(get_args(Flag))
-        for edge in one.box:
-            yield "an element: an edge", edge, 0, 1
+    last = len(screen.elements) - 1
+    for what, values, low, high in (
+        (
+            "the length of a text",
+            [len(text) for one in screen.elements for text in one.texts],
+            0,
+            MAX_ELEMENT_TEXT,
+        ),
+        ("the number of flags", [len(one.flags) for one in screen.elements], 0, len(get_args(Flag))),
+        ("a parent", [one.parent for one in screen.elements], -1, last),
+        ("an edge", [edge for one in screen.elements for edge in one.bounds], 0, 1),
+    ):
+        yield f"elements: {what}", min(values), low, high
+        yield f"elements: {what}", max(values), low, high
 
 
 @dataclass(frozen=True)

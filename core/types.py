@@ -207,23 +207,42 @@ class ActionRecord(Record):
     reason: str = ""
 
 
-Flag = Literal["checked", "unchecked", "selected", "focused", "clickable", "disabled"]
+Flag = Literal[
+    "checked", "unchecked", "selected", "focused", "disabled",
+    "clickable", "long_clickable", "editable", "scrollable",
+]  # fmt: skip
 
 
 class Element(Record):
     """An element on a screen, of a phone's accessibility tree or of a page.
 
     Attributes:
-        text: Its text, else its description; "" if it has neither.
-        box: Left, top, right, bottom as fractions of the screen.
-        kind: The last part of its class, such as Switch, or the tag of a page's element.
-        flags: Its state; one that cannot be checked is neither checked nor unchecked.
+        text, description: What it shows, and what it is called where it shows no text; "" for none.
+        bounds: Left, top, right, bottom as fractions of the screen.
+        class_name: The last part of its class, such as Switch, or the tag of a page's element.
+        resource_id: Its id in the app, without the package, or on the page.
+        flags: Its state and what can be done with it; one that cannot be checked is neither checked nor
+            unchecked.
+        parent: The index in the list of the nearest listed element that it is in, -1 for none.
     """
 
-    text: str
-    box: tuple[Number, Number, Number, Number]
-    kind: str = ""
+    text: str = ""
+    bounds: tuple[Number, Number, Number, Number]
+    description: str = ""
+    class_name: str = ""
+    resource_id: str = ""
     flags: tuple[Flag, ...] = ()
+    parent: int = -1
+
+    @property
+    def texts(self) -> tuple[str, str, str, str]:
+        """Everything about it that is text."""
+        return self.text, self.description, self.class_name, self.resource_id
+
+    @property
+    def label(self) -> str:
+        """Its text, else its description; "" if it has neither."""
+        return self.text or self.description
 
 
 class Observation(Record):
@@ -234,7 +253,8 @@ class Observation(Record):
         app: The app or page in front, if the environment reports it.
         distance: Steps that a scripted expert would still take; None when not requested, or unknown. For
             measurements only: no agent sees it.
-        elements: What is on the screen, with `worker.elements`; None where not requested or not readable.
+        elements: What is on the screen, if the agent reads it or `worker.elements` records it; None where not
+            requested or not readable.
     """
 
     image: str

@@ -222,8 +222,8 @@ class EpisodeRunner:
         """Keeps the screenshot. Returns the observation and the seconds it took."""
         clock = time.perf_counter()
         observation, data = observe(frame, self._config)
-        wanted = self._config.elements == "all" or (is_last and self._config.elements == "final")
-        if wanted and isinstance(self._env, HasElements):
+        recorded = self._config.elements == "all" or (is_last and self._config.elements == "final")
+        if (recorded or getattr(self._agent, "needs_elements", False)) and isinstance(self._env, HasElements):
             observation = observation.model_copy(update={"elements": self._env.elements()})
         draft.images[observation.image] = data
         observe_s = time.perf_counter() - clock

@@ -83,7 +83,7 @@ def _missing(rule: Rule, trajectory: Trajectory, values: Mapping[str, Any]) -> I
         yield f"{last.app or 'an unknown app'} is in front."
     if (rule.text or rule.not_text) and last.elements is None:
         raise _NotRecorded
-    texts = [one.text for one in last.elements or ()]
+    texts = [text for one in last.elements or () for text in (one.text, one.description) if text]
     for pattern in rule.text:
         if not any(_fits(pattern, text, values) for text in texts):
             yield f"{pattern!r} is not on the screen."

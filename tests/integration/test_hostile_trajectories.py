@@ -240,7 +240,7 @@ def long_continuation(body: Body, learner: Learner) -> None:
 
 
 COMPLETION = "steps.0.chats.0.completion"
-ELEMENT = {"text": "On", "box": [0.0, 0.0, 1.0, 0.1], "kind": "Switch", "flags": ["checked"]}
+ELEMENT = {"text": "On", "bounds": [0.0, 0.0, 1.0, 0.1], "class_name": "Switch", "flags": ["checked"]}
 ELEMENTS = "steps.0.observation.elements"
 VERDICT = {"success": False, "score": 0.0, "reason": "no"}
 HOSTILE = {
@@ -273,8 +273,9 @@ HOSTILE = {
     "a point beyond the screen": (at("steps.0.action.point", [7.0, 0.5]), "limit"),
     "too many elements": (at(ELEMENTS, [ELEMENT] * 513), "limit"),
     "a long text of an element": (at(ELEMENTS, [ELEMENT | {"text": "t" * 1001}]), "limit"),
-    "too many flags of an element": (at(ELEMENTS, [ELEMENT | {"flags": ["checked"] * 7}]), "limit"),
-    "an element beyond the screen": (at("final.elements", [ELEMENT | {"box": [0, 0, 7, 1]}]), "limit"),
+    "too many flags of an element": (at(ELEMENTS, [ELEMENT | {"flags": ["checked"] * 10}]), "limit"),
+    "a parent beyond the list": (at(ELEMENTS, [ELEMENT | {"parent": 1}]), "limit"),
+    "an element beyond the screen": (at("final.elements", [ELEMENT | {"bounds": [0, 0, 7, 1]}]), "limit"),
     "a long server address": (answer_with(server="tcp://" + "a" * 1000), "limit"),
     "a success beyond 1": (at("success", 1e18), "limit"),
     "a duration that overflows sums": (at("duration_s", 1.7e308), "limit"),

@@ -112,7 +112,7 @@ class HasElements(Protocol):
     """An environment that can list the elements on its screen."""
 
     def elements(self) -> tuple[Element, ...] | None:
-        """The elements that have a text or a state, in the screen's order.
+        """The visible elements that have a text or a state or can be acted on, in the screen's order.
 
         Returns:
             None if this screen cannot be read. That is not a fault: the episode continues without elements.

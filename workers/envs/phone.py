@@ -12,8 +12,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
-from itertools import islice
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal, Protocol
 from xml.etree import ElementTree
 
@@ -38,6 +37,7 @@ _log = logging.getLogger(__name__)
 SIMULATED_DEVICE = "distrl.simulator.device:SimDevice"  # where no other device is given
 SIMULATED = "distrl.simulator.tasks.play:SimBackend"  # its tasks
 MAX_DISTANCE = 60  # the expert rehearses at most so many steps
+SCREENS = 256  # screens whose elements are kept; one of 100 elements takes about 0.1 MB
 _KEYS = {ActionKind.BACK: Key.BACK, ActionKind.HOME: Key.HOME, ActionKind.ENTER: Key.ENTER}
 
 
@@ -231,40 +231,66 @@ class PhoneEnv:
         self._device.close()
 
 
-_FLAGS: tuple[Flag, ...] = ("checked", "selected", "focused", "clickable")
+_FLAGS: dict[str, Flag] = {
+    "checked": "checked",
+    "selected": "selected",
+    "focused": "focused",
+    "clickable": "clickable",
+    "long-clickable": "long_clickable",
+    "scrollable": "scrollable",
+}
+"""The attributes of uiautomator that are flags of an element."""
 _BOUNDS = re.compile(r"\[(-?\d+),(-?\d+)\]\[(-?\d+),(-?\d+)\]")
 
 
+@lru_cache(SCREENS)
 def elements_of(hierarchy: str, size: tuple[int, int]) -> tuple[Element, ...]:
-    """The elements in uiautomator XML that have a text, a content description or a state, in its order.
+    """The elements in uiautomator XML that are visible and say something or can be acted on, in its order.
 
     `size` is width and height of the screen in pixels. Raises OutputInvalid if it is not XML.
     """
     try:
-        nodes = ElementTree.fromstring(hierarchy).iter("node")
+        root = ElementTree.fromstring(hierarchy)
     except ElementTree.ParseError as error:
         raise OutputInvalid(f"the screen's hierarchy is not XML: {error}.", "Look again.") from error
-    found = (_element(node.attrib, size) for node in nodes)
-    return tuple(islice((one for one in found if one is not None), MAX_ELEMENTS))
+    found: list[Element] = []
+    waiting = [(root, -1)]
+    while waiting and len(found) < MAX_ELEMENTS:
+        node, parent = waiting.pop()
+        element = _element(node.attrib, size, parent)
+        if element is not None:
+            parent = len(found)
+            found.append(element)
+        waiting += [(child, parent) for child in reversed(node)]
+    return tuple(found)
 
 
-def _element(node: Mapping[str, str], size: tuple[int, int]) -> Element | None:
-    """None without a text and a state, or with no place on the screen."""
-    text = node.get("text") or node.get("content-desc") or ""
+def _element(node: Mapping[str, str], size: tuple[int, int], parent: int) -> Element | None:
+    """None if it has no text, no state and no use, or no place on the screen."""
     bounds = _BOUNDS.fullmatch(node.get("bounds", ""))
-    flags: list[Flag] = [name for name in _FLAGS if node.get(name) == "true"]
+    if bounds is None:
+        return None
+    text, description = node.get("text", ""), node.get("content-desc", "")
+    class_name = node.get("class", "").rpartition(".")[2]
+    flags = [flag for name, flag in _FLAGS.items() if node.get(name) == "true"]
     if node.get("checkable") == "true" and "checked" not in flags:
         flags.append("unchecked")
+    if class_name.endswith(("EditText", "AutoCompleteTextView")):
+        flags.append("editable")
+    if not (text or description or flags):
+        return None
     if node.get("enabled") == "false":
         flags.append("disabled")
-    if bounds is None or not (text or {"checked", "unchecked", "focused"} & {*flags}):
-        return None
     shares = (int(edge) / size[place % 2] for place, edge in enumerate(bounds.groups()))
     left, top, right, bottom = (round(min(1.0, max(0.0, share)), 4) for share in shares)
-    kind = node.get("class", "").rpartition(".")[2]
+    if left >= right or top >= bottom:
+        return None
     return Element(
         text=text[:MAX_ELEMENT_TEXT],
-        box=(left, top, right, bottom),
-        kind=kind[:MAX_ELEMENT_TEXT],
+        description=description[:MAX_ELEMENT_TEXT],
+        bounds=(left, top, right, bottom),
+        class_name=class_name[:MAX_ELEMENT_TEXT],
+        resource_id=node.get("resource-id", "").rpartition("/")[2][:MAX_ELEMENT_TEXT],
         flags=tuple(flags),
+        parent=parent,
     )

@@ -34,7 +34,8 @@ REACH = 0.1
 """A touch outside of all elements is of one at most this far away, as a share of the screen."""
 ROW = 0.25
 """The largest share of the screen that a row takes; something larger is a container of rows."""
-_FIELDS = ("EditText", "input", "textarea")
+_STATES = {"checked": "checked", "unchecked": "unchecked", "selected": "selected", "focused": "focused"}
+_STATES |= {"disabled": "disabled", "editable": "field"}
 _EDGES = " .,;:!?\"'()[]…"
 
 
@@ -52,10 +53,9 @@ class _Line:
     states: list[str] = field(default_factory=list)
 
     def add(self, element: Element) -> None:
-        if element.text and element.text not in self.texts:
-            self.texts.append(element.text)
-        states = ["field"] if element.kind in _FIELDS else []
-        self.states += [*states, *(flag for flag in element.flags if flag != "clickable")]
+        if element.label and element.label not in self.texts:
+            self.texts.append(element.label)
+        self.states += [_STATES[flag] for flag in element.flags if flag in _STATES]
 
     @property
     def words(self) -> list[str]:
@@ -76,11 +76,13 @@ def _lines(elements: Sequence[Element] | None) -> list[_Line]:
     """The rows of a screen in its order."""
     found: list[_Line] = []
     for element in elements or ():
-        left, top, right, bottom = element.box
+        if not element.label and _STATES.keys().isdisjoint(element.flags):
+            continue
+        left, top, right, bottom = element.bounds
         x, y = (left + right) / 2, (top + bottom) / 2
         around = [line for line in found if line.distance(x, y) == 0.0 and line.area <= ROW]
         if not around:
-            found.append(_Line(element.box))
+            found.append(_Line(element.bounds))
         (min(around, key=lambda line: line.area) if around else found[-1]).add(element)
     return found
 

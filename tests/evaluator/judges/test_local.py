@@ -35,9 +35,9 @@ PLAN = Plan(episodes=100, epochs=20, batch_size=8, learning_rate=5e-3, averaged=
 def row(name: str, top: float, *flags: Flag) -> tuple[Element, ...]:
     """A row of a list as phones have it: the row, its title, and a switch that has no text."""
     return (
-        Element(text=name, box=(0.0, top, 1.0, top + 0.1), kind="ViewGroup", flags=("clickable",)),
-        Element(text=name, box=(0.1, top, 0.5, top + 0.1), kind="TextView"),
-        Element(text="", box=(0.8, top, 0.9, top + 0.1), kind="Switch", flags=flags),
+        Element(text=name, bounds=(0.0, top, 1.0, top + 0.1), class_name="ViewGroup", flags=("clickable",)),
+        Element(text=name, bounds=(0.1, top, 0.5, top + 0.1), class_name="TextView"),
+        Element(text="", bounds=(0.8, top, 0.9, top + 0.1), class_name="Switch", flags=flags),
     )
 
 

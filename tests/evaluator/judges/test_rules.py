@@ -17,7 +17,7 @@ from distrl.evaluator.judges.rules import RulesJudge
 def episode(texts: tuple[str, ...] | None = None, app: str = "settings", goal: str = "") -> Trajectory:
     trajectory, _ = make_episode(make_task(goal=goal))
     assert trajectory.final is not None
-    elements = None if texts is None else tuple(Element(text=text, box=(0, 0, 1, 1)) for text in texts)
+    elements = None if texts is None else tuple(Element(text=text, bounds=(0, 0, 1, 1)) for text in texts)
     final = trajectory.final.model_copy(update={"elements": elements, "app": app})
     return trajectory.model_copy(update={"final": final})
 

@@ -140,12 +140,14 @@ def test_elements_have_a_text_a_place_and_a_state(env: BrowserEnv) -> None:
     env.browser.run("document.body.insertAdjacentHTML('beforeend', arguments[0])", hides_title)
     elements = env.elements()
     assert not any("object" in one.text for one in elements)
-    boxes = [one for one in elements if one.kind == "input"]
-    assert boxes[0].text == "\ufffd"
-    assert [one.flags for one in boxes] == [("checked",), *[("unchecked",)] * (len(boxes) - 1)]
+    boxes = [one for one in elements if one.class_name == "input"]
+    assert (boxes[0].text, boxes[0].description) == ("", "\ufffd")
+    states = [[flag for flag in one.flags if flag.endswith("checked")] for one in boxes]
+    assert [*map(set, states)] == [{"checked"}, *[{"unchecked"}] * 6]
+    assert all(elements[one.parent].class_name == "label" for one in boxes)
     (button,) = [one for one in elements if one.text == "Submit"]
-    assert (button.kind, button.flags) == ("button", ())
-    left, top, right, bottom = button.box
+    assert (button.class_name, button.flags) == ("button", ("clickable",))
+    left, top, right, bottom = button.bounds
     assert env.step(Action.tap((left + right) / 2, (top + bottom) / 2)).done
 
 

@@ -16,7 +16,7 @@ from distrl.simulator.device import SimDevice
 from distrl.simulator.tasks.play import SimBackend
 from distrl.workers.devices.errors import OutputInvalid, Untypable
 from distrl.workers.envs.base import Env
-from distrl.workers.envs.phone import Latency, PhoneEnv
+from distrl.workers.envs.phone import Latency, PhoneEnv, elements_of
 
 WAIT = Action(kind=ActionKind.WAIT)
 TASK = Task(
@@ -153,11 +153,29 @@ def test_the_elements_of_the_last_screen_or_of_all_reach_the_record() -> None:
     trajectory = shown(PhoneEnv(), "final")
     assert {step.observation.elements for step in trajectory.steps} == {None}
     assert trajectory.final is not None
-    found = {(one.kind, one.text): one for one in reversed(trajectory.final.elements or ())}
+    found = {(one.class_name, one.text): one for one in reversed(trajectory.final.elements or ())}
     title, switch = found["TextView", "Wi-Fi"], found["Switch", ""]
     assert (title.flags, switch.flags) == ((), ("checked",))
-    assert 0 < title.box[0] < title.box[2] <= switch.box[0] < switch.box[2] < 1
-    assert switch.box[1] < (title.box[1] + title.box[3]) / 2 < switch.box[3]
+    assert (title.resource_id, switch.resource_id) == ("title", "switch_widget")
+    assert 0 < title.bounds[0] < title.bounds[2] <= switch.bounds[0] < switch.bounds[2] < 1
+    assert switch.bounds[1] < (title.bounds[1] + title.bounds[3]) / 2 < switch.bounds[3]
+    elements = trajectory.final.elements or ()
+    row = elements[title.parent]
+    assert (row.description, row.flags, switch.parent) == ("Wi-Fi", ("clickable",), title.parent)
+
+
+def test_what_can_be_acted_on_is_listed_and_what_does_not_show_is_not() -> None:
+    def node(fields: str, *inside: str, bounds: str = "[0,0][100,50]") -> str:
+        return f'<node class="a.b.EditText" bounds="{bounds}" {fields}>{"".join(inside)}</node>'
+
+    hidden, plain = node('text="gone"', bounds="[100,0][120,50]"), '<node bounds="[0,0][9,9]"/>'
+    field = node('long-clickable="true" enabled="false" resource-id="org.app:id/query"')
+    listed = elements_of(node('scrollable="true" content-desc="Page"', hidden, plain, field), (100, 100))
+    assert [(one.label, one.flags, one.parent, one.resource_id) for one in listed] == [
+        ("Page", ("scrollable", "editable"), -1, ""),
+        ("", ("long_clickable", "editable", "disabled"), 0, "query"),
+    ]
+    assert listed[0].bounds == (0.0, 0.0, 1.0, 0.5)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from distrl.cli.options import check_folder, load
-from distrl.core.errors import MissingDependency, RunDirectoryError
+from distrl.core.errors import ConfigError, MissingDependency, RunDirectoryError
 
 VERDICTS_FILE = "held-out.jsonl"
 SHOWN = 10
@@ -89,7 +89,13 @@ def train_judge(
     use_threads(threads)
     plan = Plan(episodes, held_out, hold_out, epochs, seed=seed)
     if policy is not None:
-        plan = replace(plan, policy=load(policy).chat_policy)
+        encoder = load(policy).chat_policy
+        if encoder.kind == "reader":
+            raise ConfigError(
+                f"The policy of {policy} reads no screenshots, which a judge is trained on.",
+                "Leave out --policy, or choose a configuration with policy.kind tiny, autoui or hub.",
+            )
+        plan = replace(plan, policy=encoder)
     report, judged, examples = fit_judge(sources, output, plan, lambda line: typer.echo(line, err=True))
     write_atomically(output / VERDICTS_FILE, "".join(one.model_dump_json() + "\n" for one in judged))
     write_atomically(output / "agreement.json", report.model_dump_json(indent=2))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 CHAT_AGENTS = ("androidworld", "mobile-use")
 ONE_PROMPT = {
     "tiny": "reads one prompt at a time",
+    "reader": "reads one prompt at a time",
     "autoui": "reads one prompt at a time, because the encoder of its T5 reads in both directions",
 }
 """The reasons why policies cannot continue a token sequence."""
@@ -54,6 +55,16 @@ def check_agent(config: Config) -> None:
     agent, policy, options = config.agent, config.policy, config.agent.options
     if agent.import_path is not None:
         return
+    if policy.kind == "reader" and agent.kind != "elements":
+        raise ValueError(
+            f"policy.kind=reader reads only prompts of agent.kind elements, not {agent.kind}; set agent.kind "
+            "to elements"
+        )
+    if agent.kind == "elements" and policy.kind in ("tiny", "autoui"):
+        raise ValueError(
+            f"agent.kind=elements shows no picture, but policy.kind={policy.kind} needs one; set policy.kind "
+            "to reader"
+        )
     if agent.kind == "autoui" and policy.kind == "tiny":
         for name, only in (("notation", "compact"), ("images", 1)):
             if options.get(name, only) != only:

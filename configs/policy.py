@@ -68,6 +68,21 @@ class TinyConfig(ChatPolicyConfig):
     lora: LoraConfig | None = None
 
 
+class ReaderConfig(ChatPolicyConfig):
+    """The policy that reads: a transformer over a goal's words and the elements of a screen, as text.
+
+    `d_model` is the width of all layers, `num_layers` their number, `num_heads` the number of attention heads
+    and `d_ff` the width of feed-forward layers. A token of a prompt is a byte of its text.
+    """
+
+    kind: Literal["reader"] = "reader"
+    max_prompt_tokens: Count = 65_536
+    d_model: Count = 64
+    num_layers: Count = 2
+    num_heads: Count = 4
+    d_ff: Count = 128
+
+
 class PretrainedConfig(ChatPolicyConfig):
     """Common keys of models that are loaded with transformers. Without `lora` the whole language model is
     trained.
@@ -161,7 +176,7 @@ class CustomPolicyConfig(ChatPolicyConfig):
     options: dict[str, Any] = {}
 
 
-ChatPolicy = TinyConfig | HubConfig | AutoUIConfig | CustomPolicyConfig
+ChatPolicy = TinyConfig | ReaderConfig | HubConfig | AutoUIConfig | CustomPolicyConfig
 PolicyConfig = Annotated[ChatPolicy | GaussianConfig, Field(discriminator="kind"), one_of("tiny")]
 
 

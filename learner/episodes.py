@@ -240,7 +240,7 @@ def _read(
             prompt = tuple(policy.continuation_ids(tuple(ids), chat.messages, pictures))
         else:
             prompt = tuple(policy.prompt_ids(chat.messages, pictures))
-        tokens = tuple(policy.completion_ids(completion.text))
+        tokens = tuple(policy.completion_ids(completion.text, prompt))
         logprobs = (0.0,) * len(tokens)
     if not tokens or len(logprobs) != len(tokens):
         return None

@@ -25,6 +25,7 @@ POLICIES = {
     "autoui": "distrl.core.policies.autoui:AutoUIPolicy",
     "tiny": "distrl.core.policies.tiny:TinyPolicy",
     "hub": "distrl.core.policies.hub:HubPolicy",
+    "reader": "distrl.core.policies.reader:ReaderPolicy",
 }
 
 
@@ -48,10 +49,9 @@ def checkpoint_words(directory: Path) -> list[str] | None:
     Raises:
         CheckpointError: If the tokenizer file is damaged.
     """
-    from distrl.core.policies.tokenizer import ActionTokenizer
+    from distrl.core.policies.tokenizer import saved_words
 
-    tokenizer = ActionTokenizer.load(directory)
-    return None if tokenizer is None else list(tokenizer.words)
+    return saved_words(directory)
 
 
 def build_critic(

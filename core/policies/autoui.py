@@ -237,7 +237,7 @@ class AutoUIPolicy(Policy):
             )
         return ids
 
-    def completion_ids(self, text: str) -> list[int]:
+    def completion_ids(self, text: str, prompt_ids: Sequence[int] = ()) -> list[int]:
         """Tokens of the text and the end token."""
         (apart,) = self._control_tokens.apart([text])
         ids: list[int] = self.tokenizer(apart, add_special_tokens=False)["input_ids"]
@@ -248,7 +248,7 @@ class AutoUIPolicy(Policy):
             )
         return [*ids, *self.end_ids]
 
-    def text(self, token_ids: Sequence[int]) -> str:
+    def text(self, token_ids: Sequence[int], prompt_ids: Sequence[int] = ()) -> str:
         decoded: str = self.tokenizer.decode(
             list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
         )

@@ -300,12 +300,16 @@ class Policy(nn.Module, ABC):
         )
 
     @abstractmethod
-    def completion_ids(self, text: str) -> list[int]:
-        """Tokenises a demonstration's answer, end-of-sequence appended."""
+    def completion_ids(self, text: str, prompt_ids: Sequence[int] = ()) -> list[int]:
+        """Tokenises a demonstration's answer, end-of-sequence appended.
+
+        Args:
+            prompt_ids: What it answers, for policies whose tokens mean something only there.
+        """
 
     @abstractmethod
-    def text(self, token_ids: Sequence[int]) -> str:
-        """Decodes a completion without special tokens."""
+    def text(self, token_ids: Sequence[int], prompt_ids: Sequence[int] = ()) -> str:
+        """Decodes a completion of `prompt_ids` without special tokens."""
 
     @abstractmethod
     def image(self, data: bytes) -> Tensor:

@@ -241,7 +241,7 @@ class HubPolicy(Policy):
         before, after = ([self.image_tokens(image) for image in shown] for shown in (images, others))
         return exchange(prompt, self.image_token, before, after)
 
-    def completion_ids(self, text: str) -> list[int]:
+    def completion_ids(self, text: str, prompt_ids: Sequence[int] = ()) -> list[int]:
         ids = self._tokenise(*self._control_tokens.apart([text]))
         if self.config.slim_vocabulary and not bool(self._allowed[ids].all()):  # type: ignore[index]
             raise PolicyError(
@@ -250,7 +250,7 @@ class HubPolicy(Policy):
             )
         return [*ids, self.end_ids[0]]
 
-    def text(self, token_ids: Sequence[int]) -> str:
+    def text(self, token_ids: Sequence[int], prompt_ids: Sequence[int] = ()) -> str:
         decoded: str = self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
         return decoded
 

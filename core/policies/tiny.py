@@ -109,11 +109,11 @@ class TinyPolicy(Policy):
             )
         return ids
 
-    def completion_ids(self, text: str) -> list[int]:
+    def completion_ids(self, text: str, prompt_ids: Sequence[int] = ()) -> list[int]:
         """Tokens of an action text; a press or a tap ends with its own last token, a text with `<end>`."""
         return self.tokenizer.encode_action(text)
 
-    def text(self, token_ids: Sequence[int]) -> str:
+    def text(self, token_ids: Sequence[int], prompt_ids: Sequence[int] = ()) -> str:
         return self.tokenizer.decode(token_ids)
 
     def image(self, data: bytes) -> Tensor:

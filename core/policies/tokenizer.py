@@ -288,6 +288,24 @@ class ActionTokenizer:
             ) from error
 
 
+def saved_words(directory: Path) -> list[str] | None:
+    """The words in the tokenizer of a policy that has a word list, None for others.
+
+    Raises:
+        CheckpointError: The file is damaged.
+    """
+    path = directory / _FILE
+    try:
+        words = json.loads(path.read_text(encoding="utf-8")).get("words")
+        return None if words is None else [str(word) for word in words]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise CheckpointError(
+            f"The tokenizer {path} cannot be read: {error!r}.", "Choose another checkpoint."
+        ) from error
+
+
 def token_names(file: Path) -> Callable[[int], str] | None:
     """A function from token id to text, by a file of `ActionTokenizer` or of the tokenizers library.
 

@@ -50,10 +50,10 @@ class LinearPolicy(Policy):
     def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:
         return [int(p.text) for m in messages for p in m.parts if isinstance(p, TextPart)]
 
-    def completion_ids(self, text: str) -> list[int]:
+    def completion_ids(self, text: str, prompt_ids: Sequence[int] = ()) -> list[int]:
         return [int(word) for word in text.split()]
 
-    def text(self, token_ids: Sequence[int]) -> str:
+    def text(self, token_ids: Sequence[int], prompt_ids: Sequence[int] = ()) -> str:
         return " ".join(str(token) for token in token_ids)
 
     def image(self, data: bytes) -> Tensor:

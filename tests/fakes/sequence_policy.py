@@ -64,7 +64,7 @@ class SequencePolicy:
             found.append(Generated(answer, [-0.5] * len(answer)))
         return found
 
-    def text(self, token_ids: Sequence[int]) -> str:
+    def text(self, token_ids: Sequence[int], prompt_ids: Sequence[int] = ()) -> str:
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
     def tokenise(self, text: str) -> list[int]:

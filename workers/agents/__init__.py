@@ -11,6 +11,7 @@ AGENTS = {
     "autoui": "distrl.workers.agents.autoui:AutoUIAgent",
     "androidworld": "distrl.workers.agents.androidworld:AndroidWorldAgent",
     "mobile-use": "distrl.workers.agents.mobile_use:MobileUseAgent",
+    "elements": "distrl.workers.agents.elements:ElementsAgent",
 }
 
 

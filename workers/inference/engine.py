@@ -120,7 +120,7 @@ class Engine(ABC):
         """What weights of one version answered; of the prompt what the request did not bring itself."""
         token_ids = generated.token_ids
         return Completion(
-            text=self.policy.text(token_ids),
+            text=self.policy.text(token_ids, request.prompt_ids),
             prompt_token_ids=request.prompt_ids[request.num_prefix :],
             token_ids=tuple(token_ids),
             logprobs=tuple(generated.logprobs),

@@ -196,7 +196,7 @@ class Answer:
         """How many tokens the first stop text took; all of them if it only shows in the whole text."""
         ids = self._completion.token_ids
         for length in range(1, len(ids)):
-            text = self._policy.text(ids[:length])
+            text = self._policy.text(ids[:length], self._completion.prompt_token_ids)
             if any(stop in text for stop in self.request.stops):
                 return length
         return len(ids)
@@ -242,6 +242,6 @@ class Answer:
 
     def _token(self, token_id: int, logprob: float) -> dict[str, Any]:
         """A token's text and log-probability; U+FFFD without bytes for a part of a character."""
-        text = self._policy.text([token_id])
+        text = self._policy.text([token_id], self._completion.prompt_token_ids)
         data = None if "\ufffd" in text else list(text.encode())
         return {"token": text, "logprob": logprob, "bytes": data}

@@ -289,3 +289,12 @@ def test_the_command_fits_measures_and_shows_errors(place: Path, tmp_path: Path)
     again = CliRunner().invoke(app, line)
     assert again.exit_code == 3
     assert "holds a judge already" in again.output
+
+
+def test_a_policy_that_reads_no_screenshots_cannot_be_its_encoder(place: Path, tmp_path: Path) -> None:
+    config = tmp_path / "reader.yaml"
+    config.write_text("{agent: {kind: elements}, policy: {kind: reader}}")
+    line = ["train-judge", str(place), "--output", str(tmp_path / "judge"), "--policy", str(config)]
+    result = CliRunner().invoke(app, line)
+    assert result.exit_code != 0
+    assert "reads no screenshots" in result.output

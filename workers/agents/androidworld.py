@@ -19,17 +19,8 @@ from typing import Any
 
 from distrl.core.actions import Action, ActionKind, Point
 from distrl.core.types import Observation, TimeStep
-from distrl.workers.agents.chat_agent import (
-    LINE_CHARS,
-    ChatAgent,
-    Grid,
-    Mode,
-    NoAction,
-    one_of,
-    read_action,
-    short,
-    whole,
-)
+from distrl.workers.agents.chat_agent import LINE_CHARS, ChatAgent, Mode
+from distrl.workers.agents.notation import Grid, NoAction, one_of, read_action, short, whole
 
 INSTRUCTIONS = """You operate an Android phone for a user. At each step you see the phone's screen; answer \
 with one action. Coordinates are whole numbers: x from 0 (left) to {max_x} (right), y from 0 (top) to \

@@ -32,7 +32,7 @@ from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError
 from distrl.core.types import Chat, ChatMessage, ImagePart, Observation, TextPart, TimeStep
 from distrl.workers.agents.base import Prompt
-from distrl.workers.agents.chat_agent import NoAction, read_action, whole
+from distrl.workers.agents.notation import NoAction, read_action, whole
 
 TAP_DISTANCE = 0.04
 """Touch and lift closer than this are a tap (Euclidean, in fractions of the screen; AitW's threshold)."""

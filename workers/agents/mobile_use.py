@@ -25,18 +25,8 @@ from distrl.core.actions import Action, ActionKind, Point
 from distrl.core.errors import ConfigError
 from distrl.core.model_points import Resize
 from distrl.core.types import Observation, TimeStep
-from distrl.workers.agents.chat_agent import (
-    LINE_CHARS,
-    ChatAgent,
-    Grid,
-    Mode,
-    NoAction,
-    one_of,
-    read_action,
-    short,
-    spoken,
-    whole,
-)
+from distrl.workers.agents.chat_agent import LINE_CHARS, ChatAgent, Mode
+from distrl.workers.agents.notation import Grid, NoAction, one_of, read_action, short, spoken, whole
 
 MAX_TEXT_CHARS = 200_000  # longer model outputs are refused unread; thinking may be long
 Coordinates = Literal["relative", "absolute"]

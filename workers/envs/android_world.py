@@ -35,7 +35,7 @@ from distrl.core.errors import EnvError, MissingDependency, TaskError
 from distrl.core.types import Task
 from distrl.core.user_errors import read_fields
 from distrl.workers.agents.androidworld import named_gesture, write_json
-from distrl.workers.agents.chat_agent import Grid
+from distrl.workers.agents.notation import Grid
 from distrl.workers.devices.adb_server import adb_path
 from distrl.workers.devices.processes import state_dir
 from distrl.workers.envs import android_world_child

@@ -10,7 +10,7 @@ from agent_prompts import SCREEN, asked, screen, step
 
 from distrl.core.actions import Action, ActionKind
 from distrl.workers.agents.androidworld import AndroidWorldAgent, write_json
-from distrl.workers.agents.chat_agent import KEPT_CHARS, Grid
+from distrl.workers.agents.notation import KEPT_CHARS, Grid
 
 AGENT = AndroidWorldAgent()
 CLICK = 'Reason: The button is there.\nAction: {"action_type": "click", "x": 512, "y": 80}'

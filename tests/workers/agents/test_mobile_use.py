@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from distrl.core.actions import Action, ActionKind
 from distrl.core.model_points import Resize
 from distrl.core.types import Chat, ChatMessage, Completion, TextPart, TimeStep
-from distrl.workers.agents.chat_agent import KEPT_CHARS
 from distrl.workers.agents.mobile_use import MobileUseAgent
+from distrl.workers.agents.notation import KEPT_CHARS
 
 RELATIVE = MobileUseAgent()
 ABSOLUTE = MobileUseAgent(coordinates="absolute", resize={"max_pixels": 12_845_056})

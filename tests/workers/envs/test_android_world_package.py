@@ -13,7 +13,7 @@ import pytest
 
 from distrl.core.actions import Action, ActionKind
 from distrl.workers.agents.androidworld import GESTURES, write_json
-from distrl.workers.agents.chat_agent import Grid
+from distrl.workers.agents.notation import Grid
 from distrl.workers.envs.android_world import WorldProcess
 from distrl.workers.envs.android_world_child import Session, instance_seed
 

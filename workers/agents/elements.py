@@ -33,7 +33,7 @@ from distrl.core.actions import Action, ActionKind, Point
 from distrl.core.errors import ConfigError
 from distrl.core.types import Chat, ChatMessage, Element, Observation, TextPart, TimeStep
 from distrl.workers.agents.base import Prompt
-from distrl.workers.agents.chat_agent import NoAction, read_action, whole
+from distrl.workers.agents.notation import NoAction, read_action, whole
 
 MAX_ELEMENTS = 256
 """Elements that a prompt lists, the first ones of the screen."""

@@ -188,7 +188,8 @@ class Ingest:
             self.num_unjudged += 1
             return None
         if trajectory.purpose is Purpose.DEMO:  # compilation decodes its pictures: they are bounded before
-            self._images.get(trajectory.image_digests, is_one_episode=True)
+            shown = [digest for step in trajectory.steps for chat in step.chats for digest in chat.images]
+            self._images.get(shown, is_one_episode=True)
         episode = compile_episode(trajectory, self._policy, self._images.get)
         if episode is None:
             self.num_refused += 1

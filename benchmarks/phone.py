@@ -6,6 +6,8 @@ The arms take turns, and CPU time is counted, so that other load on the machine 
 Arms, as steps per second and as a ratio to `tree`
     tree        the screen tree alone
     elements    and its uiautomator hierarchy            ≥ 1,800 steps/s
+    listed      and the elements in that, none listed before
+    prompt      and the prompt of the agent `elements`
     picture     and its picture at 540x1200, no screen drawn before
 
     python benchmarks/phone.py
@@ -19,14 +21,25 @@ import statistics
 import time
 from collections.abc import Callable
 
+from distrl.core.types import Element
 from distrl.simulator.device import SimDevice
 from distrl.simulator.phone import nodes, render
+from distrl.workers.agents.elements import element_lines
 from distrl.workers.devices.device import Key
+from distrl.workers.envs.phone import elements_of
 
 SIZE = (540, 1200)
+
+
+def listed(device: SimDevice) -> tuple[Element, ...]:
+    return elements_of.__wrapped__(device.hierarchy(), SIZE)
+
+
 ARMS: dict[str, Callable[[SimDevice], object]] = {
     "tree": lambda device: None,
     "elements": SimDevice.hierarchy,
+    "listed": lambda device: listed(device),
+    "prompt": lambda device: element_lines(listed(device)),
     "picture": lambda device: render.draw(device.phone.tree(), *SIZE),
 }
 

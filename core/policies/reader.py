@@ -335,39 +335,32 @@ class ReaderPolicy(Policy):
             place = torch.where((b.first <= last) & (last < b.last), last - b.first, place)
         return _Before(kind, place)
 
-    def _logits(self, states: Tensor, r: Readings, before: _Before) -> tuple[Tensor, Tensor]:
-        """[B, V] logits of the next tokens and, bool, which may follow."""
-        b, wide = self.blocks, r.goal_words.shape[1]
+    def _keys(self, states: Tensor, r: Readings) -> list[Tensor]:
+        """What pointers point at, [B, n, d] each: elements with the screen, sources, labels, first, last."""
+        wide = r.goal_words.shape[1]
         goal, items = states[:, 1 : 1 + wide], states[:, 1 + wide + HISTORY :]
+        element, source, label = self.item_keys(torch.cat([states[:, :1], items], dim=1)).chunk(3, dim=-1)
+        return [element, source[:, 1:], label[:, 1:], *self.goal_keys(goal).chunk(2, dim=-1)]
+
+    def _logits(
+        self, states: Tensor, keys: Sequence[Tensor], r: Readings, before: _Before
+    ) -> tuple[Tensor, Tensor]:
+        """[B, V] logits of the next tokens and, bool, which may follow."""
         rows = torch.arange(len(states), device=states.device)
-        index = torch.where(before.place < MAX_GOAL, before.place, before.place - MAX_GOAL + wide + HISTORY)
-        pointed = states[rows, 1 + index.clamp(0, states.shape[1] - 2)] * (before.place >= 0)[:, None]
+        offset = torch.where(before.place < MAX_GOAL, 0, r.goal_words.shape[1] + HISTORY - MAX_GOAL)
+        place = (1 + before.place + offset).clamp(0, states.shape[1] - 1)
+        pointed = states[rows, place] * (before.place >= 0)[:, None]
         aim = self.aim(torch.cat([states[:, 0], self.kinds(before.kind + 1), pointed], dim=-1))
         kinds, tenths = self.kind_head(aim).split([len(KINDS), TENTHS], dim=-1)
-        scale = states.shape[-1] ** -0.5
-
-        def points(keys: Tensor, size: int) -> Tensor:
-            return F.pad((keys @ aim[:, :, None]).squeeze(-1) * scale, (0, size - keys.shape[1]))
-
-        element_keys, source_keys, label_keys = self.item_keys(items).chunk(3, dim=-1)
-        first_keys, last_keys = self.goal_keys(goal).chunk(2, dim=-1)
-        screen = self.item_keys(states[:, :1]).chunk(3, dim=-1)[0]
-        logits = torch.cat(
-            [
-                torch.zeros_like(aim[:, :1]),
-                kinds,
-                points(torch.cat([screen, element_keys], dim=1), 1 + MAX_LISTED),
-                points(source_keys, MAX_LISTED),
-                tenths,
-                points(label_keys, MAX_LISTED),
-                points(first_keys, MAX_GOAL),
-                points(last_keys, MAX_GOAL),
-                self.word_head(aim),
-            ],
-            dim=-1,
+        query = aim[:, :, None] * states.shape[-1] ** -0.5
+        sizes = (1 + MAX_LISTED, MAX_LISTED, MAX_LISTED, MAX_GOAL, MAX_GOAL)
+        element, source, label, first, last = (
+            F.pad((key @ query).squeeze(-1), (0, size - key.shape[1]))
+            for key, size in zip(keys, sizes, strict=True)
         )
-        assert logits.shape[1] == b.size
-        return logits, self._allowed(r, before)
+        padding = torch.zeros_like(kinds[:, :1])
+        parts = [padding, kinds, element, source, tenths, label, first, last, self.word_head(aim)]
+        return torch.cat(parts, dim=-1), self._allowed(r, before)
 
     def _allowed(self, r: Readings, before: _Before) -> Tensor:
         """[B, V] bool."""
@@ -413,12 +406,13 @@ class ReaderPolicy(Policy):
     ) -> list[Generated]:
         readings = self._read(batch)
         states, _ = self._encode(readings)
-        temperature = sampling_temperature(sampling, self.device)
+        keys, temperature = self._keys(states, readings), sampling_temperature(sampling, self.device)
         written: list[Tensor] = []
 
         def next_log_probs(last: Tensor) -> Tensor:
             written.append(last)
-            logits, allowed = self._logits(states, readings, self._before(torch.stack(written, 1)[:, 1:]))
+            before = self._before(torch.stack(written, 1)[:, 1:])
+            logits, allowed = self._logits(states, keys, readings, before)
             return token_log_probs(logits, allowed, temperature)
 
         first = torch.zeros(len(sampling), dtype=torch.int64, device=self.device)
@@ -431,9 +425,11 @@ class ReaderPolicy(Policy):
         readings = self._read(batch)
         states, places = self._encode(readings)
         effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
+        keys = self._keys(states, readings)
         chosen, entropy = [], []
         for length in range(completions.shape[1]):
-            logits, allowed = self._logits(states, readings, self._before(completions[:, :length]))
+            before = self._before(completions[:, :length])
+            logits, allowed = self._logits(states, keys, readings, before)
             log_probs = token_log_probs(logits, allowed, effective)
             chosen.append(log_probs.gather(1, completions[:, length : length + 1]).squeeze(1))
             entropy.append(-(log_probs.exp() * log_probs).sum(-1))

@@ -96,12 +96,12 @@ def test_the_probabilities_of_all_answers_add_up_to_one() -> None:
     readings = policy._read(batch_of(policy, LINES))
     with torch.no_grad():
         states, _ = policy._encode(readings)
+        keys = policy._keys(states, readings)
         answers, unfinished = [], [[]]
         while unfinished:
             written = unfinished.pop()
-            _, allowed = policy._logits(
-                states, readings, policy._before(torch.tensor([written], dtype=torch.int64))
-            )
+            before = policy._before(torch.tensor([written], dtype=torch.int64))
+            _, allowed = policy._logits(states, keys, readings, before)
             for token in allowed[0].nonzero().flatten().tolist():
                 (answers if token in policy.end_ids else unfinished).append([*written, token])
         total = sum(np.exp(scores_of(policy, LINES, answers)))

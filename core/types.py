@@ -250,6 +250,8 @@ class Observation(Record):
 
     Attributes:
         image: Content address of the encoded screenshot, of `width` × `height` pixels.
+        marked: Content address of the screenshot with a numbered box around each element, if the agent's
+            prompts show that one; else "".
         app: The app or page in front, if the environment reports it.
         distance: Steps that a scripted expert would still take; None when not requested, or unknown. For
             measurements only: no agent sees it.
@@ -263,6 +265,12 @@ class Observation(Record):
     app: str = ""
     distance: int | None = None
     elements: tuple[Element, ...] | None = None
+    marked: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The picture that a prompt shows, if it shows one."""
+        return self.marked or self.image
 
 
 class RewardParts(Record):
@@ -407,11 +415,11 @@ class Trajectory(Record):
         """The distinct screenshots of this episode, in order of first use."""
         shown: list[str] = []
         for step in self.steps:
-            shown.append(step.observation.image)
+            shown += (step.observation.image, step.observation.shown)
             for chat in step.chats:
                 shown += chat.images
         if self.final is not None:
-            shown.append(self.final.image)
+            shown += (self.final.image, self.final.shown)
         return tuple(dict.fromkeys(shown))
 
     @property

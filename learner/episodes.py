@@ -182,7 +182,7 @@ def compile_episode(
     terminated = not trajectory.truncated or outcome > 0.0 or trajectory.final is None
     final_images: tuple[str, ...] = ()
     if not terminated and trajectory.final is not None:
-        final_images = _final_images([step.state()[1] for step in steps[-2:]], trajectory.final.image)
+        final_images = _final_images([step.state()[1] for step in steps[-2:]], trajectory.final.shown)
     return Episode(
         id=trajectory.id,
         task_id=trajectory.task.id,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action
@@ -30,6 +30,7 @@ from distrl.core.types import (
     Chat,
     ChatMessage,
     Completion,
+    Element,
     Fault,
     Observation,
     Outcome,
@@ -62,6 +63,7 @@ Episode = tuple[Trajectory, dict[str, bytes]]
 """A trajectory, and the bytes of every screenshot that it names, by digest."""
 
 QUALITY = 85  # of JPEG screenshots
+_BOX = (0, 160, 60)  # the colour of marks
 CAPACITY = 1024  # encoded screens with a key that are kept; one of the simulated phone takes about 0.1 MB
 _log = logging.getLogger(__name__)
 
@@ -226,6 +228,10 @@ class EpisodeRunner:
         if (recorded or getattr(self._agent, "needs_elements", False)) and isinstance(self._env, HasElements):
             observation = observation.model_copy(update={"elements": self._env.elements()})
         draft.images[observation.image] = data
+        if observation.elements and getattr(self._agent, "needs_marks", False):
+            data = encode(draw_marks(frame.image, observation.elements), self._config.screenshot_format)
+            observation = observation.model_copy(update={"marked": image_digest(data)})
+            draft.images[observation.marked] = data
         observe_s = time.perf_counter() - clock
         if self._measured is not None:
             observation = observation.model_copy(update={"distance": self._measured.distance()})
@@ -382,3 +388,30 @@ def encode(image: Image.Image, image_format: str) -> bytes:
     else:
         rgb.save(buffer, "JPEG", quality=QUALITY)
     return buffer.getvalue()
+
+
+def draw_marks(image: Image.Image, elements: Sequence[Element]) -> Image.Image:
+    """A copy of `image` with a box around each element and its number on it ("set of marks").
+
+    A number stands in the box's top left corner, or in another one if a number is there already.
+    """
+    marked, (width, height) = image.convert("RGB"), image.size
+    pen, font = ImageDraw.Draw(marked), ImageFont.load_default(max(10, width // 45))
+    taken: list[tuple[float, float, float, float]] = []
+    for number, element in enumerate(elements):
+        left, top, right, bottom = (
+            round(edge * (width, height)[n % 2]) for n, edge in enumerate(element.bounds)
+        )
+        pen.rectangle((left, top, right - 1, bottom - 1), outline=_BOX, width=max(1, width // 360))
+        across, down = (size + 3 for size in pen.textbbox((0, 0), str(number), font)[2:])
+        corners = [(x, y) for y in (top, bottom - down) for x in (left, right - across)]
+        labels = [(x, y, x + across, y + down) for x, y in corners]
+        label = next((one for one in labels if not any(_overlap(one, other) for other in taken)), labels[0])
+        taken.append(label)
+        pen.rectangle(label, fill="white", outline=_BOX)
+        pen.text((label[0] + 2, label[1] + 1), str(number), fill="black", font=font)
+    return marked
+
+
+def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

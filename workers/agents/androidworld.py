@@ -8,6 +8,14 @@ and `swipe` have four directions, each one gesture on the screen, as in AndroidW
 `actuation.execute_adb_action`: to scroll down the finger moves up, from the middle to the edge. To swipe it
 goes from edge to edge: down for "down" and up for "up", but to the right for "left", as in a scroll. Any
 other gesture is written as the nearest scroll.
+
+With a list of UI elements (`observe`) an action names an element by its number instead of a point, and
+scrolls one from its middle to its edge:
+
+    Action: {"action_type": "click", "index": 7}
+
+The actions and their fields are those of AndroidWorld's agents T3A and M3A, which have no points and no
+double_tap; their instructions are longer. The wording here is this project's own.
 """
 
 from __future__ import annotations
@@ -18,20 +26,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distrl.core.actions import Action, ActionKind, Point
-from distrl.core.types import Observation, TimeStep
-from distrl.workers.agents.chat_agent import LINE_CHARS, ChatAgent, Mode
+from distrl.core.types import Element, Observation, TimeStep
+from distrl.workers.agents.chat_agent import LINE_CHARS, ChatAgent, Mode, Observe
+from distrl.workers.agents.elements import centre, number_for, numbered, scrolling_at
 from distrl.workers.agents.notation import Grid, NoAction, one_of, read_action, short, whole
 
-INSTRUCTIONS = """You operate an Android phone for a user. At each step you see the phone's screen; answer \
-with one action. Coordinates are whole numbers: x from 0 (left) to {max_x} (right), y from 0 (top) to \
-{max_y} (bottom). The actions are:
-- Tap: {{"action_type": "click", "x": <x>, "y": <y>}}; likewise "double_tap" and "long_press".
-- Type: {{"action_type": "input_text", "text": <text>, "x": <x>, "y": <y>}} taps the field and types into \
-it; without x and y it types where the cursor is.
+INSTRUCTIONS = """You operate an Android phone for a user. At each step you {see}; answer with one action. \
+Coordinates are whole numbers: x from 0 (left) to {max_x} (right), y from 0 (top) to {max_y} (bottom). The \
+actions are:
+{touches}
 - Press Enter: {{"action_type": "keyboard_enter"}}
 - See more of the screen: {{"action_type": "scroll", "direction": <"up", "down", "left" or "right">}}; \
-"down" shows what is further down. "swipe" goes across the whole screen; its "up" and "down" are the other \
-way round.
+"down" shows what is further down.{scrolls} "swipe" goes across the whole screen; its "up" and "down" \
+are the other way round.
 - Go to the home screen: {{"action_type": "navigate_home"}}
 - Go back: {{"action_type": "navigate_back"}}
 - Open an app: {{"action_type": "open_app", "app_name": <name>}}
@@ -43,12 +50,29 @@ Write the reason first, then the action, as in:
 Reason: <why>
 Action: <JSON>"""
 
+SEE = {
+    "screenshot": "see the phone's screen",
+    "elements": "get a numbered list of the UI elements on the phone's screen",
+    "both": "see the phone's screen and get a numbered list of the UI elements on it",
+    "marks": "see the phone's screen, with a numbered box around each UI element, and get a list of them",
+}
+BY_POINT = """\
+- Tap: {"action_type": "click", "x": <x>, "y": <y>}; likewise "double_tap" and "long_press".
+- Type: {"action_type": "input_text", "text": <text>, "x": <x>, "y": <y>} taps the field and types into \
+it; without x and y it types where the cursor is."""
+BY_NUMBER = """\
+- Tap: {"action_type": "click", "index": <number of a UI element>}, or "x" and "y" instead of "index"; \
+likewise "double_tap" and "long_press".
+- Type: {"action_type": "input_text", "text": <text>, "index": <number>} taps the field and types into it; \
+without "index" it types where the cursor is."""
+SCROLLS = ' With "index" it scrolls that UI element.'
+
 
 class AndroidWorldAgent(ChatAgent):
     """Stateless agent that writes AndroidWorld's JSON actions.
 
     Args:
-        mode, history, summarise: See `ChatAgent`.
+        mode, history, summarise, observe: See `ChatAgent`.
         coordinates: How many numbers an axis has, 1000 for 0 to 999; or [across, down], for a model that
             writes pixels of the screenshot.
     """
@@ -59,13 +83,23 @@ class AndroidWorldAgent(ChatAgent):
         coordinates: int | Sequence[int] = 1000,
         history: int = 50,
         summarise: bool = False,
+        observe: Observe = "screenshot",
     ) -> None:
-        super().__init__(mode, history, summarise)
+        super().__init__(mode, history, summarise, observe)
         axes = [coordinates, coordinates] if isinstance(coordinates, int) else list(coordinates)
         if len(axes) != 2 or not all(isinstance(axis, int) and 2 <= axis <= 100_000 for axis in axes):
             raise ValueError(f"coordinates must be a number from 2 to 100000, or two, not {coordinates!r}")
-        self.grid = Grid(*axes)
-        self._instructions = INSTRUCTIONS.format(max_x=self.grid.columns - 1, max_y=self.grid.rows - 1)
+        self._grid = Grid(*axes)
+        self._instructions = INSTRUCTIONS.format(
+            see=SEE[observe],
+            max_x=self._grid.columns - 1,
+            max_y=self._grid.rows - 1,
+            touches=BY_NUMBER if self.needs_elements else BY_POINT,
+            scrolls=SCROLLS if self.needs_elements else "",
+        )
+
+    def grid(self, screen: Observation) -> Grid:
+        return self._grid
 
     def system(self, screen: Observation) -> str:
         return self._instructions
@@ -79,23 +113,25 @@ class AndroidWorldAgent(ChatAgent):
 
     def summary(self, step: TimeStep, action: Action) -> str:
         reason = " ".join(reason_of(self.answer(step)).split())[:LINE_CHARS]
-        done = json.dumps(write_json(action, self.grid), ensure_ascii=False)
+        done = self._write(action, step.observation) + self.target(step, action)
         return f"{reason} {done}" if reason else done
 
-    def parse(self, text: str, screen: Observation | None = None) -> Action:
+    def _write(self, action: Action, screen: Observation) -> str:
+        return json.dumps(write_json(action, self._grid, self.listed(screen)), ensure_ascii=False)
+
+    def parse(self, text: str, screen: Observation) -> Action:
         """The action in `text`; INVALID, with the reason and the text, for everything that is not an action.
 
         It is the first JSON object, or Python dictionary, behind the last "Action:" or in the whole text.
         """
-        return read_action(lambda said: read_json(_object(said), self.grid), text)
+        return read_action(lambda said: read_json(_object(said), self._grid, self.listed(screen)), text)
 
-    def format(self, action: Action, screen: Observation | None = None) -> str:
+    def format(self, action: Action, screen: Observation) -> str:
         """The text of `action` without a reason; an INVALID action's own text is given back."""
         if action.kind is ActionKind.INVALID:
             return action.text
-        written = json.dumps(write_json(action, self.grid), ensure_ascii=False)
         # A typed text must not look like the start of the action.
-        return "Action: " + written.replace("Action:", r"Action\u003a")
+        return "Action: " + self._write(action, screen).replace("Action:", r"Action\u003a")
 
 
 def reason_of(text: str) -> str:
@@ -141,8 +177,8 @@ _NAMES = {kind: name for table in (_PLAIN, _POINTED) for name, kind in table.ite
 _STATUS_NAMES = {kind: name for name, kind in _STATUS.items()}
 _TEXT_NAMES = {kind: (name, key) for name, (kind, key) in _TEXTS.items()}
 ACTION_TYPES = (*_PLAIN, *_POINTED, *_TEXTS, "scroll", "swipe", "status", "unknown")
-UNSUPPORTED = ("index", "keycode", "clear_text")
-KEYS = {"action_type", "x", "y", "text", "direction", "goal_status", "app_name", *UNSUPPORTED}
+UNSUPPORTED = ("keycode", "clear_text")
+KEYS = {"action_type", "index", "x", "y", "text", "direction", "goal_status", "app_name", *UNSUPPORTED}
 
 _MIDDLE: Point = (0.5, 0.5)
 _EDGES: dict[str, Point] = {"down": (0.5, 0.0), "up": (0.5, 1.0), "right": (0.0, 0.5), "left": (1.0, 0.5)}
@@ -156,8 +192,11 @@ GESTURES: dict[tuple[str, str], Gesture] = {
 _NAMES_OF_GESTURES = {gesture: names for names, gesture in GESTURES.items()}
 
 
-def read_json(fields: Mapping[str, Any], grid: Grid) -> Action:
-    """The action that a JSON object means. Raises NoAction if it is none that is supported here."""
+def read_json(fields: Mapping[str, Any], grid: Grid, elements: Sequence[Element] = ()) -> Action:
+    """The action that a JSON object means. Raises NoAction if it is none that is supported here.
+
+    `elements` are those that an index counts.
+    """
     name = fields.get("action_type")
     if not isinstance(name, str) or name not in ACTION_TYPES:
         raise NoAction(f"unknown action_type {str(name)[:40]!r}" if name is not None else "no action_type")
@@ -166,38 +205,65 @@ def read_json(fields: Mapping[str, Any], grid: Grid) -> Action:
     for key in UNSUPPORTED:
         if fields.get(key) not in (None, False):
             raise NoAction(f"{key} is not supported")
+    element = None
+    if fields.get("index") is not None:
+        if not elements:
+            raise NoAction("index is not supported without a list of UI elements")
+        if fields.get("x") is not None or fields.get("y") is not None:
+            raise NoAction("index and a point are given; give one of them")
+        element = numbered(elements, _number(fields, "index"))
     if name in _PLAIN:
         return Action(kind=_PLAIN[name])
     if name in _POINTED:
-        return Action(kind=_POINTED[name], point=_point(fields, grid))
+        return Action(kind=_POINTED[name], point=centre(element) if element else _point(fields, grid))
     if name in _TEXTS:
         kind, key = _TEXTS[name]
         value = fields.get(key)
         if value in (None, ""):
             raise NoAction(f"{name} needs {key}")
-        has_point = kind is ActionKind.TYPE and any(fields.get(axis) is not None for axis in "xy")
-        point = _point(fields, grid) if has_point else None
+        point = None
+        if kind is ActionKind.TYPE and element:
+            point = centre(element)
+        elif kind is ActionKind.TYPE and any(fields.get(axis) is not None for axis in "xy"):
+            point = _point(fields, grid)
         return Action(kind=kind, text=whole(str(value), key), point=point)
     if name == "status":
         return Action(kind=one_of(_STATUS, fields.get("goal_status"), "goal_status"))
     if name == "unknown":
         raise NoAction("the action_type is unknown")
     one_of(_EDGES, fields.get("direction"), "direction")
-    return Action.swipe(*GESTURES[name, fields["direction"]])
+    start, end = GESTURES[name, fields["direction"]]
+    if element and name == "scroll":
+        return Action.swipe(_inside(element, start), _inside(element, end))
+    return Action.swipe(start, end)
 
 
-def write_json(action: Action, grid: Grid) -> dict[str, Any]:
-    """The JSON object of `action`; of an INVALID one that of an unknown action."""
+def _inside(element: Element, point: Point) -> Point:
+    """What `point` of the screen is in an element."""
+    left, top, right, bottom = element.bounds
+    return left + point[0] * (right - left), top + point[1] * (bottom - top)
+
+
+def write_json(action: Action, grid: Grid, elements: Sequence[Element] = ()) -> dict[str, Any]:
+    """The JSON object of `action`; of an INVALID one that of an unknown action.
+
+    It names the one of `elements` that is touched, or scrolled, else a point.
+    """
     kind = action.kind
     if kind in _TEXT_NAMES:
         name, key = _TEXT_NAMES[kind]
-        return {"action_type": name, key: action.text, **_cell(action, grid)}
+        return {"action_type": name, key: action.text, **_place(action, grid, elements)}
     if kind in _STATUS_NAMES:
         return {"action_type": "status", "goal_status": _STATUS_NAMES[kind]}
     if kind is ActionKind.SWIPE:
-        name, direction = named_gesture(action) or ("scroll", _nearest(action))
-        return {"action_type": name, "direction": direction}
-    return {"action_type": _NAMES.get(kind, "unknown"), **_cell(action, grid)}
+        if found := named_gesture(action):
+            return {"action_type": found[0], "direction": found[1]}
+        assert action.point is not None
+        assert action.to is not None
+        number = scrolling_at(elements, action.point, action.to)
+        index = {} if number is None else {"index": number}
+        return {"action_type": "scroll", "direction": _nearest(action), **index}
+    return {"action_type": _NAMES.get(kind, "unknown"), **_place(action, grid, elements)}
 
 
 def named_gesture(action: Action) -> tuple[str, str] | None:
@@ -217,9 +283,11 @@ def _nearest(action: Action) -> str:
     return "up" if dy > 0 else "down"
 
 
-def _cell(action: Action, grid: Grid) -> dict[str, int]:
+def _place(action: Action, grid: Grid, elements: Sequence[Element]) -> dict[str, int]:
     if action.point is None:
         return {}
+    if (number := number_for(elements, action.point)) is not None:
+        return {"index": number}
     x, y = grid.cell(action.point)
     return {"x": x, "y": y}
 

@@ -77,6 +77,27 @@ def element_at(elements: Sequence[Element], point: Point) -> int | None:
     return _smallest(elements, usable or around)
 
 
+def number_for(elements: Sequence[Element], point: Point) -> int | None:
+    """The number of the element at `point`, if a touch of its middle means the same as one at `point`."""
+    place = element_at(elements, point)
+    if place is None or elements[place].class_name.endswith(_SLIDERS):
+        return None
+    return place if element_at(elements, centre(elements[place])) == place else None
+
+
+def scrolling_at(elements: Sequence[Element], *points: Point) -> int | None:
+    """The number of the smallest scrollable element with all `points`, None if there is none."""
+    around = _around(elements, *points)
+    return _smallest(elements, [place for place in around if "scrollable" in elements[place].flags])
+
+
+def numbered(elements: Sequence[Element], number: float) -> Element:
+    """The element with a number. Raises NoAction if there is none."""
+    if not 0 <= number < len(elements):
+        raise NoAction(f"there is no UI element {number:g}; {len(elements)} are listed")
+    return elements[int(number)]
+
+
 def _around(elements: Sequence[Element], *points: Point) -> list[int]:
     return [
         place
@@ -99,7 +120,7 @@ def element_lines(elements: Sequence[Element]) -> list[str]:
 
 
 def _line(element: Element) -> str:
-    parts = [_named(element)]
+    parts = [named(element)]
     if element.resource_id:
         parts.append(f"#{_NAME.sub('_', element.resource_id)}")
     if element.flags:
@@ -110,7 +131,7 @@ def _line(element: Element) -> str:
     return f"{' '.join(parts)} at {left} {top} {right} {bottom}"
 
 
-def _named(element: Element) -> str:
+def named(element: Element) -> str:
     """Its class, text and description."""
     parts = [_NAME.sub("_", element.class_name) or "element"]
     if element.text:
@@ -166,8 +187,8 @@ class ElementsAgent:
             return text[: 2 * MAX_CHARS]
         kind, *words = text.split()
         numbers = words[:1] if kind == "slide" else words
-        named = [_named(elements[int(word)]) if word.isdecimal() else word for word in numbers]
-        return " ".join([kind, *named, *words[len(numbers) :]])
+        names = [named(elements[int(word)]) if word.isdecimal() else word for word in numbers]
+        return " ".join([kind, *names, *words[len(numbers) :]])
 
     def parse(self, text: str, screen: Observation) -> Action:
         """The action that `text` means on `screen`; INVALID, with the reason, for everything else."""

@@ -8,7 +8,8 @@
 
 The format is that of the models' cookbooks (QwenLM/Qwen3-VL, cookbooks/mobile_agent.ipynb and
 utils/agent_function_call.py). Text in <think> or <thinking> is part of what is stored and learnt, and is
-skipped when the call is read.
+skipped when the call is read. Lists of UI elements (`observe`) are not from the cookbooks: with one the
+function has another parameter, `"index": 7`, which takes the place of `"coordinate": [512, 80]`.
 
 `key` and `system_button` are read for back, home and enter. `time` is checked and not used: how long a press
 or a wait lasts is the device's matter.
@@ -18,14 +19,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from distrl.core.actions import Action, ActionKind, Point
 from distrl.core.errors import ConfigError
 from distrl.core.model_points import Resize
-from distrl.core.types import Observation, TimeStep
-from distrl.workers.agents.chat_agent import LINE_CHARS, ChatAgent, Mode
+from distrl.core.types import Element, Observation, TimeStep
+from distrl.workers.agents.chat_agent import LINE_CHARS, ChatAgent, Mode, Observe
+from distrl.workers.agents.elements import centre, number_for, numbered
 from distrl.workers.agents.notation import Grid, NoAction, one_of, read_action, short, spoken, whole
 
 MAX_TEXT_CHARS = 200_000  # longer model outputs are refused unread; thinking may be long
@@ -55,9 +57,9 @@ interface to a mobile device with touchscreen. You can perform actions like clic
 etc.\\n* Some applications may take time to start or process actions, so you may need to wait and take \
 successive screenshots to see the results of your actions.\\n* The screen's resolution is WIDTHxHEIGHT.\\n* \
 Make sure to click any buttons, links, icons, etc with the cursor tip in the center of the element. Don't \
-click boxes on their edges unless asked.", "parameters": {"properties": {"action": {"description": "The \
-action to perform. The available actions are:\\n* `key`: Perform a key event on the mobile device.\\n    - \
-This supports adb's `keyevent` syntax.\\n    - Examples: \\"back\\", \\"home\\", \\"enter\\".\\n* `click`: \
+click boxes on their edges unless asked.LISTED", "parameters": {"properties": {"action": {"description": "\
+The action to perform. The available actions are:\\n* `key`: Perform a key event on the mobile device.\\n    \
+- This supports adb's `keyevent` syntax.\\n    - Examples: \\"back\\", \\"home\\", \\"enter\\".\\n* `click`: \
 Click the point on the screen with coordinate (x, y).\\n* `long_press`: Press the point on the screen with \
 coordinate (x, y) for specified seconds.\\n* `swipe`: Swipe from the starting point with coordinate (x, y) \
 to the end point with coordinates2 (x2, y2).\\n* `type`: Input the specified text into the activated input \
@@ -68,7 +70,7 @@ current task and report its completion status.", "enum": ["key", "click", "long_
 "(x, y): The x (pixels from the left edge) and y (pixels from the top edge) coordinates to move the mouse \
 to. Required only by `action=click`, `action=long_press`, and `action=swipe`.", "type": "array"}, \
 "coordinate2": {"description": "(x, y): The x (pixels from the left edge) and y (pixels from the top edge) \
-coordinates to move the mouse to. Required only by `action=swipe`.", "type": "array"}, "text": \
+coordinates to move the mouse to. Required only by `action=swipe`.", "type": "array"}, INDEX"text": \
 {"description": "Required only by `action=key`, `action=type`, `action=answer`, and `action=open`.", \
 "type": "string"}, "time": {"description": "The seconds to wait. Required only by `action=long_press` and \
 `action=wait`.", "type": "number"}, "button": {"description": "Back means returning to the previous \
@@ -77,7 +79,16 @@ interface, Home means returning to the desktop, and Enter means pressing the ent
 "The status of the task. Required only by `action=terminate`.", "type": "string", "enum": ["success", \
 "failure"]}}, "required": ["action"], "type": "object"}, "args_format": "Format the arguments as a JSON \
 object."}}"""
-"""The function's signature, for a screen of that size in model space."""
+"""The function's signature, for a screen of that size in model space; LISTED and INDEX are for lists."""
+
+LISTED = {
+    "screenshot": "",
+    "elements": "\\n* Instead of screenshots you get numbered lists of the UI elements on the screen.",
+    "both": "\\n* Beside screenshots you get numbered lists of the UI elements on the screen.",
+    "marks": "\\n* Screenshots have a numbered box around each UI element, and you get lists of these.",
+}
+INDEX = """"index": {"description": "The number of a UI element in the list. May take the place of \
+coordinate with `action=click` and `action=long_press`.", "type": "integer"}, """
 
 FORMAT = """
 
@@ -110,7 +121,7 @@ class MobileUseAgent(ChatAgent):
     """Stateless agent that calls `mobile_use`.
 
     Args:
-        mode, history, summarise: See `ChatAgent`.
+        mode, history, summarise, observe: See `ChatAgent`.
         coordinates: What points are written in: "relative", 0 to 999 across and down (Qwen3-VL), or
             "absolute", pixels of the resized picture (Qwen2.5-VL).
         resize: For "absolute", fields of `Resize` that differ in the model's image processor.
@@ -128,8 +139,9 @@ class MobileUseAgent(ChatAgent):
         reasoning: Reasoning = "action",
         history: int = 50,
         summarise: bool = False,
+        observe: Observe = "screenshot",
     ) -> None:
-        super().__init__(mode, history, summarise)
+        super().__init__(mode, history, summarise, observe)
         if coordinates not in get_args(Coordinates):
             raise ValueError(f"coordinates must be relative or absolute, not {coordinates!r}")
         if reasoning not in get_args(Reasoning):
@@ -152,7 +164,8 @@ class MobileUseAgent(ChatAgent):
         grid = self.grid(screen)
         # Qwen3-VL's own prompt calls 0 to 999 a screen of 999x999.
         size = "999x999" if self.coordinates == "relative" else f"{grid.columns}x{grid.rows}"
-        tools = TOOLS.replace("WIDTHxHEIGHT", size)
+        tools = TOOLS.replace("WIDTHxHEIGHT", size).replace("LISTED", LISTED[self.observe])
+        tools = tools.replace("INDEX", INDEX if self.needs_elements else "")
         return SYSTEM.format(tools=tools) + (FORMAT if self.reasoning == "action" else "")
 
     def question(self, goal: str, progress: str, number: int) -> str:
@@ -169,12 +182,16 @@ class MobileUseAgent(ChatAgent):
         summary = " ".join(summary_of(self.answer(step)).split())[:LINE_CHARS]
         if summary or action.kind not in _NAMES:
             return summary or action.kind.value
-        return dump_call({"name": TOOL, "arguments": write_call(action, self.grid(step.observation))})
+        return self._write(action, step.observation) + self.target(step, action)
+
+    def _write(self, action: Action, screen: Observation) -> str:
+        arguments = write_call(action, self.grid(screen), self.listed(screen))
+        return dump_call({"name": TOOL, "arguments": arguments})
 
     def parse(self, text: str, screen: Observation) -> Action:
         """The action of the one call in `text`, behind any thinking; else INVALID with the reason."""
-        grid = self.grid(screen)
-        return read_action(lambda said: read_call(call_in(said), grid), text, MAX_TEXT_CHARS)
+        grid, elements = self.grid(screen), self.listed(screen)
+        return read_action(lambda said: read_call(call_in(said), grid, elements), text, MAX_TEXT_CHARS)
 
     def format(self, action: Action, screen: Observation) -> str:
         """The call of `action`; an INVALID one's own text. Raises ConfigError for a kind without a call."""
@@ -185,8 +202,7 @@ class MobileUseAgent(ChatAgent):
                 f"The tool mobile_use has no action {action.kind.value!r}.",
                 "Choose another agent, agent.kind.",
             )
-        call = {"name": TOOL, "arguments": write_call(action, self.grid(screen))}
-        return f"{_OPEN}\n{dump_call(call)}\n{_CLOSE}"
+        return f"{_OPEN}\n{self._write(action, screen)}\n{_CLOSE}"
 
 
 def call_in(text: str) -> dict[str, Any]:
@@ -235,11 +251,14 @@ _NAMES = {kind: name for table in (_BUTTONS, _POINTED, _TEXTS, _STATUS) for name
 """Names by kind of action, of the kinds that the tool has. A tap before typing is an action of its own."""
 
 ACTIONS = {"key", *_POINTED, *_TEXTS, "swipe", "system_button", "wait", "terminate"}
-PROPERTIES = ("action", "coordinate", "coordinate2", "text", "time", "button", "status")
+PROPERTIES = ("action", "index", "coordinate", "coordinate2", "text", "time", "button", "status")
 
 
-def read_call(arguments: Mapping[str, Any], grid: Grid) -> Action:
-    """The action that a call means. Raises NoAction if it is none, or one that no device here can do."""
+def read_call(arguments: Mapping[str, Any], grid: Grid, elements: Sequence[Element] = ()) -> Action:
+    """The action that a call means. Raises NoAction if it is none, or one that no device here can do.
+
+    `elements` are those that an index counts.
+    """
     name = arguments.get("action")
     if not isinstance(name, str) or name not in ACTIONS:
         raise NoAction("no action" if name is None else f"unknown action {short(name)}")
@@ -249,7 +268,11 @@ def read_call(arguments: Mapping[str, Any], grid: Grid) -> Action:
     if time is not None and not _is_number(time):
         raise NoAction(f"time is {short(time)}, not a number")
     if name in _POINTED:
-        return Action(kind=_POINTED[name], point=_point(arguments, "coordinate", grid))
+        if (index := arguments.get("index")) is None:
+            return Action(kind=_POINTED[name], point=_point(arguments, "coordinate", grid))
+        if arguments.get("coordinate") is not None or not elements or not _is_number(index):
+            raise NoAction("index must be the number of a listed UI element, without a coordinate")
+        return Action(kind=_POINTED[name], point=centre(numbered(elements, index)))
     if name == "swipe":
         start, end = (_point(arguments, key, grid) for key in ("coordinate", "coordinate2"))
         return Action.swipe(start, end)
@@ -265,8 +288,11 @@ def read_call(arguments: Mapping[str, Any], grid: Grid) -> Action:
     return Action(kind=ActionKind.WAIT)
 
 
-def write_call(action: Action, grid: Grid) -> dict[str, Any]:
-    """The arguments of the call that means `action`, whose kind is one of the tool's."""
+def write_call(action: Action, grid: Grid, elements: Sequence[Element] = ()) -> dict[str, Any]:
+    """The arguments of the call that means `action`, whose kind is one of the tool's.
+
+    It names the one of `elements` that is touched, else a point.
+    """
     kind, name = action.kind, _NAMES[action.kind]
     if kind is ActionKind.SWIPE:
         return {
@@ -275,7 +301,9 @@ def write_call(action: Action, grid: Grid) -> dict[str, Any]:
             "coordinate2": _cell(action.to, grid),
         }
     if kind in _POINTED.values():
-        call = {"action": name, "coordinate": _cell(action.point, grid)}
+        number = number_for(elements, action.point) if action.point else None
+        place = {"coordinate": _cell(action.point, grid)} if number is None else {"index": number}
+        call = {"action": name, **place}
         return {**call, "time": 1} if kind is ActionKind.LONG_PRESS else call
     if kind in _TEXTS.values():
         return {"action": name, "text": action.text}

@@ -32,7 +32,7 @@ CLICK = 'Reason: The button is there.\nAction: {"action_type": "click", "x": 512
     ],
 )
 def test_what_json_means(fields: dict[str, Any], action: Action) -> None:
-    found = AGENT.parse(f"Action: {json.dumps(fields)}")
+    found = AGENT.parse(f"Action: {json.dumps(fields)}", SCREEN)
     assert found.kind is action.kind
     assert found.point == (action.point and pytest.approx(action.point))
     assert (found.to, found.text) == (action.to, action.text)
@@ -48,7 +48,7 @@ def test_what_json_means(fields: dict[str, Any], action: Action) -> None:
     ],
 )
 def test_any_other_gesture_is_the_nearest_scroll(action: Action, direction: str) -> None:
-    assert write_json(action, AGENT.grid) == {"action_type": "scroll", "direction": direction}
+    assert write_json(action, AGENT.grid(SCREEN)) == {"action_type": "scroll", "direction": direction}
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_any_other_gesture_is_the_nearest_scroll(action: Action, direction: str)
             r"(1000, 0) is not within 0 to 999 and 0 to 999",
         ),
         ('Action: {"action_type": "click", "x": NaN, "y": 0}', "x is nan, not on any screen"),
-        ('Action: {"action_type": "click", "index": 3}', "index is not supported"),
+        ('Action: {"action_type": "click", "index": 3}', "index is not supported without a list"),
         (
             'Action: {"action_type": "input_text", "text": "a", "clear_text": true}',
             "clear_text is not supported",
@@ -77,7 +77,7 @@ def test_any_other_gesture_is_the_nearest_scroll(action: Action, direction: str)
     ],
 )
 def test_an_invalid_action_says_why_and_keeps_the_text(text: str, reason: str) -> None:
-    action = AGENT.parse(text)
+    action = AGENT.parse(text, SCREEN)
     assert action.kind is ActionKind.INVALID
     assert reason in action.reason
     assert action.text == text[:KEPT_CHARS]
@@ -85,14 +85,14 @@ def test_an_invalid_action_says_why_and_keeps_the_text(text: str, reason: str) -
 
 def test_the_last_action_counts_and_words_around_it_do_not() -> None:
     python = "Action: {'action_type': 'input_text', 'text': \"it's\"}"
-    assert AGENT.parse(python) == Action.type_text("it's")
+    assert AGENT.parse(python, SCREEN) == Action.type_text("it's")
     text = f"Reason: I would Action: {{}}, but no.\n{CLICK}\nThat is all. {{}}"
-    assert AGENT.parse(text) == Action.tap(0.5125, 0.0805)
+    assert AGENT.parse(text, SCREEN) == Action.tap(0.5125, 0.0805)
 
 
 def test_other_coordinates() -> None:
     pixels = AndroidWorldAgent(coordinates=[1080, 2400])
-    action = pixels.parse('Action: {"action_type": "click", "x": 1079, "y": 2399}')
+    action = pixels.parse('Action: {"action_type": "click", "x": 1079, "y": 2399}', SCREEN)
     assert action.point is not None
     assert Grid(1080, 2400).cell(action.point) == (1079, 2399)
     for agent, said in ((pixels, "from 0 (left) to 1079 (right)"), (AGENT, "to 999 (right)")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from distrl.evaluator.measure import Measured, measure
 from distrl.evaluator.prompted import PromptedPolicy, as_prompted, prompted_policies
 from distrl.evaluator.report.run import write_report
 from distrl.evaluator.report.text import number_lines
+from distrl.evaluator.suites import load_suite
 
 PICTURE = b"\x89PNG and more"
 ASKED = (
@@ -162,3 +164,46 @@ def test_the_cost_of_a_prompted_model_is_reported(
 def test_what_cannot_be_prompted_is_refused(change: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         as_prompted(Config.model_validate({"evaluate": {"prompted": {"model": "m", **change}}}))
+
+
+NUMBERED = re.compile(r"^UI element (\d+): (.*)$", re.MULTILINE)
+
+
+def turns_wifi_on(body: dict[str, Any]) -> Reply:
+    """The answer of a model that reads the list, and in the earlier steps that it has been there."""
+    content = body["messages"][-1]["content"]
+    text = content if isinstance(content, str) else content[0]["text"]
+    labels: dict[str, int] = {}
+    for number, fields in NUMBERED.findall(text):
+        known = json.loads(fields)
+        labels.setdefault(known.get("content_description", known.get("text")), int(number))
+    if 'on ViewGroup ("Wi-Fi")' in text.partition("The screen now:")[0]:
+        return DONE
+    wanted = next(name for name in ("Wi-Fi", "Network & internet", "Settings") if name in labels)
+    return said("Action: " + json.dumps({"action_type": "click", "index": labels[wanted]}))
+
+
+@pytest.mark.parametrize(("observe", "pictures"), [("elements", 0), ("both", 1), ("marks", 1)])
+def test_a_prompted_model_solves_a_task_by_numbers(
+    endpoint: JudgeEndpoint, tmp_path: Path, observe: str, pictures: int
+) -> None:
+    endpoint.answer = turns_wifi_on
+    task = next(task for task in load_suite("quickstart", "train") if task.goal == "Turn on Wi-Fi")
+    suite = tmp_path / "wifi.jsonl"
+    suite.write_text(task.model_copy(update={"split": "test"}).model_dump_json())
+    agent = {"kind": "androidworld", "options": {"observe": observe}}
+    prompted = {"url": endpoint.url, "model": "m", "agent": agent}
+    evaluate = {"slots": 1, "prompted": prompted}
+    config = Config.model_validate({"tasks": {"suite": str(suite)}, "evaluate": evaluate})
+    evaluation = measure(config, Measured(agent="prompted"), tmp_path / "out", ["test"])
+    assert evaluation.splits["test"].overall.successes == 1
+    contents = [str(body["messages"][-1]["content"]) for _, _, body in endpoint.requests]
+    assert [text.count("'image_url':") for text in contents] == [pictures] * 4
+    episode = stored(tmp_path / "out")
+    assert [step.action.kind for step in episode.steps] == ["tap", "tap", "tap", "complete"]
+    shown = {digest for step in episode.steps for chat in step.chats for digest in chat.images}
+    marked = {step.observation.marked for step in episode.steps} - {""}
+    assert shown == {"elements": set(), "marks": marked}.get(
+        observe, {step.observation.image for step in episode.steps}
+    )
+    assert bool(marked) is (observe == "marks")

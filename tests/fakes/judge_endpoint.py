@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
@@ -40,11 +40,13 @@ class JudgeEndpoint:
     """Gives its replies in order, the last one for ever.
 
     Attributes:
+        answer: Makes the reply to a parsed body, in place of `replies`.
         requests: (path, headers, parsed body) of each request.
     """
 
     def __init__(self, replies: Sequence[Reply]) -> None:
         self.replies = list(replies)
+        self.answer: Callable[[Any], Reply] | None = None
         self.requests: list[tuple[str, dict[str, str], Any]] = []
         self.closing = threading.Event()
         self._lock = threading.Lock()
@@ -67,7 +69,10 @@ class JudgeEndpoint:
     def _answer(self, handler: BaseHTTPRequestHandler, data: bytes) -> None:
         with self._lock:
             self.requests.append((handler.path, dict(handler.headers), json.loads(data)))
-            reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+            if self.answer is not None:
+                reply = self.answer(self.requests[-1][2])
+            else:
+                reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         if reply.hangs:
             self.closing.wait(60.0)
             return

@@ -50,6 +50,10 @@ def test_of_the_newest_pictures_the_oldest_goes_when_the_final_one_comes(toy, po
     assert cut.final_images == (toy.digests[2], toy.digests[3])
     grown = compile_episode(toy.trajectory("a", [first, second], truncated=True), policy)
     assert grown.final_images == (toy.digests[0], toy.digests[3])
+    marked = toy.trajectory("a", [first], truncated=True)
+    final = marked.final.model_copy(update={"marked": toy.digests[2]})
+    shown = compile_episode(marked.model_copy(update={"final": final}), policy)
+    assert shown.final_images == (toy.digests[2],)
 
 
 def test_layout(toy, policy) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from counting_env import BACK, COMPLETE, IMPOSSIBLE, TAP, CountingEnv
-from PIL import Image
+from PIL import Image, ImageChops
 from scripted_episode import AGENT, TASK, Script, lease, run
 
 from distrl.configs.judge import RewardConfig
@@ -20,6 +20,7 @@ from distrl.core.types import (
     Chat,
     ChatMessage,
     Completion,
+    Element,
     Fault,
     Observation,
     Outcome,
@@ -31,11 +32,12 @@ from distrl.core.types import (
 from distrl.simulator.device import SimDevice
 from distrl.workers import episode
 from distrl.workers.actors import random_action
+from distrl.workers.agents.androidworld import AndroidWorldAgent
 from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.agents.base import Prompt
 from distrl.workers.devices.device import Screen
 from distrl.workers.envs.base import Frame, StepResult
-from distrl.workers.episode import EpisodeRunner, observe
+from distrl.workers.episode import EpisodeRunner, draw_marks, observe
 
 
 def test_a_successful_episode() -> None:
@@ -333,3 +335,44 @@ def test_the_simulated_phone_s_key_stands_for_its_picture() -> None:
     assert before.picture().tobytes() != after.picture().tobytes()
     assert after.picture().tobytes() == device.screenshot().tobytes()
     assert SimDevice().screen().key == before.key
+
+
+class ListedEnv(CountingEnv):
+    """Lists two elements, and none at the last count."""
+
+    def elements(self) -> tuple[Element, ...] | None:
+        one = Element(text=str(self.count), bounds=(0.0, 0.0, 0.5, 1.0))
+        return None if self.count == 3 else (one, one.model_copy(update={"parent": 0}))
+
+
+@pytest.mark.parametrize("image_format", ["jpeg", "png"])
+def test_marks_are_drawn_on_a_picture_of_its_own_which_prompts_show(image_format: str) -> None:
+    policy, agent = (
+        Script(*['Action: {"action_type": "click", "index": 1}'] * 6),
+        AndroidWorldAgent(observe="marks"),
+    )
+    config = WorkerConfig.model_validate({"screenshot_format": image_format})
+    episode = EpisodeRunner(ListedEnv(), agent, policy, config).run(lease())
+    assert episode is not None
+    trajectory, images = episode
+    assert set(images) == set(trajectory.image_digests)
+    assert [step.action.kind for step in trajectory.steps] == ["tap"] * 3 + ["invalid"] * 3
+    for step, (_, shown, _) in zip(trajectory.steps, policy.asked, strict=True):
+        seen = step.observation
+        assert set(shown) == {seen.marked or seen.image}
+        assert bool(seen.marked) is (seen.elements is not None)
+        if seen.marked:
+            assert seen.marked == image_digest(images[seen.marked]) != seen.image
+            sizes = {Image.open(io.BytesIO(images[one])).size for one in (seen.image, seen.marked)}
+            assert sizes == {(seen.width, seen.height)}
+
+
+def test_numbers_on_marks_do_not_hide_each_other() -> None:
+    """A row and the text that fills it have a corner in common."""
+    box = Element(text="a", bounds=(0.1, 0.1, 0.9, 0.5))
+    plain = Image.new("RGB", (360, 600), "grey")
+    one, two = (draw_marks(plain, [box] * count) for count in (1, 2))
+    assert plain.getpixel((40, 65)) == (128, 128, 128)  # not drawn upon
+    changed = ImageChops.difference(one, two).getbbox()
+    assert changed is not None
+    assert changed[0] > 180  # the second number is in another corner

@@ -25,7 +25,11 @@ class Prompt:
 
 
 class Agent(Protocol):
-    """Turns an observation into a chat for the policy, and the policy's text into an action."""
+    """Turns an observation into a chat for the policy, and the policy's text into an action.
+
+    Two attributes are optional: with `needs_elements` true, observations have the screen's elements, if they
+    can be read, and with `needs_marks` also the picture `marked`.
+    """
 
     def prompt(
         self, goal: str, screen: Observation, history: Sequence[TimeStep], said: Sequence[Chat] = ()

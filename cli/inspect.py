@@ -70,8 +70,8 @@ def inspect(
     """List stored episodes or their tasks, or write episodes as an HTML file.
 
     The HTML file shows every screenshot with the agent's touch, the tokens with their log-probabilities, the
-    weight versions, the parts of the reward and the verdict; with --trajectory also the prompts. It needs no
-    network.
+    weight versions, the parts of the reward and the verdict; with --trajectory also the prompts and the
+    screens' elements. It needs no network.
     """
     from distrl.cli.run_kind import require_episodes
     from distrl.evaluator.failure_modes import FailureMode

@@ -13,6 +13,7 @@ from PIL import Image, UnidentifiedImageError
 from distrl.core.types import (
     ActionRecord,
     Chat,
+    Element,
     Fault,
     Outcome,
     TextPart,
@@ -21,6 +22,7 @@ from distrl.core.types import (
     Verdict,
 )
 from distrl.evaluator.failure_modes import MODE_WORDS, FailureMode
+from distrl.workers.agents.elements import element_at, scrolling_at
 
 TokenNames = Callable[[int], str]
 QUALITY = 72
@@ -87,6 +89,7 @@ class StepView:
     Attributes:
         detail: Why the action is invalid, or what the device's guard closed after it.
         probability: exp(Σ log μ) over the action's tokens; None when no policy acted.
+        touched: The number of the element that the action touched or scrolled, None if that is unknown.
         versions: The weights that acted, such as "v12".
         rewards: The parts that are not 0, by name.
     """
@@ -96,6 +99,7 @@ class StepView:
     shot: Picture
     mark: Mark
     action: str
+    touched: int | None
     detail: str
     probability: float | None
     versions: str
@@ -123,6 +127,12 @@ class EpisodeView:
         return f"e-{self.trajectory.id[:16]}"
 
     @property
+    def num_listed(self) -> int:
+        """The most elements that one of its screens lists."""
+        screens = [*(step.step.observation for step in self.steps), self.trajectory.final]
+        return max(len(one.elements or ()) if one is not None else 0 for one in screens)
+
+    @property
     def size_bytes(self) -> int:
         """The size of the embedded screenshots."""
         shots = [step.shot for step in self.steps] + ([self.final] if self.final is not None else [])
@@ -148,7 +158,7 @@ def episode_view(
     steps = []
     for number, step in enumerate(trajectory.steps, 1):
         seen = step.observation
-        shot = picture(images.get(seen.image), seen.width, seen.height, max_width)
+        shot = picture(images.get(seen.shown), seen.width, seen.height, max_width)
         steps.append(_step_view(step, number, shot, token_names, weights))
     last, fault = trajectory.final, trajectory.fault
     reason, tone = verdict.reason, "good" if verdict.success else "bad"
@@ -160,7 +170,7 @@ def episode_view(
         reason=reason,
         tone=tone,
         steps=tuple(steps),
-        final=picture(images.get(last.image), last.width, last.height, max_width) if last else None,
+        final=picture(images.get(last.shown), last.width, last.height, max_width) if last else None,
         versions=_weights(trajectory.steps, weights),
         judged=_judged(verdict),
         mode=MODE_WORDS[mode] if mode is not None else "",
@@ -191,6 +201,7 @@ def _step_view(
         shot=shot,
         mark=mark(step.action, shot),
         action=describe(step.action),
+        touched=touched(step.action, step.observation.elements or ()),
         detail=step.action.reason or (f"the guard left {step.guard}" if step.guard else ""),
         probability=math.exp(min(0.0, sum(logprobs))) if logprobs else None,
         versions=_weights([step], weights),
@@ -268,6 +279,16 @@ def _arrow(x0: float, y0: float, x1: float, y1: float, head: float = 7.0) -> str
         x2, y2 = x1 + head * math.cos(angle + turn), y1 + head * math.sin(angle + turn)
         path += f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}"
     return path
+
+
+def touched(action: ActionRecord, elements: Sequence[Element]) -> int | None:
+    """The number of the element that an action touches, scrolls or types into."""
+    if action.point is not None and action.to is not None:
+        return scrolling_at(elements, action.point, action.to)
+    if action.point is not None:
+        return element_at(elements, action.point)
+    focused = (number for number, one in enumerate(elements) if "focused" in one.flags)
+    return next(focused, None) if action.kind == "type" else None
 
 
 def describe(action: ActionRecord) -> str:

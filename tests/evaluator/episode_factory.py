@@ -14,6 +14,7 @@ from distrl.core.types import (
     Chat,
     ChatMessage,
     Completion,
+    Element,
     Fault,
     ImagePart,
     Observation,
@@ -138,6 +139,15 @@ def make_episode(
         duration_s=2.5,
     )
     return trajectory, images
+
+
+def with_elements(trajectory: Trajectory, elements: tuple[Element, ...]) -> Trajectory:
+    """The episode, with these elements on each of its steps' screens."""
+    steps = [
+        step.model_copy(update={"observation": step.observation.model_copy(update={"elements": elements})})
+        for step in trajectory.steps
+    ]
+    return trajectory.model_copy(update={"steps": tuple(steps)})
 
 
 TEMPLATES = ("toggle", "alarm", "contact", "search")

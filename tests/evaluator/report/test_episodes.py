@@ -11,8 +11,18 @@ from episode_factory import screen
 from PIL import Image
 
 from distrl.core.actions import ActionKind
-from distrl.core.types import ActionRecord, Observation, Outcome, Task, TimeStep, Timing, Trajectory, Verdict
-from distrl.evaluator.report.episodes import Picture, describe, episode_view, mark, picture
+from distrl.core.types import (
+    ActionRecord,
+    Element,
+    Observation,
+    Outcome,
+    Task,
+    TimeStep,
+    Timing,
+    Trajectory,
+    Verdict,
+)
+from distrl.evaluator.report.episodes import Picture, describe, episode_view, mark, picture, touched
 
 
 def step(kind: str, guard: str = "", reason: str = "", **timing: float) -> TimeStep:
@@ -80,3 +90,25 @@ def test_every_action_has_words(kind: str) -> None:
         assert "hello" in words
     if kind == "swipe":
         assert words == "Swipe down"
+
+
+ROW = Element(text="Wi-Fi", flags=("clickable",), bounds=(0.0, 0.1, 1.0, 0.2))
+FIELD = Element(class_name="EditText", flags=("focused", "editable"), bounds=(0.0, 0.3, 1.0, 0.4))
+LIST = Element(flags=("scrollable",), bounds=(0.0, 0.5, 1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("action", "number"),
+    [
+        (ActionRecord(kind="tap", point=(0.5, 0.15)), 0),
+        (ActionRecord(kind="tap", point=(0.5, 0.45)), None),
+        (ActionRecord(kind="type", text="a", point=(0.5, 0.15)), 0),
+        (ActionRecord(kind="type", text="a"), 1),
+        (ActionRecord(kind="swipe", point=(0.5, 0.9), to=(0.5, 0.6)), 2),
+        (ActionRecord(kind="swipe", point=(0.5, 0.9), to=(0.5, 0.1)), None),
+        (ActionRecord(kind="back"), None),
+    ],
+)
+def test_the_element_that_an_action_touches(action: ActionRecord, number: int | None) -> None:
+    assert touched(action, (ROW, FIELD, LIST)) == number
+    assert touched(action, ()) is None

@@ -12,16 +12,17 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from episode_factory import make_episode, make_task
+from episode_factory import SCREEN, make_episode, make_task, screen, with_elements
 
 from distrl.configs.schema import Config
 from distrl.core.errors import MissingDependency, RunDirectoryError
 from distrl.core.rundir import RunDir
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Timing, Trajectory
+from distrl.core.types import Element, Fault, Timing, Trajectory, image_digest
+from distrl.evaluator.report.episodes import picture
 from distrl.evaluator.report.metrics import RunMetrics
 from distrl.evaluator.report.run import run_facts, write_report, write_run_report
-from distrl.evaluator.report.viewer import write_trajectory_page
+from distrl.evaluator.report.viewer import TRAJECTORY_SHOT_WIDTH, write_trajectory_page
 from distrl.evaluator.results import (
     EvaluationDirectory,
     EvaluationSpec,
@@ -207,6 +208,27 @@ def test_a_trajectory_page_shows_tokens_and_escapes(tmp_path: Path) -> None:
     assert "started" not in page.words, "a time of day is not a duration"
     for expected in (EVIL, "<token 7>", "−0.10", "log μ = −0.35", "weights v12", "+1 outcome", "solved"):
         assert expected in page.words
+
+
+def test_a_trajectory_page_lists_elements_and_escapes_them(tmp_path: Path) -> None:
+    texts = dict.fromkeys(("text", "description", "class_name", "resource_id"), EVIL)
+    evil = Element(**texts, flags=("clickable",), bounds=(0.0, 0.0, 1.0, 1.0))
+    trajectory, images = make_episode(success=True)
+    first, *others = with_elements(trajectory, (evil,) * 2).steps
+    marked = screen(9)
+    seen = first.observation.model_copy(update={"marked": image_digest(marked)})
+    first = first.model_copy(update={"observation": seen})
+    page = write_page(
+        tmp_path,
+        trajectory.model_copy(update={"steps": (first, *others)}),
+        {**images, image_digest(marked): marked},
+    )
+    assert "script" not in page.tags
+    assert page.words.count("2 UI elements on the screen") == len(trajectory.steps)
+    assert page.words.count(EVIL) >= 8 * len(trajectory.steps)
+    assert f"on element 1, {EVIL}" in page.words
+    assert page.sources[0] == picture(marked, *SCREEN, TRAJECTORY_SHOT_WIDTH).uri
+    assert "UI element" not in write_page(tmp_path / "none", *make_episode()).words
 
 
 def test_a_trajectory_with_damaged_screenshots_still_shows(tmp_path: Path) -> None:

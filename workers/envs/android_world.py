@@ -32,7 +32,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError, MissingDependency, TaskError
-from distrl.core.types import Task
+from distrl.core.messages import MAX_ELEMENTS
+from distrl.core.types import Element, Task
 from distrl.core.user_errors import read_fields
 from distrl.workers.agents.androidworld import named_gesture, write_json
 from distrl.workers.agents.notation import Grid
@@ -41,6 +42,7 @@ from distrl.workers.devices.processes import state_dir
 from distrl.workers.envs import android_world_child
 from distrl.workers.envs.android_world_child import DEVICE, MISSING, TASK
 from distrl.workers.envs.base import Frame, StepResult
+from distrl.workers.envs.phone import element_of
 
 FAMILY = "android_world"  # the package's whole suite, in the words of its registry
 SWIPE_MS = 500
@@ -240,6 +242,7 @@ class AndroidWorldEnv:
         self._options = read_fields(AndroidWorldOptions, options, "env.options")
         self.goal = ""  # as the package words it once the task is initialized
         self._frame: Frame | None = None
+        self._attributes: list[dict[str, str]] = []
         self._score: float | None = None
         self._is_closed = False
         adb = find_adb(self._options.adb_path)
@@ -290,6 +293,12 @@ class AndroidWorldEnv:
     def expert_action(self) -> Action:
         raise EnvError("AndroidWorld has no scripted expert.", "Set learner.demonstrations.episodes to 0.")
 
+    def elements(self) -> tuple[Element, ...] | None:
+        """Those that the package lists; None if it lists none, as with `accessibility` none."""
+        size = self._running().image.size
+        found = [element_of(attributes, size) for attributes in self._attributes]
+        return tuple(filter(None, found))[:MAX_ELEMENTS] or None
+
     def close(self) -> None:
         if self._is_closed:
             return
@@ -307,7 +316,7 @@ class AndroidWorldEnv:
         return self._frame
 
     def _keep(self, found: dict[str, Any]) -> Frame:
-        size = found["width"], found["height"]
+        size, self._attributes = (found["width"], found["height"]), found["elements"]
         self._frame = Frame.of(Image.frombytes("RGB", size, found["pixels"]), app=found["app"])
         return self._frame
 

@@ -141,6 +141,7 @@ class Session:
             "height": int(height),
             "app": str(self._env.foreground_activity_name or ""),
             "settle_s": seconds if wait else 0.0,
+            "elements": [_attributes(one) for one in state.ui_elements if one.bbox_pixels is not None],
         }
 
     def _registry(self, family: str) -> dict[str, Any]:
@@ -174,6 +175,34 @@ def _goal(task: Any) -> str:
         return str(task.goal)
     except (ValueError, KeyError):
         return ""
+
+
+_STATES = (
+    "checkable",
+    "checked",
+    "clickable",
+    "enabled",
+    "focused",
+    "long_clickable",
+    "scrollable",
+    "selected",
+)
+
+
+def _attributes(element: Any) -> dict[str, str]:
+    """A `UIElement` as attributes of uiautomator."""
+    texts = {
+        "text": element.text,
+        "content-desc": element.content_description,
+        "class": element.class_name,
+        "resource-id": element.resource_id or element.resource_name,
+    }
+    box, states = element.bbox_pixels, {name: getattr(element, f"is_{name}") for name in _STATES}
+    return {
+        "bounds": f"[{box.x_min:.0f},{box.y_min:.0f}][{box.x_max:.0f},{box.y_max:.0f}]",
+        **{name: str(text) for name, text in texts.items() if text},
+        **{name.replace("_", "-"): str(bool(on)).lower() for name, on in states.items() if on is not None},
+    }
 
 
 def _budget(task: Any) -> int:

@@ -257,7 +257,7 @@ def elements_of(hierarchy: str, size: tuple[int, int]) -> tuple[Element, ...]:
     waiting = [(root, -1)]
     while waiting and len(found) < MAX_ELEMENTS:
         node, parent = waiting.pop()
-        element = _element(node.attrib, size, parent)
+        element = element_of(node.attrib, size, parent)
         if element is not None:
             parent = len(found)
             found.append(element)
@@ -265,8 +265,11 @@ def elements_of(hierarchy: str, size: tuple[int, int]) -> tuple[Element, ...]:
     return tuple(found)
 
 
-def _element(node: Mapping[str, str], size: tuple[int, int], parent: int) -> Element | None:
-    """None if it has no text, no state and no use, or no place on the screen."""
+def element_of(node: Mapping[str, str], size: tuple[int, int], parent: int = -1) -> Element | None:
+    """The element with these attributes of uiautomator.
+
+    None if it has no text, no state and no use, or no place on the screen.
+    """
     bounds = _BOUNDS.fullmatch(node.get("bounds", ""))
     if bounds is None:
         return None

@@ -20,7 +20,7 @@ from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError, EnvError, MissingDependency, TaskError
 from distrl.core.messages import Lease
-from distrl.core.types import Completion, Fault, Outcome
+from distrl.core.types import Completion, Element, Fault, Outcome
 from distrl.workers.agents.androidworld import AndroidWorldAgent
 from distrl.workers.envs.android_world import DEADLINES_S, AndroidWorldEnv, WorldProcess
 from distrl.workers.envs.android_world_child import instance_seed
@@ -94,6 +94,17 @@ def test_an_episode_in_the_packages_order(make: Make, emulators: Emulators) -> N
         "close",
     ]
     assert random.getstate() == before, "the package seeds the random numbers of its own process only"
+
+
+def test_elements_are_those_that_the_package_lists(make: Make) -> None:
+    env = make()
+    env.reset(counter())
+    env.step(TAP)
+    assert env.elements() == (
+        Element(
+            text="1", class_name="Button", resource_id="count", flags=("clickable",), bounds=(0, 0, 0.5, 0.25)
+        ),
+    )
 
 
 def test_goal_and_budget_are_the_packages(emulators: Emulators) -> None:

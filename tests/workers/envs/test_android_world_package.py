@@ -56,6 +56,7 @@ METHODS = {
     "android_world.env.android_world_controller": "AndroidWorldController",
     "android_world.env.adb_utils": "generate_swipe_command issue_generic_request",
     "android_world.env.json_action": "JSONAction",
+    "android_world.env.representation_utils": "BoundingBox UIElement",
     "android_world.task_evals.task_eval:TaskEval": (
         "initialize_task is_successful tear_down generate_random_params set_device_time"
     ),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from android_env.loader import SIZE
 
-from android_world.env import json_action
+from android_world.env import json_action, representation_utils
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,17 @@ class AsyncAndroidEnv:
         phone = self._controller.env.phone
         grey = min(255, 20 * phone["count"] + 5)
         pixels = np.full((SIZE[1], SIZE[0], 3), grey, dtype=np.uint8)
-        return State(pixels, None, [])
+        box = representation_utils.BoundingBox(0, SIZE[0] / 2, 0, SIZE[1] / 4)
+        counter = representation_utils.UIElement(
+            text=str(phone["count"]),
+            class_name="android.widget.Button",
+            bbox_pixels=box,
+            is_checkable=False,
+            is_clickable=True,
+            is_enabled=True,
+            resource_name="com.counter:id/count",
+        )
+        return State(pixels, None, [counter, representation_utils.UIElement(text="nowhere")])
 
     def execute_action(self, action: json_action.JSONAction) -> None:
         emulator = self._controller.env

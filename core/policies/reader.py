@@ -75,7 +75,7 @@ class ReaderOptions(Protocol):
     d_ff: int
 
 
-class _Blocks:
+class Blocks:
     """The token ids of answers: one block of ids after the other; 0 is padding.
 
     Args:
@@ -92,6 +92,22 @@ class _Blocks:
         self.last = self.first + MAX_GOAL
         self.word = self.last + MAX_GOAL
         self.size = self.word + num_words
+
+    def names(self, words: Sequence[str]) -> list[str]:
+        """The names of all tokens, for people."""
+        elements = [f"element {place}" for place in range(MAX_LISTED)]
+        return [
+            "",
+            *KINDS,
+            "screen",
+            *elements,
+            *elements,
+            *(f"{10 * tenth}%" for tenth in range(TENTHS)),
+            *(f"label of {element}" for element in elements),
+            *(f"from word {place}" for place in range(MAX_GOAL)),
+            *(f"to word {place}" for place in range(MAX_GOAL)),
+            *words,
+        ]
 
 
 class _Before(NamedTuple):
@@ -126,7 +142,7 @@ class ReaderPolicy(Policy):
             )
         self.words = sorted(set(words))
         self._word_ids = {word: place for place, word in enumerate(self.words)}
-        self.blocks = _Blocks(len(self.words))
+        self.blocks = Blocks(len(self.words))
         d = config.d_model
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

@@ -317,6 +317,11 @@ def token_names(file: Path) -> Callable[[int], str] | None:
         if (embedded := ActionTokenizer.load(file.parent)) is not None:
             names = dict(enumerate(embedded.tokens))
             return lambda token: names.get(token, str(token))
+        if (words := saved_words(file.parent)) is not None:
+            from distrl.core.policies.reader import Blocks
+
+            pointers = dict(enumerate(Blocks(len(words)).names(words)))
+            return lambda token: pointers.get(token, str(token))
         hub = Tokenizer.from_file(str(file))
     except Exception:  # noqa: BLE001 - the library raises nothing more precise
         return None

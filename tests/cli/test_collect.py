@@ -58,7 +58,7 @@ def test_a_collection_becomes_a_dataset(collection: Path, tmp_path: Path) -> Non
     ("change", "code", "said"),
     [
         ("learner.demonstrations.episodes=4", 2, "holds 3"),
-        ("agent.kind=mobile-use", 2, "have the agent"),
+        ("agent.options={history: 1}", 2, "have the agent"),
         ("learner.demonstrations.dataset=/nowhere", 3, "collection.json is missing"),
     ],
 )

@@ -117,7 +117,10 @@ APPO_REFUSED = [
 
 @pytest.mark.parametrize(
     ("preset", "overrides", "message"),
-    [*(("quickstart", *row) for row in REFUSED), *((LANDER, [one], text) for one, text in APPO_REFUSED)],
+    [
+        *(("quickstart-pixels", *row) for row in REFUSED),
+        *((LANDER, [one], text) for one, text in APPO_REFUSED),
+    ],
 )
 def test_it_is_refused_in_one_line(preset: str, overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -141,4 +144,4 @@ def test_it_is_refused_in_one_line(preset: str, overrides: list[str], message: s
     ],
 )
 def test_what_goes_together_is_taken(overrides: list[str]) -> None:
-    load_config("quickstart", overrides)
+    load_config("quickstart-pixels", overrides)

@@ -14,6 +14,7 @@ from distrl.core.policies import build_critic, build_policy, checkpoint_words
 from distrl.core.policies.base import PromptBatch
 from distrl.core.policies.reader import ReaderPolicy
 from distrl.core.policies.reader_prompt import MAX_LISTED, read, word_vector
+from distrl.core.policies.tokenizer import token_names
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
 
 SMALL = ReaderConfig(d_model=16, num_layers=1, num_heads=2, d_ff=32, device="cpu")
@@ -166,6 +167,16 @@ def test_a_checkpoint_has_its_own_words(tmp_path: Path) -> None:
     policy.save(tmp_path)
     assert checkpoint_words(tmp_path) == ["blue", "red"]
     other.load(tmp_path)
+    names, prompt = token_names(tmp_path / "tokenizer.json"), ids_of(policy, LINES)
+    assert names is not None
+    answers = [
+        policy.completion_ids(answer, prompt) for answer in ("slide 3 70", 'type "oat"', 'answer "red"')
+    ]
+    assert [[names(token) for token in answer] for answer in answers] == [
+        ["slide", "element 3", "70%"],
+        ["type", "from word 2", "to word 2"],
+        ["answer", "red"],
+    ]
     answer = [policy.completion_ids("tap 1", ids_of(policy, LINES))]
     assert scores_of(other, LINES, answer) == scores_of(policy, LINES, answer)
     with pytest.raises(CheckpointError, match="vocabulary"):

@@ -119,10 +119,9 @@ def _dots(ui: Ui, y: float, ink: str) -> list[Node]:
 def _widget(ui: Ui, ink: str) -> list[Node]:
     y = _place(ui, ui.layout.widget_y)
     time = ui.text(28, y, WIDTH - 56, 64, clock_text(ui.time), 58, ink, rid="home_clock")
-    icon, _, color, degrees = weather.forecast(ui.state["apps"]["weather"]["city"], 0)
+    icon, _, _, degrees = weather.forecast(ui.state["apps"]["weather"]["city"], 0)
     date = ui.text(30, y + 64, 102, 28, DATE, 18, ink, rid="home_date")
-    color = color if ui.is_plain else ink  # the wallpaper may be of any colour
-    sky = image(134, y + 64, 28, 28, icon, 22, color)
+    sky = image(134, y + 64, 28, 28, icon, 22, ink)
     warm = ui.text(166, y + 64, 80, 28, f"{degrees}°", 18, ink, rid="home_degrees")
     face = group(20, y - 6, WIDTH - 40, 104, "clock_widget", desc="Clock", tap=("system", "open", "clock"))
     return [face.with_children(time, date, sky, warm)]

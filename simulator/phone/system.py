@@ -71,7 +71,7 @@ def screen(
         over_ink: The navigation bar's colour on that, if it takes all input away from the app; else "".
     """
     color = "#ffffff" if wallpaper and ui.layout.dark else ui.theme.text
-    bar_color = color if ui.is_plain or not wallpaper or ui.layout.dark else ui.layout.light.text
+    bar_color = color if not wallpaper or ui.layout.dark else ui.layout.light.text
     nav_color = "#ffffff" if wallpaper and ui.layout.nav == "gesture" else color
     if wallpaper:
         back = Node(0, 0, WIDTH, ui.height, "view.View", "wallpaper", art=("wallpaper", *ui.layout.wallpaper))

@@ -1,11 +1,19 @@
-"""Colours (light and dark schemes, contrast) and the six UI versions that `layout` chooses from.
+"""Colours (light and dark schemes, contrast) and the UI versions that `layout` chooses from.
 
-A layout fixes where things are and how they look. Layouts 0-3 are for training; 4 is held out to measure
-what is learned about interfaces never seen; 5 is what an interface changes to while it is trained on.
+A layout fixes where things are and how they look. Layouts 0 to 5 were made by hand. Every other number is
+the seed of a layout that is drawn, in three ranges:
+
+    TRAIN_LAYOUTS    none has anything that `HELD_OUT` names: some values and some combinations of values
+    UNSEEN_LAYOUTS   each has at least one of them: these measure what is learned about interfaces never seen
+    DRIFT_LAYOUTS    a family that interfaces change to while they are trained on: each has at least one of
+                     them too, and `is_drifted`, which no layout of the other two ranges is
 """
 
 from __future__ import annotations
 
+import colorsys
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -295,15 +303,17 @@ LAYOUTS: tuple[Layout, ...] = (
         browser_top=False,
     ),
 )
-TRAIN_LAYOUTS = (0, 1, 2, 3)
-UNSEEN_LAYOUTS = (4,)
+TRAIN_LAYOUTS = range(len(LAYOUTS), 1_000_000)
+UNSEEN_LAYOUTS = range(1_000_000, 2_000_000)
+DRIFT_LAYOUTS = range(2_000_000, 3_000_000)
+KNOWN_LAYOUTS = range(DRIFT_LAYOUTS.stop)
 
 
 def layout(index: int) -> Layout:
     """Layout `index`. Raises EnvError when there is none."""
-    if not 0 <= index < len(LAYOUTS):
-        raise EnvError(f"layout must be 0 to {len(LAYOUTS) - 1}, got {index}.", "Correct the task's params.")
-    return LAYOUTS[index]
+    if index not in KNOWN_LAYOUTS:
+        raise EnvError(f"layout must be 0 to {KNOWN_LAYOUTS[-1]}, got {index}.", "Correct the task's params.")
+    return LAYOUTS[index] if index < len(LAYOUTS) else _drawn(index)
 
 
 LEAST = 3.0
@@ -344,3 +354,148 @@ def legible(color: str, ground: str, least: float = LEAST) -> str:
         if contrast(mixed, ground) >= least:
             return mixed
     raise AssertionError("black or white has a contrast of 4.5 with any colour")
+
+
+@lru_cache(maxsize=1024)
+def _drawn(seed: int) -> Layout:
+    rng = random.Random(seed)
+    while True:
+        drawn = _draw(rng)
+        is_held_out = any(has(drawn) for has in HELD_OUT.values())
+        if (is_held_out, is_drifted(drawn)) == (seed not in TRAIN_LAYOUTS, seed in DRIFT_LAYOUTS):
+            return drawn
+
+
+HUES = 12
+"""Accents have one of so many hues, from red (0) on."""
+HELD_OUT: dict[str, Callable[[Layout], bool]] = {
+    "accent": lambda drawn: hue(drawn.light.primary) in (1, 5, 10),
+    "grid": lambda drawn: len(drawn.grid) > 1 and is_staggered(drawn.grid),
+    "clock": lambda drawn: (drawn.picker, drawn.tabs) == ("pages", "top"),
+    "form": lambda drawn: (drawn.fab, drawn.save) == ("center", "top"),
+}
+"""What no training layout has: three accents, apps in a staggered grid, and two combinations of values that
+each occur in training."""
+
+
+def hue(color: str) -> int:
+    """The nearest of `HUES` hues of "#rrggbb"."""
+    red, green, blue = (value / 255 for value in channels(color))
+    return round(HUES * colorsys.rgb_to_hls(red, green, blue)[0]) % HUES
+
+
+def is_staggered(grid: Sequence[Sequence[str]]) -> bool:
+    """Whether the apps of the second row are in columns in which the first has none."""
+    return not any(above and below for above, below in zip(grid[0], grid[1], strict=True))
+
+
+def is_drifted(version: Layout) -> bool:
+    """Whether the address bar is at the bottom, right above the buttons to go back and home."""
+    return version.nav == "buttons" and not version.browser_top
+
+
+_FORMS = ("0123", "01", "02", "03", "12", "13", "23", "staggered")
+"""How apps stand on the home page: in which columns of each row, or in every other one by turns."""
+_LEAST_HEIGHT = 720.0
+"""The height in dp of the lowest screen on which nothing of a drawn home page overlaps."""
+
+
+def _draw(rng: random.Random) -> Layout:
+    """Any layout there is."""
+    apps = [name for row in (*LAYOUTS[0].grid, LAYOUTS[0].dock) for name in row]
+    docked = rng.choice((2, 3, 4))
+    rng.shuffle(apps)
+    nav, dark = rng.choice(("gesture", "buttons")), rng.random() < 0.5
+    grid = _grid(rng.choice(_FORMS), apps[docked:])
+    accent, ground = rng.randrange(HUES) / HUES, rng.random()
+    ink, wallpaper = _wallpaper(rng, dark)
+    return Layout(
+        light=_scheme(False, accent, ground),
+        dark_scheme=_scheme(True, accent, ground),
+        dark=dark,
+        wallpaper=wallpaper,
+        icon_radius=rng.choice((6, 10, 14, 18, 22, 28)),
+        grid=grid,
+        dock=tuple(apps[:docked]),
+        label=ink,
+        **_places(rng, 52.0 if nav == "buttons" else 24.0, 100.0 * len(grid)),
+        settings=tuple(rng.sample(LAYOUTS[0].settings, len(LAYOUTS[0].settings))),
+        fab=rng.choice(("right", "left", "center")),
+        save=rng.choice(("top", "bottom")),
+        tabs=rng.choice(("top", "bottom")),
+        picker=rng.choice(("dial", "grid", "pages")),
+        nav=nav,
+        switch_left=rng.random() < 0.5,
+        browser_top=rng.random() < 0.5,
+    )
+
+
+def _grid(form: str, apps: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    left = list(apps)
+    rows: list[tuple[str, ...]] = []
+    while left:
+        columns = form if form != "staggered" else ("02", "13")[len(rows) % 2]
+        rows.append(tuple(left.pop(0) if str(at) in columns and left else "" for at in range(4)))
+    return tuple(rows)
+
+
+def _places(rng: random.Random, nav_h: float, grid_h: float) -> dict[str, float]:
+    """The tops of widget, search pill and grid, one below the other with gaps; the last ones from below."""
+    heights = {"widget_y": 104.0, "search_y": 62.0, "grid_y": grid_h}
+    below = 108.0  # the dock and what its icons stand out of it
+    places = {}
+    if rng.random() < 0.3:  # the pill is below the dock
+        places["search_y"] = -76.0
+        below += 72
+        del heights["search_y"]
+    order = rng.sample(sorted(heights), len(heights))
+    room = _LEAST_HEIGHT - 32 - nav_h - below
+    spare = room - sum(heights.values())
+    cuts = sorted(rng.uniform(0, spare) for _ in order)
+    num_top, above = rng.randrange(len(order) + 1), 0.0
+    for place, (name, gap) in enumerate(zip(order, cuts, strict=True)):
+        y = float(round(above + gap))
+        if name == "widget_y":
+            y += 6  # it begins so much above its text
+        places[name] = y if place < num_top else y - room - below
+        above += heights[name]
+    return places
+
+
+def _tone(hue: float, light: float, full: float) -> str:
+    """ "#rrggbb" of a hue, a lightness and a saturation, each 0 to 1."""
+    return "#" + "".join(f"{round(255 * part):02x}" for part in colorsys.hls_to_rgb(hue, light, full))
+
+
+def _scheme(dark: bool, accent: float, ground: float) -> Theme:
+    """A scheme with one hue of accents and one of surfaces; everything written has a contrast of 4.5."""
+    bg, card, raised = (
+        _tone(ground, light, 0.35) for light in ((0.09, 0.14, 0.2) if dark else (0.95, 0.985, 0.9))
+    )
+    tint = _tone(accent, 0.22 if dark else 0.88, 0.6)
+    primary = legible(_tone(accent, 0.75 if dark else 0.38, 0.7), raised, 4.5)
+    return Theme(
+        dark=dark,
+        bg=bg,
+        card=card,
+        raised=raised,
+        text=_tone(ground, 0.93 if dark else 0.1, 0.2),
+        muted=legible(_tone(ground, 0.7 if dark else 0.36, 0.12), raised, 4.5),
+        line=_tone(ground, 0.36 if dark else 0.8, 0.2),
+        primary=primary,
+        on_primary=legible(_tone(accent, 0.1 if dark else 1.0, 0.8), primary, 4.5),
+        tint=tint,
+        on_tint=legible(_tone(accent, 0.92 if dark else 0.16, 0.8), tint, 4.5),
+    )
+
+
+def _wallpaper(rng: random.Random, dark: bool) -> tuple[str, tuple[str, ...]]:
+    """The ink of what stands on a wallpaper, and its colours: sky, two hills, and one behind the dock."""
+    ink = "#ffffff" if dark else "#10182b"
+    hues = [rng.random() for _ in range(2)]
+    tones = [
+        _tone(rng.choice(hues), rng.uniform(0.1, 0.4) if dark else rng.uniform(0.65, 0.95), 0.5)
+        for _ in range(4)
+    ]
+    front = legible(_tone(hues[0], 0.2 if dark else 0.5, 0.5), "#ffffff")
+    return ink, (*(legible(tone, ink, 4.5) for tone in tones), front)

@@ -48,14 +48,9 @@ class Ui:
         ink = color or self.theme.text
         return text_box(x, y, w, h, text, size, ink, rid=rid, bold=bold, align=align, lines=lines, top=top)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the phone has no shade: it is the quickstart's then, whose screens stay as they are."""
-        return self.state["shade"] is None
-
     def legible(self, color: str, ground: str = "") -> str:
-        """`color` with enough contrast to `ground`, by default a card; unchanged on a plain phone."""
-        return color if self.is_plain else theme.legible(color, ground or self.theme.card)
+        """`color` with enough contrast to `ground`, by default a card."""
+        return theme.legible(color, ground or self.theme.card)
 
     def icon_button(
         self, x: float, y: float, icon: str, desc: str, tap: Event, rid: str, color: str = ""

@@ -17,7 +17,7 @@ from distrl.simulator.phone import interruptions
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.phone import Phone, new_state
 from distrl.simulator.phone.state import State
-from distrl.simulator.phone.theme import LAYOUTS
+from distrl.simulator.phone.theme import KNOWN_LAYOUTS
 from distrl.simulator.tasks import open_app, state_diff
 from distrl.simulator.tasks.base import May, Params, Template, where
 from distrl.simulator.tasks.expert import BACK, WAIT, Expert
@@ -52,7 +52,7 @@ def template(name: str, params: Params) -> Template:
         )
     found = TEMPLATES[name]
     needs = {"layout": int, **found.needs}
-    choices: dict[str, Container[Any]] = {"layout": range(len(LAYOUTS)), **found.choices}
+    choices: dict[str, Container[Any]] = {"layout": KNOWN_LAYOUTS, **found.choices}
     if INTERRUPTIONS in params:
         _check_interruptions(params[INTERRUPTIONS])
     if set(params) - {INTERRUPTIONS} != set(needs):

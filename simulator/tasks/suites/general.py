@@ -45,7 +45,7 @@ class Split:
     name: str
     total: int
     pool: str
-    layouts: tuple[int, ...]
+    layouts: Sequence[int]
 
 
 def _pools(combos: list[Params]) -> dict[str, list[Params]]:

@@ -24,8 +24,8 @@ from distrl.simulator.phone.nodes import Node, walk
 from distrl.simulator.tasks.play import SimBackend
 from distrl.workers.envs.phone import PhoneEnv
 
-TREES = "9106bf9b24f420f7efabab64778208136f24aad115b7c77113df3f223938cf8d"
-PICTURES = "1805e705f91ed42a1badb680b86001ddaf3a578e5c878d314a8bd78b912ad0af"
+TREES = "9f22cc4afcd0c0a7eed8a27d14fbff84ebd47ca11286591184094733829d9d29"
+PICTURES = "104bfe5950cf06faf8d335becdc27c9c719dca478e4a0e98ce7add25553971a4"
 DRAWN_WITH = ("13.0.0", "2.14.3")
 """The versions of Pillow and FreeType that the pictures were drawn with; others may smooth text otherwise."""
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(Node)}

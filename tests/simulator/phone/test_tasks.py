@@ -44,7 +44,7 @@ def make(template: str, layout: int, seed: int) -> Task:
         ("alarm", {"layout": 0, "hour": 7, "minute": 0, "interruptions": "ad"}, "different ones of"),
         ("store_install", {"layout": 0, "app": "notes", "others": []}, "'notes' is not a valid app"),
         ("store_install", {"layout": 0, "app": "taskly", "others": ["notes"]}, "is not a valid others"),
-        ("open_app", {"layout": 9, "app": "notes", "start": "launcher"}, "9 is not a valid layout"),
+        ("open_app", {"layout": -1, "app": "notes", "start": "launcher"}, "-1 is not a valid layout"),
         ("webshop1_browse", SHOP | {"level": 1, "category": "Shoes"}, "no category 'Shoes'"),
         ("webshop2_select", SHOP | {"level": 2, "query": "zzz", "rank": 1}, "not enough results for 'zzz'"),
         ("webshop3_save", SHOP | {"level": 3, "product": "Nothing"}, "'Nothing' is not a valid product"),

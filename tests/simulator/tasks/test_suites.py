@@ -156,8 +156,8 @@ def test_the_wrong_one_of_two_apps_alike_is_no_success() -> None:
 
 DIGESTS = {
     "quickstart": (699, "9e9f35f6382c0e44"),
-    "general": (810, "54c85c808e2b8137"),
-    "apps": (128, "30faaa4a68639164"),
+    "general": (810, "ce5913df46234542"),
+    "apps": (128, "8ad36d4e5f1c08db"),
     "install": (128, "c20d4e9ed430e497"),
     "webshop": (688, "68189bfef0d7cdf9"),
 }

@@ -397,21 +397,23 @@ def draw_marks(image: Image.Image, elements: Sequence[Element]) -> Image.Image:
     """
     marked, (width, height) = image.convert("RGB"), image.size
     pen, font = ImageDraw.Draw(marked), ImageFont.load_default(max(10, width // 45))
-    taken: list[tuple[float, float, float, float]] = []
+    taken: list[tuple[float, ...]] = []
     for number, element in enumerate(elements):
         left, top, right, bottom = (
             round(edge * (width, height)[n % 2]) for n, edge in enumerate(element.bounds)
         )
-        pen.rectangle((left, top, right - 1, bottom - 1), outline=_BOX, width=max(1, width // 360))
+        pen.rectangle(
+            (left, top, max(left, right - 1), max(top, bottom - 1)), outline=_BOX, width=max(1, width // 360)
+        )
         across, down = (size + 3 for size in pen.textbbox((0, 0), str(number), font)[2:])
         corners = [(x, y) for y in (top, bottom - down) for x in (left, right - across)]
-        labels = [(x, y, x + across, y + down) for x, y in corners]
-        label = next((one for one in labels if not any(_overlap(one, other) for other in taken)), labels[0])
-        taken.append(label)
-        pen.rectangle(label, fill="white", outline=_BOX)
-        pen.text((label[0] + 2, label[1] + 1), str(number), fill="black", font=font)
+        free = (
+            (x, y)
+            for x, y in corners
+            if not any(x < r and lf < x + across and y < b and t < y + down for lf, t, r, b in taken)
+        )
+        x, y = next(free, corners[0])
+        taken.append((x, y, x + across, y + down))
+        pen.rectangle(taken[-1], fill="white", outline=_BOX)
+        pen.text((x + 2, y + 1), str(number), fill="black", font=font)
     return marked
-
-
-def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

@@ -376,3 +376,5 @@ def test_numbers_on_marks_do_not_hide_each_other() -> None:
     changed = ImageChops.difference(one, two).getbbox()
     assert changed is not None
     assert changed[0] > 180  # the second number is in another corner
+    thin = [Element(bounds=(x, x, x + 1e-4, x + 1e-4)) for x in (0.0, 0.5, 0.9999)]
+    assert draw_marks(plain, thin).size == plain.size

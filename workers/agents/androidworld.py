@@ -205,28 +205,22 @@ def read_json(fields: Mapping[str, Any], grid: Grid, elements: Sequence[Element]
     for key in UNSUPPORTED:
         if fields.get(key) not in (None, False):
             raise NoAction(f"{key} is not supported")
-    element = None
-    if fields.get("index") is not None:
-        if not elements:
-            raise NoAction("index is not supported without a list of UI elements")
-        if fields.get("x") is not None or fields.get("y") is not None:
-            raise NoAction("index and a point are given; give one of them")
-        element = numbered(elements, _number(fields, "index"))
+    element = _element(fields, elements)
+    has_point = name in _POINTED or (
+        name == "input_text" and any(fields.get(axis) is not None for axis in "xy")
+    )
+    point = centre(element) if element else _point(fields, grid) if has_point else None
     if name in _PLAIN:
         return Action(kind=_PLAIN[name])
     if name in _POINTED:
-        return Action(kind=_POINTED[name], point=centre(element) if element else _point(fields, grid))
+        return Action(kind=_POINTED[name], point=point)
     if name in _TEXTS:
         kind, key = _TEXTS[name]
         value = fields.get(key)
         if value in (None, ""):
             raise NoAction(f"{name} needs {key}")
-        point = None
-        if kind is ActionKind.TYPE and element:
-            point = centre(element)
-        elif kind is ActionKind.TYPE and any(fields.get(axis) is not None for axis in "xy"):
-            point = _point(fields, grid)
-        return Action(kind=kind, text=whole(str(value), key), point=point)
+        text = whole(str(value), key)
+        return Action(kind=kind, text=text, point=point if kind is ActionKind.TYPE else None)
     if name == "status":
         return Action(kind=one_of(_STATUS, fields.get("goal_status"), "goal_status"))
     if name == "unknown":
@@ -236,6 +230,17 @@ def read_json(fields: Mapping[str, Any], grid: Grid, elements: Sequence[Element]
     if element and name == "scroll":
         return Action.swipe(_inside(element, start), _inside(element, end))
     return Action.swipe(start, end)
+
+
+def _element(fields: Mapping[str, Any], elements: Sequence[Element]) -> Element | None:
+    """The one that the index names, None without an index."""
+    if fields.get("index") is None:
+        return None
+    if not elements:
+        raise NoAction("index is not supported without a list of UI elements")
+    if fields.get("x") is not None or fields.get("y") is not None:
+        raise NoAction("index and a point are given; give one of them")
+    return numbered(elements, _number(fields, "index"))
 
 
 def _inside(element: Element, point: Point) -> Point:

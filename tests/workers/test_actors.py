@@ -14,14 +14,16 @@ from distrl.configs.agents import AgentConfig
 from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import ActionKind
 from distrl.core.messages import Lease
-from distrl.core.types import Observation, Outcome, Purpose
+from distrl.core.types import Element, Observation, Outcome, Purpose
 from distrl.workers.actors import KINDS, MAX_LETTERS, RandomActor
 from distrl.workers.agents import AGENTS, build_agent
 from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.agents.base import Prompt
 from distrl.workers.episode import EpisodeRunner
 
-SCREEN = Observation(image="0" * 64, width=540, height=1200)
+SCREEN = Observation(
+    image="0" * 64, width=540, height=1200, elements=(Element(text="all", bounds=(0.0, 0.0, 1.0, 1.0)),)
+)
 
 
 @pytest.mark.parametrize("kind", AGENTS)

@@ -141,7 +141,7 @@ def check_tasks(
         typer.Option(
             "--against",
             metavar="OTHER",
-            help="What was trained on. Default: SUITE's `train`; without one, the suite it goes with.",
+            help="What was trained on. Default: SUITE's own splits to train on.",
         ),
     ] = None,
 ) -> None:
@@ -155,9 +155,14 @@ def check_tasks(
     rules = promised.rules
     where, trained, measured = _sides(suite, against)
     other = promises(suite if where == "train" else where)
-    wordings = {(task.suite, task.id): promised.phrasing(task) for task in measured}
-    wordings |= {(task.suite, task.id): other.phrasing(task) for task in trained}
-    found = find(trained, measured, lambda task: wordings[task.suite, task.id])
+    by_task = {(task.suite, task.id): promised for task in measured}
+    by_task |= {(task.suite, task.id): other for task in trained}
+    found = find(
+        trained,
+        measured,
+        lambda task: by_task[task.suite, task.id].phrasing(task),
+        lambda task: by_task[task.suite, task.id].names(task),
+    )
     columns = {f"{rule}{'' if rule in rules else '*'}": found[rule] for rule in RULES}
     rows = [["split", "of", *columns]]
     for name, total in Counter(task.split for task in measured).items():
@@ -181,15 +186,13 @@ def check_tasks(
 
 def _sides(suite: str, against: str | None) -> tuple[str, list[Task], list[Task]]:
     """The name of what is trained on, its tasks, and those to be measured."""
-    from distrl.evaluator.suites import load_suite, promises
+    from distrl.evaluator.suites import is_trained_on, load_suite
 
     tasks = load_suite(suite)
-    trained = [task for task in tasks if task.split == "train"]
-    if against is None and not trained:
-        against = promises(suite).trained_on
     if against is not None:
         return against, load_suite(against), tasks
-    measured = [task for task in tasks if task.split not in ("train", "drift")]
+    trained = [task for task in tasks if is_trained_on(task.split)]
+    measured = [task for task in tasks if not is_trained_on(task.split)]
     if not trained or not measured:
         only = ", ".join(dict.fromkeys(task.split for task in tasks))
         raise TaskError(

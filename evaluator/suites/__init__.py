@@ -19,13 +19,12 @@ from distrl.core.importing import did_you_mean, import_object
 from distrl.core.types import Task
 from distrl.core.user_errors import ALL_OF_IT, raised_by_own_code
 from distrl.evaluator.suites.files import load_file
-from distrl.evaluator.suites.leakage import DEFAULT_RULES, masked
+from distrl.evaluator.suites.leakage import DEFAULT_RULES, Named, masked, nameless
 
 SUITES: dict[str, str] = {
     "quickstart": "distrl.simulator.tasks.suites.quickstart:tasks",
     "webshop": "distrl.simulator.apps.webshop.suite:tasks",
     "general": "distrl.simulator.tasks.suites.general:tasks",
-    "apps": "distrl.simulator.tasks.suites.apps:tasks",
     "install": "distrl.simulator.apps.store_tasks:tasks",
     "miniwob": "distrl.evaluator.suites.miniwob:tasks",
     "two_screens": "distrl.evaluator.suites.two_screens:tasks",
@@ -83,12 +82,12 @@ class Promises:
     Attributes:
         rules: Names in `leakage.RULES` of what they do not share with it (the module's `DISJOINT`).
         phrasing: A task's wording without its parameters (its function `phrasing`).
-        trained_on: The suite to train on if this one has no `train` (the module's `TRAINED_ON`).
+        names: The names that a task is about (its function `names`).
     """
 
     rules: tuple[str, ...] = DEFAULT_RULES
     phrasing: Callable[[Task], str] = masked
-    trained_on: str | None = None
+    names: Named = nameless
 
 
 def promises(name_or_path: str) -> Promises:
@@ -96,7 +95,12 @@ def promises(name_or_path: str) -> Promises:
     _load(name_or_path)
     module = _module(name_or_path)
     rules = tuple(getattr(module, "DISJOINT", DEFAULT_RULES))
-    return Promises(rules, getattr(module, "phrasing", masked), getattr(module, "TRAINED_ON", None))
+    return Promises(rules, getattr(module, "phrasing", masked), getattr(module, "names", nameless))
+
+
+def is_trained_on(split: str) -> bool:
+    """Whether tasks of a split are there to be trained on; those of the others are measured."""
+    return split == "drift" or split.startswith("train")
 
 
 def _module(name_or_path: str) -> ModuleType | None:

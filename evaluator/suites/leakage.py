@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from distrl.core.types import Task
 
@@ -14,6 +14,7 @@ RULES: dict[str, str] = {
     "goals": "the same goal, up to case, quotes and punctuation at its end",
     "params": "the same template and parameters on another layout",
     "phrasings": "the same wording of a goal",
+    "names": "a name or text that the goal is about",
 }
 """What two sets of tasks can share, and its description."""
 DEFAULT_RULES = ("tasks", "goals")
@@ -21,6 +22,12 @@ PLACE_PARAMS = frozenset({"layout", "interruptions"})
 """Parameters of a task's setting, not of its content."""
 
 Phrasing = Callable[[Task], str]
+Named = Callable[[Task], Collection[str]]
+
+
+def nameless(task: Task) -> Collection[str]:
+    """For suites that do not say which names a task is about."""
+    return ()
 
 
 def masked(task: Task) -> str:
@@ -32,39 +39,45 @@ def masked(task: Task) -> str:
     return re.sub(r"\b\d+\b", "*", wording)
 
 
-def _keys(rule: str, phrasing: Phrasing) -> Callable[[Task], str]:
-    """A task's key under a rule, as text: two tasks must not have the same."""
+def _keys(rule: str, phrasing: Phrasing, names: Named) -> Callable[[Task], Collection[str]]:
+    """A task's keys under a rule: two tasks must not share one."""
 
     def params_of(task: Task, without: frozenset[str]) -> str:
         kept = {key: value for key, value in task.params.items() if key not in without}
         return json.dumps([task.template, kept], sort_keys=True)
 
     return {
-        "tasks": lambda task: params_of(task, frozenset()),
-        "goals": lambda task: folded(task.goal),
-        "params": lambda task: params_of(task, PLACE_PARAMS),
-        "phrasings": phrasing,
+        "tasks": lambda task: [params_of(task, frozenset())],
+        "goals": lambda task: [folded(task.goal)],
+        "params": lambda task: [params_of(task, PLACE_PARAMS)],
+        "phrasings": lambda task: [phrasing(task)],
+        "names": names,
     }[rule]
 
 
 def find(
-    trained: Sequence[Task], measured: Sequence[Task], phrasing: Phrasing = masked
+    trained: Sequence[Task],
+    measured: Sequence[Task],
+    phrasing: Phrasing = masked,
+    names: Named = nameless,
 ) -> dict[str, list[tuple[Task, Task]]]:
     """For each of `RULES`: the measured tasks that share it, each with a training task.
 
     Args:
         phrasing: A task's wording without its parameters.
+        names: The names that a task is about.
     """
     shared = {}
     for rule in RULES:
-        key = _keys(rule, phrasing)
+        keys = _keys(rule, phrasing, names)
         # Tasks without parameters are compared by their goals only.
         first, then = (
-            [task for task in tasks if rule in ("goals", "phrasings") or set(task.params) - PLACE_PARAMS]
+            [task for task in tasks if rule not in ("tasks", "params") or set(task.params) - PLACE_PARAMS]
             for tasks in (trained, measured)
         )
-        known = {key(task): task for task in reversed(first)}
-        shared[rule] = [(task, known[key(task)]) for task in then if key(task) in known]
+        known = {key: task for task in reversed(first) for key in keys(task)}
+        pairs = ((task, [known[key] for key in keys(task) if key in known]) for task in then)
+        shared[rule] = [(task, like[0]) for task, like in pairs if like]
     return shared
 
 

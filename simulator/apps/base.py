@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from distrl.simulator.names import Names
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.nodes import Arg, Node
 from distrl.simulator.phone.state import State
@@ -60,7 +60,7 @@ class App:
     submit: Callable[[State, str], None] = lambda state, key: None
     back: Callable[[State], bool] = lambda state: False
     keeps: tuple[str, ...] = ()
-    fill: Callable[[State, random.Random], None] = lambda state, rng: None
+    fill: Callable[[State, Names], None] = lambda state, rng: None
     comes: str = "always"
     asks: str = "notifications"
     permissions: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Event, Node, group, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
-from distrl.simulator.tasks.base import Family, Params, Template, everyday, fresh, product
+from distrl.simulator.tasks.base import Family, Params, Template, everyday, fresh
 from distrl.simulator.tasks.expert import BACK, ENTER, Expert
 
 BAR_H = 64.0
@@ -337,37 +337,13 @@ def _web_step(expert: Expert, params: Params) -> Action:
     state = expert.state
     if expert.page("browser")[0] not in ("root", "results") or expert.has("shop_field"):
         return BACK
+    if state["focus"] != "browser.query":
+        return expert.tap("search_field")  # which empties it
     typed = expert.write("search_field", "browser.query", params["query"])
-    if typed is None and state["focus"] != "browser.query":
-        return expert.tap("search_field")
     return typed or ENTER
 
 
-_QUERIES = (
-    *("how is green tea made", "where do trains to the coast leave", "what is the weather this week"),
-    *("how to start running", "how to water house plants", "when is the museum of clocks open"),
-    *("how to bake simple bread", "what is a good city bike", "which planet is the largest"),
-    *("how to learn a language", "how often do dogs eat", "where are the best beaches"),
-    *("how long does bread dough rest", "what does a day ticket cost", "where is parking free"),
-    *("how much light do plants want", "what is the smallest planet", "how long do puppies sleep"),
-    *("what is black tea", "how to choose a bike", "when does rain reach the coast"),
-    *("what shoes are good for running", "how to practice a language", "where is the north beach"),
-)
 TEMPLATES: dict[str, Template] = {
     "web_search": everyday("browser", {"query": str}, fresh, _web_check, _web_step)
 }
-FAMILIES = (
-    Family(
-        "web_search",
-        product(query=_QUERIES),
-        (
-            "Search the web for: {query}",
-            "Look up on the web: {query}",
-            "Use the browser to find out: {query}",
-            "Find on the web: {query}",
-            "Ask the web: {query}",
-            "Search with the browser for: {query}",
-        ),
-        ("Ask the search engine: {query}", "Find out with the browser: {query}"),
-    ),
-)
+FAMILIES = (Family("web_search", {"query": "query"}),)

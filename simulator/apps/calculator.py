@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import re
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation, localcontext
 
 from distrl.core.actions import Action
 from distrl.core.errors import TaskError
 from distrl.simulator.apps.base import App, Args
+from distrl.simulator.names import Names
 from distrl.simulator.phone.nodes import WIDTH, Node, button
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui
@@ -135,7 +136,7 @@ def _text(value: Decimal) -> str:
 APP = App("calculator", "Calculator", "calculate", "#5f3dc4", data, view, act)
 
 
-def _sum_start(state: State, params: Params, rng: random.Random) -> None:
+def _sum_start(state: State, params: Params, rng: Names) -> None:
     if not re.fullmatch(r"\d{1,6} [-+×÷] \d{1,6}", params["expression"]):
         rule = f"{params['expression']!r} is not a valid calculation."
         raise TaskError(rule, "Write two whole numbers and one of + - × ÷ between them, as '12 + 30'.")
@@ -163,30 +164,23 @@ def _sum_step(expert: Expert, params: Params) -> Action:
     return expert.tap("calc_clear")
 
 
-_SUMS = tuple(
-    {"expression": f"{left} {op} {right}"}
-    for left, op, right in (
-        *((12, "+", 30), (45, "-", 17), (8, "×", 7), (96, "÷", 4), (250, "+", 75), (31, "×", 12)),
-        *((144, "÷", 12), (500, "-", 125), (64, "+", 89), (15, "×", 15), (81, "÷", 9), (77, "-", 38)),
-        *((19, "+", 6), (320, "÷", 8), (25, "×", 16), (999, "-", 111), (36, "+", 48), (13, "×", 9)),
-        *((72, "÷", 6), (205, "-", 99), (118, "+", 204), (42, "×", 11), (225, "÷", 15), (60, "-", 24)),
-    )
-)
+def _sum(names: Names) -> str:
+    """A calculation; those whose numbers add up to a multiple of five are held out."""
+    while True:
+        left, right = (names.randrange(2, names.choice((20, 100, 1000))) for _ in range(2))
+        if ((left + right) % 5 == 0) == names.is_held_out:
+            return f"{left} {names.choice(list(_SPOKEN))} {right}"
+
+
+_SPOKEN = {"+": "plus", "-": "minus", "×": "times", "÷": "divided by"}
+
+
+def _words(params: Params) -> Mapping[str, object]:
+    left, op, right = params["expression"].split()
+    return {**params, "spoken": f"{left} {_SPOKEN[op]} {right}"}
+
+
 TEMPLATES: dict[str, Template] = {
     "calculate": everyday("calculator", {"expression": str}, _sum_start, _sum_check, _sum_step)
 }
-FAMILIES = (
-    Family(
-        "calculate",
-        _SUMS,
-        (
-            "Calculate {expression}",
-            "Use the calculator to work out {expression}",
-            "What is {expression}? Use the calculator",
-            "How much is {expression}?",
-            "Work out {expression} on the calculator",
-            "Ask the calculator for {expression}",
-        ),
-        ("What is {expression}? Ask the calculator", "How much is {expression} on the calculator?"),
-    ),
-)
+FAMILIES = (Family("calculate", {"expression": _sum}, _words),)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +9,7 @@ from functools import partial
 
 from distrl.core.actions import Action
 from distrl.simulator.apps.base import App, Args, through
+from distrl.simulator.names import Names
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Event, Node, icon_button, image
@@ -23,11 +23,8 @@ from distrl.simulator.tasks.base import (
     Params,
     Template,
     everyday,
-    held_out,
     mark,
-    product,
     where,
-    zipped,
 )
 from distrl.simulator.tasks.expert import BACK, COMPLETE, IMPOSSIBLE, Expert
 
@@ -276,16 +273,16 @@ def _save(state: State, people: list[State]) -> None:
         state["toast"] = f"{name} saved"
 
 
-def fill(state: State, rng: random.Random) -> None:
+def fill(state: State, rng: Names) -> None:
     """The second edition, with nine people, calls from three of them, and chats with four."""
-    names = rng.sample(NAMES, 9)
+    names = rng.names("person", 9)
     state["apps"]["contacts"] = {
         "edition": 2,
         "people": [person(name) for name in sorted(names)],
         "calls": [[name, rng.choice(("in", "out", "missed"))] for name in names[:3]],
     }
     state["apps"]["messages"]["threads"] = [
-        {"name": name, "lines": [[rng.choice(("me", "them")), said] for said in rng.sample(SAID, 2)]}
+        {"name": name, "lines": [[rng.choice(("me", "them")), said] for said in rng.names("text", 2)]}
         for name in names[3:7]
     ]
 
@@ -304,24 +301,6 @@ APP = App(
     asks="contacts",
     permissions=("READ_CONTACTS", "WRITE_CONTACTS"),
 )
-NAMES = (
-    *("Alan Brook", "Alan Brooks", "Amira Stone", "Bruno Weiss", "Clara Holt", "Clare Holt"),
-    *("Dana Fox", "Elena Marsh", "Erik Lund", "Erika Lund", "Farah Noor", "George Pike"),
-    *("Hana Ito", "Ivan Petrov", "Jonas Berg", "Jonas Berger", "Kira Wolf", "Liam Reed"),
-    *("Lina Reed", "Marco Silva", "Maria Silva", "Nadia Khan", "Omar Haddad", "Petra Klein"),
-    *("Quinn Avery", "Rosa Diaz", "Samir Patel", "Tara Quill", "Uma Rao", "Viktor Hahn"),
-)
-"""Some of them are easily mistaken for each other."""
-SAID = (
-    *("Are you there?", "Call me later.", "Thanks a lot!", "See the photo I sent.", "Great news!"),
-    *("Did you get my mail?", "Almost home.", "Good night.", "The package came.", "Fine by me."),
-)
-_NEW = (
-    *("Zoe Lane", "Yusuf Demir", "Wanda Ross", "Tom Ashby", "Selma Vik", "Rita Gold", "Paul Orr"),
-    *("Olga Brandt", "Nils Hoff", "Mona Lee", "Luis Vega", "Kurt Beam", "Judy Park", "Igor Babic"),
-    *("Hilda Moss", "Gina Roth", "Fred Nolan", "Eva Lind", "Dirk Sand", "Cora Bell", "Bert Fink"),
-)
-_PHONES = tuple(f"555 0{number}" for number in range(117, 190, 3))
 
 
 PEOPLE = Entries("contacts", "people", "name", "detail", "contact")
@@ -335,7 +314,7 @@ def add_person(state: State, name: str) -> None:
         people.sort(key=lambda entry: str(entry["name"]).lower())
 
 
-def _contact_start(state: State, params: Params, rng: random.Random) -> None:
+def _contact_start(state: State, params: Params, rng: Names) -> None:
     state["apps"]["contacts"]["people"] = [person(name) for name in sorted(params["book"])]
 
 
@@ -364,12 +343,11 @@ def _starred_expert(expert: Expert, params: Params) -> Action:
     return expert.tap("favourite") if step is COMPLETE else step
 
 
-def _known(state: State, params: Params, rng: random.Random) -> None:
-    """The person is in the address book, beside those whose first name begins alike."""
-    add_person(state, params["name"])
-    for name in NAMES:
-        if name[:3] == params["name"][:3]:
-            add_person(state, name)
+def _known(state: State, params: Params, rng: Names) -> None:
+    """The person is in the address book, beside one with the same first and one with the same last name."""
+    first, last = params["name"].split(" ", 1)
+    for name in (params["name"], f"{first} {rng.name('last')}", f"{rng.name('first')} {last}"):
+        add_person(state, name)
     mark(PEOPLE.entry(state, params))
     state["apps"]["contacts"]["calls"] = []
 
@@ -389,7 +367,7 @@ def _number_step(expert: Expert, params: Params) -> Action:
     return PEOPLE.open(expert, params) or expert.tap("edit")
 
 
-def _number_start(state: State, params: Params, rng: random.Random) -> None:
+def _number_start(state: State, params: Params, rng: Names) -> None:
     _known(state, params, rng)
     entry = PEOPLE.entry(state, params)
     if entry["phone"] == params["phone"]:
@@ -401,10 +379,10 @@ def _call_check(state: State, params: Params) -> bool:
     return bool(calls and calls[0] == [params["name"], "out"])
 
 
-def _back_start(state: State, params: Params, rng: random.Random) -> None:
+def _back_start(state: State, params: Params, rng: Names) -> None:
     """A missed call of the person, among other calls."""
     _known(state, params, rng)
-    others = rng.sample([name for name in NAMES if name != params["name"]], 4)
+    others = rng.names("person", 4, without=(params["name"],))
     calls = [[name, rng.choice(("in", "out"))] for name in others]
     calls.insert(rng.randrange(1, 5), [params["name"], "missed"])
     state["apps"]["contacts"]["calls"] = calls
@@ -418,7 +396,7 @@ def _back_step(expert: Expert, params: Params) -> Action:
     return expert.tap("calls") if at == "root" else BACK
 
 
-def _star_start(state: State, params: Params, rng: random.Random) -> None:
+def _star_start(state: State, params: Params, rng: Names) -> None:
     _known(state, params, rng)
     for entry in state["apps"]["contacts"]["people"]:
         entry["starred"] = entry["name"] == params["name"] or rng.random() < 0.3
@@ -452,82 +430,14 @@ TEMPLATES: dict[str, Template] = {
         _NAME, _star_start, _star_check, PEOPLE.tap("favourite"), may=PEOPLE.may("starred")
     ),
 }
+_PERSON = {"name": "person"}
+_NUMBERED = {**_PERSON, "phone": tuple(f"555 0{number}" for number in range(200, 1000))}
 FAMILIES = (
-    Family(
-        "contact_add",
-        zipped(name=_NEW, phone=_PHONES),
-        (
-            "Add the contact {name} with the number {phone}",
-            "Create a contact: {name}, {phone}",
-            "Save the contact {name}, number {phone}",
-            "New contact: {name} with the phone number {phone}",
-            "Put {name}, {phone}, into the contacts",
-            "Make {name} one of my contacts, the number is {phone}",
-        ),
-        ("Save {phone} as the number of {name}", "Put {name} into my contacts, phone {phone}"),
-    ),
-    Family(
-        "contact_number",
-        zipped(name=NAMES, phone=_PHONES[::-1]),
-        (
-            "Change the number of {name} to {phone}",
-            "{name} has a new number, {phone}: update the contact",
-            "Set the phone number of {name} to {phone}",
-            "Correct the number of the contact {name} to {phone}",
-            "{phone} is the new number of {name}: change it",
-            "The contact {name} should have the number {phone}",
-        ),
-        ("Correct the phone number of {name}: it is {phone}", "Set {phone} as the new number of {name}"),
-    ),
-    Family(
-        "contact_call",
-        product(name=NAMES),
-        (
-            "Call {name}",
-            "Phone {name}",
-            "Make a call to {name}",
-            "Ring {name}",
-            "Start a phone call with {name}",
-            "I want to call {name} up",
-        ),
-        ("Ring {name} up", "Give {name} a call"),
-    ),
-    Family(
-        "contact_delete",
-        product(name=NAMES),
-        (
-            "Delete the contact {name}",
-            "Remove {name} from the contacts",
-            "Erase the contact {name}",
-            "Take {name} off my contacts",
-            "Get rid of {name} in the address book",
-            "I do not need {name} in my contacts any more",
-        ),
-        ("Take {name} out of my address book", "Erase {name} from my contacts"),
-    ),
-    Family(
-        "contact_show",
-        product(name=NAMES),
-        (
-            "What is the phone number of {name}?",
-            "Show the contact {name}",
-            "Look up {name} in my contacts",
-            "Open the contact {name}",
-            "Find {name} in the contacts",
-            "How do I reach {name}? Show the contact",
-        ),
-        ("Look {name} up in the contacts", "How can I reach {name}? Open the contact"),
-    ),
-    held_out(
-        "contact_call_back",
-        product(name=NAMES),
-        "Call {name} back from the list of calls",
-        "I missed a call from {name}: return it",
-    ),
-    held_out(
-        "contact_unstar",
-        product(name=NAMES),
-        "Take {name} off the favourites",
-        "{name} should not be a favourite contact any more",
-    ),
+    Family("contact_add", _NUMBERED),
+    Family("contact_number", _NUMBERED),
+    Family("contact_call", _PERSON),
+    Family("contact_delete", _PERSON),
+    Family("contact_show", _PERSON),
+    Family("contact_call_back", _PERSON),
+    Family("contact_unstar", _PERSON),
 )

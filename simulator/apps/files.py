@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 from distrl.core.actions import Action
 from distrl.simulator.apps.base import App, Args, through
+from distrl.simulator.names import Names
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node, image
@@ -16,17 +16,15 @@ from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 from distrl.simulator.phone.widgets import TOP
 from distrl.simulator.tasks.base import (
     Entries,
+    Family,
     May,
     Params,
     Template,
     everyday,
     fresh,
-    held_out,
     mark,
     only,
-    product,
     where,
-    zipped,
 )
 from distrl.simulator.tasks.expert import Expert
 
@@ -244,12 +242,6 @@ APP = App(
     keeps=("files", "folders"),
     comes="everyday",
 )
-FILES = (
-    *("invoice.pdf", "invoice2.pdf", "budget.txt", "budget_old.txt", "beach.jpg", "garden.jpg"),
-    *("anthem.mp3", "podcast.mp3", "backup.zip", "photos.zip", "contract.pdf", "notes.txt"),
-    *("ticket.pdf", "boarding.pdf", "cat.jpg", "dog.jpg", "slides.pdf", "todo.txt"),
-)
-_RENAMED = ("final.pdf", "copy.txt", "best.jpg", "draft.pdf", "new.zip", "old.txt", "extra.jpg", "main.pdf")
 
 
 def _order(params: Params) -> Mapping[str, object]:
@@ -257,8 +249,8 @@ def _order(params: Params) -> Mapping[str, object]:
     return {**params, "order": orders[params["order"]]}
 
 
-def _file_start(state: State, params: Params, rng: random.Random) -> None:
-    names = rng.sample([name for name in FILES if name != params["file"]], 8)
+def _file_start(state: State, params: Params, rng: Names) -> None:
+    names = rng.names("file", 8, without=[params["file"], params.get("name", "")])
     entries = [file(name, rng.choice(FOLDERS), rng.randrange(3, 9000), 5) for name in names]
     folder = params.get("folder") or rng.choice(FOLDERS)
     meant = file(params["file"], folder, rng.randrange(3, 9000), rng.randrange(1, 31))
@@ -281,7 +273,7 @@ def _rename_step(expert: Expert, params: Params) -> Action:
     return STORED.open(expert, params) or expert.tap("rename")
 
 
-def _move_start(state: State, params: Params, rng: random.Random) -> None:
+def _move_start(state: State, params: Params, rng: Names) -> None:
     others = [folder for folder in FOLDERS if folder != params["to"]]
     _file_start(state, {**params, "folder": rng.choice(others)}, rng)
 
@@ -349,32 +341,14 @@ TEMPLATES: dict[str, Template] = {
         {"folder": str, "order": str}, fresh, _sort_check, _sort_step, {"folder": FOLDERS, "order": ORDERS}
     ),
 }
+_FILE = {"file": "file"}
 FAMILIES = (
-    held_out(
-        "folder_new",
-        product(name=("Taxes", "Recipes", "School", "Flat", "Holiday", "Scans", "Drafts")),
-        'Create the folder "{name}"',
-        'Make a folder "{name}" in the files',
+    Family("folder_new", {"name": "folder"}),
+    Family("file_show", _FILE),
+    Family(
+        "file_rename", {**_FILE, "name": "file"}, fits=lambda params: bool(params["file"] != params["name"])
     ),
-    held_out("file_show", product(file=FILES), "Open the file {file}", "How large is the file {file}?"),
-    held_out(
-        "file_rename",
-        zipped(file=FILES, name=_RENAMED),
-        "Rename the file {file} to {name}",
-        "Give the file {file} the name {name}",
-    ),
-    held_out(
-        "file_move",
-        zipped(file=FILES, to=FOLDERS),
-        "Move the file {file} to {to}",
-        "Put {file} into the folder {to}",
-    ),
-    held_out("file_delete", product(file=FILES), "Delete the file {file}", "Remove {file} from the phone"),
-    held_out(
-        "files_sort",
-        product(folder=FOLDERS, order=("size", "date")),
-        "Sort the folder {folder}, {order}",
-        "Show the files of {folder}, {order}",
-        words=_order,
-    ),
+    Family("file_move", {**_FILE, "to": FOLDERS}),
+    Family("file_delete", _FILE),
+    Family("files_sort", {"folder": FOLDERS, "order": ("size", "date")}, _order),
 )

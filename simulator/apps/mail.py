@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from functools import partial
 
 from distrl.core.actions import Action
 from distrl.simulator.apps import contacts
 from distrl.simulator.apps.base import App, Args, through
+from distrl.simulator.names import Names
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node, group, image
@@ -16,18 +16,16 @@ from distrl.simulator.phone.ui import STATUS_H, Ui
 from distrl.simulator.phone.widgets import TOP
 from distrl.simulator.tasks.base import (
     Check,
+    Family,
     May,
     Params,
     Step,
     Template,
     everyday,
     fresh,
-    held_out,
     is_shown,
     only,
-    product,
     where,
-    zipped,
 )
 from distrl.simulator.tasks.expert import BACK, IMPOSSIBLE, Expert
 
@@ -216,20 +214,14 @@ APP = App(
     keeps=("mails",),
     comes="everyday",
 )
-MAILS = (
-    *("Rent for June", "Rent for July", "Choir tickets", "Team lunch", "Team photo", "Order shipped"),
-    *("Garden party", "Lost umbrella", "Meeting notes", "New timetable", "Parking permit", "Survey"),
-)
-_TEXTS = ("I agree", "Please call me", "Count me in", "Not this week", "Sounds good", "More details please")
 
 
-def _mail_start(state: State, params: Params, rng: random.Random) -> None:
-    subjects = rng.sample([subject for subject in MAILS if subject != params["subject"]], 4)
+def _mail_start(state: State, params: Params, rng: Names) -> None:
+    subjects = rng.names("event", 4, without=(params["subject"],))
     subjects.insert(rng.randrange(5), params["subject"])
-    people = rng.sample(contacts.NAMES, 5)
+    people = rng.names("person", 5)
     state["apps"]["mail"]["mails"] = [
-        mail(person, subject, rng.choice(contacts.SAID))
-        for person, subject in zip(people, subjects, strict=True)
+        mail(person, subject, rng.name("text")) for person, subject in zip(people, subjects, strict=True)
     ]
 
 
@@ -317,29 +309,12 @@ TEMPLATES: dict[str, Template] = {
     "mail_send": _task({"to": str, "subject": str, "text": str}, fresh, _send_check, _send_step, may=_SENT),
     "mail_reply": _task({"subject": str, "text": str}, _mail_start, _reply_check, _reply_step, may=_SENT),
 }
-_MAIL = product(subject=MAILS)
+_SUBJECT = {"subject": "event"}
 FAMILIES = (
-    held_out("mail_show", _MAIL, 'Open the mail "{subject}"', 'Read the mail about "{subject}"'),
-    held_out("mail_star", _MAIL, 'Star the mail "{subject}"', 'Give the mail "{subject}" a star'),
-    held_out(
-        "mail_archive",
-        _MAIL,
-        'Archive the mail "{subject}"',
-        'Move "{subject}" to the archive of the mail app',
-    ),
-    held_out("mail_delete", _MAIL, 'Delete the mail "{subject}"', 'Throw the mail "{subject}" away'),
-    held_out(
-        "mail_send",
-        zipped(
-            to=contacts.NAMES, subject=("Cake", "Trip", "Keys", "Report", "Thanks", "Question"), text=_TEXTS
-        ),
-        'Send a mail to {to} with the subject "{subject}" and the text "{text}"',
-        'Mail {to}, subject "{subject}": "{text}"',
-    ),
-    held_out(
-        "mail_reply",
-        zipped(subject=MAILS, text=_TEXTS),
-        'Reply "{text}" to the mail "{subject}"',
-        'Answer the mail "{subject}" with "{text}"',
-    ),
+    Family("mail_show", _SUBJECT),
+    Family("mail_star", _SUBJECT),
+    Family("mail_archive", _SUBJECT),
+    Family("mail_delete", _SUBJECT),
+    Family("mail_send", {"to": "person", **_SUBJECT, "text": "text"}),
+    Family("mail_reply", {**_SUBJECT, "text": "text"}),
 )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 from distrl.core.actions import Action
 from distrl.simulator.apps import contacts
 from distrl.simulator.apps.base import App, Args
-from distrl.simulator.apps.contacts import NAMES, PEOPLE, SAID, add_person
+from distrl.simulator.apps.contacts import PEOPLE, add_person
+from distrl.simulator.names import Names
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.fonts import text_width, wrap
@@ -23,11 +23,8 @@ from distrl.simulator.tasks.base import (
     Params,
     Template,
     everyday,
-    held_out,
     is_shown,
     only,
-    product,
-    zipped,
 )
 from distrl.simulator.tasks.expert import BACK, IMPOSSIBLE, Expert
 
@@ -221,33 +218,20 @@ APP = App(
     asks="contacts",
     permissions=("SEND_SMS", "READ_SMS", "READ_CONTACTS", "POST_NOTIFICATIONS"),
 )
-_TEXTS = (
-    *("See you at six", "The tickets are booked", "Please bring the keys", "I will be ten minutes late"),
-    *("Dinner is at my place", "Can you feed the cat", "The meeting moved to Friday", "Happy birthday"),
-    *("I found your scarf", "Let us take the early train", "Thanks for the lift", "Call the plumber"),
-    *(
-        "We won the match",
-        "The parcel is at my door",
-        "Do not forget the cake",
-        "The concert starts at eight",
-    ),
-    *("I am at the station", "Send me the address", "Lunch tomorrow", "The heating is fixed"),
-    *("Your book is here", "Meet me at the library", "The shop closes at nine", "All the best"),
-)
 
 
 def _mark_words(params: Params) -> Mapping[str, object]:
-    return {**params, "do": params["mark"].capitalize()}
+    return {**params, "do": params["mark"]}
 
 
-def _thread(state: State, params: Params, rng: random.Random) -> None:
+def _thread(state: State, params: Params, rng: Names) -> None:
     _no_thread(state, params, rng)
     threads = state["apps"]["messages"]["threads"]
-    said = [["me", rng.choice(SAID)], ["them", rng.choice(SAID)]]
+    said = [["me", rng.name("text")], ["them", rng.name("text")]]
     threads.insert(rng.randrange(len(threads) + 1), {"name": params["name"], "lines": said})
 
 
-def _no_thread(state: State, params: Params, rng: random.Random) -> None:
+def _no_thread(state: State, params: Params, rng: Names) -> None:
     add_person(state, params["name"])
     chats = state["apps"]["messages"]
     chats["threads"] = [entry for entry in chats["threads"] if entry["name"] != params["name"]]
@@ -338,64 +322,11 @@ TEMPLATES: dict[str, Template] = {
         (May("messages.threads", _marked),),
     ),
 }
+_PERSON = {"name": "person"}
 FAMILIES = (
-    Family(
-        "message_send",
-        zipped(name=NAMES, text=_TEXTS),
-        (
-            'Send {name} the message "{text}"',
-            'Text {name}: "{text}"',
-            'Write {name} the message "{text}"',
-            'Write to {name} in the chat: "{text}"',
-            'Let {name} know: "{text}"',
-            'Message for {name}: "{text}"',
-        ),
-        ('Let {name} know by message: "{text}"', 'Write "{text}" in the chat with {name}'),
-    ),
-    Family(
-        "message_new",
-        zipped(name=NAMES[::-1], text=_TEXTS),
-        (
-            'Start a chat with {name} and send "{text}"',
-            'Begin a new chat: tell {name} "{text}"',
-            'Open a new chat with {name}: "{text}"',
-            'Send {name} a first message: "{text}"',
-            'New conversation with {name}, saying "{text}"',
-            'Start to write with {name}: "{text}"',
-        ),
-        ('Open a new conversation with {name} saying "{text}"', 'First message to {name}: "{text}"'),
-    ),
-    Family(
-        "chat_open",
-        product(name=NAMES),
-        (
-            "Open the chat with {name}",
-            "Show the messages from {name}",
-            "Read what {name} wrote",
-            "Show me the conversation with {name}",
-            "Read the chat with {name}",
-            "What did {name} say to me? Open the chat",
-        ),
-        ("What did {name} write to me?", "Read the conversation with {name}"),
-    ),
-    Family(
-        "chat_delete",
-        product(name=NAMES),
-        (
-            "Delete the chat with {name}",
-            "Remove the messages with {name}",
-            "Erase the chat with {name}",
-            "Clear the conversation with {name}",
-            "Delete everything that {name} wrote to me",
-            "Take my chat with {name} away",
-        ),
-        ("Clear away my conversation with {name}", "Erase everything that {name} and I wrote"),
-    ),
-    held_out(
-        "chat_mark",
-        product(name=NAMES, mark=("pin", "mute")),
-        "{do} the chat with {name}",
-        "{do} the conversation with {name} in the messages",
-        words=_mark_words,
-    ),
+    Family("message_send", {**_PERSON, "text": "text"}),
+    Family("message_new", {**_PERSON, "text": "text"}),
+    Family("chat_open", _PERSON),
+    Family("chat_delete", _PERSON),
+    Family("chat_mark", {**_PERSON, "mark": ("pin", "mute")}, _mark_words),
 )

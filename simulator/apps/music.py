@@ -16,14 +16,13 @@ from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui, viewport
 from distrl.simulator.phone.widgets import TOP
 from distrl.simulator.tasks.base import (
+    Family,
     May,
     Params,
     Template,
     everyday,
     fresh,
-    held_out,
     is_shown,
-    product,
     where,
 )
 from distrl.simulator.tasks.expert import Expert
@@ -360,7 +359,6 @@ _QUEUED = (May("music.queue", where(_is_song)),)
 _PLAYLIST = (May("music.playlists", where(lambda entry, params: entry[0] == params["name"])),)
 _SONG = {"song": str}
 _SONGS = {"song": TITLES}
-_NAMED = ("Roadtrip", "Dinner", "Focus", "Sunday", "Workout", "Rainy day", "Party mix", "Sleep")
 _task = partial(everyday, "music")
 TEMPLATES: dict[str, Template] = {
     "music_play": _task(_SONG, fresh, _play_check, _play_step, _SONGS),
@@ -391,24 +389,12 @@ TEMPLATES: dict[str, Template] = {
         (May("music.playlists", _put),),
     ),
 }
-_ANY_SONG = product(song=TITLES)
+_ANY_SONG = {"song": TITLES}
 FAMILIES = (
-    held_out("music_play", _ANY_SONG, 'Play the song "{song}"', 'I want to hear "{song}"'),
-    held_out("music_like", _ANY_SONG, 'Like the song "{song}"', 'Mark "{song}" as a song that I like'),
-    held_out("music_queue", _ANY_SONG, 'Add "{song}" to the queue', 'Put "{song}" into the music queue'),
-    held_out(
-        "music_album",
-        product(album=tuple(ALBUMS)),
-        'Open the album "{album}"',
-        'Which songs are on "{album}"?',
-    ),
-    held_out(
-        "playlist_new", product(name=_NAMED), 'Create the playlist "{name}"', 'Make a new playlist "{name}"'
-    ),
-    held_out(
-        "playlist_add",
-        product(song=TITLES, playlist=("Running", "Evening", "Kitchen")),
-        'Add "{song}" to the playlist "{playlist}"',
-        'I want "{song}" on my playlist "{playlist}"',
-    ),
+    Family("music_play", _ANY_SONG),
+    Family("music_like", _ANY_SONG),
+    Family("music_queue", _ANY_SONG),
+    Family("music_album", {"album": tuple(ALBUMS)}),
+    Family("playlist_new", {"name": "song"}),
+    Family("playlist_add", {**_ANY_SONG, "playlist": ("Running", "Evening", "Kitchen")}),
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from functools import partial
 
 from distrl.core.actions import Action
 from distrl.simulator.apps.base import App, Args
+from distrl.simulator.names import Names
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node, group, icon_button
@@ -22,8 +22,6 @@ from distrl.simulator.tasks.base import (
     Template,
     everyday,
     mark,
-    product,
-    zipped,
 )
 from distrl.simulator.tasks.expert import BACK, IMPOSSIBLE, Expert
 
@@ -209,10 +207,10 @@ def submit(state: State, key: str) -> None:
         st.blur(state)
 
 
-def fill(state: State, rng: random.Random) -> None:
+def fill(state: State, rng: Names) -> None:
     """Four notes."""
     state["apps"]["notes"]["notes"] = [
-        {"title": title, "body": NOTES[title]} for title in rng.sample(sorted(NOTES), 4)
+        {"title": title, "body": rng.name("text")} for title in rng.names("note", 4)
     ]
 
 
@@ -229,66 +227,29 @@ APP = App(
     fill=fill,
     asks="microphone",
 )
-NOTES = {
-    "Wi-Fi guests": "Ask for the card at the front desk",
-    "Paint colours": "Kitchen sage, hall ivory, door navy",
-    "Bike service": "Chain, brakes, new front light",
-    "Book list": "The Tin Drum, Dune, Middlemarch",
-    "Meter reading": "Gas 20418, water 733",
-    "Garden plan": "Beans left, tomatoes along the wall",
-    "Gift ideas": "Teapot, scarf, board game",
-    "Car papers": "In the blue folder, second shelf",
-    "Recipe soup": "Leek, potato, stock, thyme",
-    "Recipe stew": "Beef, carrot, red wine, bay leaf",
-    "Choir dates": "Rehearsal Mondays at seven",
-    "Flat hunting": "Two rooms, balcony, near the park",
-    "Dog food": "Four kilos, no grain",
-    "Dog walks": "Morning with Sam, evening alone",
-    "Tax papers": "Receipts in the green box",
-    "Movie night": "Bring popcorn and a blanket",
-}
-LISTS = {
-    "Shopping": ("Milk", "Eggs", "Rice", "Butter", "Onions", "Honey"),
-    "Packing": ("Passport", "Charger", "Towel", "Socks", "Camera", "Sunscreen"),
-    "Cleaning": ("Windows", "Oven", "Bathroom", "Balcony", "Carpets", "Fridge"),
-    "Party": ("Balloons", "Cake", "Candles", "Music", "Juice", "Napkins"),
-}
-_TITLES = (
-    *("Passport", "Locker", "Dentist", "Plants", "Rent", "Bulbs", "Boiler", "Filters", "Tyres", "Phone"),
-    *("Piano", "Stamps", "Keys", "Oven", "Garden", "Roof", "Bakery", "Cinema", "Taxi", "Hotel", "Museum"),
-)
-_BODIES = (
-    *("Renew it before August", "Code is four two seven", "Ask about the crown", "Water on Sundays"),
-    *("Due on the first", "Two of forty watts", "Service in October", "Order a pack of three"),
-    *("Change to winter ones", "Cracked glass at the corner", "Tune it once a year", "Ten for letters"),
-    *("One more for the neighbour", "Clean the fan", "Cut the hedge low", "Look for the leak"),
-    *("Rye bread on Thursdays", "Row seven in the middle", "Book for six in the morning"),
-    *("Room with a balcony", "Closed on Mondays"),
-)
-_CHANGED = ("Ask Vera first", "All done by Friday", "Moved to the attic", "See the new list", "Twice a month")
 
 
 ENTRIES = Entries("notes", "notes", "title", "note", "note")
 
 
-def _add_note(state: State, note: State, rng: random.Random) -> None:
+def _add_note(state: State, note: State, rng: Names) -> None:
     entries = state["apps"]["notes"]["notes"]
     if (place := ENTRIES.find(state, note)) >= 0:
         entries.pop(place)
     entries.insert(rng.randrange(len(entries) + 1), note)
 
 
-def _with(state: State, params: Params, rng: random.Random) -> None:
+def _with(state: State, params: Params, rng: Names) -> None:
     title = params["title"]
-    note: State = {"title": title, "body": NOTES.get(title, "Do not forget")}
+    note: State = {"title": title, "body": rng.name("text", without=[params.get("body", "")])}
     mark(note)
     _add_note(state, note, rng)
 
 
-def _list(state: State, params: Params, rng: random.Random) -> None:
+def _list(state: State, params: Params, rng: Names) -> None:
     """A checklist with the item open and others ticked or not; for a new item, without it."""
-    known = [what for what in LISTS.get(params["title"], ()) if what != params["item"]]
-    items: list[list[str | bool]] = [[what, rng.random() < 0.4] for what in rng.sample(known, 4)]
+    others = rng.names("item", 4, without=(params["item"],))
+    items: list[list[str | bool]] = [[what, rng.random() < 0.4] for what in others]
     if not params.get("new", False):
         items.insert(rng.randrange(len(items) + 1), [params["item"], False])
     _add_note(state, {"title": params["title"], "items": items}, rng)
@@ -331,7 +292,7 @@ def _tick_step(expert: Expert, params: Params) -> Action:
     return expert.tap(f"item_{names.index(params['item'])}")
 
 
-def _new_start(state: State, params: Params, rng: random.Random) -> None:
+def _new_start(state: State, params: Params, rng: Names) -> None:
     _list(state, {**params, "new": True}, rng)
 
 
@@ -365,106 +326,17 @@ TEMPLATES: dict[str, Template] = {
     "note_show": _task(_TITLE, _with, ENTRIES.is_open, ENTRIES.search),
     "note_pin": _task(_TITLE, _with, _pin_check, ENTRIES.tap("pin"), may=ENTRIES.may("pinned")),
     "note_delete": _task(_TITLE, _with, ENTRIES.is_gone, ENTRIES.delete, may=ENTRIES.may()),
-    "list_tick": _task({**_TITLE, "item": str}, _list, _tick_check, _tick_step, {"title": LISTS}, _ITEM),
-    "list_add": _task({**_TITLE, "item": str}, _new_start, _new_check, _new_step, {"title": LISTS}, _ITEM),
+    "list_tick": _task({**_TITLE, "item": str}, _list, _tick_check, _tick_step, may=_ITEM),
+    "list_add": _task({**_TITLE, "item": str}, _new_start, _new_check, _new_step, may=_ITEM),
 }
+_NOTE = {"title": "note"}
+_LISTED = {"title": "list", "item": "item"}
 FAMILIES = (
-    Family(
-        "note_add",
-        zipped(title=_TITLES, body=_BODIES),
-        (
-            'Write a note "{title}" that says "{body}"',
-            'Add a note, title "{title}", text "{body}"',
-            'Make a note "{title}" with the text "{body}"',
-            'New note called "{title}": "{body}"',
-            'Take a note named "{title}", "{body}"',
-            'Put "{body}" down in a note with the title "{title}"',
-        ),
-        ('Take down "{body}" in a note named "{title}"', 'Make a note called "{title}": "{body}"'),
-    ),
-    Family(
-        "note_edit",
-        zipped(title=sorted(NOTES) + sorted(NOTES), body=_CHANGED),
-        (
-            'Change the note "{title}" to say "{body}"',
-            'Replace the text of the note "{title}" by "{body}"',
-            'Rewrite the note "{title}": "{body}"',
-            'The text of "{title}" should be "{body}": change the note',
-            'Let the note "{title}" read "{body}"',
-            'Edit "{title}" in the notes so that it says "{body}"',
-        ),
-        ('Rewrite "{title}" in the notes: "{body}"', 'The note "{title}" should read "{body}"'),
-    ),
-    Family(
-        "note_show",
-        product(title=sorted(NOTES)),
-        (
-            'Open the note "{title}"',
-            'What does the note "{title}" say?',
-            'Read the note "{title}"',
-            'Find the note "{title}"',
-            'Show "{title}" in the notes',
-            'Look at my note "{title}"',
-        ),
-        ('Find my note "{title}" and show it', 'Read "{title}" in the notes'),
-    ),
-    Family(
-        "note_pin",
-        product(title=sorted(NOTES)),
-        (
-            'Pin the note "{title}"',
-            'Pin "{title}" so that it is the first note',
-            'Keep the note "{title}" on top',
-            'Put "{title}" at the top of the notes and keep it there',
-            'Fix the note "{title}" at the top',
-            'My note "{title}" should stay above the others: pin it',
-        ),
-        ('Keep my note "{title}" at the top', 'Fix "{title}" above the other notes'),
-    ),
-    Family(
-        "note_delete",
-        product(title=sorted(NOTES)),
-        (
-            'Delete the note "{title}"',
-            'Remove "{title}" from the notes',
-            'Get rid of the note "{title}"',
-            'Erase my note "{title}"',
-            'I do not need "{title}" in the notes any more',
-            'Throw the note "{title}" away',
-        ),
-        ('Get rid of my note "{title}"', 'I do not need the note "{title}" any more'),
-    ),
-    Family(
-        "list_tick",
-        tuple({"title": title, "item": item} for title, items in LISTS.items() for item in items),
-        (
-            'Tick "{item}" on the list "{title}"',
-            'Check off "{item}" in the note "{title}"',
-            'Mark "{item}" on the list "{title}" as done',
-            '"{item}" in "{title}" is done: tick it',
-            'Check "{item}" on my list "{title}"',
-            'Tick off "{item}" in the note "{title}"',
-        ),
-        ('"{item}" on my list "{title}" is done: mark it', 'Mark "{item}" as done in "{title}"'),
-    ),
-    Family(
-        "list_add",
-        zipped(
-            title=tuple(LISTS),
-            item=(
-                *("Lemons", "Torch", "Sofa", "Straws", "Salt", "Boots", "Sink", "Plates", "Bread", "Scarf"),
-                *("Stairs", "Chips", "Soap", "Maps", "Desk", "Lights", "Figs", "Tent", "Doors", "Games"),
-                *("Tea", "Comb", "Hall", "Ice"),
-            ),
-        ),
-        (
-            'Add "{item}" to the list "{title}"',
-            'Put "{item}" on the list "{title}"',
-            'Note "{item}" on the list "{title}"',
-            'Add "{item}" to my list "{title}"',
-            'The list "{title}" lacks "{item}"',
-            'Write "{item}" on "{title}"',
-        ),
-        ('My list "{title}" lacks "{item}": add it', 'Note "{item}" on "{title}"'),
-    ),
+    Family("note_add", {**_NOTE, "body": "text"}),
+    Family("note_edit", {**_NOTE, "body": "text"}),
+    Family("note_show", _NOTE),
+    Family("note_pin", _NOTE),
+    Family("note_delete", _NOTE),
+    Family("list_tick", _LISTED),
+    Family("list_add", _LISTED),
 )

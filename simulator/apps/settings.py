@@ -38,7 +38,6 @@ from distrl.simulator.tasks.base import (
     everyday,
     fresh,
     is_shown,
-    product,
 )
 from distrl.simulator.tasks.expert import BACK, COMPLETE, Expert
 
@@ -275,7 +274,7 @@ _OPTIONS = {word for _, choice in CHOICES.values() for word in choice.options}
 
 def _switch_words(params: Params) -> Mapping[str, object]:
     label = TOGGLES[params["setting"]][1].label
-    return {"what": label, "on": "on" if params["on"] else "off", "do": "Allow" if params["on"] else "Block"}
+    return {"what": label, "on": "on" if params["on"] else "off", "do": "allow" if params["on"] else "block"}
 
 
 def _level_words(params: Params) -> Mapping[str, object]:
@@ -326,81 +325,22 @@ TEMPLATES: dict[str, Template] = {
     ),
 }
 FAMILIES = (
-    Family(
-        "setting_switch",
-        product(setting=_SWITCHES, on=(True, False)),
-        (
-            "Turn {on} {what} in the settings",
-            "Switch {what} {on}",
-            "Please set {what} to {on} in the settings",
-            "I would like {what} to be {on}",
-            "Change {what} to {on}",
-            "{what} should be {on}",
-        ),
-        ("I want {what} {on}", "Set {what} to {on}"),
-        _switch_words,
-    ),
-    Family(
-        "app_notices",
-        product(setting=_NOTICES, on=(True, False)),
-        (
-            "Turn notifications from {what} {on}",
-            "Switch {on} the notifications of {what}",
-            "Set notifications from {what} to {on}",
-            "{do} the notifications of {what}",
-            "{do} notifications by {what} in the settings",
-            "{do} it that the app {what} notifies me",
-        ),
-        ("{do} notifications by the app {what}", "{do} what {what} wants to notify me of"),
-        _switch_words,
-        template="setting_switch",
-    ),
+    Family("setting_switch", {"setting": _SWITCHES, "on": (True, False)}, _switch_words),
+    Family("app_notices", {"setting": _NOTICES, "on": (True, False)}, _switch_words, "setting_switch"),
     Family(
         "setting_level",
-        product(
-            setting=("brightness", "volume", "ring", "alarm_volume"), percent=(0, 20, 30, 50, 70, 90, 100)
-        ),
-        (
-            "Set the {what} to {percent}%",
-            "Change {what} to {percent} percent",
-            "Adjust {what} to {percent}%",
-            "Put the {what} at {percent} percent",
-            "I want the {what} at {percent}%",
-            "Make the {what} {percent}%",
-        ),
-        ("Adjust the {what} so that it is at {percent}%", "I want {percent}% {what}"),
+        {"setting": ("brightness", "volume", "ring", "alarm_volume"), "percent": range(0, 101, 10)},
         _level_words,
     ),
     Family(
         "setting_choice",
-        tuple(
-            {"setting": key, "option": option}
-            for key, (_, choice) in CHOICES.items()
-            for option in choice.options
-        ),
-        (
-            "Set the {what} to {option}",
-            "Change the setting {what} to {option}",
-            "Choose {option} for the {what}",
-            "Take {option} as my {what}",
-            "I want {option} as the {what}",
-            "Pick {option} in the setting {what}",
-        ),
-        ("Choose {option} as {what}", "Take {option} for the {what}"),
+        {"setting": tuple(CHOICES), "option": sorted(_OPTIONS)},
         lambda params: {**params, "what": CHOICES[params["setting"]][1].label.lower()},
+        fits=lambda params: params["option"] in CHOICES[params["setting"]][1].options,
     ),
     Family(
         "setting_page",
-        product(section=tuple(SECTIONS)),
-        (
-            "Open the settings page {what}",
-            "Go to {what} in the settings",
-            "Show {what} in the settings",
-            "Find the settings of {what}",
-            "Take me to the settings page {what}",
-            "Look for {what} in the settings and open it",
-        ),
-        ("Show me the settings of {what}", "Find {what} in the settings"),
+        {"section": tuple(SECTIONS)},
         lambda params: {"what": SECTIONS[params["section"]].title},
     ),
 )

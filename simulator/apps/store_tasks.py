@@ -1,4 +1,8 @@
-"""Tasks of the app store, and the suite `install` of them, to measure what generalises. Only split: `test`.
+"""Tasks of the app store, and the suite `install` of them.
+
+To an agent that is trained on `general`, all of it is an app that it has never seen. In the suite itself,
+`test` holds out apps that tasks ask for and wordings, `unseen_template` templates too, and `unseen_layout`
+layouts too.
 
 Apps are installed, updated, removed, opened and signed in to; names have look-alikes, of which the sponsored
 one comes first in a search. The parameter `others` names apps of the store that are on the phone from the
@@ -9,7 +13,9 @@ battery, messages.
 from __future__ import annotations
 
 import random
+import zlib
 from collections.abc import Callable, Container
+from functools import lru_cache
 from typing import Any
 
 from distrl.core.actions import Action
@@ -18,10 +24,13 @@ from distrl.simulator.apps import store_catalog
 from distrl.simulator.apps.store import QUERY
 from distrl.simulator.apps.store_apps import password_field, user_field
 from distrl.simulator.apps.store_catalog import ENTRIES
+from distrl.simulator.names import Names
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.state import State
-from distrl.simulator.tasks.base import Check, May, Params, Start, Template, instance, seed_of, where
+from distrl.simulator.phone.theme import TRAIN_LAYOUTS, UNSEEN_LAYOUTS
+from distrl.simulator.tasks.base import Check, May, Params, Start, Template, instance, where
 from distrl.simulator.tasks.expert import BACK, COMPLETE, WAIT, Expert
+from distrl.simulator.tasks.wording import fill, say
 
 Step = Callable[[Expert, Params], "Action | None"]
 
@@ -264,23 +273,22 @@ TEMPLATES: dict[str, Template] = {
     ),
 }
 SUITE = "install"
-TRAINED_ON = "general"
-DISJOINT = ("tasks", "goals", "params", "phrasings")
-"""What it does not share with that suite."""
-LAYOUTS = (0, 1, 2, 3)
+SPLITS = ("train", "val", "test", "unseen_template", "unseen_layout")
+DISJOINT = ("tasks", "goals", "params", "phrasings", "names")
+"""What no evaluation split shares with `train`."""
 MAX_STEPS = 20
-COUNTS = {
-    "store_install": 24,
-    "store_lookalike": 20,
-    "store_update": 14,
-    "store_update_all": 6,
-    "store_uninstall": 18,
-    "store_replace": 8,
-    "store_open": 20,
-    "store_sign_in_page": 10,
-    "store_sign_in": 8,
+COUNTS = {"train": 2000, "val": 42, "test": 402, "unseen_template": 402, "unseen_layout": 402}
+"""Instances by split, spread evenly over its templates."""
+UNSEEN_TEMPLATES = ("store_replace", "store_sign_in_page")
+"""Templates that are only measured."""
+HELD_OUT = {
+    "test": (
+        *("lightpuzzle", "lightpuzzles", "waterlog", "waterlogger", "cityguide", "cityguides"),
+        *("podnest", "fittrack", "bustimes"),
+    ),
+    "val": ("recipebox", "recipebook", "sleepsounds"),
 }
-"""Instances by template."""
+"""Apps of the store that only one side of the evaluation asks for."""
 LOOKALIKES = (
     ("chessclub", "chessclubs"),
     ("chessclub", "chessclubpro"),
@@ -295,48 +303,6 @@ LOOKALIKES = (
     ("chatnest", "chatnestlite"),
 )
 """An app, and one that may be taken for it; tasks are about either."""
-PHRASES: dict[str, tuple[str, ...]] = {
-    "store_install": (
-        'Install the "{app}" app',
-        "Install {app}",
-        "Get the {app} app from the app store",
-        'install app "{app}"',
-        "Download and install {app} on this phone",
-    ),
-    "store_lookalike": (
-        'Install the "{app}" app by {developer}',
-        'install app "{app}"',
-        "Install {app} ({developer}) from the app store",
-        "Get {app} and no other app of a similar name",
-    ),
-    "store_update": (
-        'Update the "{app}" app',
-        "update {app} to the latest version",
-        "Check whether there is an update for {app} and install it",
-    ),
-    "store_update_all": ("Update all apps", "Install every update that the app store has", "update my apps"),
-    "store_uninstall": (
-        'Uninstall the "{app}" app',
-        "uninstall {app}",
-        "Remove {app} from the phone",
-        "Delete the app {app}",
-    ),
-    "store_replace": ("Uninstall {app} and install {new} instead", 'Replace the "{app}" app by "{new}"'),
-    "store_open": (
-        'Open app "{app}" (install if not already installed)',
-        "open {app}, and install it first if it is not there",
-        'Start the "{app}" app; get it from the app store if it is missing',
-    ),
-    "store_sign_in_page": (
-        'Open app "{app}" (install if not already installed) and go to login screen',
-        "Go to the sign-in page of {app}, installing it if need be",
-    ),
-    "store_sign_in": (
-        'Open app "{app}" (install if not already installed) and enter user name: "{user}" and password: '
-        '"{password}"',
-        "In {app}, fill in {user} and {password} as user name and password",
-    ),
-}
 INTERRUPTIONS: tuple[tuple[str, ...], ...] = (
     ("popup", "permission"),
     ("ad",),
@@ -347,60 +313,83 @@ INTERRUPTIONS: tuple[tuple[str, ...], ...] = (
     ("low_battery",),
     ("ad", "message"),
 )
-"""What interrupts every second instance, in turn."""
-USERS = ("maria7", "paul.b", "emma@mail.org", "oscar_21")
-PASSWORDS = ("tulip44", "Harbour9", "mint-tea", "sky2blue")
+"""What interrupts every second instance."""
 
 
-def goal(template: str, params: Params, phrase: int) -> str:
-    """The instruction of a task in one of the wordings of its template."""
-    phrases = PHRASES[template]
-    names = {key: ENTRIES[params[key]].label for key in ("app", "new") if key in params}
+def _words(params: Params) -> dict[str, object]:
+    """What fills a wording."""
+    labels: dict[str, object] = {key: ENTRIES[params[key]].label for key in ("app", "new") if key in params}
     developer = ENTRIES[params["app"]].developer if "app" in params else ""
-    words = {"developer": developer, "user": params.get("user"), "password": params.get("password")}
-    return phrases[phrase % len(phrases)].format(**names, **words)
+    return {**params, **labels, "developer": developer}
 
 
-def _named(template: str, index: int, rng: random.Random) -> Params:
+def _asked(pool: str) -> list[str]:
+    """The apps that tasks of a pool are about: "train", "val" or "test"."""
+    held = {name for names in HELD_OUT.values() for name in names}
+    return [name for name in ENTRIES if (name in HELD_OUT[pool] if pool in HELD_OUT else name not in held)]
+
+
+def _named(template: str, index: int, pool: str, rng: Names) -> Params:
     if template == "store_update_all":
         return {}
+    asked = _asked(pool)
     if template == "store_lookalike":
-        pair = LOOKALIKES[index % len(LOOKALIKES)]
-        app, decoy = pair if index < len(LOOKALIKES) else reversed(pair)
-        return {"app": app, "decoy": decoy}
-    free = [name for name, entry in ENTRIES.items() if not entry.price_cents]
-    app, new = rng.sample(free, 2)
+        app, decoy = rng.choice([pair for pair in LOOKALIKES if pair[0] in asked])
+        return {"app": app, "decoy": decoy} if rng.random() < 0.5 else {"app": decoy, "decoy": app}
+    app, new = rng.sample([name for name in asked if not ENTRIES[name].price_cents], 2)
     named: Params = {"app": app}
     if template == "store_replace":
         named["new"] = new
     if template in _OPENED:
         named["present"] = index % 2 == 1
     if template == "store_sign_in":
-        named |= {"user": rng.choice(USERS), "password": rng.choice(PASSWORDS)}
+        named |= {"user": rng.name("user"), "password": rng.name("password")}
     return named
 
 
 _OPENED = ("store_open", "store_sign_in_page", "store_sign_in")
 
 
-def _params(template: str, index: int, rng: random.Random) -> Params:
-    named = _named(template, index, rng)
+def _params(template: str, index: int, split: str, rng: Names) -> Params:
+    named = _named(template, index, split if split in ("train", "val") else "test", rng)
     used = {named.get(key) for key in ("app", "decoy", "new")}
-    others = rng.sample([name for name in ENTRIES if name not in used], rng.randrange(2, 6))
-    params = {"layout": LAYOUTS[index % len(LAYOUTS)], **named, "others": others}
+    others = rng.sample([name for name in ENTRIES if name not in used], rng.randrange(3, 7))
+    layouts = UNSEEN_LAYOUTS if split == "unseen_layout" else TRAIN_LAYOUTS
+    params = {"layout": rng.choice(layouts), **named, "others": others}
     is_long = template == "store_sign_in" and not params["present"]
     if index // 2 % 2 and not is_long:
-        params["interruptions"] = list(INTERRUPTIONS[rng.randrange(len(INTERRUPTIONS))])
+        params["interruptions"] = list(rng.choice(INTERRUPTIONS))
     return params
+
+
+@lru_cache(maxsize=1)
+def _instances() -> dict[str, tuple[Task, str]]:
+    """The tasks by id, each with its wording."""
+    made: dict[str, tuple[Task, str]] = {}
+    for split in SPLITS:
+        is_unseen = split == "unseen_template"
+        templates = [name for name in TEMPLATES if (name in UNSEEN_TEMPLATES) == is_unseen]
+        for at, template in enumerate(templates):
+            for index in range(COUNTS[split] // len(templates) + (at < COUNTS[split] % len(templates))):
+                name = f"{SUITE}/{template}/{split}/{index:04d}"
+                rng = Names(2 * zlib.crc32(f"2/{name}".encode()) + (split != "train"))
+                params = _params(template, index, split, rng)
+                wording = say(template, split != "train", rng)
+                goal = fill(wording, _words(params))
+                made[name] = instance(name, template, goal, params, rng.getrandbits(31), MAX_STEPS), wording
+    return made
 
 
 def tasks() -> list[Task]:
     """Every instance, the same on every machine."""
-    made: list[Task] = []
-    for template, count in COUNTS.items():
-        rng = random.Random(f"{SUITE}/1/{template}")
-        for index in range(count):
-            params = _params(template, index, rng)
-            name, seed = f"{SUITE}/{template}/test/{index:04d}", seed_of(f"{SUITE}/1/{template}/{index}")
-            made.append(instance(name, template, goal(template, params, index), params, seed, MAX_STEPS))
-    return made
+    return [task for task, _ in _instances().values()]
+
+
+def phrasing(task: Task) -> str:
+    """A goal's wording."""
+    return _instances()[task.id][1]
+
+
+def names(task: Task) -> list[str]:
+    """The apps, the user and the password that a task is about."""
+    return [task.params[key] for key in ("app", "new", "user", "password") if key in task.params]

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import random
 from functools import partial
 
 from distrl.core.actions import Action
 from distrl.simulator.apps.base import App, Args
+from distrl.simulator.names import Names
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone import widgets
 from distrl.simulator.phone.nodes import WIDTH, Node, image
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.ui import STATUS_H, Ui
 from distrl.simulator.phone.widgets import TOP
-from distrl.simulator.tasks.base import Family, May, Params, Template, everyday, held_out, product, where
+from distrl.simulator.tasks.base import Family, May, Params, Template, everyday, only
 from distrl.simulator.tasks.expert import BACK, Expert
 
 CITIES = ("Harbour", "Hillside", "Old Town", "Lakeside", "Northgate", "Seaview", "Westwood", "Brookfield")
-"""Every city there is a forecast for; the first three are shown on a new phone."""
+"""The cities of a new phone, of which the first three are shown."""
 MAX_SHOWN = 3
 _DAYS = ("Tue", "Wed", "Thu", "Fri", "Sat")
 DAY_NAMES = ("Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
@@ -29,8 +29,8 @@ _SKIES = (
 
 
 def data() -> State:
-    """The cities shown, by their place in `CITIES`, and the one that is chosen."""
-    return {"shown": [0, 1, 2], "city": 0, "unit": "C"}
+    """Every city there is a forecast for, those that are shown, and the place of the one that is chosen."""
+    return {"cities": list(CITIES), "shown": list(CITIES[:3]), "city": 0, "unit": "C"}
 
 
 def forecast(city: int, day: int) -> tuple[str, str, str, int]:
@@ -60,12 +60,11 @@ def _city(ui: Ui) -> list[Node]:
     color = ui.legible(color)
     top, theme = STATUS_H + 8, ui.theme
     nodes: list[Node] = []
-    for place, index in enumerate(weather["shown"]):
+    for place, name in enumerate(weather["shown"]):
+        index = weather["cities"].index(name)
         style = "filled" if index == city else "tonal"
         event = ("weather", "city", index)
-        nodes.append(
-            ui.button(12 + 98 * place, top, 94, CITIES[index], event, f"city_{index}", style, 52, 14)
-        )
+        nodes.append(ui.button(12 + 98 * place, top, 94, name, event, f"city_{index}", style, 52, 14))
     nodes.append(
         ui.icon_button(WIDTH - 52, top + 2, "format_list_bulleted", "Cities", ("weather", "places"), "places")
     )
@@ -73,7 +72,7 @@ def _city(ui: Ui) -> list[Node]:
     parts = (
         image(40, top + 90, 110, 130, icon, 108, color),
         ui.text(160, top + 92, 160, 88, f"{warm}°", 76, rid="degrees"),
-        ui.text(164, top + 180, 160, 32, f"{words}, {CITIES[city]}", 16, theme.muted),
+        ui.text(164, top + 180, 160, 32, f"{words}, {weather['cities'][city]}", 16, theme.muted),
     )
     nodes.append(widgets.card(ui, top + 68, 176, parts, rid="today"))
     days = widgets.listing(ui, "weather.days", 76, _DAYS, partial(_day_row, ui), top=top + 252, head=4)
@@ -108,21 +107,24 @@ def _day(ui: Ui, city: int, day: int) -> list[Node]:
     for place, (sign, label, value) in enumerate(facts):
         lead, y = (sign, theme.tint, theme.on_tint), top + 174 + 78 * place
         nodes.append(widgets.row(ui, y, label, value, lead=lead, rid=f"fact_{place}"))
-    return [*nodes, widgets.app_bar(ui, f"{DAY_NAMES[day]}, {CITIES[city]}")]
+    return [*nodes, widgets.app_bar(ui, f"{DAY_NAMES[day]}, {ui.state['apps']['weather']['cities'][city]}")]
 
 
 def _places(ui: Ui) -> list[Node]:
     weather = ui.state["apps"]["weather"]
 
     def row(y: float, place: int, name: str) -> Node:
-        on = place in weather["shown"]
+        on = name in weather["shown"]
         return widgets.tick_row(ui, y, name, ("weather", "show", place), f"place_{place}", on)
 
     chips = []
     for x, unit in ((WIDTH - 136, "C"), (WIDTH - 74, "F")):
         tap, rid = ("weather", "unit", unit), "unit_" + unit.lower()
         chips.append(widgets.chip(ui, x, STATUS_H + 8, 58, "°" + unit, tap, rid, weather["unit"] == unit))
-    return [widgets.listing(ui, "weather.places", 70, CITIES, row), widgets.app_bar(ui, "Cities", chips)]
+    return [
+        widgets.listing(ui, "weather.places", 70, weather["cities"], row),
+        widgets.app_bar(ui, "Cities", chips),
+    ]
 
 
 def act(state: State, verb: str, args: Args) -> None:
@@ -135,10 +137,10 @@ def act(state: State, verb: str, args: Args) -> None:
     elif verb == "unit":
         weather["unit"] = args[0]
     elif verb == "show":
-        _show(state, weather, int(args[0]))
+        _show(state, weather, weather["cities"][int(args[0])])
 
 
-def _show(state: State, weather: State, city: int) -> None:
+def _show(state: State, weather: State, city: str) -> None:
     shown = weather["shown"]
     if city not in shown:
         if len(shown) == MAX_SHOWN:
@@ -147,13 +149,14 @@ def _show(state: State, weather: State, city: int) -> None:
         shown.append(city)
     elif len(shown) > 1:
         shown.remove(city)
-        if weather["city"] == city:
-            weather["city"] = shown[0]
+        if weather["cities"][weather["city"]] == city:
+            weather["city"] = weather["cities"].index(shown[0])
 
 
-def fill(state: State, rng: random.Random) -> None:
-    """One of the cities is chosen."""
-    state["apps"]["weather"]["city"] = rng.choice(state["apps"]["weather"]["shown"])
+def fill(state: State, rng: Names) -> None:
+    """Eight cities, of which three are shown and one is chosen."""
+    cities = rng.names("town", 8)
+    state["apps"]["weather"].update(cities=cities, shown=cities[:3], city=rng.randrange(3))
 
 
 APP = App(
@@ -171,35 +174,37 @@ APP = App(
 )
 
 
-def _shown_start(state: State, params: Params, rng: random.Random) -> None:
+def _shown_start(state: State, params: Params, rng: Names) -> None:
     """The city is among those shown, and another is chosen."""
     _added_start(state, params, rng)
     weather = state["apps"]["weather"]
-    weather["shown"] = rng.sample([CITIES.index(params["city"]), *weather["shown"]], 3)
+    weather["shown"] = rng.sample([params["city"], *weather["shown"]], 3)
 
 
 def _city_check(state: State, params: Params) -> bool:
-    chosen = CITIES[state["apps"]["weather"]["city"]] == params["city"]
+    chosen = _place(state, params) == state["apps"]["weather"]["city"]
     return bool(chosen and st.page(state, "weather")[0] == "root" and state["front"] == "weather")
 
 
 def _city_step(expert: Expert, params: Params) -> Action:
-    city = CITIES.index(params["city"])
+    city = _place(expert.state, params)
     if expert.page("weather")[0] == "root":
-        return expert.tap(f"city_{city}" if city in expert.state["apps"]["weather"]["shown"] else "places")
-    return _listed(expert, city)
+        is_shown = params["city"] in expert.state["apps"]["weather"]["shown"]
+        return expert.tap(f"city_{city}" if is_shown else "places")
+    return _listed(expert, params)
 
 
-def _listed(expert: Expert, city: int) -> Action:
-    """On the list of cities: has `city` shown, in another's place if need be."""
-    shown = expert.state["apps"]["weather"]["shown"]
-    if expert.page("weather")[0] != "places" or city in shown:
+def _listed(expert: Expert, params: Params) -> Action:
+    """On the list of cities: has the city shown, in another's place if need be."""
+    weather = expert.state["apps"]["weather"]
+    if expert.page("weather")[0] != "places" or params["city"] in weather["shown"]:
         return BACK
-    return expert.tap(f"place_{min(shown) if len(shown) == 3 else city}")
+    tapped = weather["shown"][0] if len(weather["shown"]) == MAX_SHOWN else params["city"]
+    return expert.tap(f"place_{weather['cities'].index(tapped)}")
 
 
 def _day_check(state: State, params: Params) -> bool:
-    wanted = ["day", CITIES.index(params["city"]), DAY_NAMES.index(params["day"])]
+    wanted = ["day", _place(state, params), DAY_NAMES.index(params["day"])]
     return bool(st.page(state, "weather") == wanted and state["front"] == "weather")
 
 
@@ -209,63 +214,39 @@ def _day_step(expert: Expert, params: Params) -> Action:
     return _city_step(expert, params)
 
 
-def _added_start(state: State, params: Params, rng: random.Random) -> None:
-    city = CITIES.index(params["city"])
-    others = rng.sample([other for other in range(len(CITIES)) if other != city], 2)
-    state["apps"]["weather"].update(shown=others, city=others[0])
+def _added_start(state: State, params: Params, rng: Names) -> None:
+    cities = [params["city"], *rng.names("town", 7, without=(params["city"],))]
+    others = cities[1:3]
+    rng.shuffle(cities)
+    state["apps"]["weather"].update(cities=cities, shown=others, city=cities.index(others[0]))
+
+
+def _place(state: State, params: Params) -> int:
+    """The place of the task's city."""
+    place: int = state["apps"]["weather"]["cities"].index(params["city"])
+    return place
 
 
 def _added_check(state: State, params: Params) -> bool:
-    return CITIES.index(params["city"]) in state["apps"]["weather"]["shown"]
+    return params["city"] in state["apps"]["weather"]["shown"]
 
 
 def _added_step(expert: Expert, params: Params) -> Action:
     if expert.page("weather")[0] == "root":
         return expert.tap("places")
-    return _listed(expert, CITIES.index(params["city"]))
+    return _listed(expert, params)
 
 
 _CITY = {"city": str}
-_SHOWN = May("weather.shown", where(lambda city, params: CITIES[city] == params["city"]))
+_SHOWN = May("weather.shown", only("", "city"))
 _task = partial(everyday, "weather")
 TEMPLATES: dict[str, Template] = {
-    "weather_city": _task(_CITY, _shown_start, _city_check, _city_step, {"city": CITIES}),
-    "weather_day": _task(
-        {**_CITY, "day": str}, _shown_start, _day_check, _day_step, {"city": CITIES, "day": DAY_NAMES}
-    ),
-    "weather_add": _task(_CITY, _added_start, _added_check, _added_step, {"city": CITIES}, (_SHOWN,)),
+    "weather_city": _task(_CITY, _shown_start, _city_check, _city_step),
+    "weather_day": _task({**_CITY, "day": str}, _shown_start, _day_check, _day_step, {"day": DAY_NAMES}),
+    "weather_add": _task(_CITY, _added_start, _added_check, _added_step, may=(_SHOWN,)),
 }
 FAMILIES = (
-    Family(
-        "weather_city",
-        product(city=CITIES),
-        (
-            "What is the weather in {city}?",
-            "Show the weather for {city}",
-            "How warm does it get in {city}?",
-            "Is it raining in {city}? Look at the weather",
-            "Open the weather app at {city}",
-            "Tell me how sunny it is in {city}",
-        ),
-        ("How warm is it in {city}?", "Is it sunny in {city}? Look at the weather app"),
-    ),
-    Family(
-        "weather_day",
-        product(city=CITIES, day=DAY_NAMES),
-        (
-            "Show the weather on {day} in {city}",
-            "What will the weather be in {city} on {day}?",
-            "Is there rain in {city} on {day}?",
-            "How warm will {city} be on {day}?",
-            "Open the weather of {day} for {city}",
-            "Will the wind be strong on {day} in {city}?",
-        ),
-        ("Will it rain in {city} on {day}?", "How strong is the wind in {city} on {day}?"),
-    ),
-    held_out(
-        "weather_add",
-        product(city=CITIES),
-        "Add {city} to the cities of the weather app",
-        "I want {city} among the cities in the weather app",
-    ),
+    Family("weather_city", {"city": "town"}),
+    Family("weather_day", {"city": "town", "day": DAY_NAMES}),
+    Family("weather_add", {"city": "town"}),
 )

@@ -15,13 +15,14 @@ from typing import Any
 
 from distrl.core.actions import Action
 from distrl.core.types import Task
+from distrl.simulator.names import Names
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.nodes import Arg
 from distrl.simulator.phone.state import State
 from distrl.simulator.tasks.expert import BACK, COMPLETE, IMPOSSIBLE, Expert
 
 Params = dict[str, Any]
-Start = Callable[[State, Params, random.Random], None]
+Start = Callable[[State, Params, Names], None]
 Check = Callable[[State, Params], bool]
 Step = Callable[[Expert, Params], Action]
 Rest = Callable[[Any, Params], Any]
@@ -211,23 +212,58 @@ class Entries:
         return (May(f"{self.app}.{self.part}", only(self.key, self.param or self.key, *fields)),)
 
 
+Values = str | Sequence[Any] | Callable[[Names], Any]
+"""What a parameter may be: a kind of names, one of a sequence, or whatever a function draws."""
+
+
 @dataclass(frozen=True)
 class Family:
     """Tasks of one kind in a suite.
 
     Attributes:
-        combos: The parameters other than `layout`, one entry for each combination.
-        train, test: How the goal is worded, as format strings. Without `train` it is never trained on.
-        words: What fills the wording, from the parameters.
+        name: What `wordings.txt` has its wordings under.
+        values: The parameters other than `layout`.
+        words: What fills a wording, from the parameters.
         template: The name of its template, `name` by default.
+        fits: Whether parameters go together.
     """
 
     name: str
-    combos: tuple[Params, ...]
-    train: tuple[str, ...]
-    test: tuple[str, ...]
+    values: Mapping[str, Values]
     words: Callable[[Params], Mapping[str, object]] = dict
     template: str = ""
+    fits: Callable[[Params], bool] = lambda params: True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters that are names."""
+        return tuple(key for key, values in self.values.items() if isinstance(values, str))
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all parameters are of sequences, so that `combos` are all there are."""
+        return all(
+            isinstance(values, Sequence) and not isinstance(values, str) for values in self.values.values()
+        )
+
+    def combos(self) -> list[Params]:
+        """Every combination of the parameters, if they are finite."""
+        columns: Any = self.values.values()
+        every = (dict(zip(self.values, combo, strict=True)) for combo in itertools.product(*columns))
+        return [params for params in every if self.fits(params)]
+
+    def draw(self, names: Names) -> Params:
+        """A combination of the parameters; names are those of training or held out, as `names` is."""
+        while True:
+            params = {key: self._draw(values, names) for key, values in self.values.items()}
+            if self.fits(params):
+                return params
+
+    @staticmethod
+    def _draw(values: Values, names: Names) -> Any:
+        if isinstance(values, str):
+            return names.name(values)
+        return values(names) if callable(values) else names.choice(values)
 
 
 def instance(name: str, template: str, goal: str, params: Params, seed: int, max_steps: int) -> Task:
@@ -248,21 +284,3 @@ def instance(name: str, template: str, goal: str, params: Params, seed: int, max
 def seed_of(text: str) -> int:
     """A task's seed: a function of `text`."""
     return random.Random(text).getrandbits(31)
-
-
-def held_out(name: str, combos: tuple[Params, ...], *test: str, **more: Any) -> Family:
-    """A family that is never trained on."""
-    return Family(name, combos, (), test, **more)
-
-
-def product(**values: Sequence[object]) -> tuple[Params, ...]:
-    """Every combination of the values."""
-    return tuple(dict(zip(values, combo, strict=True)) for combo in itertools.product(*values.values()))
-
-
-def zipped(**values: Sequence[object]) -> tuple[Params, ...]:
-    """The first values together, the second together, and so on; shorter lists begin again."""
-    size = max(len(column) for column in values.values())
-    return tuple(
-        {key: column[place % len(column)] for key, column in values.items()} for place in range(size)
-    )

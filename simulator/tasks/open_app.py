@@ -38,20 +38,10 @@ TEMPLATES = {"open_app": _template(BUILT_IN, "quickstart"), "launch": _template(
 FAMILIES = (
     Family(
         "launch",
-        tuple(
-            {"app": app, "start": start}
-            for app in ("calculator", "notes", "weather", "calendar", "settings", "clock", "contacts")
-            for start in ("launcher", "browser", "messages", "music")
-        ),
-        (
-            "Open the {app} app",
-            "Go to {app}",
-            "Start {app}",
-            "Launch the app {app}",
-            "Bring {app} up",
-            "Show me the app called {app}",
-        ),
-        ("Launch {app}", "Bring up the app called {app}"),
+        {
+            "app": ("calculator", "notes", "weather", "calendar", "settings", "clock", "contacts"),
+            "start": ("launcher", "browser", "messages", "music"),
+        },
         _words,
     ),
 )

@@ -13,6 +13,7 @@ from distrl.core.types import Task
 from distrl.simulator import apps
 from distrl.simulator.apps import APPS, BUILT_IN, EVERYDAY
 from distrl.simulator.device import SimDevice
+from distrl.simulator.names import Names
 from distrl.simulator.phone import interruptions
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.phone import Phone, new_state
@@ -79,9 +80,9 @@ def _check_interruptions(kinds: Any) -> None:
 
 
 def start_state(name: str, params: Params, seed: int) -> State:
-    """The state that a task starts from: a function of its arguments alone."""
+    """The state that a task starts from: a function of its arguments alone. Odd seeds show held-out names."""
     found = template(name, params)
-    rng = random.Random(seed)
+    rng = Names(seed)
     state = new_state(params["layout"], rng.choice(TIMES), PHONES[found.phone])
     state["shade"] = None if found.phone == "quickstart" else False
     for app, title, text in interruptions.NOTICES:

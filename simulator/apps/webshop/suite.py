@@ -1,25 +1,25 @@
-"""The suite of web shops: 500 tasks to train on and 128 to test, in three levels of difficulty.
+"""The suite of web shops, in three levels of difficulty.
 
 What `test` holds out of `train` and `val`:
 
     products    one brand in six, and one in seven of the others' products
     queries     those with such a brand, and one in five of the others
     categories  of each shop one in four to five
-    phrasings   of every template
+    wordings    of every template
     visits      to open a shop and no more (`webshop1_visit`) is only trained on: there is nothing to hold out
 
-`val`, for choosing among checkpoints, holds out of `train` products, queries and categories of its own, but
-no brands; it has the phrasings of `test`. Every shop and layout is in all three. What a task's seed decides
-is described in `distrl.simulator.apps.webshop.tasks`.
+`unseen_template` holds out templates too, `unseen_app` a shop, `unseen_layout` layouts of the phone. `val`,
+for choosing among checkpoints, holds out of `train` products, queries and categories of its own, but no
+brands; it has the wordings of `test`. What a task's seed decides is described in
+`distrl.simulator.apps.webshop.tasks`.
 """
 
 from __future__ import annotations
 
-import itertools
 import random
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -27,29 +27,39 @@ from distrl.core.types import Task
 from distrl.simulator.apps.webshop import goods, shop_state
 from distrl.simulator.apps.webshop.goods import BANDS, BRANDS, BY_TITLE, SORTS, Product
 from distrl.simulator.apps.webshop.shops import SHOPS
+from distrl.simulator.phone.theme import TRAIN_LAYOUTS, UNSEEN_LAYOUTS
 from distrl.simulator.tasks.base import instance
+from distrl.simulator.tasks.wording import fill, say
 
 SUITE = "webshop"
-SPLITS = ("train", "val", "test")
-DISJOINT = ("tasks", "goals", "params", "phrasings")
-"""What `val` and `test` never share with `train`."""
-LAYOUTS = (0, 1, 2, 3)
+DISJOINT = ("tasks", "goals", "params", "phrasings", "names")
+"""What no evaluation split shares with `train`."""
 MAX_STEPS = 20
-COUNTS: dict[str, dict[str, int]] = {
-    "webshop1_visit": {"train": 10, "val": 0, "test": 0},
-    "webshop1_search": {"train": 100, "val": 10, "test": 29},
-    "webshop1_browse": {"train": 40, "val": 5, "test": 9},
-    "webshop2_select": {"train": 55, "val": 5, "test": 14},
-    "webshop2_sort": {"train": 40, "val": 5, "test": 10},
-    "webshop2_filter": {"train": 45, "val": 5, "test": 11},
-    "webshop2_best": {"train": 35, "val": 5, "test": 10},
-    "webshop3_add": {"train": 75, "val": 5, "test": 19},
-    "webshop3_first": {"train": 30, "val": 5, "test": 8},
-    "webshop3_cart": {"train": 35, "val": 5, "test": 9},
-    "webshop3_checkout": {"train": 20, "val": 5, "test": 5},
-    "webshop3_save": {"train": 15, "val": 5, "test": 4},
+SPLITS = {
+    "train": 3000,
+    "val": 60,
+    "test": 400,
+    "unseen_template": 400,
+    "unseen_app": 400,
+    "unseen_layout": 400,
 }
-"""Instances by template and split; the digit in a template's name is its level."""
+"""Instances by split."""
+WEIGHTS = {
+    "webshop1_visit": 1,
+    "webshop1_search": 10,
+    "webshop1_browse": 4,
+    "webshop2_select": 5,
+    "webshop2_sort": 4,
+    "webshop2_filter": 4,
+    "webshop3_add": 7,
+    "webshop3_cart": 3,
+    "webshop3_checkout": 2,
+}
+"""How often each template comes; the digit in a template's name is its level."""
+UNSEEN_TEMPLATES = {"webshop2_best": 1, "webshop3_first": 1, "webshop3_save": 1}
+"""Those that are only measured, likewise: two combine what others train, the third is new."""
+UNSEEN_SHOP = "trailoak"
+"""The shop that is only measured."""
 HELD_OUT_BRANDS = frozenset(brands[-1] for brands in BRANDS.values())
 """Brands that only `test` asks for."""
 Params = dict[str, Any]
@@ -118,7 +128,7 @@ def _categories(shop: str, split: str) -> list[str]:
 
 
 def _visit(rng: random.Random, shop: str, split: str) -> Params:
-    return {"layout": rng.choice(LAYOUTS)}
+    return {}
 
 
 def _search(rng: random.Random, shop: str, split: str) -> Params:
@@ -126,7 +136,7 @@ def _search(rng: random.Random, shop: str, split: str) -> Params:
 
 
 def _browse(rng: random.Random, shop: str, split: str) -> Params:
-    return {"category": rng.choice(_categories(shop, split)), "layout": rng.choice(LAYOUTS)}
+    return {"category": rng.choice(_categories(shop, split))}
 
 
 def _select(rng: random.Random, shop: str, split: str) -> Params:
@@ -195,34 +205,49 @@ _DRAWS: dict[str, Callable[[random.Random, str, str], Params]] = {
 }
 
 
-def _draws(template: str, split: str) -> Iterator[Params]:
-    """Parameters without end: shops in turn, each with the layouts in turn, and none twice."""
-    rng = random.Random(f"{SUITE}/1/{template}/{split}")
-    seen: set[str] = set()
-    for number in itertools.count():
-        shop = list(SHOPS)[number % len(SHOPS)]
-        layout = LAYOUTS[(number // len(SHOPS) + number) % len(LAYOUTS)]
-        for _ in range(200):
-            drawn = _DRAWS[template](rng, shop, split)
-            params = {"layout": layout, "level": level(template), "shop": shop, **drawn}
-            if str(params) not in seen:
-                seen.add(str(params))
-                yield params
-                break
+def _places(split: str) -> list[tuple[str, str]]:
+    """Templates with shops, in the order in which the instances of a split take them."""
+    weights = UNSEEN_TEMPLATES if split == "unseen_template" else WEIGHTS
+    if split != "train":
+        weights = {template: weight for template, weight in weights.items() if template != "webshop1_visit"}
+    shops = [shop for shop in SHOPS if (shop == UNSEEN_SHOP) == (split == "unseen_app")]
+    templates = [template for template, weight in weights.items() for _ in range(weight)]
+    return [(template, shop) for shop in shops for template in templates]
+
+
+@lru_cache(maxsize=1)
+def _instances() -> dict[str, tuple[Task, str]]:
+    """The tasks by id, each with its wording."""
+    made: dict[str, tuple[Task, str]] = {}
+    for split, count in SPLITS.items():
+        places, pool = _places(split), split if split in ("train", "val") else "test"
+        random.Random(f"{SUITE}/2/{split}").shuffle(places)
+        for index in range(count):
+            template, shop = places[index % len(places)]
+            name = f"{SUITE}/{template}/{split}/{index:04d}"
+            rng = random.Random(f"2/{name}")
+            layout = rng.choice(UNSEEN_LAYOUTS if split == "unseen_layout" else TRAIN_LAYOUTS)
+            params = {"layout": layout, "level": level(template), "shop": shop}
+            params |= _DRAWS[template](rng, shop, pool)
+            wording = say(template, split != "train", rng)
+            goal = fill(wording, _words(template, params))
+            made[name] = instance(name, template, goal, params, rng.getrandbits(31), MAX_STEPS), wording
+    return made
 
 
 def tasks() -> list[Task]:
     """Every instance of every split, the same on every machine."""
-    made: list[Task] = []
-    for template, counts in COUNTS.items():
-        for split in SPLITS:
-            for index, params in enumerate(itertools.islice(_draws(template, split), counts[split])):
-                name = f"{template}/{split}/{index:04d}"
-                rng = random.Random(f"{SUITE}/1/{name}")
-                words = goal(template, params, split, rng)
-                task = instance(f"{SUITE}/{name}", template, words, params, rng.getrandbits(31), MAX_STEPS)
-                made.append(task)
-    return made
+    return [task for task, _ in _instances().values()]
+
+
+def phrasing(task: Task) -> str:
+    """A goal's wording."""
+    return _instances()[task.id][1]
+
+
+def names(task: Task) -> list[str]:
+    """The query or the product that a task is about."""
+    return [task.params[key] for key in ("query", "product") if key in task.params]
 
 
 def vocabulary() -> list[str]:
@@ -235,161 +260,6 @@ def vocabulary() -> list[str]:
     return sorted({word for text in texts for word in re.findall(r"\w+|[^\w\s]", text)})
 
 
-PHRASES: dict[str, dict[str, tuple[str, ...]]] = {
-    "webshop1_visit": {
-        "train": (
-            "Go to {host}",
-            "Open {host}",
-            "Visit {host} in the browser",
-            "Take the browser to {host}",
-            "Show {host}",
-            "I want to see the website of {host}",
-        ),
-        "test": ("Take me to {host}", "Show me the website {host}"),
-    },
-    "webshop1_search": {
-        "train": (
-            'Go to {host}, search for "{query}"',
-            'Open {host} and search for "{query}"',
-            "Search {host} for {query}",
-            'Look on {host} for "{query}"',
-            "Find {query} on {host}",
-            'On {host}, show the results of a search for "{query}"',
-        ),
-        "test": ('Look for "{query}" on {host}', "Show what {host} has when you search for {query}"),
-    },
-    "webshop1_browse": {
-        "train": (
-            'Go to {host} and open the category "{category}"',
-            "Browse {category} on {host}",
-            "Open {host}, show everything in {category}",
-            "Show me the department {category} of {host}",
-            "Look at what {host} lists as {category}",
-            "On {host}, find the products under {category}",
-        ),
-        "test": (
-            "Which products does {host} list under {category}?",
-            "On {host}, go to the {category} department",
-        ),
-    },
-    "webshop2_select": {
-        "train": (
-            'Go to {host}, search for "{query}", and select the {nth} entry',
-            'Search {host} for "{query}" and open the {nth} result',
-            "Open {host}, search for {query} and select the {nth} product",
-            'Look for "{query}" on {host} and tap the {nth} product',
-            "Find {query} on {host} and show the {nth} one",
-            'On {host}, open the {nth} result in the list for "{query}"',
-        ),
-        "test": (
-            'On {host}, look for "{query}" and show the {nth} product in the list',
-            "Find {query} on {host} and tap the {nth} result",
-        ),
-    },
-    "webshop2_sort": {
-        "train": (
-            'Go to {host}, search for "{query}", and sort by {sort}',
-            "Search {host} for {query} and sort the results by {sort}",
-            'Look on {host} for "{query}" and list it by {sort}',
-            "Find {query} on {host}, ordered by {sort}",
-            'On {host}, order what there is for "{query}" by {sort}',
-        ),
-        "test": (
-            'List the results for "{query}" on {host}, ordered by {sort}',
-            "Look for {query} on {host} and order what it finds by {sort}",
-        ),
-    },
-    "webshop2_filter": {
-        "train": (
-            'Go to {host}, search for "{query}", and filter by {filters}',
-            "Search {host} for {query} and set the filter to {filters}",
-            'Look on {host} for "{query}" with {filters}',
-            "Find {query} on {host}, only {filters}",
-            'On {host}, narrow what you find for "{query}" to {filters}',
-        ),
-        "test": (
-            'On {host}, look for "{query}" and narrow the results to {filters}',
-            "Show {query} on {host}, but only {filters}",
-        ),
-    },
-    "webshop2_best": {
-        "train": (
-            'Go to {host}, search for "{query}", sort by {sort}, and select the first entry',
-            "Search {host} for {query}, sort the results by {sort} and open the first one",
-            'Look for "{query}" on {host}, order it by {sort} and tap the first one',
-            "Find {query} on {host}, sort by {sort} and show the product at the top",
-            'On {host}, show the top result for "{query}", ordered by {sort}',
-        ),
-        "test": (
-            'On {host}, order the results for "{query}" by {sort} and show the one at the top',
-            "Look for {query} on {host}, order by {sort}, then tap the top result",
-        ),
-    },
-    "webshop3_add": {
-        "train": (
-            'Go to {host}, search for "{product}", choose {options}, and add it to the {cart}',
-            "Add the {product} with {options} to the {cart} on {host}",
-            "On {host}, find the {product}, set {options}, and put it into your {cart}",
-            'Look on {host} for "{product}" and place it with {options} in the {cart}',
-            "Put the {product} from {host}, {options}, into my {cart}",
-            "I want {options} of the {product} in the {cart} on {host}",
-        ),
-        "test": (
-            "I want the {product} from {host} with {options}: get the {cart} ready",
-            'Look for "{product}" on {host} and place it in the {cart} with {options}',
-        ),
-    },
-    "webshop3_first": {
-        "train": (
-            'Go to {host}, search for "{query}", select the first entry, and add it to the {cart}',
-            "Search {host} for {query} and add the first result to the {cart}",
-            'Look on {host} for "{query}" and put the first product into my {cart}',
-            "Find {query} on {host} and add the one at the top to your {cart}",
-            'On {host}, place the top result for "{query}" in the {cart}',
-        ),
-        "test": (
-            'On {host}, look for "{query}" and put the product at the top into the {cart}',
-            "Find {query} on {host} and place the first one in your {cart}",
-        ),
-    },
-    "webshop3_cart": {
-        "train": (
-            "In the {cart} on {host}, {change}",
-            "Go to {host}, open the {cart}, and {change}",
-            "Look at the {cart} on {host} and {change}",
-            "On {host}, go to my {cart} to {change}",
-            "The {cart} on {host} is wrong: {change}",
-        ),
-        "test": ("Look into my {cart} on {host} to {change}", "My {cart} on {host} is not right: {change}"),
-    },
-    "webshop3_checkout": {
-        "train": (
-            "Check out on {host}{delivery}, up to the review of the order",
-            "Go to {host} and take your {cart} to the order review{delivery}, without placing the order",
-            "Prepare my order on {host}{delivery} and stop at the review of it",
-            "On {host}, order what is in the {cart}{delivery}, but stop before the last step",
-            "Proceed on {host} to the order review{delivery}",
-        ),
-        "test": (
-            "Prepare the order of my {cart} on {host}{delivery}; stop at the review",
-            "On {host}, proceed from the {cart} to the last page before ordering{delivery}",
-        ),
-    },
-    "webshop3_save": {
-        "train": (
-            'Go to {host}, search for "{product}", and save it to the {wish}',
-            "Save the {product} to your {wish} on {host}",
-            "Find the {product} on {host} and put it on the {wish}",
-            'Look for "{product}" on {host} and keep it on your {wish} for later',
-            "On {host}, put the {product} into my {wish}",
-        ),
-        "test": (
-            "Put the {product} from {host} on my {wish} for later",
-            'Find "{product}" on {host} and keep it in the {wish}',
-        ),
-    },
-}
-"""Phrasings by template: to train on, and of what is evaluated."""
 _SORTS = {"price_up": "lowest price", "price_down": "highest price", "rating": "best rating"}
 _NTH = ("first", "second", "third")
 _DELIVERIES = {
@@ -399,8 +269,8 @@ _DELIVERIES = {
 }
 
 
-def goal(template: str, params: dict[str, Any], split: str, rng: random.Random) -> str:
-    """The instruction of a task, in one of its split's phrasings."""
+def _words(template: str, params: Params) -> dict[str, Any]:
+    """What fills a wording."""
     shop = SHOPS[params["shop"]]
     words = {**params, "host": shop.host, "cart": shop.cart.lower(), "wish": shop.wish.lower()}
     if "rank" in params:
@@ -415,8 +285,7 @@ def goal(template: str, params: dict[str, Any], split: str, rng: random.Random) 
         words["change"] = _change(params)
     if "delivery" in params:
         words["delivery"] = _DELIVERIES[params["delivery"]] if "delivery" in shop.checkout else ""
-    phrases = PHRASES[template]["train" if split == "train" else "test"]
-    return rng.choice(phrases).format(**words)
+    return words
 
 
 def _filters(params: dict[str, Any]) -> str:

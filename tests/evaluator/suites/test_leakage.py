@@ -42,6 +42,13 @@ def test_each_rule_finds_what_it_says(measured: Task, rules: list[str]) -> None:
     assert broken(TRAINED, measured) == rules
 
 
+def test_a_name_that_is_trained_on_is_found_in_any_parameter() -> None:
+    trained, measured = make("Call Ann Holt", name="Ann Holt"), make("Write to Ann Holt", to="Ann Holt")
+    other = make("Write to Ann Reed", to="Ann Reed")
+    found = leakage.find([trained], [measured, other], names=lambda task: [*task.params.values()])
+    assert found["names"] == [(measured, trained)]
+
+
 def test_goals_without_parameters_are_not_one_task() -> None:
     assert broken([make("Buy milk")], make("Call Eve")) == []
 
@@ -54,6 +61,4 @@ def test_goals_that_differ_in_a_sign_or_vowel_are_not_the_same() -> None:
 def test_suites_say_what_they_promise() -> None:
     assert promises("quickstart").rules == ("tasks",)
     assert promises("general").rules == tuple(leakage.RULES)
-    assert promises("apps").rules == tuple(leakage.RULES)
-    assert promises("apps").trained_on == "general"
-    assert promises("quickstart").trained_on is None
+    assert promises("miniwob").rules == ()

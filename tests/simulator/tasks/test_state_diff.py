@@ -20,7 +20,7 @@ from distrl.simulator.tasks import state_diff
 from distrl.simulator.tasks.play import TEMPLATES
 from distrl.workers.envs.phone import PhoneEnv
 
-TASKS = [task for suite in ("general", "apps", "install", "webshop") for task in load_suite(suite)]
+TASKS = [task for suite in ("general", "install", "webshop") for task in load_suite(suite)]
 Harm = Callable[[State, Task], object]
 
 
@@ -236,7 +236,8 @@ def calculator(task: Task, keys: str) -> float:
 
 
 def test_an_answer_that_is_typed_is_not_calculated() -> None:
-    task = next(task for task in TASKS if task.params.get("expression") == "36 + 48")
+    task = first("calculate")
+    task = task.model_copy(update={"params": {"layout": 0, "expression": "36 + 48"}})
     assert calculator(task, "84=") == 0.0
     assert calculator(task, "42+42=") == 0.0
     assert calculator(task, "36+48") == 0.0

@@ -1,0 +1,84 @@
+"""Wordings of goals, made by a small grammar and chosen by a seed.
+
+`wordings.txt` has the lines of each family of tasks. "[delete|remove] [the|my] note {title}" stands for four
+wordings: brackets hold alternatives, of which one may be empty and which may hold brackets themselves; names
+in braces are filled in later. A line that begins with a small letter is a command, which is also said with
+one of `FRAMES` around it: "Can you delete my note ...?".
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+FRAMES: dict[bool, tuple[str, ...]] = {
+    False: (
+        "%s",
+        "%s",
+        "%s",
+        "please %s",
+        "can you %s?",
+        "I want you to %s",
+        "will you %s?",
+        "I need you to %s",
+    ),
+    True: ("%s", "%s", "%s", "I would like you to %s", "could you please %s?", "now %s", "you should %s"),
+}
+"""What is said around a command, in training (False) and where wordings are held out (True)."""
+_CHOICE = re.compile(r"\[([^\[\]]*)\]")
+
+
+@lru_cache(maxsize=1)
+def _lines() -> dict[str, dict[bool, list[str]]]:
+    """The lines of each family: those to train on, and those that are held out."""
+    found: dict[str, dict[bool, list[str]]] = {}
+    short: dict[str, str] = {}
+    family = ""
+    for line in Path(__file__).with_name("wordings.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            continue
+        line = re.sub(r"\$(\w+)\b(?! =)", lambda match: short[match[1]], line)
+        if line.startswith("$"):
+            name, _, text = line[1:].partition(" = ")
+            short[name] = text
+        elif line.startswith(" "):
+            found[family][line.startswith("  ~")].append(line.lstrip(" ~"))
+        elif line:
+            family = line
+            found[family] = {False: [], True: []}
+    return found
+
+
+def say(family: str, is_held_out: bool, rng: random.Random) -> str:
+    """A wording of a family's goals, with the parameters' names in braces."""
+    text = rng.choice(_lines()[family][is_held_out])
+    while found := _CHOICE.search(text):
+        text = text[: found.start()] + rng.choice(found[1].split("|")) + text[found.end() :]
+    return _framed(text, rng.choice(FRAMES[is_held_out]))
+
+
+def every(family: str, is_held_out: bool) -> Iterator[str]:
+    """Every wording that `say` may choose; some come again."""
+    left = list(_lines()[family][is_held_out])
+    while left:
+        text = left.pop()
+        if found := _CHOICE.search(text):
+            left += [text[: found.start()] + one + text[found.end() :] for one in found[1].split("|")]
+        else:
+            yield from (_framed(text, frame) for frame in FRAMES[is_held_out])
+
+
+def fill(wording: str, words: dict[str, object]) -> str:
+    """The goal: a wording with the parameters in it."""
+    goal = wording.format(**words)
+    return goal[0].upper() + goal[1:]
+
+
+def _framed(text: str, frame: str) -> str:
+    text = re.sub(r" (?=[,:?])", "", " ".join(text.split()))
+    if text[0].islower() or text.startswith("{do}"):
+        text = frame % text
+    return text[0].upper() + text[1:]

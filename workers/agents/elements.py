@@ -93,7 +93,7 @@ def scrolling_at(elements: Sequence[Element], *points: Point) -> int | None:
 
 def numbered(elements: Sequence[Element], number: float) -> Element:
     """The element with a number. Raises NoAction if there is none."""
-    if not 0 <= number < len(elements):
+    if not (0 <= number < len(elements) and number == int(number)):
         raise NoAction(f"there is no UI element {number:g}; {len(elements)} are listed")
     return elements[int(number)]
 
@@ -231,15 +231,15 @@ def _swipe_text(elements: Sequence[Element], start: Point, end: Point) -> str:
     """A swipe in a scrolling element, a drag between two elements, or a swipe of what it is made in."""
     x, y = end[0] - start[0], end[1] - start[1]
     direction = ("right" if x > 0 else "left") if abs(x) > abs(y) else ("down" if y > 0 else "up")
-    around = _around(elements, start, end)
-    scrolling = [place for place in around if "scrollable" in elements[place].flags]
+    place = scrolling_at(elements, start, end)
     ends = [
         _smallest(elements, [n for n in _around(elements, p) if math.dist(centre(elements[n]), p) < _CENTRED])
         for p in (start, end)
     ]
-    if not scrolling and None not in ends and ends[0] != ends[1]:
+    if place is None and None not in ends and ends[0] != ends[1]:
         return f"drag {ends[0]} {ends[1]}"
-    place = _smallest(elements, scrolling or around)
+    if place is None:
+        place = _smallest(elements, _around(elements, start, end))
     return f"swipe {direction}" if place is None else f"swipe {direction} {place}"
 
 
@@ -255,10 +255,10 @@ def _read(text: str, elements: Sequence[Element]) -> Action:
     if kind == "drag" and len(words) == 2:
         start, end = (_middle(word, elements) for word in words)
         return Action.swipe(start, end)
-    if kind == "slide" and len(words) == 2 and words[1].isdecimal():
+    if kind == "slide" and len(words) == 2:
         element = _element(words[0], elements)
         left, _, right, _ = element.bounds
-        share = min(0.98, max(0.02, int(words[1]) / 100))
+        share = min(0.98, max(0.02, _number(words[1]) / 100))
         return Action.tap(left + share * (right - left), centre(element)[1])
     if kind == "swipe" and words and words[0] in DIRECTIONS and len(words) <= 2:
         return _swipe(DIRECTIONS[words[0]], _element(words[1], elements).bounds if words[1:] else _SCREEN)
@@ -274,10 +274,14 @@ def _swipe(direction: tuple[int, int], bounds: tuple[float, float, float, float]
     )
 
 
+def _number(word: str) -> int:
+    if not word.isdecimal() or len(word) > 4:
+        raise NoAction(f"{word[:20]!r} is not a number")
+    return int(word)
+
+
 def _element(word: str, elements: Sequence[Element]) -> Element:
-    if not word.isdecimal() or int(word) >= len(elements):
-        raise NoAction(f"there is no element {word[:20]!r}")
-    return elements[int(word)]
+    return numbered(elements, _number(word))
 
 
 def _middle(word: str, elements: Sequence[Element]) -> Point:

@@ -15,6 +15,7 @@ from distrl.core.types import Element
 from distrl.workers.agents.androidworld import GESTURES, AndroidWorldAgent
 from distrl.workers.agents.autoui import TAP_DISTANCE, AutoUIAgent
 from distrl.workers.agents.base import Agent
+from distrl.workers.agents.elements import ElementsAgent
 from distrl.workers.agents.mobile_use import MobileUseAgent
 
 TEXTS = "left", "right"
@@ -93,10 +94,20 @@ fragments = st.sampled_from(
 )
 
 
+numbers = st.sampled_from(["0 ", "1 ", "9" * 5000, "-1", "٣", "²", "right", '"a"'])
+said = st.one_of(
+    st.text(),
+    st.lists(st.one_of(fragments, st.text(max_size=5)), max_size=25).map("".join),
+    st.builds(
+        "{} {}{}".format, st.sampled_from(["tap", "slide", "swipe up", "drag", "type"]), numbers, numbers
+    ),
+)
+
+
 @settings(deadline=None)
-@given(st.one_of(st.text(), st.lists(st.one_of(fragments, st.text(max_size=5)), max_size=25).map("".join)))
+@given(said)
 def test_parse_takes_any_text(text: str) -> None:
-    for agent in AGENTS.values():
+    for agent in (*AGENTS.values(), ElementsAgent()):
         action = agent.parse(text, SCREEN)
         assert (action.kind is ActionKind.INVALID) == bool(action.reason)
         Action.model_validate_json(action.model_dump_json())  # what comes out can be recorded

@@ -156,6 +156,7 @@ CENTRES = {0: (0.5, 0.15), 1: (0.85, 0.15), 3: (0.5, 0.65)}
         ({"action_type": "click", "x": 500, "y": 150}, Action.tap(0.5005, 0.1505)),
         ({"action_type": "click", "index": 4}, "there is no UI element 4; 4 are listed"),
         ({"action_type": "click", "index": -1}, "there is no UI element -1"),
+        ({"action_type": "click", "index": 1.5}, "there is no UI element 1.5"),
         ({"action_type": "click", "index": "row"}, "index is 'row', not a number"),
         ({"action_type": "click", "index": 1, "x": 5, "y": 5}, "index and a point"),
     ],

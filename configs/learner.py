@@ -186,6 +186,10 @@ class LearnerConfig(RanksConfig):
     probability and by number; only objectives without importance ratios allow this. `max_new_tokens` is the
     largest number of tokens in an action.
 
+    `time_limit` selects what an episode is worth that the step limit, or a full token sequence, has ended:
+    `fails` counts it as failed, as the agent does not get more steps; `cut` expects of the last screen what
+    the critic expects, as if the episode continued.
+
     `task_sampling` selects how training tasks are drawn: "uniform" draws all equally often, and "weighted"
     prefers tasks that fail (AcceRL's dynamic weighted resampling).
 
@@ -219,6 +223,7 @@ class LearnerConfig(RanksConfig):
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     top_k: Annotated[int, Field(ge=0)] = 0
     max_new_tokens: Count = 32
+    time_limit: Literal["fails", "cut"] = "fails"
     task_sampling: Literal["uniform", "weighted"] = "uniform"
     episodes: Count = 2000
     max_minutes: Positive | None = None

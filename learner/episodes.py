@@ -90,8 +90,8 @@ class Episode:
     id: str
     task_id: str
     steps: tuple[StepData, ...]
-    # True when the episode ended by itself. A step limit truncates it, unless the judge paid the outcome
-    # there: what is paid once cannot be earned again, so nothing is left to bootstrap.
+    # True when nothing follows. With `learner.time_limit: cut` a step limit truncates an episode, unless the
+    # judge paid the outcome there: what is paid once cannot be earned again.
     terminated: bool
     final_images: tuple[str, ...]  # of the state after the last action, for a truncated episode
     success: float  # the outcome in [0, 1] that V_traj is fitted to
@@ -133,7 +133,7 @@ def verify(
 
 
 def compile_episode(
-    trajectory: Trajectory, policy: Policy, images: GetImages | None = None
+    trajectory: Trajectory, policy: Policy, images: GetImages | None = None, bootstraps: bool = True
 ) -> Episode | None:
     """The learner's view of `trajectory`, or None when nothing can be learnt from it.
 
@@ -144,6 +144,7 @@ def compile_episode(
 
     Args:
         images: Decoded pictures by digest, for demonstrations to policies that need them.
+        bootstraps: Whether something may follow an episode that was cut off (`learner.time_limit`).
 
     Raises:
         PolicyError: A demonstration does not fit the policy, the policy cannot continue a sequence, or the
@@ -179,7 +180,8 @@ def compile_episode(
         spans = [Span(sequences[c.chain], c.stop - len(c.tokens), c.stop, c.num_images) for c in completions]
         steps.append(_compile_step(step, completions, () if is_alone else tuple(spans)))
     outcome = min(1.0, max(0.0, sum(step.outcome for step in steps)))
-    terminated = not trajectory.truncated or outcome > 0.0 or trajectory.final is None
+    is_cut = trajectory.truncated and outcome == 0.0 and trajectory.final is not None
+    terminated = not (is_cut and bootstraps)
     final_images: tuple[str, ...] = ()
     if not terminated and trajectory.final is not None:
         final_images = _final_images([step.state()[1] for step in steps[-2:]], trajectory.final.shown)

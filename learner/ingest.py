@@ -182,6 +182,9 @@ class Ingest:
                 self.quarantine.add(trajectory.id, error)
                 return None, None
 
+    def _compile(self, trajectory: Trajectory) -> Episode | None:
+        return compile_episode(trajectory, self._policy, self._images.get, self._config.time_limit == "cut")
+
     def _usable(self, trajectory: Trajectory) -> Episode | None:
         """The episode, its images decoded; None, and counted, if there is nothing to learn from."""
         if trajectory.purpose is Purpose.TRAIN and trajectory.outcome is Outcome.UNJUDGED:
@@ -190,7 +193,7 @@ class Ingest:
         if trajectory.purpose is Purpose.DEMO:  # compilation decodes its pictures: they are bounded before
             shown = [digest for step in trajectory.steps for chat in step.chats for digest in chat.images]
             self._images.get(shown, is_one_episode=True)
-        episode = compile_episode(trajectory, self._policy, self._images.get)
+        episode = self._compile(trajectory)
         if episode is None:
             self.num_refused += 1
             _log.warning("trajectory %s is not used: a step of it has no tokens", trajectory.id)
@@ -278,7 +281,7 @@ class Ingest:
             return None
         with self.quarantine.working("compilation", [name]):
             try:
-                episode = compile_episode(self._store.get(name), self._policy, self._images.get)
+                episode = self._compile(self._store.get(name))
             except NotStored as error:  # after going back to a checkpoint from before the store was trimmed
                 _log.warning("trajectory %s leaves replay: %s", name, error.message)
                 return None

@@ -182,14 +182,12 @@ class Replay:
         return self._entries(places)
 
     def metrics(self) -> dict[str, float]:
-        """Size, unseen ones, and how concentrated the draw is (effective share of the buffer)."""
-        square = self._tree.sum_of_squares
+        """Size, unseen ones, and how concentrated the draw among the others is: 1 if all are as likely."""
+        square, num_rated = self._tree.sum_of_squares, int(np.count_nonzero(self._tree.masses))
         return {
             "replay/size": float(len(self)),
             "replay/unseen": float(len(self._unseen)),
-            "replay/effective_share": self._tree.total**2 / (square * max(len(self), 1))
-            if square > 0
-            else 1.0,
+            "replay/effective_share": self._tree.total**2 / (square * num_rated) if square > 0 else 1.0,
             "replay/max_td_error": self._maxima[0],
         }
 

@@ -88,7 +88,7 @@ def retrace(rollout: Rollout, ratios: Tensor, gamma: float, lam: float) -> Retur
     """
     delta = td_errors(rollout, gamma)
     rho_bar = ratios.clamp(max=1.0)
-    c = lam * rho_bar
+    c = torch.where(rollout.mask, lam * rho_bar, 0.0)
     advantages = discounted_sum(delta, gamma * _shift(c), rollout.mask)
     targets = torch.where(rollout.mask, rollout.values + rho_bar * advantages, 0.0)
     return Returns(advantages, targets, delta)
@@ -111,7 +111,7 @@ def retrace_q(rollout: Rollout, expected: Tensor, ratios: Tensor, gamma: float, 
         ratios: [B, T] ρ_t of whole actions.
     """
     delta = td_errors(rollout, gamma, expected)
-    c = lam * ratios.clamp(max=1.0)
+    c = torch.where(rollout.mask, lam * ratios.clamp(max=1.0), 0.0)
     correction = discounted_sum(delta, gamma * _shift(c), rollout.mask)
     targets = torch.where(rollout.mask, rollout.values + correction, 0.0)
     return Returns(torch.where(rollout.mask, targets - expected, 0.0), targets, delta)

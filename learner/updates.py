@@ -31,7 +31,8 @@ MAX_SKIPPED = 10  # batches in a row
 BUILD_S = 1800.0
 """Longest wait for a batch. Thousands of screenshots are minutes of decoding where other processes need the
 cores too; what the prefetch thread raises comes at once."""
-REFRESH_EVERY = 20  # updates
+REFRESHES = 2  # times at least, while a trajectory is in replay, that a slice's priorities are renewed
+MAX_REFRESH_EVERY = 20  # updates
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -78,6 +79,8 @@ class Updates:
         self._context = context
         self._freshness, self._mismatch = Freshness(), MismatchProbe(context)
         self._config = context.config.learner
+        life = self._config.replay.capacity * self._config.updates_per_episode  # of a trajectory, in updates
+        self._refresh_every = max(1, min(MAX_REFRESH_EVERY, int(life / REFRESHES)))
         self._quarantine, self.skipped = context.ingest.quarantine, Skipped()
         self._prefetch = ThreadPoolExecutor(1, "prefetch")
         self._pending: deque[Pending] = deque()
@@ -124,7 +127,7 @@ class Updates:
         context.replay.update(pending.entries, _numpy(result.priorities))
         progress.updates += 1
         context.scheduler.set_updates(progress.updates)
-        if config.replay.priority != "uniform" and progress.updates % REFRESH_EVERY == 0:
+        if config.replay.priority != "uniform" and progress.updates % self._refresh_every == 0:
             self._refresh()
         if progress.updates % config.publish_every == 0 and config.updates_enabled:
             publish(context)

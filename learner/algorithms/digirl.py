@@ -13,15 +13,14 @@ Readings taken: docs/algorithms.md. There is no importance ratio: what is imitat
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import DigirlConfig
 from distrl.core.policies.base import Critic, States
-from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates, Values
-from distrl.learner.algorithms.base import Inputs, NetworkOutputs, PolicyTerm, Scored
+from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates
+from distrl.learner.algorithms.base import Inputs, PolicyTerm, Scored
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.ranks import sum_over_ranks
 from distrl.learner.returns import discounted_sum
@@ -59,19 +58,6 @@ def doubly_robust(
 class Digirl(ActorCritic[DigirlConfig]):
     options = DigirlConfig
     returns = "mc"
-
-    def estimate(
-        self, batch: TrajectoryBatch, outputs: NetworkOutputs, rho: Tensor, recompute: bool | None = None
-    ) -> Estimates:
-        """As of episodes that all ended by themselves: one that was cut off has failed."""
-        ended = replace(batch, terminated=torch.ones_like(batch.terminated))
-        return super().estimate(ended, outputs, rho, recompute)
-
-    def values(self, batch: TrajectoryBatch, outputs: NetworkOutputs, recompute: bool) -> Values:
-        return super().values(replace(batch, final_prompts=None), outputs, recompute)
-
-    def needs_final_values(self, batch: TrajectoryBatch, is_fitting: bool = False) -> bool:
-        return False
 
     def value_index(self, batch: TrajectoryBatch) -> Tensor:
         return batch.first

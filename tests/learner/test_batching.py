@@ -106,5 +106,8 @@ def test_the_cache_is_bounded_and_decodes_again(toy, policy) -> None:
 def test_what_ends_an_episode_and_what_teaches_nothing(toy, policy) -> None:
     paid = toy.trajectory("x", [toy.step(1, (1,), (-1.0,), outcome=1.0)], truncated=True)
     assert compile_episode(paid, policy).terminated
+    cut, _ = played(toy)
+    failed = compile_episode(cut, policy, bootstraps=False)
+    assert (failed.terminated, failed.final_images) == (True, ())
     faulted = toy.trajectory("f", [toy.step(1, (1,), (-1.0,))], fault=Fault.DEVICE)
     assert [compile_episode(one, policy) for one in (faulted, toy.trajectory("f", []))] == [None, None]

@@ -79,9 +79,8 @@ def freeze(name, policy, critic, batch) -> Frozen:
         scores = score(policy, batch)
         value = critic.values(scores.states, batch.col).sigmoid()
         after = torch.zeros(4, dtype=torch.float64)
-        if name != "digirl":  # to which a cut is a failure
-            final = policy.states(batch.final_prompts)
-            after[batch.final_row] = critic.values(final, batch.final_step).sigmoid()
+        final = policy.states(batch.final_prompts)
+        after[batch.final_row] = critic.values(final, batch.final_step).sigmoid()
         p_traj = trajectory_probabilities(name, critic, batch, scores.states)
     proximal = steps.proximal_logprobs if steps.proximal_logprobs is not None else scores.logprobs
     return Frozen(

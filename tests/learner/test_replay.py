@@ -132,7 +132,7 @@ class Model:
         return {name: self.mass(name) / total if total > 0 else 0.0 for name in self.ids}
 
     def effective_share(self) -> float:
-        masses = [self.mass(name) for name in self.ids]
+        masses = [mass for name in self.ids if (mass := self.mass(name))]
         squares = sum(mass**2 for mass in masses)
         return sum(masses) ** 2 / squares / len(masses) if squares > 0 else 1.0
 

@@ -73,6 +73,18 @@ def test_every_return_follows_its_sum(case) -> None:
         assert not result.targets[~rollout.mask].any()
 
 
+def test_ratios_of_padding_do_not_matter() -> None:
+    rollout, ratios = make_rollout(4, [5, 2, 0, 3], [True, False, True, False])
+    spoilt = torch.where(rollout.mask, ratios, torch.nan)
+    for name, compute in returns.RETURNS.items():
+        one, other = (compute(rollout, each, 0.9, 0.8) for each in (ratios, spoilt))
+        assert torch.equal(one.advantages, other.advantages), name
+        assert torch.equal(one.targets, other.targets), name
+    expected = torch.zeros_like(ratios)
+    one, other = (returns.retrace_q(rollout, expected, each, 0.9, 0.8) for each in (ratios, spoilt))
+    assert torch.equal(one.advantages, other.advantages)
+
+
 @settings(max_examples=40, deadline=None)
 @given(CASES, st.floats(0.2, 3.0), st.floats(0.2, 3.0))
 def test_vtraces_thresholds(case, rho_bar, c_bar) -> None:

@@ -149,7 +149,7 @@ def test_an_action_without_a_notation_is_refused() -> None:
     assert build_agent(AgentConfig(kind="elements", options={"history": 1})).history == 1  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("suite", ["quickstart", "general", "webshop", "install", "apps"])
+@pytest.mark.parametrize("suite", ["quickstart", "general", "webshop", "install"])
 def test_whatever_the_expert_does_can_be_written(suite: str) -> None:
     """One task of each template, solved by the expert's actions as this agent writes and reads them."""
     env = PhoneEnv()

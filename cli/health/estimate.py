@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distrl.configs.policy import AutoUIConfig, HubConfig, PretrainedConfig, TinyConfig
+from distrl.configs.policy import AutoUIConfig, HubConfig, PretrainedConfig, ReaderConfig, TinyConfig
 from distrl.core.model_points import ImageShape, smart_resize
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ SCREEN, DRAWN = (1080, 2400), {"phone": (540, 1200), "two_screens": (320, 640)}
 """Screens of a phone, and of environments that draw theirs."""
 STEM_STRIDE = 16  # pixels of a side that become one token of the embedded policy
 MAX_LOGITS = 2**26  # at a time: `distrl.core.policies.sampling`; they take 20 bytes each
+READER_PLACES = 389  # the whole, 128 words of a goal, 4 actions, 256 elements
 QUESTION = 24  # tokens around the picture of a question in a sequence that continues
 
 
@@ -117,6 +118,8 @@ class Subject:
         self.picture = _picture_tokens(hub, self.shape.image, screen)  # tokens of a screenshot
         self.completion = config.learner.max_new_tokens
         self.prompt = policy.max_prompt_tokens + (self.picture if self.is_small else 0)
+        if isinstance(policy, ReaderConfig):  # what it makes of a prompt's bytes, at most
+            self.picture, self.prompt = 0, READER_PLACES
         if hub is not None:
             self.prompt = min(self.prompt, max(1, hub.max_context_tokens - self.completion))
         # Whether an episode is one sequence, to which each step adds `added` tokens besides its answer;
@@ -197,17 +200,20 @@ def _shape(config: Config) -> ModelShape:
     # A policy that needs no files is small: it is built and counted.
     plain = policy.model_copy(update={"lora": None} if hasattr(policy, "lora") else {})
     built = build_policy(plain, vocabulary(config.tasks.suite), config.seed)
-    sizes = plain if isinstance(plain, TinyConfig) else TinyConfig()
+    sizes = plain if isinstance(plain, TinyConfig | ReaderConfig) else TinyConfig()
+    decoder_layers, image_size = 0, (0, 0)
+    if isinstance(sizes, TinyConfig):
+        decoder_layers, image_size = sizes.num_decoder_layers or sizes.num_layers, sizes.image_size
     text = TextShape(
         hidden=sizes.d_model,
-        layers=sizes.num_layers + (sizes.num_decoder_layers or sizes.num_layers),
+        layers=sizes.num_layers + decoder_layers,
         heads=sizes.num_heads,
         kv_heads=sizes.num_heads,
         head_dim=sizes.d_model // sizes.num_heads,
         intermediate=sizes.d_ff,
         vocabulary=built.num_tokens,
     )
-    width, height = (-(-side // STEM_STRIDE) for side in sizes.image_size)
+    width, height = (-(-side // STEM_STRIDE) for side in image_size)
     image = ImageShape(STEM_STRIDE, 1, width * height * STEM_STRIDE**2, is_fixed=True)
     return ModelShape(parameter_shapes(built), text, image)
 

@@ -26,6 +26,7 @@ from distrl.cli.health.estimate import (
 from distrl.cli.main import app
 from distrl.configs.schema import Config
 from distrl.core.policies import build_policy
+from distrl.core.policies.reader_prompt import HISTORY, MAX_GOAL, MAX_LISTED
 from distrl.evaluator.suites import vocabulary
 
 CPU = hardware(None, 2)
@@ -75,6 +76,11 @@ def test_the_embedded_policy_is_counted(lora: object) -> None:
         p.numel() for p in policy.parameters() if p.requires_grad
     )
     assert found["network", "a version"] == sum(one.nbytes for one in policy.published_state().values())
+
+
+def test_prompts_of_the_reader_count_as_what_it_makes_of_them_not_as_bytes() -> None:
+    found = values({"kind": "reader"}, agent={"kind": "elements"}, learner={"max_new_tokens": 3})
+    assert found["policy", "tokens of a sequence, at most"] == 1 + MAX_GOAL + HISTORY + MAX_LISTED + 3
 
 
 @pytest.mark.parametrize("lora", [None, {"rank": 2}])

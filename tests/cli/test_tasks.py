@@ -136,9 +136,9 @@ def test_check_tells_splits_apart() -> None:
     assert webshop["unseen_app"] == ["400", "0", "0", "0", "0", "0"]
     one = runner.invoke(app, ["tasks", "check", "quickstart"])
     found = checked(one.stdout)
-    assert found["test"] == ["56", "0", "44", "44", "56", "0"]
-    assert found["split"] == ["of", "tasks", "goals*", "params*", "phrasings*", "names*"]
-    assert "goals: the same goal, up to case, quotes and punctuation at its end (* allowed)" in one.stdout
+    assert found["test"] == ["408", "0", "0", "68", "0", "0"]
+    assert found["split"] == ["of", "tasks", "goals", "params*", "phrasings", "names"]
+    assert "params: the same template and parameters on another layout (* allowed)" in one.stdout
 
 
 @pytest.mark.parametrize("suite", SUITES)

@@ -1,62 +1,45 @@
-"""The quickstart suite: short tasks over six templates and four layouts; two more layouts are kept apart.
+"""The quickstart suite: short tasks of six templates, each on a layout of its own.
 
-What `val` and `test` hold out of `train`, and of each other:
+Layouts, names, queries, times and wordings are drawn from a task's place in the suite. What the other splits
+hold out of `train`:
 
-    shop_search          a query: it is not trained on in any layout
-    alarm                a time in a layout; in other layouts it is trained on
-    toggle               a setting to turn on (or off) in a layout; turning it off (or on) there is trained on
-    open_app             an app to open in a layout from a start; from another start there it is trained on
-    contact, star        a name in a layout; there the other of the two templates is trained on it
+    val, test       every wording, every name and every word of a query, a seventh of the times of alarms, and
+                    a fourth of the pairs of an app to open and what is in front; settings are the same five
+    unseen_layout   the same, on layouts that have something that no layout of training has
+    drift           nothing but the layouts, a family of their own: trained on where `tasks.drift` is set
+    test_drift      what `test` holds out, on layouts of that family
 
-Every hour, minute, colour, noun, setting, direction, app and start on its own does occur in `train`, and
-every name in `contact` or `star`. `unseen_layout` is on a layout that no other split has, with
-queries of `test`.
-
-`drift` and `test_drift` are on a sixth layout, for interfaces that change during training (`tasks.drift`):
-`drift` is trained on then, `test_drift` measured. They differ as `train` and `test` do: in a time, a query
-(one of `train`'s and one of `test`'s), a direction of a setting, a start of an app, or which of `contact` and
-`star` a name is in.
+The phone's address book holds the contact's name among others that are drawn alike, some with the same first
+or last name.
 """
 
 from __future__ import annotations
 
-import itertools
 import random
 import re
+from functools import lru_cache
 from typing import Any
 
 from distrl.core.types import Task
+from distrl.simulator.apps import APPS, BUILT_IN
+from distrl.simulator.phone.theme import DRIFT_LAYOUTS, TRAIN_LAYOUTS, UNSEEN_LAYOUTS
 from distrl.simulator.tasks.base import instance, seed_of
 
 SUITE = "quickstart"
-SPLITS = ("train", "val", "test", "unseen_layout", "drift", "test_drift")
-DISJOINT = ("tasks",)
-"""What no evaluation split shares with `train`; goals come again on other layouts, by design."""
-LAYOUTS = (0, 1, 2, 3)
-UNSEEN_LAYOUT = 4
-DRIFT_LAYOUT = 5
+LAYOUTS = {
+    "train": TRAIN_LAYOUTS,
+    "val": TRAIN_LAYOUTS,
+    "test": TRAIN_LAYOUTS,
+    "unseen_layout": UNSEEN_LAYOUTS,
+    "drift": DRIFT_LAYOUTS,
+    "test_drift": DRIFT_LAYOUTS,
+}
+"""The splits, and where each draws its layouts."""
+COUNTS = {"train": 800, "val": 10, "test": 68, "unseen_layout": 68, "drift": 200, "test_drift": 68}
+"""Tasks of each template by split."""
+DISJOINT = ("tasks", "goals", "phrasings", "names")
+"""What no evaluation split shares with `train`."""
 MAX_STEPS = 10
-COUNTS: dict[str, dict[str, int]] = {
-    "open_app": {"train": 60, "val": 4, "test": 8, "unseen_layout": 8, "drift": 16, "test_drift": 5},
-    "toggle": {"train": 60, "val": 6, "test": 12, "unseen_layout": 8, "drift": 18, "test_drift": 8},
-    "alarm": {"train": 152, "val": 8, "test": 12, "unseen_layout": 8, "drift": 32, "test_drift": 8},
-    "contact": {"train": 44, "val": 4, "test": 6, "unseen_layout": 8, "drift": 12, "test_drift": 4},
-    "star": {"train": 44, "val": 4, "test": 6, "unseen_layout": 8, "drift": 12, "test_drift": 4},
-    "shop_search": {"train": 56, "val": 8, "test": 12, "unseen_layout": 8, "drift": 14, "test_drift": 12},
-}
-"""Instances by template and split; the knob of the suite's size. In training, combinations repeat with other
-seeds (20 divides the counts of `open_app` and `toggle`, so that their 20 targets are alike); in `test` only
-those of `toggle` do, twice, with the other settings on or off at random. `drift` has about as many as `train`
-has on one layout."""
-APPS = {
-    "settings": "Settings",
-    "clock": "Clock",
-    "contacts": "Contacts",
-    "browser": "Browser",
-    "messages": "Messages",
-}
-STARTS = ("launcher", "settings", "browser")
-"""What is in front when an app is to be opened."""
 TOGGLES = {
     "wifi": "Wi-Fi",
     "bluetooth": "Bluetooth",
@@ -64,192 +47,212 @@ TOGGLES = {
     "night_light": "night light",
     "rotate": "auto-rotate",
 }
-BOOK = ("Anna", "Ben", "Carla", "David", "Emma", "Grace", "Maria", "Paul")
-"""The address book."""
-COLORS = ("red", "blue", "green", "black", "yellow", "pink", "brown", "purple")
-NOUNS = (
-    *("shoes", "lamp", "chair", "watch", "backpack", "camera", "umbrella", "bike"),
-    *("headphones", "laptop", "keyboard", "book", "ball", "mug", "plant", "shirt"),
-)
-HOURS = (6, 7, 8, 9, 10, 11)
-MINUTES = (0, 15, 30, 45)
+_FIRST = """
+Adam Agnes Alan Alma Amir Anna Arthur Astrid Ben Bianca Boris Carla Cedric Clara Daisy David Diego Dora
+Edgar Elena Emil Emma Erik Esther Felix Fiona Frank Freya George Gina Grace Hana Hector Helga Hugo Ida Igor
+Iris Ivan Jana Jonas Judith Karim Karl Kate Lara Lars Leo Lina Lucia Lukas Marco Maria Marta Milo Mira Nadia
+Nina Noah Nora Olga Omar Oscar Otto Pablo Paula Petra Philip Priya Ravi Rita Rosa Ruben Ruth Samir Selma
+Silas Sofia Stella Tara Theo Tim Uma Vera Victor Wanda Xavier Yara Yusuf Zoe
+"""
+_LAST = """
+Abbott Ahmed Archer Bach Baker Bauer Bell Berg Blake Brandt Brooks Byrne Carter Castro Chen Clarke Costa
+Dahl Daly Demir Diaz Doyle Drake Ellis Evans Faber Fischer Foster Fox Frost Gallo Garcia Gibbs Gold Grant
+Haas Hale Hansen Hayes Holm Hudson Hunt Ito Jansen Joshi Kaplan Keller Khan Kim Klein Kovac Lane Larsen Lind
+Lopez Lund Lynch Marsh Mason Meyer Mills Moreau Nash Novak Olsen Ortiz Park Perez Pike Quinn Reed Rossi Roth
+Sato Shaw Silva Stone Tanaka Tate Turner Vance Vega Wagner Walsh Weber West Wolf Young Zimmer
+"""
+_COLORS = """
+red blue green black yellow pink brown purple white orange grey silver golden beige violet turquoise navy
+cream scarlet olive
+"""
+_NOUNS = """
+shoes lamp chair watch backpack camera umbrella bike headphones laptop keyboard book ball mug plant shirt
+scarf tent kettle mirror clock guitar blanket helmet jacket candle pillow drill bottle printer rug vase
+gloves tripod charger teapot basket ladder desk bench towel speaker notebook wallet hammock toaster belt
+compass lantern puzzle
+"""
+_APP_PAIRS = [(app, start) for app in BUILT_IN for start in ("launcher", *BUILT_IN) if app != start]
+_TIMES = [(hour, minute) for hour in range(1, 13) for minute in range(0, 60, 5)]
+random.Random(SUITE).shuffle(_APP_PAIRS)
+random.Random(SUITE).shuffle(_TIMES)
+_WORDINGS = """
+open_app
+  Open the {app} app
+  Open {app}
+  Start {app}
+  Launch the {app} app
+  Go to {app}
+  Switch to the app {app}
+  Show me the {app} app
+  Please open {app}
+  ~ Bring up {app}
+  ~ Take me to the {app} app
+  ~ I want to use {app}
+  ~ Start the app called {app}
+toggle
+  Turn {on} {setting}
+  Turn {setting} {on}
+  Switch {on} {setting}
+  Switch {setting} {on}
+  I want {setting} {on}
+  Please turn {setting} {on}
+  Can you switch {on} {setting}?
+  Change {setting} to {on}
+  ~ Set {setting} to {on}
+  ~ Make sure {setting} is {on}
+  ~ {setting} should be turned {on}
+alarm
+  Set an alarm for {time}
+  Wake me at {time}
+  Add an alarm for {time}
+  New alarm: {time}
+  Create an alarm at {time}
+  I want to be woken at {time}
+  Please set the alarm to {time}
+  Make the clock ring at {time}
+  ~ I need an alarm at {time}
+  ~ Have an alarm go off at {time}
+  ~ Let the phone wake me at {time}
+contact
+  Open the contact {name}
+  Show me the contact {name}
+  Find {name} in the contacts
+  Show {name} in my contacts
+  Look up the contact {name}
+  Go to the contact {name}
+  Open {name} in Contacts
+  Please show the contact {name}
+  ~ Look {name} up in my contacts
+  ~ Open the page of {name} in the contacts
+  ~ Bring up contact {name}
+star
+  Add the contact {name} to favourites
+  Make {name} a favourite
+  Star the contact {name}
+  Mark {name} as a favourite
+  Put {name} among the favourites
+  Favourite the contact {name}
+  Add {name} to my favourite contacts
+  Please make the contact {name} a favourite
+  ~ Give the contact {name} a star
+  ~ {name} should be a favourite contact
+  ~ I want {name} as favourite
+shop_search
+  Search the shop for {query}
+  Search for {query} in the shop
+  Find {query} in the shop
+  Look for {query} in the shop
+  Shop: search for {query}
+  Please search the shop for {query}
+  I want to buy {query}, search the shop
+  In the shop, find {query}
+  ~ Look {query} up in the shop
+  ~ Let the shop search for {query}
+  ~ See if the shop has {query}
+"""
+"""How goals are worded, by template; those after a "~" are held out."""
 Params = dict[str, Any]
-Pools = dict[str, list[Params]]
-"""The parameter combinations of each split, in the order in which instances take them."""
 
 
-def goal(template: str, params: Params) -> str:
-    """The instruction of a task."""
-    if template == "open_app":
-        return f"Open the {APPS[params['app']]} app"
-    if template == "toggle":
-        return f"Turn {'on' if params['on'] else 'off'} {TOGGLES[params['setting']]}"
-    if template == "alarm":
-        return f"Set an alarm for {params['hour']}:{params['minute']:02d}"
-    if template == "contact":
-        return f"Open the contact {params['name']}"
-    if template == "star":
-        return f"Add the contact {params['name']} to favourites"
-    return f"Search the shop for {params['query']}"
+def _wordings() -> dict[str, tuple[list[str], list[str]]]:
+    """The wordings of each template: those of training, and those that are held out."""
+    found: dict[str, tuple[list[str], list[str]]] = {}
+    template = ""
+    for line in _WORDINGS.splitlines():
+        if line.startswith(" "):
+            found[template][line.startswith("  ~")].append(line.lstrip(" ~"))
+        elif line:
+            template = line
+            found[template] = [], []
+    return found
 
 
-def _split(combos: list[Params], held: list[Params], val: int) -> Pools:
-    """Pools over the training layouts: the first `val` of `held` for val, the other held ones for test."""
-    return {"train": [combo for combo in combos if combo not in held], "val": held[:val], "test": held[val:]}
-
-
-def _one_each(combos: list[Params], keys: tuple[str, ...]) -> list[Params]:
-    first: dict[tuple[Any, ...], Params] = {}
-    for combo in combos:
-        first.setdefault(tuple(combo[key] for key in keys), combo)
-    return list(first.values())
-
-
-def _even(combos: list[Params], *keys: str) -> list[Params]:
-    """Six rounds (1, 2 and 3 divide it) over the values of `keys`; of fewer combinations each comes again."""
-    groups: dict[tuple[Any, ...], list[Params]] = {}
-    for combo in combos:
-        groups.setdefault(tuple(combo[key] for key in keys), []).append(combo)
-    return [group[turn % len(group)] for turn in range(6) for group in groups.values()]
-
-
-def _open_app(rng: random.Random) -> Pools:
-    combos: list[Params] = [
-        {"layout": layout, "app": app, "start": start}
-        for layout in (*LAYOUTS, UNSEEN_LAYOUT)
-        for app in APPS
-        for start in STARTS
-        if app != start
-    ]
-    rng.shuffle(combos)
-    unseen = [combo for combo in combos if combo["layout"] == UNSEEN_LAYOUT]
-    combos = [combo for combo in combos if combo["layout"] != UNSEEN_LAYOUT]
-    pools = _split(combos, _one_each(combos, ("layout", "app"))[:12], 4)
-    return pools | {"train": _even(pools["train"], "layout", "app"), "unseen_layout": unseen}
-
-
-def _toggle(rng: random.Random) -> Pools:
-    combos: list[Params] = [
-        {"layout": layout, "setting": setting, "on": on}
-        for setting in TOGGLES
-        for layout in LAYOUTS
-        for on in (True, False)
-    ]
-    pairs = rng.sample(list(itertools.product(TOGGLES, LAYOUTS)), 9)
-    held: list[Params] = [
-        {"layout": layout, "setting": setting, "on": place % 2 == 0}
-        for place, (setting, layout) in enumerate(pairs)
-    ]
-    unseen: list[Params] = [
-        {"layout": UNSEEN_LAYOUT, "setting": setting, "on": on} for on in (True, False) for setting in TOGGLES
-    ]
-    pools = _split(combos, held, 3)
-    return pools | {"train": _even(pools["train"], "layout", "setting"), "unseen_layout": unseen}
-
-
-def _alarm(rng: random.Random) -> Pools:
-    times = list(itertools.product(HOURS, MINUTES))
-    rng.shuffle(times)
-    combos: list[Params] = [
-        {"layout": layout, "hour": hour, "minute": minute} for layout in LAYOUTS for hour, minute in times
-    ]
-    held = [combos[len(times) * (place % len(LAYOUTS)) + place] for place in range(20)]
-    rng.shuffle(combos)
-    unseen = [{"layout": UNSEEN_LAYOUT, "hour": hour, "minute": minute} for hour, minute in times]
-    return _split(combos, held, 8) | {"unseen_layout": unseen}
-
-
-def _contact(rng: random.Random, turn: int = 0) -> Pools:
-    """Contacts to open; with `turn` 1, to star. What one holds out, the other trains on."""
-    shared = random.Random(f"{SUITE}/4/contacts")
-    layouts = {name: shared.sample(LAYOUTS, len(LAYOUTS)) for name in BOOK}
-    pairs = [(layouts[name][place], name) for place in range(len(LAYOUTS)) for name in BOOK]
-    combos = [{"layout": layout, "name": name, "book": list(BOOK)} for layout, name in pairs]
-    unseen: list[Params] = [{"layout": UNSEEN_LAYOUT, "name": name, "book": list(BOOK)} for name in BOOK]
-    rng.shuffle(unseen)
-    return _split(combos, combos[10 * turn : 10 * turn + 10], 4) | {"unseen_layout": unseen}
-
-
-def _star(rng: random.Random) -> Pools:
-    return _contact(rng, turn=1)
-
-
-def _shop_search(rng: random.Random) -> Pools:
-    queries = [f"{color} {noun}" for color in COLORS for noun in NOUNS]
-    while True:
-        rng.shuffle(queries)
-        val, test, train = queries[:8], queries[8:20], queries[20:]
-        used = {word for query in train[: COUNTS["shop_search"]["train"]] for word in query.split()}
-        if used.issuperset((*COLORS, *NOUNS)):
-            break
-    splits = {"train": train, "val": val, "test": test}
-    pools = {split: _spread(chosen) for split, chosen in splits.items()}
-    return pools | {"unseen_layout": [{"layout": UNSEEN_LAYOUT, "query": query} for query in test]}
-
-
-def _spread(queries: list[str]) -> list[Params]:
-    """The queries over all layouts, so that the first instances already see every layout."""
-    return [
-        {"layout": LAYOUTS[(place + turn) % 4], "query": query}
-        for turn in range(4)
-        for place, query in enumerate(queries)
-    ]
-
-
-def _drift(template: str, pools: Pools) -> Pools:
-    """What there is on the drift layout: `drift`, and `test_drift` held out of it."""
-    rng = random.Random(f"{SUITE}/4/{template}/drift")
-    if template == "shop_search":
-        trained = [params["query"] for params in pools["train"][: COUNTS[template]["train"]]]
-        tested = [params["query"] for params in pools["test"]]
-        combos, held = ([{"query": query} for query in dict.fromkeys(found)] for found in (trained, tested))
-    elif template == "open_app":
-        combos = [{"app": app, "start": start} for app in APPS for start in STARTS if app != start]
-        rng.shuffle(combos)
-        held = _one_each(combos, ("app",))
-    elif template == "toggle":
-        combos = [{"setting": setting, "on": on} for setting in TOGGLES for on in (True, False)]
-        chosen = enumerate(rng.sample(list(TOGGLES), 4))
-        held = [{"setting": setting, "on": place % 2 == 0} for place, setting in chosen]
-    elif template == "alarm":
-        combos = [{"hour": hour, "minute": minute} for hour in HOURS for minute in MINUTES]
-        rng.shuffle(combos)
-        held = combos[:8]
-    else:  # what `contact` holds out, `star` trains on
-        names = random.Random(f"{SUITE}/4/contacts/drift").sample(BOOK, len(BOOK))
-        combos = [{"name": name, "book": list(BOOK)} for name in names]
-        held = combos[:4] if template == "contact" else combos[4:]
-    drift = [combo for combo in combos if combo not in held]
-    return {
-        split: [{"layout": DRIFT_LAYOUT, **params} for params in pool]
-        for split, pool in (("drift", drift), ("test_drift", held))
-    }
+def _kept(pool: list[Any], every: int, is_held_out: bool) -> list[Any]:
+    """Every so many-th entry of a pool is held out; the others are trained on."""
+    return [entry for place, entry in enumerate(pool) if (place % every == 0) == is_held_out]
 
 
 _POOLS = {
-    "open_app": _open_app,
-    "toggle": _toggle,
-    "alarm": _alarm,
-    "contact": _contact,
-    "star": _star,
-    "shop_search": _shop_search,
+    is_held_out: {
+        "first": _kept(_FIRST.split(), 5, is_held_out),
+        "last": _kept(_LAST.split(), 5, is_held_out),
+        "color": _kept(_COLORS.split(), 5, is_held_out),
+        "noun": _kept(_NOUNS.split(), 5, is_held_out),
+        "apps": _kept(_APP_PAIRS, 4, is_held_out),
+        "times": _kept(_TIMES, 7, is_held_out),
+    }
+    for is_held_out in (False, True)
 }
+
+
+def _book(rng: random.Random, pools: dict[str, list[Any]]) -> list[str]:
+    """Eight people; the second has the first one's first name, the third the first one's last name."""
+    first, last = rng.choice(pools["first"]), rng.choice(pools["last"])
+    book = dict.fromkeys(
+        (f"{first} {last}", f"{first} {rng.choice(pools['last'])}", f"{rng.choice(pools['first'])} {last}")
+    )
+    while len(book) < 8:
+        book[f"{rng.choice(pools['first'])} {rng.choice(pools['last'])}"] = None
+    return list(book)
+
+
+def _draw(template: str, is_held_out: bool, rng: random.Random) -> tuple[Params, dict[str, object]]:
+    """A task's parameters but the layout, and what its wording is filled with."""
+    pools = _POOLS[is_held_out]
+    if template == "open_app":
+        app, start = rng.choice(pools["apps"])
+        return {"app": app, "start": start}, {"app": APPS[app].label}
+    if template == "toggle":
+        setting, on = rng.choice(list(TOGGLES)), rng.random() < 0.5
+        return {"setting": setting, "on": on}, {"setting": TOGGLES[setting], "on": "on" if on else "off"}
+    if template == "alarm":
+        hour, minute = rng.choice(pools["times"])
+        return {"hour": hour, "minute": minute}, {"time": f"{hour}:{minute:02d}"}
+    if template == "shop_search":
+        query = f"{rng.choice(pools['color'])} {rng.choice(pools['noun'])}"
+        return {"query": query}, {"query": query}
+    book = _book(rng, pools)
+    return {"name": book[0], "book": sorted(book)}, {"name": book[0]}
+
+
+@lru_cache(maxsize=1)
+def _instances() -> dict[str, tuple[Task, str]]:
+    """The tasks by id, each with its wording."""
+    made: dict[str, tuple[Task, str]] = {}
+    for template, wordings in _wordings().items():
+        for split, count in COUNTS.items():
+            is_held_out = split not in ("train", "drift")
+            for index in range(count):
+                name = f"{SUITE}/{template}/{split}/{index:04d}"
+                rng = random.Random(seed_of(f"5/{name}"))
+                params, words = _draw(template, is_held_out, rng)
+                wording = rng.choice(wordings[is_held_out])
+                goal = wording.format_map(words)
+                task = instance(
+                    name,
+                    template,
+                    goal[0].upper() + goal[1:],
+                    {"layout": rng.choice(LAYOUTS[split]), **params},
+                    rng.getrandbits(31),
+                    MAX_STEPS,
+                )
+                made[name] = task, wording
+    return made
 
 
 def tasks() -> list[Task]:
     """Every instance of every split, the same on every machine."""
-    made: list[Task] = []
-    for template, counts in COUNTS.items():
-        pools = _POOLS[template](random.Random(f"{SUITE}/4/{template}"))
-        pools |= _drift(template, pools)
-        for split in SPLITS:
-            pool = pools[split]
-            for index in range(counts[split]):
-                params = pool[index % len(pool)]
-                name, seed = f"{template}/{split}/{index:04d}", f"{SUITE}/4/{template}/{split}/{index}"
-                words = goal(template, params)
-                made.append(instance(f"{SUITE}/{name}", template, words, params, seed_of(seed), MAX_STEPS))
-    return made
+    return [task for task, _ in _instances().values()]
+
+
+def phrasing(task: Task) -> str:
+    """A goal's wording."""
+    return _instances()[task.id][1]
+
+
+def names(task: Task) -> list[str]:
+    """The names that a task is about."""
+    return [task.params[key] for key in ("name", "query") if key in task.params]
 
 
 def vocabulary() -> list[str]:

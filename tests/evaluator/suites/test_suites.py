@@ -80,7 +80,7 @@ def test_suites_by_import_path() -> None:
     with pytest.raises(TaskError, match="cannot be imported"):
         load_suite("distrl.simulator.tasks.suites.quickstart:nothing")
     with pytest.raises(TaskError, match="is not a list of Task"):
-        load_suite("distrl.simulator.tasks.suites.quickstart:HOURS")
+        load_suite("distrl.simulator.tasks.suites.quickstart:COUNTS")
 
 
 @pytest.mark.parametrize(

@@ -90,3 +90,22 @@ def test_the_expert_solves_every_template_on_drawn_layouts(template: str) -> Non
                 break
             env.step(action)
         assert (action.kind, env.evaluate()) == (ActionKind.COMPLETE, 1.0), index
+
+
+def test_the_quickstart_draws_each_split_s_layouts_and_its_other_splits_hold_words_out() -> None:
+    seen: dict[str, set[int]] = {}
+    for task in load_suite("quickstart"):
+        seen.setdefault(task.split, set()).add(task.params["layout"])
+    trained = [task for task in load_suite("quickstart", "train") if task.template in ("contact", "star")]
+    people = {name for task in trained for name in task.params["book"]}
+    words = {word for name in people for word in name.split()}
+    assert len(people) > 2000
+    for split in ("test", "unseen_layout", "test_drift"):
+        tasks = load_suite("quickstart", split)
+        assert len(tasks) >= 400
+        for task in tasks:
+            assert not words & set(task.params.get("name", "").split()), task.id
+    assert len(seen["train"]) > 4700
+    assert all(index in TRAIN_LAYOUTS for split in ("train", "val", "test") for index in seen[split])
+    assert all(index in UNSEEN_LAYOUTS for index in seen["unseen_layout"])
+    assert all(index in DRIFT_LAYOUTS for split in ("drift", "test_drift") for index in seen[split])

@@ -60,11 +60,12 @@ def check_agent(config: Config) -> None:
             f"policy.kind=reader reads only prompts of agent.kind elements, not {agent.kind}; set agent.kind "
             "to elements"
         )
-    if agent.kind == "elements" and policy.kind in ("tiny", "autoui"):
-        raise ValueError(
-            f"agent.kind=elements shows no picture, but policy.kind={policy.kind} needs one; set policy.kind "
-            "to reader"
-        )
+    if policy.kind in ("tiny", "autoui"):
+        shows = "shows no picture, but policy.kind={} needs one; set {}"
+        if agent.kind == "elements":
+            raise ValueError("agent.kind=elements " + shows.format(policy.kind, "policy.kind to reader"))
+        if agent.kind in CHAT_AGENTS and options.get("observe") == "elements":
+            raise ValueError("agent.options.observe=elements " + shows.format(policy.kind, "it to both"))
     if agent.kind == "autoui" and policy.kind == "tiny":
         for name, only in (("notation", "compact"), ("images", 1)):
             if options.get(name, only) != only:

@@ -69,6 +69,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["agent.options={images: 2}"], "policy.kind=tiny supports only agent.options.images"),
     (["policy.kind=reader"], "set agent.kind to elements"),
     (["agent.kind=elements"], "set policy.kind to reader"),
+    (["agent={kind: androidworld, options: {observe: elements}}"], "set it to both"),
     (["policy={kind: autoui}"], "`policy.model` is missing"),
     ([HUB, "policy.image_features=b"], "`policy.image_features` is a key of autoui only"),
     (["policy.attended_images=2"], "`policy.attended_images` is a key of autoui only"),

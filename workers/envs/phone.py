@@ -123,16 +123,16 @@ class PhoneEnv:
         if seconds := self._latency.draw(self._rng):
             self._sleep(seconds)
         self._act(action)
-        marks = [self._look()]
+        stopped = [self._look()]
         # Looked at all the while: a call is not let ring until the screen is still.
-        settled = self._settle(self._device, meanwhile=lambda: marks.append(self._look()))
+        settled = self._settle(self._device, meanwhile=lambda: stopped.append(self._look()))
         settle_s = settled.seconds
         if last := self._look():
-            marks.append(last)
+            stopped.append(last)
             settled = self._settle(self._device)
             settle_s += settled.seconds
         frame = Frame(settled.screen, self._device.foreground())
-        guard = next(filter(None, marks), "")
+        guard = next(filter(None, stopped), "")
         return StepResult(frame, settle_s=settle_s, guard=guard)
 
     def _started(self) -> Task:

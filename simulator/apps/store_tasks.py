@@ -356,7 +356,7 @@ def _params(template: str, index: int, split: str, rng: Names) -> Params:
     others = rng.sample([name for name in ENTRIES if name not in used], rng.randrange(3, 7))
     layouts = UNSEEN_LAYOUTS if split == "unseen_layout" else TRAIN_LAYOUTS
     params = {"layout": rng.choice(layouts), **named, "others": others}
-    is_long = template == "store_sign_in" and not params["present"]
+    is_long = template == "store_replace" or (template == "store_sign_in" and not params["present"])
     if index // 2 % 2 and not is_long:
         params["interruptions"] = list(rng.choice(INTERRUPTIONS))
     return params

@@ -79,7 +79,7 @@ def other_update(state: State, task: Task) -> str:
 
 
 def queue_another(state: State, task: Task) -> None:
-    song = (music.number(task.params["song"]) + 1) % len(music.SONGS)
+    song = next(title for title in music.songs(state) if title != task.params["song"])
     APPS["music"].act(state, "enqueue", (song,))
 
 

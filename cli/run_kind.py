@@ -270,6 +270,7 @@ _UNSUPPORTED = {
     "export": "has policies that transformers cannot load",
     "export --dataset": "stores no trajectories; `distrl report RUN` shows its returns",
     "inspect": "stores no trajectories; `distrl report RUN` shows its returns",
+    "simulate": "has no simulation",
     "serve-inference": "has no inference servers, because workers act themselves",
 }
 

@@ -17,6 +17,7 @@ from distrl.configs.judge import AnyJudge, RewardConfig, check_judge
 from distrl.configs.learner import LearnerConfig
 from distrl.configs.policy import ChatPolicy, GaussianConfig, HubConfig, PolicyConfig, TinyConfig
 from distrl.configs.section import Count, Fraction, NonNegative, Positive, Section, one_of
+from distrl.configs.simulate import SimulateConfig
 
 _PORT = r"\*|[0-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5]"
 _ADDRESS = re.compile(rf"tcp://(\[[^\]\s]+\]|[^:\s]+):({_PORT})|(ipc|inproc)://\S.*")
@@ -111,8 +112,9 @@ class WorkerConfig(Section):
     """A worker process, with a thread for each environment.
 
     `slots` is the number of environments; with `devices.pool` it is the largest number of devices in use at a
-    time. `screenshot_format` is the image format in which screenshots are sent and stored. `act_timeout_s` is
-    the longest time to wait for an action, in seconds, over all inference servers. `barrier` makes each slot
+    time. `screenshot_format` is the image format in which screenshots are sent and stored; `none` draws no
+    simulated screens, for agents that show the policy no pictures. `act_timeout_s` is the longest time to
+    wait for an action, in seconds, over all inference servers. `barrier` makes each slot
     wait after its episode until all slots have finished theirs, as in synchronous collection; demonstrations
     are exempt. `elements` records the elements on the last screen (`final`, for the judge `rules`) or on
     all screens (`all`, for the judge `local`): their texts, places and states. On a real phone each record
@@ -121,7 +123,7 @@ class WorkerConfig(Section):
 
     slots: Count = 8
     rewards: RewardConfig = RewardConfig()
-    screenshot_format: Literal["jpeg", "png"] = "jpeg"
+    screenshot_format: Literal["jpeg", "png", "none"] = "jpeg"
     act_timeout_s: Positive = 30.0
     barrier: bool = False
     elements: Literal["none", "final", "all"] = "none"
@@ -253,6 +255,7 @@ class Config(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     devices: DevicesConfig = DevicesConfig()
     local: LocalConfig = LocalConfig()
+    simulate: SimulateConfig = SimulateConfig()
 
     @model_validator(mode="after")
     def _the_sections_fit(self) -> Config:

@@ -47,7 +47,7 @@ VERSIONS = Buckets(0, 1, 2, 4, 8, 16, 32)
 FAMILIES = frozenset({
     "advantage", "batch", "cloning_updates", "env_steps", "episode", "episodes", "eval",
     "gradients", "groups", "inference", "ingest", "judge", "loss", "mismatch", "off_policy", "policy",
-    "rejected", "replay", "resumed", "reward", "scheduler", "solved", "staleness", "step",
+    "rejected", "replay", "resumed", "reward", "scheduler", "simulation", "solved", "staleness", "step",
     "throughput", "time", "train", "value", "versions", "weights", "workers",
 })  # fmt: skip
 """What the names in metrics.jsonl begin with, up to the first slash."""

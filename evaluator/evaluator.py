@@ -75,8 +75,16 @@ class Evaluator:
         self._progress = progress or EvaluationProgress()
         check_output(output, self._spec, resume)
 
-    def run(self, policy: Callable[[int], PolicyClient] | None = None) -> Evaluation:
-        """Measures the remaining tasks and writes the numbers. `policy` makes the client of a slot.
+    def run(
+        self,
+        policy: Callable[[int], PolicyClient] | None = None,
+        play: Callable[..., object] = run_episodes,
+    ) -> Evaluation:
+        """Measures the remaining tasks and writes the numbers.
+
+        Args:
+            policy: Makes the client of a slot.
+            play: Runs the episodes: `run_episodes`, or `run_instantly` with its engine.
 
         Raises:
             EvaluationStopped: `stop` was set; `resume` continues from here.
@@ -87,7 +95,7 @@ class Evaluator:
             todo = [task for task in self._tasks if not directory.is_done(task)]
             self._progress.start(len(self._tasks), len(self._tasks) - len(todo))
             if todo:
-                self._measure(todo, directory, policy)
+                self._measure(todo, directory, policy, play)
             duration_s = time.monotonic() - clock
             evaluation = evaluation_of(self._spec, directory.episodes, started_at, duration_s)
             directory.finish(evaluation)
@@ -98,6 +106,7 @@ class Evaluator:
         todo: Sequence[Task],
         directory: EvaluationDirectory,
         policy: Callable[[int], PolicyClient] | None,
+        play: Callable[..., object],
     ) -> None:
         spec, kind = self._spec, self._spec.subject.kind
 
@@ -109,7 +118,7 @@ class Evaluator:
             directory.add(result, trajectory, images)
             return result
 
-        run_episodes(
+        play(
             self._config,
             [Attempt(task, repetition=self._repetition) for task in todo],
             Actor(

@@ -17,9 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distrl.configs.schema import Config
+from distrl.configs.simulate import LatencyConfig, SimulateConfig
 from distrl.core.errors import DistrlError, EnvError, NothingCameIn
 from distrl.core.messages import Lease
 from distrl.core.types import Fault, Purpose, Sampling, Spent, Task, Trajectory
@@ -27,8 +28,16 @@ from distrl.evaluator.progress import EvaluationProgress
 from distrl.evaluator.statistics import EpisodeResult
 from distrl.workers.env_pool import EnvPool, EpisodeEnd, open_env_pool
 from distrl.workers.episode import PolicyClient
+from distrl.workers.virtual import FAULT_S, World
 from distrl.workers.worker import BackOff, Worker
 
+if TYPE_CHECKING:
+    from distrl.workers.inference.engine import HFEngine
+
+SLOTS = 64  # of `run_instantly`
+INSTANT = SimulateConfig(
+    latency=LatencyConfig(median_s=0.0), batch_s=0.0, request_s=0.0, update_s=0.0, publish_s=0.0
+)
 STEP_S = 60.0
 """The longest that an environment may take for one step, in addition to the policy's deadline."""
 
@@ -131,6 +140,77 @@ def run_episodes(
             config, queue, queue.policy, name, stopped, envs, queue.starts, distances, actor.randomly
         ).run()
         return queue.results
+
+
+def run_instantly(
+    engine: HFEngine,
+    config: Config,
+    attempts: Sequence[Attempt],
+    actor: Actor,
+    keep: Keep,
+    progress: EvaluationProgress,
+    stop: threading.Event,
+    output: Path,
+    name: str = "evaluate",
+    distances: bool = False,
+) -> list[EpisodeResult]:
+    """As `run_episodes`, in virtual time in which nothing takes time: the same results each time.
+
+    Episodes run `SLOTS` at a time, and `engine` acts.
+    """
+    update = {
+        "worker": config.worker.model_copy(
+            update={
+                "slots": min(SLOTS, len(attempts)),
+                "barrier": False,
+                "rewards": config.worker.rewards.model_copy(update={"source": "environment"}),
+            }
+        ),
+        "local": config.local.model_copy(update={"workers": 1}),
+        "simulate": INSTANT,
+    }
+    queue = _Attempts(attempts, actor, keep, progress, config.evaluate.retries)
+    with contextlib.closing(World(config.model_copy(update=update), engine, queue, distances)) as world:
+        while len(queue.results) < len(attempts):
+            if stop.is_set():
+                raise EvaluationStopped(f"Interrupted; {output} keeps the finished episodes.")
+            world.advance(FAULT_S, until=lambda: len(queue.results) == len(attempts))
+    return queue.results
+
+
+class _Attempts:
+    """The source of a world's leases: a list of attempts."""
+
+    def __init__(
+        self,
+        attempts: Sequence[Attempt],
+        actor: Actor,
+        keep: Keep,
+        progress: EvaluationProgress,
+        retries: int,
+    ) -> None:
+        self._waiting, self._actor, self._keep = deque(attempts), actor, keep
+        self._progress, self._retries = progress, retries
+        self._running: dict[str, Attempt] = {}
+        self.results: list[EpisodeResult] = []
+
+    def lease(self, worker: str) -> Lease | None:
+        if not self._waiting:
+            return None
+        attempt = self._waiting.popleft()
+        lease = self._actor.lease(attempt)
+        self._running[lease.id] = attempt
+        return lease
+
+    def submit(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
+        attempt = self._running.pop(trajectory.lease_id)
+        result = self._keep(attempt, trajectory, images, Spent())
+        is_final = trajectory.fault is Fault.NONE or attempt.number >= self._retries
+        self._progress.add(result, is_final)
+        if is_final:
+            self.results.append(result)
+        else:
+            self._waiting.append(replace(attempt, number=attempt.number + 1))
 
 
 class Starts(BackOff):

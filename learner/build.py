@@ -8,7 +8,7 @@ import logging
 import queue
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -27,7 +27,7 @@ from distrl.core.store import TrajectoryStore
 from distrl.core.types import Task, Trajectory
 from distrl.learner.batching import Batcher
 from distrl.learner.checkpoint import Checkpointer, restore
-from distrl.learner.context import Context, Progress, Reporter, RunClock
+from distrl.learner.context import Context, Peers, Progress, Reporter, RunClock
 from distrl.learner.distributed import open_train_step
 from distrl.learner.ingest import Ingest
 from distrl.learner.learner import Learner
@@ -40,6 +40,8 @@ from distrl.learner.task_sampling import Drift
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
+
+    from distrl.learner.train_step import TrainStep
 
 MAX_INGESTED = 256
 LINGER_S = 1.0
@@ -69,22 +71,14 @@ def open_learner(
 
     A run that has a checkpoint continues from it; one that has only trajectories ingests them again.
     """
-    learner, network, drift = config.learner, config.network, config.tasks.drift
-    torch.set_num_threads(learner.threads)
+    network = config.network
+    torch.set_num_threads(config.learner.threads)
     torch.manual_seed(config.seed)
     with contextlib.ExitStack() as stack:
         train_step = stack.enter_context(open_train_step(config, tasks.words, place, watch))
         store = TrajectoryStore(run.store)
         stack.callback(store.close)
-        scheduler = TaskScheduler(
-            learner,
-            tasks.train,
-            tasks.validation,
-            config.seed,
-            incarnation=uuid.uuid4().hex[:12],
-            secret=run.lease_secret(),
-            drift=Drift(tasks.drift, drift.after, drift.share) if drift else None,
-        )
+        scheduler = make_scheduler(config, tasks, uuid.uuid4().hex[:12], run.lease_secret())
         ingested: queue.Queue[Trajectory] = queue.Queue(MAX_INGESTED)
         server = LearnerServer(
             Endpoints(network.control, network.broadcast, network.weights),
@@ -97,42 +91,77 @@ def open_learner(
         stack.callback(server.close)
         metrics = MetricsWriter(run.metrics, tensorboard_sinks(run.tensorboard))
         stack.callback(metrics.close)
-        policy, replay = train_step.policy, Replay(learner.replay, config.seed)
-        images = ImageCache(policy.image, store.images)
-        run.weights.mkdir(exist_ok=True)
-        progress = Progress()
-        clock = RunClock(progress, learner.max_minutes)
-        publisher = Publisher(policy, server, run.weights / "version", learner.policy_lag)
+        context = make_context(config, run, train_step, store, scheduler, server, ingested, metrics)
+        policy = train_step.policy
         server.limits = RunLimits(
             policy.num_tokens,
             policy.max_prompt_tokens,
-            policy.max_sequence_tokens(learner.max_new_tokens),
-            learner.max_new_tokens,
-            newest_version=lambda: publisher.version,
-        )
-        context = Context(
-            config=config,
-            server=server,
-            store=store,
-            scheduler=scheduler,
-            replay=replay,
-            ingest=Ingest(
-                ingested, store, policy, images, replay, scheduler, lambda: publisher.version, learner
-            ),
-            batcher=Batcher(policy, images),
-            train_step=train_step,
-            publisher=publisher,
-            checkpointer=Checkpointer(run.checkpoints, train_step, learner.keep_checkpoints),
-            report=Reporter(metrics, server, progress, clock),
-            rng=np.random.default_rng(config.seed),
-            progress=progress,
-            clock=clock,
+            policy.max_sequence_tokens(config.learner.max_new_tokens),
+            config.learner.max_new_tokens,
+            newest_version=lambda: context.publisher.version,
         )
         _resume(context)
         server.start()
         yield Learner(context, stop)
         if server.status.phase == "done":
             time.sleep(LINGER_S)  # late subscribers hear the shutdown, last trajectories are acked
+
+
+def make_scheduler(
+    config: Config,
+    tasks: TaskSets,
+    incarnation: str,
+    secret: bytes,
+    clock: Callable[[], float] = time.monotonic,
+) -> TaskScheduler:
+    """The scheduler of a run's tasks."""
+    drift = config.tasks.drift
+    return TaskScheduler(
+        config.learner,
+        tasks.train,
+        tasks.validation,
+        config.seed,
+        incarnation,
+        secret,
+        clock,
+        Drift(tasks.drift, drift.after, drift.share) if drift else None,
+    )
+
+
+def make_context(
+    config: Config,
+    run: RunDir,
+    train_step: TrainStep,
+    store: TrajectoryStore,
+    scheduler: TaskScheduler,
+    server: Peers,
+    ingested: queue.Queue[Trajectory],
+    metrics: MetricsWriter,
+    now: Callable[[], float] = time.monotonic,
+) -> Context:
+    """What the training thread works with, besides the given parts; `now` is the run's clock in seconds."""
+    learner, policy = config.learner, train_step.policy
+    replay, images = Replay(learner.replay, config.seed), ImageCache(policy.image, store.images)
+    run.weights.mkdir(exist_ok=True)
+    progress = Progress()
+    clock = RunClock(progress, learner.max_minutes, now)
+    publisher = Publisher(policy, server, run.weights / "version", learner.policy_lag)
+    return Context(
+        config=config,
+        server=server,
+        store=store,
+        scheduler=scheduler,
+        replay=replay,
+        ingest=Ingest(ingested, store, policy, images, replay, scheduler, lambda: publisher.version, learner),
+        batcher=Batcher(policy, images),
+        train_step=train_step,
+        publisher=publisher,
+        checkpointer=Checkpointer(run.checkpoints, train_step, learner.keep_checkpoints),
+        report=Reporter(metrics, server, progress, clock),
+        rng=np.random.default_rng(config.seed),
+        progress=progress,
+        clock=clock,
+    )
 
 
 def _resume(context: Context) -> None:

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -21,13 +21,13 @@ from distrl.core.metrics import PHASE_DONE, PHASE_TOTAL, MetricsWriter
 if TYPE_CHECKING:
     from distrl.configs.schema import Config
     from distrl.core.store import TrajectoryStore
+    from distrl.core.weights import Buffer
     from distrl.learner.batching import Batcher
     from distrl.learner.checkpoint import Checkpointer
     from distrl.learner.ingest import Ingest
     from distrl.learner.publish import Publisher
     from distrl.learner.replay import Replay
     from distrl.learner.scheduler import TaskScheduler
-    from distrl.learner.server import LearnerServer
     from distrl.learner.train_step import TrainStep
 
 CRITIC_WARM_UP, LAST_ROUND = "critic warm-up", "validation"
@@ -38,6 +38,22 @@ PEERS_S = 10.0  # how often the metrics of workers and inference servers are wri
 SILENCE_S = 3600.0
 """How long the learner waits for an episode without which it cannot start."""
 _log = logging.getLogger(__name__)
+
+
+class Peers(Protocol):
+    """The workers and inference servers, as the training thread sees them; see `LearnerServer`."""
+
+    def check(self) -> None: ...
+
+    def publish_weights(self, info: WeightInfo, data: Buffer) -> None: ...
+
+    def set_phase(self, phase: str) -> None: ...
+
+    def set_metrics(self, metrics: Mapping[str, float]) -> None: ...
+
+    def peer_metrics(self) -> dict[str, float]: ...
+
+    def shutdown(self, reason: str) -> None: ...
 
 
 @dataclass
@@ -54,8 +70,10 @@ class Progress:
 class RunClock:
     """The time of a run, restarts included. It starts with the first trajectory of each process."""
 
-    def __init__(self, progress: Progress, max_minutes: float | None) -> None:
-        self.now: Callable[[], float] = time.monotonic
+    def __init__(
+        self, progress: Progress, max_minutes: float | None, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.now = now
         self._progress, self._max_minutes = progress, max_minutes
         self._since: float | None = None
         self._online_since: float | None = None
@@ -96,9 +114,7 @@ class RunClock:
 class Reporter:
     """Writes metrics, and lets the server broadcast the newest value of each."""
 
-    def __init__(
-        self, writer: MetricsWriter, server: LearnerServer, progress: Progress, clock: RunClock
-    ) -> None:
+    def __init__(self, writer: MetricsWriter, server: Peers, progress: Progress, clock: RunClock) -> None:
         self.writer = writer
         self._server, self._progress, self._clock = server, progress, clock
         self._newest: dict[str, float] = {}
@@ -122,7 +138,7 @@ class Reporter:
 @dataclass
 class Context:
     config: Config
-    server: LearnerServer
+    server: Peers
     store: TrajectoryStore
     scheduler: TaskScheduler
     replay: Replay

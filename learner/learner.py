@@ -40,9 +40,9 @@ from distrl.learner.warm_start import Cloning, critic_warm_up, demonstrate, warm
 class Learner:
     """Runs the phases: demonstrations → warm-up → training → done."""
 
-    def __init__(self, context: Context, stop: Event) -> None:
+    def __init__(self, context: Context, stop: Event, updates: Updates | None = None) -> None:
         self.context, self.stop = context, stop
-        self.updates = Updates(context)
+        self.updates = updates or Updates(context)
         self.validation = Validation(context, self.updates.write_freshness)
 
     @property

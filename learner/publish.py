@@ -6,7 +6,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 from torch import Tensor
 
@@ -15,9 +15,6 @@ from distrl.core.files import write_bytes_atomically
 from distrl.core.messages import WeightInfo
 from distrl.core.policies import weights_io
 from distrl.core.weights import Buffer, describe
-
-if TYPE_CHECKING:
-    from distrl.learner.server import ServerBase
 
 KEPT = 3  # as many versions as the server offers, which has the same buffers
 _log = logging.getLogger(__name__)
@@ -31,6 +28,12 @@ class Publishable(Protocol):
     def published_metadata(self) -> Mapping[str, str]: ...
 
     def published_kind(self) -> str: ...
+
+
+class Announcer(Protocol):
+    """Takes weights to those who act with them, such as `distrl.learner.server.ServerBase`."""
+
+    def publish_weights(self, info: WeightInfo, data: Buffer) -> None: ...
 
 
 class Publisher:
@@ -54,7 +57,7 @@ class Publisher:
     def __init__(
         self,
         policy: Publishable,
-        server: ServerBase,
+        server: Announcer,
         version_file: Path,
         lag: int = 0,
         level: int = logging.INFO,

@@ -62,6 +62,7 @@ from distrl.workers.rewards import Ending, awaits_judge, judge, needs_evaluation
 Episode = tuple[Trajectory, dict[str, bytes]]
 """A trajectory, and the bytes of every screenshot that it names, by digest."""
 
+_BLANK = (16, 36)  # width and height of what stands for a picture
 QUALITY = 85  # of JPEG screenshots
 _BOX = (0, 160, 60)  # the colour of marks
 CAPACITY = 1024  # encoded screens with a key that are kept; one of the simulated phone takes about 0.1 MB
@@ -82,6 +83,24 @@ class PolicyClient(Protocol):
 
     def close(self) -> None:
         """Closes its connections. The worker calls it when the slot leaves."""
+
+
+class Clock:
+    """Measures an episode in real time; in `distrl simulate` a virtual clock takes its place."""
+
+    def unix(self) -> float:
+        """The time of day, in seconds since 1970."""
+        return time.time()
+
+    def seconds(self) -> float:
+        """For differences."""
+        return time.perf_counter()
+
+    def started(self) -> None:
+        """The environment is at the start of a task."""
+
+    def acted(self, app: str) -> None:
+        """The environment has executed an action and shows `app`."""
 
 
 class Conversation:
@@ -111,6 +130,7 @@ class EpisodeRunner:
         stop: When set, the episode is abandoned before its next step.
         distances: Whether observations record the expert's distance from the goal, if it can be computed.
         randomly: Whether to act at random instead of using `policy`.
+        clock: What times in the record are measured by.
 
     `error` is the environment's error that ended the last episode, if any.
     """
@@ -126,8 +146,10 @@ class EpisodeRunner:
         stop: threading.Event | None = None,
         distances: bool = False,
         randomly: bool = False,
+        clock: Clock | None = None,
     ) -> None:
         self._env, self._agent, self._policy, self._config = env, agent, policy, config
+        self._clock = clock or Clock()
         self._worker, self._slot, self._randomly = worker, slot, randomly
         self._stop = stop or threading.Event()
         self._measured = env if distances and isinstance(env, ExpertDistance) else None
@@ -143,7 +165,7 @@ class EpisodeRunner:
         policy, or a first prompt that does not fit ends it early with `fault` set, without outcome or reward:
         such a trajectory records what happened and does not count.
         """
-        draft, self.error = _Draft(lease), None
+        draft, self.error = _Draft(lease, self._clock), None
         try:
             finished = self._play(lease, draft)
         except EnvError as error:
@@ -160,11 +182,13 @@ class EpisodeRunner:
         """Fills `draft`; False if it was abandoned."""
         task = lease.task
         actor = self._actor(lease) or Conversation(self._policy, draft.images, lease.sampling)
-        screen, observe_s = self._look(call(Frame, self._env.reset, task), draft, False)
+        frame = call(Frame, self._env.reset, task)
+        self._clock.started()
+        screen, observe_s = self._look(frame, draft, False)
         if isinstance(self._env, ProvidesGoal):
             draft.task = task = task.model_copy(update={"goal": self._env.goal})
         while not self._stop.is_set():
-            started_at, clock = time.time(), time.perf_counter()
+            started_at, clock = self._clock.unix(), self._clock.seconds()
             try:
                 chats, action = self._decide(task.goal, screen, draft.steps, actor)
             except ContextFull as error:
@@ -179,10 +203,11 @@ class EpisodeRunner:
                     )  # fmt: skip
                 self._cut(draft, screen)
                 return True
-            think_s = time.perf_counter() - clock
-            clock = time.perf_counter()
+            think_s = self._clock.seconds() - clock
+            clock = self._clock.seconds()
             result = call(StepResult, self._env.step, action)
-            act_s = max(0.0, time.perf_counter() - clock - result.settle_s)
+            self._clock.acted(result.frame.app)
+            act_s = max(0.0, self._clock.seconds() - clock - result.settle_s)
 
             done = action.is_terminal or result.done
             truncated = not done and len(draft.steps) + 1 >= task.max_steps
@@ -222,7 +247,7 @@ class EpisodeRunner:
 
     def _look(self, frame: Frame, draft: _Draft, is_last: bool) -> tuple[Observation, float]:
         """Keeps the screenshot. Returns the observation and the seconds it took."""
-        clock = time.perf_counter()
+        clock = self._clock.seconds()
         observation, data = observe(frame, self._config)
         recorded = self._config.elements == "all" or (is_last and self._config.elements == "final")
         if (recorded or getattr(self._agent, "needs_elements", False)) and isinstance(self._env, HasElements):
@@ -232,7 +257,7 @@ class EpisodeRunner:
             data = encode(draw_marks(frame.image, observation.elements), self._config.screenshot_format)
             observation = observation.model_copy(update={"marked": image_digest(data)})
             draft.images[observation.marked] = data
-        observe_s = time.perf_counter() - clock
+        observe_s = self._clock.seconds() - clock
         if self._measured is not None:
             observation = observation.model_copy(update={"distance": self._measured.distance()})
         return observation, observe_s
@@ -292,7 +317,7 @@ class EpisodeRunner:
 class _Draft:
     """An episode so far. A faulted one keeps the steps that it completed."""
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease, clock: Clock) -> None:
         self.lease = lease
         self.task = lease.task
         self.steps: list[TimeStep] = []
@@ -304,8 +329,7 @@ class _Draft:
         self.truncated = False
         self.fault = Fault.NONE
         self.fault_detail = ""
-        self._started_at = time.time()
-        self._clock = time.perf_counter()
+        self._clock, self._started_at, self._start = clock, clock.unix(), clock.seconds()
 
     def finish(self, worker: str, slot: int) -> Episode:
         trajectory = Trajectory(
@@ -326,7 +350,7 @@ class _Draft:
             fault_detail=self.fault_detail[:500],
             truncated=self.truncated,
             started_at=self._started_at,
-            duration_s=time.perf_counter() - self._clock,
+            duration_s=self._clock.seconds() - self._start,
         )
         return trajectory, {digest: self.images[digest] for digest in trajectory.image_digests}
 
@@ -371,8 +395,13 @@ def _encoded(shot: _Shot) -> Screenshot:
 def observe(frame: Frame, config: WorkerConfig) -> tuple[Observation, bytes]:
     """The observation of a frame, and the encoded bytes that its digest names.
 
-    Identical pixels give identical bytes. A screen with a key that was seen before is not drawn again.
+    Identical pixels give identical bytes. A screen with a key that was seen before is not drawn again. Where
+    no pictures are wanted, a screen with a key is a small picture of that key.
     """
+    if config.screenshot_format == "none" and frame.screen.key is not None:
+        mark = random.Random(hash(frame.screen.key)).randbytes(16 * 3) * _BLANK[1]
+        data = encode(Image.frombytes("RGB", _BLANK, mark), "png")
+        return Observation(image=image_digest(data), width=_BLANK[0], height=_BLANK[1], app=frame.app), data
     take = _encoded if frame.screen.key is not None else _encoded.__wrapped__
     shot = take(_Shot(frame.screen, config.screenshot_format))
     width, height = shot.size

@@ -353,7 +353,7 @@ class _Slot(Clock):
                 self._sleep(behind)
                 trajectory, images = episode
                 name = hashlib.sha256(lease.id.encode()).hexdigest()[:32]
-                world.count(episodes=1, actions=len(trajectory.steps))
+                world.count(episodes=1)
                 world.source.submit(trajectory.model_copy(update={"id": name}), images)
                 if trajectory.fault is not Fault.NONE:
                     close_env(env)
@@ -392,6 +392,7 @@ class _Slot(Clock):
         self._ahead_s += self._world.settings.reset_s * self._factor
 
     def acted(self, app: str) -> None:
+        self._world.count(actions=1)
         latency = self._world.latency
         seconds = latency.median_s * math.exp(latency.sigma * self._rng.gauss(0.0, 1.0))
         factor = self._factor * self._world.settings.app_factors.get(app, 1.0)

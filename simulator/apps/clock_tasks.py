@@ -331,7 +331,7 @@ FAMILIES = (
         fits=lambda params: bool(params["minute"] != params["to"]),
     ),
     Family("timer", {"minutes": range(2, 20)}),
-    Family("laps", {"laps": range(2, 10)}),
+    Family("laps", {"laps": range(2, 9)}),
     Family("world_add", {"city": "town"}),
     Family("world_remove", {"city": "town"}),
 )

@@ -30,6 +30,12 @@ class AgentConfig(Section):
     options: dict[str, Any] = {}
 
 
+class PromptedAgentConfig(AgentConfig):
+    """The prompted model's agent; see `agent`."""
+
+    kind: str = "androidworld"
+
+
 class PromptedConfig(Section):
     """The baseline `distrl evaluate --agent prompted`: a model behind an OpenAI-compatible endpoint.
 
@@ -47,7 +53,7 @@ class PromptedConfig(Section):
     max_new_tokens: Count = 512
     price_input: NonNegative = 0.0
     price_output: NonNegative = 0.0
-    agent: AgentConfig = AgentConfig(kind="androidworld")
+    agent: PromptedAgentConfig = PromptedAgentConfig()
 
 
 def check_agent(config: Config) -> None:

@@ -191,7 +191,7 @@ def test_a_prompted_model_solves_a_task_by_numbers(
     task = next(task for task in load_suite("quickstart", "train") if task.goal == "Turn on Wi-Fi")
     suite = tmp_path / "wifi.jsonl"
     suite.write_text(task.model_copy(update={"split": "test"}).model_dump_json())
-    agent = {"kind": "androidworld", "options": {"observe": observe}}
+    agent = {"options": {"observe": observe}}
     prompted = {"url": endpoint.url, "model": "m", "agent": agent}
     evaluate = {"slots": 1, "prompted": prompted}
     config = Config.model_validate({"tasks": {"suite": str(suite)}, "evaluate": evaluate})

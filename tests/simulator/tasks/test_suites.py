@@ -160,7 +160,7 @@ def test_the_wrong_one_of_two_apps_alike_is_no_success() -> None:
 
 DIGESTS = {
     "quickstart": (7284, "c11f83c8835607ce"),
-    "general": (9800, "157683bf06417028"),
+    "general": (9800, "f1e42792c9ae2f5d"),
     "install": (3248, "c17999ca5a9f7051"),
     "webshop": (4660, "f89d5c8b3850f031"),
 }

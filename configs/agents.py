@@ -81,6 +81,11 @@ def check_agent(config: Config) -> None:
                 )
     if options.get("mode") == "incremental":
         reason = None
+        if config.learner.demonstrations.dagger:
+            raise ValueError(
+                "agent.options.mode=incremental continues a sequence with the policy's own answers, but "
+                "learner.demonstrations.dagger replaces them by the expert's; set dagger to 0"
+            )
         if agent.kind == "autoui":
             reason = "agent.kind=autoui writes a new prompt at each step"
         elif agent.kind in CHAT_AGENTS and policy.kind in ONE_PROMPT:

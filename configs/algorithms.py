@@ -47,24 +47,27 @@ class CriticConfig(ObjectiveConfig):
 class ActorCriticConfig(CriticConfig, RatioConfig):
     """Common keys of objectives that weigh by ratios and normalised advantages.
 
-    `advantage_std_floor` is the least standard deviation that advantages are divided by. `negative_weight`
-    multiplies normalised advantages below 0.
+    `advantage_std_floor` is the least standard deviation that advantages are divided by, and null leaves
+    advantages as they are. `negative_weight` multiplies advantages below 0.
     """
 
-    advantage_std_floor: NonNegative = 0.1
+    advantage_std_floor: NonNegative | None = 0.1
     negative_weight: Fraction = 1.0
 
 
 class ArideConfig(ActorCriticConfig):
     """A-RIDE (DistRL §5); names as in docs/algorithms.md.
 
-    `returns` selects the returns; all but "retrace" are for comparison. `policy_clip` is an addition of this
-    project, ε: steps whose ratio has left [1 − ε, 1 + ε] in the direction of the advantage give no gradient,
-    as in PPO; null means the paper's objective. `policy_clip_high` is a larger ε for the upper end. `critic`
-    selects V(s) (`v`) or Q(s, a) (`q`), whose expectations are estimated from four drawn actions.
+    `correction` set to "none" counts every ratio as 1, as a control: it learns as if its data were
+    on-policy. `returns` selects the returns; all but "retrace" are for comparison. `policy_clip` is an
+    addition of this project, ε: steps whose ratio has left [1 − ε, 1 + ε] in the direction of the advantage
+    give no gradient, as in PPO; null means the paper's objective. `policy_clip_high` is a larger ε for the
+    upper end. `critic` selects V(s) (`v`) or Q(s, a) (`q`), whose expectations are estimated from four drawn
+    actions.
     """
 
     kind: Literal["aride"] = "aride"
+    correction: Literal["ratio", "none"] = "ratio"
     returns: ReturnsName = "retrace"
     policy_clip: Positive | None = None
     policy_clip_high: Positive | None = None
@@ -76,6 +79,8 @@ class ArideConfig(ActorCriticConfig):
             raise ValueError("policy_clip_high has no effect without policy_clip; set policy_clip, too")
         if self.policy_clip_high is not None and self.policy_clip_high < (self.policy_clip or 0.0):
             raise ValueError("policy_clip_high is less than policy_clip; increase policy_clip_high")
+        if self.correction == "none" and self.policy_clip is not None:
+            raise ValueError("policy_clip has no effect with correction 'none'; set policy_clip to null")
         if self.critic == "q" and self.returns != "retrace":
             raise ValueError(
                 f"critic 'q' does not support returns {self.returns!r}, which need state values; "
@@ -87,7 +92,7 @@ class ArideConfig(ActorCriticConfig):
 class DigirlConfig(CriticConfig):
     """DigiRL: imitation of the better steps of the better trajectories.
 
-    `top_fraction` is the share of each batch's trajectories that is kept, the best by R − V_traj.
+    `top_fraction` is the share of the buffer's trajectories that is kept, the best by R − V_traj.
     `step_threshold` is the advantage above which a step of a kept trajectory is imitated. `baseline`
     subtracts V(s_t) from the Monte-Carlo part of that advantage, too.
     """

@@ -28,11 +28,12 @@ class DemonstrationConfig(Section):
 
     `updates` is the number of cloning updates, `batch_size` the number of steps in one, and `lr` their
     learning rate. `until_loss` ends cloning early, when the mean loss of the last 20 updates has fallen to
-    this value. `rename` is the probability with which each word of a goal is replaced by another one while
-    it is cloned, in prompt and answer alike: a policy that is trained from scratch learns to copy names that
-    it has not seen. Only policies with a token for each word (`tiny`) support `rename`. `critic_updates` is
-    the number of updates that fit the critic to the first `learner.min_replay` training episodes before the
-    policy learns from them.
+    this value. `critic_updates` is the number of updates that fit the critic to the first
+    `learner.min_replay` training episodes before the policy learns from them.
+
+    `dagger` is the share of the demonstrations in which the policy acts, as cloned from the others, while
+    the expert says at each step what it would do: it shows the way back from the policy's own mistakes
+    (DAgger). They begin when all others have arrived.
     """
 
     episodes: Annotated[int, Field(ge=0)] = 200
@@ -43,8 +44,17 @@ class DemonstrationConfig(Section):
     batch_size: Count = 64
     lr: Positive = 1e-3
     until_loss: Positive | None = None
-    rename: Fraction = 0.0
+    dagger: Fraction = 0.0
     critic_updates: Annotated[int, Field(ge=0)] = 100
+
+    @model_validator(mode="after")
+    def _policy_can_play(self) -> DemonstrationConfig:
+        if self.dagger and self.dataset is not None:
+            raise ValueError(
+                "demonstrations.dagger lets the policy play, but the episodes of demonstrations.dataset were "
+                "played before; remove one of them"
+            )
+        return self
 
 
 class ReplayConfig(Section):
@@ -52,13 +62,17 @@ class ReplayConfig(Section):
 
     `capacity` is the number of trajectories that replay holds. `priority` selects how they are drawn: by the
     priorities of DPER, or uniformly. `alpha` is the exponent of the priorities, P(τ) ∝ p(τ)^α. `weights` are
-    DPER's w1 (TD error), w2 (ratio) and w3 (entropy).
+    DPER's w1 (TD error), w2 (ratio) and w3 (entropy), and `td_error` selects a trajectory's TD error: the
+    mean of |δ| over its steps, or the largest. `unseen` is the largest share of a batch that trajectories
+    take which were never drawn; they come first.
     """
 
     capacity: Count = 128
     priority: Literal["dper", "uniform"] = "dper"
     alpha: NonNegative = 0.5
     weights: tuple[NonNegative, NonNegative, NonNegative] = (1.0, 0.3, 0.1)
+    td_error: Literal["mean", "max"] = "mean"
+    unseen: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
 
 
 class OptimConfig(Section):

@@ -233,7 +233,10 @@ def _refused(code: RejectCode, message: str, remedy: str = "") -> ProtocolError:
 
 
 class Lease(Record):
-    """The right and duty to run one episode of `task`; it expires `ttl_s` after the grant or renewal."""
+    """The right and duty to run one episode of `task`; it expires `ttl_s` after the grant or renewal.
+
+    In a demonstration that the policy plays, the answers are the expert's and the actions the policy's.
+    """
 
     id: Name
     task: Task
@@ -241,6 +244,7 @@ class Lease(Record):
     group_id: str = ""
     sampling: Sampling = Sampling()
     noise: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    policy_plays: bool = False
     ttl_s: PositiveSeconds = 300.0
 
 

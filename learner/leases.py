@@ -48,7 +48,9 @@ class LeaseIssuer:
         self._config, self._secret = config, secret
         self._fulfilled: OrderedDict[str, str] = OrderedDict()  # trajectories by lease
 
-    def issue(self, name: str, worker: str, task: Task, purpose: Purpose, group_id: str) -> Lease:
+    def issue(
+        self, name: str, worker: str, task: Task, purpose: Purpose, group_id: str, policy_plays: bool
+    ) -> Lease:
         """The lease `name` of an episode of `task` for `worker`."""
         config, sampling = self._config, sampling_for(self._config, purpose)
         return Lease(
@@ -57,7 +59,8 @@ class LeaseIssuer:
             purpose=purpose,
             group_id=group_id,
             sampling=sampling,
-            noise=config.demonstrations.noise if purpose is Purpose.DEMO else 0.0,
+            noise=config.demonstrations.noise if purpose is Purpose.DEMO and not policy_plays else 0.0,
+            policy_plays=policy_plays,
             ttl_s=config.lease_ttl_s,
         )
 

@@ -19,6 +19,7 @@ Owned by the training thread.
 from __future__ import annotations
 
 import base64
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -99,7 +100,8 @@ class Replay:
         nothing else is there.
         """
         assert self._places, "replay is empty"
-        new = [self._unseen.popitem(last=False)[0] for _ in range(min(count, len(self._unseen)))]
+        most = math.ceil(self.config.unseen * count) if self._tree.total > 0 else count
+        new = [self._unseen.popitem(last=False)[0] for _ in range(min(most, len(self._unseen)))]
         entries = np.array(new, dtype=np.int64)
         self._seen.set(entries % self.config.capacity, np.ones(len(new)))
         if (left := count - len(new)) == 0:

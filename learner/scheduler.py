@@ -68,6 +68,9 @@ class TaskScheduler:
         self._issuer = LeaseIssuer(config, secret)
         self._table = LeaseTable(60.0 * config.max_episode_minutes)
         self._phase = DEMONSTRATIONS
+        demonstrations = config.demonstrations
+        self.num_played_by_policy = round(demonstrations.dagger * demonstrations.episodes)
+        self.policy_plays = False  # the demonstrations of now on
         self._num_leases = self._num_groups = 0
         self._updates, self._forgiven, self._elapsed = 0, 0.0, 0.0
         # Episodes without a fault: as committed (network thread), and as taken by training (what is saved).
@@ -320,7 +323,8 @@ class TaskScheduler:
         again = self._again(Purpose.DEMO, worker)
         if again is not None or demonstrations.dataset is not None:
             return again
-        if not self._is_wanted(Purpose.DEMO, demonstrations.episodes):
+        later = 0 if self.policy_plays else self.num_played_by_policy
+        if not self._is_wanted(Purpose.DEMO, demonstrations.episodes - later):
             return None
         return self._lease(self._demonstrated.draw(), Purpose.DEMO, worker)
 
@@ -401,7 +405,8 @@ class TaskScheduler:
         """A new lease; `former` is the one that it replaces."""
         self._num_leases += 1
         name = f"{self._incarnation}-{self._num_leases}"
-        lease = self._issuer.issue(name, worker, task, purpose, group_id)
+        plays = purpose is Purpose.DEMO and self.policy_plays
+        lease = self._issuer.issue(name, worker, task, purpose, group_id, plays)
         self._table.hold(lease, worker, self._clock(), attempt)
         if group_id:
             self._groups.lease(group_id, lease.id, former)

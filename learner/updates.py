@@ -225,8 +225,10 @@ class Updates:
                 raise PolicyError(f"A batch could not be built: {type(error).__name__}: {error}.") from error
 
     def _progress(self) -> float:
-        episodes = self._context.scheduler.accounted(Purpose.TRAIN) / self._config.episodes
-        return min(1.0, max(episodes, self._context.clock.share()))
+        """The share of the run that is over, from the first update on."""
+        config, num_episodes = self._config, self._context.scheduler.accounted(Purpose.TRAIN)
+        episodes = (num_episodes - config.min_replay) / max(1, config.episodes - config.min_replay)
+        return min(1.0, max(0.0, episodes, self._context.clock.share()))
 
     def write_freshness(self) -> None:
         """Writes how stale what the updates since the last time used was; see `Freshness`."""

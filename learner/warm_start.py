@@ -8,18 +8,16 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from threading import Event
 from typing import Any
 
-import numpy as np
 import torch
 
 from distrl.configs.load import wanted_of
 from distrl.core.demonstrations import STORE_FILE, check_dataset, draw_number
-from distrl.core.errors import ConfigError, PolicyError
+from distrl.core.errors import PolicyError
 from distrl.core.process import num_cpus
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Purpose
@@ -34,6 +32,7 @@ from distrl.learner.context import (
     enter_phase,
     expect_episodes,
     poll,
+    publish,
     start_clock,
 )
 from distrl.learner.episodes import Episode, StepData
@@ -54,15 +53,34 @@ def demonstrate(context: Context, cloning: Cloning, stop: Event) -> None:
     if context.scheduler.accounted(Purpose.DEMO) >= wanted:
         return
     enter_phase(context, DEMONSTRATIONS)
+    num_played = context.scheduler.num_played_by_policy
     while not stop.is_set() and (count := context.scheduler.accounted(Purpose.DEMO)) < wanted:
         context.report.show(count, wanted)
         poll(context)
+        if count >= wanted - num_played and not context.scheduler.policy_plays:
+            _let_policy_play(context, cloning, stop)
+            continue
         expect_episodes(context, f"{count} of {wanted} demonstrations arrived")
         if cloning.has_fresh_steps():
             drain(context, 0.0)
             cloning.update()
         else:
             drain(context, POLL_S)
+
+
+def _let_policy_play(context: Context, cloning: Cloning, stop: Event) -> None:
+    """Clones what the expert has played, and publishes: the policy plays the rest of the demonstrations.
+
+    It makes the same share of all cloning updates as these are of all demonstrations.
+    """
+    config = context.config.learner.demonstrations
+    while cloning.num_updates < (1.0 - config.dagger) * config.updates and not cloning.is_over():
+        if stop.is_set():
+            return
+        poll(context)
+        cloning.update()
+    publish(context)
+    context.scheduler.policy_plays = True
 
 
 @contextlib.contextmanager
@@ -124,13 +142,6 @@ class Cloning:
         self._losses: list[float] = []  # since they were written last
         self._recent: deque[float] = deque(maxlen=RECENT_LOSSES)
         self._skipped, self._drawn = Skipped(), deque[tuple[list[str], Future[StepBatch]]]()
-        self._word_ids = context.train_step.policy.word_ids
-        if self._config.rename and not self._word_ids:
-            raise ConfigError(
-                f"learner.demonstrations.rename={self._config.rename:g} needs a policy with a token for each "
-                "word.",
-                "Use policy.kind 'tiny', or leave the key out.",
-            )
         self._prefetch = ThreadPoolExecutor(1, "prefetch")
 
     def state_dict(self) -> dict[str, Any]:
@@ -208,9 +219,6 @@ class Cloning:
         self._num_drawn += size
         chosen = [self._steps[i] for i in self._context.rng.choice(len(self._steps), size=size)]
         steps = [step for _, step in chosen]
-        if self._config.rename:
-            args = (self._word_ids, self._config.rename, self._context.rng)
-            steps = [renamed(step, *args) for step in steps]
         batch = self._prefetch.submit(self._context.batcher.steps, steps)
         self._drawn.append(([name for name, _ in chosen], batch))
 
@@ -253,27 +261,6 @@ def critic_warm_up(context: Context, updates: Updates, stop: Event) -> bool:
         tail = losses[-LOG_EVERY:]
         context.report.write({"loss/critic_warm_up": sum(tail) / len(tail)})
     return True
-
-
-def renamed(step: StepData, word_ids: Sequence[int], share: float, rng: np.random.Generator) -> StepData:
-    """The step with some words of its prompt replaced, alike in its answer: `learner.demonstrations.rename`.
-
-    A policy that is trained from scratch has no meaning for a word that no training goal has. Here it meets
-    such words: names must then be copied, and no single word decides (word dropout, Iyyer et al. 2015, for
-    words that are not copied).
-    """
-    words = sorted(set(word_ids).intersection(step.prompt))
-    drawn = rng.random(len(words)) < share
-    other = {
-        word: word_ids[int(rng.integers(len(word_ids)))]
-        for word, is_drawn in zip(words, drawn, strict=True)
-        if is_drawn
-    }
-    return replace(
-        step,
-        prompt=tuple(other.get(token, token) for token in step.prompt),
-        tokens=tuple(other.get(token, token) for token in step.tokens),
-    )
 
 
 def take_dataset(context: Context, stop: Event) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import string
+from typing import Protocol
 
 from distrl.core.actions import Action, ActionKind, Point
 from distrl.core.types import Chat, Completion, Observation
@@ -20,17 +21,30 @@ KINDS = tuple(
 MAX_LETTERS = 8
 
 
-class Demonstrator:
-    """Acts as the expert of an environment, or at random with probability `noise`.
+class Asked(Protocol):
+    """A policy that completes prompts."""
 
-    Noise leads the episode to states that the expert alone would never visit, and the expert then shows the
-    way back. The completion is always the *expert's* action in the present state, even where a random action
-    was executed instead (a label as in DAgger), so that cloning the completions learns from the expert only.
-    The random action is recorded as the step's action. Demonstrations carry no token ids and no log-probs.
+    def ask(self, prompt: Prompt) -> Chat:
+        """`prompt` with the policy's answer."""
+
+
+class Demonstrator:
+    """Acts as the expert of an environment, at random with probability `noise`, or as the policy.
+
+    Noise and a policy lead the episode to states that the expert alone would never visit, and the expert then
+    shows the way back. The completion is always the *expert's* action in the present state, even where
+    another one was executed instead (DAgger, Ross et al. 2011), so that cloning the completions learns from
+    the expert only. What was executed is recorded as the step's action. Demonstrations carry no token ids and
+    no log-probs.
+
+    Args:
+        policy: What acts; None for the expert. Its claim that the episode is over does not end it.
     """
 
-    def __init__(self, env: Env, agent: Agent, noise: float, rng: random.Random) -> None:
-        self._env, self._agent, self._noise, self._rng = env, agent, noise, rng
+    def __init__(
+        self, env: Env, agent: Agent, noise: float, rng: random.Random, policy: Asked | None = None
+    ) -> None:
+        self._env, self._agent, self._noise, self._rng, self._policy = env, agent, noise, rng, policy
 
     def act(self, prompt: Prompt, screen: Observation) -> tuple[Chat, Action]:
         """The expert's answer to `prompt`, and the action to execute.
@@ -41,6 +55,10 @@ class Demonstrator:
         text = call(str, self._agent.format, wanted, screen)
         is_noisy = self._rng.random() < self._noise
         action = random_action(self._rng) if is_noisy else call(Action, self._agent.parse, text, screen)
+        if self._policy is not None and not action.is_terminal:
+            own = self._policy.ask(prompt).completion.text
+            played = call(Action, self._agent.parse, own, screen)
+            action = action if played.is_terminal else played
         return answer(prompt, text), action
 
 

@@ -181,7 +181,7 @@ class EpisodeRunner:
     def _play(self, lease: Lease, draft: _Draft) -> bool:
         """Fills `draft`; False if it was abandoned."""
         task = lease.task
-        actor = self._actor(lease) or Conversation(self._policy, draft.images, lease.sampling)
+        actor = self._actor(lease, draft) or Conversation(self._policy, draft.images, lease.sampling)
         frame = call(Frame, self._env.reset, task)
         self._clock.started()
         screen, observe_s = self._look(frame, draft, False)
@@ -237,12 +237,13 @@ class EpisodeRunner:
                 return True
         return False
 
-    def _actor(self, lease: Lease) -> Demonstrator | RandomActor | None:
+    def _actor(self, lease: Lease, draft: _Draft) -> Demonstrator | RandomActor | None:
         rng = random.Random(f"{lease.id}/{lease.task.id}/{lease.task.seed}")
         if self._randomly:
             return RandomActor(self._agent, rng)
         if lease.purpose is Purpose.DEMO:
-            return Demonstrator(self._env, self._agent, lease.noise, rng)
+            player = Conversation(self._policy, draft.images, lease.sampling) if lease.policy_plays else None
+            return Demonstrator(self._env, self._agent, lease.noise, rng, player)
         return None
 
     def _look(self, frame: Frame, draft: _Draft, is_last: bool) -> tuple[Observation, float]:

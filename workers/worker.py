@@ -201,7 +201,8 @@ class Worker:
         deadline = time.monotonic() + NO_POLICY_S
         is_logged = False
         while not self._is_over() and time.monotonic() < deadline:
-            if lease.purpose is Purpose.DEMO or self._link.has_policy:
+            needs_policy = lease.policy_plays or lease.purpose is not Purpose.DEMO
+            if self._link.has_policy or not needs_policy:
                 return True
             if not is_logged:
                 _log.warning("slot %d waits for an inference server", index)

@@ -243,7 +243,6 @@ class Policy(nn.Module, ABC):
     Attributes:
         num_tokens: Size of the vocabulary: every token id is below it.
         end_ids: The tokens that end a completion.
-        word_ids: The tokens of whole words, any of which may replace another; () where words have no tokens.
         state_size: Size d of the hidden states.
         max_prompt_tokens: How long a prompt that begins a sequence may be; None without a bound.
         max_context_tokens: How long a sequence may become, answers included; None where only prompts are
@@ -255,7 +254,6 @@ class Policy(nn.Module, ABC):
     name: str
     num_tokens: int
     end_ids: Sequence[int]
-    word_ids: Sequence[int] = ()
     state_size: int
     max_prompt_tokens: int | None = None
     max_context_tokens: int | None = None

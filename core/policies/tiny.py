@@ -88,7 +88,6 @@ class TinyPolicy(Policy):
         self.num_tokens, self.state_size = len(self.tokenizer.tokens), config.d_model
         self.max_prompt_tokens = config.max_prompt_tokens
         self.end_ids = self.tokenizer.end_ids
-        self.word_ids = self.tokenizer.goal_words
         self.register_buffer("_allowed", self.tokenizer.grammar(), persistent=False)
 
     def prompt_ids(self, messages: Sequence[ChatMessage], images: Sequence[Tensor] = ()) -> list[int]:

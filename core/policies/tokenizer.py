@@ -82,7 +82,6 @@ class ActionTokenizer:
         tokens: All token names, by id.
         end_ids: The tokens after which a completion is over.
         words: The id of each word or number that has a token of its own.
-        goal_words: The ids of all words but numbers and those that prompts use around the goal.
     """
 
     def __init__(self, words: Iterable[str], grid: tuple[int, int]) -> None:
@@ -109,9 +108,6 @@ class ActionTokenizer:
         self._words = {index: word for word, index in self.words.items()}
         lasts = [token for path in PATHS for token in self._groups[list(path)[-1]]]
         self.end_ids = sorted([*self._fixed.values(), *lasts, self._end])
-        self.goal_words = tuple(
-            index for word, index in self.words.items() if not word.isdigit() and word not in PROMPT_WORDS
-        )
 
     def grammar(self) -> Tensor:
         """[V, V] bool: whether token j may follow token i; row `<pad>` holds what may come first.

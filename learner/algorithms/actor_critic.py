@@ -74,7 +74,7 @@ class ActorCritic(Algorithm[C]):
 
     def __init__(self, config: C, learner: LearnerConfig) -> None:
         super().__init__(config, learner)
-        self._recompute = learner.value_recompute
+        self._recompute, self._peaks = learner.value_recompute, learner.replay.td_error == "max"
 
     @property
     def returns(self) -> str:
@@ -140,7 +140,8 @@ class ActorCritic(Algorithm[C]):
         estimates = self.estimate(batch, outputs, scored.ratios.action)
         term = self.policy_term(batch, scored, estimates)
         failure = 1.0 - estimates.values.baseline if c.entropy_by_failure else 1.0
-        surprise, advantages = estimates.returns.td_errors.abs(), batch.flat(estimates.advantages)
+        errors, advantages = estimates.returns.td_errors.abs(), batch.flat(estimates.advantages)
+        surprise = errors.amax(dim=1) if self._peaks else batch.row_mean(batch.flat(errors))
         result = complete_loss(c, batch, scored, term, surprise, advantages, failure)
         value, trajectory = _critic_terms(batch, estimates)
         result.critic_loss = value + TRAJECTORY_LOSS * trajectory
@@ -201,10 +202,11 @@ class ActorCritic(Algorithm[C]):
 
     def normalised(self, batch: TrajectoryBatch, advantages: Tensor) -> Tensor:
         """[B, T] → [N]: over the batches of all ranks; those below 0 weigh `negative_weight`."""
-        c = self.config
+        c, normal = self.config, advantages
         assert isinstance(c, ActorCriticConfig)
-        moments = batch.advantage_moments or losses.moments(advantages, batch.counted)
-        normal = losses.normalise(advantages, batch.mask, c.advantage_std_floor, moments)
+        if c.advantage_std_floor is not None:
+            moments = batch.advantage_moments or losses.moments(advantages, batch.counted)
+            normal = losses.normalise(advantages, batch.mask, c.advantage_std_floor, moments)
         # Arnal et al. 2025 lower the baseline to the same end.
         return batch.flat(torch.where(normal < 0, c.negative_weight * normal, normal))
 

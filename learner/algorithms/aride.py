@@ -34,6 +34,8 @@ class Aride(ActorCritic[ArideConfig]):
 
     def estimator(self, rollout: Rollout, baseline: Tensor, ratios: Tensor) -> Returns:
         c = self.config
+        if c.correction == "none":
+            ratios = torch.ones_like(ratios)
         if not self._has_q:
             return super().estimator(rollout, baseline, ratios)
         return retrace_q(rollout, baseline, ratios, c.gamma, c.lam)
@@ -75,6 +77,8 @@ class Aride(ActorCritic[ArideConfig]):
         c = self.config
         advantages = self.normalised(batch, estimates.advantages)
         rho, mask, clip = scored.ratios.at(c.ratio_level), batch.steps.token_mask, c.policy_clip
+        if c.correction == "none":
+            rho = torch.ones_like(rho)
         weighed = {"clipped_fraction": rho > c.rho_max}
         if clip is not None:
             a = losses.per_action(advantages, rho)

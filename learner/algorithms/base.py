@@ -111,8 +111,8 @@ class Loss:
 
     policy_loss: Tensor  # a scalar whose gradients reach the policy only
     critic_loss: Tensor | None  # a scalar whose gradients reach the critic only; None without a critic
-    # [B, 3] DPER's raw components: mean |δ| (without a critic the absolute advantage), mean min(ρ, 1), mean
-    # entropy. No gradients.
+    # [B, 3] DPER's raw components: mean or largest |δ| (without a critic the absolute advantage), mean
+    # min(ρ, 1), mean entropy. No gradients.
     priorities: Tensor
     metrics: dict[str, float]  # means over the batch's steps, unless the name is listed in `train_step`
     steps: StepStats  # how far off-policy each step was
@@ -227,7 +227,7 @@ def complete_loss(
     gradient is that of the probability of the invalid actions that were tried.
 
     Args:
-        surprise: [B, T] what stands for |δ| in priorities.
+        surprise: [B] what stands for |δ| in priorities.
         advantages: [N] of each step.
         entropy_weights: [N] or one number.
     """
@@ -240,8 +240,8 @@ def complete_loss(
     means = {name: of_steps.sum() / batch.num_steps for name, of_steps in terms.items()}
     stats = StepStats.of(batch.row, scored.ratios, mask, term.level, term.weighed)
     with torch.no_grad():
-        components = [batch.flat(surprise), rho.clamp(max=1.0), scored.entropy]
-        priorities = torch.stack([batch.row_mean(component) for component in components], dim=1)
+        means_of = [batch.row_mean(component) for component in (rho.clamp(max=1.0), scored.entropy)]
+        priorities = torch.stack([surprise, *means_of], dim=1)
     return Loss(
         policy_loss=means["policy"] + config.entropy * means["entropy"] + config.invalid * means["validity"],
         critic_loss=None,
@@ -278,5 +278,4 @@ class CriticFree(Algorithm[C]):
     def loss(self, batch: TrajectoryBatch, outputs: NetworkOutputs) -> Loss:
         scored, advantages = Scored.of(batch.steps, outputs), self.advantages(batch)
         term = self.policy_term(batch, scored, advantages)
-        surprise = advantages.abs()[:, None] * batch.mask
-        return complete_loss(self.config, batch, scored, term, surprise, advantages[batch.row])
+        return complete_loss(self.config, batch, scored, term, advantages.abs(), advantages[batch.row])

@@ -1,23 +1,28 @@
 """DigiRL (Bai et al. 2024, §4): imitation of the better steps of the better trajectories.
 
-    keep the trajectories of the batch with the largest R − V_traj, a share `top_fraction`
+    keep the trajectories with the largest R − V_traj, a share `top_fraction` of the buffer
     A_t = λ^{H−1−t} G_t + (1 − λ^{H−1−t}) (r_t + V(s_{t+1}) − V(s_t))
     L = −E[ 1{τ kept} 1{A_t > threshold} log π(a_t|s_t) ] − β E[H_t] + λ_inv E[P_invalid]
 
 V_traj is the instruction-level value: what is to be expected before anything is done. It reads the first
 state and no action, and is fitted to the outcome by cross-entropy, as V is to the return G_t.
 
-Readings taken: docs/algorithms.md. There is no importance ratio: what is imitated was done, by any policy.
+The scores of the buffer are those of its latest draws, as many as it holds trajectories; they begin again
+after a restart. Further readings taken: docs/algorithms.md. There is no importance ratio: what is imitated
+was done, by any policy.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from distrl.configs.algorithms import DigirlConfig
+from distrl.configs.learner import LearnerConfig
 from distrl.core.policies.base import Critic, States
 from distrl.learner.algorithms.actor_critic import ActorCritic, Estimates
 from distrl.learner.algorithms.base import Inputs, PolicyTerm, Scored
@@ -26,23 +31,20 @@ from distrl.learner.ranks import sum_over_ranks
 from distrl.learner.returns import discounted_sum
 
 
-def top_of_batch(scores: Tensor, fraction: float, batch: TrajectoryBatch) -> Tensor:
-    """[B] bool: which of a share's trajectories are among the best of the whole batch, over all ranks."""
+def scores_of_all(scores: Tensor, batch: TrajectoryBatch) -> Tensor:
+    """[all trajectories of the batch, over all ranks] from [B] those of a share."""
     if batch.whole is None:
-        return top_trajectories(scores, fraction)
-    places = batch.whole.places.to(scores.device)
+        return scores
     everyones = scores.new_zeros(batch.whole.num_trajectories)
     if not batch.is_idle:
-        everyones[places] = scores
-    return top_trajectories(sum_over_ranks(everyones), fraction)[places]
+        everyones[batch.whole.places.to(scores.device)] = scores
+    return sum_over_ranks(everyones)
 
 
-def top_trajectories(scores: Tensor, fraction: float) -> Tensor:
-    """[B] bool: the ⌈fraction · B⌉ largest scores, the earlier of equal ones first."""
+def least_of_top(scores: Sequence[float], fraction: float) -> float:
+    """The least of the ⌈fraction · n⌉ largest scores."""
     count = max(1, math.ceil(fraction * len(scores) - 1e-9))
-    kept = torch.zeros_like(scores, dtype=torch.bool)
-    kept[torch.sort(scores, descending=True, stable=True).indices[:count]] = True
-    return kept
+    return sorted(scores, reverse=True)[count - 1]
 
 
 def doubly_robust(
@@ -59,6 +61,10 @@ class Digirl(ActorCritic[DigirlConfig]):
     options = DigirlConfig
     returns = "mc"
 
+    def __init__(self, config: DigirlConfig, learner: LearnerConfig) -> None:
+        super().__init__(config, learner)
+        self._scores: deque[float] = deque(maxlen=learner.replay.capacity)  # of the latest draws
+
     def value_index(self, batch: TrajectoryBatch) -> Tensor:
         return batch.first
 
@@ -72,7 +78,9 @@ class Digirl(ActorCritic[DigirlConfig]):
         c = self.config
         rewards = batch.outcome + batch.penalty
         total = torch.where(batch.mask, rewards, 0.0).sum(dim=1)
-        kept = top_of_batch(total - estimates.trajectory.detach().sigmoid(), c.top_fraction, batch)
+        scores = total - estimates.trajectory.detach().sigmoid()
+        self._scores.extend(scores_of_all(scores, batch).tolist())
+        kept = scores >= least_of_top(self._scores, c.top_fraction)
         v = batch.grid(estimates.values.baseline)
         penalties = discounted_sum(batch.penalty, torch.full_like(batch.penalty, c.gamma), batch.mask)
         mc = estimates.returns.targets + penalties

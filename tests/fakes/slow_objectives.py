@@ -6,7 +6,7 @@ log-probabilities and entropies, anew, so that their numerical derivative is wha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, exp, log, sqrt
 from typing import Any
 
@@ -78,8 +78,9 @@ def moments(a: list[float]) -> tuple[float, float]:
 
 def normalised(a: list[float], config: Any, over: tuple[float, float] | None = None) -> list[float]:
     mean, spread = over or moments(a)
-    std = max(spread, config.advantage_std_floor)
-    out = [(x - mean) / std for x in a]
+    out = a
+    if config.advantage_std_floor is not None:
+        out = [(x - mean) / max(spread, config.advantage_std_floor) for x in a]
     return [config.negative_weight * x if x < 0 else x for x in out]
 
 
@@ -112,8 +113,9 @@ def policy_gradient(f: Frozen, config: Any, logp: Rows, a: list[float], cap: flo
 
 
 def aride(f: Frozen, config: Any, logp: Rows, entropy: Rows) -> float:
-    a = normalised(advantages(f, config, config.returns)[0], config)
-    loss = policy_gradient(f, config, logp, a, config.rho_max)
+    weighed = replace(f, mu=f.pi) if config.correction == "none" else f
+    a = normalised(advantages(weighed, config, config.returns)[0], config)
+    loss = policy_gradient(weighed, config, logp, a, config.rho_max)
     return loss + entropy_and_validity(f, config, logp, entropy)
 
 

@@ -21,6 +21,8 @@ CASES = [
     ("aride", {"returns": "mc", "negative_weight": 0.3}),
     ("aride", {"policy_clip": 0.05, "policy_clip_high": 0.2}),
     ("aride", {"policy_clip": 0.05, "ratio_level": "token"}),
+    ("aride", {"correction": "none", "returns": "vtrace", "ratio_level": "token"}),
+    ("aride", {"advantage_std_floor": None, "rho_max": 1e6, "negative_weight": 0.5}),
     ("ppo", {}),
     ("ppo", {"ratio_level": "token", "clip": 0.1, "clip_high": 0.3}),
     ("ppo", {"clip": 0.05, "dual_clip": 1.2, "lam": 0.5, "entropy": 0.2, "invalid": 0.4}),
@@ -172,6 +174,8 @@ def test_the_critics_loss_and_gradients_are_those_of_the_slow_loop(
     result = evaluate(algorithm, policy, critic, batch)
     frozen = freeze(name, policy, critic, batch)
     returns = {"vtrace": "vtrace", "digirl": "mc"}.get(name) or algorithm.config.returns
+    if getattr(algorithm.config, "correction", "") == "none":
+        frozen = replace(frozen, mu=frozen.pi)
     _, targets = slow_objectives.advantages(frozen, algorithm.config, returns)
 
     def slow() -> float:
@@ -205,6 +209,14 @@ def test_only_the_policy_gets_the_policy_losss_gradient(name, policy, critic, ba
     )
     torch.testing.assert_close(result.priorities[:, 1], batch.row_mean(rho.action.clamp(max=1.0)))
     assert bool(result.priorities.isfinite().all())
+    if algorithm.has_critic:
+        errors = algorithm.estimate(
+            batch, ask(algorithm, policy, critic, batch), rho.action
+        ).returns.td_errors.abs()
+        torch.testing.assert_close(result.priorities[:, 0], errors.sum(1) / batch.mask.sum(1))
+        config = LearnerConfig.model_validate({"algorithm": {"kind": name}, "replay": {"td_error": "max"}})
+        peaks = evaluate(build_algorithm(config), policy, critic, batch).priorities[:, 0]
+        torch.testing.assert_close(peaks, errors.amax(1))
     assert all(np.isfinite(value) for value in result.metrics.values())
 
 

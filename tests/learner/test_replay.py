@@ -167,6 +167,18 @@ def sampled(replay: Replay, model: Model, count: int) -> None:
     assert len(names) == count
 
 
+def test_unseen_trajectories_take_no_more_than_their_share_of_a_batch() -> None:
+    replay = Replay(ReplayConfig(capacity=20, unseen=0.25), seed=0)
+    for number in range(12):
+        replay.add(f"t{number}")
+    first = replay.sample(4)  # nothing else is there
+    assert sorted(replay.names(first)) == ["t0", "t1", "t2", "t3"]
+    replay.update(first, np.ones((4, 3)))
+    names = replay.names(replay.sample(8))
+    assert names[:2] == ["t4", "t5"]
+    assert {*names[2:]} <= {"t0", "t1", "t2", "t3"}
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     capacity=st.integers(1, 20),

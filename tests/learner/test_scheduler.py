@@ -253,7 +253,7 @@ def played(lease: Lease, name: str = "t", **changes: object) -> Trajectory:
 
 @pytest.mark.parametrize("purpose", Purpose)
 def test_a_trajectory_fits_its_lease_also_for_a_later_process_with_other_settings(purpose: Purpose) -> None:
-    lease = LeaseIssuer(LearnerConfig(temperature=0.7), b"s").issue("i-1", "w", TASK, purpose, "g")
+    lease = LeaseIssuer(LearnerConfig(temperature=0.7), b"s").issue("i-1", "w", TASK, purpose, "g", False)
     later = LeaseIssuer(LearnerConfig(temperature=0.9), b"s")
     worded = TASK.model_copy(update={"goal": "As the environment words it"})
     assert later.check(played(lease, task=worded)) == ""
@@ -266,7 +266,7 @@ def test_a_trajectory_fits_its_lease_also_for_a_later_process_with_other_setting
 @pytest.mark.parametrize("field", ["id", "suite", "template", "split", "params", "seed", "max_steps"])
 def test_a_trajectory_of_another_task_does_not_fit(field: str) -> None:
     issuer = LeaseIssuer(LearnerConfig(), b"s")
-    lease = issuer.issue("i-1", "w", TASK, Purpose.TRAIN, "")
+    lease = issuer.issue("i-1", "w", TASK, Purpose.TRAIN, "", False)
     other = TASK.model_copy(
         update={field: {"params": {"n": 9}, "seed": 4, "max_steps": 99}.get(field, "other")}
     )
@@ -276,5 +276,5 @@ def test_a_trajectory_of_another_task_does_not_fit(field: str) -> None:
 
 def test_a_demonstration_brings_no_sampled_tokens() -> None:
     issuer = LeaseIssuer(LearnerConfig(), b"s")
-    demo, train = (issuer.issue(p.value, "w", TASK, p, "") for p in (Purpose.DEMO, Purpose.TRAIN))
+    demo, train = (issuer.issue(p.value, "w", TASK, p, "", False) for p in (Purpose.DEMO, Purpose.TRAIN))
     assert issuer.check(played(demo, steps=played(train).steps)) == "a demonstration has no sampled tokens"

@@ -229,6 +229,18 @@ def test_noise_changes_what_is_executed_but_not_what_is_taught_and_is_the_leases
     assert differ > 0
 
 
+def test_the_policy_plays_a_demonstration_and_the_expert_teaches() -> None:
+    task = TASK.model_copy(update={"max_steps": 9})
+    policy = Script(TAP, BACK, COMPLETE, TAP, TAP)
+    trajectory, _ = run(policy, purpose=Purpose.DEMO, policy_plays=True, task=task)
+    # The policy's COMPLETE came too early: the expert's tap takes its place. At the end the expert decides.
+    assert [step.action.kind for step in trajectory.steps] == ["tap", "back", "tap", "tap", "tap", "complete"]
+    taught = [step.chats[0].completion for step in trajectory.steps]
+    assert [AGENT.parse(one.text) for one in taught] == [TAP, TAP, TAP, TAP, TAP, COMPLETE]
+    assert not any(one.token_ids for one in taught)
+    assert (len(policy.asked), trajectory.outcome) == (5, Outcome.SUCCESS)
+
+
 def test_random_actions_never_end_an_episode() -> None:
     rng = random.Random(0)
     drawn = [random_action(rng) for _ in range(300)]

@@ -19,20 +19,21 @@ def simulate(config: ConfigArgument, overrides: SetOption = None, dry_run: DryRu
     """
     loaded = load(config, overrides, dry_run)
     from distrl.cli.health.run import check_demonstrations, check_installed
-    from distrl.cli.local.simulation import evaluate, lines, prepared, train
+    from distrl.cli.local.simulation import evaluate, lines, train
     from distrl.cli.run_kind import require_gui, run_kind
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
     from distrl.core.rundir import RunDir
     from distrl.core.terminal import Console
     from distrl.evaluator.run_state import check_trained
+    from distrl.workers.virtual import as_simulated
 
     require_gui(loaded, "simulate")
     check_installed(loaded, is_worker=False)
     check_demonstrations(loaded)
     for warning in run_kind(loaded).check_tasks():
         typer.echo(f"warning: {warning}", err=True)
-    loaded, console, stop = prepared(loaded), Console(), install_signals()
+    loaded, console, stop = as_simulated(loaded), Console(), install_signals()
     run = RunDir.create(loaded)
     with run.lock("simulate"):
         run.link_as_latest()

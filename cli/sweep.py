@@ -55,7 +55,8 @@ def sweep(
 ) -> None:
     """Run every arm of a sweep with every seed, and compare them.
 
-    Each run is a `distrl train` in RUNS_DIR/SWEEP/ARM/seed-S, one after another. The same command
+    Each run is a `distrl train`, or with `time: virtual` a `distrl simulate`, in RUNS_DIR/SWEEP/ARM/seed-S,
+    one after another. The same command
     continues an interrupted sweep: finished runs are kept, interrupted ones resumed, failed ones repeated.
     All configurations are checked before the first run starts. At the end, and with --report-only at any
     time, the sweep's directory gets table.md, results.json and curves.png.

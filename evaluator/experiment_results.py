@@ -12,10 +12,11 @@ A results file, DIR/results.json or that of `distrl sweep --results`, holds the 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -115,6 +116,7 @@ class RunResult(Record):
         splits: Success on each test split, before and after.
         curve: (seconds of the run, value).
         reached_s: When the curve was at the threshold first; None if never, or without one.
+        means: Of the metrics that gates name, over the run.
     """
 
     arm: str
@@ -129,6 +131,16 @@ class RunResult(Record):
     elapsed_s: float = 0.0
     episodes: float = 0.0
     updates: float = 0.0
+    means: dict[str, float] = {}
+
+    @property
+    def area(self) -> float | None:
+        """The mean of the curve over its time; None if it has no two points."""
+        if len(self.curve) < 2 or self.curve[-1][0] <= self.curve[0][0]:
+            return None
+        pairs = itertools.pairwise(self.curve)
+        whole = math.fsum((b - a) * (x + y) / 2 for (a, x), (b, y) in pairs)
+        return whole / (self.curve[-1][0] - self.curve[0][0])
 
 
 def is_finished(directory: Path) -> bool:
@@ -171,6 +183,11 @@ def read_run(planned: PlannedRun, sweep: Sweep) -> RunResult:
         elapsed_s=metrics.last(ELAPSED) or 0.0,
         episodes=metrics.last("episodes") or metrics.last("train/episodes") or 0.0,
         updates=metrics.last(UPDATES) or 0.0,
+        means={
+            gate.metric: math.fsum(values) / len(values)
+            for gate in sweep.gates.values()
+            if gate.metric and (values := [value for _, value in metrics.series(gate.metric, ELAPSED)])
+        },
     )
 
 
@@ -282,7 +299,7 @@ class ResultsFile:
                 name = key.removeprefix("config.")
                 self.left_out.append(f"{wanted.arm}, seed {wanted.seed} is left out: its `{name}` differs.")
                 continue
-            numbers = {name: run[name] for name in _NUMBERS}
+            numbers = {name: run[name] for name in _NUMBERS if name in run}
             result = RunResult(
                 arm=run["arm"], seed=run["seed"], directory=wanted.directory, is_finished=True, **numbers
             )
@@ -290,7 +307,7 @@ class ResultsFile:
             self._found[wanted.arm, wanted.seed] = result.model_copy(update={"reached_s": reached_s})
 
 
-_NUMBERS = ("before", "after", "splits", "curve", "elapsed_s", "episodes", "updates")
+_NUMBERS = ("before", "after", "splits", "curve", "elapsed_s", "episodes", "updates", "means")
 
 
 def _settings_of(planned: PlannedRun, sweep: Sweep) -> dict[str, Any]:
@@ -366,6 +383,7 @@ class ArmSummary(Record):
     minutes: Mean | None
     num_reached: int
     reached_s: float | None
+    area: Mean | None
     curve: tuple[tuple[float, Mean], ...]
 
 
@@ -391,8 +409,51 @@ def _summary(name: str, results: Sequence[RunResult]) -> ArmSummary:
         minutes=Mean.of([result.elapsed_s / 60 for result in done]),
         num_reached=sum(result.reached_s is not None for result in done),
         reached_s=median_time([result.reached_s for result in done]),
+        area=Mean.of([result.area for result in done]),
         curve=mean_curve([result.curve for result in done]),
     )
+
+
+def chosen_arms(sweep: Sweep, results: Sequence[RunResult]) -> dict[str, str]:
+    """The arm of each family whose tuning is complete; without tuning every arm is its own."""
+    families = sweep.families()
+    if sweep.tune is None:
+        return families
+    areas: dict[str, dict[str, float | None]] = {}
+    for arm, family in families.items():
+        tuning = [r for r in results if r.arm == arm and r.seed in sweep.tune.seeds]
+        mean = Mean.of([r.area for r in tuning]) if all(r.is_finished for r in tuning) else None
+        areas.setdefault(family, {})[arm] = mean.value if mean else None
+    return {
+        family: max(found, key=lambda arm: found[arm] or 0.0)
+        for family, found in areas.items()
+        if all(area is not None for area in found.values())
+    }
+
+
+def gate_lines(sweep: Sweep, results: Sequence[RunResult]) -> list[str]:
+    """Whether each gate of the sweep holds, over the finished runs of the chosen arms."""
+    chosen = chosen_arms(sweep, results)
+    found = []
+    for name, gate in sweep.gates.items():
+        of = {r.seed: r for r in results if r.is_finished and r.arm == chosen.get(gate.arm)}
+        other = {r.seed: r for r in results if r.is_finished and r.arm == chosen.get(gate.over or "")}
+        if gate.metric is not None:
+            mean = Mean.of([result.means.get(gate.metric) for result in of.values()])
+            what = f"{gate.metric} of {gate.arm}"
+        else:  # paired by seed
+            pairs = [(other[seed].after, of[seed].after) for seed in of.keys() & other.keys()]
+            mean = Mean.of([None if a is None or b is None else a - b for a, b in pairs])
+            what = f"{sweep.metric} of {gate.over} less that of {gate.arm}"
+        limits = {"least": gate.least, "most": gate.most}
+        words = ", ".join(f"{word} {limit:g}" for word, limit in limits.items() if limit is not None)
+        verdict = "not measured"
+        if mean is not None:
+            is_low = gate.least is not None and mean.value < gate.least
+            is_high = gate.most is not None and mean.value > gate.most
+            verdict = f"{_plain(mean)}, {'does not hold' if is_low or is_high else 'holds'}"
+        found.append(f"Gate {name} ({what}, {words}): {verdict}.")
+    return found
 
 
 def median_time(times: Sequence[float | None]) -> float | None:
@@ -425,8 +486,8 @@ def is_share(metric: str) -> bool:
 def sweep_block(sweep: Sweep, arms: Sequence[ArmSummary]) -> Block:
     """One row per arm, and the meaning of the columns."""
     number = percent if is_share(sweep.metric) else _plain
-    text = f"{sweep.metric}: mean over seeds ± 95% t-interval."
-    header, level = ["arm", "seeds", "before", "after", "gain"], ""
+    text = f"{sweep.metric}: mean over seeds ± 95% t-interval. Area: mean of {sweep.curve} over the run."
+    header, level = ["arm", "seeds", "before", "after", "gain", "area"], ""
     if sweep.threshold is not None:
         level = f"{100 * sweep.threshold:.0f}%" if is_share(sweep.curve) else short_number(sweep.threshold)
         header.append(f"time to {level}")
@@ -435,6 +496,7 @@ def sweep_block(sweep: Sweep, arms: Sequence[ArmSummary]) -> Block:
     for arm in arms:
         gain = f"{'+' if arm.gain is not None and arm.gain.value >= 0 else ''}{number(arm.gain)}"
         row = [arm.name, f"{len(arm.seeds)}/{arm.planned}", number(arm.before), number(arm.after), gain]
+        row.append(percent(arm.area) if is_share(sweep.curve) else _plain(arm.area))
         if level:
             time = NOTHING if arm.reached_s is None else f"{arm.reached_s / 60:.1f} min"
             row.append(f"{time} ({arm.num_reached}/{len(arm.seeds)})" if arm.seeds else NOTHING)
@@ -450,10 +512,15 @@ def write_sweep(sweep: Sweep, known: ResultsFile | None = None) -> tuple[Block, 
     """
     known = known or ResultsFile(sweep)
     known.update()
-    arms = summarise_arms(known.results(), sweep.arms)
+    results = known.results()
+    chosen, families = chosen_arms(sweep, results), sweep.families()
+    arms = summarise_arms(results, [arm for arm in sweep.arms if chosen.get(families[arm], arm) == arm])
     block = sweep_block(sweep, arms)
+    gates = gate_lines(sweep, results)
+    block = replace(block, text=" ".join([block.text, *gates]))
     data = {name: getattr(sweep, name) for name in ("name", "metric", "curve", "threshold")}
     data |= {"arms": [arm.model_dump(mode="json") for arm in arms], **known.data()}
+    data["gates"] = gates
     sweep.directory.mkdir(parents=True, exist_ok=True)
     write_atomically(sweep.directory / TABLE_FILE, as_markdown([block]))
     write_atomically(sweep.directory / JSON_FILE, json.dumps(data, indent=1))

@@ -12,9 +12,9 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -30,6 +30,7 @@ from distrl.evaluator.measure import Measured, measure, model_of, pool, seed_dir
 from distrl.evaluator.prompted import NAME, as_prompted
 from distrl.evaluator.results import RESULTS_FILE
 from distrl.evaluator.runner import EvaluationStopped
+from distrl.workers.virtual import as_simulated
 
 if TYPE_CHECKING:
     import threading
@@ -95,6 +96,42 @@ class Agent(Section):
         return None if found is None else found.replace(SEED, str(seed))
 
 
+class Gate(Section):
+    """What has to hold for a sweep's comparison to mean anything, written down before its runs.
+
+    Attributes:
+        arm: The arm that is looked at.
+        metric: A name in metrics.jsonl: its mean over each run of the arm.
+        over: Another arm, in place of `metric`: by how much its result, the sweep's metric, is better.
+        least, most: The gate holds if the mean over seeds lies between them.
+    """
+
+    arm: str
+    metric: str | None = None
+    over: str | None = None
+    least: float | None = None
+    most: float | None = None
+
+    @model_validator(mode="after")
+    def _is_one_number_with_a_limit(self) -> Gate:
+        if (self.metric is None) == (self.over is None):
+            raise ValueError("give exactly one of metric and over")
+        if self.least is None and self.most is None:
+            raise ValueError("give least, most or both")
+        return self
+
+
+class Tune(Section):
+    """A key whose value is chosen for each arm: the one with the largest area under the sweep's curve.
+
+    All `values` are run with `seeds`, which are among the sweep's, and the other seeds with the chosen one.
+    """
+
+    key: str
+    values: Annotated[list[Any], Field(min_length=2)]
+    seeds: Annotated[list[Seed], Field(min_length=1)]
+
+
 class Experiment(Section):
     """The keys of an experiment's file.
 
@@ -102,6 +139,8 @@ class Experiment(Section):
         values: For all rows (the key is `set`).
         seeds: Default: [0] for runs, [0, 1, 2] for measurements.
         grid: Key → values; every combination is an arm. With `arms`, each arm has the whole grid.
+        arms: The arms, or the path of a file with them, beside this one or in configs/experiments.
+        time: `virtual` runs are made by `distrl simulate`, and `minutes` are virtual.
         metric: SPLIT/success of the evaluation before and after, or of several splits as A+B/success (also
             score, steps, reward, invalid, repeats); of continuous control, return; or a name in
             metrics.jsonl, of which the first and the last values are taken.
@@ -116,6 +155,9 @@ class Experiment(Section):
     seeds: Annotated[list[Seed], Field(min_length=1)] | None = None
     grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
     arms: dict[str, Values | None] = {}
+    time: Literal["real", "virtual"] = "real"
+    tune: Tune | None = None
+    gates: dict[str, Gate] = {}
     minutes: Positive | None = None
     metric: str | None = None
     curve: str | None = None
@@ -138,6 +180,11 @@ class Experiment(Section):
             raise ValueError("a seed appears twice")
         if bool(self.suites) != bool(self.agents) or (self.agents and (self.arms or self.grid)):
             raise ValueError("give either `arms` and `grid` to train, or `suites` and `agents` to measure")
+        if self.tune and not set(self.tune.seeds) < set(self.seeds or ()):
+            raise ValueError("the seeds of `tune` must be some of `seeds`, not all")
+        for name, gate in self.gates.items():
+            if unknown := {gate.arm, gate.over or gate.arm} - set(self.arms):
+                raise ValueError(f"the gate {name!r} names the arm {min(unknown)!r}, which does not exist")
         for name, suite in self.suites.items():
             if suite.trained_on and suite.trained_on not in self.suites:
                 raise ValueError(f"{name} cannot have trained_on {suite.trained_on!r}, which is not a suite")
@@ -149,11 +196,15 @@ class Experiment(Section):
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a sweep; `config` is its whole configuration, with its place."""
+    """One run of a sweep; `config` is its whole configuration, with its place.
+
+    `family` is the arm without the value that is tuned.
+    """
 
     arm: str
     seed: int
     config: Config
+    family: str = ""
 
     @property
     def directory(self) -> Path:
@@ -171,6 +222,13 @@ class Sweep:
     curve: str
     threshold: float | None
     runs: tuple[PlannedRun, ...]
+    is_virtual: bool = False
+    tune: Tune | None = None
+    gates: Mapping[str, Gate] = field(default_factory=dict)
+
+    def families(self) -> dict[str, str]:
+        """The family of each arm."""
+        return {run.arm: run.family for run in self.runs}
 
     @property
     def arms(self) -> list[str]:
@@ -200,23 +258,33 @@ def load_sweep(
         common["learner"]["max_minutes"] = float(spec.minutes)
     shared = check_config(common, f"{file}: set")
     directory = Path(runs_dir if runs_dir is not None else shared.runs_dir) / spec.name
-    configs = {}
-    for arm, values in _chosen(dict(_points(spec.arms, spec.grid, str(file))), spec.arms, arms).items():
+    configs, tuned = {}, {spec.tune.key: spec.tune.values} if spec.tune else {}
+    grid = {**spec.grid, **tuned}
+    for arm, values in _chosen(dict(_points(spec.arms, grid, str(file))), spec.arms, arms).items():
         data = with_values(common, values, f"{file}: arm {arm}")
         data["runs_dir"] = str(directory / arm)
         configs[arm] = find_modules(check_config(data, f"{file}: arm {arm}"), file.parent)
+        if spec.time == "virtual":
+            configs[arm] = as_simulated(configs[arm])
         if not configs[arm].local.workers:
             raise ConfigError(
                 f"{file}: arm {arm}: local.workers is 0, but a sweep measures its runs on this machine.",
                 "Set local.workers to 1 or more, or make each run with `distrl train`.",
             )
     runs = tuple(
-        PlannedRun(arm, seed, config.model_copy(update={"name": f"seed-{seed}", "seed": seed}))
-        for seed in seeds
+        PlannedRun(
+            arm,
+            seed,
+            config.model_copy(update={"name": f"seed-{seed}", "seed": seed}),
+            arm.rpartition(",")[0] if spec.tune else arm,
+        )
+        for seed in sorted(seeds, key=lambda seed: not (spec.tune and seed in spec.tune.seeds))
         for arm, config in configs.items()
     )
     metric, curve = spec.metric or shared.goal.metric, spec.curve or shared.goal.curve
-    return Sweep(spec.name, directory.expanduser(), metric, curve, spec.threshold, runs)
+    is_virtual = spec.time == "virtual"
+    place = directory.expanduser()
+    return Sweep(spec.name, place, metric, curve, spec.threshold, runs, is_virtual, spec.tune, spec.gates)
 
 
 def load_table(
@@ -253,6 +321,9 @@ def _read(path: str | Path, **instead: Any) -> tuple[Experiment, Path]:
         )
     data |= {key: value for key, value in instead.items() if value is not None}
     data.setdefault("name", file.stem)
+    if isinstance(data.get("arms"), str):
+        shared = file.parent / data["arms"]
+        data["arms"] = read_yaml(shared if shared.is_file() else EXPERIMENTS_DIR / data["arms"])
     try:
         spec = Experiment.model_validate_json(json.dumps(data), strict=True)
     except ValidationError as error:

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from distrl.configs.schema import Config, EnvConfig, HfConfig
+from distrl.configs.schema import Config, HfConfig
 from distrl.configs.simulate import LatencyConfig
 from distrl.core.messages import Lease
 from distrl.core.types import NO_PREFIX, ChatMessage, Completion, Fault, Prefix, Purpose, Sampling, Trajectory
@@ -79,7 +79,7 @@ class Moment(NamedTuple):
 
 
 class World:
-    """The slots, devices and servers of a configuration; `now` is the virtual time in seconds.
+    """The slots, devices and servers of a configuration, see `as_simulated`; `now` is the time in seconds.
 
     Args:
         distances: Whether observations record the expert's distance from the goal.
@@ -342,7 +342,7 @@ class _Slot(Clock):
         try:
             while True:
                 lease = world.lease(self) or self._rest()
-                env = env or build_env(instant(config.env))
+                env = env or build_env(config.env)
                 runner = EpisodeRunner(
                     env, world.agent, self, config.worker, self.worker, self._index, clock=self,
                     distances=world.distances,
@@ -399,10 +399,17 @@ class _Slot(Clock):
         self._ahead_s += min(latency.max_s, seconds) * factor
 
 
-def instant(env: EnvConfig) -> EnvConfig:
-    """The environment without waits of its own."""
-    options = {name: value for name, value in env.options.items() if name != "latency"}
-    return env.model_copy(update={"options": options})
+def as_simulated(config: Config) -> Config:
+    """The configuration as a simulation runs it: no waits, and no pictures where the policy reads none."""
+    simulate = config.simulate.model_copy(update={"latency": latency_of(config)})
+    options = {name: value for name, value in config.env.options.items() if name != "latency"}
+    update: dict[str, object] = {
+        "env": config.env.model_copy(update={"options": options}),
+        "simulate": simulate,
+    }
+    if config.agent.kind == "elements":
+        update["worker"] = config.worker.model_copy(update={"screenshot_format": "none"})
+    return config.model_copy(update=update)
 
 
 def latency_of(config: Config) -> LatencyConfig:

@@ -19,7 +19,7 @@ from distrl.evaluator.measure import Measured
 from distrl.evaluator.run_state import arms
 from distrl.evaluator.runner import run_instantly
 from distrl.evaluator.suites import load_suite, vocabulary
-from distrl.workers.virtual import Moment, World, instant, latency_of
+from distrl.workers.virtual import Moment, World
 
 if TYPE_CHECKING:
     from distrl.learner.virtual import VirtualLearner
@@ -40,15 +40,6 @@ SUMMARY = {
     "simulation/staleness_p90": ("staleness in updates, 90th percentile (versions)", "{:.0f}"),
 }
 """The numbers of a simulation's online phase that a plan needs: in words, and their format."""
-
-
-def prepared(config: Config) -> Config:
-    """The configuration as a simulation runs it: no waits, and no pictures where the policy reads none."""
-    simulate = config.simulate.model_copy(update={"latency": latency_of(config)})
-    update: dict[str, object] = {"env": instant(config.env), "simulate": simulate}
-    if config.agent.kind == "elements":
-        update["worker"] = config.worker.model_copy(update={"screenshot_format": "none"})
-    return config.model_copy(update=update)
 
 
 def train(config: Config, run: RunDir, stop: threading.Event, say: Say) -> dict[str, float] | None:

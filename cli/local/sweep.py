@@ -24,7 +24,7 @@ from distrl.core.files import write_atomically
 from distrl.core.process import Child, stop_all
 from distrl.core.rundir import RunDir
 from distrl.core.terminal import Console
-from distrl.evaluator.experiment_results import ResultsFile, is_finished
+from distrl.evaluator.experiment_results import ResultsFile, chosen_arms, is_finished
 from distrl.evaluator.experiments import PlannedRun, Sweep
 
 TICK_S = 0.5
@@ -62,6 +62,12 @@ class Execution:
         self._next_line = time.monotonic() + LINE_EVERY_S
         self._status: Status | None = Status("", console=console) if console.is_terminal else None
         self.failures: list[tuple[str, str]] = []
+        self._chosen: dict[str, str] = {}
+        self._choose()
+
+    def _choose(self) -> None:
+        if self._sweep.tune is not None:
+            self._chosen = chosen_arms(self._sweep, self._known.results())
 
     def run(self) -> bool:
         """Runs until no run is left. Returns False if it was stopped before."""
@@ -72,8 +78,8 @@ class Execution:
             self._status.start()
         try:
             while (self._waiting or self._running) and not self._stop.is_set():
-                while self._waiting and len(self._running) < self._parallel:
-                    self._start(self._waiting.popleft())
+                while len(self._running) < self._parallel and (planned := self._next()) is not None:
+                    self._start(planned)
                 self._stop.wait(TICK_S)
                 self._running = [running for running in self._running if not self._ended(running)]
                 self._show()
@@ -93,6 +99,22 @@ class Execution:
                 )
         return not self._stop.is_set()
 
+    def _next(self) -> PlannedRun | None:
+        """The next run; those with a value that was not chosen are left out.
+
+        None while the choice waits for runs under way. It cannot be made if one of these has failed.
+        """
+        tune = self._sweep.tune
+        for planned in list(self._waiting):
+            chosen = self._chosen.get(planned.family)
+            if tune is None or planned.seed in tune.seeds or chosen == planned.arm:
+                self._waiting.remove(planned)
+                return planned
+            if chosen is not None or not self._running:
+                self._waiting.remove(planned)
+                self._left -= 1
+        return None
+
     def _start(self, planned: PlannedRun) -> None:
         """Starts a run, or resumes it."""
         run, log = RunDir(planned.directory), log_of(planned)
@@ -100,7 +122,11 @@ class Execution:
         config.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(config, planned.config.to_yaml())
         is_begun = run.config.is_file()
-        command = distrl("train", str(config), *(["--resume"] if is_begun else []))
+        if self._sweep.is_virtual and is_begun:  # a simulation cannot be resumed
+            run.discard()
+            is_begun = False
+        name = "simulate" if self._sweep.is_virtual else "train"
+        command = distrl(name, str(config), *(["--resume"] if is_begun else []))
         number = len(self._sweep.runs) - self._left + len(self._running) + 1
         self._say(
             f"[{number}/{len(self._sweep.runs)}] {_name(planned)} {'continues' if is_begun else 'starts'}"
@@ -125,6 +151,7 @@ class Execution:
         )
         if is_well:
             self._known.update()
+            self._choose()
         elif not self._stop.is_set():
             how = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
             log = log_of(planned)

@@ -18,6 +18,7 @@ from distrl.evaluator.experiment_results import (
     Mean,
     as_markdown,
     check_metric,
+    chosen_arms,
     is_finished,
     mean_curve,
     median_time,
@@ -30,7 +31,8 @@ from distrl.evaluator.experiments import PlannedRun, Sweep, difference, load_swe
 from distrl.evaluator.results import Evaluation, EvaluationSpec, Subject, split_result
 from distrl.evaluator.statistics import t_interval
 
-SWEEPS = ["dper", "learning", "staleness"]
+REGIMES = ["r1-reuse", "r2-phones", "r3-sparse", "r4-lag", "r5-drift"]
+SWEEPS = ["dper", "learning", "staleness", *REGIMES]
 
 
 def load(tmp_path: Path, text: str, **options: object) -> Sweep:
@@ -251,9 +253,10 @@ def test_the_report_is_a_table_numbers_and_a_picture(tmp_path) -> None:
     for run in sweep.runs:
         make_run(run, 2, 9 if run.arm == "good" else 4, [0.2, 0.9, 0.9] if run.arm == "good" else [0.2] * 3)
     block, hint = write_sweep(sweep)
-    assert block.header[:6] == ["arm", "seeds", "before", "after", "gain", "time to 50%"]
-    assert block.rows[0][:6] == ["good", "2/2", "20.0% ± 0.0", "90.0% ± 0.0", "+70.0% ± 0.0", "3.3 min (2/2)"]
-    assert block.rows[1][5] == "– (0/2)"
+    assert block.header[:7] == ["arm", "seeds", "before", "after", "gain", "area", "time to 50%"]
+    assert block.rows[0][:5] == ["good", "2/2", "20.0% ± 0.0", "90.0% ± 0.0", "+70.0% ± 0.0"]
+    assert block.rows[0][5:7] == ["72.5% ± 0.0", "3.3 min (2/2)"]
+    assert block.rows[1][6] == "– (0/2)"
     assert (sweep.directory / "table.md").read_text() == as_markdown([block])
     out = io.StringIO()
     block.show(Console(file=out))
@@ -294,3 +297,69 @@ def test_a_single_lucky_round_is_not_the_threshold() -> None:
     assert reached([(0.0, 0.1), (1.0, 0.9), (2.0, 0.2), (3.0, 0.1)], 0.5) is None
     assert reached([(0.0, 0.9), (1.0, 0.9)], 0.5) is None, "fewer than three rounds say nothing"
     assert reached([(0.0, 0.9)], None) is None
+
+
+VIRTUAL = """
+base: quickstart
+time: virtual
+tune: {key: learner.optim.lr, values: [0.001, 0.002], seeds: [0]}
+arms:
+  one: {}
+  two: {learner.replay.priority: uniform}
+gates:
+  loss: {arm: one, metric: loss/policy, least: 0.3, most: 0.6}
+  control: {arm: two, over: one, least: 0.15}
+curve: eval/val/success
+seeds: [0, 1, 2]
+"""
+
+
+def test_the_tuned_value_is_that_with_the_largest_area(tmp_path) -> None:
+    sweep = load(tmp_path, VIRTUAL, runs_dir=str(tmp_path))
+    assert {run.config.worker.screenshot_format for run in sweep.runs} == {"none"}  # as they are simulated
+    assert [run.seed for run in sweep.runs[:4]] == [0] * 4
+    runs = {(run.arm, run.seed): run for run in sweep.runs}
+    make_run(runs["one,lr=0.001", 0], 2, 9, [0.2, 0.4])
+    results = [read_run(run, sweep) for run in sweep.runs]
+    assert chosen_arms(sweep, results) == {}  # another value may be better
+    make_run(runs["one,lr=0.002", 0], 2, 8, [0.2, 0.8])
+    results = [read_run(run, sweep) for run in sweep.runs]
+    assert chosen_arms(sweep, results) == {"one": "one,lr=0.002"}
+    block, _ = write_sweep(sweep)
+    assert [row[0] for row in block.rows] == ["one,lr=0.002", "two,lr=0.001", "two,lr=0.002"]
+    assert block.rows[0][5] == "50.0%"  # the area of a line from 0.2 to 0.8
+
+
+def test_gates_say_whether_they_hold(tmp_path) -> None:
+    sweep = load(tmp_path, VIRTUAL.replace("tune:", "#"), runs_dir=str(tmp_path))
+    runs = {(run.arm, run.seed): run for run in sweep.runs}
+    assert "(loss/policy of one, least 0.3, most 0.6): not measured." in write_sweep(sweep)[0].text
+    for seed, (one, two) in enumerate([(9, 7), (8, 7)]):
+        make_run(runs["one", seed], 2, one, [0.2, 0.8])
+        make_run(runs["two", seed], 2, two, [0.2, 0.8])
+    make_run(runs["two", 2], 2, 0, [0.2, 0.8])  # it has no pair
+    text = write_sweep(sweep)[0].text
+    assert "Gate loss (loss/policy of one, least 0.3, most 0.6): 0.5 ± 0, holds." in text
+    assert "(test/success of one less that of two, least 0.15): 0.15" in text
+    saved = json.loads((sweep.directory / "results.json").read_text())
+    assert len(saved["gates"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("arm: two, over", "arm: three, over"), "names the arm 'three'"),
+        (("over: one, least: 0.15", "over: one"), "give least, most or both"),
+        (("over: one, least", "over: one, metric: x, least"), "exactly one of metric and over"),
+        (("seeds: [0]}", "seeds: [0, 1, 2]}"), "must be some of"),
+        (("time: virtual", "time: later"), "time"),
+    ],
+)
+def test_gates_and_tuning_that_cannot_be_are_refused(tmp_path, change, message) -> None:
+    assert message in refused(tmp_path, VIRTUAL.replace(*change))
+
+
+def test_arms_may_be_in_a_file_of_their_own(tmp_path) -> None:
+    (tmp_path / "shared.yaml").write_text("one: {}\ntwo: {learner.optim.lr: 0.1}\n")
+    sweep = load(tmp_path, "base: quickstart\narms: shared.yaml\n")
+    assert sweep.arms == ["one", "two"]

@@ -19,11 +19,11 @@ from distrl.simulator.phone import state as st
 from distrl.simulator.phone.phone import Phone, new_state
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.theme import KNOWN_LAYOUTS
-from distrl.simulator.tasks import open_app, state_diff
+from distrl.simulator.tasks import grounding, open_app, state_diff
 from distrl.simulator.tasks.base import May, Params, Template, where
 from distrl.simulator.tasks.expert import BACK, WAIT, Expert
 
-TEMPLATES: dict[str, Template] = {**open_app.TEMPLATES, **apps.TEMPLATES}
+TEMPLATES: dict[str, Template] = {**open_app.TEMPLATES, **grounding.TEMPLATES, **apps.TEMPLATES}
 """Every template by name."""
 PHONES = {"quickstart": BUILT_IN, "new": BUILT_IN, "store": (*BUILT_IN, "store"), "everyday": EVERYDAY}
 """The phones that tasks start on, and the apps on each.

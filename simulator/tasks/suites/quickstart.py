@@ -9,6 +9,10 @@ hold out of `train`:
     drift           nothing but the layouts, a family of their own: trained on where `tasks.drift` is set
     test_drift      what `test` holds out, on layouts of that family
 
+`train_grounding` is for policies that see pixels: one touch, of what has a label or of a contact ("Tap Anna
+Berg"), on the layouts of `train`. `test_grounding` holds out the wordings and the names, on the layouts of
+`unseen_layout`; the other labels are those of training.
+
 The phone's address book holds the contact's name among others that are drawn alike, some with the same first
 or last name.
 """
@@ -23,6 +27,7 @@ from typing import Any
 from distrl.core.types import Task
 from distrl.simulator.apps import APPS, BUILT_IN
 from distrl.simulator.phone.theme import DRIFT_LAYOUTS, TRAIN_LAYOUTS, UNSEEN_LAYOUTS
+from distrl.simulator.tasks import grounding
 from distrl.simulator.tasks.base import instance, seed_of
 
 SUITE = "quickstart"
@@ -33,10 +38,14 @@ LAYOUTS = {
     "unseen_layout": UNSEEN_LAYOUTS,
     "drift": DRIFT_LAYOUTS,
     "test_drift": DRIFT_LAYOUTS,
+    "train_grounding": TRAIN_LAYOUTS,
+    "test_grounding": UNSEEN_LAYOUTS,
 }
 """The splits, and where each draws its layouts."""
 COUNTS = {"train": 800, "val": 10, "test": 68, "unseen_layout": 68, "drift": 200, "test_drift": 68}
-"""Tasks of each template by split."""
+"""Tasks of each template but `tap` by split."""
+GROUNDING_COUNTS = {"train_grounding": 6000, "test_grounding": 408}
+"""Tasks of the template `tap` by split."""
 DISJOINT = ("tasks", "goals", "phrasings", "names")
 """What no evaluation split shares with `train`."""
 MAX_STEPS = 10
@@ -76,6 +85,11 @@ _TIMES = [(hour, minute) for hour in range(1, 13) for minute in range(0, 60, 5)]
 random.Random(SUITE).shuffle(_APP_PAIRS)
 random.Random(SUITE).shuffle(_TIMES)
 _WORDINGS = """
+tap
+  Tap {label}
+  Tap on {label}
+  Touch {label}
+  ~ Press {label}
 open_app
   Open the {app} app
   Open {app}
@@ -211,7 +225,13 @@ def _draw(template: str, is_held_out: bool, rng: random.Random) -> tuple[Params,
     if template == "shop_search":
         query = f"{rng.choice(pools['color'])} {rng.choice(pools['noun'])}"
         return {"query": query}, {"query": query}
+    if template == "tap" and rng.random() < 0.5:
+        path, target, label = rng.choice(grounding.targets())
+        return {"path": path, "target": target, "book": _book(rng, pools)}, {"label": label}
     book = _book(rng, pools)
+    if template == "tap":
+        target = f"contact_{sorted(book).index(book[0])}"
+        return {"path": grounding.CONTACTS, "target": target, "book": sorted(book)}, {"label": book[0]}
     return {"name": book[0], "book": sorted(book)}, {"name": book[0]}
 
 
@@ -220,8 +240,8 @@ def _instances() -> dict[str, tuple[Task, str]]:
     """The tasks by id, each with its wording."""
     made: dict[str, tuple[Task, str]] = {}
     for template, wordings in _wordings().items():
-        for split, count in COUNTS.items():
-            is_held_out = split not in ("train", "drift")
+        for split, count in (GROUNDING_COUNTS if template == "tap" else COUNTS).items():
+            is_held_out = split not in ("train", "drift", "train_grounding")
             for index in range(count):
                 name = f"{SUITE}/{template}/{split}/{index:04d}"
                 rng = random.Random(seed_of(f"5/{name}"))

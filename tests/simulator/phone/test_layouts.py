@@ -8,7 +8,7 @@ from itertools import chain, combinations
 
 import pytest
 
-from distrl.core.actions import ActionKind
+from distrl.core.actions import Action, ActionKind
 from distrl.core.types import Task
 from distrl.evaluator.suites import SUITES, load_suite
 from distrl.simulator.apps import BUILT_IN
@@ -109,3 +109,19 @@ def test_the_quickstart_draws_each_split_s_layouts_and_its_other_splits_hold_wor
     assert all(index in TRAIN_LAYOUTS for split in ("train", "val", "test") for index in seen[split])
     assert all(index in UNSEEN_LAYOUTS for index in seen["unseen_layout"])
     assert all(index in DRIFT_LAYOUTS for split in ("drift", "test_drift") for index in seen[split])
+
+
+def test_grounding_is_one_touch_and_no_other_counts() -> None:
+    env, tasks = PhoneEnv(width=72, height=160), load_suite("quickstart", "test_grounding")
+    for task in tasks[::4]:
+        env.reset(task)
+        label = task.goal.removeprefix("Press ")
+        tree = env._backend.device.phone.tree()  # type: ignore[attr-defined]
+        shown = {text for node in nodes.walk(tree) for text in (node.text, node.value, node.desc)}
+        assert label in shown, task.id
+        touch = env.expert_action()
+        if touch.kind is ActionKind.TAP:
+            env.step(Action.tap(0.02, 0.02))
+            assert env.evaluate() == 0.0, task.id
+            env.step(touch)
+            assert env.evaluate() == 1.0, task.id

@@ -24,8 +24,8 @@ from distrl.simulator.phone.nodes import Node, walk
 from distrl.simulator.tasks.play import SimBackend
 from distrl.workers.envs.phone import PhoneEnv
 
-TREES = "cb44477b2e0c59f73a7a96dbd9122e67f185ecb8571e851a15eb7cc4771763e7"
-PICTURES = "18059969688f26d7a2f2256b592ba18d7d611ea64956f92e521276e366020058"
+TREES = "0f343ee937adad40b25888cbe6d823998799c48d590d044a5348fee5515052b1"
+PICTURES = "566b3e52454b26841041742e4706c49da43e63190ddc9bf1a30ec2f9f5598822"
 DRAWN_WITH = ("13.0.0", "2.14.3")
 """The versions of Pillow and FreeType that the pictures were drawn with; others may smooth text otherwise."""
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(Node)}

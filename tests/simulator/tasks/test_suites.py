@@ -110,7 +110,7 @@ def test_acting_at_random_installs_nothing() -> None:
         assert env.evaluate() == 0.0, task.id
 
 
-@pytest.mark.parametrize(("name", "family"), FAMILIES)
+@pytest.mark.parametrize(("name", "family"), [each for each in FAMILIES if each[1] != "tap"])
 def test_the_expert_recovers_from_random_wandering(name: str, family: str) -> None:
     """It may fail, or give up, only where the wandering spoilt something for good."""
     env, num_solved = PhoneEnv(width=72, height=160), 0

@@ -9,9 +9,9 @@ hold out of `train`:
     drift           nothing but the layouts, a family of their own: trained on where `tasks.drift` is set
     test_drift      what `test` holds out, on layouts of that family
 
-`train_grounding` is for policies that see pixels: one touch, of what has a label or of a contact ("Tap Anna
-Berg"), on the layouts of `train`. `test_grounding` holds out the wordings and the names, on the layouts of
-`unseen_layout`; the other labels are those of training.
+`train_grounding` is for policies that see pixels: most of its tasks are one touch of what has a label or of a
+contact ("Tap Anna Berg"), the others are as in `train`. `test_grounding` has tasks of one touch only. It holds
+out wordings and names, on the layouts of `unseen_layout`; the other labels are those of training.
 
 The phone's address book holds the contact's name among others that are drawn alike, some with the same first
 or last name.
@@ -42,7 +42,15 @@ LAYOUTS = {
     "test_grounding": UNSEEN_LAYOUTS,
 }
 """The splits, and where each draws its layouts."""
-COUNTS = {"train": 800, "val": 10, "test": 68, "unseen_layout": 68, "drift": 200, "test_drift": 68}
+COUNTS = {
+    "train": 800,
+    "val": 10,
+    "test": 68,
+    "unseen_layout": 68,
+    "drift": 200,
+    "test_drift": 68,
+    "train_grounding": 200,
+}
 """Tasks of each template but `tap` by split."""
 GROUNDING_COUNTS = {"train_grounding": 6000, "test_grounding": 408}
 """Tasks of the template `tap` by split."""

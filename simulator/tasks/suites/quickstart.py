@@ -10,8 +10,8 @@ hold out of `train`:
     test_drift      what `test` holds out, on layouts of that family
 
 `train_grounding` is for policies that see pixels: most of its tasks are one touch of what has a label or of a
-contact ("Tap Anna Berg"), the others are as in `train`. `test_grounding` has tasks of one touch only. It holds
-out wordings and names, on the layouts of `unseen_layout`; the other labels are those of training.
+contact ("Tap Anna Berg"), the others are as in `train`. `test_grounding` has tasks of one touch only. It
+holds out wordings and names, on the layouts of `unseen_layout`; the other labels are those of training.
 
 The phone's address book holds the contact's name among others that are drawn alike, some with the same first
 or last name.

@@ -24,8 +24,8 @@ from distrl.simulator.phone.nodes import Node, walk
 from distrl.simulator.tasks.play import SimBackend
 from distrl.workers.envs.phone import PhoneEnv
 
-TREES = "0f343ee937adad40b25888cbe6d823998799c48d590d044a5348fee5515052b1"
-PICTURES = "566b3e52454b26841041742e4706c49da43e63190ddc9bf1a30ec2f9f5598822"
+TREES = "49b27ddca47b9bd81a1ec17039bd4a8b75d06b251c854c857f590f8b2c8d981b"
+PICTURES = "05820a86d0e0686b83d912eefed668b28b22b98987a124bf68628bafbd5caa91"
 DRAWN_WITH = ("13.0.0", "2.14.3")
 """The versions of Pillow and FreeType that the pictures were drawn with; others may smooth text otherwise."""
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(Node)}

@@ -62,6 +62,7 @@ PLAIN = ("back", "home", "enter", "wait", "complete", "impossible")
 KINDS = (*ON_ELEMENT, *SWIPES, "drag", "slide", *WITH_TEXT, *PLAIN)
 TENTHS = 11  # 0%, 10%, … 100%
 WEIGHTS_FILE, _FILE = "model.safetensors", "tokenizer.json"
+_LEARNED = 0.2  # how much of a word's learned vector counts
 _RELATIONS = 3  # what attention is told of two places: alike, inside, around
 
 
@@ -147,11 +148,10 @@ class ReaderPolicy(Policy):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.table = nn.Embedding(WORD_TABLE, d)
-            nn.init.normal_(self.table.weight, std=0.05)
+            nn.init.zeros_(self.table.weight)
             self.fixed = nn.Linear(FIXED_SIZE, d, bias=False)
-            self.places = nn.Embedding(MAX_GOAL, d)
             self.steps = nn.Embedding(MAX_STEP + 1, d)
-            self.read_goal = nn.Linear(d + GOAL_FEATURES, d)
+            self.read_goal = nn.Linear(3 * d + GOAL_FEATURES, d)
             self.read_items = nn.Linear(3 * d + ITEM_FEATURES, d)
             self.read_head = nn.Linear(2 * d + 1, d)
             self.layers = nn.ModuleList(
@@ -303,7 +303,8 @@ class ReaderPolicy(Policy):
 
     def _encode(self, r: Readings) -> tuple[Tensor, Tensor]:
         """[B, 1 + G + I, d] states of a place for the whole, of the goal and of the items; and their mask."""
-        words = self.table(r.table) + self.fixed(r.fixed)
+        # Slow, because names must not be learnt by heart: words that training never showed have only 0 here.
+        words = _LEARNED * self.table(r.table) + self.fixed(r.fixed)
         words = torch.cat([torch.zeros_like(words[:1]), words[1:]])
 
         def bag(numbers: Tensor) -> Tensor:
@@ -315,8 +316,10 @@ class ReaderPolicy(Policy):
         label = bag(r.label)
         outer = torch.cat([torch.zeros_like(label[:, :1]), label], dim=1)
         outer = outer.gather(1, r.parent[..., None].expand(-1, -1, label.shape[-1]))
-        goal = torch.cat([words[r.goal_words], r.goal_features], dim=-1)
-        goal = self.read_goal(goal) + self.places.weight[: goal.shape[1]]
+        # Where a word stands is what is before and behind it: other wordings have other lengths.
+        goal = words[r.goal_words]
+        before, behind = F.pad(goal[:, :-1], (0, 0, 1, 0)), F.pad(goal[:, 1:], (0, 0, 0, 1))
+        goal = self.read_goal(torch.cat([goal, before, behind, r.goal_features], dim=-1))
         items = self.read_items(torch.cat([label, bag(r.meta), outer, r.features], dim=-1))
         whole = torch.cat([bag(r.head), self.steps(r.step), r.unchanged[:, None]], dim=-1)
         states = torch.cat([self.read_head(whole)[:, None], goal, items], dim=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from pydantic import TypeAdapter
 
@@ -45,15 +45,26 @@ class Site(Protocol):
         """The next action of a scripted expert. Raises EnvError when it has none."""
 
 
+@runtime_checkable
+class WritesGoals(Protocol):
+    """A site whose pages write the instruction themselves."""
+
+    def goal(self, browser: Chromium) -> str:
+        """The instruction of the episode that has begun."""
+
+
 LONG_PRESS_MS = 600
+WAIT_S = 0.5
 
 
 class BrowserEnv:
     """A browser that is reset to tasks of one site.
 
-    A tap is a mouse click, a swipe a drag, a long press a click held for 0.6 s; `type` presses keys, `enter`
-    the Enter key, `back` the Escape key (it closes what is open, as Android's back key does) and `home` the
-    Home key. The browser starts at the first reset, and again at the reset after it failed.
+    A tap is a mouse click, a double tap two, a long press a click held for 0.6 s. A swipe scrolls what lies
+    under its start as a finger does; where nothing scrolls that way, it is a drag of the mouse. `type` presses
+    keys (←↑→↓ are the arrow keys), `enter` the Enter key, `back` the Escape key (it closes what is open, as
+    Android's back key does) and `home` the Home key; `wait` waits for 0.5 s. The browser starts at the first
+    reset, and again at the reset after it failed.
 
     Args:
         site: "miniwob", "pkg.mod:Name" of a class with a constructor without arguments, or a `Site`.
@@ -82,6 +93,7 @@ class BrowserEnv:
         )
         self.browser: Chromium | None = None
         self._task: Task | None = None
+        self._goal = ""
         self._verdict = Verdict(done=False, score=0.0)
 
     def reset(self, task: Task) -> Frame:
@@ -90,6 +102,7 @@ class BrowserEnv:
             self.browser = self._start()
         self._site.begin(self.browser, task)
         self._task = task
+        self._goal = self._site.goal(self.browser) if isinstance(self._site, WritesGoals) else task.goal
         self._verdict = self._site.verdict(self.browser)
         return self._frame()
 
@@ -101,6 +114,12 @@ class BrowserEnv:
                 time.sleep(self._settle_s)
             self._verdict = self._site.verdict(browser)
         return StepResult(self._frame(), done=self._verdict.done)
+
+    @property
+    def goal(self) -> str:
+        """The instruction: the page's where it writes one, else the task's."""
+        self._running()
+        return self._goal
 
     def evaluate(self) -> float:
         self._running()
@@ -142,12 +161,19 @@ def _execute(browser: Chromium, action: Action) -> bool:
     kind = action.kind
     if kind is ActionKind.TAP and action.point is not None:
         browser.click(*action.point)
+    elif kind is ActionKind.DOUBLE_TAP and action.point is not None:
+        browser.click(*action.point, times=2)
     elif kind is ActionKind.LONG_PRESS and action.point is not None:
         browser.click(*action.point, hold_ms=LONG_PRESS_MS)
     elif kind is ActionKind.SWIPE and action.point is not None and action.to is not None:
-        browser.drag(action.point, action.to)
+        if not browser.scroll(action.point, action.to):
+            browser.drag(action.point, action.to)
     elif kind is ActionKind.TYPE:
+        if action.point is not None:
+            browser.click(*action.point)
         browser.type_keys(action.text)
+    elif kind is ActionKind.WAIT:
+        time.sleep(WAIT_S)
     elif kind in _KEYS:
         browser.type_keys(_KEYS[kind])
     else:

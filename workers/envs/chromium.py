@@ -3,6 +3,8 @@
 The window is exactly the size that is looked at, so a screenshot needs no clipping, and the frame rate is not
 limited, so nothing waits for a display's next refresh: a screenshot takes a few milliseconds instead of 50.
 
+A script that runs in every page (page.js) draws the options of a <select>, which no screenshot shows otherwise.
+
 It is one chromedriver process with its browser, controlled by selenium (0.90 to 0.94 of the steps per second
 of a client on one plain HTTP connection, benchmarks/webdriver.py). They are a process group, so one signal
 ends both. A watcher ends it when this process dies, however it dies. All that the browser writes is in one
@@ -72,6 +74,7 @@ FLAGS = (
     "--disable-dev-shm-usage",
     "--disable-frame-rate-limit",
     "--disable-partial-raster",
+    "--disable-smooth-scrolling",
     "--hide-scrollbars",
     "--mute-audio",
     "--lang=en-US",
@@ -80,7 +83,9 @@ FLAGS = (
 
 # Key codes of W3C WebDriver for the characters that are keys rather than text.
 ENTER, ESCAPE, HOME_KEY, TAB, BACKSPACE = "\ue007", "\ue00c", "\ue011", "\ue004", "\ue003"
-_AS_KEYS = {"\n": ENTER, "\t": TAB, "\b": BACKSPACE}
+_ARROWS = {"←": "\ue012", "↑": "\ue013", "→": "\ue014", "↓": "\ue015"}
+_AS_KEYS = {"\n": ENTER, "\t": TAB, "\b": BACKSPACE, **_ARROWS}
+PAGE_SCRIPT = Path(__file__).with_name("page.js").read_text(encoding="utf-8")
 
 
 MAX_TABS = 8
@@ -132,7 +137,7 @@ class Chromium:
         self._front: str = self.command("w3cGetCurrentWindowHandle")
         # Address -> tab, least recently shown first.
         self._tabs: dict[str, str] = {}
-        self._fit()
+        self._set_up()
 
     @property
     def process_group(self) -> int:
@@ -170,7 +175,7 @@ class Chromium:
         if len(self._tabs) < MAX_TABS:
             if self._tabs:
                 self._bring_to_front(self.command("newWindow", type="tab")["handle"])
-                self._fit()
+                self._set_up()
         else:
             self._bring_to_front(next(iter(self._tabs.values())))
         self.open(url)
@@ -186,9 +191,16 @@ class Chromium:
         image: Image.Image = Image.open(io.BytesIO(encoded)).convert("RGB")
         return image
 
-    def click(self, x: float, y: float, hold_ms: int = 0) -> None:
+    def click(self, x: float, y: float, hold_ms: int = 0, times: int = 1) -> None:
         """Presses the mouse at (x, y), fractions of the page's size, and releases it after `hold_ms`."""
-        self._mouse([self._move(x, y), _DOWN, {"type": "pause", "duration": hold_ms}, _UP])
+        self._mouse([self._move(x, y), *[_DOWN, {"type": "pause", "duration": hold_ms}, _UP] * times])
+
+    def scroll(self, start: tuple[float, float], end: tuple[float, float]) -> bool:
+        """Scrolls what lies at `start` as a finger does that moves to `end`; False if it cannot scroll."""
+        (x, y), (width, height) = start, self.size
+        by = [(end[0] - x) * width, (end[1] - y) * height]
+        at = [min(x * width, width - 1), min(y * height, height - 1)]
+        return bool(self.run("return distrl.scroll(...arguments)", *at, *by))
 
     def drag(self, start: tuple[float, float], end: tuple[float, float], duration_ms: int = 200) -> None:
         """Drags the mouse from `start` to `end`, fractions of the page's size."""
@@ -199,7 +211,7 @@ class Chromium:
         self._mouse([self._move(0.0, 0.0)])
 
     def type_keys(self, text: str) -> None:
-        """Presses and releases one key per character; newline, tab and backspace become their keys."""
+        """Presses and releases one key per character; newline, tab, backspace and arrows are their keys."""
         keys = [_AS_KEYS.get(character, character) for character in text]
         events = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
         if events:
@@ -278,11 +290,12 @@ class Chromium:
             self._cdp("Page.bringToFront", {})
             self._front = tab
 
-    def _fit(self) -> None:
-        """Gives the tab in front exactly the size that is looked at."""
+    def _set_up(self) -> None:
+        """Gives the tab in front the size that is looked at, and its pages page.js."""
         width, height = self.size
         metrics = {"width": width, "height": height, "deviceScaleFactor": self._scale, "mobile": False}
         self._cdp("Emulation.setDeviceMetricsOverride", metrics)
+        self._cdp("Page.addScriptToEvaluateOnNewDocument", {"source": PAGE_SCRIPT})
 
     def _move(self, x: float, y: float, duration_ms: int = 0) -> dict[str, Any]:
         width, height = self.size

@@ -1,14 +1,15 @@
-"""MiniWoB++ (package `miniwob`): about a hundred small web pages, each a task with instruction and reward.
+"""MiniWoB++ (package `miniwob`): about 130 small web pages, each a task with instruction and reward.
 
 The pages come from the installed package and are loaded from disk. `task.params["env"]` names the page and
 `task.seed` seeds its random generator. The page's clock is set to a day: neither does it end an episode nor
-does the score depend on it, since the score is the sign of the page's raw reward. For some pages a scripted
-expert names the element to click next (`TARGETS`).
+does the score depend on it. An episode is a success if the page's raw reward is 1. Animations of jQuery are
+off, so a page never moves because of an action. Many pages have a scripted expert (miniwob_experts.js).
 """
 
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,78 +21,78 @@ from distrl.core.types import Task
 from distrl.workers.envs.browser import Verdict
 from distrl.workers.envs.chromium import Chromium
 
-# Page -> JavaScript expression of the element to click, given `goal`, the page's instruction.
-TARGETS = {
-    "click-test": "$('#subbtn')",
-    "click-test-2": "$('#subbtn')",
-    "click-color": "$('#area .color[data-color=\"' + goal.split(' ')[3] + '\"]')",
-    "click-tab": "$('#area ul li:nth-child(' + /#([0-9])/.exec(goal)[1] + ') a')",
-    "click-dialog": "$('.ui-dialog-titlebar-close')",
-    "click-widget": "$('#area .widget [data-type=\"' + /\"(.*)\"/.exec(goal)[1] + '\"]')",
-    "click-button": "all('#area button').find(e => e.innerHTML === /\"(.*)\"/.exec(goal)[1])",
-    "click-collapsible-nodelay": "shown('.ui-accordion-content') ? $('#subbtn') : $('#area h3')",
-    "focus-text": "$('#tt')",
-    "focus-text-2": "$('#tt' + /the ([0-9])/.exec(goal)[1])",
-}
-
-# A point of the target, its centre if possible, where a click would really reach it: inside the page's frame
-# and not covered by another element. Null when there is none.
-VISIBLE_POINT = """
-var width = arguments[0], height = arguments[1], goal = core.getUtterance();
-var $ = selector => document.querySelector(selector);
-var all = selector => Array.from(document.querySelectorAll(selector));
-var shown = selector => { var e = $(selector); return e !== null && e.offsetHeight > 0; };
-var target = TARGET;
-if (!target) return null;
-var box = target.getBoundingClientRect();
-for (var fx of [0.5, 0.3, 0.7, 0.1, 0.9]) for (var fy of [0.5, 0.3, 0.7, 0.1, 0.9]) {
-  var x = box.left + fx * box.width, y = box.top + fy * box.height;
-  if (x < 0 || y < 0 || x >= width || y >= height) continue;
-  var hit = document.elementFromPoint(x, y);
-  if (hit && target.contains(hit)) return [x, y];
-}
-return null;
-"""
-
-
 SIZE = (160, 210)
 
-# endEpisode stops an episode that is still running. Focus and the mouse pointer are all that an earlier
-# episode can leave behind: the page's own genProblem rebuilds the rest. What the page shows to a human beside
-# the task (clock, statistics, click marks) is hidden, since focusing an element could otherwise scroll there.
+# The instruction as text: an icon by its name, a coloured box by its colour.
+_SPOKEN = r"""
+const spoken = () => {
+  const query = document.getElementById('query').cloneNode(true);
+  const replace = (selector, text) => query.querySelectorAll(selector).forEach(e => { e.textContent = text(e); });
+  replace('[class*="ui-icon-"]', e => /ui-icon-([\w-]+)/.exec(e.className)[1]);
+  replace('[style*="background-color"]', e => /background-color: *([^;]+)/.exec(e.getAttribute('style'))[1]);
+  return query.textContent.replace(/\s+/g, ' ').trim();
+};
+"""
+
+# endEpisode stops an episode that is still running. Focus, the mouse pointer and what was typed or ticked are
+# all that an earlier episode can leave behind: the page's own genProblem rebuilds the rest. What the page shows
+# to a human beside the task (clock, statistics, click marks) is hidden, since focusing an element could
+# otherwise scroll there.
 _BEGIN = """
 core.endEpisode(0);
 core.hideDisplay();
 document.getElementById('click-canvas').style.display = 'none';
 if (document.activeElement) document.activeElement.blur();
+if (window.jQuery) jQuery.fx.off = true;
+for (const field of document.querySelectorAll('input, textarea')) {
+  const form = document.createElement('form');  // only a form's reset makes a field as if it was never touched
+  field.replaceWith(form);
+  form.append(field);
+  form.reset();
+  form.replaceWith(field);
+}
 core.EPISODE_MAX_TIME = 24 * 3600 * 1000;
 Math.seedrandom(arguments[0]);
 core.startEpisodeReal();
 window.scrollTo(0, 0);
 """
 
-# Icons are background images that load when they are first shown; a screenshot before that would lack them.
-# The driver awaits a returned promise. An image that cannot be loaded is not waited for.
-_AFTER_IMAGES = """
-var urls = new Set(Array.from(document.body.querySelectorAll('*'))
-  .map(e => getComputedStyle(e).backgroundImage).filter(css => css.startsWith('url('))
-  .map(css => css.slice(5, -2)));
-return Promise.all(Array.from(urls, url => {
-  var image = new Image();
+# Icons are images that load when they are first shown; a screenshot before that would lack them. The driver
+# awaits a returned promise. An image that cannot be loaded is not waited for.
+_AFTER_IMAGES = r"""
+const seen = window.distrl.images ??= new Set(), urls = new Set();
+for (const one of document.body.querySelectorAll('*')) {
+  const style = getComputedStyle(one);
+  for (const css of [style.backgroundImage, style.content]) {
+    const url = /^url\("(.*?)"\)/.exec(css)?.[1] ?? (one.tagName === 'IMG' ? one.src : null);
+    if (url && !seen.has(url)) urls.add(url);
+  }
+}
+return Promise.all([...urls].map(url => {
+  const image = new Image();
   image.src = url;
+  seen.add(url);
   return image.decode().catch(() => null);
 })).then(() => ({done: WOB_DONE_GLOBAL, raw: WOB_RAW_REWARD_GLOBAL}));
 """
 
 # Dialogs are children of the body, beside the task's own element.
 _DESCRIBE = """
-var aside = ['reward-display', 'click-canvas', 'sync-task-cover'];
-return arguments[0].map(function (seed) {
+SPOKEN
+const aside = ['reward-display', 'click-canvas', 'sync-task-cover'];
+return arguments[0].map(seed => {
   (function () { BEGIN }).call(null, seed);
-  var parts = Array.from(document.body.children).filter(e => !aside.includes(e.id));
-  return [core.getUtterance(), parts.map(e => e.outerHTML).join('')];
+  const parts = Array.from(document.body.children).filter(e => !aside.includes(e.id));
+  return [spoken(), parts.map(e => e.outerHTML).join('')];
 });
-""".replace("BEGIN", _BEGIN)
+""".replace("SPOKEN", _SPOKEN).replace("BEGIN", _BEGIN)
+
+_EXPERTS = Path(__file__).with_name("miniwob_experts.js").read_text(encoding="utf-8")
+_NEXT_STEP = f"{_SPOKEN}{_EXPERTS}\nreturn PAGES[arguments[1]]();"
+
+
+EXPERT_PAGES = tuple(re.findall(r'^  "([a-z0-9-]+)":', _EXPERTS, re.MULTILINE))
+"""The pages that have a scripted expert."""
 
 
 class MiniWob:
@@ -115,21 +116,28 @@ class MiniWob:
         browser.rest_mouse()
         browser.run(_BEGIN + _AFTER_IMAGES, task.seed)
 
+    def goal(self, browser: Chromium) -> str:
+        return str(browser.run(_SPOKEN + "return spoken();"))
+
     def verdict(self, browser: Chromium) -> Verdict:
-        """Done when the page ended the episode; 1.0 if its raw reward is positive then."""
+        """Done when the page ended the episode; 1.0 if its raw reward is 1 then: partly right is not solved."""
         state: dict[str, Any] = browser.run(_AFTER_IMAGES)
         done = bool(state["done"])
-        return Verdict(done, 1.0 if done and state["raw"] > 0 else 0.0)
+        return Verdict(done, float(done and math.isclose(state["raw"], 1.0)))
 
     def expert(self, browser: Chromium, task: Task) -> Action:
-        """A click on the element that the page's expert names; IMPOSSIBLE once that has gone."""
+        """The next step of the page's expert; IMPOSSIBLE where it has none."""
         page = self.page_of(task)
-        if page not in TARGETS:
-            raise EnvError(f"MiniWoB page {page!r} has no expert.", "Add one to TARGETS in miniwob_experts.")
-        point = browser.run(VISIBLE_POINT.replace("TARGET", TARGETS[page]), *SIZE)
-        if point is None:
+        if page not in EXPERT_PAGES:
+            raise EnvError(f"MiniWoB page {page!r} has no expert.", "Add one to miniwob_experts.js.")
+        step: dict[str, Any] | None = browser.run(_NEXT_STEP, task.seed, page)
+        if step is None:
             return Action(kind=ActionKind.IMPOSSIBLE)
-        return Action.tap(point[0] / SIZE[0], point[1] / SIZE[1])
+        for name, key in (("point", "at"), ("to", "to")):
+            if key in step:
+                x, y = step.pop(key)
+                step[name] = (_inside(x / SIZE[0]), _inside(y / SIZE[1]))
+        return Action(**step)
 
     def describe(self, browser: Chromium, page: str, seeds: Sequence[int]) -> list[tuple[str, str]]:
         """The instruction and the HTML of a page's instances: equal HTML means the same instance."""
@@ -156,3 +164,7 @@ class MiniWob:
                 "Take the suite miniwob, or set params.env to a page such as click-test.",
             )
         return page
+
+
+def _inside(fraction: float) -> float:
+    return min(1.0, max(0.0, fraction))

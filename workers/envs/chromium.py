@@ -89,6 +89,7 @@ PAGE_SCRIPT = Path(__file__).with_name("page.js").read_text(encoding="utf-8")
 
 
 MAX_TABS = 8
+DRAG_MS = 80
 START_S = 60.0  # how long the browser may take to start
 
 
@@ -202,9 +203,17 @@ class Chromium:
         at = [min(x * width, width - 1), min(y * height, height - 1)]
         return bool(self.run("return distrl.scroll(...arguments)", *at, *by))
 
-    def drag(self, start: tuple[float, float], end: tuple[float, float], duration_ms: int = 200) -> None:
-        """Drags the mouse from `start` to `end`, fractions of the page's size."""
-        self._mouse([self._move(*start), _DOWN, self._move(*end, duration_ms=duration_ms), _UP])
+    def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """Drags the mouse from `start` to `end`, fractions of the page's size.
+
+        It goes a little further and back: lists that are sorted by dragging move an entry only once the mouse
+        is past the middle of another.
+        """
+        (x, y), (to_x, to_y) = start, end
+        beyond = (to_x + 0.02 * ((to_x > x) - (to_x < x)), to_y + 0.02 * ((to_y > y) - (to_y < y)))
+        way = [((2 * x + to_x) / 3, (2 * y + to_y) / 3), ((x + 2 * to_x) / 3, (y + 2 * to_y) / 3), beyond, end]
+        moves = [self._move(*point, duration_ms=DRAG_MS // len(way)) for point in way]
+        self._mouse([self._move(x, y), _DOWN, *moves, _UP])
 
     def rest_mouse(self) -> None:
         """Moves the mouse to the corner, so that it hovers over nothing of interest."""
@@ -299,7 +308,7 @@ class Chromium:
 
     def _move(self, x: float, y: float, duration_ms: int = 0) -> dict[str, Any]:
         width, height = self.size
-        column, row = min(int(x * width), width - 1), min(int(y * height), height - 1)
+        column, row = (max(0, min(int(at), most - 1)) for at, most in ((x * width, width), (y * height, height)))
         return {"type": "pointerMove", "duration": duration_ms, "x": column, "y": row}
 
     def _mouse(self, events: list[dict[str, Any]]) -> None:

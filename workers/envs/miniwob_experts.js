@@ -273,21 +273,6 @@ const PAGES = {
     const to = values.findIndex((value, at) => value !== order[at]);
     return to < 0 ? submit() : drag(rows[values.lastIndexOf(order[to])], rows[to]);
   },
-  "daily-calendar": () => {
-    const [from, to] = {8: [16, 24], 12: [24, 32], 4: [32, 40]}[numbers.at(-2)], mine = $1("#newEvent");
-    const amount = /([\d.]+) (hour|min)/.exec(goal), length = amount[1] / (amount[2] === "hour" ? 0.5 : 30);
-    if ($1("#create-event")) return fill($1("#event-name"), quoted[0]) || tap($1("#controls .create"));
-    const cell = at => $1("#hh-" + at), taken = all(".event").map(one => one.getBoundingClientRect());
-    const isFree = at => !taken.some(box => box.top < cell(at).getBoundingClientRect().bottom - 2 && box.bottom > cell(at).getBoundingClientRect().top + 2);
-    for (let at = from; at + length <= to; at++) {
-      const cells = Array.from({length}, (_, more) => at + more);
-      if (!cells.every(isFree)) continue;
-      if (reach(cell(at)) && reach(cell(cells.at(-1)))) return swipe(reach(cell(at)), [0, 20.42 * (length - 1) + 4]);
-      const down = centre(cell(at))[1] > 130 ? -1 : 1;
-      return swipe([20, 125], [0, 60 * down]);
-    }
-    return null;
-  },
   "draw-line": () => {
     const [x, y] = centre($1("#circ"));
     return $1("path") ? submit("#controls button") : swipe([x - 2, y - 2], goal.includes("horizontal") ? [x < 80 ? 60 : -60, 0] : [0, y < 100 ? 50 : -50]);
@@ -388,7 +373,7 @@ const PAGES = {
   "scroll-text-2": () => {
     const area = $1("#text-area"), down = goal.includes("bottom");
     const missing = down ? area.scrollHeight - area.clientHeight - area.scrollTop : area.scrollTop;
-    return missing > 4 ? swipe(centre(area), [0, down ? -45 : 45]) : submit();
+    return missing > 4 ? swipe(centre(area), [0, down ? -100 : 100]) : submit();
   },
   "search-engine": () => {
     const at = numbers[0] - 1, found = $1(`a[data-result="${at}"]`);
@@ -399,7 +384,7 @@ const PAGES = {
   "sign-agreement": () => {
     const area = $1("#text-area");
     if (/cancel button/.test(goal)) return submit("#cancel");
-    if ($1("#name").disabled) return swipe(centre(area), [0, -32]);
+    if ($1("#name").disabled) return swipe(centre(area), [0, -100]);
     return fill($1("#name"), quoted[0]) || submit(quoted[1] === "Agree" ? "#agree" : "#cancel");
   },
   "simple-algebra": () => {
@@ -430,7 +415,7 @@ const PAGES = {
     const wanted = goal.includes("everything") ? body.textContent : /give the text (.*) the (style|color) /.exec(goal)[1];
     const styled = $1({bold: "strong", italics: "em", underlined: "u"}[style] ?? "span", body);
     if (styled?.textContent === wanted) return submit();
-    if (isShown($1(".ql-picker-options"))) return tap($1(`.ql-picker-item[data-color="${COLOR_MAP[color][0]}"]`));
+    if (isShown($1(".ql-picker-options"))) return tap($1(`.ql-picker-item[data-value="${COLOR_MAP[color][0]}"]`));
     return marked(body, wanted) || tap($1({bold: ".ql-bold", italics: ".ql-italic", underlined: ".ql-underline"}[style] ?? ".ql-picker-label"));
   },
   "text-transform": () => fill($1("#tt"), all("#captcha span").map(textOf).join("")) || submit(),

@@ -8,8 +8,9 @@
     return add.call(this, kind, ...rest);
   };
 
-  // The browser draws the options of a <select> outside the page, so that no screenshot shows them and no click
-  // reaches them. Instead, they are a list below it (or above, where there is more space).
+  // The browser draws the options of a <select> and the calendar of a date field outside the page, so that no
+  // screenshot shows them and no click reaches them. Options are a list below (or above, where there is more space)
+  // instead; calendars do not open, and dates are typed.
   let list = null;
   const close = () => { list?.remove(); list = null; };
   const choose = (select, option, on) => {
@@ -39,11 +40,13 @@
     document.documentElement.append(list);
     list.querySelector("[aria-selected=true]")?.scrollIntoView({block: "nearest"});
   };
+  const isDate = one => ["date", "time", "month", "week", "datetime-local"].includes(one.type);
+  add.call(window, "keydown", event => { if (event.key === " " && isDate(event.target)) event.preventDefault(); }, true);
   add.call(window, "mousedown", event => {
     const select = event.target.closest?.("select"), opened = list?.select;
     if (list?.contains(event.target)) return event.preventDefault();
     close();
-    if (event.target.matches?.("input:is([type=date], [type=time], [type=month], [type=week], [type=datetime-local])")) {
+    if (isDate(event.target)) {
       event.target.blur();
       event.target.focus();  // at its first part, wherever it is tapped, so that a whole date can be typed
       return event.preventDefault();

@@ -1,47 +1,47 @@
-"""The miniwob suite: click tasks of MiniWoB++ whose targets differ by colour, shape and place.
+"""The miniwob suite: every page of MiniWoB++ that a scripted expert solves.
 
-| page | what to click | clicks |
-|---|---|---|
-| click-test | a button of any size, anywhere | 1 |
-| click-color | the box in the colour of the goal, out of four | 1 |
-| click-tab | the tab whose number the goal names | 1 |
-| click-dialog | the cross of a dialog, anywhere | 1 |
-| focus-text-2 | the first, second or third of three text fields | 1 |
-| click-collapsible-nodelay | a section's head, then the button below, which moves | 2 |
+| split | |
+|---|---|
+| `train`, `val`, `test` | the same pages; a seed determines an instance, and each split has its own seeds |
+| `unseen_template` | the pages in `UNSEEN`, which are not trained on |
 
-A seed determines the instance, and each split has its own seeds. The pages write the instructions. They are
-stored in `miniwob.json`, so that a list of tasks needs no browser; run `python -m
-distrl.evaluator.suites.miniwob` to write that file again after changing the pages, seeds or counts.
+The page writes the instruction when the episode begins; here a task's goal is the pattern of its page, with …
+for what differs between instances. The pages, their patterns and step limits, and the instances that are left out,
+since the expert cannot solve them or training has the same, are in `miniwob.json`: run `python -m distrl.evaluator.suites.miniwob` to write that file again after
+changing the pages, experts, seeds or counts. Only the first `CHECKED` instances of a split are played, and none of `train`.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from distrl.core.errors import TaskError
 from distrl.core.types import Task
-
-if TYPE_CHECKING:
-    from distrl.workers.envs.chromium import Chromium
 
 SUITE = "miniwob"
 DISJOINT = ()
-"""Goals and parameters are in every split: instances differ only by seeds, which no two splits share."""
-FIRST_SEEDS = {"train": 1_000_000, "val": 2_000_000, "test": 3_000_000}
-COUNTS = {"train": 400, "val": 16, "test": 40}
+"""Goals and parameters are in every split: no seed is in two splits, nor, where a page has many instances, an instance."""
+FIRST_SEEDS = {"train": 1_000_000, "val": 2_000_000, "test": 3_000_000, "unseen_template": 4_000_000}
+COUNTS = {"train": 200, "val": 1, "test": 5, "unseen_template": 34}
 """Instances of each page by split."""
-MAX_STEPS = {
-    "click-test": 3,
-    "click-color": 3,
-    "click-tab": 3,
-    "click-dialog": 3,
-    "focus-text-2": 3,
-    "click-collapsible-nodelay": 4,
-}
-"""The pages, and how many actions an episode may take: one or two more than needed."""
+UNSEEN = (
+    *("choose-date-medium", "click-checkboxes-large", "click-dialog-2", "click-tab-2-easy", "click-test-2"),
+    *("drag-circle", "email-inbox-noscroll", "email-inbox-star-reply", "enter-password", "find-greatest"),
+    *("multi-orderings", "unicode-test"),
+)
 GOALS_FILE = Path(__file__).with_name("miniwob.json")
+CHECKED = 6
+"""So many instances of a page and split are played with the expert when the data file is made, none of train."""
+MIN_SHARE = 0.5
+"""A page of which the expert solves less is left out."""
+
+
+def pages(split: str) -> list[str]:
+    """The pages of a split."""
+    return [page for page in _data()["pages"] if (page in UNSEEN) == (split == "unseen_template")]
 
 
 def seeds(split: str) -> range:
@@ -51,47 +51,108 @@ def seeds(split: str) -> range:
 
 def tasks(split: str | None = None) -> list[Task]:
     """Every instance of a split, or of all splits; pages take turns, so the first few have all of them."""
-    data = json.loads(GOALS_FILE.read_text(encoding="utf-8"))
     made: list[Task] = []
     for name in FIRST_SEEDS if split is None else (split,):
         for index, seed in enumerate(seeds(name)):
-            for page, max_steps in MAX_STEPS.items():
-                made.append(
-                    Task(
-                        id=f"{SUITE}/{page}/{name}/{index:04d}",
-                        suite=SUITE,
-                        template=page,
-                        split=name,
-                        goal=data[page]["goals"][data[page][name][index]],
-                        params={"env": page},
-                        seed=seed,
-                        max_steps=max_steps,
+            for page in pages(name):
+                about = _data()["pages"][page]
+                if seed not in about["left_out"]:
+                    made.append(
+                        Task(
+                            id=f"{SUITE}/{page}/{name}/{index:04d}",
+                            suite=SUITE,
+                            template=page,
+                            split=name,
+                            goal=about["goal"],
+                            params={"env": page},
+                            seed=seed,
+                            max_steps=about["max_steps"],
+                        )
                     )
-                )
     return made
 
 
-def goals_by_page(browser: Chromium) -> dict[str, dict[str, list[Any]]]:
-    """The data file: each page's distinct goals, and by split the index of each instance's goal."""
+def vocabulary() -> list[str]:
+    """Words of the goals, and what experts type that is in neither the goal nor an element."""
+    words: list[str] = _data()["words"]
+    return words
+
+
+@cache
+def _data() -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(GOALS_FILE.read_text(encoding="utf-8"))
+    return data
+
+
+def pattern(goals: list[str]) -> str:
+    """A goal with … for the words that not all goals of a page have."""
+    shared = set.intersection(*(set(goal.split()) for goal in goals))
+    words = [word if word in shared else "…" for word in goals[0].split()]
+    return " ".join(word for at, word in enumerate(words) if word != "…" or at == 0 or words[at - 1] != "…")
+
+
+def describe_pages(names: list[str]) -> dict[str, Any]:
+    """The data file: plays the instances of all splits but `train` with the experts, in a browser."""
+    from distrl.workers.envs.browser import BrowserEnv
     from distrl.workers.envs.miniwob import MiniWob
 
     site = MiniWob()
-    made: dict[str, dict[str, list[Any]]] = {}
-    for page in MAX_STEPS:
-        instances = {split: site.describe(browser, page, seeds(split)) for split in FIRST_SEEDS}
-        distinct = [{html for _, html in pairs} for pairs in instances.values()]
-        if len(set().union(*distinct)) < sum(map(len, distinct)):
-            raise TaskError(f"An instance of MiniWoB page {page!r} is in two splits.", "Choose other seeds.")
-        goals = sorted({goal for pairs in instances.values() for goal, _ in pairs})
-        indices = {split: [goals.index(goal) for goal, _ in pairs] for split, pairs in instances.items()}
-        made[page] = {"goals": goals, **indices}
-    return made
+    env = BrowserEnv(site)
+    about: dict[str, Any] = {}
+    typed: Counter[str] = Counter()
+    said: Counter[str] = Counter()
+    try:
+        for page in names:
+            splits = ["unseen_template"] if page in UNSEEN else ["train", "val", "test"]
+            checked = [seed for split in splits if split != "train" for seed in seeds(split)[:CHECKED]]
+            steps: dict[int, int] = {}
+            for seed in checked:
+                taken, texts = play(env, page, seed)
+                typed.update(texts)
+                if taken:
+                    steps[seed] = taken
+            left_out = [seed for seed in checked if seed not in steps]
+            if len(steps) < MIN_SHARE * len(checked):
+                print(f"{page}: left out, {len(steps)} of {len(checked)} solved", flush=True)
+                continue
+            assert env.browser is not None
+            shown = {split: site.describe(env.browser, page, seeds(split)) for split in splits}
+            trained = {html for _, html in shown.get("train", [])}
+            repeated = [
+                seed
+                for split in splits[1:]
+                for seed, (_, html) in zip(seeds(split), shown[split], strict=True)
+                if html in trained
+            ]
+            # A page with few instances, such as click-test, repeats them in every split.
+            left_out += repeated if len(repeated) < len(checked) / 2 else []
+            goals = [goal for goal, _ in shown[splits[0]][:30]]
+            said.update({word for goal in goals for word in goal.split()})
+            limit = max(steps.values()) * 4 // 3 + 2
+            about[page] = {"goal": pattern(goals), "max_steps": limit, "left_out": left_out}
+            print(f"{page}: {len(steps)} of {len(checked)}, at most {max(steps.values())} steps", flush=True)
+    finally:
+        env.close()
+    words = {word for word, count in said.items() if count > 1} | set(typed)
+    return {"pages": about, "words": sorted(words)}
+
+
+def play(env: Any, page: str, seed: int) -> tuple[int, list[str]]:
+    """Plays an instance with the page's expert: its steps, 0 where it fails, and the short texts typed."""
+    task = Task(id=page, suite=SUITE, template=page, split="", goal="", params={"env": page}, seed=seed)
+    env.reset(task)
+    typed = []
+    for taken in range(1, 41):
+        action = env.expert_action()
+        if action.text and action.text not in env.goal and len(action.text) <= 12:
+            typed.append(action.text)
+        if action.is_terminal or env.step(action).done:
+            return (taken, typed) if env.evaluate() == 1.0 else (0, [])
+    return 0, []
 
 
 if __name__ == "__main__":
-    from distrl.workers.envs.chromium import Chromium
-    from distrl.workers.envs.miniwob import SIZE
+    from distrl.workers.envs.miniwob import EXPERT_PAGES
 
-    opened = Chromium(SIZE)
-    GOALS_FILE.write_text(json.dumps(goals_by_page(opened)) + "\n", encoding="utf-8")
-    opened.close()
+    made = describe_pages(sorted(EXPERT_PAGES))
+    GOALS_FILE.write_text(json.dumps(made, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -131,7 +131,7 @@ class BrowserEnv:
     def elements(self) -> tuple[Element, ...]:
         """The visible elements of the page that have a text of their own or a state, or can be acted on."""
         browser, _ = self._running()
-        found = browser.run(_ELEMENTS, MAX_ELEMENTS, MAX_ELEMENT_TEXT)
+        found = browser.run("return distrl.elements(...arguments)", MAX_ELEMENTS, MAX_ELEMENT_TEXT)
         return TypeAdapter(tuple[Element, ...]).validate_python(found)
 
     def close(self) -> None:
@@ -180,48 +180,6 @@ def _execute(browser: Chromium, action: Action) -> bool:
         return False
     return True
 
-
-_ELEMENTS = r"""
-const [most, longest] = arguments, found = [], places = new Map();
-const tags = ["A", "BUTTON", "INPUT", "LABEL", "OPTION", "SELECT", "SUMMARY", "TEXTAREA"];
-const cut = text => text.slice(0, longest).toWellFormed();
-const isPointed = one => one && getComputedStyle(one).cursor == "pointer";
-for (const one of document.querySelectorAll("body *")) {
-  if (found.length == most) break;
-  const box = one.getBoundingClientRect(), inside = edge => Math.min(1, Math.max(0, edge));
-  const own = [...one.childNodes].filter(node => node.nodeType == 3).map(node => node.data).join(" ");
-  const checkable = ["checkbox", "radio"].includes(one.type);
-  const value = checkable || one.tagName == "LI" || one.type == "password" ? "" : one.value;
-  const names = [[own, value], [one.ariaLabel, one.alt, one.placeholder, one.title]];
-  const [text, description] = names.map(some =>
-    some.map(name => name instanceof Object ? "" : String(name ?? ""))  // a form's title may be an input
-      .map(name => name.replace(/\s+/g, " ").trim()).find(Boolean) ?? "");
-  const isEditable = one.isContentEditable || one.tagName == "TEXTAREA" || one.tagName == "INPUT" &&
-    !["button", "checkbox", "color", "file", "image", "radio", "range", "reset", "submit"].includes(one.type);
-  const scrolls = ["auto", "scroll"].includes(getComputedStyle(one).overflowY);
-  const flags = [
-    checkable && (one.checked ? "checked" : "unchecked"), one.selected && "selected",
-    one === document.activeElement && "focused", one.disabled && "disabled",
-    (tags.includes(one.tagName) || one.onclick || isPointed(one) && !isPointed(one.parentElement))
-      && "clickable",
-    isEditable && "editable",
-    scrolls && one.scrollHeight > one.clientHeight && "scrollable",
-  ].filter(Boolean);
-  const isShown = one.checkVisibility({visibilityProperty: true}) && box.width > 0 && box.height > 0
-    && box.right > 0 && box.bottom > 0 && box.left < innerWidth && box.top < innerHeight;
-  const isSaying = text || description || flags.length;
-  if (!isShown || !isSaying || ["SCRIPT", "STYLE"].includes(one.tagName)) continue;
-  let around = one.parentElement;
-  while (around && !places.has(around)) around = around.parentElement;
-  places.set(one, found.length);
-  found.push({
-    text: cut(text), description: cut(description), class_name: cut(one.tagName.toLowerCase()),
-    resource_id: cut(String(one.getAttribute("id") ?? "")), flags, parent: places.get(around) ?? -1,
-    bounds: [box.left / innerWidth, box.top / innerHeight, box.right / innerWidth, box.bottom / innerHeight]
-      .map(edge => Number(inside(edge).toFixed(4)))});
-}
-return found;
-"""
 
 _KEYS = {ActionKind.ENTER: ENTER, ActionKind.BACK: ESCAPE, ActionKind.HOME: HOME_KEY}
 

@@ -77,5 +77,70 @@
     }
     return false;
   };
-  window.distrl = {clickable, scroll};
+
+  // The elements that can be seen and have a text, a description or a state, or can be acted on.
+  const clean = text => String(text instanceof Object ? "" : text ?? "").replace(/\s+/g, " ").trim();  // a form's title may be an input
+  const first = texts => texts.map(clean).find(Boolean) ?? "";
+  const tags = ["A", "BUTTON", "INPUT", "LABEL", "OPTION", "SELECT", "SUMMARY", "TEXTAREA"];
+  const roles = ["button", "checkbox", "link", "menuitem", "option", "radio", "slider", "switch", "tab"];
+  const isPointed = one => one && getComputedStyle(one).cursor == "pointer";
+  const hues = ["red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink"], starts = [0, 20, 45, 70, 160, 195, 255, 290, 345];
+  const hue = css => {  // the name of a colour that has none in the page
+    const [r, g, b, a] = (css.match(/[\d.]+/g) ?? []).map(Number);
+    if (b === undefined || a === 0) return "";
+    const most = Math.max(r, g, b), span = most - Math.min(r, g, b);
+    if (span < 25) return most > 230 ? "white" : most < 40 ? "black" : "gray";
+    const turn = 60 * (most == r ? ((g - b) / span + 6) % 6 : most == g ? (b - r) / span + 2 : (r - g) / span + 4);
+    return hues[starts.findLastIndex(start => turn >= start) % 8];
+  };
+  const shapes = {rect: "rectangle", circle: "circle", ellipse: "ellipse", polygon: "polygon", line: "line", text: ""};
+  const drawn = one => {  // a shape: size, colour and what it is
+    const box = one.getBBox(), corners = one.points?.numberOfItems, fill = one.getAttribute("fill");
+    const size = one.tagName == "text" ? parseFloat(getComputedStyle(one).fontSize) : Math.max(box.width, box.height);
+    const name = corners == 3 ? "triangle" : shapes[one.tagName];
+    return clean([size > 15 ? "large" : "small", fill && !fill.includes("#") ? fill : hue(getComputedStyle(one).fill), name].join(" "));
+  };
+  const painted = one => one.style.backgroundColor.match(/^[a-z]+$/)?.[0] ?? hue(getComputedStyle(one).backgroundColor);
+  const elements = (most, longest) => {
+    const found = [], places = new Map(), cut = text => text.slice(0, longest).toWellFormed();
+    const active = document.activeElement, pointed = active?.getAttribute("aria-activedescendant");
+    for (const one of document.querySelectorAll("body *, html > [role=listbox], html > [role=listbox] *")) {
+      if (found.length == most) break;
+      if (["SCRIPT", "STYLE", "TSPAN"].includes(one.tagName.toUpperCase()) || !one.checkVisibility({visibilityProperty: true})) continue;
+      const area = box => box.width * box.height, inside = edge => Math.min(1, Math.max(0, edge));
+      const box = [...one.getClientRects()].reduce((a, b) => area(b) > area(a) ? b : a, new DOMRect());
+      if (!area(box) || box.right <= 0 || box.bottom <= 0 || box.left >= innerWidth || box.top >= innerHeight) continue;
+      const style = getComputedStyle(one), isShape = one instanceof SVGElement && one.tagName in shapes;
+      const own = [...one.childNodes].filter(node => node.nodeType == 3 || node.tagName == "tspan").map(node => node.textContent).join(" ");
+      const checkable = ["checkbox", "radio"].includes(one.type), picks = one.tagName == "SELECT" && !one.multiple;
+      const value = checkable || one.tagName == "LI" || one.type == "password" ? "" : one.value;
+      const isEditable = one.isContentEditable || one.tagName == "TEXTAREA" || one.tagName == "INPUT" &&
+        !["button", "checkbox", "color", "file", "image", "radio", "range", "reset", "submit"].includes(one.type);
+      const isClickable = tags.includes(one.tagName) || roles.includes(one.role) || one.onclick || clickable.has(one)
+        || isPointed(one) && !isPointed(one.parentElement);
+      const text = picks ? clean(one.selectedOptions[0]?.text) : first([own, value]);
+      let description = first([one.ariaLabel, one.alt, one.placeholder, one.title, one.labels?.[0]?.textContent]);
+      if (!description && isShape) description = drawn(one);
+      if (!description && !text && isClickable && !isEditable && !checkable)
+        description = first([one.childElementCount ? "" : painted(one) + " " + one.className.replace?.(/ui-state-\w+|selected|active/g, "")]);
+      const flags = [
+        checkable && (one.checked ? "checked" : "unchecked"),
+        (one.selected || one.ariaSelected == "true" || one.id && one.id == pointed || /\b(selected|active|clicked)\b/.test(one.getAttribute("class") ?? "")) && "selected",
+        one === active && "focused", (one.disabled || one.ariaDisabled == "true") && "disabled", isClickable && "clickable", isEditable && "editable",
+        ["auto", "scroll"].includes(style.overflowY) && one.scrollHeight > one.clientHeight + 1 && "scrollable",
+      ].filter(Boolean);
+      if (!(text || description || flags.length)) continue;
+      let around = one.parentElement;
+      while (around && !places.has(around)) around = around.parentElement;
+      places.set(one, found.length);
+      const kind = one.tagName.toLowerCase() + (one.tagName == "INPUT" && one.type != "text" ? ":" + one.type : "");
+      found.push({
+        text: cut(text), description: cut(description), class_name: cut(kind),
+        resource_id: cut(String(one.getAttribute("id") ?? "")), flags, parent: places.get(around) ?? -1,
+        bounds: [box.left / innerWidth, box.top / innerHeight, box.right / innerWidth, box.bottom / innerHeight]
+          .map(edge => Number(inside(edge).toFixed(4)))});
+    }
+    return found;
+  };
+  window.distrl = {clickable, scroll, elements};
 })();

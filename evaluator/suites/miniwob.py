@@ -6,9 +6,9 @@
 | `unseen_template` | the pages in `UNSEEN`, which are not trained on |
 
 The page writes the instruction when the episode begins; here a task's goal is the pattern of its page, with …
-for what differs between instances. The pages, their patterns and step limits, and the instances that are left out,
-since the expert cannot solve them or training has the same, are in `miniwob.json`: run `python -m distrl.evaluator.suites.miniwob` to write that file again after
-changing the pages, experts, seeds or counts. Only the first `CHECKED` instances of a split are played, and none of `train`.
+for what differs between instances. `miniwob.json` has the pages, their patterns and step limits, and the
+instances that are left out: the expert cannot solve them, or training has the same. Run
+`python -m distrl.evaluator.suites.miniwob` to write it again after changing pages, experts, seeds or counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from distrl.core.types import Task
 
 SUITE = "miniwob"
 DISJOINT = ()
-"""Goals and parameters are in every split: no seed is in two splits, nor, where a page has many instances, an instance."""
+"""Goals and parameters are in every split. No seed is, and no instance of a page that has many."""
 FIRST_SEEDS = {"train": 1_000_000, "val": 2_000_000, "test": 3_000_000, "unseen_template": 4_000_000}
 COUNTS = {"train": 200, "val": 1, "test": 5, "unseen_template": 34}
 """Instances of each page by split."""
@@ -34,7 +34,7 @@ UNSEEN = (
 )
 GOALS_FILE = Path(__file__).with_name("miniwob.json")
 CHECKED = 6
-"""So many instances of a page and split are played with the expert when the data file is made, none of train."""
+"""How many instances of a page and split the expert plays when the data file is made; none of `train`."""
 MIN_SHARE = 0.5
 """A page of which the expert solves less is left out."""
 

@@ -48,8 +48,7 @@ def _check_of(config: Config) -> Callable[[Task], object] | None:
         from distrl.workers.envs.android_world import named
 
         return named
-    is_miniwob = kind == "browser" and config.env.options.get("site", "miniwob") == "miniwob"
-    if is_miniwob and config.local.workers:  # without local workers, its package may be absent
+    if _is_miniwob(config) and config.local.workers:  # without local workers, its package may be absent
         from distrl.workers.envs.miniwob import MiniWob
 
         return MiniWob().page_of
@@ -63,14 +62,22 @@ def check_expert(config: Config, tasks: Iterable[Task]) -> None:
     the devices.
     """
     wanted = config.learner.demonstrations
-    if not wanted.episodes or wanted.dataset is not None or not _plays_on_others_alone(config):
+    who, has_expert = "real devices have", _is_simulated
+    if _is_miniwob(config):
+        from distrl.workers.envs.miniwob import EXPERT_PAGES
+
+        who, has_expert = "MiniWoB pages have", lambda task: task.params.get("env") in EXPERT_PAGES
+    elif not _plays_on_others_alone(config):
+        return
+    if not wanted.episodes or wanted.dataset is not None:
         return
     for task in tasks:
-        if wanted.weights.get(task.template, 1.0) and not _is_simulated(task):
+        if wanted.weights.get(task.template, 1.0) and not has_expert(task):
             raise ConfigError(
-                f"The run would wait forever for learner.demonstrations.episodes={wanted.episodes}: real "
-                f"devices have no scripted expert for {task.id}.",
-                "Set learner.demonstrations to {episodes: 0, updates: 0, critic_updates: 0}, or a dataset.",
+                f"The run would wait forever for learner.demonstrations.episodes={wanted.episodes}: {who} "
+                f"no scripted expert for {task.id}.",
+                f"Set learner.demonstrations.weights to {{{task.template}: 0}}, or learner.demonstrations to "
+                "{episodes: 0, updates: 0, critic_updates: 0} or a dataset.",
             )
 
 
@@ -101,6 +108,11 @@ def check_truth(config: Config, split: str, tasks: Sequence[Task]) -> str | None
 
 def _is_simulated(task: Task) -> bool:
     return task.template in import_object(TEMPLATES)
+
+
+def _is_miniwob(config: Config) -> bool:
+    is_browser = config.env.kind == "browser" and config.env.import_path is None
+    return is_browser and config.env.options.get("site", "miniwob") == "miniwob"
 
 
 def _is_phone(config: Config) -> bool:

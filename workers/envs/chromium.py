@@ -3,7 +3,7 @@
 The window is exactly the size that is looked at, so a screenshot needs no clipping, and the frame rate is not
 limited, so nothing waits for a display's next refresh: a screenshot takes a few milliseconds instead of 50.
 
-A script that runs in every page (page.js) draws the options of a <select>, which no screenshot shows otherwise.
+A script in every page (page.js) draws the options of a <select>, which no screenshot shows otherwise.
 
 It is one chromedriver process with its browser, controlled by selenium (0.90 to 0.94 of the steps per second
 of a client on one plain HTTP connection, benchmarks/webdriver.py). They are a process group, so one signal
@@ -211,7 +211,12 @@ class Chromium:
         """
         (x, y), (to_x, to_y) = start, end
         beyond = (to_x + 0.02 * ((to_x > x) - (to_x < x)), to_y + 0.02 * ((to_y > y) - (to_y < y)))
-        way = [((2 * x + to_x) / 3, (2 * y + to_y) / 3), ((x + 2 * to_x) / 3, (y + 2 * to_y) / 3), beyond, end]
+        way = [
+            ((2 * x + to_x) / 3, (2 * y + to_y) / 3),
+            ((x + 2 * to_x) / 3, (y + 2 * to_y) / 3),
+            beyond,
+            end,
+        ]
         moves = [self._move(*point, duration_ms=DRAG_MS // len(way)) for point in way]
         self._mouse([self._move(x, y), _DOWN, *moves, _UP])
 
@@ -308,7 +313,9 @@ class Chromium:
 
     def _move(self, x: float, y: float, duration_ms: int = 0) -> dict[str, Any]:
         width, height = self.size
-        column, row = (max(0, min(int(at), most - 1)) for at, most in ((x * width, width), (y * height, height)))
+        column, row = (
+            max(0, min(int(at), most - 1)) for at, most in ((x * width, width), (y * height, height))
+        )
         return {"type": "pointerMove", "duration": duration_ms, "x": column, "y": row}
 
     def _mouse(self, events: list[dict[str, Any]]) -> None:

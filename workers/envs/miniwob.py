@@ -27,7 +27,8 @@ SIZE = (160, 210)
 _SPOKEN = r"""
 const spoken = () => {
   const query = document.getElementById('query').cloneNode(true);
-  const replace = (selector, text) => query.querySelectorAll(selector).forEach(e => { e.textContent = text(e); });
+  const replace = (selector, text) => query.querySelectorAll(selector).forEach(
+    e => { e.textContent = text(e); });
   replace('[class*="ui-icon-"]', e => /ui-icon-([\w-]+)/.exec(e.className)[1]);
   replace('[style*="background-color"]', e => /background-color: *([^;]+)/.exec(e.getAttribute('style'))[1]);
   return query.textContent.replace(/\s+/g, ' ').trim();
@@ -35,8 +36,8 @@ const spoken = () => {
 """
 
 # endEpisode stops an episode that is still running. Focus, the mouse pointer and what was typed or ticked are
-# all that an earlier episode can leave behind: the page's own genProblem rebuilds the rest. What the page shows
-# to a human beside the task (clock, statistics, click marks) is hidden, since focusing an element could
+# all that an earlier episode can leave behind: the page's own genProblem rebuilds the rest. What it shows to a
+# human beside the task (clock, statistics, click marks) is hidden, since focusing an element could
 # otherwise scroll there.
 _BEGIN = """
 core.endEpisode(0);
@@ -45,7 +46,7 @@ document.getElementById('click-canvas').style.display = 'none';
 if (document.activeElement) document.activeElement.blur();
 if (window.jQuery) jQuery.fx.off = true;
 for (const field of document.querySelectorAll('input, textarea')) {
-  const form = document.createElement('form');  // only a form's reset makes a field as if it was never touched
+  const form = document.createElement('form');  // only its reset makes a field as if it was never touched
   field.replaceWith(form);
   form.append(field);
   form.reset();
@@ -120,7 +121,7 @@ class MiniWob:
         return str(browser.run(_SPOKEN + "return spoken();"))
 
     def verdict(self, browser: Chromium) -> Verdict:
-        """Done when the page ended the episode; 1.0 if its raw reward is 1 then: partly right is not solved."""
+        """Done when the page ended the episode; 1.0 if its raw reward is 1: partly right is not solved."""
         state: dict[str, Any] = browser.run(_AFTER_IMAGES)
         done = bool(state["done"])
         return Verdict(done, float(done and math.isclose(state["raw"], 1.0)))

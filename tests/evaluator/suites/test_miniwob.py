@@ -42,7 +42,7 @@ def test_a_pattern_keeps_what_all_goals_share() -> None:
 def test_the_file_describes_the_pages_and_tasks_can_be_solved_in_time() -> None:
     made = miniwob.describe_pages(["click-button"])
     about = made["pages"]["click-button"]
-    assert about["goal"] == 'Click on the … button.'
+    assert about["goal"] == "Click on the … button."
     assert about["left_out"] == []
     env = BrowserEnv()
     try:

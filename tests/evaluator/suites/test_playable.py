@@ -111,3 +111,12 @@ def test_some_that_nobody_can_judge_are_warned_of() -> None:
     assert warning is not None
     assert "2 of the 3 tasks of the split 'val'" in warning
     assert "not used for training" in warning
+
+
+def test_a_page_without_an_expert_has_no_demonstrations() -> None:
+    pages = [task(page, env=page) for page in ("click-test", "simon-says")]
+    fields = {"env": {"kind": "browser"}, "learner": {"demonstrations": {"episodes": 8}}}
+    with pytest.raises(ConfigError, match="no scripted expert for mine/1") as refused:
+        check_expert(Config.model_validate(fields), pages)
+    assert "{simon-says: 0}" in refused.value.remedy
+    check_expert(Config.model_validate(fields), pages[:1])

@@ -195,8 +195,8 @@ class EventLog:
     def begin(self, browser: Chromium, task: Task) -> None:
         self._page.write_text(
             "<body><script>var seen = [];"
-            "for (const kind of ['mousedown', 'mouseup', 'click', 'dblclick']) document.addEventListener(kind,"
-            " e => seen.push([kind, e.clientX, e.clientY, e.isTrusted]));"
+            "for (const kind of ['mousedown', 'mouseup', 'click', 'dblclick'])"
+            " document.addEventListener(kind, e => seen.push([kind, e.clientX, e.clientY, e.isTrusted]));"
             "document.addEventListener('keydown', e => seen.push([e.key]));</script></body>",
             encoding="utf-8",
         )
@@ -250,9 +250,9 @@ class Form(EventLog):
 
     def begin(self, browser: Chromium, task: Task) -> None:
         self._page.write_text(
-            "<body style='margin: 0'><select style='display: block; height: 20px'><option>one<option>two</select>"
-            "<div id='box' style='height: 60px; overflow: auto'><p id='drag' style='margin: 0; height: 20px'>drag"
-            "</p><p style='height: 400px'>text</p></div>"
+            "<style>* {margin: 0; display: block; height: 20px} #box {height: 60px; overflow: auto}</style>"
+            "<body><select><option>one<option>two</select>"
+            "<div id='box'><p id='drag'>drag</p><p style='height: 400px'>text</p></div>"
             "<script>var seen = []; const drag = document.querySelector('#drag');"
             "for (const kind of ['mousedown', 'mouseup']) drag.addEventListener(kind, () => seen.push(kind));"
             "document.querySelector('select').onchange = e => seen.push(e.target.value);</script></body>",

@@ -36,9 +36,8 @@ const spoken = () => {
 """
 
 # endEpisode stops an episode that is still running. Focus, the mouse pointer and what was typed or ticked are
-# all that an earlier episode can leave behind: the page's own genProblem rebuilds the rest. What it shows to a
-# human beside the task (clock, statistics, click marks) is hidden, since focusing an element could
-# otherwise scroll there.
+# all that an earlier episode can leave behind: the page's own genProblem rebuilds the rest. What it shows
+# beside the task (clock, statistics, click marks) is hidden, since focusing an element could scroll there.
 _BEGIN = """
 core.endEpisode(0);
 core.hideDisplay();

@@ -19,7 +19,7 @@ def test_ids_and_instances_are_unique_and_splits_are_disjoint() -> None:
 def test_pages_of_the_unseen_templates_are_nowhere_else() -> None:
     pages = {split: {task.template for task in miniwob.tasks(split)} for split in miniwob.COUNTS}
     assert pages["unseen_template"] == set(miniwob.UNSEEN)
-    assert pages["train"] == pages["val"] == pages["test"]
+    assert pages["train"] == pages["test"] >= pages["val"]
     assert not pages["train"] & pages["unseen_template"]
     assert len(pages["train"]) >= 60
 

@@ -517,7 +517,7 @@ def write_sweep(sweep: Sweep, known: ResultsFile | None = None) -> tuple[Block, 
     arms = summarise_arms(results, [arm for arm in sweep.arms if chosen.get(families[arm], arm) == arm])
     block = sweep_block(sweep, arms)
     gates = gate_lines(sweep, results)
-    block = replace(block, text=" ".join([block.text, *gates]))
+    block = replace(block, text="\n\n".join([block.text, *gates]))
     data = {name: getattr(sweep, name) for name in ("name", "metric", "curve", "threshold")}
     data |= {"arms": [arm.model_dump(mode="json") for arm in arms], **known.data()}
     data["gates"] = gates

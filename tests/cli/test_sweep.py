@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from finished_runs import make_run
 from typer.testing import CliRunner
 
 from distrl.cli.local import sweep as execute
@@ -175,3 +176,26 @@ def test_parallel_runs_share_the_gpus(file: Path, monkeypatch, parallel, visible
     assert made.run()
     assert runs.gpus == expected
     assert runs.most_at_a_time == min(parallel, 4)
+
+
+def test_runs_of_a_tuned_arm_wait_for_the_choice(tmp_path: Path) -> None:
+    text = """
+base: quickstart
+time: virtual
+tune: {key: learner.optim.lr, values: [0.001, 0.002], seeds: [0]}
+arms: {one: {}}
+seeds: [0, 1]
+"""
+    (tmp_path / "try.yaml").write_text(text)
+    sweep = load_sweep(tmp_path / "try.yaml", runs_dir=str(tmp_path))
+    execution = Execution(sweep, 2, threading.Event(), Console(file=io.StringIO()), ResultsFile(sweep))
+    runs = {(run.arm, run.seed): run for run in sweep.runs}
+    assert [execution._next(), execution._next()] == [runs["one,lr=0.001", 0], runs["one,lr=0.002", 0]]
+    execution._running = [object()]  # type: ignore[list-item]
+    assert execution._next() is None
+    make_run(runs["one,lr=0.001", 0], 2, 9, [0.2, 0.4])
+    make_run(runs["one,lr=0.002", 0], 2, 8, [0.2, 0.8])
+    execution._choose()
+    assert execution._next() == runs["one,lr=0.002", 1]
+    assert execution._next() is None
+    assert not execution._waiting

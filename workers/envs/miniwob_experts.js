@@ -156,9 +156,8 @@ const flight = () => {
   const city = (field, text) => completed(field, text, value => DOMESTIC_FLIGHTS.includes(value) && value.includes(text));
   return city($1("#flight-from"), from) || city($1("#flight-to"), to) || date($1("#datepicker"), day) || submit("#search");
 };
-const sorted = (rows, at, to) => at === to ? null : drag(rows[at], rows[to]);
 const place = (columns, count) => {
-  const rows = all("#sortable li"), at = rows.findIndex(one => textOf(one) === goal.split(" ")[1]);
+  const rows = all("#sortable li > div"), at = rows.findIndex(one => textOf(one) === goal.split(" ")[1]);
   const [across, down] = [/left/.test(goal) ? 0 : /right/.test(goal) ? 2 : 1, /top/.test(goal) ? 0 : /bottom/.test(goal) ? 2 : 1];
   const by = {up: -columns, down: columns, left: -1, right: 1}[/(up|down|left|right) by one/.exec(goal)?.[1]];
   return drag(rows[at], rows[by ? at + by : columns > 1 ? 3 * down + across : /top/.test(goal) ? 0 : /bottom/.test(goal) ? count - 1 : numbers.at(-1) - 1]);
@@ -269,7 +268,7 @@ const PAGES = {
   },
   "drag-single-shape": () => moved(after("item ", " then")) || submit(),
   "drag-sort-numbers": () => {
-    const rows = all("#sortable li"), values = rows.map(one => +textOf(one)), order = [...values].sort((a, b) => a - b);
+    const rows = all("#sortable li > div"), values = rows.map(one => +textOf(one)), order = [...values].sort((a, b) => a - b);
     const to = values.findIndex((value, at) => value !== order[at]);
     return to < 0 ? submit() : drag(rows[values.lastIndexOf(order[to])], rows[to]);
   },

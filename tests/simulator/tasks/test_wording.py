@@ -8,7 +8,7 @@ import string
 
 import pytest
 
-from distrl.evaluator.suites import load_suite
+from distrl.evaluator.suites import load_suite, promises
 from distrl.simulator.names import Names
 from distrl.simulator.tasks import play, wording
 from distrl.simulator.tasks.suites.general import FAMILIES, UNSEEN_APPS, UNSEEN_TEMPLATES
@@ -75,3 +75,9 @@ def test_no_person_of_training_is_on_a_phone_of_the_test() -> None:
             found |= {entry["name"] for entry in contacts["people"]}
     assert len(people["train"]) > 3000
     assert not people["train"] & people["test"]
+
+
+@pytest.mark.parametrize("suite", ["general", "webshop"])
+def test_what_must_be_typed_is_in_the_goal_letter_by_letter(suite: str) -> None:
+    names = promises(suite).names
+    assert not [task.id for task in load_suite(suite) if not all(name in task.goal for name in names(task))]

@@ -93,11 +93,6 @@ _TIMES = [(hour, minute) for hour in range(1, 13) for minute in range(0, 60, 5)]
 random.Random(SUITE).shuffle(_APP_PAIRS)
 random.Random(SUITE).shuffle(_TIMES)
 _WORDINGS = """
-tap
-  Tap {label}
-  Tap on {label}
-  Touch {label}
-  ~ Press {label}
 open_app
   Open the {app} app
   Open {app}
@@ -171,6 +166,11 @@ shop_search
   ~ Look {query} up in the shop
   ~ Let the shop search for {query}
   ~ See if the shop has {query}
+tap
+  Tap {label}
+  Tap on {label}
+  Touch {label}
+  ~ Press {label}
 """
 """How goals are worded, by template; those after a "~" are held out."""
 Params = dict[str, Any]

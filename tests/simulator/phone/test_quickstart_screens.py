@@ -24,8 +24,8 @@ from distrl.simulator.phone.nodes import Node, walk
 from distrl.simulator.tasks.play import SimBackend
 from distrl.workers.envs.phone import PhoneEnv
 
-TREES = "49b27ddca47b9bd81a1ec17039bd4a8b75d06b251c854c857f590f8b2c8d981b"
-PICTURES = "05820a86d0e0686b83d912eefed668b28b22b98987a124bf68628bafbd5caa91"
+TREES = "4c180c380646b8bcd974f9f8a35676de2d8308f472a83189e7b3c7f56549e19f"
+PICTURES = "38f5290c87279cbf4489568208b72f2da8f9df8d9d079e3577827f078576fd14"
 DRAWN_WITH = ("13.0.0", "2.14.3")
 """The versions of Pillow and FreeType that the pictures were drawn with; others may smooth text otherwise."""
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(Node)}

@@ -159,7 +159,7 @@ def test_the_wrong_one_of_two_apps_alike_is_no_success() -> None:
 
 
 DIGESTS = {
-    "quickstart": (14892, "9eee6f865e2c0d28"),
+    "quickstart": (14892, "66ccfa02b1cf40fa"),
     "general": (9800, "f1e42792c9ae2f5d"),
     "install": (3248, "c17999ca5a9f7051"),
     "webshop": (4660, "f89d5c8b3850f031"),

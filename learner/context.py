@@ -65,6 +65,7 @@ class Progress:
     critic_is_warm: bool = False
     elapsed_s: float = 0.0  # spent on this run by earlier processes
     online_s: float = 0.0  # what of that counts towards `learner.max_minutes`
+    share_before: float | None = None  # of the run, at its first update; None before that
 
 
 class RunClock:

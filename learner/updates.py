@@ -225,10 +225,14 @@ class Updates:
                 raise PolicyError(f"A batch could not be built: {type(error).__name__}: {error}.") from error
 
     def _progress(self) -> float:
-        """The share of the run that is over, from the first update on."""
-        config, num_episodes = self._config, self._context.scheduler.accounted(Purpose.TRAIN)
-        episodes = (num_episodes - config.min_replay) / max(1, config.episodes - config.min_replay)
-        return min(1.0, max(0.0, episodes, self._context.clock.share()))
+        """The share of the run that is over, counted from its first update."""
+        progress = self._context.progress
+        episodes = self._context.scheduler.accounted(Purpose.TRAIN) / self._config.episodes
+        share = min(1.0, max(episodes, self._context.clock.share()))
+        if progress.share_before is None:
+            progress.share_before = share
+        left = 1.0 - progress.share_before
+        return max(0.0, share - progress.share_before) / left if left > 0.0 else 0.0
 
     def write_freshness(self) -> None:
         """Writes how stale what the updates since the last time used was; see `Freshness`."""

@@ -79,6 +79,7 @@ def _let_policy_play(context: Context, cloning: Cloning, stop: Event) -> None:
             return
         poll(context)
         cloning.update()
+    cloning.expect_others()
     publish(context)
     context.scheduler.policy_plays = True
 
@@ -158,6 +159,10 @@ class Cloning:
         self._take()
         is_covered = self._num_drawn + 2 * self._config.batch_size <= len(self._steps)  # `update` draws ahead
         return self._has_success and is_covered and not self.is_over()
+
+    def expect_others(self) -> None:
+        """Demonstrations of another kind follow: losses so far do not end cloning (`until_loss`)."""
+        self._recent.clear()
 
     def is_over(self) -> bool:
         """Whether all updates are made, or the loss is low enough."""

@@ -226,3 +226,14 @@ def test_cloning_ends_at_the_loss_that_is_asked_for(toy, tmp_path) -> None:
     rows = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "loss/cloning" in row]
     assert rows[0]["loss/cloning"] > 0.5
     assert 20 <= rows[-1]["cloning_updates"] < 400, "cloning did not end early"
+
+
+def test_the_learning_rate_falls_from_the_first_update_on(toy, tmp_path) -> None:
+    optim = {**OPTIONS["optim"], "final_lr_fraction": 0.1}
+    learner, _ = build(toy, tmp_path, optim=optim, episodes=64, min_replay=32)
+    learner.run()
+    rows = list(read_metrics(tmp_path / "metrics.jsonl"))
+    rates = [row["policy/lr"] for row in rows if "policy/lr" in row]
+    assert rates[0] == pytest.approx(0.05)
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] == pytest.approx(0.005, rel=0.2)

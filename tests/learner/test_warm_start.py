@@ -102,3 +102,19 @@ def test_the_policy_plays_its_share_of_the_demonstrations_once_it_has_cloned_the
     assert [plays for plays, _ in played] == [False] * 9 + [True] * 3
     assert {version for plays, version in played if plays} == {before + 1}
     assert world.phases[-1] == "done"
+
+
+def test_cloning_that_was_good_enough_goes_on_with_what_the_policy_played(toy: Any, tmp_path: Path) -> None:
+    demonstrations = {**OPTIONS["demonstrations"], "updates": 80, "until_loss": 1e9, "dagger": 0.25}
+    learner, _ = build(toy, tmp_path, demonstrations=demonstrations, episodes=16)
+    seen: list[int] = []  # episodes that had arrived, at each cloning update
+    clone = learner.context.train_step.clone
+
+    def noted(batch: Any) -> float:
+        seen.append(learner.context.scheduler.accounted(Purpose.DEMO))
+        return clone(batch)
+
+    learner.context.train_step.clone = noted
+    learner.run()
+    assert 12 in seen
+    assert len(seen) < 80

@@ -30,7 +30,7 @@ def test_it_learns_from_a_weak_start(toy, tmp_path) -> None:
     rows = list(read_metrics(tmp_path / "metrics.jsonl"))
     success = [row["train/success"] for row in rows if "train/success" in row]
     assert success[0] < 0.5
-    assert success[-1] > 0.9
+    assert success[-1] > 0.8
     assert evals(tmp_path)[-1] >= 0.75
     assert world.phases == [
         *("demonstrations", "warm-up", "training", "critic warm-up", "training", "validation", "done")

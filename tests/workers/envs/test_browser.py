@@ -251,7 +251,7 @@ class Form(EventLog):
     def begin(self, browser: Chromium, task: Task) -> None:
         self._page.write_text(
             "<style>body, p, select {margin: 0; display: block; height: 20px}"
-            "#box {height: 60px; overflow: auto}</style>"
+            "#box {height: 60px; overflow: auto} #drag {user-select: none}</style>"
             "<body><select><option>one<option>two</select>"
             "<div id='box'><p id='drag'>drag</p><p style='height: 400px'>text</p></div>"
             "<script>var seen = []; const drag = document.querySelector('#drag');"

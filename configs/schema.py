@@ -47,7 +47,7 @@ class TasksConfig(Section):
     suite: str = "quickstart"
     train: str = "train"
     validation: str = "val"
-    test: list[str] = ["test"]
+    test: Annotated[list[str], Field(min_length=1)] = ["test"]
     drift: DriftConfig | None = None
 
     @model_validator(mode="after")

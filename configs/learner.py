@@ -33,7 +33,7 @@ class DemonstrationConfig(Section):
 
     `dagger` is the share of the demonstrations in which the policy acts, as cloned from the others, while
     the expert says at each step what it would do: it shows the way back from the policy's own mistakes
-    (DAgger). They begin when all others have arrived.
+    (DAgger). They begin when all others have arrived. Those of a `dataset` were played before.
     """
 
     episodes: Annotated[int, Field(ge=0)] = 200
@@ -46,15 +46,6 @@ class DemonstrationConfig(Section):
     until_loss: Positive | None = None
     dagger: Fraction = 0.0
     critic_updates: Annotated[int, Field(ge=0)] = 100
-
-    @model_validator(mode="after")
-    def _policy_can_play(self) -> DemonstrationConfig:
-        if self.dagger and self.dataset is not None:
-            raise ValueError(
-                "demonstrations.dagger lets the policy play, but the episodes of demonstrations.dataset were "
-                "played before; remove one of them"
-            )
-        return self
 
 
 class ReplayConfig(Section):

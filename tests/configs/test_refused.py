@@ -18,7 +18,6 @@ Q_CRITIC = "learner.algorithm={kind: aride, critic: q}"
 REFUSED: list[tuple[list[str], str]] = [
     (["tasks.test=[]"], "`tasks.test`"),
     (["learner.algorithm={kind: aride, correction: none, policy_clip: 0.2}"], "set policy_clip to null"),
-    (["learner.demonstrations={dagger: 0.5, dataset: runs/demos}"], "remove one of them"),
     ([INCREMENTAL, HUB, "learner.demonstrations.dagger=0.5"], "set dagger to 0"),
     # objectives
     (["learner.algorithm=trpo"], "'gipo'"),

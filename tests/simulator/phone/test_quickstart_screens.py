@@ -24,8 +24,8 @@ from distrl.simulator.phone.nodes import Node, walk
 from distrl.simulator.tasks.play import SimBackend
 from distrl.workers.envs.phone import PhoneEnv
 
-TREES = "4c180c380646b8bcd974f9f8a35676de2d8308f472a83189e7b3c7f56549e19f"
-PICTURES = "38f5290c87279cbf4489568208b72f2da8f9df8d9d079e3577827f078576fd14"
+TREES = "6e1e852ec1fe68bd8ffdddc81f6d319acf61f1cc1f65a652a6df8bc7d1397c30"
+PICTURES = "e6fb54b64afb504b9059bb8bc1e545517c7df10a64336d31d29ede730983e1c3"
 DRAWN_WITH = ("13.0.0", "2.14.3")
 """The versions of Pillow and FreeType that the pictures were drawn with; others may smooth text otherwise."""
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(Node)}

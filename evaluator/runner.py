@@ -19,7 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from distrl.configs.schema import Config
+from distrl.configs.schema import Config, WorkerConfig
 from distrl.configs.simulate import LatencyConfig, SimulateConfig
 from distrl.core.errors import DistrlError, EnvError, NothingCameIn
 from distrl.core.messages import Lease
@@ -129,10 +129,7 @@ def run_episodes(
     if not attempts:
         return []
     slots = min(config.evaluate.slots, len(attempts))
-    # Evaluations measure ground truth, also if a judge decides in training.
-    rewards = config.worker.rewards.model_copy(update={"source": "environment"})
-    worker = config.worker.model_copy(update={"slots": slots, "barrier": False, "rewards": rewards})
-    config = config.model_copy(update={"worker": worker})
+    config = config.model_copy(update={"worker": _measuring(config, slots)})
     with contextlib.closing(open_env_pool(config, slots)) as envs:
         queue = EpisodeQueue(config, attempts, actor, keep, progress, stop, output, envs)
         stopped = queue.shutdown
@@ -140,6 +137,12 @@ def run_episodes(
             config, queue, queue.policy, name, stopped, envs, queue.starts, distances, actor.randomly
         ).run()
         return queue.results
+
+
+def _measuring(config: Config, slots: int) -> WorkerConfig:
+    """The worker of an evaluation: it measures ground truth, also if a judge decides in training."""
+    rewards = config.worker.rewards.model_copy(update={"source": "environment"})
+    return config.worker.model_copy(update={"slots": slots, "barrier": False, "rewards": rewards})
 
 
 def run_instantly(
@@ -159,13 +162,7 @@ def run_instantly(
     Episodes run `SLOTS` at a time, and `engine` acts.
     """
     update = {
-        "worker": config.worker.model_copy(
-            update={
-                "slots": min(SLOTS, len(attempts)),
-                "barrier": False,
-                "rewards": config.worker.rewards.model_copy(update={"source": "environment"}),
-            }
-        ),
+        "worker": _measuring(config, min(SLOTS, len(attempts))),
         "local": config.local.model_copy(update={"workers": 1}),
         "simulate": INSTANT,
     }

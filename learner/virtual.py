@@ -37,7 +37,7 @@ from distrl.learner.learner import Learner
 from distrl.learner.scheduler import TaskScheduler
 from distrl.learner.updates import Updates
 
-SECRET = b"virtual"  # signs leases, which nobody forges here; so their ids are the same each time
+SECRET = b"virtual"  # signs leases; constant, so that their ids are the same each time
 T = TypeVar("T")
 
 

@@ -225,6 +225,15 @@ class TokenScores:
     states: States
 
 
+def check_heads(d_model: int, num_heads: int) -> None:
+    """Refuses a width that does not divide into attention heads."""
+    if d_model % num_heads:
+        raise PolicyError(
+            f"policy.d_model {d_model} is not a multiple of policy.num_heads {num_heads}.",
+            "Choose sizes that divide.",
+        )
+
+
 Place = tuple[int, int]
 """Where a token is: its sequence, and its position there."""
 

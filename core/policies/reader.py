@@ -36,6 +36,7 @@ from distrl.core.policies.base import (
     PromptBatch,
     States,
     TokenScores,
+    check_heads,
 )
 from distrl.core.policies.reader_prompt import (
     FIXED_SIZE,
@@ -63,7 +64,7 @@ KINDS = (*ON_ELEMENT, *SWIPES, "drag", "slide", *WITH_TEXT, *PLAIN)
 TENTHS = 11  # 0%, 10%, … 100%
 WEIGHTS_FILE, _FILE = "model.safetensors", "tokenizer.json"
 _LEARNED = 0.2  # how much of a word's learned vector counts
-_RELATIONS = 3  # what attention is told of two places: alike, inside, around
+_RELATIONS = 3  # of two places, added to their attention: alike, inside, around
 
 
 class ReaderOptions(Protocol):
@@ -136,11 +137,7 @@ class ReaderPolicy(Policy):
 
     def __init__(self, config: ReaderOptions, words: Sequence[str], seed: int) -> None:
         super().__init__()
-        if config.d_model % config.num_heads:
-            raise PolicyError(
-                f"policy.d_model {config.d_model} is not a multiple of policy.num_heads {config.num_heads}.",
-                "Choose sizes that divide.",
-            )
+        check_heads(config.d_model, config.num_heads)
         self.words = sorted(set(words))
         self._word_ids = {word: place for place, word in enumerate(self.words)}
         self.blocks = Blocks(len(self.words))
@@ -489,7 +486,7 @@ def _reading_of(prompt_ids: Sequence[int]) -> Reading:
 
 
 class _Layer(nn.Module):
-    """Self-attention that is told of relations, then two linear layers; both after a norm."""
+    """Self-attention biased by relations, then two linear layers; both after a norm."""
 
     def __init__(self, d: int, heads: int, d_ff: int) -> None:
         super().__init__()

@@ -26,6 +26,7 @@ from distrl.core.policies.base import (
     PromptBatch,
     States,
     TokenScores,
+    check_heads,
     pad_right,
 )
 from distrl.core.policies.images import ConvStem, decode_image
@@ -66,11 +67,7 @@ class TinyPolicy(Policy):
 
     def __init__(self, config: TinyOptions, words: Sequence[str], seed: int) -> None:
         super().__init__()
-        if config.d_model % config.num_heads:
-            raise PolicyError(
-                f"policy.d_model {config.d_model} is not a multiple of policy.num_heads {config.num_heads}.",
-                "Choose sizes that divide.",
-            )
+        check_heads(config.d_model, config.num_heads)
         self.config = config
         self.tokenizer = ActionTokenizer(words, config.grid)
         with torch.random.fork_rng(devices=[]):

@@ -63,7 +63,6 @@ PLAIN = ("back", "home", "enter", "wait", "complete", "impossible")
 KINDS = (*ON_ELEMENT, *SWIPES, "drag", "slide", *WITH_TEXT, *PLAIN)
 TENTHS = 11  # 0%, 10%, … 100%
 WEIGHTS_FILE, _FILE = "model.safetensors", "tokenizer.json"
-_LEARNED = 0.2  # how much of a word's learned vector counts
 _RELATIONS = 3  # of two places, added to their attention: alike, inside, around
 
 
@@ -129,7 +128,8 @@ class ReaderPolicy(Policy):
 
     Args:
         config: Sizes.
-        words: The suite's words: what can be typed that is neither in the goal nor on the screen.
+        words: The words of the suite's wordings. They have learned vectors, and can be typed where they are
+            neither in the goal nor on the screen.
         seed: Seed of the initial weights. Equal arguments give equal policies in every process.
     """
 
@@ -140,11 +140,12 @@ class ReaderPolicy(Policy):
         check_heads(config.d_model, config.num_heads)
         self.words = sorted(set(words))
         self._word_ids = {word: place for place, word in enumerate(self.words)}
+        self._known = frozenset(word.lower() for word in self.words)
         self.blocks = Blocks(len(self.words))
         d = config.d_model
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.table = nn.Embedding(WORD_TABLE, d)
+            self.table = nn.Embedding(WORD_TABLE, d, padding_idx=0)
             nn.init.zeros_(self.table.weight)
             self.fixed = nn.Linear(FIXED_SIZE, d, bias=False)
             self.steps = nn.Embedding(MAX_STEP + 1, d)
@@ -293,16 +294,16 @@ class ReaderPolicy(Policy):
         rows = batch.input_ids.cpu().numpy().astype(np.uint8)
         lengths = batch.attention_mask.sum(1).tolist()
         return stack(
-            [read(row[:length].tobytes()) for row, length in zip(rows, lengths, strict=True)], self.device
+            [read(row[:length].tobytes()) for row, length in zip(rows, lengths, strict=True)],
+            self._known,
+            self.device,
         )
 
     # ---- the network ----
 
     def _encode(self, r: Readings) -> tuple[Tensor, Tensor]:
         """[B, 1 + G + I, d] states of a place for the whole, of the goal and of the items; and their mask."""
-        # Slow, because names must not be learnt by heart: words that training never showed have only 0 here.
-        words = _LEARNED * self.table(r.table) + self.fixed(r.fixed)
-        words = torch.cat([torch.zeros_like(words[:1]), words[1:]])
+        words = self.table(r.table) + self.fixed(r.fixed)
 
         def bag(numbers: Tensor) -> Tensor:
             """Means of words, [..., n] → [..., d]."""

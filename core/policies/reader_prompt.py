@@ -1,8 +1,9 @@
 """What the policy `reader` makes of a prompt of the agent `elements`: words, elements and what they share.
 
-A word is its entry in a table of learned vectors (by hash) and a fixed vector: of the word itself and of its
-trigrams, each a random vector drawn from its hash. So two words that were never seen match where they are the
-same, and in part where they are alike, in every process and without a vocabulary.
+A word is a fixed vector: of the word itself and of its trigrams, each a random vector drawn from its hash. So
+two words that were never seen match where they are the same, and in part where they are alike, in every
+process. What an element is has learned vectors besides (by hash), and so have the words of the suite's
+wordings. Names share one, in training as in evaluation: what is done with a name does not depend on it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -28,6 +30,8 @@ MAX_LISTED = 256
 HISTORY = 4
 """The last actions that are read."""
 WORD_TABLE = 8192
+ID = "id "
+"""Before the words of an element's id, which have other learned vectors than those of goals and labels."""
 FIXED_SIZE = 64
 MAX_STEP = 31
 ITEM_FEATURES = 18
@@ -94,11 +98,12 @@ def _gram(text: str) -> Array:
 @lru_cache(2**16)
 def word_vector(word: str) -> tuple[int, Array]:
     """A word's place in the table of learned vectors, and its fixed vector, [FIXED_SIZE] of length 1."""
+    place = 2 + zlib.crc32(word.encode("utf-8", "replace")) % (WORD_TABLE - 2)
+    word = word.removeprefix(ID)
     vector = _gram(f"word {word}")
     if len(word) > 2 and word[0].isalpha():
         grams = [_gram(f"^{word}$"[at : at + 3]) for at in range(len(word))]
         vector = vector + np.sum(grams, axis=0) / len(grams) ** 0.5
-    place = 1 + zlib.crc32(word.encode("utf-8", "replace")) % (WORD_TABLE - 1)
     return place, (vector / np.linalg.norm(vector)).astype(np.float32)
 
 
@@ -117,7 +122,7 @@ def _element(line: str) -> tuple[Any, ...] | None:
     texts = _texts([one for one in (text, description) if one])
     label = [word for one in texts for word in words_of(one)]
     meta = [f"class {class_name}", *(f"flag {flag}" for flag in (flags or "").split(",") if flag)]
-    meta += [word for word in words_of(name or "") if word != "_"]
+    meta += [f"{ID}{word}" for word in words_of(name or "") if word != "_"]
     bounds = tuple(int(edge) / 1000 for edge in edges)
     return next(filter(None, texts), ""), label[:_LABEL_WORDS], meta[:_META_WORDS], parent, bounds, class_name
 
@@ -219,7 +224,8 @@ class Readings:
     """B prompts as padded tensors; the names are those of `Reading`, and words those of all prompts.
 
     Attributes:
-        table, fixed: [U + 1] and [U + 1, FIXED_SIZE]: each word's learned and fixed vector; 0 is no word.
+        table, fixed: [U + 1] and [U + 1, FIXED_SIZE]: each word's place in the table of learned vectors,
+            and its fixed vector; the first is no word, and names have the place 1.
         is_goal, is_item: [B, G] and [B, I] bool, where there is something.
         has_label: [B, MAX_LISTED] bool, the elements with a label.
     """
@@ -243,8 +249,8 @@ class Readings:
     has_label: Tensor
 
 
-def stack(readings: list[Reading], device: torch.device) -> Readings:
-    """The prompts of a batch, as few columns wide as they allow."""
+def stack(readings: list[Reading], known: Collection[str], device: torch.device) -> Readings:
+    """The prompts of a batch, as few columns wide as they allow; words not `known` share a learned vector."""
     numbers: dict[str, int] = {}
     count = len(readings)
     num_goal = [len(one.pieces) for one in readings]
@@ -265,12 +271,12 @@ def stack(readings: list[Reading], device: torch.device) -> Readings:
     }
     for row, one in enumerate(readings):
         # The words of this prompt by their numbers in the batch.
-        known = np.array([0, *[numbers.setdefault(word, len(numbers) + 1) for word in one.words]], np.int64)
+        own = np.array([0, *[numbers.setdefault(word, len(numbers) + 1) for word in one.words]], np.int64)
         g, i = num_goal[row], num_items[row]
-        arrays["goal_words"][row, :g] = known[one.goal_words]
-        arrays["label"][row, :i] = known[one.label]
-        arrays["meta"][row, :i] = known[one.meta]
-        arrays["head"][row] = known[one.head]
+        arrays["goal_words"][row, :g] = own[one.goal_words]
+        arrays["label"][row, :i] = own[one.label]
+        arrays["meta"][row, :i] = own[one.meta]
+        arrays["head"][row] = own[one.head]
         arrays["goal_features"][row, :g] = one.goal_features
         arrays["parent"][row, :i] = one.parent
         arrays["features"][row, :i] = one.features
@@ -278,9 +284,10 @@ def stack(readings: list[Reading], device: torch.device) -> Readings:
         arrays["is_goal"][row, :g] = True
         arrays["is_item"][row, :i] = one.is_item
         arrays["has_label"][row, : len(one.labels)] = [bool(label) for label in one.labels]
-    vectors = [word_vector(word) for word in numbers]
-    arrays["table"] = np.array([0, *[place for place, _ in vectors]], np.int64)
-    arrays["fixed"] = np.stack([np.zeros(FIXED_SIZE, np.float32), *[vector for _, vector in vectors]])
+    vectors = {word: word_vector(word) for word in numbers}
+    places = [place if word in known or " " in word else 1 for word, (place, _) in vectors.items()]
+    arrays["table"] = np.array([0, *places], np.int64)
+    arrays["fixed"] = np.stack([np.zeros(FIXED_SIZE, np.float32), *(one for _, one in vectors.values())])
     arrays["step"] = np.array([one.step for one in readings], np.int64)
     arrays["unchanged"] = np.array([one.unchanged for one in readings], np.float32)
     arrays["num_goal"] = np.array(num_goal, np.int64)

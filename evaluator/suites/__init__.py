@@ -66,13 +66,20 @@ def get_task(task_id: str, suite: str | None = None) -> Task:
     return by_id[task_id]
 
 
-def vocabulary(name_or_path: str) -> list[str]:
-    """The words that a policy for the suite needs: its module's `vocabulary()`, else those of its goals."""
-    tasks = _load(name_or_path)
-    given = getattr(_module(name_or_path), "vocabulary", None)
-    if given is not None:
+def vocabulary(name_or_path: str, policy: str = "") -> list[str]:
+    """The words that a policy of this kind needs: its module's `vocabulary()`, else those of its goals.
+
+    Where the module tells wordings from names, the kind `reader` needs only the words of wordings.
+    """
+    tasks, module = _load(name_or_path), _module(name_or_path)
+    given, phrasing = getattr(module, "vocabulary", None), getattr(module, "phrasing", None)
+    if policy == "reader" and phrasing is not None:
+        texts = {re.sub(r"\{\w+\}", "", phrasing(task)) for task in tasks}
+    elif given is not None:
         return list(given())
-    return sorted({word for task in tasks for word in re.findall(r"\w+|[^\w\s]", task.goal)})
+    else:
+        texts = {task.goal for task in tasks}
+    return sorted({word for text in texts for word in re.findall(r"\w+|[^\w\s]", text)})
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,22 @@ from pathlib import Path
 
 FRAMES: dict[bool, tuple[str, ...]] = {
     False: (
-        "%s",
-        "%s",
-        "%s",
+        *["%s"] * 6,
         "please %s",
+        "%s, please",
+        "%s now",
+        "%s for me",
+        "%s, that is all",
         "can you %s?",
+        "will you %s for me?",
+        "would you please %s?",
         "I want you to %s",
-        "will you %s?",
         "I need you to %s",
+        "your task is to %s",
+        "next, %s",
+        "go and %s",
+        "help me to %s",
+        "the first thing is to %s",
     ),
     True: ("%s", "%s", "%s", "I would like you to %s", "could you please %s?", "now %s", "you should %s"),
 }

@@ -80,7 +80,7 @@ WORDINGS = {
 _APP_PAIRS = [(app, start) for app in BUILT_IN for start in ("launcher", *BUILT_IN) if app != start]
 _TIMES = [(hour, minute) for hour in range(1, 13) for minute in range(0, 60, 5)]
 random.Random(SUITE).shuffle(_APP_PAIRS)
-random.Random(SUITE).shuffle(_TIMES)
+random.Random(f"{SUITE}/times").shuffle(_TIMES)
 Params = dict[str, Any]
 
 
@@ -119,7 +119,7 @@ def _draw(template: str, names: Names) -> tuple[Params, dict[str, object]]:
         hour, minute = names.choice(pools["times"])
         return {"hour": hour, "minute": minute}, {"time": f"{hour}:{minute:02d}"}
     if template == "shop_search":
-        query = f"{names.name('color')} {names.name('thing')}"
+        query = names.name("goods")
         return {"query": query}, {"query": query}
     book = _book(names)
     if template == "tap" and names.random() < 0.5:

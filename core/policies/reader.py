@@ -128,8 +128,8 @@ class ReaderPolicy(Policy):
 
     Args:
         config: Sizes.
-        words: The words of the suite's wordings. They have learned vectors, and can be typed where they are
-            neither in the goal nor on the screen.
+        words: The words of the suite's goals but names. All but numbers have learned vectors, and each can be
+            typed where neither the goal nor the screen has it.
         seed: Seed of the initial weights. Equal arguments give equal policies in every process.
     """
 
@@ -140,7 +140,7 @@ class ReaderPolicy(Policy):
         check_heads(config.d_model, config.num_heads)
         self.words = sorted(set(words))
         self._word_ids = {word: place for place, word in enumerate(self.words)}
-        self._known = frozenset(word.lower() for word in self.words)
+        self._known = frozenset(word.lower() for word in self.words if not word.isdigit())
         self.blocks = Blocks(len(self.words))
         d = config.d_model
         with torch.random.fork_rng(devices=[]):

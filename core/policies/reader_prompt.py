@@ -2,8 +2,8 @@
 
 A word is a fixed vector: of the word itself and of its trigrams, each a random vector drawn from its hash. So
 two words that were never seen match where they are the same, and in part where they are alike, in every
-process. What an element is has learned vectors besides (by hash), and so have the words of the suite's
-wordings. Names share one, in training as in evaluation: what is done with a name does not depend on it.
+process. What an element is has learned vectors besides (by hash), and so have the words of goals. But names
+and numbers share one, in training as in evaluation: what is done with a name does not depend on it.
 """
 
 from __future__ import annotations

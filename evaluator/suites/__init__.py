@@ -19,7 +19,7 @@ from distrl.core.importing import did_you_mean, import_object
 from distrl.core.types import Task
 from distrl.core.user_errors import ALL_OF_IT, raised_by_own_code
 from distrl.evaluator.suites.files import load_file
-from distrl.evaluator.suites.leakage import DEFAULT_RULES, Named, masked, nameless
+from distrl.evaluator.suites.leakage import DEFAULT_RULES, Named, masked, nameless, without
 
 SUITES: dict[str, str] = {
     "quickstart": "distrl.simulator.tasks.suites.quickstart:tasks",
@@ -69,12 +69,12 @@ def get_task(task_id: str, suite: str | None = None) -> Task:
 def vocabulary(name_or_path: str, policy: str = "") -> list[str]:
     """The words that a policy of this kind needs: its module's `vocabulary()`, else those of its goals.
 
-    Where the module tells wordings from names, the kind `reader` needs only the words of wordings.
+    Where the module says which names a task is about, the kind `reader` needs only the other words of goals.
     """
     tasks, module = _load(name_or_path), _module(name_or_path)
-    given, phrasing = getattr(module, "vocabulary", None), getattr(module, "phrasing", None)
-    if policy == "reader" and phrasing is not None:
-        texts = {re.sub(r"\{\w+\}", "", phrasing(task)) for task in tasks}
+    given, names = getattr(module, "vocabulary", None), getattr(module, "names", None)
+    if policy == "reader" and names is not None:
+        texts = {without(task.goal, names(task)) for task in tasks}
     elif given is not None:
         return list(given())
     else:

@@ -30,6 +30,13 @@ def nameless(task: Task) -> Collection[str]:
     return ()
 
 
+def without(goal: str, names: Collection[str]) -> str:
+    """A goal without the names that its task is about."""
+    for name in sorted(filter(None, names), key=len, reverse=True):
+        goal = goal.replace(name, " ")
+    return goal
+
+
 def masked(task: Task) -> str:
     """A goal's wording: parameter values and numbers are replaced by a star."""
     wording = words(task.goal)

@@ -160,8 +160,8 @@ def phrasing(task: Task) -> str:
 
 
 def names(task: Task) -> list[str]:
-    """The names that a task is about."""
-    return [task.params[key] for key in ("name", "query") if key in task.params]
+    """The names of the people and of the thing that a task is about."""
+    return [*task.params.get("book", ()), *filter(None, [task.params.get("query")])]
 
 
 def vocabulary() -> list[str]:

@@ -99,11 +99,11 @@ _POOLS = {
 
 
 def _book(names: Names) -> list[str]:
-    """Eight people; the second has the first one's first name, the third the first one's last name."""
+    """Seven people; the second has the first one's first name, the third the first one's last name."""
     first, last = names.name("first"), names.name("last")
     others = (f"{first} {names.name('last')}", f"{names.name('first')} {last}")
     book = list(dict.fromkeys((f"{first} {last}", *others)))
-    return book + names.names("person", 8 - len(book), without=book)
+    return book + names.names("person", 7 - len(book), without=book)
 
 
 def _draw(template: str, names: Names) -> tuple[Params, dict[str, object]]:

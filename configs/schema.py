@@ -111,14 +111,14 @@ class NetworkConfig(Section):
 class WorkerConfig(Section):
     """A worker process, with a thread for each environment.
 
-    `slots` is the number of environments; with `devices.pool` it is the largest number of devices in use at a
-    time. `screenshot_format` is the image format in which screenshots are sent and stored; `none` draws no
-    simulated screens, for agents that show the policy no pictures. `act_timeout_s` is the longest time to
-    wait for an action, in seconds, over all inference servers. `barrier` makes each slot
-    wait after its episode until all slots have finished theirs, as in synchronous collection; demonstrations
-    are exempt. `elements` records the elements on the last screen (`final`, for the judge `rules`) or on
-    all screens (`all`, for the judge `local`): their texts, places and states. On a real phone each record
-    costs a call of uiautomator.
+    `slots` is the number of environments; with `devices.pool` it is the largest number of devices in use
+    at a time. `screenshot_format` is the image format in which screenshots are sent and stored; `none`
+    draws simulated screens in evaluations only, for agents that show the policy no pictures.
+    `act_timeout_s` is the longest time to wait for an action, in seconds, over all inference servers.
+    `barrier` makes each slot wait after its episode until all slots have finished theirs, as in
+    synchronous collection; demonstrations are exempt. `elements` records the elements on the last screen
+    (`final`, for the judge `rules`) or on all screens (`all`, for the judge `local`): their texts, places
+    and states. On a real phone each record costs a call of uiautomator.
     """
 
     slots: Count = 8

@@ -140,9 +140,14 @@ def run_episodes(
 
 
 def _measuring(config: Config, slots: int) -> WorkerConfig:
-    """The worker of an evaluation: it measures ground truth, also if a judge decides in training."""
-    rewards = config.worker.rewards.model_copy(update={"source": "environment"})
-    return config.worker.model_copy(update={"slots": slots, "barrier": False, "rewards": rewards})
+    """The worker of an evaluation: it measures ground truth, also if a judge decides in training, and draws
+    screens for people to look at."""
+    worker = config.worker
+    update: dict[str, Any] = {"slots": slots, "barrier": False}
+    update["rewards"] = worker.rewards.model_copy(update={"source": "environment"})
+    if worker.screenshot_format == "none":
+        update["screenshot_format"] = "jpeg"
+    return worker.model_copy(update=update)
 
 
 def run_instantly(

@@ -154,6 +154,17 @@ def test_words_match_themselves_and_those_that_are_alike() -> None:
     assert matched == {("milk", -3), ("Zoë", 1)}  # an earlier action, a row
 
 
+def test_names_and_numbers_share_one_learned_vector() -> None:
+    policy = make(words=("Type", "for", "then", "7", ":"))
+    batch, numbered = batch_of(policy, LINES), dict[str, int]()
+    for word in read(LINES.encode()).words:
+        numbered[word] = int(policy._read(batch).table[len(numbered) + 1])
+    shared = numbered["zoë"]
+    assert numbered["milk"] == numbered["7"] == numbered["15"] == shared
+    own = [numbered[word] for word in ("type", "for", "then", ":", "class EditText", "id query")]
+    assert len({*own, shared}) == len(own) + 1
+
+
 def test_bytes_that_are_no_prompt_are_read_as_an_empty_one() -> None:
     policy = make()
     batch = policy.collate([[255, 0, 34, 1000], ids_of(policy, LINES)], [[], []])

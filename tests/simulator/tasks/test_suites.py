@@ -209,6 +209,9 @@ def test_every_word_to_be_typed_is_in_the_vocabulary() -> None:
     words = vocabulary("quickstart")
     assert words == sorted(set(words))
     assert {"Turn", "Wi", "-", "Fi", "7", ":", "Adam", "bench", "purple", "favourites"} <= set(words)
+    without_names = set(vocabulary("quickstart", "reader"))
+    assert {"Turn", "Wi", "-", "Fi", "7", ":", "favourites"} <= without_names
+    assert not {"Adam", "bench", "purple"} & without_names
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from distrl.simulator.phone.nodes import Node, walk
 from distrl.simulator.tasks.play import SimBackend
 from distrl.workers.envs.phone import PhoneEnv
 
-TREES = "6e1e852ec1fe68bd8ffdddc81f6d319acf61f1cc1f65a652a6df8bc7d1397c30"
-PICTURES = "e6fb54b64afb504b9059bb8bc1e545517c7df10a64336d31d29ede730983e1c3"
+TREES = "17b02388aed48e992538ec4bd727f1d4e2c74d1940d6b630867b47fdb942b6d6"
+PICTURES = "6690c466a35cfc760080c80eea98d40869fb301292c1f7712786d8a114c320b6"
 DRAWN_WITH = ("13.0.0", "2.14.3")
 """The versions of Pillow and FreeType that the pictures were drawn with; others may smooth text otherwise."""
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(Node)}

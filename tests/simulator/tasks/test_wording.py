@@ -24,7 +24,7 @@ def words(text: str) -> set[str]:
 def test_what_is_said_is_one_of_the_wordings(is_held_out: bool) -> None:
     rng = random.Random(0)
     known = set(wording.every("note_delete", is_held_out))
-    said = {wording.say("note_delete", is_held_out, rng) for _ in range(3000)}
+    said = {wording.say("note_delete", is_held_out, rng) for _ in range(20_000)}
     assert said == known
     assert all(text[0] in string.ascii_uppercase and not set(text) & set("[]|$~") for text in said)
 

@@ -188,7 +188,8 @@ def test_a_prompted_model_solves_a_task_by_numbers(
     endpoint: JudgeEndpoint, tmp_path: Path, observe: str, pictures: int
 ) -> None:
     endpoint.answer = turns_wifi_on
-    task = next(task for task in load_suite("quickstart", "train") if task.goal == "Turn on Wi-Fi")
+    is_asked = {"setting": "wifi", "on": True}.items()
+    task = next(task for task in load_suite("quickstart", "train") if is_asked <= task.params.items())
     suite = tmp_path / "wifi.jsonl"
     suite.write_text(task.model_copy(update={"split": "test"}).model_dump_json())
     agent = {"options": {"observe": observe}}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 pytest.importorskip("tensorboard", reason="needs tensorboard: not installed")
@@ -19,6 +21,7 @@ def test_what_was_rolled_back_is_gone(tmp_path) -> None:
         for step in range(first, first + 5):
             writer.write(step, {"loss/policy": float(first)})
         writer.close()
+        time.sleep(1.0)  # files are read in the order of the seconds in their names
     scalars = EventAccumulator(str(tmp_path)).Reload().Scalars("loss/policy")
     found = [(scalar.step, scalar.value) for scalar in scalars]
     assert found == [*((step, 1.0) for step in (1, 2, 3)), *((step, 4.0) for step in range(4, 9))]

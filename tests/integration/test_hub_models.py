@@ -117,7 +117,7 @@ def test_an_old_adapter_under_a_new_number_raises_the_alarm(
     with caplog.at_level(logging.WARNING):
         rows = measurements(tmp_path)
     right = [row for row in rows if row["step"] < STUCK_AFTER - 1]
-    assert len(right) >= 3
+    assert right
     assert max(row["mismatch/kl"] for row in right) < 1e-7
     assert not any(row["mismatch/alarm"] or row["mismatch/outside"] for row in right)
     assert rows[-1]["mismatch/alarm"]

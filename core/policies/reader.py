@@ -6,7 +6,7 @@ up to three tokens, each from a softmax over what may follow, so that log π is 
     tap, double_tap, long_press        element
     swipe in one of four directions    element, or the whole screen
     drag                               element, element
-    slide                              element, tenths
+    slide                              element, a number of the goal | tenths
     type, open_app, answer             first word of the goal, last word | an element's label | a word
     all others                         nothing more
 
@@ -219,6 +219,9 @@ class ReaderPolicy(Policy):
         if kind == "drag":
             return [*first, b.source + places[0], b.element + 1 + places[1]]
         if kind == "slide":
+            goal = [reading.goal[start:end] for start, end in reading.pieces]
+            if str(places[1]) in goal:
+                return [*first, b.source + places[0], b.last + goal.index(str(places[1]))]
             return [*first, b.source + places[0], b.tenth + min(TENTHS - 1, places[1] // 10)]
         return first + ([b.element] if screen else [b.element + 1 + place for place in places])
 
@@ -264,8 +267,13 @@ class ReaderPolicy(Policy):
             elif b.first <= token < b.last:
                 start = token - b.first
             elif b.last <= token < b.word:
-                spans = reading.pieces[start : token - b.last + 1]
-                typed = reading.goal[spans[0][0] : spans[-1][1]] if spans else ""
+                place = token - b.last
+                spans = reading.pieces[place if start < 0 else start : place + 1]
+                written = reading.goal[spans[0][0] : spans[-1][1]] if spans else ""
+                if start < 0:  # a number for `slide`
+                    words.append(written)
+                else:
+                    typed = written
             elif b.word <= token < b.size:
                 typed = self.words[token - b.word]
         return " ".join(words if typed is None else [*words, json.dumps(typed, ensure_ascii=False)])
@@ -392,7 +400,10 @@ class ReaderPolicy(Policy):
 
         is_new, is_second = before.kind < 0, before.place >= 0
         listed, is_text = below(MAX_LISTED, r.num_elements), among(WITH_TEXT)
-        has_two = among(("drag", "slide"))
+        is_slide = among(("slide",))
+        has_two = among(("drag",)) | is_slide
+        digits = r.goal_features[:, :, 4] > 0
+        is_number = F.pad(digits, (0, MAX_GOAL - digits.shape[1]))
         needs_element = torch.tensor(
             [kind in (*ON_ELEMENT, "drag", "slide") for kind in KINDS], device=device
         )
@@ -408,10 +419,11 @@ class ReaderPolicy(Policy):
                 among(SWIPES)[:, None],
                 one & listed,
                 (has_two & ~is_second)[:, None] & listed,
-                (among(("slide",)) & is_second)[:, None].expand(-1, TENTHS),
+                (is_slide & is_second)[:, None].expand(-1, TENTHS),
                 (is_text & ~is_second)[:, None] & r.has_label,
                 (is_text & ~is_second)[:, None] & below(MAX_GOAL, r.num_goal),
-                (is_text & is_second)[:, None] & below(MAX_GOAL, r.num_goal) & goes_on,
+                ((is_text & is_second)[:, None] & below(MAX_GOAL, r.num_goal) & goes_on)
+                | ((is_slide & is_second)[:, None] & is_number),
                 (is_text & ~is_second)[:, None].expand(-1, len(self.words)),
             ],
             dim=-1,

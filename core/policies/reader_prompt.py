@@ -202,7 +202,7 @@ def _reading(
     goal_features = np.zeros((len(goal_list), GOAL_FEATURES), np.float32)
     is_quoted = False
     for place, piece in enumerate(found):
-        if piece[0] in "\"“”'":
+        if piece[0] in '"“”':
             is_quoted = not is_quoted
         goal_features[place] = (
             match[place, HISTORY:].max(initial=0.0),

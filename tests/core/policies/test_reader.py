@@ -55,7 +55,8 @@ def scores_of(policy: ReaderPolicy, text: str, answers: list[list[int]]) -> list
 @pytest.mark.parametrize(
     "text",
     [
-        *("tap 3", "double_tap 0", "long_press 1", "swipe up 0", "swipe left", "drag 1 2", "slide 3 70"),
+        *("tap 3", "double_tap 0", "long_press 1", "swipe up 0", "swipe left", "drag 1 2"),
+        *("slide 3 70", "slide 3 15"),  # tenths; a number of the goal
         *("back", "home", "enter", "wait", "complete", "impossible"),
         *('type "oat milk"', 'type "Zoë"', 'type "7:15"', 'type "\\"oat milk\\" for"'),  # of the goal
         *('answer "Total 9"', 'open_app "blue"'),  # of the screen, of the vocabulary

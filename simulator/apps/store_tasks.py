@@ -30,7 +30,7 @@ from distrl.simulator.phone.state import State
 from distrl.simulator.phone.theme import TRAIN_LAYOUTS, UNSEEN_LAYOUTS
 from distrl.simulator.tasks.base import Check, May, Params, Start, Template, instance, where
 from distrl.simulator.tasks.expert import BACK, COMPLETE, WAIT, Expert
-from distrl.simulator.tasks.wording import fill, say
+from distrl.simulator.tasks.wording import say
 
 Step = Callable[[Expert, Params], "Action | None"]
 
@@ -375,7 +375,7 @@ def _instances() -> dict[str, tuple[Task, str]]:
                 rng = Names(2 * zlib.crc32(f"2/{name}".encode()) + (split != "train"))
                 params = _params(template, index, split, rng)
                 wording = say(template, split != "train", rng)
-                goal = fill(wording, _words(params))
+                goal = wording.format(**_words(params))
                 made[name] = instance(name, template, goal, params, rng.getrandbits(31), MAX_STEPS), wording
     return made
 

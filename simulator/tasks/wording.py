@@ -2,8 +2,8 @@
 
 `wordings.txt` has the lines of each family of tasks. "[delete|remove] [the|my] note {title}" stands for four
 wordings: brackets hold alternatives, of which one may be empty and which may hold brackets themselves; names
-in braces are filled in later. A line that begins with a small letter is a command, which is also said with
-one of `FRAMES` around it: "Can you delete my note ...?".
+in braces are filled in later, as they are: what is to be typed is not capitalised. A line that begins with a
+small letter is a command, which is also said with one of `FRAMES` around it: "Can you delete my note ...?".
 """
 
 from __future__ import annotations
@@ -77,12 +77,6 @@ def every(family: str, is_held_out: bool) -> Iterator[str]:
             left += [text[: found.start()] + one + text[found.end() :] for one in found[1].split("|")]
         else:
             yield from (_framed(text, frame) for frame in FRAMES[is_held_out])
-
-
-def fill(wording: str, words: dict[str, object]) -> str:
-    """The goal: a wording with the parameters in it."""
-    goal = wording.format(**words)
-    return goal[0].upper() + goal[1:]
 
 
 def _framed(text: str, frame: str) -> str:

@@ -29,7 +29,7 @@ from distrl.simulator.apps.webshop.goods import BANDS, BRANDS, BY_TITLE, SORTS, 
 from distrl.simulator.apps.webshop.shops import SHOPS
 from distrl.simulator.phone.theme import TRAIN_LAYOUTS, UNSEEN_LAYOUTS
 from distrl.simulator.tasks.base import instance
-from distrl.simulator.tasks.wording import fill, say
+from distrl.simulator.tasks.wording import say
 
 SUITE = "webshop"
 DISJOINT = ("tasks", "goals", "params", "phrasings", "names")
@@ -230,7 +230,7 @@ def _instances() -> dict[str, tuple[Task, str]]:
             params = {"layout": layout, "level": level(template), "shop": shop}
             params |= _DRAWS[template](rng, shop, pool)
             wording = say(template, split != "train", rng)
-            goal = fill(wording, _words(template, params))
+            goal = wording.format(**_words(template, params))
             made[name] = instance(name, template, goal, params, rng.getrandbits(31), MAX_STEPS), wording
     return made
 

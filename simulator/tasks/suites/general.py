@@ -38,7 +38,7 @@ from distrl.simulator.phone.interruptions import KINDS
 from distrl.simulator.phone.theme import TRAIN_LAYOUTS, UNSEEN_LAYOUTS
 from distrl.simulator.tasks import open_app
 from distrl.simulator.tasks.base import Family, Params, instance
-from distrl.simulator.tasks.wording import fill, say
+from distrl.simulator.tasks.wording import say
 
 SUITE = "general"
 MAX_STEPS = 15
@@ -120,7 +120,7 @@ def _instances() -> dict[str, tuple[Task, str]]:
                 if (index + at) % INTERRUPTED == 0:
                     place["interruptions"] = [names.choice(KINDS)]
                 wording = say(family.name, names.is_held_out, names)
-                goal = fill(wording, dict(family.words(params)))
+                goal = wording.format(**family.words(params))
                 name = f"{SUITE}/{family.name}/{split.name}/{index:04d}"
                 template = family.template or family.name
                 seed = 2 * names.getrandbits(30) + names.is_held_out

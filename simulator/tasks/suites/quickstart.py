@@ -31,7 +31,7 @@ from distrl.simulator.names import Names
 from distrl.simulator.phone.theme import DRIFT_LAYOUTS, TRAIN_LAYOUTS, UNSEEN_LAYOUTS
 from distrl.simulator.tasks import grounding
 from distrl.simulator.tasks.base import instance, seed_of
-from distrl.simulator.tasks.wording import fill, say
+from distrl.simulator.tasks.wording import say
 
 SUITE = "quickstart"
 LAYOUTS = {
@@ -145,7 +145,10 @@ def _instances() -> dict[str, tuple[Task, str]]:
                 wording = say(family, is_held_out, rng)
                 place = {"layout": rng.choice(LAYOUTS[split]), **params}
                 seed = 2 * rng.getrandbits(30) + is_held_out
-                made[name] = instance(name, template, fill(wording, words), place, seed, MAX_STEPS), wording
+                made[name] = (
+                    instance(name, template, wording.format(**words), place, seed, MAX_STEPS),
+                    wording,
+                )
     return made
 
 

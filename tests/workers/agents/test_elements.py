@@ -131,6 +131,7 @@ def test_of_two_elements_at_one_place_the_topmost_is_meant() -> None:
             "slide 3",
             "type abc",
             'type ""',
+            "type " + "[" * 10_000,
             "home now",
             "",
         ]

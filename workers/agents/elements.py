@@ -182,10 +182,9 @@ class ElementsAgent:
         action, elements = Action(**step.action.model_dump()), step.observation.elements or ()
         if action.kind is ActionKind.INVALID or action.kind.value in PLAIN:
             return action.kind.value
-        text = self.format(action, step.observation)
         if action.kind.value in WITH_TEXT:
-            return text[: 2 * MAX_CHARS]
-        kind, *words = text.split()
+            return f"{action.kind.value} {_quoted(action.text[: 2 * MAX_CHARS])}"
+        kind, *words = self.format(action, step.observation).split()
         numbers = words[:1] if kind == "slide" else words
         names = [named(elements[int(word)]) if word.isdecimal() else word for word in numbers]
         return " ".join([kind, *names, *words[len(numbers) :]])

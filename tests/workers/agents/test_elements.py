@@ -65,6 +65,11 @@ def test_a_prompt_has_the_goal_the_last_actions_and_a_line_for_each_element() ->
     ]
 
 
+def test_a_long_text_in_an_earlier_action_is_cut_inside_its_quotes() -> None:
+    line = text_of("x", SCREEN, (Action.type_text("oat milk " * 40), SCREEN)).splitlines()[2]
+    assert line == f'Last: type "{("oat milk " * 40)[:160]}"'
+
+
 def test_a_screen_without_elements_says_so() -> None:
     lines = text_of("x", EMPTY, (Action.tap(0.5, 0.5), SCREEN)).splitlines()
     assert lines == ['Goal: "x"', "Step 2", "Last: tap RecyclerView", "This screen lists no elements."]

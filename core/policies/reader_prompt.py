@@ -40,12 +40,12 @@ _LABEL_WORDS, _META_WORDS, _HEAD_WORDS = 12, 8, 6
 _ALIKE = 0.3  # two words whose fixed vectors have a cosine below this have nothing in common
 
 _PIECE = re.compile(r"[^\W\d_]+|\d+|[^\w\s]|_")
-_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_QUOTED = r'"(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"'
 _GOAL = re.compile(rf"Goal: ({_QUOTED})")
-_STEP = re.compile(r"Step (\d+)(?:, app ([\w.:-]+))?(, the last action changed nothing)?")
+_STEP = re.compile(r"Step (\d{1,9})(?:, app ([\w.:-]+))?(, the last action changed nothing)?")
 _ELEMENT = re.compile(
     rf"\d+ ([\w.:-]+)(?: ({_QUOTED}))?(?: \(({_QUOTED})\))?(?: #([\w.:-]+))?(?: \[([\w,]+)\])?"
-    r"(?: in (\d+))? at (\d+) (\d+) (\d+) (\d+)"
+    r"(?: in (\d{1,4}))? at (\d{1,4}) (\d{1,4}) (\d{1,4}) (\d{1,4})"
 )
 
 

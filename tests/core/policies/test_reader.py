@@ -166,6 +166,18 @@ def test_names_and_numbers_share_one_learned_vector() -> None:
     assert len({*own, shared}) == len(own) + 1
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        *('Goal: "\\x"', 'Last: tap "\\u12"', '4 View "\\x" at 0 0 1 1'),  # not JSON
+        *(f"Step {'9' * 5000}", f"4 View in {'9' * 5000} at 0 0 1 1", f"4 View at 0 0 {'9' * 100} 1"),
+    ],
+)
+def test_a_malformed_line_is_skipped(line: str) -> None:
+    found, plain = (read(text.encode()) for text in (f"{LINES}\n{line}", LINES))
+    assert (found.goal, found.step, found.labels) == (plain.goal, plain.step, plain.labels)
+
+
 def test_bytes_that_are_no_prompt_are_read_as_an_empty_one() -> None:
     policy = make()
     batch = policy.collate([[255, 0, 34, 1000], ids_of(policy, LINES)], [[], []])

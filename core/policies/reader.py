@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -46,6 +47,7 @@ from distrl.core.policies.reader_prompt import (
     MAX_GOAL,
     MAX_LISTED,
     MAX_STEP,
+    QUOTED,
     WORD_TABLE,
     Reading,
     Readings,
@@ -201,11 +203,11 @@ class ReaderPolicy(Policy):
             PolicyError: It is not an answer of the agent `elements`, or this policy cannot write it.
         """
         b, reading = self.blocks, _reading_of(prompt_ids)
-        words = text.split(" ")
-        kind = " ".join(words[:2]) if words[0] == "swipe" else words[0]
-        places = [int(word) for word in words[1 + kind.count(" ") :] if word.isdecimal()]
+        kind, _, rest = text.partition(" ")
         if kind in WITH_TEXT:
-            return [b.kind + KINDS.index(kind), *self._text_ids(text.partition(" ")[2], reading)]
+            return [b.kind + KINDS.index(kind), *self._text_ids(rest, reading)]
+        found = re.fullmatch(r"(swipe \w+|\w+)((?: [0-9]{1,4})*)", text)
+        kind, places = (found[1], [int(word) for word in found[2].split()]) if found else ("", [])
         count = {"drag": 2, "slide": 2}.get(kind, 0 if kind in PLAIN else 1)
         screen = kind in SWIPES and not places
         listed = places[:1] if kind == "slide" else places
@@ -213,7 +215,7 @@ class ReaderPolicy(Policy):
         if not is_written or any(place >= len(reading.labels) for place in listed):
             raise PolicyError(
                 f"The policy 'reader' cannot write {text[:80]!r}.",
-                f"It writes actions of the agent 'elements', at one of the first {MAX_LISTED} elements.",
+                f"It writes only actions of the agent 'elements', at one of the first {MAX_LISTED} elements.",
             )
         first = [b.kind + KINDS.index(kind)]
         if kind == "drag":
@@ -228,10 +230,7 @@ class ReaderPolicy(Policy):
     def _text_ids(self, quoted: str, reading: Reading) -> list[int]:
         """A typed text as words of the goal, else as the label of an element, else as a word."""
         b = self.blocks
-        try:
-            text = str(json.loads(quoted, strict=False))
-        except ValueError:
-            text = quoted
+        text = json.loads(quoted, strict=False) if re.fullmatch(QUOTED, quoted) else ""
         firsts = {start: place for place, (start, _) in reversed([*enumerate(reading.pieces)])}
         lasts = {end: place for place, (_, end) in enumerate(reading.pieces)}
         at = reading.goal.find(text) if text else -1
@@ -239,12 +238,12 @@ class ReaderPolicy(Policy):
             if at in firsts and at + len(text) in lasts:
                 return [b.first + firsts[at], b.last + lasts[at + len(text)]]
             at = reading.goal.find(text, at + 1)
-        if text in reading.labels:
+        if text and text in reading.labels:
             return [b.label + reading.labels.index(text)]
         if text in self._word_ids:
             return [b.word + self._word_ids[text]]
         raise PolicyError(
-            f"The policy 'reader' cannot write the text {text[:80]!r}.",
+            f"The policy 'reader' cannot write the text {quoted[:80]}.",
             "It writes words that the goal or an element has, or one word of the suite's goals.",
         )
 

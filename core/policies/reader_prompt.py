@@ -40,11 +40,11 @@ _LABEL_WORDS, _META_WORDS, _HEAD_WORDS = 12, 8, 6
 _ALIKE = 0.3  # two words whose fixed vectors have a cosine below this have nothing in common
 
 _PIECE = re.compile(r"[^\W\d_]+|\d+|[^\w\s]|_")
-_QUOTED = r'"(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"'
-_GOAL = re.compile(rf"Goal: ({_QUOTED})")
+QUOTED = r'"(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"'
+_GOAL = re.compile(rf"Goal: ({QUOTED})")
 _STEP = re.compile(r"Step (\d{1,9})(?:, app ([\w.:-]+))?(, the last action changed nothing)?")
 _ELEMENT = re.compile(
-    rf"\d+ ([\w.:-]+)(?: ({_QUOTED}))?(?: \(({_QUOTED})\))?(?: #([\w.:-]+))?(?: \[([\w,]+)\])?"
+    rf"\d+ ([\w.:-]+)(?: ({QUOTED}))?(?: \(({QUOTED})\))?(?: #([\w.:-]+))?(?: \[([\w,]+)\])?"
     r"(?: in (\d{1,4}))? at (\d{1,4}) (\d{1,4}) (\d{1,4}) (\d{1,4})"
 )
 
@@ -143,8 +143,8 @@ def read(prompt: bytes) -> Reading:
         elif found := _STEP.fullmatch(line):
             step, head, unchanged = min(MAX_STEP, int(found[1])), found[2] or "", float(bool(found[3]))
         elif line.startswith("Last: "):
-            kind, *others = re.sub(_QUOTED, "", line[6:]).replace("()", "").split() or [""]
-            label = [word for one in _texts(re.findall(_QUOTED, line)) for word in words_of(one)]
+            kind, *others = re.sub(QUOTED, "", line[6:]).replace("()", "").split() or [""]
+            label = [word for one in _texts(re.findall(QUOTED, line)) for word in words_of(one)]
             actions.append((label[:_LABEL_WORDS], [f"action {kind}", *(f"class {one}" for one in others)]))
     recent = actions[-HISTORY:][::-1]
     return _reading(goal, head, step, unchanged, recent, elements)

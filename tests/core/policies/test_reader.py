@@ -72,7 +72,11 @@ def test_answers_become_tokens_and_texts_again(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["tap 4", "tap", "swipe 1", "drag 1", "jump 1", 'type "Zo"', 'type "milk for Zoë"x']
+    "text",
+    [
+        *("tap 4", "tap", "swipe 1", "drag 1", "jump 1", "tap 1 x", "back 1", f"tap {'9' * 5000}"),
+        *('type "Zo"', 'type "milk for Zoë"x', 'type ""', "type Zoë", f"type {'[' * 5000}"),
+    ],
 )
 def test_what_cannot_be_written_is_refused(text: str) -> None:
     policy = make()

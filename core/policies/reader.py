@@ -174,7 +174,6 @@ class ReaderPolicy(Policy):
             *range(b.tenth, b.first),
             *range(b.last, b.size),
         )
-        self._starts = torch.tensor([b.kind, b.element, b.source, b.tenth, b.label, b.first, b.last, b.word])
 
     # ---- texts and tokens ----
 

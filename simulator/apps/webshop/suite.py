@@ -17,7 +17,6 @@ brands; it has the wordings of `test`. What a task's seed decides is described i
 from __future__ import annotations
 
 import random
-import re
 import zlib
 from collections.abc import Callable
 from functools import lru_cache
@@ -248,16 +247,6 @@ def phrasing(task: Task) -> str:
 def names(task: Task) -> list[str]:
     """The query or the product that a task is about."""
     return [task.params[key] for key in ("query", "product") if key in task.params]
-
-
-def vocabulary() -> list[str]:
-    """Every word, number and mark in the goals and in what must be typed, over all splits, sorted."""
-    texts = {shop.host for shop in SHOPS.values()}
-    for task in tasks():
-        params = task.params
-        texts |= {task.goal, params.get("query", ""), params.get("product", "")}
-        texts |= {entry["product"] for entry in params.get("cart", ())}
-    return sorted({word for text in texts for word in re.findall(r"\w+|[^\w\s]", text)})
 
 
 _SORTS = {"price_up": "lowest price", "price_down": "highest price", "rating": "best rating"}

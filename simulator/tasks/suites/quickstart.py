@@ -21,7 +21,6 @@ or last name.
 from __future__ import annotations
 
 import random
-import re
 from functools import lru_cache
 from typing import Any
 
@@ -165,12 +164,3 @@ def phrasing(task: Task) -> str:
 def names(task: Task) -> list[str]:
     """The names of the people and of the thing that a task is about."""
     return [*task.params.get("book", ()), *filter(None, [task.params.get("query")])]
-
-
-def vocabulary() -> list[str]:
-    """Every word, number and mark in the goals and in what must be typed, over all splits, sorted.
-
-    Words are runs of letters and digits; every other mark is a word of its own ("7:15" is "7", ":", "15").
-    """
-    texts = {task.goal for task in tasks()} | {str(task.params.get("query", "")) for task in tasks()}
-    return sorted({word for text in texts for word in re.findall(r"\w+|[^\w\s]", text)})

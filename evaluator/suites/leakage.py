@@ -30,27 +30,24 @@ def nameless(task: Task) -> Collection[str]:
     return ()
 
 
-def without(goal: str, names: Collection[str]) -> str:
-    """A goal without the names that its task is about."""
+def without(text: str, names: Collection[str], mark: str = " ") -> str:
+    """A text with `mark` in place of each of `names`, where it is not a part of a word."""
     for name in sorted(filter(None, names), key=len, reverse=True):
-        goal = goal.replace(name, " ")
-    return goal
+        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", mark, text)
+    return text
 
 
 def masked(task: Task) -> str:
     """A goal's wording: parameter values and numbers are replaced by a star."""
-    wording = words(task.goal)
-    texts = [words(str(value)) for key, value in task.params.items() if key not in PLACE_PARAMS]
-    for text in sorted(filter(None, texts), key=len, reverse=True):
-        wording = re.sub(rf"(?<!\S){re.escape(text)}(?!\S)", "*", wording)
-    return re.sub(r"\b\d+\b", "*", wording)
+    values = [words(str(value)) for key, value in task.params.items() if key not in PLACE_PARAMS]
+    return re.sub(r"\b\d+\b", "*", without(words(task.goal), values, "*"))
 
 
 def _keys(rule: str, phrasing: Phrasing, names: Named) -> Callable[[Task], Collection[str]]:
     """A task's keys under a rule: two tasks must not share one."""
 
-    def params_of(task: Task, without: frozenset[str]) -> str:
-        kept = {key: value for key, value in task.params.items() if key not in without}
+    def params_of(task: Task, skipped: frozenset[str]) -> str:
+        kept = {key: value for key, value in task.params.items() if key not in skipped}
         return json.dumps([task.template, kept], sort_keys=True)
 
     return {

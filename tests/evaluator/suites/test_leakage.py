@@ -49,6 +49,11 @@ def test_a_name_that_is_trained_on_is_found_in_any_parameter() -> None:
     assert found["names"] == [(measured, trained)]
 
 
+def test_names_are_left_out_as_whole_words() -> None:
+    kept = leakage.without("Also tell Al, or Al Ober, so", ["Al", "Al Ober", ""])
+    assert kept.split() == ["Also", "tell", ",", "or", ",", "so"]
+
+
 def test_goals_without_parameters_are_not_one_task() -> None:
     assert broken([make("Buy milk")], make("Call Eve")) == []
 

@@ -72,13 +72,11 @@ def vocabulary(name_or_path: str, policy: str = "") -> list[str]:
     Where the module says which names a task is about, the kind `reader` needs only the other words of goals.
     """
     tasks, module = _load(name_or_path), _module(name_or_path)
-    given, names = getattr(module, "vocabulary", None), getattr(module, "names", None)
-    if policy == "reader" and names is not None:
-        texts = {without(task.goal, names(task)) for task in tasks}
-    elif given is not None:
+    given = getattr(module, "vocabulary", None)
+    names = getattr(module, "names", None) if policy == "reader" else None
+    if given is not None and names is None:
         return list(given())
-    else:
-        texts = {task.goal for task in tasks}
+    texts = {without(task.goal, names(task)) if names else task.goal for task in tasks}
     return sorted({word for text in texts for word in re.findall(r"\w+|[^\w\s]", text)})
 
 

@@ -65,7 +65,10 @@ PLAIN = ("back", "home", "enter", "wait", "complete", "impossible")
 KINDS = (*ON_ELEMENT, *SWIPES, "drag", "slide", *WITH_TEXT, *PLAIN)
 TENTHS = 11  # 0%, 10%, … 100%
 WEIGHTS_FILE, _FILE = "model.safetensors", "tokenizer.json"
-_RELATIONS = 3  # of two places, added to their attention: alike, inside, around
+_RELATIONS = (
+    5  # of two places, added to their attention: alike, inside, around, shortly before, shortly after
+)
+_NEAR = 4.0  # places, of which the relation to those before and after is 1/e
 
 
 class ReaderOptions(Protocol):
@@ -345,6 +348,12 @@ class ReaderPolicy(Policy):
         outer = wide + r.parent[rows, inner]
         found[rows, 1, 1 + wide + inner, outer] = 1.0
         found[rows, 2, outer, 1 + wide + inner] = 1.0
+        places = torch.arange(size, device=found.device)
+        behind = places[:, None] - places
+        near = torch.exp(-behind.abs() / _NEAR)
+        for part in (slice(1, 1 + wide), slice(1 + wide, size)):  # the goal's words, and the items
+            found[:, 3, part, part] = (near * (behind > 0))[part, part]
+            found[:, 4, part, part] = (near * (behind < 0))[part, part]
         return found
 
     def _before(self, tokens: Tensor) -> _Before:

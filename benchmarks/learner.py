@@ -49,7 +49,7 @@ def serve(arm: str, dataset: Path, is_cloning: bool) -> None:
 
     torch.set_num_threads(1)
     config = load_config(str(CONFIG))
-    words = vocabulary(config.tasks.suite, config.policy.kind)
+    words = vocabulary(config.tasks, config.policy.kind)
     policy = build_policy(config.policy, words, 0)
     algorithm = build_algorithm(config.learner)
     engine = TrainStep(policy, build_critic(policy, 0), algorithm, config.learner)

@@ -119,7 +119,7 @@ class GuiRun:
         tasks = TaskSets(
             train=load_suite(named.suite, named.train),
             validation=load_suite(named.suite, named.validation) if config.learner.eval_every else [],
-            words=vocabulary(named.suite, config.policy.kind),
+            words=vocabulary(named, config.policy.kind),
             drift=load_suite(named.suite, named.drift.split) if named.drift else (),
         )
 

@@ -122,5 +122,5 @@ def _follow(config: Config) -> bool:
     place = Place.given()
     assert place is not None
     setup(role=f"learner-rank-{place.rank}")
-    follow_learner(config, vocabulary(config.tasks.suite, config.policy.kind), place)
+    follow_learner(config, vocabulary(config.tasks, config.policy.kind), place)
     return True

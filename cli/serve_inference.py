@@ -101,7 +101,7 @@ def serve(
     name = check_name(name) if name is not None else f"{host_name()}-{os.getpid()}"
     network = config.network
     policy_dir = find_checkpoint(checkpoint.expanduser()) / "policy" if checkpoint is not None else None
-    words = vocabulary(config.tasks.suite, config.policy.kind)
+    words = vocabulary(config.tasks, config.policy.kind)
     if http is not None:
         from distrl.workers.inference.http_server import check_address
 

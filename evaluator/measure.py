@@ -301,7 +301,7 @@ def _serve_here(config: Config, checkpoint: Path | None, wire: Wire) -> Iterator
         raise MissingDependency(
             f"Policies need the package {error.name}.", "Install the extra: pip install 'distrl[train]'."
         ) from error
-    words = vocabulary(config.tasks.suite, config.policy.kind)
+    words = vocabulary(config.tasks, config.policy.kind)
     saved = None if checkpoint is None else find_checkpoint(checkpoint) / "policy"
     with serve_checkpoint(config, words, saved, wire) as server:
         yield server.endpoint

@@ -199,7 +199,7 @@ def _shape(config: Config) -> ModelShape:
         return read_autoui(policy.model, policy.image_features, policy.image_size)
     # A policy that needs no files is small: it is built and counted.
     plain = policy.model_copy(update={"lora": None} if hasattr(policy, "lora") else {})
-    built = build_policy(plain, vocabulary(config.tasks.suite, policy.kind), config.seed)
+    built = build_policy(plain, vocabulary(config.tasks, policy.kind), config.seed)
     sizes = plain if isinstance(plain, TinyConfig | ReaderConfig) else TinyConfig()
     decoder_layers, image_size = 0, (0, 0)
     if isinstance(sizes, TinyConfig):

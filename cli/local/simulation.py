@@ -55,7 +55,7 @@ def train(config: Config, run: RunDir, stop: threading.Event, say: Say) -> dict[
     tasks = TaskSets(
         train=load_suite(named.suite, named.train),
         validation=load_suite(named.suite, named.validation) if config.learner.eval_every else [],
-        words=vocabulary(named.suite, config.policy.kind),
+        words=vocabulary(named, config.policy.kind),
         drift=load_suite(named.suite, named.drift.split) if named.drift else (),
     )
     with contextlib.ExitStack() as stack:
@@ -130,7 +130,7 @@ def evaluate(config: Config, run: RunDir, stop: threading.Event) -> dict[str, Pa
         path = resolve(run.checkpoints, checkpoint)
         results[label] = run.evaluations / path.name
         engine = build_engine(
-            config, vocabulary(config.tasks.suite, config.policy.kind), "checkpoint", path / "policy"
+            config, vocabulary(config.tasks, config.policy.kind), "checkpoint", path / "policy"
         )
         with contextlib.closing(engine):
             subject = Measured(checkpoint=path).subject()

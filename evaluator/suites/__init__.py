@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from distrl.configs.schema import TasksConfig
 from distrl.core.errors import ConfigError, DistrlError, TaskError
 from distrl.core.importing import did_you_mean, import_object
 from distrl.core.types import Task
@@ -66,17 +67,22 @@ def get_task(task_id: str, suite: str | None = None) -> Task:
     return by_id[task_id]
 
 
-def vocabulary(name_or_path: str, policy: str = "") -> list[str]:
+def vocabulary(config: TasksConfig, policy: str = "") -> list[str]:
     """The words that a policy of this kind needs: its module's `vocabulary()`, else those of its goals.
 
-    Where the module says which names a task is about, the kind `reader` needs only the other words of goals.
+    The kind `reader` needs only the words of the goals that it is trained on, but names, where the module
+    says which names a task is about: in evaluation as in use, it does not know the others.
     """
-    tasks, module = _load(name_or_path), _module(name_or_path)
+    tasks, module = _load(config.suite), _module(config.suite)
     given = getattr(module, "vocabulary", None)
     names = getattr(module, "names", None) if policy == "reader" else None
     if given is not None and names is None:
         return list(given())
-    texts = {without(task.goal, names(task)) if names else task.goal for task in tasks}
+    if names is None:
+        texts = {task.goal for task in tasks}
+    else:
+        splits = {config.train, config.drift and config.drift.split}
+        texts = {without(task.goal, names(task)) for task in tasks if task.split in splits}
     return sorted({word for text in texts for word in re.findall(r"\w+|[^\w\s]", text)})
 
 

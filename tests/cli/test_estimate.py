@@ -70,7 +70,7 @@ def test_a_hub_model_s_numbers_are_those_of_the_policy(model: str, lora: object)
 @pytest.mark.parametrize("lora", [None, {"rank": 2, "targets": ["q", "v"]}])
 def test_the_embedded_policy_is_counted(lora: object) -> None:
     config = Config.model_validate({"policy": {"lora": lora, "device": "cpu"}})
-    policy = build_policy(config.policy, vocabulary(config.tasks.suite), config.seed)
+    policy = build_policy(config.policy, vocabulary(config.tasks), config.seed)
     found = values({"lora": lora})
     assert found["policy", "trained parameters"] == sum(
         p.numel() for p in policy.parameters() if p.requires_grad

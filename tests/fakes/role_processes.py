@@ -56,7 +56,7 @@ def served(file: Path) -> Iterator[list[Child]]:
     from distrl.workers.inference.serve import serve_beside_learner
 
     config = load_config(str(file))
-    words, children = vocabulary(config.tasks.suite), list[Child]()
+    words, children = vocabulary(config.tasks), list[Child]()
     with Wire() as wire, serve_beside_learner(config, words, "inference-0", wire):
         try:
             yield children

@@ -19,7 +19,7 @@ from tiny_qwen import save_qwen25_vl
 from typer.testing import CliRunner, Result
 
 from distrl.cli.main import app
-from distrl.configs.schema import Config
+from distrl.configs.schema import Config, TasksConfig
 from distrl.core import process
 from distrl.core.policies import build_policy, weights_io
 from distrl.core.policies.base import Policy
@@ -77,7 +77,7 @@ def results(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("is_published", [True, False])
 def test_what_a_learner_serves_is_measured(tmp_path: Path, is_published: bool) -> None:
-    words = vocabulary(SUITE)
+    words = vocabulary(TasksConfig(suite=SUITE))
     with SmallLearner([], tmp_path) as learner, Wire() as wire:
         config = configure(learner, tmp_path, policy=SIZES, tasks={"suite": SUITE}, evaluate={"slots": 2})
         if is_published:

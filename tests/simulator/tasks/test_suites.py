@@ -8,6 +8,7 @@ import random
 
 import pytest
 
+from distrl.configs.schema import TasksConfig
 from distrl.core.actions import Action, ActionKind
 from distrl.core.types import Task
 from distrl.evaluator.suites import SUITES, is_trained_on, leakage, load_suite, promises, vocabulary
@@ -201,17 +202,19 @@ def test_opening_the_shop_solves_no_task_but_a_visit() -> None:
 
 
 def test_every_word_to_be_typed_is_in_the_vocabulary() -> None:
-    known = set(vocabulary("webshop"))
+    known = set(vocabulary(TasksConfig(suite="webshop")))
     for task in TASKS["webshop"]:
         params = task.params
         for title in (*(entry["product"] for entry in params.get("cart", ())), params.get("product", "")):
             assert set(title.replace("-", " - ").split()) <= known
-    words = vocabulary("quickstart")
+    words = vocabulary(TasksConfig(suite="quickstart"))
     assert words == sorted(set(words))
     assert {"Turn", "Wi", "-", "Fi", "7", ":", "Adam", "bench", "purple", "favourites"} <= set(words)
-    without_names = set(vocabulary("quickstart", "reader"))
-    assert {"Turn", "Wi", "-", "Fi", "7", ":", "favourites"} <= without_names
-    assert not {"Adam", "bench", "purple"} & without_names
+    trained = set(vocabulary(TasksConfig(suite="quickstart"), "reader"))
+    assert {"Turn", "Wi", "-", "Fi", "7", ":", "favourites"} <= trained
+    assert not {"Adam", "bench", "purple"} & trained, "names"
+    assert "sharp" in words
+    assert "sharp" not in trained, "only a wording that is held out has it"
 
 
 @pytest.mark.parametrize(

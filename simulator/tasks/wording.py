@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -66,17 +65,6 @@ def say(family: str, is_held_out: bool, rng: random.Random) -> str:
     while found := _CHOICE.search(text):
         text = text[: found.start()] + rng.choice(found[1].split("|")) + text[found.end() :]
     return _framed(text, rng.choice(FRAMES[is_held_out]))
-
-
-def every(family: str, is_held_out: bool) -> Iterator[str]:
-    """Every wording that `say` may choose; some come again."""
-    left = list(_lines()[family][is_held_out])
-    while left:
-        text = left.pop()
-        if found := _CHOICE.search(text):
-            left += [text[: found.start()] + one + text[found.end() :] for one in found[1].split("|")]
-        else:
-            yield from (_framed(text, frame) for frame in FRAMES[is_held_out])
 
 
 def _framed(text: str, frame: str) -> str:

@@ -400,15 +400,12 @@ class _Slot(Clock):
 
 
 def as_simulated(config: Config) -> Config:
-    """The configuration as a simulation runs it: no waits, and no pictures where the policy reads none."""
-    simulate = config.simulate.model_copy(update={"latency": latency_of(config)})
+    """The configuration as a simulation runs it: nothing waits for a device."""
     options = {name: value for name, value in config.env.options.items() if name != "latency"}
-    update: dict[str, object] = {
+    update = {
         "env": config.env.model_copy(update={"options": options}),
-        "simulate": simulate,
+        "simulate": config.simulate.model_copy(update={"latency": latency_of(config)}),
     }
-    if config.agent.kind == "elements":
-        update["worker"] = config.worker.model_copy(update={"screenshot_format": "none"})
     return config.model_copy(update=update)
 
 

@@ -88,7 +88,8 @@ class World:
     def __init__(self, config: Config, engine: HFEngine, source: Source, distances: bool = False) -> None:
         self.config, self.settings, self.engine, self.source = config, config.simulate, engine, source
         self.now, self.is_closed, self.distances = 0.0, False, distances
-        self.agent, self.latency = build_agent(config.agent), latency_of(config)
+        self.agent = build_agent(config.agent)
+        self.latency = Latency(kind="lognormal", **latency_of(config).model_dump())
         self.num_servers = max(1, config.num_servers)
         self._batch, self._window_s = config.inference.max_batch, 0.0
         if isinstance(config.inference.engine, HfConfig):
@@ -393,10 +394,8 @@ class _Slot(Clock):
 
     def acted(self, app: str) -> None:
         self._world.count(actions=1)
-        latency = self._world.latency
-        seconds = latency.median_s * math.exp(latency.sigma * self._rng.gauss(0.0, 1.0))
         factor = self._factor * self._world.settings.app_factors.get(app, 1.0)
-        self._ahead_s += min(latency.max_s, seconds) * factor
+        self._ahead_s += self._world.latency.draw(self._rng) * factor
 
 
 def as_simulated(config: Config) -> Config:

@@ -29,7 +29,7 @@ from distrl.simulator.apps import APPS, BUILT_IN
 from distrl.simulator.names import Names
 from distrl.simulator.phone.theme import DRIFT_LAYOUTS, TRAIN_LAYOUTS, UNSEEN_LAYOUTS
 from distrl.simulator.tasks import grounding
-from distrl.simulator.tasks.base import instance, seed_of
+from distrl.simulator.tasks.base import Params, instance, seed_of
 from distrl.simulator.tasks.wording import say
 
 SUITE = "quickstart"
@@ -80,21 +80,11 @@ _APP_PAIRS = [(app, start) for app in BUILT_IN for start in ("launcher", *BUILT_
 _TIMES = [(hour, minute) for hour in range(1, 13) for minute in range(0, 60, 5)]
 random.Random(SUITE).shuffle(_APP_PAIRS)
 random.Random(f"{SUITE}/times").shuffle(_TIMES)
-Params = dict[str, Any]
 
 
 def _kept(pool: list[Any], every: int, is_held_out: bool) -> list[Any]:
     """Every so many-th entry of a pool is held out; the others are trained on."""
     return [entry for place, entry in enumerate(pool) if (place % every == 0) == is_held_out]
-
-
-_POOLS = {
-    is_held_out: {
-        "apps": _kept(_APP_PAIRS, 4, is_held_out),
-        "times": _kept(_TIMES, 7, is_held_out),
-    }
-    for is_held_out in (False, True)
-}
 
 
 def _book(names: Names) -> list[str]:
@@ -107,15 +97,14 @@ def _book(names: Names) -> list[str]:
 
 def _draw(template: str, names: Names) -> tuple[Params, dict[str, object]]:
     """A task's parameters but the layout, and what its wording is filled with."""
-    pools = _POOLS[names.is_held_out]
     if template == "open_app":
-        app, start = names.choice(pools["apps"])
+        app, start = names.choice(_kept(_APP_PAIRS, 4, names.is_held_out))
         return {"app": app, "start": start}, {"app": APPS[app].label}
     if template == "toggle":
         setting, on = names.choice(list(TOGGLES)), names.random() < 0.5
         return {"setting": setting, "on": on}, {"what": TOGGLES[setting], "on": "on" if on else "off"}
     if template == "alarm":
-        hour, minute = names.choice(pools["times"])
+        hour, minute = names.choice(_kept(_TIMES, 7, names.is_held_out))
         return {"hour": hour, "minute": minute}, {"time": f"{hour}:{minute:02d}"}
     if template == "shop_search":
         query = names.name("goods")

@@ -49,10 +49,10 @@ def seeds(split: str) -> range:
     return range(FIRST_SEEDS[split], FIRST_SEEDS[split] + COUNTS[split])
 
 
-def tasks(split: str | None = None) -> list[Task]:
-    """Every instance of a split, or of all splits; pages take turns, so the first few have all of them."""
+def tasks() -> list[Task]:
+    """Every instance of every split; pages take turns, so the first few of a split have all of them."""
     made: list[Task] = []
-    for name in FIRST_SEEDS if split is None else (split,):
+    for name in FIRST_SEEDS:
         for index, seed in enumerate(seeds(name)):
             for page in pages(name):
                 about = _data()["pages"][page]

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from distrl.core.errors import CheckpointError, PolicyError
+from distrl.core.errors import CheckpointError, ContextFull, PolicyError
 from distrl.core.policies import weights_io
 from distrl.core.policies.base import (
     Generated,
@@ -191,7 +191,7 @@ class ReaderPolicy(Policy):
             )
         ids = list(text.encode("utf-8", "replace"))
         if len(ids) > (self.max_prompt_tokens or len(ids)):
-            raise PolicyError(
+            raise ContextFull(
                 f"The prompt has {len(ids)} bytes, more than policy.max_prompt_tokens "
                 f"{self.max_prompt_tokens}.",
                 "Raise the limit.",

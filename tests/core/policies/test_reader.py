@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from distrl.configs.policy import ReaderConfig
-from distrl.core.errors import CheckpointError, PolicyError
+from distrl.core.errors import CheckpointError, ContextFull, PolicyError
 from distrl.core.policies import build_critic, build_policy, checkpoint_words
 from distrl.core.policies.base import PromptBatch
 from distrl.core.policies.reader import ReaderPolicy
@@ -92,7 +92,7 @@ def test_prompts_of_other_agents_are_refused() -> None:
         policy.prompt_ids(
             [ChatMessage(role="user", parts=(TextPart(text='Goal: "x"'), ImagePart(digest="d")))]
         )
-    with pytest.raises(PolicyError, match="max_prompt_tokens"):
+    with pytest.raises(ContextFull, match="max_prompt_tokens"):
         ids_of(policy, 'Goal: "' + "é" * 40_000)
 
 

@@ -13,7 +13,7 @@ def simulate(config: ConfigArgument, overrides: SetOption = None, dry_run: DryRu
     """Train in virtual time, in one process, to plan a run or to compare objectives.
 
     Learner, policy, agents and environments are the real ones, but devices, inference servers and updates
-    take the virtual time that the section `simulate` says: an hour of 64 slow phones takes minutes. The same
+    take virtual time, as set in the section `simulate`: an hour of 64 slow phones takes minutes. The same
     command gives the same episodes. The run directory is that of `distrl train`, with times in virtual
     seconds. At the end the warm start and the result are evaluated. A stopped simulation cannot be resumed.
     """

@@ -33,7 +33,7 @@ class DemonstrationConfig(Section):
 
     `dagger` is the share of the demonstrations in which the policy acts, as cloned from the others, while
     the expert says at each step what it would do: it shows the way back from the policy's own mistakes
-    (DAgger). They begin when all others have arrived. Those of a `dataset` were played before.
+    (DAgger). They begin when all others have arrived. With a `dataset`, `dagger` has no effect.
     """
 
     episodes: Annotated[int, Field(ge=0)] = 200

@@ -144,7 +144,7 @@ class VirtualPeers:
 
 
 class VirtualLearner(NamedTuple):
-    """A learner, and what tells how it spends its time."""
+    """A learner, and the objects that record how it spends its time."""
 
     learner: Learner
     peers: VirtualPeers

@@ -110,7 +110,7 @@ def promises(name_or_path: str) -> Promises:
 
 
 def is_trained_on(split: str) -> bool:
-    """Whether tasks of a split are there to be trained on; those of the others are measured."""
+    """Whether a split is for training; the others are for evaluation."""
     return split == "drift" or split.startswith("train")
 
 

@@ -2,8 +2,8 @@
 
 `wordings.txt` has the lines of each family of tasks. "[delete|remove] [the|my] note {title}" stands for four
 wordings: brackets hold alternatives, of which one may be empty and which may hold brackets themselves; names
-in braces are filled in later, as they are: what is to be typed is not capitalised. A line that begins with a
-small letter is a command, which is also said with one of `FRAMES` around it: "Can you delete my note ...?".
+in braces are filled in later and never capitalised, because they may have to be typed. A line that begins
+with a small letter is a command, which is also said with one of `FRAMES` around it: "Can you delete my ...?".
 """
 
 from __future__ import annotations

@@ -196,8 +196,8 @@ class ElementsAgent:
     def format(self, action: Action, screen: Observation) -> str:
         """The text of `action`, at the element that it touches; an INVALID action's own text is given back.
 
-        A touch where there is no element is written without one, which no answer may be. Raises ConfigError
-        for a kind without a notation.
+        A touch where there is no element is written without a number, which is not a valid answer. Raises
+        ConfigError for a kind without a notation.
         """
         kind, elements = action.kind.value, screen.elements or ()
         if action.kind is ActionKind.INVALID:

@@ -172,7 +172,7 @@ class ElementsAgent:
         if history and history[-1].observation.elements == screen.elements:
             step += ", the last action changed nothing"
         lines = [f"Goal: {_quoted(goal)}", step]
-        lines += [f"Last: {self._remember(one)}" for one in history[len(history) - self.history :]]
+        lines += [f"Last: {self._remember(one)}" for one in history[max(0, len(history) - self.history) :]]
         lines += element_lines((screen.elements or ())[:MAX_ELEMENTS]) or ["This screen lists no elements."]
         part = TextPart(text="\n".join(lines))
         return Prompt((ChatMessage(role="user", parts=(part,)),))

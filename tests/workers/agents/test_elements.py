@@ -65,6 +65,12 @@ def test_a_prompt_has_the_goal_the_last_actions_and_a_line_for_each_element() ->
     ]
 
 
+@pytest.mark.parametrize("count", range(6))
+def test_the_last_three_actions_are_named(count: int) -> None:
+    lines = text_of("x", SCREEN, *((Action.tap(0.3, 0.15), EMPTY) for _ in range(count))).splitlines()
+    assert sum(line.startswith("Last: ") for line in lines) == min(3, count)
+
+
 def test_a_long_text_in_an_earlier_action_is_cut_inside_its_quotes() -> None:
     line = text_of("x", SCREEN, (Action.type_text("oat milk " * 40), SCREEN)).splitlines()[2]
     assert line == f'Last: type "{("oat milk " * 40)[:160]}"'

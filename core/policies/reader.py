@@ -133,8 +133,8 @@ class ReaderPolicy(Policy):
 
     Args:
         config: Sizes.
-        words: The words of the suite's goals but names. All but numbers have learned vectors, and each can be
-            typed where neither the goal nor the screen has it.
+        words: The words of the training goals but names. All but numbers have learned vectors, and each can
+            be typed where neither the goal nor the screen has it.
         seed: Seed of the initial weights. Equal arguments give equal policies in every process.
     """
 
@@ -246,7 +246,7 @@ class ReaderPolicy(Policy):
             return [b.word + self._word_ids[text]]
         raise PolicyError(
             f"The policy 'reader' cannot write the text {quoted[:80]}.",
-            "It writes words that the goal or an element has, or one word of the suite's goals.",
+            "It writes words that the goal or an element has, or one word of the training goals.",
         )
 
     def text(self, token_ids: Sequence[int], prompt_ids: Sequence[int] = ()) -> str:

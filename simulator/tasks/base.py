@@ -279,8 +279,3 @@ def instance(name: str, template: str, goal: str, params: Params, seed: int, max
         seed=seed,
         max_steps=max_steps,
     )
-
-
-def seed_of(text: str) -> int:
-    """A task's seed: a function of `text`."""
-    return random.Random(text).getrandbits(31)

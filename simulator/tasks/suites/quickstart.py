@@ -29,7 +29,7 @@ from distrl.simulator.apps import APPS, BUILT_IN
 from distrl.simulator.names import Names
 from distrl.simulator.phone.theme import DRIFT_LAYOUTS, TRAIN_LAYOUTS, UNSEEN_LAYOUTS
 from distrl.simulator.tasks import grounding
-from distrl.simulator.tasks.base import Params, instance, seed_of
+from distrl.simulator.tasks.base import Params, instance
 from distrl.simulator.tasks.wording import say
 
 SUITE = "quickstart"
@@ -128,7 +128,7 @@ def _instances() -> dict[str, tuple[Task, str]]:
             is_held_out = split not in ("train", "drift", "train_grounding")
             for index in range(count):
                 name = f"{SUITE}/{template}/{split}/{index:04d}"
-                rng = Names(2 * seed_of(f"6/{name}") + is_held_out)
+                rng = Names(2 * random.Random(f"6/{name}").getrandbits(31) + is_held_out)
                 params, words = _draw(template, rng)
                 wording = say(family, is_held_out, rng)
                 place = {"layout": rng.choice(LAYOUTS[split]), **params}

@@ -15,7 +15,6 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Callable, Container
-from functools import lru_cache
 from typing import Any
 
 from distrl.core.actions import Action
@@ -28,7 +27,7 @@ from distrl.simulator.names import Names
 from distrl.simulator.phone import state as st
 from distrl.simulator.phone.state import State
 from distrl.simulator.phone.theme import TRAIN_LAYOUTS, UNSEEN_LAYOUTS
-from distrl.simulator.tasks.base import Check, May, Params, Start, Template, instance, where
+from distrl.simulator.tasks.base import Check, May, Params, Start, Template, instance, suite_of, where
 from distrl.simulator.tasks.expert import BACK, COMPLETE, WAIT, Expert
 from distrl.simulator.tasks.wording import say
 
@@ -362,7 +361,6 @@ def _params(template: str, index: int, split: str, rng: Names) -> Params:
     return params
 
 
-@lru_cache(maxsize=1)
 def _instances() -> dict[str, tuple[Task, str]]:
     """The tasks by id, each with its wording."""
     made: dict[str, tuple[Task, str]] = {}
@@ -380,14 +378,7 @@ def _instances() -> dict[str, tuple[Task, str]]:
     return made
 
 
-def tasks() -> list[Task]:
-    """Every instance, the same on every machine."""
-    return [task for task, _ in _instances().values()]
-
-
-def phrasing(task: Task) -> str:
-    """A goal's wording."""
-    return _instances()[task.id][1]
+tasks, phrasing = suite_of(_instances)
 
 
 def names(task: Task) -> list[str]:

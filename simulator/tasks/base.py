@@ -11,6 +11,7 @@ import itertools
 import random
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from distrl.core.actions import Action
@@ -26,6 +27,8 @@ Start = Callable[[State, Params, Names], None]
 Check = Callable[[State, Params], bool]
 Step = Callable[[Expert, Params], Action]
 Rest = Callable[[Any, Params], Any]
+Tasks = Callable[[], list[Task]]
+Phrasing = Callable[[Task], str]
 
 
 def nothing(entry: Any, params: Params) -> None:
@@ -279,3 +282,9 @@ def instance(name: str, template: str, goal: str, params: Params, seed: int, max
         seed=seed,
         max_steps=max_steps,
     )
+
+
+def suite_of(make: Callable[[], dict[str, tuple[Task, str]]]) -> tuple[Tasks, Phrasing]:
+    """The functions `tasks` and `phrasing` of a suite, from its tasks by id, each with its wording."""
+    made = cache(make)
+    return lambda: [task for task, _ in made().values()], lambda task: made()[task.id][1]

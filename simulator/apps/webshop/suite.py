@@ -27,7 +27,7 @@ from distrl.simulator.apps.webshop import goods, shop_state
 from distrl.simulator.apps.webshop.goods import BANDS, BRANDS, BY_TITLE, SORTS, Product
 from distrl.simulator.apps.webshop.shops import SHOPS
 from distrl.simulator.phone.theme import TRAIN_LAYOUTS, UNSEEN_LAYOUTS
-from distrl.simulator.tasks.base import instance
+from distrl.simulator.tasks.base import instance, suite_of
 from distrl.simulator.tasks.wording import say
 
 SUITE = "webshop"
@@ -214,7 +214,6 @@ def _places(split: str) -> list[tuple[str, str]]:
     return [(template, shop) for shop in shops for template in templates]
 
 
-@lru_cache(maxsize=1)
 def _instances() -> dict[str, tuple[Task, str]]:
     """The tasks by id, each with its wording."""
     made: dict[str, tuple[Task, str]] = {}
@@ -234,14 +233,7 @@ def _instances() -> dict[str, tuple[Task, str]]:
     return made
 
 
-def tasks() -> list[Task]:
-    """Every instance of every split, the same on every machine."""
-    return [task for task, _ in _instances().values()]
-
-
-def phrasing(task: Task) -> str:
-    """A goal's wording."""
-    return _instances()[task.id][1]
+tasks, phrasing = suite_of(_instances)
 
 
 def names(task: Task) -> list[str]:

@@ -16,7 +16,6 @@ import random
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from distrl.core.types import Task
 from distrl.simulator.apps import (
@@ -37,7 +36,7 @@ from distrl.simulator.names import Names
 from distrl.simulator.phone.interruptions import KINDS
 from distrl.simulator.phone.theme import TRAIN_LAYOUTS, UNSEEN_LAYOUTS
 from distrl.simulator.tasks import open_app
-from distrl.simulator.tasks.base import Family, Params, instance
+from distrl.simulator.tasks.base import Family, Params, instance, suite_of
 from distrl.simulator.tasks.wording import say
 
 SUITE = "general"
@@ -107,7 +106,6 @@ def _drawn(family: Family, split: Split, count: int, taken: set[str]) -> Iterato
         yield params, names
 
 
-@lru_cache(maxsize=1)
 def _instances() -> dict[str, tuple[Task, str]]:
     """The tasks by id, each with its wording."""
     made: dict[str, tuple[Task, str]] = {}
@@ -128,14 +126,7 @@ def _instances() -> dict[str, tuple[Task, str]]:
     return made
 
 
-def tasks() -> list[Task]:
-    """Every instance of every split, the same on every machine."""
-    return [task for task, _ in _instances().values()]
-
-
-def phrasing(task: Task) -> str:
-    """A goal's wording."""
-    return _instances()[task.id][1]
+tasks, phrasing = suite_of(_instances)
 
 
 def names(task: Task) -> list[str]:

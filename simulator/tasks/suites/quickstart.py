@@ -21,7 +21,6 @@ or last name.
 from __future__ import annotations
 
 import random
-from functools import lru_cache
 from typing import Any
 
 from distrl.core.types import Task
@@ -29,7 +28,7 @@ from distrl.simulator.apps import APPS, BUILT_IN
 from distrl.simulator.names import Names
 from distrl.simulator.phone.theme import DRIFT_LAYOUTS, TRAIN_LAYOUTS, UNSEEN_LAYOUTS
 from distrl.simulator.tasks import grounding
-from distrl.simulator.tasks.base import Params, instance
+from distrl.simulator.tasks.base import Params, instance, suite_of
 from distrl.simulator.tasks.wording import say
 
 SUITE = "quickstart"
@@ -119,7 +118,6 @@ def _draw(template: str, names: Names) -> tuple[Params, dict[str, object]]:
     return {"name": book[0], "book": sorted(book)}, {"name": book[0]}
 
 
-@lru_cache(maxsize=1)
 def _instances() -> dict[str, tuple[Task, str]]:
     """The tasks by id, each with its wording."""
     made: dict[str, tuple[Task, str]] = {}
@@ -140,14 +138,7 @@ def _instances() -> dict[str, tuple[Task, str]]:
     return made
 
 
-def tasks() -> list[Task]:
-    """Every instance of every split, the same on every machine."""
-    return [task for task, _ in _instances().values()]
-
-
-def phrasing(task: Task) -> str:
-    """A goal's wording."""
-    return _instances()[task.id][1]
+tasks, phrasing = suite_of(_instances)
 
 
 def names(task: Task) -> list[str]:

@@ -169,7 +169,7 @@ class ElementsAgent:
         step = f"Step {len(history) + 1}"
         if screen.app:
             step += f", app {_NAME.sub('_', screen.app)}"
-        if history and history[-1].observation.elements == screen.elements:
+        if history and screen.elements and history[-1].observation.elements == screen.elements:
             step += ", the last action changed nothing"
         lines = [f"Goal: {_quoted(goal)}", step]
         lines += [f"Last: {self._remember(one)}" for one in history[max(0, len(history) - self.history) :]]

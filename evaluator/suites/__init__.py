@@ -70,8 +70,8 @@ def get_task(task_id: str, suite: str | None = None) -> Task:
 def vocabulary(config: TasksConfig, policy: str = "") -> list[str]:
     """The words that a policy of this kind needs: its module's `vocabulary()`, else those of its goals.
 
-    The kind `reader` needs only the words of the goals that it is trained on, but names, where the module
-    says which names a task is about: in evaluation as in use, it does not know the others.
+    If the module says which names a task is about, the kind `reader` gets the words of the training goals
+    without names. Others are as new to it in evaluation as they are in use.
     """
     tasks, module = _load(config.suite), _module(config.suite)
     given = getattr(module, "vocabulary", None)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
@@ -240,7 +241,7 @@ Place = tuple[int, int]
 
 def pad_right(prompts: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
     """`input_ids` and `attention_mask` of a `PromptBatch` for encoders, [N, P] each."""
-    rows = [torch.tensor(list(ids), dtype=torch.int64) for ids in prompts]
+    rows = [torch.from_numpy(np.array(ids, np.int64)) for ids in prompts]  # torch.tensor is slower
     input_ids = pad_sequence(rows, batch_first=True, padding_value=pad_id)
     lengths = torch.tensor([len(row) for row in rows])
     return input_ids, (torch.arange(input_ids.shape[1]) < lengths[:, None]).to(torch.int64)

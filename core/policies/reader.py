@@ -38,6 +38,7 @@ from distrl.core.policies.base import (
     States,
     TokenScores,
     check_heads,
+    pad_right,
 )
 from distrl.core.policies.reader_prompt import (
     FIXED_SIZE,
@@ -291,13 +292,7 @@ class ReaderPolicy(Policy):
     ) -> PromptBatch:
         """Pads prompts on the right."""
         assert places is None, "the policy reads one prompt at a time"
-        lengths = np.array([len(prompt) for prompt in prompts])
-        ids = np.zeros((len(prompts), lengths.max()), np.int64)
-        for row, prompt in enumerate(prompts):
-            ids[row, : len(prompt)] = prompt
-        mask = (np.arange(ids.shape[1]) < lengths[:, None]).astype(np.int64)
-        batch = PromptBatch(torch.from_numpy(ids), torch.from_numpy(mask), Pictures([[] for _ in prompts]))
-        return batch.to(self.device)
+        return PromptBatch(*pad_right(prompts, 0), Pictures([[] for _ in prompts])).to(self.device)
 
     def _read(self, batch: PromptBatch) -> Readings:
         rows = batch.input_ids.cpu().numpy().astype(np.uint8)

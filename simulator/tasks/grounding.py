@@ -97,9 +97,8 @@ def _step(expert: Expert, params: Params) -> Action:
     return expert.tap(params["target"]) if expert.has(params["target"]) else IMPOSSIBLE
 
 
-TEMPLATES = {
-    "tap": Template({"path": list, "target": str, "book": list}, _start, _check, _step, phone="quickstart")
-}
+_NEEDS = {"path": list, "target": str, "book": list}
+TEMPLATES = {"tap": Template(_NEEDS, _start, _check, _step, {"path": PATHS}, phone="quickstart")}
 
 
 @lru_cache(maxsize=1)

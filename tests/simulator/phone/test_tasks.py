@@ -37,6 +37,7 @@ def make(template: str, layout: int, seed: int) -> Task:
         ("open_app", {"layout": 0, "app": "notes", "start": "games"}, "'games' is not a valid start"),
         ("alarm", {"layout": 0, "hour": 13, "minute": 0}, "13 is not a valid hour"),
         ("alarm", {"layout": 0, "hour": "7", "minute": 0}, "'7' is not a valid hour"),
+        ("tap", {"layout": 0, "path": ["app_game"], "target": "start", "book": []}, "is not a valid path"),
         ("toggle", {"layout": 0, "setting": "wifi", "on": 1}, "1 is not a valid on"),
         ("setting_choice", {"layout": 0, "setting": "font", "option": "English"}, "Options: Default, Small"),
         ("calculate", {"layout": 0, "expression": "1 + x"}, "'1 \\+ x' is not a valid calculation"),

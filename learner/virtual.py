@@ -60,9 +60,10 @@ class Arrivals(queue.Queue[Trajectory]):
     They are committed when the learner takes one, all that have arrived by then in one transaction.
     """
 
+    world: World  # set once it is made, which needs the scheduler and so these
+
     def __init__(self, store: TrajectoryStore) -> None:
         super().__init__()
-        self.world: World | None = None
         self.waited_s = 0.0
         self._store, self._uncommitted = store, list[tuple[Trajectory, dict[str, bytes]]]()
 
@@ -72,7 +73,6 @@ class Arrivals(queue.Queue[Trajectory]):
 
     def get(self, block: bool = True, timeout: float | None = None) -> Trajectory:
         if block and timeout and self.empty():
-            assert self.world is not None
             start = self.world.now
             self.world.advance(timeout, lambda: not self.empty())
             self.waited_s += self.world.now - start
@@ -126,7 +126,6 @@ class VirtualPeers:
         """Errors of slots end `World.advance`."""
 
     def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
-        assert self._arrivals.world is not None
         self._arrivals.world.load(info.version, weights_io.from_bytes(bytes(data)))
 
     def set_phase(self, phase: str) -> None:
@@ -136,7 +135,6 @@ class VirtualPeers:
         self.show(metrics)
 
     def peer_metrics(self) -> dict[str, float]:
-        assert self._arrivals.world is not None
         return self._arrivals.world.metrics()
 
     def shutdown(self, reason: str) -> None:
@@ -167,11 +165,11 @@ def open_virtual_learner(
         train_step = stack.enter_context(open_train_step(config, tasks.words))
         store = TrajectoryStore(run.store)
         stack.callback(store.close)
+        arrivals = Arrivals(store)
 
         def now() -> float:
-            return 0.0 if arrivals.world is None else arrivals.world.now
+            return arrivals.world.now
 
-        arrivals = Arrivals(store)
         scheduler = make_scheduler(config, tasks, "virtual", SECRET, now)
         peers = VirtualPeers(scheduler, arrivals)
         world = arrivals.world = make_world(peers)

@@ -49,7 +49,13 @@ class GuiRun:
             check_options(environment, env.options, "env")
         if env.import_path is None and env.kind in ("phone", "browser", "two_screens"):
             self._try_options()
-        build_agent(config.agent)
+        agent = build_agent(config.agent)
+        lists_elements = not isinstance(environment, type) or hasattr(environment, "elements")
+        if getattr(agent, "needs_elements", False) and not lists_elements:
+            raise ConfigError(
+                f"The agent needs the screen's elements, but env {env.import_path or env.kind!r} lists none.",
+                "Choose another agent, or give the environment a method `elements`.",
+            )
         if env.import_path is None and env.kind == "android_world":
             from distrl.workers.envs.android_world import AndroidWorldOptions, find_adb
 

@@ -24,8 +24,8 @@ from distrl.simulator.phone.nodes import Node, walk
 from distrl.simulator.tasks.play import SimBackend
 from distrl.workers.envs.phone import PhoneEnv
 
-TREES = "17b02388aed48e992538ec4bd727f1d4e2c74d1940d6b630867b47fdb942b6d6"
-PICTURES = "6690c466a35cfc760080c80eea98d40869fb301292c1f7712786d8a114c320b6"
+TREES = "1ffeebbbd0652488a8a2aeb72c945085c8367e83b481904ae243343fc9a0892d"
+PICTURES = "293eca1de65dcd6a205b07e5e9a2005429c482ef9e6545fcdd43f516d1945745"
 DRAWN_WITH = ("13.0.0", "2.14.3")
 """The versions of Pillow and FreeType that the pictures were drawn with; others may smooth text otherwise."""
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(Node)}

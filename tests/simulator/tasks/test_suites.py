@@ -160,8 +160,8 @@ def test_the_wrong_one_of_two_apps_alike_is_no_success() -> None:
 
 
 DIGESTS = {
-    "quickstart": (14892, "52d9662e36be6a31"),
-    "general": (9800, "1c5d0cd494f1f63d"),
+    "quickstart": (14892, "1fb9316532364dc5"),
+    "general": (9800, "8a4936dd1fca9fd7"),
     "install": (3248, "7fe96247cc281013"),
     "webshop": (4660, "7fc62cdb99c747b5"),
 }

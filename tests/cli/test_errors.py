@@ -225,6 +225,6 @@ def test_an_output_folder_that_cannot_be_made_is_refused_at_once(arguments: list
 def test_an_error_names_a_page_that_exists(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("class Env:\n    pass\n")
     options = ["--agent", "expert", "--set", "env.import_path=bad:Env", "--output", str(tmp_path / "out")]
-    result = CliRunner().invoke(app, ["evaluate", "quickstart", *options])
+    result = CliRunner().invoke(app, ["evaluate", "quickstart-pixels", *options])
     (page,) = re.findall(r"\S+docs/extending\.md", result.stderr)
     assert Path(page).is_file()

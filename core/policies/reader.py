@@ -66,10 +66,8 @@ PLAIN = ("back", "home", "enter", "wait", "complete", "impossible")
 KINDS = (*ON_ELEMENT, *SWIPES, "drag", "slide", *WITH_TEXT, *PLAIN)
 TENTHS = 11  # 0%, 10%, … 100%
 WEIGHTS_FILE, _FILE = "model.safetensors", "tokenizer.json"
-_RELATIONS = (
-    5  # of two places, added to their attention: alike, inside, around, shortly before, shortly after
-)
-_NEAR = 4.0  # places, of which the relation to those before and after is 1/e
+_RELATIONS = 5  # of two places, added to their attention: alike, inside, around, soon after, soon before
+_NEAR = 4.0  # at this distance the last two are 1/e
 
 
 class ReaderOptions(Protocol):

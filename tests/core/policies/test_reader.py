@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +158,21 @@ def test_words_match_themselves_and_those_that_are_alike() -> None:
     assert words == ["Type", '"', "oat", "milk", '"', "for", "Zoë", ",", "then", "7", ":", "15"]
     matched = {(words[g], i - 4) for g, i in zip(*np.nonzero(reading.match > 0.9), strict=True)}
     assert matched == {("milk", -3), ("Zoë", 1)}  # an earlier action, a row
+
+
+def test_places_of_the_goal_and_of_the_list_are_related_by_their_order() -> None:
+    policy = make()
+    readings = policy._read(batch_of(policy, LINES))
+    after, before = policy._relations(readings)[0, 3:]
+    wide = readings.goal_words.shape[1]
+    assert after[2, 1] == before[1, 2] == pytest.approx(math.exp(-1 / 4))  # the goal's first two words
+    assert after[1, 2] == before[2, 1] == after[wide + 1, wide] == after[1, 1] == 0
+    assert after[wide + 4, wide + 1] == pytest.approx(math.exp(-3 / 4))  # two items
+
+
+def test_an_apostrophe_is_no_quotation_mark() -> None:
+    quoted = read(b'Goal: "I\'d like \\"oat\\" now"\nStep 1').goal_features[:, 2]
+    assert quoted.tolist() == [0, 0, 0, 0, 1, 1, 0, 0]
 
 
 def test_names_and_numbers_share_one_learned_vector() -> None:

@@ -68,6 +68,7 @@ TENTHS = 11  # 0%, 10%, … 100%
 WEIGHTS_FILE, _FILE = "model.safetensors", "tokenizer.json"
 _RELATIONS = 5  # of two places, added to their attention: alike, inside, around, soon after, soon before
 _NEAR = 4.0  # at this distance the last two are 1/e
+_GROUP = 64  # rows that are scored together
 
 
 class ReaderOptions(Protocol):
@@ -116,7 +117,7 @@ class Blocks:
 
 
 class _Before(NamedTuple):
-    """What has been written of B answers when their next token is written, [B] int64 each.
+    """What has been written of B answers when each of L tokens is written, [B, L] int64 each.
 
     Attributes:
         kind: The number of the kind, -1 for none yet.
@@ -292,19 +293,28 @@ class ReaderPolicy(Policy):
         assert places is None, "the policy reads one prompt at a time"
         return PromptBatch(*pad_right(prompts, 0), Pictures([[] for _ in prompts])).to(self.device)
 
-    def _read(self, batch: PromptBatch) -> Readings:
+    def _read(self, batch: PromptBatch) -> list[Reading]:
         rows = batch.input_ids.cpu().numpy().astype(np.uint8)
         lengths = batch.attention_mask.sum(1).tolist()
-        return stack(
-            [read(row[:length].tobytes()) for row, length in zip(rows, lengths, strict=True)],
-            self._known,
-            self.device,
-        )
+        return [read(row[:length].tobytes()) for row, length in zip(rows, lengths, strict=True)]
+
+    def _stack(self, readings: list[Reading]) -> Readings:
+        return stack(readings, self._known, self.device)
+
+    def _groups(self, batch: PromptBatch) -> list[tuple[Tensor, Readings]]:
+        """Rows of about the same length together, so that little of what is computed is padding."""
+        found = self._read(batch)
+        order = sorted(range(len(found)), key=lambda row: len(found[row].pieces) + len(found[row].is_item))
+        groups = [order[start : start + _GROUP] for start in range(0, len(order), _GROUP)]
+        return [
+            (torch.tensor(rows, device=self.device), self._stack([found[row] for row in rows]))
+            for rows in groups
+        ]
 
     # ---- the network ----
 
     def _encode(self, r: Readings) -> tuple[Tensor, Tensor]:
-        """[B, 1 + G + I, d] states of a place for the whole, of the goal and of the items; and their mask."""
+        """[B, P, d] states of a place for the whole, of the goal and of the items (`Readings.filled`)."""
         words = self.table(r.table) + self.fixed(r.fixed)
 
         def bag(numbers: Tensor) -> Tensor:
@@ -323,108 +333,110 @@ class ReaderPolicy(Policy):
         items = self.read_items(torch.cat([label, bag(r.meta), outer, r.features], dim=-1))
         whole = torch.cat([bag(r.head), self.steps(r.step), r.unchanged[:, None]], dim=-1)
         states = torch.cat([self.read_head(whole)[:, None], goal, items], dim=1)
-        mask = torch.cat([torch.ones_like(r.is_goal[:, :1]), r.is_goal, r.is_item], dim=1)
-        relations = self._relations(r)
-        blocked = torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -1e9)[:, None, None]
+        states = states.gather(1, r.filled[..., None].expand(-1, -1, states.shape[-1]))
+        relations = self._relations(r).flatten(2)
+        blocked = torch.zeros(r.mask.shape, device=r.mask.device).masked_fill(~r.mask, -1e9)[:, None, None]
         for layer in self.layers:
             states = layer(states, relations, blocked)
-        return self.norm(states), mask
+        return self.norm(states), r.mask
 
     def _relations(self, r: Readings) -> Tensor:
         """[B, _RELATIONS, P, P] of the places of `_encode`."""
-        count, wide = r.goal_words.shape
-        size = 1 + wide + r.parent.shape[1]
+        count, size = r.filled.shape
+        wide = r.goal_words.shape[1]
         found = r.match.new_zeros(count, _RELATIONS, size, size)
-        found[:, 0, 1 : 1 + wide, 1 + wide :] = r.match
-        found[:, 0, 1 + wide :, 1 : 1 + wide] = r.match.transpose(1, 2)
+        rows, word, item = alike = torch.nonzero(r.match, as_tuple=True)
+        word, item = r.place[rows, 1 + word], r.place[rows, 1 + wide + item]
+        found[rows, 0, word, item] = found[rows, 0, item, word] = r.match[alike]
         rows, inner = torch.nonzero(r.parent, as_tuple=True)
-        outer = wide + r.parent[rows, inner]
-        found[rows, 1, 1 + wide + inner, outer] = 1.0
-        found[rows, 2, outer, 1 + wide + inner] = 1.0
-        places = torch.arange(size, device=found.device)
-        behind = places[:, None] - places
-        near = torch.exp(-behind.abs() / _NEAR)
-        for part in (slice(1, 1 + wide), slice(1 + wide, size)):  # the goal's words, and the items
-            found[:, 3, part, part] = (near * (behind > 0))[part, part]
-            found[:, 4, part, part] = (near * (behind < 0))[part, part]
+        outer = r.place[rows, wide + r.parent[rows, inner]]
+        inner = r.place[rows, 1 + wide + inner]
+        found[rows, 1, inner, outer] = found[rows, 2, outer, inner] = 1.0
+        behind = r.filled[:, :, None] - r.filled[:, None]
+        is_item = r.filled > wide
+        near = torch.exp(-behind.abs() / _NEAR) * (is_item[:, :, None] == is_item[:, None])
+        near[:, 0] = near[:, :, 0] = 0.0  # the whole has no place in an order
+        found[:, 3], found[:, 4] = near * (behind > 0), near * (behind < 0)
         return found
 
     def _before(self, tokens: Tensor) -> _Before:
-        """Of answers as far as they are written, [B, L] → what the token after them depends on."""
+        """Of answers' first tokens, [B, L] → what each of them and the next one depend on, [B, L + 1]."""
         b = self.blocks
-        kind = tokens[:, 0] - b.kind if tokens.shape[1] else tokens.new_full((len(tokens),), -1)
-        place = torch.full_like(kind, -1)
-        if tokens.shape[1] > 1:
-            last = tokens[:, -1]
-            place = torch.where((b.source <= last) & (last < b.tenth), last - b.source + MAX_GOAL, place)
-            place = torch.where((b.first <= last) & (last < b.last), last - b.first, place)
-        return _Before(kind, place)
+        last = F.pad(tokens, (1, 0))
+        kind = F.pad((tokens[:, :1] - b.kind).expand_as(tokens), (1, 0), value=-1)
+        place = torch.full_like(last, -1)
+        place = torch.where((b.source <= last) & (last < b.tenth), last - b.source + MAX_GOAL, place)
+        return _Before(kind, torch.where((b.first <= last) & (last < b.last), last - b.first, place))
 
-    def _keys(self, states: Tensor, r: Readings) -> list[Tensor]:
-        """What pointers point at, [B, n, d] each: elements with the screen, sources, labels, first, last."""
-        wide = r.goal_words.shape[1]
-        goal, items = states[:, 1 : 1 + wide], states[:, 1 + wide + HISTORY :]
-        element, source, label = self.item_keys(torch.cat([states[:, :1], items], dim=1)).chunk(3, dim=-1)
-        return [element, source[:, 1:], label[:, 1:], *self.goal_keys(goal).chunk(2, dim=-1)]
-
-    def _logits(
-        self, states: Tensor, keys: Sequence[Tensor], r: Readings, before: _Before
-    ) -> tuple[Tensor, Tensor]:
-        """[B, V] logits of the next tokens and, bool, which may follow."""
-        rows = torch.arange(len(states), device=states.device)
-        offset = torch.where(before.place < MAX_GOAL, 0, r.goal_words.shape[1] + HISTORY - MAX_GOAL)
-        place = (1 + before.place + offset).clamp(0, states.shape[1] - 1)
-        pointed = states[rows, place] * (before.place >= 0)[:, None]
-        aim = self.aim(torch.cat([states[:, 0], self.kinds(before.kind + 1), pointed], dim=-1))
+    def _logits(self, states: Tensor, r: Readings, before: _Before) -> tuple[Tensor, Tensor]:
+        """[B, L, V] logits of the next tokens and, bool, which may follow."""
+        count, length = before.kind.shape
+        wide, d = r.goal_words.shape[1], states.shape[-1]
+        offset = torch.where(before.place < MAX_GOAL, 1, 1 + wide + HISTORY - MAX_GOAL)
+        place = r.place.gather(1, (before.place + offset).clamp(0, r.place.shape[1] - 1))
+        pointed = states.gather(1, place[..., None].expand(-1, -1, d)) * (before.place >= 0)[..., None]
+        whole = states[:, :1].expand(-1, length, -1)
+        aim = self.aim(torch.cat([whole, self.kinds(before.kind + 1), pointed], dim=-1))
         kinds, tenths = self.kind_head(aim).split([len(KINDS), TENTHS], dim=-1)
-        query = aim[:, :, None] * states.shape[-1] ** -0.5
-        sizes = (1 + MAX_LISTED, MAX_LISTED, MAX_LISTED, MAX_GOAL, MAX_GOAL)
-        element, source, label, first, last = (
-            F.pad((key @ query).squeeze(-1), (0, size - key.shape[1]))
-            for key, size in zip(keys, sizes, strict=True)
-        )
-        padding = torch.zeros_like(kinds[:, :1])
-        parts = [padding, kinds, element, source, tenths, label, first, last, self.word_head(aim)]
+        scaled = aim * d**-0.5
+
+        def pointers(keys: nn.Linear) -> Tensor:
+            """[B, L, n, 1 + G + I] products of the aim and each place's n keys, which are never made."""
+            query = scaled @ keys.weight.view(-1, d, d).transpose(0, 1).flatten(1)
+            found: Tensor = query.view(count, -1, d) @ states.transpose(1, 2)
+            found = found.view(count, length, -1, found.shape[-1])
+            found = found + (scaled @ keys.bias.view(-1, d).T)[..., None]
+            return found.gather(-1, r.place[:, None, None].expand(-1, length, found.shape[2], -1))
+
+        def padded(scores: Tensor, size: int) -> Tensor:
+            return F.pad(scores, (0, size - scores.shape[-1]))
+
+        of_items, of_goal = pointers(self.item_keys), pointers(self.goal_keys)[..., 1 : 1 + wide]
+        element, source, label = of_items[..., 1 + wide + HISTORY :].unbind(2)
+        first, last = of_goal.unbind(2)
+        parts = [torch.zeros_like(kinds[..., :1]), kinds, of_items[:, :, 0, :1], padded(element, MAX_LISTED)]
+        parts += [padded(source, MAX_LISTED), tenths, padded(label, MAX_LISTED)]
+        parts += [padded(first, MAX_GOAL), padded(last, MAX_GOAL), self.word_head(aim)]
         return torch.cat(parts, dim=-1), self._allowed(r, before)
 
     def _allowed(self, r: Readings, before: _Before) -> Tensor:
-        """[B, V] bool."""
+        """[B, L, V] bool."""
         device = r.step.device
 
         def among(kinds: Sequence[str]) -> Tensor:
             wanted = torch.tensor([KINDS.index(kind) for kind in kinds], device=device)
-            return torch.isin(before.kind, wanted)
+            return torch.isin(before.kind, wanted)[..., None]
 
         def below(size: int, count: Tensor) -> Tensor:
-            return torch.arange(size, device=device) < count[:, None]
+            return torch.arange(size, device=device) < count[:, None, None]
 
-        is_new, is_second = before.kind < 0, before.place >= 0
+        is_new, is_second = before.kind[..., None] < 0, before.place[..., None] >= 0
         listed, is_text = below(MAX_LISTED, r.num_elements), among(WITH_TEXT)
         is_slide = among(("slide",))
         has_two = among(("drag",)) | is_slide
-        digits = r.goal_features[:, :, 4] > 0
-        is_number = F.pad(digits, (0, MAX_GOAL - digits.shape[1]))
+        digits = r.goal_features[:, None, :, 4] > 0
+        is_number = F.pad(digits, (0, MAX_GOAL - digits.shape[-1]))
         needs_element = torch.tensor(
             [kind in (*ON_ELEMENT, "drag", "slide") for kind in KINDS], device=device
         )
         needs_goal = torch.tensor([kind in WITH_TEXT for kind in KINDS], device=device)
-        kinds = is_new[:, None] & ~(needs_element & (r.num_elements == 0)[:, None])
-        kinds = kinds & ~(needs_goal & (r.num_goal == 0)[:, None])
-        one = (among((*ON_ELEMENT, *SWIPES)) | (among(("drag",)) & is_second))[:, None]
-        goes_on = torch.arange(MAX_GOAL, device=device) >= before.place[:, None]
+        kinds = is_new & ~(needs_element & (r.num_elements == 0)[:, None, None])
+        kinds = kinds & ~(needs_goal & (r.num_goal == 0)[:, None, None])
+        one = among((*ON_ELEMENT, *SWIPES)) | (among(("drag",)) & is_second)
+        goes_on = torch.arange(MAX_GOAL, device=device) >= before.place[..., None]
         return torch.cat(
             [
-                torch.zeros_like(kinds[:, :1]),
+                torch.zeros_like(is_new),
                 kinds,
-                among(SWIPES)[:, None],
+                among(SWIPES),
                 one & listed,
-                (has_two & ~is_second)[:, None] & listed,
-                (is_slide & is_second)[:, None].expand(-1, TENTHS),
-                (is_text & ~is_second)[:, None] & r.has_label,
-                (is_text & ~is_second)[:, None] & below(MAX_GOAL, r.num_goal),
-                ((is_text & is_second)[:, None] & below(MAX_GOAL, r.num_goal) & goes_on)
-                | ((is_slide & is_second)[:, None] & is_number),
-                (is_text & ~is_second)[:, None].expand(-1, len(self.words)),
+                has_two & ~is_second & listed,
+                (is_slide & is_second).expand(-1, -1, TENTHS),
+                is_text & ~is_second & r.has_label[:, None],
+                is_text & ~is_second & below(MAX_GOAL, r.num_goal),
+                (is_text & is_second & below(MAX_GOAL, r.num_goal) & goes_on)
+                | (is_slide & is_second & is_number),
+                (is_text & ~is_second).expand(-1, -1, len(self.words)),
             ],
             dim=-1,
         )
@@ -433,16 +445,17 @@ class ReaderPolicy(Policy):
     def generate(
         self, batch: PromptBatch, sampling: Sequence[Sampling], generator: torch.Generator | None = None
     ) -> list[Generated]:
-        readings = self._read(batch)
+        readings = self._stack(self._read(batch))
         states, _ = self._encode(readings)
-        keys, temperature = self._keys(states, readings), sampling_temperature(sampling, self.device)
+        temperature = sampling_temperature(sampling, self.device)
         written: list[Tensor] = []
 
         def next_log_probs(last: Tensor) -> Tensor:
             written.append(last)
-            before = self._before(torch.stack(written, 1)[:, 1:])
-            logits, allowed = self._logits(states, keys, readings, before)
-            return token_log_probs(logits, allowed, temperature)
+            kind, place = self._before(torch.stack(written, 1)[:, 1:])
+            before = _Before(kind[:, -1:], place[:, -1:])
+            logits, allowed = self._logits(states, readings, before)
+            return token_log_probs(logits[:, 0], allowed[:, 0], temperature)
 
         first = torch.zeros(len(sampling), dtype=torch.int64, device=self.device)
         return decode(next_log_probs, first, frozenset(self.end_ids), sampling, generator)
@@ -450,24 +463,20 @@ class ReaderPolicy(Policy):
     def score(
         self, batch: PromptBatch, completions: Tensor, mask: Tensor, temperature: Tensor
     ) -> TokenScores:
-        """One pass over the prompts, and one over the answers for each of their tokens."""
-        readings = self._read(batch)
-        states, places = self._encode(readings)
+        """One pass over each group of prompts, and one over all tokens of their answers."""
+        logprobs, entropy = (torch.zeros(mask.shape, device=self.device) for _ in range(2))
         effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
-        keys = self._keys(states, readings)
-        chosen, entropy = [], []
-        for length in range(completions.shape[1]):
-            before = self._before(completions[:, :length])
-            logits, allowed = self._logits(states, keys, readings, before)
-            log_probs = token_log_probs(logits, allowed, effective)
-            chosen.append(log_probs.gather(1, completions[:, length : length + 1]).squeeze(1))
-            entropy.append(-(log_probs.exp() * log_probs).sum(-1))
-        zero = torch.zeros(mask.shape, device=self.device)
-        return TokenScores(
-            torch.where(mask, torch.stack(chosen, 1), zero),
-            torch.where(mask, torch.stack(entropy, 1), zero),
-            States(states.detach(), places),
-        )
+        parts = []
+        for rows, readings in self._groups(batch):
+            states, places = self._encode(readings)
+            parts.append((rows, States(states.detach(), places)))
+            logits, allowed = self._logits(states, readings, self._before(completions[rows, :-1]))
+            real = mask[rows].nonzero(as_tuple=True)
+            tokens = (rows[real[0]], real[1])
+            log_probs = token_log_probs(logits[real], allowed[real], effective[tokens[0]])
+            logprobs = logprobs.index_put(tokens, log_probs.gather(1, completions[tokens][:, None])[:, 0])
+            entropy = entropy.index_put(tokens, -(log_probs.exp() * log_probs).sum(-1))
+        return TokenScores(logprobs, entropy, _joined(parts))
 
     @torch.no_grad()
     def states(self, batch: PromptBatch) -> States:
@@ -475,7 +484,7 @@ class ReaderPolicy(Policy):
         return self.encode(batch)
 
     def encode(self, batch: PromptBatch) -> States:
-        return States(*self._encode(self._read(batch)))
+        return _joined([(rows, States(*self._encode(readings))) for rows, readings in self._groups(batch)])
 
     def save(self, directory: Path) -> None:
         """Writes model.safetensors and, with the vocabulary, tokenizer.json."""
@@ -498,6 +507,15 @@ def _reading_of(prompt_ids: Sequence[int]) -> Reading:
     return read(bytes(token & 255 for token in prompt_ids))
 
 
+def _joined(parts: Sequence[tuple[Tensor, States]]) -> States:
+    """The states of groups of rows as those of all rows, padded on the right."""
+    size = max(part.mask.shape[1] for _, part in parts)
+    back = torch.cat([rows for rows, _ in parts]).argsort()
+    hidden = [F.pad(part.hidden, (0, 0, 0, size - part.mask.shape[1])) for _, part in parts]
+    mask = [F.pad(part.mask, (0, size - part.mask.shape[1])) for _, part in parts]
+    return States(torch.cat(hidden)[back], torch.cat(mask)[back])
+
+
 class _Layer(nn.Module):
     """Self-attention biased by relations, then two linear layers; both after a norm."""
 
@@ -510,11 +528,11 @@ class _Layer(nn.Module):
         self.ff = nn.Sequential(nn.Linear(d, d_ff), nn.GELU(), nn.Linear(d_ff, d))
 
     def forward(self, states: Tensor, relations: Tensor, blocked: Tensor) -> Tensor:
-        """States [B, P, d], relations [B, R, P, P], `blocked` [B, 1, 1, P]: -1e9 where nothing is."""
+        """States [B, P, d], relations [B, R, P · P], `blocked` [B, 1, 1, P]: -1e9 where nothing is."""
         count, size, d = states.shape
         parts = self.qkv(self.norm(states)).view(count, size, 3, self._heads, d // self._heads)
         query, key, value = parts.permute(2, 0, 3, 1, 4)
-        bias = torch.einsum("brpq,rh->bhpq", relations, self.relations) + blocked
+        bias = (self.relations.T @ relations).view(count, self._heads, size, size) + blocked
         weights = (query @ key.transpose(-1, -2) / math.sqrt(d // self._heads) + bias).softmax(-1)
         attended = (weights @ value).transpose(1, 2).reshape(count, size, d)
         states = states + self.out(attended)

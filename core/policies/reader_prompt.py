@@ -226,7 +226,9 @@ class Readings:
     Attributes:
         table, fixed: [U + 1] and [U + 1, FIXED_SIZE]: each word's place in the table of learned vectors,
             and its fixed vector; the first is no word, and names have the place 1.
-        is_goal, is_item: [B, G] and [B, I] bool, where there is something.
+        filled: [B, P], the places of the whole, goal and items, [1 + G + I], that hold something, in order;
+            mask: [B, P] bool, False for others beyond them.
+        place: [B, 1 + G + I], where in `filled` a place is.
         has_label: [B, MAX_LISTED] bool, the elements with a label.
     """
 
@@ -242,8 +244,9 @@ class Readings:
     head: Tensor
     step: Tensor
     unchanged: Tensor
-    is_goal: Tensor
-    is_item: Tensor
+    filled: Tensor
+    mask: Tensor
+    place: Tensor
     num_goal: Tensor
     num_elements: Tensor
     has_label: Tensor
@@ -265,10 +268,10 @@ def stack(readings: list[Reading], known: Collection[str], device: torch.device)
         "features": np.zeros((count, high, ITEM_FEATURES), np.float32),
         "match": np.zeros((count, wide, high), np.float32),
         "head": np.zeros((count, _HEAD_WORDS), np.int64),
-        "is_goal": np.zeros((count, wide), bool),
-        "is_item": np.zeros((count, high), bool),
         "has_label": np.zeros((count, MAX_LISTED), bool),
     }
+    is_filled = np.zeros((count, 1 + wide + high), bool)
+    is_filled[:, 0] = True
     for row, one in enumerate(readings):
         # The words of this prompt by their numbers in the batch.
         own = np.array([0, *[numbers.setdefault(word, len(numbers) + 1) for word in one.words]], np.int64)
@@ -281,9 +284,13 @@ def stack(readings: list[Reading], known: Collection[str], device: torch.device)
         arrays["parent"][row, :i] = one.parent
         arrays["features"][row, :i] = one.features
         arrays["match"][row, :g, :i] = one.match
-        arrays["is_goal"][row, :g] = True
-        arrays["is_item"][row, :i] = one.is_item
+        is_filled[row, 1 : 1 + g] = True
+        is_filled[row, 1 + wide : 1 + wide + i] = one.is_item
         arrays["has_label"][row, : len(one.labels)] = [bool(label) for label in one.labels]
+    num_filled = is_filled.sum(1)
+    arrays["filled"] = np.argsort(~is_filled, axis=1, kind="stable")[:, : num_filled.max()]
+    arrays["mask"] = np.arange(num_filled.max()) < num_filled[:, None]
+    arrays["place"] = is_filled.cumsum(1) - 1
     vectors = {word: word_vector(word) for word in numbers}
     places = [place if word in known or " " in word else 1 for word, (place, _) in vectors.items()]
     arrays["table"] = np.array([0, *places], np.int64)

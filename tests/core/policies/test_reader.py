@@ -11,7 +11,7 @@ import torch
 
 from distrl.configs.policy import ReaderConfig
 from distrl.core.errors import CheckpointError, ContextFull, PolicyError
-from distrl.core.policies import build_critic, build_policy, checkpoint_words
+from distrl.core.policies import build_policy, checkpoint_words, reader
 from distrl.core.policies.base import PromptBatch
 from distrl.core.policies.reader import ReaderPolicy
 from distrl.core.policies.reader_prompt import MAX_LISTED, read, word_vector
@@ -100,16 +100,15 @@ def test_prompts_of_other_agents_are_refused() -> None:
 def test_the_probabilities_of_all_answers_add_up_to_one() -> None:
     """Every answer that can be written to a prompt, by going through all tokens that may follow."""
     policy = make(words=("red",))
-    readings = policy._read(batch_of(policy, LINES))
+    readings = policy._stack(policy._read(batch_of(policy, LINES)))
     with torch.no_grad():
         states, _ = policy._encode(readings)
-        keys = policy._keys(states, readings)
         answers, unfinished = [], [[]]
         while unfinished:
             written = unfinished.pop()
             before = policy._before(torch.tensor([written], dtype=torch.int64))
-            _, allowed = policy._logits(states, keys, readings, before)
-            for token in allowed[0].nonzero().flatten().tolist():
+            _, allowed = policy._logits(states, readings, before)
+            for token in allowed[0, -1].nonzero().flatten().tolist():
                 (answers if token in policy.end_ids else unfinished).append([*written, token])
         total = sum(np.exp(scores_of(policy, LINES, answers)))
     assert len({tuple(answer) for answer in answers}) == len(answers) > 100
@@ -118,7 +117,10 @@ def test_the_probabilities_of_all_answers_add_up_to_one() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
-def test_what_is_sampled_is_scored_alike_in_any_batch(temperature: float) -> None:
+def test_what_is_sampled_is_scored_alike_in_any_batch(
+    temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_GROUP", 7)
     policy = make()
     texts = PROMPTS * 10
     batch = batch_of(policy, *texts)
@@ -162,12 +164,13 @@ def test_words_match_themselves_and_those_that_are_alike() -> None:
 
 def test_places_of_the_goal_and_of_the_list_are_related_by_their_order() -> None:
     policy = make()
-    readings = policy._read(batch_of(policy, LINES))
+    readings = policy._stack(policy._read(batch_of(policy, LINES)))
     after, before = policy._relations(readings)[0, 3:]
-    wide = readings.goal_words.shape[1]
+    wide, place = readings.goal_words.shape[1], readings.place[0]
     assert after[2, 1] == before[1, 2] == pytest.approx(math.exp(-1 / 4))  # the goal's first two words
     assert after[1, 2] == before[2, 1] == after[wide + 1, wide] == after[1, 1] == 0
-    assert after[wide + 4, wide + 1] == pytest.approx(math.exp(-3 / 4))  # two items
+    # The first element and the last action: there could be three actions between them.
+    assert after[place[wide + 5], place[wide + 1]] == pytest.approx(math.exp(-4 / 4))
 
 
 def test_an_apostrophe_is_no_quotation_mark() -> None:
@@ -179,7 +182,7 @@ def test_names_and_numbers_share_one_learned_vector() -> None:
     policy = make(words=("Type", "for", "then", "7", ":"))
     batch, numbered = batch_of(policy, LINES), dict[str, int]()
     for word in read(LINES.encode()).words:
-        numbered[word] = int(policy._read(batch).table[len(numbered) + 1])
+        numbered[word] = int(policy._stack(policy._read(batch)).table[len(numbered) + 1])
     shared = numbered["zoë"]
     assert numbered["milk"] == numbered["7"] == numbered["15"] == shared
     own = [numbered[word] for word in ("type", "for", "then", ":", "class EditText", "id query")]
@@ -227,12 +230,18 @@ def test_a_checkpoint_has_its_own_words(tmp_path: Path) -> None:
         make(words=("green",)).load(tmp_path)
 
 
-def test_a_critic_reads_its_states() -> None:
+def test_states_of_a_prompt_are_the_same_in_any_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_GROUP", 2)
     policy = make()
     states = policy.states(batch_of(policy, *PROMPTS))
-    values = build_critic(policy, 0).values(states, torch.tensor([0, 1, 2]))
-    alone = build_critic(policy, 0).values(policy.states(batch_of(policy, PROMPTS[1])), torch.tensor([1]))
-    assert values[1].item() == pytest.approx(alone.item(), abs=1e-5)
+    scored = policy.score(
+        batch_of(policy, *PROMPTS), torch.ones(3, 1).long(), torch.ones(3, 1) > 0, torch.ones(3)
+    )
+    for row, text in enumerate(PROMPTS):
+        alone = policy.states(batch_of(policy, text))
+        for found in (states, scored.states):
+            assert found.mask[row].sum() == alone.mask.sum()
+            assert torch.allclose(found.hidden[row][found.mask[row]], alone.hidden[0], atol=1e-5)
 
 
 def test_it_learns_to_find_and_to_type_words_that_it_never_saw() -> None:

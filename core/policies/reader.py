@@ -65,6 +65,8 @@ WITH_TEXT = ("type", "open_app", "answer")
 PLAIN = ("back", "home", "enter", "wait", "complete", "impossible")
 KINDS = (*ON_ELEMENT, *SWIPES, "drag", "slide", *WITH_TEXT, *PLAIN)
 TENTHS = 11  # 0%, 10%, … 100%
+COMMON_WORDS = frozenset(Path(__file__).with_name("common_words.txt").read_text(encoding="utf-8").split())
+"""English words that are hardly ever names: pronouns, prepositions, adverbs, common verbs and the like."""
 WEIGHTS_FILE, _FILE = "model.safetensors", "tokenizer.json"
 _RELATIONS = 5  # of two places, added to their attention: alike, inside, around, soon after, soon before
 _NEAR = 4.0  # at this distance the last two are 1/e
@@ -133,8 +135,8 @@ class ReaderPolicy(Policy):
 
     Args:
         config: Sizes.
-        words: The words of the training goals but names. All but numbers have learned vectors, and each can
-            be typed where neither the goal nor the screen has it.
+        words: The words of the training goals but names. Each can be typed where neither the goal nor the
+            screen has it. All but numbers, and `COMMON_WORDS`, have learned vectors; the others share one.
         seed: Seed of the initial weights. Equal arguments give equal policies in every process.
     """
 
@@ -145,7 +147,7 @@ class ReaderPolicy(Policy):
         check_heads(config.d_model, config.num_heads)
         self.words = sorted(set(words))
         self._word_ids = {word: place for place, word in enumerate(self.words)}
-        self._known = frozenset(word.lower() for word in self.words if not word.isdigit())
+        self._known = COMMON_WORDS | {word.lower() for word in self.words if not word.isdigit()}
         self.blocks = Blocks(len(self.words))
         d = config.d_model
         with torch.random.fork_rng(devices=[]):

@@ -24,8 +24,8 @@ from distrl.simulator.phone.nodes import Node, walk
 from distrl.simulator.tasks.play import SimBackend
 from distrl.workers.envs.phone import PhoneEnv
 
-TREES = "1ffeebbbd0652488a8a2aeb72c945085c8367e83b481904ae243343fc9a0892d"
-PICTURES = "293eca1de65dcd6a205b07e5e9a2005429c482ef9e6545fcdd43f516d1945745"
+TREES = "42d2ded17f316394d10557bff9834338454066999643f8a785752b02eb4fd2f5"
+PICTURES = "2a9baaa5ed2f4a78d63d7a05948712c3066603b313a3a8abf96be13e7a06d106"
 DRAWN_WITH = ("13.0.0", "2.14.3")
 """The versions of Pillow and FreeType that the pictures were drawn with; others may smooth text otherwise."""
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(Node)}

@@ -16,7 +16,6 @@ What a pointer points at is in the prompt, so an answer is text only together wi
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -337,16 +336,15 @@ class ReaderPolicy(Policy):
         states = torch.cat([self.read_head(whole)[:, None], goal, items], dim=1)
         states = states.gather(1, r.filled[..., None].expand(-1, -1, states.shape[-1]))
         relations = self._relations(r).flatten(2)
-        blocked = torch.zeros(r.mask.shape, device=r.mask.device).masked_fill(~r.mask, -1e9)[:, None, None]
         for layer in self.layers:
-            states = layer(states, relations, blocked)
+            states = layer(states, relations)
         return self.norm(states), r.mask
 
     def _relations(self, r: Readings) -> Tensor:
-        """[B, _RELATIONS, P, P] of the places of `_encode`."""
+        """[B, _RELATIONS + 1, P, P] of the places of `_encode`; the last is -1e9 where no place is seen."""
         count, size = r.filled.shape
         wide = r.goal_words.shape[1]
-        found = r.match.new_zeros(count, _RELATIONS, size, size)
+        found = r.match.new_zeros(count, _RELATIONS + 1, size, size)
         rows, word, item = alike = torch.nonzero(r.match, as_tuple=True)
         word, item = r.place[rows, 1 + word], r.place[rows, 1 + wide + item]
         found[rows, 0, word, item] = found[rows, 0, item, word] = r.match[alike]
@@ -359,6 +357,7 @@ class ReaderPolicy(Policy):
         near = torch.exp(-behind.abs() / _NEAR) * (is_item[:, :, None] == is_item[:, None])
         near[:, 0] = near[:, :, 0] = 0.0  # the whole has no place in an order
         found[:, 3], found[:, 4] = near * (behind > 0), near * (behind < 0)
+        found[:, -1].masked_fill_(~r.mask[:, None], -1e9)
         return found
 
     def _before(self, tokens: Tensor) -> _Before:
@@ -529,14 +528,16 @@ class _Layer(nn.Module):
         self.relations = nn.Parameter(torch.ones(_RELATIONS, heads))
         self.ff = nn.Sequential(nn.Linear(d, d_ff), nn.GELU(), nn.Linear(d_ff, d))
 
-    def forward(self, states: Tensor, relations: Tensor, blocked: Tensor) -> Tensor:
-        """States [B, P, d], relations [B, R, P · P], `blocked` [B, 1, 1, P]: -1e9 where nothing is."""
+    def forward(self, states: Tensor, relations: Tensor) -> Tensor:
+        """States [B, P, d], relations [B, R + 1, P · P]: the last has the weight 1."""
         count, size, d = states.shape
         parts = self.qkv(self.norm(states)).view(count, size, 3, self._heads, d // self._heads)
-        query, key, value = parts.permute(2, 0, 3, 1, 4)
-        bias = (self.relations.T @ relations).view(count, self._heads, size, size) + blocked
-        weights = (query @ key.transpose(-1, -2) / math.sqrt(d // self._heads) + bias).softmax(-1)
-        attended = (weights @ value).transpose(1, 2).reshape(count, size, d)
+        query, key, value = parts.permute(2, 0, 3, 1, 4).flatten(1, 2)
+        weights = F.pad(self.relations, (0, 0, 0, 1), value=1.0).T.expand(count, -1, -1)
+        bias = torch.bmm(weights, relations).view(-1, size, size)  # `@` would copy the relations
+        scale = (d // self._heads) ** -0.5
+        attention = torch.baddbmm(bias, query, key.transpose(1, 2), alpha=scale).softmax(-1)
+        attended = (attention @ value).view(count, self._heads, size, -1).transpose(1, 2).flatten(2)
         states = states + self.out(attended)
         result: Tensor = states + self.ff(self.norm_ff(states))
         return result

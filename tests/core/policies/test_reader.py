@@ -165,7 +165,7 @@ def test_words_match_themselves_and_those_that_are_alike() -> None:
 def test_places_of_the_goal_and_of_the_list_are_related_by_their_order() -> None:
     policy = make()
     readings = policy._stack(policy._read(batch_of(policy, LINES)))
-    after, before = policy._relations(readings)[0, 3:]
+    after, before = policy._relations(readings)[0, 3:5]
     wide, place = readings.goal_words.shape[1], readings.place[0]
     assert after[2, 1] == before[1, 2] == pytest.approx(math.exp(-1 / 4))  # the goal's first two words
     assert after[1, 2] == before[2, 1] == after[wide + 1, wide] == after[1, 1] == 0

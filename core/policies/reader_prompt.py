@@ -39,6 +39,7 @@ GOAL_FEATURES = 6
 _LABEL_WORDS, _META_WORDS, _HEAD_WORDS = 12, 8, 6
 _ALIKE = 0.3  # two words whose fixed vectors have a cosine below this have nothing in common
 
+_decode = json.JSONDecoder(strict=False).decode
 _PIECE = re.compile(r"[^\W\d_]+|\d+|[^\w\s]|_")
 QUOTED = r'"(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"'
 _GOAL = re.compile(rf"Goal: ({QUOTED})")
@@ -107,9 +108,14 @@ def word_vector(word: str) -> tuple[int, Array]:
     return place, (vector / np.linalg.norm(vector)).astype(np.float32)
 
 
+def _vectors(vectors: list[Array]) -> Array:
+    """[U + 1, FIXED_SIZE], that of no word first. `np.stack` is slow."""
+    return np.concatenate([np.zeros(FIXED_SIZE, np.float32), *vectors]).reshape(-1, FIXED_SIZE)
+
+
 def _texts(quoted: list[str]) -> list[str]:
     """The distinct texts."""
-    return list(dict.fromkeys(json.loads(one, strict=False) for one in quoted))
+    return list(dict.fromkeys(_decode(one) for one in quoted))
 
 
 @lru_cache(2**14)
@@ -139,7 +145,7 @@ def read(prompt: bytes) -> Reading:
             if (element := _element(line)) is not None and len(elements) < MAX_LISTED:
                 elements.append(element)
         elif found := _GOAL.fullmatch(line):
-            goal = json.loads(found[1], strict=False)
+            goal = _decode(found[1])
         elif found := _STEP.fullmatch(line):
             step, head, unchanged = min(MAX_STEP, int(found[1])), found[2] or "", float(bool(found[3]))
         elif line.startswith("Last: "):
@@ -176,9 +182,9 @@ def _reading(
     for place, element in enumerate(elements):
         if element[3] is not None and int(element[3]) < place:
             parent[HISTORY + place] = HISTORY + int(element[3]) + 1
-    vectors = np.stack([np.zeros(FIXED_SIZE, np.float32), *(word_vector(word)[1] for word in numbers)])
+    vectors = _vectors([word_vector(word)[1] for word in numbers])
     alike = np.clip((vectors[goal_words] @ vectors.T - _ALIKE) / (1 - _ALIKE), 0.0, 1.0)
-    match = alike[:, label].max(-1, initial=0.0)  # [G, I]
+    match = alike[:, label.T].max(1, initial=0.0)  # [G, I]
     features = np.zeros((len(rows), ITEM_FEATURES), np.float32)
     if len(goal_list):
         own = np.where(label > 0, alike[:, label].max(0), 0.0)  # [I, n] how well each of the words is matched
@@ -200,18 +206,13 @@ def _reading(
         row[16] = len(words) / 5 if words and f" {' '.join(words)} " in joined else 0.0
         row[17] = 1.0
     goal_features = np.zeros((len(goal_list), GOAL_FEATURES), np.float32)
+    goal_features[:, 0] = match[:, HISTORY:].max(1, initial=0.0)
+    goal_features[:, 1] = match[:, :HISTORY].max(1, initial=0.0)
     is_quoted = False
     for place, piece in enumerate(found):
         if piece[0] in '"“”':
             is_quoted = not is_quoted
-        goal_features[place] = (
-            match[place, HISTORY:].max(initial=0.0),
-            match[place, :HISTORY].max(initial=0.0),
-            is_quoted,
-            piece[0][:1].isupper(),
-            piece[0].isdigit(),
-            1.0,
-        )
+        goal_features[place, 2:] = (is_quoted, piece[0][:1].isupper(), piece[0].isdigit(), 1.0)
     is_item = np.array([*[n < len(actions) for n in range(HISTORY)], *[True] * len(elements)])
     return Reading(
         goal, pieces, tuple(listed), tuple(numbers), goal_words, goal_features, label, meta, parent, features,
@@ -294,7 +295,7 @@ def stack(readings: list[Reading], known: Collection[str], device: torch.device)
     vectors = {word: word_vector(word) for word in numbers}
     places = [place if word in known or " " in word else 1 for word, (place, _) in vectors.items()]
     arrays["table"] = np.array([0, *places], np.int64)
-    arrays["fixed"] = np.stack([np.zeros(FIXED_SIZE, np.float32), *(one for _, one in vectors.values())])
+    arrays["fixed"] = _vectors([vector for _, vector in vectors.values()])
     arrays["step"] = np.array([one.step for one in readings], np.int64)
     arrays["unchanged"] = np.array([one.unchanged for one in readings], np.float32)
     arrays["num_goal"] = np.array(num_goal, np.int64)

@@ -24,7 +24,7 @@ from distrl.simulator.phone.nodes import Node, walk
 from distrl.simulator.tasks.play import SimBackend
 from distrl.workers.envs.phone import PhoneEnv
 
-TREES = "42d2ded17f316394d10557bff9834338454066999643f8a785752b02eb4fd2f5"
+TREES = "92a495d6e32695d29bd3c3677e006604dea7d88c00848f4354eba12d2a620959"
 PICTURES = "2a9baaa5ed2f4a78d63d7a05948712c3066603b313a3a8abf96be13e7a06d106"
 DRAWN_WITH = ("13.0.0", "2.14.3")
 """The versions of Pillow and FreeType that the pictures were drawn with; others may smooth text otherwise."""

@@ -160,7 +160,7 @@ def test_the_wrong_one_of_two_apps_alike_is_no_success() -> None:
 
 
 DIGESTS = {
-    "quickstart": (14892, "2c3712891b355c25"),
+    "quickstart": (14892, "c714203720098b61"),
     "general": (9800, "bd818092a282f0e9"),
     "install": (3248, "7fe96247cc281013"),
     "webshop": (4660, "7fc62cdb99c747b5"),

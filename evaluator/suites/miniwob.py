@@ -14,12 +14,16 @@ instances that are left out: the expert cannot solve them, or training has the s
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distrl.core.types import Task
+
+if TYPE_CHECKING:
+    from distrl.workers.envs.browser import BrowserEnv
 
 SUITE = "miniwob"
 DISJOINT = ()
@@ -37,6 +41,12 @@ CHECKED = 6
 """How many instances of a page and split the expert plays when the data file is made; none of `train`."""
 MIN_SHARE = 0.5
 """A page of which the expert solves less is left out."""
+MOST_STEPS = 40
+"""After so many an expert has failed."""
+TRAINED, TYPED = 6, 60
+"""How many instances of `train` the expert plays for the vocabulary; more if it types what nothing shows."""
+COMMON = 4
+"""A word of fewer instances is a name."""
 
 
 def pages(split: str) -> list[str]:
@@ -73,7 +83,7 @@ def tasks() -> list[Task]:
 
 
 def vocabulary() -> list[str]:
-    """Words of the goals, and what experts type that is in neither the goal nor an element."""
+    """Words that several training instances have, and what experts type that nothing shows."""
     words: list[str] = _data()["words"]
     return words
 
@@ -99,17 +109,15 @@ def describe_pages(names: list[str]) -> dict[str, Any]:
     site = MiniWob()
     env = BrowserEnv(site)
     about: dict[str, Any] = {}
-    typed: Counter[str] = Counter()
     said: Counter[str] = Counter()
+    typed: set[str] = set()
     try:
         for page in names:
             splits = ["unseen_template"] if page in UNSEEN else ["train", "val", "test"]
             checked = [seed for split in splits if split != "train" for seed in seeds(split)[:CHECKED]]
             steps: dict[int, int] = {}
             for seed in checked:
-                taken, texts = play(env, page, seed)
-                typed.update(texts)
-                if taken:
+                if taken := play(env, page, seed)[0]:
                     steps[seed] = taken
             left_out = [seed for seed in checked if seed not in steps]
             if len(steps) < MIN_SHARE * len(checked):
@@ -127,28 +135,42 @@ def describe_pages(names: list[str]) -> dict[str, Any]:
             # A page with few instances, such as click-test, repeats them in every split.
             left_out += repeated if len(repeated) < len(checked) / 2 else []
             goals = [goal for goal, _ in shown[splits[0]][:30]]
-            said.update({word for goal in goals for word in goal.split()})
+            texts: set[str] = set()
+            for at, seed in enumerate(seeds("train") if page not in UNSEEN else ()):
+                if at == (TYPED if texts else TRAINED):
+                    break
+                _, words, others = play(env, page, seed)
+                said.update(words)
+                texts |= others
+            typed |= texts
             limit = max(steps.values()) * 4 // 3 + 2
             about[page] = {"goal": pattern(goals), "max_steps": limit, "left_out": left_out}
             print(f"{page}: {len(steps)} of {len(checked)}, at most {max(steps.values())} steps", flush=True)
     finally:
         env.close()
-    words = {word for word, count in said.items() if count > 1} | set(typed)
+    words = {word for word, count in said.items() if count >= COMMON} | typed
     return {"pages": about, "words": sorted(words)}
 
 
-def play(env: Any, page: str, seed: int) -> tuple[int, list[str]]:
-    """Plays an instance with the page's expert: its steps, 0 where it fails, and the short texts typed."""
-    task = Task(id=page, suite=SUITE, template=page, split="", goal="", params={"env": page}, seed=seed)
-    env.reset(task)
-    typed = []
-    for taken in range(1, 41):
+def play(env: BrowserEnv, page: str, seed: int) -> tuple[int, set[str], set[str]]:
+    """Plays an instance with the page's expert.
+
+    Returns:
+        Its steps, 0 where it fails; the words of its goal and elements; the short texts typed that neither
+        has.
+    """
+    env.reset(Task(id=page, suite=SUITE, template=page, split="", goal="", params={"env": page}, seed=seed))
+    texts, typed = {env.goal}, set()
+    taken, is_over = 0, False
+    while not is_over and taken < MOST_STEPS:
+        texts |= (labels := {text for one in env.elements() for text in (one.text, one.description)})
         action = env.expert_action()
-        if action.text and action.text not in env.goal and len(action.text) <= 12:
-            typed.append(action.text)
-        if action.is_terminal or env.step(action).done:
-            return (taken, typed) if env.evaluate() == 1.0 else (0, [])
-    return 0, []
+        is_shown = action.text in env.goal or action.text in labels
+        if action.text and not is_shown and len(action.text) <= 12:
+            typed.add(action.text)
+        taken, is_over = taken + 1, action.is_terminal or env.step(action).done
+    words = {word.lower() for text in texts for word in re.findall(r"[^\W\d_]+|[^\w\s]", text)}
+    return (taken if env.evaluate() == 1.0 else 0), words, typed
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar, Protocol, runtime_checkable
 
 from pydantic import TypeAdapter
@@ -18,6 +19,7 @@ from distrl.core.errors import EnvError
 from distrl.core.importing import check_kind, choose
 from distrl.core.messages import MAX_ELEMENT_TEXT, MAX_ELEMENTS
 from distrl.core.types import Element, Task
+from distrl.workers.devices.device import Screen
 from distrl.workers.envs.base import Frame, StepResult
 from distrl.workers.envs.chromium import ENTER, ESCAPE, HOME_KEY, Chromium
 
@@ -146,7 +148,8 @@ class BrowserEnv:
 
     def _frame(self) -> Frame:
         browser, task = self._running()
-        return Frame.of(browser.screenshot(), app=f"{task.suite}/{task.template}")
+        screen = Screen(cache(browser.screenshot), key=object())  # drawn if and when it is looked at
+        return Frame(screen, app=f"{task.suite}/{task.template}")
 
 
 def load_site(name: str) -> Site:

@@ -72,7 +72,7 @@ FLAGS = (
     "--disable-default-apps",
     "--disable-breakpad",
     "--disable-dev-shm-usage",
-    "--disable-frame-rate-limit",
+    "--process-per-site",
     "--disable-partial-raster",
     "--disable-smooth-scrolling",
     "--hide-scrollbars",
@@ -88,7 +88,7 @@ _AS_KEYS = {"\n": ENTER, "\t": TAB, "\b": BACKSPACE, **_ARROWS}
 PAGE_SCRIPT = Path(__file__).with_name("page.js").read_text(encoding="utf-8")
 
 
-MAX_TABS = 8
+MAX_TABS = 128
 DRAG_MS = 80
 START_S = 60.0  # how long the browser may take to start
 

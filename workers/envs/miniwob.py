@@ -38,10 +38,12 @@ const spoken = () => {
 # endEpisode stops an episode that is still running. Focus, the mouse pointer and what was typed or ticked are
 # all that an earlier episode can leave behind: the page's own genProblem rebuilds the rest. What it shows
 # beside the task (clock, statistics, click marks) is hidden, since focusing an element could scroll there.
+# Elements leave out the instruction, which is the goal already.
 _BEGIN = """
 core.endEpisode(0);
 core.hideDisplay();
 document.getElementById('click-canvas').style.display = 'none';
+document.getElementById('query').dataset.goal = '';
 if (document.activeElement) document.activeElement.blur();
 if (window.jQuery) jQuery.fx.off = true;
 for (const field of document.querySelectorAll('input, textarea')) {

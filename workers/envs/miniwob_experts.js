@@ -42,14 +42,20 @@ const tap = one => {
 const enter = text => ({kind: "type", text});
 const press = kind => ({kind});
 const wait = () => press("wait");
+const erase = text => "\b".repeat(text.length < 6 ? 1 : 6);
+const leave = () => enter("\t");
 const fill = (field, text) => {
   if (!field || field.value === text) return null;
   if (document.activeElement !== field) return tap(field);
-  return enter(text.startsWith(field.value) ? text.slice(field.value.length) : "\b".repeat(field.value.length) + text);
+  return enter(field.value ? erase(field.value) : text);
 };
 const check = (box, on = true) => box.checked === on ? null : tap(box);
 const ticks = wanted => all("#area input[type=checkbox]").reduce((step, box, at) => step || check(box, wanted(box, at)), null);
 const submit = (selector = "#subbtn") => tap($1(selector));
+const push = (one, across, down) => {  // a swipe that begins and ends inside
+  const box = one.getBoundingClientRect(), by = [0.6 * across * box.width, 0.6 * down * box.height], [x, y] = centre(one);
+  return swipe([x - by[0] / 2, y - by[1] / 2], by);
+};
 const drag = (one, to) => { const at = reach(one); return at && {kind: "swipe", at, to: Array.isArray(to) ? to : centre(to)}; };
 const listed = text => text.split(/, ?/);
 const select = (field, text) => {  // one that page.js opens
@@ -67,7 +73,7 @@ const slide = (slider, value) => {
 const date = (field, text) => {
   if (field.value === text) return null;
   const picker = $1("#ui-datepicker-div");
-  if (!isShown(picker)) return document.activeElement === field ? tap($1("#query")) : tap(field);
+  if (!isShown(picker)) return document.activeElement === field ? leave() : tap(field);
   const [month, day, year] = text.split("/").map(Number);
   const months = "January February March April May June July August September October November December".split(" ");
   const shown = 12 * +textOf($1(".ui-datepicker-year")) + months.indexOf(textOf($1(".ui-datepicker-month"))) + 1;
@@ -102,7 +108,7 @@ const looks = one => {
 };
 const shaped = words => all("#area_svg > *").filter(one => words.every(word => looks(one).has(word)));
 const boxed = (one, box) => { const [x, y] = [shapes.gridCoords(one), box.getBBox()]; return x.x > y.x && x.x < y.x + y.width && x.y > y.y && x.y < y.y + y.height; };
-const moved = by => $1("#area svg > *").getAttribute("transform") ? null : swipe(centre($1("#area svg > *")), {left: [-30, 0], right: [30, 0], up: [0, -25], down: [0, 25]}[by]);
+const moved = by => $1("#area svg > *").getAttribute("transform") ? null : push($1("#area svg > *"), ...{left: [-1, 0], right: [1, 0], up: [0, -1], down: [0, 1]}[by]);
 
 // Marks text by dragging from its start to its end; null once it is marked.
 const marked = (one, text = one.textContent) => {
@@ -116,8 +122,9 @@ const marked = (one, text = one.textContent) => {
 
 // Pages that several others resemble
 const link = text => tap(all(".alink").find(one => isShown(one) && textOf(one) === text));
-const section = text => link(text) || tap(all(".alink").find(one => textOf(one) === text).parentElement.previousElementSibling);
-const tab = text => link(text) || tap($1(`a[href="#${all(".alink").find(one => textOf(one) === text)?.closest("[id^=tabs-]").id ?? "tabs-2"}"]`));
+const next = (all, isOpen) => tap(all[(all.findIndex(isOpen) + 1) % all.length]);
+const section = text => link(text) || next(all("#area h3"), one => one.classList.contains("ui-state-active"));
+const tab = text => link(text) || next(all("#area ul a"), one => one.parentElement.classList.contains("ui-tabs-active"));
 const login = () => tap($1("#popup-cancel")) || fill($1("#username"), quoted[0]) || fill($1("#password"), quoted[1]) || submit();
 const movies = () => {
   const values = {genre: after("for ", " movies"), director: after("directed by ", " from"), year: String(numbers.at(-1)), date: String(numbers.at(-1))};
@@ -164,7 +171,8 @@ const place = (columns, count) => {
 };
 const hex = text => {  // the picker covers the button
   const field = $1("#col");
-  return (field.value.toLowerCase() === text ? null : fill(field, text)) || submit() || tap($1("#query"));
+  if (field.value.toLowerCase() !== text) return fill(field, text);
+  return document.activeElement === field ? leave() : document.activeElement === $1("#subbtn") ? press("enter") : tap(field);
 };
 const win = () => {
   const lines = [[0, 1, 2], [3, 4, 5], [6, 7, 8], [0, 3, 6], [1, 4, 7], [2, 5, 8], [0, 4, 8], [2, 4, 6]];
@@ -335,10 +343,7 @@ const PAGES = {
   "multi-orderings": movies,
   "navigate-tree": () => {
     const found = all("#tree span").filter(one => textOf(one) === quoted[0]);
-    if (found.some(isShown)) return tap(found.find(isShown));
-    let closed = null;
-    for (let one = found[0].parentElement.parentElement.closest("li"); one; one = one.parentElement.closest("li")) if (isShown(one)) { closed = one; break; }
-    return tap($1("span", closed));
+    return tap(found.find(isShown)) || tap(all("#tree li.expandable > span").find(isShown));
   },
   "number-checkboxes": () => ticks((_, at) => PATTERNS[+quoted[0]].flat()[at] === 1) || submit(),
   "odd-or-even": () => {
@@ -364,15 +369,15 @@ const PAGES = {
   "read-table-2": () => [1, 2].reduce((step, at) => step || fill($1("#tt" + at), textOf(named("td", textOf($1("#ll" + at)).slice(0, -1)).nextSibling)), null) || submit(),
   "resize-textarea": () => {
     const box = $1("#tt"), larger = goal.includes("larger"), side = goal.includes("width") ? "width" : "height";
-    const start = +(box.dataset[side] ??= $(box)[side]()), by = larger ? 15 : -15;  // as it was at the first call
+    const start = +(box.dataset[side] ??= $(box)[side]()), by = larger ? 1 : -1;  // as it was at the first call
     if (larger ? $(box)[side]() > start : $(box)[side]() < start) return submit("#submit");
-    return swipe(centre($1(".ui-resizable-se")), side === "width" ? [by, 0] : [0, by]);
+    return side === "width" ? push($1(".ui-resizable-se"), by, 0) : push($1(".ui-resizable-se"), 0, by);
   },
   "scroll-text": () => fill($1("#answer-input"), $1("#text-area").value.split(/\s/).at(-1).replace(/[^a-zA-Z0-9]/g, "")) || submit(),
   "scroll-text-2": () => {
     const area = $1("#text-area"), down = goal.includes("bottom");
     const missing = down ? area.scrollHeight - area.clientHeight - area.scrollTop : area.scrollTop;
-    return missing > 4 ? swipe(centre(area), [0, down ? -100 : 100]) : submit();
+    return missing > 4 ? push(area, 0, down ? -1 : 1) : submit();
   },
   "search-engine": () => {
     const at = numbers[0] - 1, found = $1(`a[data-result="${at}"]`);
@@ -383,7 +388,7 @@ const PAGES = {
   "sign-agreement": () => {
     const area = $1("#text-area");
     if (/cancel button/.test(goal)) return submit("#cancel");
-    if ($1("#name").disabled) return swipe(centre(area), [0, -100]);
+    if ($1("#name").disabled) return push(area, 0, -1);
     return fill($1("#name"), quoted[0]) || submit(quoted[1] === "Agree" ? "#agree" : "#cancel");
   },
   "simple-algebra": () => {
@@ -417,10 +422,15 @@ const PAGES = {
     if (isShown($1(".ql-picker-options"))) return tap($1(`.ql-picker-item[data-value="${COLOR_MAP[color][0]}"]`));
     return marked(body, wanted) || tap($1({bold: ".ql-bold", italics: ".ql-italic", underlined: ".ql-underline"}[style] ?? ".ql-picker-label"));
   },
-  "text-transform": () => fill($1("#tt"), all("#captcha span").map(textOf).join("")) || submit(),
+  "text-transform": () => {  // letter by letter, as they are shown
+    const field = $1("#tt"), text = all("#captcha span").map(textOf).join(""), typed = field.value;
+    if (typed === text) return submit();
+    if (document.activeElement !== field) return tap(field);
+    return enter(text.startsWith(typed) ? text[typed.length] : erase(typed));
+  },
   "tic-tac-toe": win,
   "unicode-test": () => PAGES["click-button"](),
-  "use-autocomplete": () => completed($1("#tags"), quoted[0], value => value.startsWith(quoted[0]) && value.endsWith(quoted[1] ?? "")) || submit() || tap($1("#query")),
+  "use-autocomplete": () => completed($1("#tags"), quoted[0], value => value.startsWith(quoted[0]) && value.endsWith(quoted[1] ?? "")) || submit() || leave(),
   "use-autocomplete-nodelay": () => PAGES["use-autocomplete"](),
   "use-colorwheel": () => hex(ui_utils.colorNameToHex(goal.split(" ")[1]).slice(1)),
   "use-colorwheel-2": () => hex(after("color #", " with")),

@@ -83,7 +83,7 @@
   const first = texts => texts.map(clean).find(Boolean) ?? "";
   const tags = ["A", "BUTTON", "INPUT", "LABEL", "OPTION", "SELECT", "SUMMARY", "TEXTAREA"];
   const roles = ["button", "checkbox", "link", "menuitem", "option", "radio", "slider", "switch", "tab"];
-  const isPointed = one => one && getComputedStyle(one).cursor == "pointer";
+  const isPointed = one => one && /pointer|resize/.test(getComputedStyle(one).cursor);
   const hues = ["red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink"], starts = [0, 20, 45, 70, 160, 195, 255, 290, 345];
   const hue = css => {  // the name of a colour that has none in the page
     const [r, g, b, a] = (css.match(/[\d.]+/g) ?? []).map(Number);
@@ -93,24 +93,32 @@
     const turn = 60 * (most == r ? ((g - b) / span + 6) % 6 : most == g ? (b - r) / span + 2 : (r - g) / span + 4);
     return hues[starts.findLastIndex(start => turn >= start) % 8];
   };
-  const shapes = {rect: "rectangle", circle: "circle", ellipse: "ellipse", polygon: "polygon", line: "line", text: ""};
+  const shapes = {rect: "rectangle", circle: "circle", ellipse: "ellipse", polygon: "polygon", line: "line", text: "letter"};
   const drawn = one => {  // a shape: size, colour and what it is
     const box = one.getBBox(), corners = one.points?.numberOfItems, fill = one.getAttribute("fill");
     const size = one.tagName == "text" ? parseFloat(getComputedStyle(one).fontSize) : Math.max(box.width, box.height);
-    const name = corners == 3 ? "triangle" : shapes[one.tagName];
+    const name = corners == 3 ? "triangle" : one.tagName == "text" && /^\d+$/.test(one.textContent) ? "digit" : shapes[one.tagName];
     return clean([size > 15 ? "large" : "small", fill && !fill.includes("#") ? fill : hue(getComputedStyle(one).fill), name].join(" "));
+  };
+  const common = (a, b) => {  // what two boxes share
+    const left = Math.max(a.left, b.left), top = Math.max(a.top, b.top);
+    return new DOMRect(left, top, Math.max(0, Math.min(a.right, b.right) - left), Math.max(0, Math.min(a.bottom, b.bottom) - top));
   };
   const painted = one => one.style.backgroundColor.match(/^[a-z]+$/)?.[0] ?? hue(getComputedStyle(one).backgroundColor);
   const elements = (most, longest) => {
     const found = [], places = new Map(), cut = text => text.slice(0, longest).toWellFormed();
+    const screen = new DOMRect(0, 0, innerWidth, innerHeight), windows = new Map();  // where what is in an element can be seen
     const active = document.activeElement, pointed = active?.getAttribute("aria-activedescendant");
-    for (const one of document.querySelectorAll("body *, html > [role=listbox], html > [role=listbox] *")) {
+    for (const one of document.querySelectorAll("body *:not([data-goal], [data-goal] *), html > [role=listbox], html > [role=listbox] *")) {
       if (found.length == most) break;
       if (["SCRIPT", "STYLE", "TSPAN"].includes(one.tagName.toUpperCase()) || !one.checkVisibility({visibilityProperty: true})) continue;
       const area = box => box.width * box.height, inside = edge => Math.min(1, Math.max(0, edge));
-      const box = [...one.getClientRects()].reduce((a, b) => area(b) > area(a) ? b : a, new DOMRect());
-      if (!area(box) || box.right <= 0 || box.bottom <= 0 || box.left >= innerWidth || box.top >= innerHeight) continue;
-      const style = getComputedStyle(one), isShape = one instanceof SVGElement && one.tagName in shapes;
+      const whole = [...one.getClientRects()].reduce((a, b) => area(b) > area(a) ? b : a, new DOMRect());
+      const style = getComputedStyle(one), isLifted = ["absolute", "fixed"].includes(style.position);
+      const seen = windows.get(isLifted ? one.offsetParent : one.parentElement) ?? screen, box = common(whole, seen);
+      windows.set(one, style.overflowY == "visible" || style.display == "inline" ? seen : box);
+      if (!area(box)) continue;
+      const isShape = one instanceof SVGElement && one.tagName in shapes;
       const own = [...one.childNodes].filter(node => node.nodeType == 3 || node.tagName == "tspan").map(node => node.textContent).join(" ");
       const checkable = ["checkbox", "radio"].includes(one.type), picks = one.tagName == "SELECT" && !one.multiple;
       const value = checkable || one.tagName == "LI" || one.type == "password" ? "" : one.value;
@@ -118,11 +126,11 @@
         !["button", "checkbox", "color", "file", "image", "radio", "range", "reset", "submit"].includes(one.type);
       const isClickable = tags.includes(one.tagName) || roles.includes(one.role) || one.onclick || clickable.has(one)
         || isPointed(one) && !isPointed(one.parentElement);
-      const text = picks ? clean(one.selectedOptions[0]?.text) : first([own, value]);
+      const text = picks ? clean(one.selectedOptions[0]?.text) : isEditable && value || first([own, value]);
       let description = first([one.ariaLabel, one.alt, one.placeholder, one.title, one.labels?.[0]?.textContent]);
       if (!description && isShape) description = drawn(one);
       if (!description && !text && isClickable && !isEditable && !checkable)
-        description = first([one.childElementCount ? "" : painted(one) + " " + one.className.replace?.(/ui-state-\w+|selected|active/g, "")]);
+        description = first([one.textContent.trim() ? "" : painted(one) + " " + (one.getAttribute("class") ?? "").replace(/ui-(state|corner|widget|button)\S*|selected|active/g, "")]);
       const flags = [
         checkable && (one.checked ? "checked" : "unchecked"),
         (one.selected || one.ariaSelected == "true" || one.id && one.id == pointed || /\b(selected|active|clicked)\b/.test(one.getAttribute("class") ?? "")) && "selected",

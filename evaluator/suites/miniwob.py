@@ -43,7 +43,7 @@ MIN_SHARE = 0.5
 """A page of which the expert solves less is left out."""
 MOST_STEPS = 40
 """After so many an expert has failed."""
-TRAINED, TYPED = 6, 60
+TRAINED, TYPED = 15, 60
 """How many instances of `train` the expert plays for the vocabulary; more if it types what nothing shows."""
 COMMON = 4
 """A word of fewer instances is a name."""
@@ -135,17 +135,18 @@ def describe_pages(names: list[str]) -> dict[str, Any]:
             # A page with few instances, such as click-test, repeats them in every split.
             left_out += repeated if len(repeated) < len(checked) / 2 else []
             goals = [goal for goal, _ in shown[splits[0]][:30]]
-            texts: set[str] = set()
+            most, texts = max(steps.values()), set[str]()
             for at, seed in enumerate(seeds("train") if page not in UNSEEN else ()):
                 if at == (TYPED if texts else TRAINED):
                     break
-                _, words, others = play(env, page, seed)
+                taken, words, others = play(env, page, seed)
+                most = max(most, taken)
                 said.update(words)
                 texts |= others
             typed |= texts
-            limit = max(steps.values()) * 4 // 3 + 2
+            limit = most * 4 // 3 + 2
             about[page] = {"goal": pattern(goals), "max_steps": limit, "left_out": left_out}
-            print(f"{page}: {len(steps)} of {len(checked)}, at most {max(steps.values())} steps", flush=True)
+            print(f"{page}: {len(steps)} of {len(checked)}, at most {most} steps", flush=True)
     finally:
         env.close()
     words = {word for word, count in said.items() if count >= COMMON} | typed

@@ -1,7 +1,8 @@
 """A headless Chromium: look (screenshots), touch (mouse and keys) and ask (JavaScript) the page in front.
 
-The window is exactly the size that is looked at, so a screenshot needs no clipping, and the frame rate is not
-limited, so nothing waits for a display's next refresh: a screenshot takes a few milliseconds instead of 50.
+The window is exactly the size that is looked at, so a screenshot needs no clipping. It takes 40 ms, since it
+waits for the next frame; without a limit of the frame rate it takes 14, but every step costs twice the CPU time.
+All tabs share one process, which is what lets a hundred pages stay loaded.
 
 A script in every page (page.js) draws the options of a <select>, which no screenshot shows otherwise.
 
@@ -166,7 +167,8 @@ class Chromium:
     def show(self, url: str) -> None:
         """Brings the tab that shows `url` to the front, as it was left; loads it if there is none.
 
-        Coming back costs a third of loading. Beyond `MAX_TABS` the least recently shown tab is given up.
+        Coming back costs a third of loading. Beyond `MAX_TABS` the least recently shown tab is given up; a
+        hundred pages of MiniWoB take 0.9 GB.
         """
         tab = self._tabs.pop(url, None)
         if tab is not None:

@@ -388,7 +388,7 @@ const PAGES = {
   "sign-agreement": () => {
     const area = $1("#text-area");
     if (/cancel button/.test(goal)) return submit("#cancel");
-    if ($1("#name").disabled) return push(area, 0, -1);
+    if ($1("#name").disabled) return swipe(centre(area), [0, -100]);
     return fill($1("#name"), quoted[0]) || submit(quoted[1] === "Agree" ? "#agree" : "#cancel");
   },
   "simple-algebra": () => {

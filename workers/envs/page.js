@@ -105,6 +105,17 @@
     return new DOMRect(left, top, Math.max(0, Math.min(a.right, b.right) - left), Math.max(0, Math.min(a.bottom, b.bottom) - top));
   };
   const painted = one => one.style.backgroundColor.match(/^[a-z]+$/)?.[0] ?? hue(getComputedStyle(one).backgroundColor);
+  // Without what has no text and takes clicks only around something that takes them, too, and fills most of it.
+  const unwrapped = found => {
+    const size = one => (one.bounds[2] - one.bounds[0]) * (one.bounds[3] - one.bounds[1]);
+    const wraps = one => !one.text && !one.description && one.flags.every(flag => flag == "clickable");
+    const idle = new Set(found.map(one => one.parent).filter((at, place) => at >= 0 && wraps(found[at])
+      && found[place].flags.includes("clickable") && size(found[place]) > 0.5 * size(found[at])));
+    const places = [];
+    let count = 0;
+    for (const [at, one] of found.entries()) places.push(idle.has(at) ? places[one.parent] ?? -1 : count++);
+    return found.filter((_, at) => !idle.has(at)).map(one => ({...one, parent: places[one.parent] ?? -1}));
+  };
   const elements = (most, longest) => {
     const found = [], places = new Map(), cut = text => text.slice(0, longest).toWellFormed();
     const screen = new DOMRect(0, 0, innerWidth, innerHeight), windows = new Map();  // where what is in an element can be seen
@@ -148,7 +159,7 @@
         bounds: [box.left / innerWidth, box.top / innerHeight, box.right / innerWidth, box.bottom / innerHeight]
           .map(edge => Number(inside(edge).toFixed(4)))});
     }
-    return found;
+    return unwrapped(found);
   };
   window.distrl = {clickable, scroll, elements};
 })();

@@ -1,8 +1,8 @@
 """A headless Chromium: look (screenshots), touch (mouse and keys) and ask (JavaScript) the page in front.
 
 The window is exactly the size that is looked at, so a screenshot needs no clipping. It takes 40 ms, since it
-waits for the next frame; without a limit of the frame rate it takes 14, but every step costs twice the CPU time.
-All tabs share one process, which is what lets a hundred pages stay loaded.
+waits for the next frame; without a limit of the frame rate it would take 14 ms, and a step twice the CPU
+time. All tabs share one process, so that a hundred pages can stay loaded.
 
 A script in every page (page.js) draws the options of a <select>, which no screenshot shows otherwise.
 

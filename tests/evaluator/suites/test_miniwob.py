@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from distrl.evaluator.suites import load_suite, miniwob
@@ -35,6 +37,16 @@ def test_a_pattern_keeps_what_all_goals_share() -> None:
     )
 
 
+def test_the_vocabulary_has_the_words_of_the_patterns_but_few_names() -> None:
+    words = set(miniwob.vocabulary())
+    for page in miniwob.pages("train"):
+        pattern = miniwob._data()["pages"][page]["goal"].replace("…", " ")
+        assert set(re.findall(r"[^\W\d_]+|[^\w\s]", pattern.lower())) <= words, page
+    assert len(words) < 1000
+    assert {"blue", "triangle", "submit", "\t", "\b", "→"} <= words
+    assert not {"adelaide", "terminals"} & words
+
+
 @pytest.mark.browser
 @pytest.mark.needs("miniwob", "selenium")
 def test_the_file_describes_the_pages_and_tasks_can_be_solved_in_time() -> None:
@@ -42,6 +54,7 @@ def test_the_file_describes_the_pages_and_tasks_can_be_solved_in_time() -> None:
     about = made["pages"]["click-button"]
     assert about["goal"] == "Click on the … button."
     assert about["left_out"] == []
+    assert {"click", "on", "the", "button"} <= set(made["words"])
     env = BrowserEnv()
     try:
         for task in load_suite("miniwob", "val")[:8]:

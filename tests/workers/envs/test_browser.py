@@ -16,12 +16,14 @@ import psutil
 import pytest
 from waiting import until
 
+from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError, EnvError, MissingDependency, TaskError
 from distrl.core.types import Task
 from distrl.workers.envs import chromium
 from distrl.workers.envs.browser import BrowserEnv, Verdict, load_site
 from distrl.workers.envs.chromium import DRIVER_NAMES, Chromium, find_program
+from distrl.workers.episode import observe
 
 
 def browser_test(function: Callable[..., None]) -> Callable[..., None]:
@@ -185,6 +187,26 @@ def test_elements_have_a_text_a_place_and_a_state(env: BrowserEnv) -> None:
     assert env.step(Action.tap((left + right) / 2, (top + bottom) / 2)).done
 
 
+@browser_test
+def test_elements_leave_out_the_instruction_and_what_the_goal_says_already(env: BrowserEnv) -> None:
+    env.reset(task_of("click-button", 1))
+    assert env.goal
+    assert not any("Click" in one.text for one in env.elements())
+
+
+@browser_test
+def test_no_screen_is_drawn_that_is_not_looked_at(env: BrowserEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str] = []
+    screenshot = Chromium.screenshot
+    monkeypatch.setattr(Chromium, "screenshot", lambda browser: taken.append("") or screenshot(browser))
+    frame = env.reset(task_of("click-button", 1))
+    first, _ = observe(frame, WorkerConfig(screenshot_format="none"))
+    second, _ = observe(env.step(Action(kind=ActionKind.WAIT)).frame, WorkerConfig(screenshot_format="none"))
+    assert (taken, first.image != second.image) == ([], True)
+    assert frame.image.size == frame.image.size == (160, 210)
+    assert len(taken) == 1
+
+
 class EventLog:
     """A site that is not MiniWoB: one page that records the events it gets."""
 
@@ -287,6 +309,37 @@ def test_options_are_shown_in_the_page_and_a_swipe_scrolls_where_nothing_is_drag
         env.close()
 
 
+class Mixed(EventLog):
+    """A page with what is half seen, wrapped, or drawn."""
+
+    def begin(self, browser: Chromium, task: Task) -> None:
+        self._page.write_text(
+            "<style>* {margin: 0; padding: 0; border: 0} p {height: 20px}</style><body>"
+            "<div style='height: 30px; overflow: auto'><p>seen<p>cut<p>below</div>"
+            "<div onclick='0'><button style='width: 100%'>inner</button></div>"
+            "<a onclick='0' class='ui-button go-up'><b>&nbsp;</b></a><textarea rows=1>two  words </textarea>"
+            "<svg><text y=10 onclick='0'>7</text><path d='M0 0h9v9z' class='slice' onclick='0'/></svg>"
+            "<script>var seen = [];</script></body>",
+            encoding="utf-8",
+        )
+        browser.open(self._page.as_uri())
+
+
+@browser_test
+def test_elements_are_what_can_be_seen_without_wrappers(tmp_path: Path) -> None:
+    env = BrowserEnv(site=Mixed(tmp_path / "page.html"))
+    try:
+        env.reset(task_of("mixed", 0))
+        listed = {one.text or one.description: one for one in env.elements()}
+        assert set(listed) == {"", "seen", "cut", "inner", "go-up", "two  words ", "7", "slice"}
+        assert listed[""].flags == ("scrollable",)
+        assert (listed["cut"].bounds[1], listed["cut"].bounds[3]) == (0.2, 0.3)
+        assert listed["inner"].parent == -1
+        assert listed["7"].description.endswith("digit")
+    finally:
+        env.close()
+
+
 @browser_test
 def test_a_tab_is_kept_as_it_was_left_until_there_are_too_many(
     fragile_env: BrowserEnv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -342,7 +395,6 @@ def test_the_browser_ends_with_a_killed_owner() -> None:
     script = textwrap.dedent("""
         import sys
         from distrl.core.types import Task
-        from distrl.workers.envs import chromium
 from distrl.workers.envs.browser import BrowserEnv
         env = BrowserEnv()
         env.reset(Task(id="t", suite="t", template="t", split="x", goal="", params={"env": "click-test"}))

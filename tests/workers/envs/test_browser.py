@@ -395,7 +395,7 @@ def test_the_browser_ends_with_a_killed_owner() -> None:
     script = textwrap.dedent("""
         import sys
         from distrl.core.types import Task
-from distrl.workers.envs.browser import BrowserEnv
+        from distrl.workers.envs.browser import BrowserEnv
         env = BrowserEnv()
         env.reset(Task(id="t", suite="t", template="t", split="x", goal="", params={"env": "click-test"}))
         print(env.browser.process_group, env.browser.home, flush=True)

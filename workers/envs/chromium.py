@@ -205,6 +205,11 @@ class Chromium:
         at = [min(x * width, width - 1), min(y * height, height - 1)]
         return bool(self.run("return distrl.scroll(...arguments)", *at, *by))
 
+    def select(self, x: float, y: float) -> bool:
+        """Selects the paragraph at (x, y); False if there is none, or if it takes clicks itself."""
+        width, height = self.size
+        return bool(self.run("return distrl.select(...arguments)", x * width, y * height))
+
     def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
         """Drags the mouse from `start` to `end`, fractions of the page's size.
 

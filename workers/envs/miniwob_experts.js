@@ -110,10 +110,11 @@ const shaped = words => all("#area_svg > *").filter(one => words.every(word => l
 const boxed = (one, box) => { const [x, y] = [shapes.gridCoords(one), box.getBBox()]; return x.x > y.x && x.x < y.x + y.width && x.y > y.y && x.y < y.y + y.height; };
 const moved = by => $1("#area svg > *").getAttribute("transform") ? null : push($1("#area svg > *"), ...{left: [-1, 0], right: [1, 0], up: [0, -1], down: [0, 1]}[by]);
 
-// Marks text by dragging from its start to its end; null once it is marked.
+// Marks text by a long press, or a part of it by dragging from its start to its end; null once it is marked.
 const marked = (one, text = one.textContent) => {
   const plain = string => string.replace(/\s/g, ""), range = document.createRange(), node = one.firstChild;
   if (plain(getSelection().toString()) === plain(text)) return null;
+  if (plain(text) === plain(one.textContent)) return {kind: "long_press", at: centre(one)};
   const start = node.nodeType === 3 ? node.data.indexOf(text) : 0;
   if (start >= 0 && node.nodeType === 3) { range.setStart(node, start); range.setEnd(node, start + text.length); } else range.selectNodeContents(one);
   const boxes = [...range.getClientRects()].filter(box => box.width > 0), [first, last] = [boxes[0], boxes.at(-1)];

@@ -78,6 +78,16 @@
     return false;
   };
 
+  // Selects the paragraph at (x, y), as a long press does. False if there is none, or if it takes clicks itself.
+  const select = (x, y) => {
+    const one = document.elementFromPoint(x, y);
+    for (let around = one; !one?.isContentEditable && around && around !== document.body; around = around.parentElement)
+      if (tags.includes(around.tagName) || around.onclick || clickable.has(around)) return false;
+    if (![...one?.childNodes ?? []].some(node => node.nodeType == 3 && node.data.trim())) return false;
+    getSelection().selectAllChildren(one);
+    return true;
+  };
+
   // The elements that can be seen and have a text, a description or a state, or can be acted on.
   const clean = text => String(text instanceof Object ? "" : text ?? "").replace(/\s+/g, " ").trim();  // a form's title may be an input
   const first = texts => texts.map(clean).find(Boolean) ?? "";
@@ -161,5 +171,5 @@
     }
     return unwrapped(found);
   };
-  window.distrl = {clickable, scroll, elements};
+  window.distrl = {scroll, select, elements};
 })();

@@ -336,6 +336,11 @@ def test_elements_are_what_can_be_seen_without_wrappers(tmp_path: Path) -> None:
         assert (listed["cut"].bounds[1], listed["cut"].bounds[3]) == (0.2, 0.3)
         assert listed["inner"].parent == -1
         assert listed["7"].description.endswith("digit")
+        assert env.browser is not None
+        for point, marked in (((0.1, 0.05), "seen"), ((0.1, 0.4), "")):
+            env.browser.run("getSelection().empty()")
+            env.step(Action(kind=ActionKind.LONG_PRESS, point=point))
+            assert env.browser.run("return getSelection().toString()") == marked
     finally:
         env.close()
 

@@ -62,12 +62,12 @@ WAIT_S = 0.5
 class BrowserEnv:
     """A browser that is reset to tasks of one site.
 
-    A tap is a mouse click, a double tap two. A long press selects the paragraph under it; anywhere else, and
-    where the paragraph takes clicks, it is a click held for 0.6 s. A swipe scrolls what lies under its start as
-    a finger does, or is a drag of the mouse where nothing scrolls; `type` presses keys (←↑→↓ are the arrow
-    keys), `enter` the Enter key, `back` the Escape key (it closes what is open, as Android's back key does) and
-    `home` the Home key; `wait` waits for 0.5 s. The browser starts at the first reset, and again at the reset
-    after it failed.
+    A tap is a mouse click, a double tap two. A long press selects the paragraph under it; anywhere else,
+    and where the paragraph takes clicks, it is a click held for 0.6 s. A swipe scrolls what lies under its
+    start as a finger does, or is a drag of the mouse where nothing scrolls; `type` presses keys (←↑→↓ are
+    the arrow keys), `enter` the Enter key, `back` the Escape key (it closes what is open, as Android's back
+    key does) and `home` the Home key; `wait` waits for 0.5 s. The browser starts at the first reset, and
+    again at the reset after it failed.
 
     Args:
         site: "miniwob", "pkg.mod:Name" of a class with a constructor without arguments, or a `Site`.

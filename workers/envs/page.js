@@ -138,7 +138,7 @@
       const style = getComputedStyle(one), isLifted = ["absolute", "fixed"].includes(style.position);
       const seen = windows.get(isLifted ? one.offsetParent : one.parentElement) ?? screen, box = common(whole, seen);
       windows.set(one, style.overflowY == "visible" || style.display == "inline" ? seen : box);
-      if (!area(box)) continue;
+      if (box.width < 2 || box.height < 2) continue;
       const isShape = one instanceof SVGElement && one.tagName in shapes;
       const own = [...one.childNodes].filter(node => node.nodeType == 3 || node.tagName == "tspan").map(node => node.textContent).join(" ");
       const checkable = ["checkbox", "radio"].includes(one.type), picks = one.tagName == "SELECT" && !one.multiple;

@@ -227,7 +227,8 @@ const PAGES = {
   },
   "click-pie": () => {
     const label = all("#divWheel text").find(one => textOf(one) === quoted[0] && isShown(one));
-    return label && tap($1("tspan", label)) || tap(named("#divWheel text", "+")?.firstChild) || wait();
+    const isOpen = label?.getBoundingClientRect().height > 12;  // it grows
+    return isOpen && tap($1("tspan", label)) || tap(named("#divWheel text", "+")?.firstChild) || wait();
   },
   "click-pie-nodelay": () => PAGES["click-pie"](),
   "click-scroll-list": () => {

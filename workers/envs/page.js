@@ -110,6 +110,10 @@
     const name = corners == 3 ? "triangle" : one.tagName == "text" && /^\d+$/.test(one.textContent) ? "digit" : shapes[one.tagName];
     return clean([size > 15 ? "large" : "small", fill && !fill.includes("#") ? fill : hue(getComputedStyle(one).fill), name].join(" "));
   };
+  const isCovered = (one, box) => {  // by a shape that is drawn later
+    const top = document.elementFromPoint((box.left + box.right) / 2, (box.top + box.bottom) / 2);
+    return top instanceof SVGElement && !top.contains(one) && !one.contains(top) && one.compareDocumentPosition(top) & 4;
+  };
   const common = (a, b) => {  // what two boxes share
     const left = Math.max(a.left, b.left), top = Math.max(a.top, b.top);
     return new DOMRect(left, top, Math.max(0, Math.min(a.right, b.right) - left), Math.max(0, Math.min(a.bottom, b.bottom) - top));
@@ -138,7 +142,7 @@
       const style = getComputedStyle(one), isLifted = ["absolute", "fixed"].includes(style.position);
       const seen = windows.get(isLifted ? one.offsetParent : one.parentElement) ?? screen, box = common(whole, seen);
       windows.set(one, style.overflowY == "visible" || style.display == "inline" ? seen : box);
-      if (box.width < 2 || box.height < 2) continue;
+      if (box.width < 2 || box.height < 2 || one instanceof SVGElement && isCovered(one, whole)) continue;
       const isShape = one instanceof SVGElement && one.tagName in shapes;
       const own = [...one.childNodes].filter(node => node.nodeType == 3 || node.tagName == "tspan").map(node => node.textContent).join(" ");
       const checkable = ["checkbox", "radio"].includes(one.type), picks = one.tagName == "SELECT" && !one.multiple;

@@ -318,7 +318,9 @@ class Mixed(EventLog):
             "<div style='height: 30px; overflow: auto'><p>seen<p>cut<p>below</div>"
             "<div onclick='0'><button style='width: 100%'>inner</button></div>"
             "<a onclick='0' class='ui-button go-up'><b>&nbsp;</b></a><textarea rows=1>two  words </textarea>"
-            "<svg><text y=10 onclick='0'>7</text><path d='M0 0h9v9z' class='slice' onclick='0'/></svg>"
+            "<svg style='position: fixed; top: 60px; left: 0'><text y=10 x=60 onclick='0'>7</text>"
+            "<text y=10 onclick='0'>covered</text>"
+            "<path d='M0 0h49v20H0z' class='slice' onclick='0'/></svg>"
             "<script>var seen = [];</script></body>",
             encoding="utf-8",
         )

@@ -141,11 +141,11 @@ def run_episodes(
 
 def _measuring(config: Config, slots: int) -> WorkerConfig:
     """The worker of an evaluation: it measures ground truth, also if a judge decides in training, and draws
-    screens for people to look at."""
+    screens for people to look at, unless they can be drawn later."""
     worker = config.worker
     update: dict[str, Any] = {"slots": slots, "barrier": False}
     update["rewards"] = worker.rewards.model_copy(update={"source": "environment"})
-    if worker.screenshot_format == "none":
+    if worker.screenshot_format == "none" and config.env.kind != "phone":
         update["screenshot_format"] = "jpeg"
     return worker.model_copy(update=update)
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrl.core.errors import StoreError
+from distrl.core.actions import Action
+from distrl.core.errors import StoreError, TaskError
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Outcome, Purpose, Trajectory
 from distrl.evaluator.failure_modes import FailureMode
@@ -22,6 +23,8 @@ from distrl.evaluator.results import (
     read_spec,
 )
 from distrl.evaluator.statistics import EpisodeResult
+from distrl.workers.envs.phone import PhoneEnv
+from distrl.workers.episode import BLANK, encode
 
 
 def ending(episode: Trajectory | EpisodeResult) -> str:
@@ -84,12 +87,35 @@ class Found:
         return read_spec(home) if (home / SPEC_FILE).is_file() else None
 
     def images(self) -> dict[str, bytes]:
-        """The screenshots that are stored, by digest."""
-        return self.store.images(self.store.known_images(self.trajectory.image_digests))
+        """The screenshots by digest: those that are stored, and those that can be drawn now."""
+        stored = self.store.images(self.store.known_images(self.trajectory.image_digests))
+        return stored | drawn(self.trajectory)
 
     def token_names(self) -> Callable[[int], str] | None:
         """A function from token id to text; None if there is no tokenizer for its store."""
         return _names_beside(self.store.path)
+
+
+def drawn(trajectory: Trajectory) -> dict[str, bytes]:
+    """The screenshots of an episode that was recorded without, by digest: a simulated phone plays it again.
+
+    They end where the phone lists other elements than the record.
+    """
+    steps, last = trajectory.steps, [trajectory.final] if trajectory.final else []
+    if not steps or steps[0].observation.width != BLANK[0]:
+        return {}
+    env, found = PhoneEnv(), dict[str, bytes]()
+    try:
+        frame = env.reset(trajectory.task)
+        for place, seen in enumerate([*(step.observation for step in steps), *last]):
+            if seen.elements not in (None, env.elements()):
+                break
+            found[seen.image] = encode(frame.image, "jpeg")
+            if place < len(steps):
+                frame = env.step(Action(**steps[place].action.model_dump())).frame
+    except TaskError:  # the task of another environment
+        pass
+    return found
 
 
 class StoredEpisodes:

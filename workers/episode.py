@@ -62,7 +62,7 @@ from distrl.workers.rewards import Ending, awaits_judge, judge, needs_evaluation
 Episode = tuple[Trajectory, dict[str, bytes]]
 """A trajectory, and the bytes of every screenshot that it names, by digest."""
 
-_BLANK = (16, 36)  # width and height of what stands for a picture
+BLANK = (16, 36)  # width and height of what stands for a picture
 QUALITY = 85  # of JPEG screenshots
 _BOX = (0, 160, 60)  # the colour of marks
 CAPACITY = 1024  # encoded screens with a key that are kept; one of the simulated phone takes about 0.1 MB
@@ -400,9 +400,9 @@ def observe(frame: Frame, config: WorkerConfig) -> tuple[Observation, bytes]:
     no pictures are wanted, a screen with a key is a small picture of that key.
     """
     if config.screenshot_format == "none" and frame.screen.key is not None:
-        mark = random.Random(hash(frame.screen.key)).randbytes(16 * 3) * _BLANK[1]
-        data = encode(Image.frombytes("RGB", _BLANK, mark), "png")
-        return Observation(image=image_digest(data), width=_BLANK[0], height=_BLANK[1], app=frame.app), data
+        mark = random.Random(hash(frame.screen.key)).randbytes(16 * 3) * BLANK[1]
+        data = encode(Image.frombytes("RGB", BLANK, mark), "png")
+        return Observation(image=image_digest(data), width=BLANK[0], height=BLANK[1], app=frame.app), data
     take = _encoded if frame.screen.key is not None else _encoded.__wrapped__
     shot = take(_Shot(frame.screen, config.screenshot_format))
     width, height = shot.size

@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 from episode_factory import make_episode, make_task
 
+from distrl.configs.schema import WorkerConfig
 from distrl.core.errors import StoreError
+from distrl.core.messages import Lease
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Trajectory
+from distrl.core.types import Fault, Purpose, Trajectory
 from distrl.evaluator.failure_modes import FailureMode
-from distrl.evaluator.stores import ENDINGS, Filters, StoredEpisodes, ending, find_token_names
+from distrl.evaluator.stores import ENDINGS, Filters, StoredEpisodes, drawn, ending, find_token_names
+from distrl.evaluator.suites import load_suite
+from distrl.workers.agents.elements import ElementsAgent
+from distrl.workers.envs.phone import PhoneEnv
+from distrl.workers.episode import EpisodeRunner
 
 
 @pytest.fixture
@@ -103,6 +109,25 @@ def test_the_episodes_of_repetitions_are_read_as_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("torch")
+def test_an_episode_without_pictures_is_drawn_as_it_would_have_been_until_its_record_differs() -> None:
+    lease = Lease(id="a", task=load_suite("quickstart", "test")[0], purpose=Purpose.DEMO, noise=0.3)
+
+    def play(image_format: str) -> tuple[Trajectory, list[bytes]]:
+        config = WorkerConfig.model_validate({"screenshot_format": image_format})
+        episode = EpisodeRunner(PhoneEnv(), ElementsAgent(), None, config).run(lease)
+        assert episode is not None
+        return episode[0], [episode[1][digest] for digest in episode[0].image_digests]
+
+    (blank, _), (shown, pictures) = play("none"), play("jpeg")
+    assert list(drawn(blank).values()) == pictures
+    assert drawn(shown) == {}, "its pictures are stored"
+    first, second, *rest = blank.steps
+    changed = second.observation.model_copy(update={"elements": ()})
+    steps = (first, second.model_copy(update={"observation": changed}), *rest)
+    other = blank.model_copy(update={"steps": steps})
+    assert list(drawn(other).values()) == pictures[:1]
+
+
 def test_token_names_of_a_hub_tokenizer(tmp_path: Path) -> None:
     assert find_token_names([tmp_path]) is None
     (tmp_path / "tokenizer.json").write_text("{")

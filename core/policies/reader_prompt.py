@@ -113,6 +113,10 @@ def _vectors(vectors: list[Array]) -> Array:
     return np.concatenate([np.zeros(FIXED_SIZE, np.float32), *vectors]).reshape(-1, FIXED_SIZE)
 
 
+def _id_words(name: str) -> list[str]:
+    return [f"{ID}{word}" for word in words_of(name) if word != "_"]
+
+
 def _texts(quoted: list[str]) -> list[str]:
     """The distinct texts."""
     return list(dict.fromkeys(_decode(one) for one in quoted))
@@ -128,7 +132,7 @@ def _element(line: str) -> tuple[Any, ...] | None:
     texts = _texts([one for one in (text, description) if one])
     label = [word for one in texts for word in words_of(one)]
     meta = [f"class {class_name}", *(f"flag {flag}" for flag in (flags or "").split(",") if flag)]
-    meta += [f"{ID}{word}" for word in words_of(name or "") if word != "_"]
+    meta += _id_words(name or "")
     bounds = tuple(int(edge) / 1000 for edge in edges)
     return next(filter(None, texts), ""), label[:_LABEL_WORDS], meta[:_META_WORDS], parent, bounds, class_name
 
@@ -151,7 +155,10 @@ def read(prompt: bytes) -> Reading:
         elif line.startswith("Last: "):
             kind, *others = re.sub(QUOTED, "", line[6:]).replace("()", "").split() or [""]
             label = [word for one in _texts(re.findall(QUOTED, line)) for word in words_of(one)]
-            actions.append((label[:_LABEL_WORDS], [f"action {kind}", *(f"class {one}" for one in others)]))
+            meta = [f"action {kind}"]
+            for one in others:
+                meta += _id_words(one[1:]) if one[0] == "#" else [f"class {one}"]
+            actions.append((label[:_LABEL_WORDS], meta))
     recent = actions[-HISTORY:][::-1]
     return _reading(goal, head, step, unchanged, recent, elements)
 
@@ -200,7 +207,7 @@ def _reading(
         left, top, right, bottom = bounds
         row = features[HISTORY + place]
         row[:8] = (left, top, right, bottom, right - left, bottom - top, (left + right) / 2, place / 50)
-        row[13] = last[0] == words and last[1][1:] == [f"class {class_name}"]
+        row[13] = last[0] == words and last[1][1:2] == [f"class {class_name}"]
         row[14] = bool(name) and listed.count(name) > 1
         row[15] = bool(name)
         row[16] = len(words) / 5 if words and f" {' '.join(words)} " in joined else 0.0

@@ -4,7 +4,7 @@ A prompt has the goal, the last actions and a line for each element, and no pict
 
     Goal: "Turn on Wi-Fi"
     Step 2, app settings, the last action changed nothing
-    Last: tap ViewGroup "Network & internet"
+    Last: tap ViewGroup "Network & internet" #row_network
     0 TextView "Network & internet" #title at 67 40 844 130
     1 ViewGroup ("Wi-Fi") #row_wifi [clickable] at 44 135 956 225
     2 Switch #switch_widget [unchecked] in 1 at 800 150 900 210
@@ -120,15 +120,18 @@ def element_lines(elements: Sequence[Element]) -> list[str]:
 
 
 def _line(element: Element) -> str:
-    parts = [named(element)]
-    if element.resource_id:
-        parts.append(f"#{_NAME.sub('_', element.resource_id)}")
+    parts = [_identified(element)]
     if element.flags:
         parts.append(f"[{','.join(element.flags)}]")
     if element.parent >= 0:
         parts.append(f"in {element.parent}")
     left, top, right, bottom = (round(1000 * edge) for edge in element.bounds)
     return f"{' '.join(parts)} at {left} {top} {right} {bottom}"
+
+
+def _identified(element: Element) -> str:
+    name = _NAME.sub("_", element.resource_id)
+    return f"{named(element)} #{name}" if name else named(element)
 
 
 def named(element: Element) -> str:
@@ -186,7 +189,7 @@ class ElementsAgent:
             return f"{action.kind.value} {_quoted(action.text[: 2 * MAX_CHARS])}"
         kind, *words = self.format(action, step.observation).split()
         numbers = words[:1] if kind == "slide" else words
-        names = [named(elements[int(word)]) if word.isdecimal() else word for word in numbers]
+        names = [_identified(elements[int(word)]) if word.isdecimal() else word for word in numbers]
         return " ".join([kind, *names, *words[len(numbers) :]])
 
     def parse(self, text: str, screen: Observation) -> Action:

@@ -21,7 +21,7 @@ from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
 SMALL = ReaderConfig(d_model=16, num_layers=1, num_heads=2, d_ff=32, device="cpu")
 LINES = """Goal: "Type \\"oat milk\\" for Zoë, then 7:15"
 Step 3, app notes, the last action changed nothing
-Last: tap ViewGroup ("Milk shake")
+Last: tap ViewGroup ("Milk shake") #row_shake
 Last: type "abc"
 0 RecyclerView [scrollable] at 0 0 1000 900
 1 ViewGroup ("Zoë") #row_zoe [clickable] in 0 at 0 100 1000 200
@@ -176,6 +176,12 @@ def test_places_of_the_goal_and_of_the_list_are_related_by_their_order() -> None
 def test_an_apostrophe_is_no_quotation_mark() -> None:
     quoted = read(b'Goal: "I\'d like \\"oat\\" now"\nStep 1').goal_features[:, 2]
     assert quoted.tolist() == [0, 0, 0, 0, 1, 1, 0, 0]
+
+
+def test_an_earlier_action_has_the_class_and_the_id_of_what_it_touched() -> None:
+    found = read(LINES.encode())
+    touched = [found.words[number - 1] for number in found.meta[1] if number]
+    assert touched == ["action tap", "class ViewGroup", "id row", "id shake"]
 
 
 def test_names_and_numbers_share_one_learned_vector() -> None:

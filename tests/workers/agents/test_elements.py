@@ -51,7 +51,7 @@ def test_a_prompt_has_the_goal_the_last_actions_and_a_line_for_each_element() ->
     assert text_of('Turn on "Wi-Fi"', SCREEN, (Action(kind=ActionKind.BACK), SCREEN), *last).splitlines() == [
         'Goal: "Turn on \\"Wi-Fi\\""',
         "Step 5, app settings, the last action changed nothing",
-        'Last: tap ViewGroup ("Wi-Fi")',
+        'Last: tap ViewGroup ("Wi-Fi") #row_wifi',
         'Last: type "abc"',
         'Last: slide SeekBar ("Brightness") 50',
         '0 ViewGroup ("Wi-Fi") #row_wifi [clickable] at 0 100 1000 200',

@@ -108,13 +108,13 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 def test_a_faulted_episode_is_run_again_on_another_device_and_never_counts(rig: Rig) -> None:
     bad, good = FakeMember("bad", mended_by="reconnect"), FakeMember("good")
     bad.fails_at = 2
-    link = SchedulerLink(12)
+    link = SchedulerLink(100)  # of fewer the good one may run all
     rig.worker(rig.pool(bad, good), link).run()
     faulted = [t for t in link.submitted if t.fault is not Fault.NONE]
     assert [t.fault for t in faulted] == [Fault.DEVICE]
     assert "does not answer" in faulted[0].fault_detail
-    assert len(link.submitted) == 13
-    assert link.scheduler.accounted(Purpose.TRAIN) == 12
+    assert len(link.submitted) == 101
+    assert link.scheduler.accounted(Purpose.TRAIN) == 100
     task = faulted[0].task.id
     since = DeviceEnv.ran.index((task, "bad"))
     again = [device for name, device in DeviceEnv.ran[since + 1 :] if name == task]

@@ -113,8 +113,8 @@ class WorkerConfig(Section):
 
     `slots` is the number of environments; with `devices.pool` it is the largest number of devices in use
     at a time. `screenshot_format` is the image format in which screenshots are sent and stored. `none` is
-    for agents that show the policy no pictures: simulated phones play an episode again to draw it when it
-    is looked at, and other simulated screens are drawn in evaluations only.
+    for agents that show the policy no pictures: episodes on simulated phones are replayed to draw them on
+    demand, and other simulated screens are drawn in evaluations only.
     `act_timeout_s` is the longest time to wait for an action, in seconds, over all inference servers.
     `barrier` makes each slot wait after its episode until all slots have finished theirs, as in
     synchronous collection; demonstrations are exempt. `elements` records the elements on the last screen

@@ -74,11 +74,12 @@ def _let_policy_play(context: Context, cloning: Cloning, stop: Event) -> None:
     It makes the same share of all cloning updates as these are of all demonstrations.
     """
     config = context.config.learner.demonstrations
-    while cloning.num_updates < (1.0 - config.dagger) * config.updates and not cloning.is_over():
-        if stop.is_set():
-            return
-        poll(context)
-        cloning.update()
+    with _more_threads():
+        while cloning.num_updates < (1.0 - config.dagger) * config.updates and not cloning.is_over():
+            if stop.is_set():
+                return
+            poll(context)
+            cloning.update()
     cloning.expect_others()
     publish(context)
     context.scheduler.policy_plays = True

@@ -9,6 +9,7 @@ and numbers share one, in training as in evaluation: what is done with a name do
 from __future__ import annotations
 
 import json
+import math
 import re
 import zlib
 from collections.abc import Collection
@@ -96,15 +97,26 @@ def _gram(text: str) -> Array:
     )
 
 
+def _amount(number: int) -> Array:
+    """[FIXED_SIZE] of about length 1: how large a number is, whether it is odd, its last two digits."""
+    sizes = [min(number, limit) / limit for limit in (10, 30, 100, 300, 1000)]
+    turns = [math.tau * number / period for period in (10, 100)]
+    figures = [*sizes, math.log1p(number) / 10, number % 2 * 2 - 1, *np.sin(turns), *np.cos(turns)]
+    return np.pad(np.array(figures, np.float32) / len(figures) ** 0.5, (0, FIXED_SIZE - len(figures)))
+
+
 @lru_cache(2**16)
 def word_vector(word: str) -> tuple[int, Array]:
     """A word's place in the table of learned vectors, and its fixed vector, [FIXED_SIZE] of length 1."""
     place = 2 + zlib.crc32(word.encode("utf-8", "replace")) % (WORD_TABLE - 2)
     word = word.removeprefix(ID)
-    vector = _gram(f"word {word}")
-    if len(word) > 2 and word[0].isalpha():
-        grams = [_gram(f"^{word}$"[at : at + 3]) for at in range(len(word))]
-        vector = vector + np.sum(grams, axis=0) / len(grams) ** 0.5
+    if word.isdecimal() and len(word) < 10:
+        vector = _gram(f"word {int(word)}") / 8 + _amount(int(word)) / 2
+    else:
+        vector = _gram(f"word {word}")
+        if len(word) > 2 and word[0].isalpha():
+            grams = [_gram(f"^{word}$"[at : at + 3]) for at in range(len(word))]
+            vector = vector + np.sum(grams, axis=0) / len(grams) ** 0.5
     return place, (vector / np.linalg.norm(vector)).astype(np.float32)
 
 

@@ -9,7 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 from distrl.configs.schema import Config
 from distrl.core.checkpoints import MANIFEST, POINTERS, resolve, verify
@@ -41,7 +43,7 @@ from distrl.evaluator.results import (
     load_evaluation,
     read_episodes,
 )
-from distrl.evaluator.runner import EvaluationStopped
+from distrl.evaluator.runner import EvaluationStopped, can_run_instantly, run_instantly
 from distrl.evaluator.suites import vocabulary
 from distrl.workers.act_client import ActClient
 from distrl.workers.client import LearnerLink, wait_for_learner
@@ -136,12 +138,22 @@ def measure(
         seed: Evaluator(config, place, subject, splits, resume, stop, display, seed)
         for seed, place in places.items()
     }
-    with acting(config, who, stop, display, wait_s) as policy:
+    with contextlib.ExitStack() as held:
+        if who.checkpoint is not None and can_run_instantly(config):
+            serve, words, saved = _serving(config, who.checkpoint)
+            engine = held.enter_context(
+                contextlib.closing(serve.build_engine(config, words, "checkpoint", saved))
+            )
+            run = partial(Evaluator.run, play=partial(run_instantly, engine))
+        else:
+            run = partial(
+                Evaluator.run, policy=held.enter_context(acting(config, who, stop, display, wait_s))
+            )
         measured: list[Evaluation] = []
         for seed, evaluator in evaluators.items():
             if seeds is not None:
                 display.say(f"seed {seed} ({len(measured) + 1} of {len(seeds)})")
-            measured.append(evaluator.run(policy))
+            measured.append(run(evaluator))
     return measured[0] if seeds is None else pool(output, seeds)
 
 
@@ -292,17 +304,22 @@ def ask_info(wire: Wire, endpoint: str, timeout_s: float) -> Info | None:
     return None
 
 
-@contextlib.contextmanager
-def _serve_here(config: Config, checkpoint: Path | None, wire: Wire) -> Iterator[str]:
-    """The endpoint of an inference server in this process; without a checkpoint, of the untrained policy."""
+def _serving(config: Config, checkpoint: Path | None) -> tuple[ModuleType, Sequence[str], Path | None]:
+    """What serves policies in this process, the vocabulary, and the saved policy; None: the untrained one."""
     try:
-        from distrl.workers.inference.serve import serve_checkpoint
+        from distrl.workers.inference import serve
     except ModuleNotFoundError as error:
         raise MissingDependency(
             f"Policies need the package {error.name}.", "Install the extra: pip install 'distrl[train]'."
         ) from error
-    words = vocabulary(config.tasks, config.policy.kind)
     saved = None if checkpoint is None else find_checkpoint(checkpoint) / "policy"
-    with serve_checkpoint(config, words, saved, wire) as server:
+    return serve, vocabulary(config.tasks, config.policy.kind), saved
+
+
+@contextlib.contextmanager
+def _serve_here(config: Config, checkpoint: Path | None, wire: Wire) -> Iterator[str]:
+    """The endpoint of an inference server in this process."""
+    serve, words, saved = _serving(config, checkpoint)
+    with serve.serve_checkpoint(config, words, saved, wire) as server:
         yield server.endpoint
         server.check()

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from distrl.configs.policy import PretrainedConfig
 from distrl.configs.schema import Config, WorkerConfig
 from distrl.configs.simulate import LatencyConfig, SimulateConfig
 from distrl.core.errors import DistrlError, EnvError, NothingCameIn
@@ -28,7 +29,7 @@ from distrl.evaluator.progress import EvaluationProgress
 from distrl.evaluator.statistics import EpisodeResult
 from distrl.workers.env_pool import EnvPool, EpisodeEnd, open_env_pool
 from distrl.workers.episode import PolicyClient
-from distrl.workers.virtual import FAULT_S, World
+from distrl.workers.virtual import FAULT_S, World, as_simulated
 from distrl.workers.worker import BackOff, Worker
 
 if TYPE_CHECKING:
@@ -150,6 +151,13 @@ def _measuring(config: Config, slots: int) -> WorkerConfig:
     return worker.model_copy(update=update)
 
 
+def can_run_instantly(config: Config) -> bool:
+    """Whether nothing but a simulation takes time: simulated phones, and an embedded policy."""
+    env, policy = config.env, config.policy
+    is_phone = env.kind == "phone" and env.import_path is None and not config.devices.pool
+    return is_phone and not isinstance(policy, PretrainedConfig)
+
+
 def run_instantly(
     engine: HFEngine,
     config: Config,
@@ -172,11 +180,12 @@ def run_instantly(
         "simulate": INSTANT,
     }
     queue = _Attempts(attempts, actor, keep, progress, config.evaluate.retries)
-    with contextlib.closing(World(config.model_copy(update=update), engine, queue, distances)) as world:
+    config = as_simulated(config).model_copy(update=update)
+    with contextlib.closing(World(config, engine, queue, distances)) as world:
         while len(queue.results) < len(attempts):
             if stop.is_set():
                 raise EvaluationStopped(f"Interrupted; {output} keeps the finished episodes.")
-            world.advance(FAULT_S, until=lambda: len(queue.results) == len(attempts))
+            world.advance(FAULT_S, until=lambda: stop.is_set() or len(queue.results) == len(attempts))
     return queue.results
 
 

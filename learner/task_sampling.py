@@ -15,17 +15,18 @@ from distrl.core.errors import ConfigError
 from distrl.core.types import Task
 
 RECENT = 8  # episodes of a task that its weight counts
+RECENT_OF_TEMPLATE = 40  # episodes of a template that the weight of tasks not tried yet counts
 FLOOR = 0.15  # ε, by which a mastered task keeps being tried
 
 Recent = Mapping[str, Sequence[float]]
-"""By task id: the success of its last episodes, in [0, 1]."""
+"""By task id, and by template: the success of the last episodes, in [0, 1]."""
 
 
 class TaskSampler:
     """Draws tasks without replacement until all have been drawn, then again, in another order each time.
 
     With `recent`, with P_i ∝ 1 − s_i + ε instead: AcceRL's dynamic weighted resampling, with s_i the mean
-    success of the task's recent episodes, 0 before the first.
+    success of the task's recent episodes; before its first of its template's, and before that 0.
     """
 
     def __init__(self, tasks: Sequence[Task], rng: random.Random, recent: Recent | None = None) -> None:
@@ -35,9 +36,9 @@ class TaskSampler:
 
     def draw(self) -> Task:
         if self._recent is not None:
-            scores = [self._recent.get(task.id, ()) for task in self._tasks]
-            weights = [1.0 - sum(some) / max(1, len(some)) + FLOOR for some in scores]
-            return self._rng.choices(self._tasks, weights)[0]
+            means = {name: sum(some) / len(some) for name, some in self._recent.items()}
+            successes = [means.get(task.id, means.get(task.template, 0.0)) for task in self._tasks]
+            return self._rng.choices(self._tasks, [1.0 - success + FLOOR for success in successes])[0]
         if not self._bag:
             self._bag = list(range(len(self._tasks)))
             self._rng.shuffle(self._bag)
@@ -134,7 +135,9 @@ class TaskSource:
 
     def record(self, task_id: str, success: float) -> None:
         """Counts an episode's success."""
-        self._recent[task_id] = [*self._recent.get(task_id, ()), success][-RECENT:]
+        template = self.tasks[task_id].template
+        for name, limit in ((task_id, RECENT), (template, RECENT_OF_TEMPLATE)):
+            self._recent[name] = [*self._recent.get(name, ()), success][-limit:]
 
     def metrics(self) -> dict[str, float]:
         """Whether it has drifted, if it is to."""

@@ -6,7 +6,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -14,10 +13,8 @@ from typing import TYPE_CHECKING
 from distrl.configs.schema import Config
 from distrl.core.checkpoints import resolve
 from distrl.core.rundir import RunDir
-from distrl.evaluator.evaluator import Evaluator
-from distrl.evaluator.measure import Measured
+from distrl.evaluator.measure import Measured, measure
 from distrl.evaluator.run_state import arms
-from distrl.evaluator.runner import run_instantly
 from distrl.evaluator.suites import load_suite, vocabulary
 from distrl.workers.virtual import Moment, World
 
@@ -123,19 +120,11 @@ class _Lines:
 
 def evaluate(config: Config, run: RunDir, stop: threading.Event) -> dict[str, Path]:
     """Measures the warm start and the result on the test splits, where nothing takes time."""
-    from distrl.workers.inference.serve import build_engine
-
     results: dict[str, Path] = {}
     for label, checkpoint in arms(run, config).items():
         path = resolve(run.checkpoints, checkpoint)
         results[label] = run.evaluations / path.name
-        engine = build_engine(
-            config, vocabulary(config.tasks, config.policy.kind), "checkpoint", path / "policy"
-        )
-        with contextlib.closing(engine):
-            subject = Measured(checkpoint=path).subject()
-            evaluator = Evaluator(config, results[label], subject, resume=True, stop=stop)
-            evaluator.run(play=partial(run_instantly, engine))
+        measure(config, Measured(checkpoint=path), results[label], resume=True, stop=stop)
     return results
 
 

@@ -111,7 +111,9 @@ def word_vector(word: str) -> tuple[int, Array]:
     place = 2 + zlib.crc32(word.encode("utf-8", "replace")) % (WORD_TABLE - 2)
     word = word.removeprefix(ID)
     if word.isdecimal() and len(word) < 10:
-        vector = _gram(f"word {int(word)}") / 8 + _amount(int(word)) / 2
+        # "05" is nearly "5", as in dates; on a clock they are two.
+        own, plain = _gram(f"word {word}"), _gram(f"word {int(word)}")
+        vector = (2 * own + plain) / 24 + _amount(int(word)) / 2
     else:
         vector = _gram(f"word {word}")
         if len(word) > 2 and word[0].isalpha():

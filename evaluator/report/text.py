@@ -55,8 +55,8 @@ def _line(name: str, summary: Summary) -> str:
 def _describe(summary: Summary) -> str:
     ratio = "" if summary.step_ratio is None else f"steps ÷ expert's {summary.step_ratio:.2f}, "
     invalid, repeated = percent(summary.invalid_rate), percent(summary.repeat_rate)
-    time = duration(summary.mean_duration_s)
-    return f"{ratio}invalid actions {invalid}%, repeated {repeated}%, {time} an episode"
+    time = f", {duration(summary.mean_duration_s)} an episode" if summary.mean_duration_s else ""
+    return f"{ratio}invalid actions {invalid}%, repeated {repeated}%{time}"
 
 
 def gain_lines(directory: Path, baseline: Path) -> list[str]:

@@ -181,7 +181,7 @@ class TaskScheduler:
                 self._finished[purpose] -= not replayed
             score = trajectory.success if trajectory.outcome is not Outcome.UNJUDGED else None
             if is_training and is_usable and score is not None:
-                self._source.record(trajectory.task.id, score)
+                self._source.record(trajectory.task, score)
             if self._round is not None:
                 self._round.account(trajectory, score)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from distrl.configs.learner import LearnerConfig
@@ -18,26 +19,25 @@ RECENT = 8  # episodes of a task that its weight counts
 RECENT_OF_TEMPLATE = 40  # episodes of a template that the weight of tasks not tried yet counts
 FLOOR = 0.15  # ε, by which a mastered task keeps being tried
 
-Recent = Mapping[str, Sequence[float]]
-"""By task id, and by template: the success of the last episodes, in [0, 1]."""
+Successes = Mapping[str, float]
+"""By task id, and by template: the mean success of the last episodes, in [0, 1]."""
 
 
 class TaskSampler:
     """Draws tasks without replacement until all have been drawn, then again, in another order each time.
 
-    With `recent`, with P_i ∝ 1 − s_i + ε instead: AcceRL's dynamic weighted resampling, with s_i the mean
-    success of the task's recent episodes; before its first of its template's, and before that 0.
+    With `successes`, with P_i ∝ 1 − s_i + ε instead: AcceRL's dynamic weighted resampling, with s_i the
+    task's success; before its first episode that of its template, and before that 0.
     """
 
-    def __init__(self, tasks: Sequence[Task], rng: random.Random, recent: Recent | None = None) -> None:
+    def __init__(self, tasks: Sequence[Task], rng: random.Random, successes: Successes | None = None) -> None:
         assert tasks, "no training tasks"
-        self._tasks, self._rng, self._recent = list(tasks), rng, recent
+        self._tasks, self._rng, self._successes = list(tasks), rng, successes
         self._bag: list[int] = []
 
     def draw(self) -> Task:
-        if self._recent is not None:
-            means = {name: sum(some) / len(some) for name, some in self._recent.items()}
-            successes = [means.get(task.id, means.get(task.template, 0.0)) for task in self._tasks]
+        if (known := self._successes) is not None:
+            successes = [known.get(task.id, known.get(task.template, 0.0)) for task in self._tasks]
             return self._rng.choices(self._tasks, [1.0 - success + FLOOR for success in successes])[0]
         if not self._bag:
             self._bag = list(range(len(self._tasks)))
@@ -120,9 +120,10 @@ class TaskSource:
     def __init__(self, config: LearnerConfig, train: Sequence[Task], drift: Drift | None, seed: int) -> None:
         self._drift, self.has_drifted = drift, False
         self._recent: dict[str, list[float]] = {}
-        recent = self._recent if config.task_sampling == "weighted" else None
-        self._train = TaskSampler(train, random.Random(seed), recent)
-        self._after = TaskSampler(drift.tasks, random.Random(f"{seed}/drift"), recent) if drift else None
+        self._successes: dict[str, float] = {}
+        known = self._successes if config.task_sampling == "weighted" else None
+        self._train = TaskSampler(train, random.Random(seed), known)
+        self._after = TaskSampler(drift.tasks, random.Random(f"{seed}/drift"), known) if drift else None
         self._rng = random.Random(f"{seed}/share")
         self.tasks: dict[str, Task] = {task.id: task for task in (*(drift.tasks if drift else ()), *train)}
 
@@ -133,11 +134,11 @@ class TaskSource:
                 return self._after.draw()
         return self._train.draw()
 
-    def record(self, task_id: str, success: float) -> None:
+    def record(self, task: Task, success: float) -> None:
         """Counts an episode's success."""
-        template = self.tasks[task_id].template
-        for name, limit in ((task_id, RECENT), (template, RECENT_OF_TEMPLATE)):
+        for name, limit in ((task.id, RECENT), (task.template, RECENT_OF_TEMPLATE)):
             self._recent[name] = [*self._recent.get(name, ()), success][-limit:]
+            self._successes[name] = fmean(self._recent[name])
 
     def metrics(self) -> dict[str, float]:
         """Whether it has drifted, if it is to."""
@@ -153,6 +154,7 @@ class TaskSource:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._train.load_state_dict(state["train"])
         self._recent.update(state["recent"])
+        self._successes.update({name: fmean(scores) for name, scores in self._recent.items()})
         self.has_drifted = bool(state["has_drifted"])
         if self._after is not None and state["drift"] is not None:
             self._after.load_state_dict(state["drift"]["sampler"])

@@ -12,6 +12,7 @@ import pytest
 from counting_phone import CountingEnv, Quiet, counting_config, write_suite
 from small_learner import SmallLearner
 
+from distrl.configs.load import load_config
 from distrl.configs.schema import Config, NetworkConfig
 from distrl.core.checkpoints import MANIFEST, point, write_checkpoint
 from distrl.core.errors import (
@@ -30,7 +31,7 @@ from distrl.evaluator.measure import Measured, find_checkpoint, measure, wait_fo
 from distrl.evaluator.results import load_evaluation
 from distrl.evaluator.runner import EvaluationStopped
 from distrl.evaluator.statistics import wilson
-from distrl.evaluator.suites import load_suite
+from distrl.evaluator.suites import load_suite, vocabulary
 
 SIZES = {"d_model": 16, "num_heads": 2, "d_ff": 16, "num_layers": 1, "image_size": [24, 40], "device": "cpu"}
 
@@ -127,6 +128,24 @@ def test_a_checkpoint_is_served_and_measured_and_so_is_what_has_none(tmp_path: P
     fresh = measure(config, Measured(agent="model"), tmp_path / "fresh", progress=Quiet())
     assert fresh.splits["test"].overall.episodes == 2
     assert (fresh.spec.subject.kind, fresh.spec.subject.name) == ("model", "tiny")
+
+
+@pytest.mark.needs("torch")
+def test_simulated_phones_are_not_waited_for(tmp_path: Path) -> None:
+    from distrl.core.policies import build_policy
+
+    slow = {"latency": {"kind": "lognormal", "median_s": 3600.0, "max_s": 36000.0}}
+    config = load_config("quickstart")
+    config = config.model_copy(update={"env": config.env.model_copy(update={"options": slow})})
+    policy = build_policy(config.policy, vocabulary(config.tasks, "reader"), seed=0)
+    step = write_checkpoint(tmp_path, "step_8", lambda path: policy.save(path / "policy"))
+    first, second = (
+        measure(config, Measured(checkpoint=step), tmp_path / name, ["val"], progress=Quiet())
+        for name in ("first", "second")
+    )
+    assert first.splits["val"].overall.episodes == 60
+    assert first.weight_versions == (8, 8)
+    assert first.splits == second.splits
 
 
 EXPERT = Measured(agent="expert")

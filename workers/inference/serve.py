@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 def start_engine(config: Config, words: Sequence[str], name: str, checkpoint: Path | None = None) -> Engine:
-    """The engine that `inference.engine` names, with the initial weights (version −1) or a checkpoint's (0).
+    """The engine that `inference.engine` names, with the initial weights (version −1) or a checkpoint's.
 
     The name makes the sampling of each server its own. A checkpoint is a directory that `Policy.save` wrote,
     with words of its own in place of the suite's.
@@ -56,7 +56,7 @@ def build_engine(config: Config, words: Sequence[str], name: str, checkpoint: Pa
     engine = HFEngine(policy, _sampling_seed(config, name))
     if checkpoint is not None:
         policy.load(checkpoint)
-        engine.version = 0
+        engine.version = _version(checkpoint)
     return engine
 
 
@@ -80,11 +80,16 @@ def start_vllm(config: Config, name: str, checkpoint: Path | None = None) -> VLL
     engine = VLLMEngine(policy, config, _sampling_seed(config, name))
     if state is not None:
         try:
-            engine.load(0, state)
+            engine.load(_version(checkpoint), state)
         except BaseException:
             engine.close()
             raise
     return engine
+
+
+def _version(checkpoint: Path | None) -> int:
+    """N if it lies in `step_N`, else 0."""
+    return (step_of(checkpoint.parent.name) if checkpoint is not None else None) or 0
 
 
 def _sampling_seed(config: Config, name: str) -> int:
@@ -101,13 +106,12 @@ def serve_checkpoint(
 ) -> Iterator[InferenceServer]:
     """A server for a saved policy, in this process, without a learner; it stops at the end of the block.
 
-    The version of a `checkpoint` that lies in `step_N` is N, else 0. None is the policy as it begins, e.g. as
-    `policy.model` is.
+    Without a `checkpoint` it is the policy as it begins, e.g. as `policy.model` is.
     """
     with contextlib.ExitStack() as stack:
         engine = start_engine(config, words, "checkpoint", checkpoint)
         stack.callback(engine.close)
-        engine.version = (step_of(checkpoint.parent.name) if checkpoint is not None else 0) or 0
+        engine.version = max(0, engine.version)
         server = InferenceServer(wire, endpoint, engine, config.inference, "checkpoint")
         stack.callback(server.close)
         server.start()

@@ -373,14 +373,15 @@ def _instances() -> dict[str, tuple[Task, str]]:
                 rng = Names(2 * zlib.crc32(f"2/{name}".encode()) + (split != "train"))
                 params = _params(template, index, split, rng)
                 wording = say(template, split != "train", rng)
-                goal = wording.format(**_words(params))
-                made[name] = instance(name, template, goal, params, rng.getrandbits(31), MAX_STEPS), wording
+                words = _words(params)
+                made[name] = instance(name, template, wording, words, params, rng.getrandbits(31), MAX_STEPS)
     return made
 
 
-tasks, phrasing = suite_of(_instances)
+tasks, phrasing, aside = suite_of(_instances)
 
 
 def names(task: Task) -> list[str]:
-    """The apps, the user and the password that a task is about."""
-    return [task.params[key] for key in ("app", "new", "user", "password") if key in task.params]
+    """The apps, the user, the password and things in a task."""
+    named = [task.params[key] for key in ("app", "new", "user", "password") if key in task.params]
+    return [*named, *aside(task)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import zlib
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -28,6 +29,7 @@ Check = Callable[[State, Params], bool]
 Step = Callable[[Expert, Params], Action]
 Rest = Callable[[Any, Params], Any]
 Tasks = Callable[[], list[Task]]
+Aside = Callable[[Task], list[str]]
 Phrasing = Callable[[Task], str]
 
 
@@ -269,22 +271,43 @@ class Family:
         return values(names) if callable(values) else names.choice(values)
 
 
-def instance(name: str, template: str, goal: str, params: Params, seed: int, max_steps: int) -> Task:
-    """The instance of a suite with the id `name`, "SUITE/FAMILY/SPLIT/NUMBER"."""
+def instance(
+    name: str,
+    template: str,
+    wording: str,
+    words: Mapping[str, object],
+    params: Params,
+    seed: int,
+    max_steps: int,
+) -> tuple[Task, str]:
+    """The instance of a suite with the id `name`, "SUITE/FAMILY/SPLIT/NUMBER", and its wording."""
     suite, _, split, _ = name.split("/")
-    return Task(
+    task = Task(
         id=name,
         suite=suite,
         template=template,
         split=split,
-        goal=goal,
+        goal=wording.format(thing=_thing(name), **words),
         params=params,
         seed=seed,
         max_steps=max_steps,
     )
+    return task, wording
 
 
-def suite_of(make: Callable[[], dict[str, tuple[Task, str]]]) -> tuple[Tasks, Phrasing]:
-    """The functions `tasks` and `phrasing` of a suite, from its tasks by id, each with its wording."""
+def _thing(name: str) -> str:
+    """A thing, one of training, that the task `name` is not about."""
+    return Names(2 * zlib.crc32(name.encode())).name("thing")
+
+
+def suite_of(make: Callable[[], dict[str, tuple[Task, str]]]) -> tuple[Tasks, Phrasing, Aside]:
+    """The functions `tasks`, `phrasing` and `aside` of a suite, from its tasks by id, each with its wording.
+
+    `aside` returns what a goal names although the task is not about it.
+    """
     made = cache(make)
-    return lambda: [task for task, _ in made().values()], lambda task: made()[task.id][1]
+
+    def aside(task: Task) -> list[str]:
+        return [_thing(task.id)] if "{thing}" in made()[task.id][1] else []
+
+    return lambda: [task for task, _ in made().values()], lambda task: made()[task.id][1], aside

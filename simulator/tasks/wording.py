@@ -31,10 +31,28 @@ FRAMES: dict[bool, tuple[str, ...]] = {
         "go and %s",
         "help me to %s",
         "the first thing is to %s",
+        "my hands are full, so %s",
+        "the {thing} is broken, so please %s",
+        "I can not find my {thing}, so %s",
+        "it is for the {thing}, so could you %s?",
+        "I always forget the {thing}, so please %s",
+        "I keep dropping my {thing}, so %s",
+        "before I get the {thing}, %s",
+        "while I look for my {thing}, %s",
+        "%s, because I need the {thing}",
+        "%s before the {thing} arrives",
+        "my {thing} is too old, so %s",
+        "now that the {thing} is here, %s",
+        "there is no {thing} here, so please %s",
+        "the {thing} is for my sister, and now %s",
+        "%s, the {thing} can wait",
     ),
     True: ("%s", "%s", "%s", "I would like you to %s", "could you please %s?", "now %s", "you should %s"),
 }
-"""What is said around a command, in training (False) and where wordings are held out (True)."""
+"""What is said around a command, in training (False) and where wordings are held out (True).
+
+A {thing} is any: the task is not about it.
+"""
 _CHOICE = re.compile(r"\[([^\[\]]*)\]")
 
 

@@ -228,12 +228,12 @@ def _instances() -> dict[str, tuple[Task, str]]:
             params = {"layout": layout, "level": level(template), "shop": shop}
             params |= _DRAWS[template](rng, shop, pool)
             wording = say(template, split != "train", rng)
-            goal = wording.format(**_words(template, params))
-            made[name] = instance(name, template, goal, params, rng.getrandbits(31), MAX_STEPS), wording
+            words = _words(template, params)
+            made[name] = instance(name, template, wording, words, params, rng.getrandbits(31), MAX_STEPS)
     return made
 
 
-tasks, phrasing = suite_of(_instances)
+tasks, phrasing, _ = suite_of(_instances)
 
 
 def names(task: Task) -> list[str]:

@@ -118,20 +118,20 @@ def _instances() -> dict[str, tuple[Task, str]]:
                 if (index + at) % INTERRUPTED == 0:
                     place["interruptions"] = [names.choice(KINDS)]
                 wording = say(family.name, names.is_held_out, names)
-                goal = wording.format(**family.words(params))
                 name = f"{SUITE}/{family.name}/{split.name}/{index:04d}"
                 template = family.template or family.name
                 seed = 2 * names.getrandbits(30) + names.is_held_out
-                made[name] = instance(name, template, goal, place | params, seed, MAX_STEPS), wording
+                words = family.words(params)
+                made[name] = instance(name, template, wording, words, place | params, seed, MAX_STEPS)
     return made
 
 
-tasks, phrasing = suite_of(_instances)
+tasks, phrasing, aside = suite_of(_instances)
 
 
 def names(task: Task) -> list[str]:
-    """The names that a task is about."""
-    return [task.params[key] for key in _NAMED[task.id.split("/")[1]]]
+    """The names in a task's goal."""
+    return [*(task.params[key] for key in _NAMED[task.id.split("/")[1]]), *aside(task)]
 
 
 _NAMED = {family.name: family.names for split in SPLITS for family in split.families}

@@ -131,16 +131,13 @@ def _instances() -> dict[str, tuple[Task, str]]:
                 wording = say(family, is_held_out, rng)
                 place = {"layout": rng.choice(LAYOUTS[split]), **params}
                 seed = 2 * rng.getrandbits(30) + is_held_out
-                made[name] = (
-                    instance(name, template, wording.format(**words), place, seed, MAX_STEPS),
-                    wording,
-                )
+                made[name] = instance(name, template, wording, words, place, seed, MAX_STEPS)
     return made
 
 
-tasks, phrasing = suite_of(_instances)
+tasks, phrasing, aside = suite_of(_instances)
 
 
 def names(task: Task) -> list[str]:
-    """The names of the people and of the thing that a task is about."""
-    return [*task.params.get("book", ()), *filter(None, [task.params.get("query")])]
+    """The names of people and things in a task."""
+    return [*task.params.get("book", ()), *filter(None, [task.params.get("query")]), *aside(task)]

@@ -55,7 +55,7 @@ def collect(
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
     from distrl.evaluator.collecting import collect as collect_episodes
-    from distrl.evaluator.suites import load_suite
+    from distrl.evaluator.suites import load_tasks
     from distrl.learner.task_sampling import demonstration_sampler
 
     loaded = load(config, overrides, dry_run)
@@ -77,7 +77,7 @@ def collect(
     check_installed(loaded, is_worker=True)
     directory = output or Path(loaded.runs_dir).expanduser() / "collections" / f"{loaded.name}-{spec.split}"
     stop = install_signals(GRACE_S + loaded.devices.close_s)
-    sampler = demonstration_sampler(loaded.learner, load_suite(spec.suite, spec.split), loaded.seed)
+    sampler = demonstration_sampler(loaded.learner, load_tasks(loaded.tasks, spec.split), loaded.seed)
     results = collect_episodes(loaded, directory, spec, sampler.draw, resume, stop)
     faulted = [result for result in results if result.fault.value != "none"]
     for result in faulted:

@@ -81,7 +81,7 @@ def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
 
     from distrl.cli.health import estimate, machine
     from distrl.cli.run_kind import require_gui
-    from distrl.evaluator.suites import load_suite
+    from distrl.evaluator.suites import load_tasks
 
     require_gui(config, "doctor --estimate")
     if gpu not in (None, "cpu") and estimate.known_gpu(gpu) is None:
@@ -90,7 +90,7 @@ def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
             f"Use one of {', '.join(estimate.PEAKS)}, or cpu.",
         )
     name, memory = machine.first_gpu() if gpu is None else (None if gpu == "cpu" else gpu, None)
-    limits = [task.max_steps for task in load_suite(config.tasks.suite)]
+    limits = [task.max_steps for task in load_tasks(config.tasks)]
     where = estimate.hardware(name, config.learner.threads, memory)
     for line in estimate.estimate(config, where, max(limits), estimate.screen_of(config)):
         typer.echo(json.dumps(asdict(line)) if as_json else estimate.as_text(line))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from distrl.core.types import Task
     from distrl.evaluator.measure import Measured
     from distrl.evaluator.statistics import Summary
+    from distrl.learner.build import TaskSets
     from distrl.learner.learner import Learner
 
     Opener = Callable[[RunDir], AbstractContextManager[Learner | AppoLearner]]
@@ -97,7 +98,7 @@ class GuiRun:
 
     def _tasks_by_split(self) -> dict[str, list[Task]]:
         """The tasks of the splits that a run uses; an error says which key names the suite or the split."""
-        from distrl.evaluator.suites import load_suite
+        from distrl.evaluator.suites import load_tasks
 
         tasks = self._config.tasks
         named: list[tuple[str, str | None]] = [("suite", None)]  # all of it
@@ -108,7 +109,7 @@ class GuiRun:
         found: dict[str, list[Task]] = {}
         for key, split in named:
             try:
-                loaded = load_suite(tasks.suite, split)
+                loaded = load_tasks(tasks, split)
             except TaskError as error:
                 raise TaskError(f"tasks.{key}: {error.message}", error.remedy) from error
             if split is not None:
@@ -117,17 +118,10 @@ class GuiRun:
 
     def learner(self, stop: threading.Event, command: Sequence[str]) -> Opener:
         """Prepares a learner; the result opens it in a run directory. `command` starts its other ranks."""
-        from distrl.evaluator.suites import load_suite, vocabulary
-        from distrl.learner.build import TaskSets, open_learner
+        from distrl.learner.build import open_learner
         from distrl.learner.ranks import other_ranks
 
-        config, named = self._config, self._config.tasks
-        tasks = TaskSets(
-            train=load_suite(named.suite, named.train),
-            validation=load_suite(named.suite, named.validation) if config.learner.eval_every else [],
-            words=vocabulary(named, config.policy.kind),
-            drift=load_suite(named.suite, named.drift.split) if named.drift else (),
-        )
+        config, tasks = self._config, task_sets(self._config)
 
         @contextlib.contextmanager
         def opened(run: RunDir) -> Iterator[Learner]:
@@ -254,6 +248,20 @@ class GuiRun:
                 cells.append(f"{100 * overall.gain:+.0f} ({low:+.0f} to {high:+.0f})")
             table.add_row(overall.name, *cells)
         console.print(table)
+
+
+def task_sets(config: Config) -> TaskSets:
+    """The tasks that a learner of `config` needs."""
+    from distrl.evaluator.suites import load_tasks, vocabulary
+    from distrl.learner.build import TaskSets
+
+    named = config.tasks
+    return TaskSets(
+        train=load_tasks(named, named.train),
+        validation=load_tasks(named, named.validation) if config.learner.eval_every else [],
+        words=vocabulary(named, config.policy.kind),
+        drift=load_tasks(named, named.drift.split) if named.drift else (),
+    )
 
 
 def _rate(summary: Summary) -> str:

@@ -41,13 +41,15 @@ class TasksConfig(Section):
 
     `suite` is the name of a suite, a YAML or JSONL file, or your own suite as "pkg.mod:Name". `train` is the
     split for training episodes and demonstrations, and `validation` that for measurements during training.
-    `test` lists the splits that are measured after training and by `distrl evaluate`.
+    `test` lists the splits that are measured after training and by `distrl evaluate`. `leave_out` lists
+    templates (of MiniWoB++: pages) whose tasks are left out of every split.
     """
 
     suite: str = "quickstart"
     train: str = "train"
     validation: str = "val"
     test: Annotated[list[str], Field(min_length=1)] = ["test"]
+    leave_out: list[str] = []
     drift: DriftConfig | None = None
 
     @model_validator(mode="after")

@@ -26,7 +26,7 @@ from distrl.evaluator.results import (
 )
 from distrl.evaluator.runner import Actor, Attempt, run_episodes
 from distrl.evaluator.statistics import EpisodeResult
-from distrl.evaluator.suites import load_suite
+from distrl.evaluator.suites import load_tasks
 from distrl.workers.envs import seed_is_instance
 from distrl.workers.episode import PolicyClient
 
@@ -137,7 +137,7 @@ class Evaluator:
 
 
 def _tasks(config: Config, split: str) -> list[Task]:
-    tasks = select_tasks(load_suite(config.tasks.suite, split), config.evaluate.episodes)
+    tasks = select_tasks(load_tasks(config.tasks, split), config.evaluate.episodes)
     if not tasks:
         raise TaskError(f"The split {split!r} of {config.tasks.suite} has no tasks.", "Name another split.")
     return tasks

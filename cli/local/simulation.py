@@ -10,12 +10,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from distrl.cli.run_kind import task_sets
 from distrl.configs.schema import Config
 from distrl.core.checkpoints import resolve
 from distrl.core.rundir import RunDir
 from distrl.evaluator.measure import Measured, measure
 from distrl.evaluator.run_state import arms
-from distrl.evaluator.suites import load_suite, vocabulary
 from distrl.workers.virtual import Moment, World
 
 if TYPE_CHECKING:
@@ -42,19 +42,12 @@ SUMMARY = {
 def train(config: Config, run: RunDir, stop: threading.Event, say: Say) -> dict[str, float] | None:
     """Trains in virtual time and returns the numbers of `SUMMARY`; None if it was stopped."""
     from distrl.core.policies import use_threads
-    from distrl.learner.build import TaskSets
     from distrl.learner.context import LAST_ROUND
     from distrl.learner.scheduler import DONE, TRAINING
     from distrl.learner.virtual import VirtualPeers, open_virtual_learner
     from distrl.workers.inference.serve import build_engine
 
-    named = config.tasks
-    tasks = TaskSets(
-        train=load_suite(named.suite, named.train),
-        validation=load_suite(named.suite, named.validation) if config.learner.eval_every else [],
-        words=vocabulary(named, config.policy.kind),
-        drift=load_suite(named.suite, named.drift.split) if named.drift else (),
-    )
+    tasks = task_sets(config)
     with contextlib.ExitStack() as stack:
         engine = build_engine(config, tasks.words, "virtual")
         stack.callback(engine.close)

@@ -51,6 +51,22 @@ def load_suite(name_or_path: str, split: str | None = None) -> list[Task]:
     return chosen
 
 
+def load_tasks(config: TasksConfig, split: str | None = None) -> list[Task]:
+    """The tasks of `config.suite`, or of one of its splits, without the templates in `leave_out`."""
+    tasks = load_suite(config.suite, split)
+    templates = {task.template: None for task in _load(config.suite)}
+    for name in config.leave_out:
+        if name not in templates:
+            hint = did_you_mean(name, templates)
+            raise TaskError(
+                f"tasks.leave_out: {config.suite} has no template {name!r}.", f"{hint}Correct it."
+            )
+    kept = [task for task in tasks if task.template not in config.leave_out]
+    if not kept:
+        raise TaskError(f"tasks.leave_out leaves no task of the split {split!r}.", "Name fewer templates.")
+    return kept
+
+
 def get_task(task_id: str, suite: str | None = None) -> Task:
     """The task with this id, by default of the suite that the id begins with."""
     if suite is None:

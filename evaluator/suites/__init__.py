@@ -59,11 +59,12 @@ def load_tasks(config: TasksConfig, split: str | None = None) -> list[Task]:
         if name not in templates:
             hint = did_you_mean(name, templates)
             raise TaskError(
-                f"tasks.leave_out: {config.suite} has no template {name!r}.", f"{hint}Correct it."
+                f"the suite {config.suite!r} has no template {name!r}, which tasks.leave_out names.",
+                f"{hint}`distrl tasks list` shows each task's template.",
             )
     kept = [task for task in tasks if task.template not in config.leave_out]
     if not kept:
-        raise TaskError(f"tasks.leave_out leaves no task of the split {split!r}.", "Name fewer templates.")
+        raise TaskError(f"tasks.leave_out leaves no task in the split {split!r}.", "Name fewer templates.")
     return kept
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from distrl.configs.schema import TasksConfig
 from distrl.core.errors import TaskError
-from distrl.evaluator.suites import get_task, load_suite
+from distrl.evaluator.suites import get_task, load_suite, load_tasks
 
 TASK = {
     "id": "mine/1",
@@ -22,6 +23,18 @@ def test_a_split_is_chosen_or_refused() -> None:
     assert {task.split for task in load_suite("quickstart", "test")} == {"test"}
     with pytest.raises(TaskError, match=r"no split 'dev'\. Its splits: train, val, test, unseen_layout"):
         load_suite("quickstart", "dev")
+
+
+def test_templates_are_left_out_of_every_split() -> None:
+    config = TasksConfig(leave_out=["alarm", "star"])
+    for split in (None, "train", "test"):
+        kept = [task for task in load_suite("quickstart", split) if task.template not in ("alarm", "star")]
+        assert load_tasks(config, split) == kept
+    with pytest.raises(TaskError, match=r"no template 'alarms', which tasks\.leave_out names") as caught:
+        load_tasks(TasksConfig(leave_out=["alarms"]))
+    assert "Did you mean 'alarm'" in str(caught.value.remedy)
+    with pytest.raises(TaskError, match="leaves no task in the split 'test_grounding'"):
+        load_tasks(TasksConfig(leave_out=["tap"]), "test_grounding")
 
 
 def test_tasks_are_found_by_id() -> None:

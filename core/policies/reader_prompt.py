@@ -192,6 +192,8 @@ def _reading(
         return row + [0] * (size - len(row))
 
     found = list(_PIECE.finditer(goal))[:MAX_GOAL]
+    if len(found) > 1 and found[-1][0] in ".?!":  # the end of the sentence is not of a text to type
+        found.pop()
     pieces = tuple(one.span() for one in found)
     goal_list = [one[0].lower() for one in found]
     goal_words = np.array(numbered(goal_list, len(goal_list)), np.int64)

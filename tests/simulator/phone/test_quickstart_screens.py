@@ -24,8 +24,8 @@ from distrl.simulator.phone.nodes import Node, walk
 from distrl.simulator.tasks.play import SimBackend
 from distrl.workers.envs.phone import PhoneEnv
 
-TREES = "92a495d6e32695d29bd3c3677e006604dea7d88c00848f4354eba12d2a620959"
-PICTURES = "2a9baaa5ed2f4a78d63d7a05948712c3066603b313a3a8abf96be13e7a06d106"
+TREES = "9e25ece49a0af97dade9e1c672f0f242c1a2ffda58cc567f1cc7c215463a50ea"
+PICTURES = "78602675da2d775a712496ce385ccd31174f5edb8d76a2059c6228b3cbc0bd03"
 DRAWN_WITH = ("13.0.0", "2.14.3")
 """The versions of Pillow and FreeType that the pictures were drawn with; others may smooth text otherwise."""
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(Node)}

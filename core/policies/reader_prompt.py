@@ -192,7 +192,7 @@ def _reading(
         return row + [0] * (size - len(row))
 
     found = list(_PIECE.finditer(goal))[:MAX_GOAL]
-    if len(found) > 1 and found[-1][0] in ".?!":  # the end of the sentence is not of a text to type
+    if len(found) > 1 and found[-1][0] in ".?!":  # the mark that ends the sentence is never typed
         found.pop()
     pieces = tuple(one.span() for one in found)
     goal_list = [one[0].lower() for one in found]

@@ -382,6 +382,6 @@ tasks, phrasing, aside = suite_of(_instances)
 
 
 def names(task: Task) -> list[str]:
-    """The apps, the user, the password and things in a task."""
+    """The apps, the user and the password that a task is about, and what else its goal names."""
     named = [task.params[key] for key in ("app", "new", "user", "password") if key in task.params]
     return [*named, *aside(task)]

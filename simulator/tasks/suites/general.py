@@ -130,7 +130,7 @@ tasks, phrasing, aside = suite_of(_instances)
 
 
 def names(task: Task) -> list[str]:
-    """The names in a task's goal."""
+    """The names that a task is about, and what else its goal names."""
     return [*(task.params[key] for key in _NAMED[task.id.split("/")[1]]), *aside(task)]
 
 

@@ -139,5 +139,5 @@ tasks, phrasing, aside = suite_of(_instances)
 
 
 def names(task: Task) -> list[str]:
-    """The names of people and things in a task."""
+    """The names of the people and of the thing that a task is about, and what else its goal names."""
     return [*task.params.get("book", ()), *filter(None, [task.params.get("query")]), *aside(task)]

@@ -70,6 +70,7 @@ WEIGHTS_FILE, _FILE = "model.safetensors", "tokenizer.json"
 _RELATIONS = 5  # of two places, added to their attention: alike, inside, around, soon after, soon before
 _NEAR = 4.0  # at this distance the last two are 1/e
 _GROUP = 64  # rows that are scored together
+_RARE = -8.0  # first logit of each word of the vocabulary: what is typed is nearly always in the prompt
 
 
 class ReaderOptions(Protocol):
@@ -156,7 +157,7 @@ class ReaderPolicy(Policy):
             self.fixed = nn.Linear(FIXED_SIZE, d, bias=False)
             self.steps = nn.Embedding(MAX_STEP + 1, d)
             self.read_goal = nn.Linear(3 * d + GOAL_FEATURES, d)
-            self.read_items = nn.Linear(3 * d + ITEM_FEATURES, d)
+            self.read_items = nn.Linear(4 * d + ITEM_FEATURES, d)
             self.read_head = nn.Linear(2 * d + 1, d)
             self.layers = nn.ModuleList(
                 _Layer(d, config.num_heads, config.d_ff) for _ in range(config.num_layers)
@@ -169,6 +170,7 @@ class ReaderPolicy(Policy):
             self.goal_keys = nn.Linear(d, 2 * d)  # as the first and as the last word
             self.word_head = nn.Linear(d, len(self.words))
             nn.init.zeros_(self.kind_head.weight)
+            nn.init.constant_(self.word_head.bias, _RARE)
         self.num_tokens, self.state_size = max(256, self.blocks.size), d
         self.max_prompt_tokens = config.max_prompt_tokens
         b = self.blocks
@@ -331,7 +333,9 @@ class ReaderPolicy(Policy):
         goal = words[r.goal_words]
         before, behind = F.pad(goal[:, :-1], (0, 0, 1, 0)), F.pad(goal[:, 1:], (0, 0, 0, 1))
         goal = self.read_goal(torch.cat([goal, before, behind, r.goal_features], dim=-1))
-        items = self.read_items(torch.cat([label, bag(r.meta), outer, r.features], dim=-1))
+        # How the goal mentions what an item says: the ten of "7:10" is not an hour.
+        mention = r.match.transpose(1, 2) @ goal / r.match.sum(1).clamp(min=1.0)[..., None]
+        items = self.read_items(torch.cat([label, bag(r.meta), outer, mention, r.features], dim=-1))
         whole = torch.cat([bag(r.head), self.steps(r.step), r.unchanged[:, None]], dim=-1)
         states = torch.cat([self.read_head(whole)[:, None], goal, items], dim=1)
         states = states.gather(1, r.filled[..., None].expand(-1, -1, states.shape[-1]))

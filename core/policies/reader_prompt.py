@@ -36,7 +36,7 @@ ID = "id "
 FIXED_SIZE = 64
 MAX_STEP = 31
 ITEM_FEATURES = 18
-GOAL_FEATURES = 8
+GOAL_FEATURES = 6
 _LABEL_WORDS, _META_WORDS, _HEAD_WORDS = 12, 8, 6
 _ALIKE = 0.3  # two words whose fixed vectors have a cosine below this have nothing in common
 
@@ -235,7 +235,7 @@ def _reading(
     for place, piece in enumerate(found):
         if piece[0] in '"“”':
             is_quoted = not is_quoted
-        goal_features[place, 2:6] = (is_quoted, piece[0][:1].isupper(), piece[0].isdigit(), 1.0)
+        goal_features[place, 2:] = (is_quoted, piece[0][:1].isupper(), piece[0].isdigit(), 1.0)
     is_item = np.array([*[n < len(actions) for n in range(HISTORY)], *[True] * len(elements)])
     return Reading(
         goal, pieces, tuple(listed), tuple(numbers), goal_words, goal_features, label, meta, parent, features,
@@ -318,10 +318,6 @@ def stack(readings: list[Reading], known: Collection[str], device: torch.device)
     vectors = {word: word_vector(word) for word in numbers}
     places = [place if word in known or " " in word else 1 for word, (place, _) in vectors.items()]
     arrays["table"] = np.array([0, *places], np.int64)
-    # A name is a run of words that are not known: where such runs begin and end.
-    is_new = np.pad(arrays["table"][arrays["goal_words"]] == 1, ((0, 0), (1, 1)))
-    arrays["goal_features"][:, :, 6] = is_new[:, 1:-1] & ~is_new[:, :-2]
-    arrays["goal_features"][:, :, 7] = is_new[:, 1:-1] & ~is_new[:, 2:]
     arrays["fixed"] = _vectors([vector for _, vector in vectors.values()])
     arrays["step"] = np.array([one.step for one in readings], np.int64)
     arrays["unchanged"] = np.array([one.unchanged for one in readings], np.float32)

@@ -48,11 +48,11 @@ class ActorCriticConfig(CriticConfig, RatioConfig):
     """Common keys of objectives that weigh by ratios and normalised advantages.
 
     `advantage_std_floor` is the least standard deviation that advantages are divided by, and null leaves
-    advantages as they are. `negative_weight` multiplies advantages below 0.
+    advantages as they are. `failure_weight` multiplies the advantages of failed episodes.
     """
 
     advantage_std_floor: NonNegative | None = 0.1
-    negative_weight: Fraction = 1.0
+    failure_weight: Fraction = 1.0
 
 
 class ArideConfig(ActorCriticConfig):

@@ -201,14 +201,18 @@ class ActorCritic(Algorithm[C]):
         )
 
     def normalised(self, batch: TrajectoryBatch, advantages: Tensor) -> Tensor:
-        """[B, T] → [N]: over the batches of all ranks; those below 0 weigh `negative_weight`."""
+        """[B, T] → [N]: over the batches of all ranks; those of failed episodes weigh `failure_weight`.
+
+        All of them, not only those below 0: the others are errors of the critic, and if what puts them right
+        weighed less, the policy would learn to seek them out.
+        """
         c, normal = self.config, advantages
         assert isinstance(c, ActorCriticConfig)
         if c.advantage_std_floor is not None:
             moments = batch.advantage_moments or losses.moments(advantages, batch.counted)
             normal = losses.normalise(advantages, batch.mask, c.advantage_std_floor, moments)
-        # Arnal et al. 2025 lower the baseline to the same end.
-        return batch.flat(torch.where(normal < 0, c.negative_weight * normal, normal))
+        weights = torch.where(batch.success > 0.5, 1.0, c.failure_weight)
+        return batch.flat(weights[:, None] * normal)
 
 
 def bootstrap(batch: TrajectoryBatch, outputs: NetworkOutputs) -> Tensor:

@@ -26,7 +26,7 @@ def test_an_override_of_the_kind_keeps_the_keys_that_both_have() -> None:
         "quickstart", ["learner.algorithm.kind=ppo", "learner.algorithm.clip=0.1"]
     ).learner.algorithm
     assert isinstance(kept, PpoConfig)
-    assert (kept.clip, kept.negative_weight) == (0.1, 0.1), "the preset's weight of failures"
+    assert (kept.clip, kept.failure_weight) == (0.1, 0.1), "the preset's weight of failures"
     fresh = load_config("quickstart", ["learner.algorithm=ppo"]).learner.algorithm
     assert fresh == PpoConfig()
 

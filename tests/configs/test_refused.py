@@ -29,7 +29,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["learner.algorithm={kind: grpo, clip: 0.5}"], "clip_high is less than clip"),
     (["learner.algorithm={kind: ppo, dual_clip: 0.5}"], "`learner.algorithm.dual_clip` is 0.5"),
     (["learner.algorithm={kind: digirl, top_fraction: 0}"], "`learner.algorithm.top_fraction` is 0"),
-    (["learner.algorithm={kind: digirl, negative_weight: 0.3}"], "negative_weight` is a key of aride,"),
+    (["learner.algorithm={kind: digirl, failure_weight: 0.3}"], "failure_weight` is a key of aride,"),
     (["learner.algorithm={kind: bc, ratio_level: token}"], "ratio_level` is a key of aride,"),
     (["learner.algorithm={kind: grpo, group_size: 1}"], "`learner.algorithm.group_size` is 1"),
     (["learner.stale=drop", "learner.policy_lag=9", "learner.max_staleness=8"], "would drop every episode"),

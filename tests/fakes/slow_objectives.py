@@ -76,12 +76,15 @@ def moments(a: list[float]) -> tuple[float, float]:
     return mean, sqrt(sum((x - mean) ** 2 for x in a) / len(a))
 
 
-def normalised(a: list[float], config: Any, over: tuple[float, float] | None = None) -> list[float]:
+def normalised(
+    f: Frozen, a: list[float], config: Any, over: tuple[float, float] | None = None
+) -> list[float]:
     mean, spread = over or moments(a)
     out = a
     if config.advantage_std_floor is not None:
         out = [(x - mean) / max(spread, config.advantage_std_floor) for x in a]
-    return [config.negative_weight * x if x < 0 else x for x in out]
+    has_failed = [f.success[f.row[n]] <= 0.5 for n in range(f.num_steps)]
+    return [config.failure_weight * x if bad else x for x, bad in zip(out, has_failed, strict=True)]
 
 
 def entropy_and_validity(f: Frozen, config: Any, logp: Rows, entropy: Rows) -> float:
@@ -114,13 +117,13 @@ def policy_gradient(f: Frozen, config: Any, logp: Rows, a: list[float], cap: flo
 
 def aride(f: Frozen, config: Any, logp: Rows, entropy: Rows) -> float:
     weighed = replace(f, mu=f.pi) if config.correction == "none" else f
-    a = normalised(advantages(weighed, config, config.returns)[0], config)
+    a = normalised(f, advantages(weighed, config, config.returns)[0], config)
     loss = policy_gradient(weighed, config, logp, a, config.rho_max)
     return loss + entropy_and_validity(f, config, logp, entropy)
 
 
 def vtrace(f: Frozen, config: Any, logp: Rows, entropy: Rows) -> float:
-    a = normalised(advantages(f, config, "vtrace")[0], config)
+    a = normalised(f, advantages(f, config, "vtrace")[0], config)
     loss = policy_gradient(f, config, logp, a, config.rho_bar)
     return loss + entropy_and_validity(f, config, logp, entropy)
 
@@ -153,14 +156,14 @@ def surrogates(f: Frozen, config: Any, logp: Rows, a: list[float]) -> Rows:
 
 
 def ppo(f: Frozen, config: Any, logp: Rows, entropy: Rows) -> float:
-    a = normalised(advantages(f, config, config.returns)[0], config, f.moments)
+    a = normalised(f, advantages(f, config, config.returns)[0], config, f.moments)
     objective = surrogates(f, config, logp, a)
     loss = -sum(sum(objective[n]) for n in range(f.num_steps)) / f.num_steps
     return loss + entropy_and_validity(f, config, logp, entropy)
 
 
 def gipo(f: Frozen, config: Any, logp: Rows, entropy: Rows) -> float:
-    a = normalised(advantages(f, config, config.returns)[0], config)
+    a = normalised(f, advantages(f, config, config.returns)[0], config)
     total = 0.0
     for n in range(f.num_steps):
         if config.ratio_level == "action":

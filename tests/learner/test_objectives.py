@@ -18,11 +18,11 @@ from distrl.learner.algorithms import ALGORITHMS, build_algorithm
 CASES = [
     ("aride", {"entropy": 0.2, "invalid": 0.3, "rho_max": 1.1}),
     ("aride", {"ratio_level": "token", "returns": "gae", "entropy_by_failure": True}),
-    ("aride", {"returns": "mc", "negative_weight": 0.3}),
+    ("aride", {"returns": "mc", "failure_weight": 0.3}),
     ("aride", {"policy_clip": 0.05, "policy_clip_high": 0.2}),
     ("aride", {"policy_clip": 0.05, "ratio_level": "token"}),
     ("aride", {"correction": "none", "returns": "vtrace", "ratio_level": "token"}),
-    ("aride", {"advantage_std_floor": None, "rho_max": 1e6, "negative_weight": 0.5}),
+    ("aride", {"advantage_std_floor": None, "rho_max": 1e6, "failure_weight": 0.5}),
     ("ppo", {}),
     ("ppo", {"ratio_level": "token", "clip": 0.1, "clip_high": 0.3}),
     ("ppo", {"clip": 0.05, "dual_clip": 1.2, "lam": 0.5, "entropy": 0.2, "invalid": 0.4}),

@@ -18,10 +18,7 @@ from distrl.core.errors import ConfigError
 from distrl.core.importing import did_you_mean, look_in
 
 PRESETS_DIR = Path(__file__).resolve().parent
-RENAMED = {
-    "worker.texts": "worker.elements",
-    "learner.algorithm.negative_weight": "learner.algorithm.failure_weight",
-}
+RENAMED = {"worker.texts": "worker.elements"}
 RUN_CONFIG, RUN_FOLDERS = "config.yaml", ("checkpoints", "logs")
 """A run's own copy of its configuration, and folders beside it."""
 

@@ -71,6 +71,10 @@ def test_overrides_apply_in_order_and_make_sections(write) -> None:
     [
         ("worker: {slts: 3}", "unknown key `worker.slts`. Did you mean `worker.slots`?"),
         ("worker: {texts: all}", "unknown key `worker.texts`. Did you mean `worker.elements`?"),
+        (
+            "learner: {algorithm: {negative_weight: 0.1}}",
+            "Did you mean `learner.algorithm.failure_weight`?",
+        ),
         ("slots: 3", "unknown key `slots`. Did you mean `worker.slots`?"),
         ("learner: {grpo: {}}", "`learner.grpo`. Set `learner.algorithm.kind` to grpo, and its keys"),
         ("inference: {max_wait_ms: 3}", "Did you mean `inference.engine.max_wait_ms`?"),

@@ -132,7 +132,7 @@ def test_token_names_of_a_hub_tokenizer(tmp_path: Path) -> None:
     assert find_token_names([tmp_path]) is None
     (tmp_path / "tokenizer.json").write_text("{")
     assert find_token_names([tmp_path]) is None
-    tokenizers = pytest.importorskip("tokenizers")
+    tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: not installed")
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 0, "tap": 1, "Ġup": 2}, "?"))
     made.add_special_tokens(["<eos>"])
     made.save(str(tmp_path / "tokenizer.json"))

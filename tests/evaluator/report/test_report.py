@@ -195,7 +195,7 @@ def write_page(tmp_path: Path, trajectory: Trajectory, images: dict[str, bytes])
 
 def test_a_trajectory_page_shows_tokens_and_escapes(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
-    tokenizers = pytest.importorskip("tokenizers")
+    tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: not installed")
     model = tokenizers.models.WordLevel({"<token 7>": 7, "?": 0}, "?")
     tokenizers.Tokenizer(model).save(str(tmp_path / "checkpoints" / "tokenizer.json"))
     trajectory, images = make_episode(make_task(goal=EVIL), success=True, text=EVIL, version=12)

@@ -24,8 +24,8 @@ from distrl.simulator.phone.nodes import Node, walk
 from distrl.simulator.tasks.play import SimBackend
 from distrl.workers.envs.phone import PhoneEnv
 
-TREES = "9e25ece49a0af97dade9e1c672f0f242c1a2ffda58cc567f1cc7c215463a50ea"
-PICTURES = "78602675da2d775a712496ce385ccd31174f5edb8d76a2059c6228b3cbc0bd03"
+TREES = "7e47ff2db748455679351636229486d5448b729bc15bac8493e1fd2b8ad3d2e1"
+PICTURES = "450faba84e4ec931319718e5de1bf2c21d75eb2f6b0302277dfc0934435c1ea0"
 DRAWN_WITH = ("13.0.0", "2.14.3")
 """The versions of Pillow and FreeType that the pictures were drawn with; others may smooth text otherwise."""
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(Node)}

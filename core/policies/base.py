@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -396,6 +397,10 @@ class Policy(nn.Module, ABC):
     def encode(self, batch: PromptBatch) -> States:
         """The same states with gradients, for a head that trains the policy; by default without."""
         return self.states(batch)
+
+    def augmented(self) -> AbstractContextManager[None]:
+        """A block in which `score` may vary what it reads, for cloning."""
+        return nullcontext()
 
     def published_kind(self) -> str:
         """ "full" or "adapter": what `published_state` holds."""

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -53,6 +54,7 @@ from distrl.core.policies.reader_prompt import (
     Readings,
     read,
     stack,
+    word_vector,
 )
 from distrl.core.policies.sampling import decode, sampling_temperature, token_log_probs
 from distrl.core.policies.tokenizer import saved_words
@@ -70,6 +72,7 @@ WEIGHTS_FILE, _FILE = "model.safetensors", "tokenizer.json"
 _RELATIONS = 5  # of two places, added to their attention: alike, inside, around, soon after, soon before
 _NEAR = 4.0  # at this distance the last two are 1/e
 _GROUP = 64  # rows that are scored together
+_DISGUISED = 0.3  # share of the new words that are read as known ones in cloning
 _RARE = -8.0  # first logit of each word of the vocabulary: what is typed is nearly always in the prompt
 
 
@@ -148,6 +151,8 @@ class ReaderPolicy(Policy):
         self.words = sorted(set(words))
         self._word_ids = {word: place for place, word in enumerate(self.words)}
         self._known = COMMON_WORDS | {word.lower() for word in self.words if not word.isdigit()}
+        self._learned = torch.tensor(sorted(word_vector(word)[0] for word in self._known))
+        self._is_augmented = False
         self.blocks = Blocks(len(self.words))
         d = config.d_model
         with torch.random.fork_rng(devices=[]):
@@ -302,7 +307,21 @@ class ReaderPolicy(Policy):
         return [read(row[:length].tobytes()) for row, length in zip(rows, lengths, strict=True)]
 
     def _stack(self, readings: list[Reading]) -> Readings:
-        return stack(readings, self._known, self.device)
+        found = stack(readings, self._known, self.device)
+        if self._is_augmented:
+            is_new = (found.table == 1) & (torch.rand(found.table.shape) < _DISGUISED).to(self.device)
+            chosen = torch.randint(len(self._learned), (int(is_new.sum()),))
+            found.table[is_new] = self._learned[chosen].to(self.device)
+        return found
+
+    @contextmanager
+    def augmented(self) -> Iterator[None]:
+        """Reads some new words as if they were other, known ones: names can be ordinary words ("a ring")."""
+        self._is_augmented = True
+        try:
+            yield
+        finally:
+            self._is_augmented = False
 
     def _groups(self, batch: PromptBatch) -> list[tuple[Tensor, Readings]]:
         """Rows of about the same length together, so that little of what is computed is padding."""

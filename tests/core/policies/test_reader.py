@@ -215,6 +215,17 @@ def test_bytes_that_are_no_prompt_are_read_as_an_empty_one() -> None:
     assert policy.text(found[0].token_ids, [255]).split()[0] in kinds
 
 
+def test_in_cloning_a_new_word_may_be_read_as_a_known_one() -> None:
+    policy = make()
+    with torch.no_grad():
+        policy.table.weight.normal_()  # learned vectors differ
+    answers = [policy.completion_ids("tap 1", ids_of(policy, LINES))]
+    plain = scores_of(policy, LINES, answers)
+    with policy.augmented():
+        assert len({scores_of(policy, LINES, answers)[0] for _ in range(5)}) == 5
+    assert scores_of(policy, LINES, answers) == plain
+
+
 def test_a_checkpoint_has_its_own_words(tmp_path: Path) -> None:
     policy, other = make(), make(seed=1)
     policy.save(tmp_path)

@@ -34,6 +34,9 @@ class DemonstrationConfig(Section):
     `dagger` is the share of the demonstrations in which the policy acts, as cloned from the others, while
     the expert says at each step what it would do: it shows the way back from the policy's own mistakes
     (DAgger). They begin when all others have arrived. With a `dataset`, `dagger` has no effect.
+
+    `rehearsal` is the weight with which every later update clones another `batch_size` steps beside its
+    objective, so that rare skills are not lost (DAPG); 0 means that demonstrations only make the warm start.
     """
 
     episodes: Annotated[int, Field(ge=0)] = 200
@@ -45,6 +48,7 @@ class DemonstrationConfig(Section):
     lr: Positive = 1e-3
     until_loss: Positive | None = None
     dagger: Fraction = 0.0
+    rehearsal: NonNegative = 0.0
     critic_updates: Annotated[int, Field(ge=0)] = 100
 
 

@@ -85,6 +85,7 @@ class TrajectoryBatch:
     # of a batch take those of the whole.
     advantage_moments: Moments | None = None
     whole: Whole | None = None  # the batch that this is a share of, if it is one
+    demonstrated: StepBatch | None = None  # steps of demonstrations to clone in the same gradient step
 
     @property
     def num_steps(self) -> int:

@@ -267,6 +267,10 @@ class Ingest:
         held = {name: self._stored(name) for name in self._scheduler.held_ids()}
         self._held = {name: episode for name, episode in held.items() if episode is not None}
         self.last_id = state["last_id"]
+        if self.last_id is not None and self._config.demonstrations.rehearsal:
+            given = [one for one in self._store.iterate(Purpose.DEMO) if one.fault is Fault.NONE]
+            found = [self._compile(one) for one in given if one.id not in self.quarantine.ids]
+            self.demonstrations += [episode for episode in found if episode is not None]
         for name in self._store.ids(after=self.last_id):
             try:
                 trajectory = self._store.get(name)
@@ -296,7 +300,8 @@ class Ingest:
     @property
     def needed_ids(self) -> set[str]:
         """Trajectories that a restart must find in the store."""
-        return {*self._replay.ids, *self._held, *([self.last_id] if self.last_id else [])}
+        demonstrated = {episode.id for episode in self.demonstrations}
+        return {*self._replay.ids, *self._held, *demonstrated, *([self.last_id] if self.last_id else [])}
 
     def state_dict(self) -> dict[str, Any]:
         return {

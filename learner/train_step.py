@@ -37,7 +37,7 @@ from distrl.learner.algorithms.bc import cloning_loss
 from distrl.learner.batching import StepBatch, TrajectoryBatch, pack, to_device, trimmed
 from distrl.learner.off_policy import StepStats
 from distrl.learner.optimisers import Optimiser
-from distrl.learner.ranks import most_over_ranks, sum_over_ranks
+from distrl.learner.ranks import most_over_ranks, num_ranks, sum_over_ranks
 from distrl.learner.zero import ZeroOptimiser, ZeroPolicy
 
 PER_TRAJECTORY = frozenset(
@@ -148,6 +148,10 @@ class TrainStep:
         result = self.algorithm.loss(batch, forward.outputs)
         if not _are_finite(result.policy_loss, result.critic_loss):
             return None
+        if batch.demonstrated is not None:  # of which all ranks have the same
+            weight = self._config.demonstrations.rehearsal / num_ranks()
+            cloning = self._add_cloning(self._policy_optimiser, batch.demonstrated, weight, is_last=False)
+            result.metrics["policy/rehearsal"] = cloning / weight
         self._backward(batch, forward, result.policy_loss, result.critic_loss)
         has_critic = result.critic_loss is not None
         norms = _step([self._policy_optimiser, *([self._critic_optimiser] if has_critic else [])])
@@ -240,15 +244,23 @@ class TrainStep:
             self._cloner = self._optimiser(self._config.demonstrations.lr)
         to_device(batch, self.policy.device)
         self._cloner.begin()
+        share = len(batch) / (len(batch) if count is None else count)
+        total = self._add_cloning(self._cloner, batch, 0.0 if is_idle else share)
+        return total if _step([self._cloner]) is not None else math.nan
+
+    def _add_cloning(
+        self, optimiser: Optimiser, batch: StepBatch, weight: float, is_last: bool = True
+    ) -> float:
+        """Adds the gradients of `weight` times the cloning loss, which it returns, part by part."""
         total = 0.0
         parts, num_real = self._parts(batch)
         for number, at in enumerate(parts):
             part = batch if len(parts) == 1 else trimmed(batch[at.to(batch.completions.device)])
-            is_counted = number < num_real and not is_idle
-            loss = cloning_loss(self._view, part, len(batch) if count is None else count) * float(is_counted)
-            self._cloner.backward(loss, is_last=number == len(parts) - 1)
+            with self.policy.augmented():
+                loss = cloning_loss(self._view, part, len(batch)) * (weight if number < num_real else 0.0)
+            optimiser.backward(loss, is_last and number == len(parts) - 1)
             total += float(loss.detach())
-        return total if _step([self._cloner]) is not None else math.nan
+        return total
 
     # ---- without a step ----
 

@@ -21,7 +21,7 @@ from distrl.core.types import Purpose
 from distrl.learner.algorithms.base import Loss
 from distrl.learner.batching import TrajectoryBatch
 from distrl.learner.context import Context, drain, publish, start_clock
-from distrl.learner.episodes import Episode
+from distrl.learner.episodes import Episode, StepData
 from distrl.learner.mismatch import MismatchProbe
 from distrl.learner.off_policy import EVERY, Freshness
 from distrl.learner.ranks import num_ranks
@@ -84,6 +84,7 @@ class Updates:
         self._quarantine, self.skipped = context.ingest.quarantine, Skipped()
         self._prefetch = ThreadPoolExecutor(1, "prefetch")
         self._pending: deque[Pending] = deque()
+        self._demonstrated: list[StepData] = []  # for `demonstrations.rehearsal`, once training begins
         # Of each update, seconds: since the end of the one before; of these without episodes, and a batch.
         self._recent: deque[tuple[float, float, float]] = deque(maxlen=50)
         self._last_end, self._idle_s, self._unready_s = context.clock.now(), 0.0, 0.0
@@ -214,10 +215,13 @@ class Updates:
             kept = (*values[first : last + 1], after)
             self._context.ingest.episodes[episode.id] = replace(episode, values=kept)
 
-    def _build(self, episodes: Sequence[Episode]) -> TrajectoryBatch:
+    def _build(self, episodes: Sequence[Episode], demonstrated: Sequence[StepData] = ()) -> TrajectoryBatch:
         with self._quarantine.working("batching", [episode.id for episode in episodes]):
             try:
-                return self._context.batcher.trajectories(episodes)
+                batch = self._context.batcher.trajectories(episodes)
+                if demonstrated:
+                    batch.demonstrated = self._context.batcher.steps(demonstrated)
+                return batch
             except DistrlError:
                 raise
             except Exception as error:
@@ -269,7 +273,18 @@ class Updates:
     def _submit(self) -> None:
         entries = self._context.replay.sample(self._config.batch_trajectories)
         episodes = self._episodes(self._context.replay.names(entries))
-        self._pending.append(Pending(self._prefetch.submit(self._build, episodes), episodes, entries))
+        batch = self._prefetch.submit(self._build, episodes, self._rehearsed())
+        self._pending.append(Pending(batch, episodes, entries))
+
+    def _rehearsed(self) -> list[StepData]:
+        """Steps of demonstrations to clone in the next update, drawn uniformly."""
+        config = self._config.demonstrations
+        if not config.rehearsal:
+            return []
+        steps = self._demonstrated = self._demonstrated or [
+            step for episode in self._context.ingest.demonstrations for step in episode.steps
+        ]
+        return [steps[i] for i in self._context.rng.choice(len(steps), min(config.batch_size, len(steps)))]
 
     def _episodes(self, ids: Sequence[str]) -> list[Episode]:
         return [self._context.ingest.episodes[name] for name in ids]

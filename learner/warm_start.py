@@ -122,7 +122,8 @@ def warm_up(context: Context, cloning: Cloning, stop: Event) -> None:
             poll(context)
             cloning.update()
     cloning.write()
-    context.ingest.demonstrations.clear()
+    if not config.rehearsal:
+        context.ingest.demonstrations.clear()
     context.progress.is_warm = True
     context.checkpointer.save(0, state_of(context))
 

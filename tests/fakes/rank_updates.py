@@ -34,7 +34,13 @@ def train_step_of(
     name: str, options: dict[str, Any], num_ranks: int = 1, watch: Watch = unwatched
 ) -> TrainStep:
     """The same weights every time; with several ranks, rank 0's group."""
-    config = LearnerConfig.model_validate({"algorithm": {"kind": name, **options}, "optim": {"lr": 0.01}})
+    config = LearnerConfig.model_validate(
+        {
+            "algorithm": {"kind": name, **options},
+            "optim": {"lr": 0.01},
+            "demonstrations": {"rehearsal": 0.4},
+        }
+    )
     torch.manual_seed(3)
     policy, critic = LinearPolicy().double(), LinearQCritic().double()
     torch.nn.init.normal_(policy.head.weight, std=0.5)
@@ -53,7 +59,9 @@ def numbers(train_step: TrainStep) -> list[Any]:
         found += [train_step.fit_critic(make_batch()), train_step.values(make_batch())]
     for seed, lengths in enumerate([(2, 1, 3, 1, 4, 2), (3,), (1, 2)]):  # fewer trajectories than ranks, too
         torch.manual_seed(7)  # of the minibatches
-        result = train_step.update(make_batch(lengths, seed=seed))
+        batch = make_batch(lengths, seed=seed)
+        batch.demonstrated = None if seed == 1 else make_batch((2, 1), seed=9).steps
+        result = train_step.update(batch)
         assert result is not None
         found += [result.metrics, result.priorities]
     found.append(train_step.measure(make_batch()).metrics)

@@ -161,6 +161,25 @@ def test_a_stopped_warm_up_continues_where_it_was(toy, tmp_path) -> None:
     assert not (tmp_path / "warm_up").exists()
 
 
+def test_demonstrations_to_rehearse_outlive_the_warm_start_the_store_and_a_resume(toy, tmp_path) -> None:
+    options = {"demonstrations": {**OPTIONS["demonstrations"], "rehearsal": 0.5}, "replay": {"capacity": 16}}
+    learner, world = build(toy, tmp_path, episodes=80, stop_after=40, **options)
+    context = learner.context
+    context.config = context.config.model_copy(update={"store": StoreConfig(max_bytes=1)})
+    learner.run()
+    assert not world.over
+    before = context.ingest.demonstrations
+    assert len(before) == OPTIONS["demonstrations"]["episodes"]
+    rehearsed = [row for row in read_metrics(tmp_path / "metrics.jsonl") if "policy/rehearsal" in row]
+    assert len(rehearsed) == learner.progress.updates > 0
+    again, world = build(toy, tmp_path, "i2", episodes=80, **options)
+    world.names = random.Random(1)
+    restore(again.context, again.context.checkpointer.load())
+    assert [one.steps for one in again.context.ingest.demonstrations] == [one.steps for one in before]
+    again.run()
+    assert world.over
+
+
 def test_demonstrations_that_never_come_end_the_run(toy, tmp_path) -> None:
     learner, world = build(toy, tmp_path)
     world.check = lambda: None  # no worker

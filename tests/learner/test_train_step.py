@@ -16,6 +16,7 @@ from distrl.learner import losses, off_policy
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.algorithms.aride import Aride
 from distrl.learner.algorithms.base import Loss
+from distrl.learner.algorithms.bc import cloning_loss
 from distrl.learner.batching import pack, trimmed
 from distrl.learner.off_policy import StepStats
 from distrl.learner.optimisers import Optimiser
@@ -245,6 +246,27 @@ def test_cloning_leaves_nothing_in_the_optimiser_of_what_comes_after(make_step, 
     for engine in (cloned, other):
         engine.update(two)
     assert torch.equal(cloned.policy.head.weight, other.policy.head.weight)
+
+
+@pytest.mark.parametrize("limit", [None, 1])
+def test_demonstrations_add_their_weighted_gradient_to_the_objective(limit) -> None:
+    def gradient(rehearsal: float, with_demonstrations: bool) -> torch.Tensor:
+        options = {"optim": {"grad_clip": 1e9}, "demonstrations": {"rehearsal": rehearsal}}
+        config = LearnerConfig.model_validate({**options, "micro_batch_tokens": limit})
+        torch.manual_seed(3)
+        policy, critic = LinearPolicy().double(), LinearQCritic().double()
+        torch.nn.init.normal_(policy.head.weight, std=0.5)
+        engine, batch = TrainStep(policy, critic, build_algorithm(config), config), make_batch()
+        batch.demonstrated = demonstrated if with_demonstrations else None
+        if rehearsal == 0.0:  # cloning alone
+            cloning_loss(policy, demonstrated).backward()
+        else:
+            engine.step(batch, 0.0)
+        return policy.head.weight.grad.clone()
+
+    demonstrated = make_batch((2, 1, 1), seed=9).steps
+    found = gradient(0.4, with_demonstrations=True) - gradient(0.4, with_demonstrations=False)
+    torch.testing.assert_close(found, 0.4 * gradient(0.0, with_demonstrations=False))
 
 
 def test_the_optimiser_steps_by_the_rate(make_step, two) -> None:

@@ -36,6 +36,9 @@ def checkpointed_layers(model: Any) -> list[nn.Module]:
 
     with suppress(ValueError):  # the model has no such layers
         model.gradient_checkpointing_enable({"use_reentrant": False})
+        # Otherwise embeddings have gradients, which only reentrant layers need: a frozen vision tower would
+        # be computed again and differentiated for nothing.
+        model.disable_input_require_grads()
     layers: list[nn.Module] = [
         module
         for module in model.modules()

@@ -23,7 +23,7 @@ from distrl.core import model_points
 from distrl.core.errors import CheckpointError, ContextFull, PolicyError
 from distrl.core.hub_files import located
 from distrl.core.model_points import Resize
-from distrl.core.policies import chat_template, loading, number_format, weights_io
+from distrl.core.policies import chat_template, loading, number_format, resolve_device, weights_io
 from distrl.core.policies.adapters import (
     ADAPTER_FILE,
     attach_adapter,
@@ -42,7 +42,7 @@ from distrl.core.policies.base import (
     TokenScores,
 )
 from distrl.core.policies.chat_template import ControlTokens
-from distrl.core.policies.hub_images import ImageReader, check, exchange, expand
+from distrl.core.policies.hub_images import ImageReader, attend_in_one_call, check, exchange, expand
 from distrl.core.policies.sampling import RowSampler, score_tokens, writable_tokens
 from distrl.core.types import ChatMessage, Sampling
 
@@ -142,6 +142,9 @@ class HubPolicy(Policy):
         self.image_token = int(image_token)
         self.images = ImageReader(processor, config.min_pixels, config.max_pixels)
         self.images.measure(model)
+        is_half = model.dtype == torch.bfloat16 and resolve_device(config.device).startswith("cuda")
+        if self.images.has_grid and config.attention == "sdpa" and is_half:
+            attend_in_one_call(model)
         self._pad_id = int(self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id)
         self._control_tokens = ControlTokens(tokenizer, {self.image_token, *self.end_ids})
         # Kept for `export`, but not used: transformers takes from them whatever a caller of `generate` leaves

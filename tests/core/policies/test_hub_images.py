@@ -21,7 +21,7 @@ from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
 
 from distrl.core.errors import PolicyError
 from distrl.core.policies.base import Pictures, Policy
-from distrl.core.policies.hub_images import ImageReader
+from distrl.core.policies.hub_images import ImageReader, attend_in_one_call
 from distrl.core.types import ChatMessage, ImagePart, TextPart
 
 MakePolicy = Callable[..., Policy]
@@ -143,6 +143,31 @@ def test_the_pictures_of_a_batch_stay_in_main_memory_until_a_pass_reads_them(mak
     assert isinstance(batch.images, Pictures)
     assert [picture.is_meta for picture in batch.images.flat] == [False] * 3
     assert [picture.is_meta for picture in batch.images.on("meta")] == [True] * 3
+
+
+def test_one_call_attends_within_windows_as_a_call_for_each_does(
+    make_hub: MakePolicy, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a slow kernel in place of torch's, which needs a GPU."""
+    if family == "llava":
+        pytest.skip("its pictures are one window")
+    calls = []
+
+    def kernel(query, key, value, bounds, _, longest, __):
+        calls.append(longest)
+        parts = (x.transpose(0, 1).split(bounds.diff().tolist(), dim=1) for x in (query, key, value))
+        found = [torch.nn.functional.scaled_dot_product_attention(*one) for one in zip(*parts, strict=True)]
+        return torch.cat(found, dim=1).transpose(0, 1)
+
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
+    policy, changed = make_hub(), make_hub()
+    attend_in_one_call(changed.model)
+    images = [policy.image(png(number, size)) for number, size in enumerate([(54, 120), (130, 61)])]
+    found = []
+    for one in (policy, changed):
+        found.append(one.model.get_image_features(**one.images.inputs(images)).pooler_output)
+    torch.testing.assert_close(torch.cat(found[1]), torch.cat(found[0]))
+    assert len(calls) == 2, "one for each layer"
 
 
 def test_bounds_of_pixels(make_hub: MakePolicy, family: str) -> None:

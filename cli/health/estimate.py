@@ -2,8 +2,9 @@
 
 Every number but those of parameters is an estimate; `how` of each line says what was put in. Sources:
 adapters Hu et al. 2021, arXiv 2106.09685, §4; ZeRO Rajbhandari et al. 2020, arXiv 1910.02054, §3 and §5;
-activations Korthikanti et al. 2022, arXiv 2205.05198, §4.1 and §5, counted again for gated feed-forward
-layers and attention that keeps no matrix of scores; FLOP Kaplan et al. 2020, arXiv 2001.08361, §2.1.
+activations Korthikanti et al. 2022, arXiv 2205.05198, §4.1 and §5, counted again for transformers' layers and
+PEFT's adapters; FLOP Kaplan et al. 2020, arXiv 2001.08361, §2.1. Shares of peaks and the times of
+`engine: hf` are measured (docs/performance.md).
 
 mode history        a step is a sequence: prompt, completion
 mode incremental    an episode is one: prompt, completion, question with picture, completion, question, ...
@@ -43,8 +44,11 @@ PEAKS: dict[str, tuple[float, float, float]] = {
     "RTX 3090": (71e12, 0.936e12, 24e9),
 }
 """GPU → dense bfloat16 FLOP/s, bytes/s of memory and bytes of it, from the makers' data sheets."""
-CPU_THREAD = 3e10, 1e10  # float32 FLOP/s and bytes/s of a thread, of the order of what is measured
-UTILISATION, BANDWIDTH = 0.35, 0.6  # the share of the peaks that is reached
+CPU_THREAD = 4e10, 1e10  # float32 FLOP/s and bytes/s of a thread, of the order of what is measured
+UTILISATION, BANDWIDTH = 0.25, 0.6  # the share of the peaks that is reached
+FLOAT32 = 0.1  # how fast a GPU computes in float32, where bfloat16 is 1
+LAUNCHES, ADAPTER_LAUNCHES = 1.5e-3, 2.2e-3
+"""Seconds per layer and token with `engine: hf` on a GPU to launch kernels, and those of adapters."""
 SPARE = 0.1  # of a GPU's memory, which buffers and fragments may take; the estimate does not count them
 CRITIC_WIDTH, CRITIC_HEADS = 64, 4  # `distrl.core.policies.critic`
 TRAINED_WHOLE = ("image_dense.", "mha_layer.", "gate_dense.", "stem.")
@@ -114,6 +118,8 @@ class Subject:
         # Bytes of a frozen parameter, and of one that is trained.
         self.bytes_each = {"float32": 4, "bfloat16": 2}.get(dtype, 2 if is_gpu else 4)
         self.trained_bytes = 4 if self.is_lora else self.bytes_each
+        self.adapter_inputs = self.shape.lora_inputs(lora.targets) if lora is not None else 0
+        self.is_gpu = is_gpu
         self.max_pixels = hub.max_pixels if hub is not None else None
         self.picture = _picture_tokens(hub, self.shape.image, screen)  # tokens of a screenshot
         self.completion = config.learner.max_new_tokens
@@ -134,6 +140,11 @@ class Subject:
         self.episode_steps = self.steps * self.sequences_per_episode
         self.sequence = math.ceil(self.asked_before(self.steps - 1.0)) + self.completion  # tokens, at most
         self.published_bytes = self.trained * self.trained_bytes  # a version of the weights on the wire
+        learner = config.learner
+        share = math.ceil(learner.batch_trajectories / learner.num_processes)
+        whole = math.ceil(share * self.sequences_per_episode * self.sequence)
+        most = learner.micro_batch_tokens or whole
+        self.pass_tokens, self.is_split = max(self.sequence, min(whole, most)), whole > most
 
     def asked_before(self, step: float) -> float:
         """Tokens before the answer of a step of the sequence, from 0."""
@@ -141,10 +152,23 @@ class Subject:
 
     def activation_bytes(self, tokens: int) -> float:
         """What a training pass keeps of so many tokens until their gradients are taken."""
-        text = self.shape.text
-        inner = 5 * text.hidden + 2 * (text.heads + text.kv_heads) * text.head_dim + 4 * text.intermediate
-        each = text.layers * text.hidden + inner if self.recomputes else text.layers * inner
-        return float(self.bytes_each * tokens * each)
+        text, size = self.shape.text, self.bytes_each
+        heads = (text.heads + text.kv_heads) * text.head_dim
+        norms = 8.0 * text.hidden  # their inputs in float32
+        if any(".q_norm." in name for name in self.shape.shapes):
+            norms += 4.0 * heads
+        # Queries, keys, values and what attention makes of them; in the feed-forward layer both projections,
+        # and the activation of one. Trained linear layers keep their inputs, adapters a copy in float32.
+        inner = size * (2 * heads + 3 * text.intermediate) + norms
+        if self.is_lora:
+            inner += 4.0 * self.adapter_inputs / text.layers
+        else:
+            inner += size * (4 * text.hidden + text.intermediate)
+        each = size * text.layers * text.hidden + inner if self.recomputes else text.layers * inner
+        if self.is_gpu and size == 4 and text.heads > text.kv_heads:
+            # In float32 torch's only kernel for groups of heads is the one that keeps all scores.
+            return tokens * (each + 16.0 * text.heads * self.sequence)
+        return tokens * each
 
     def logit_bytes(self, completions: int) -> float:
         """Logits, their log-probabilities, and the gradients of both; hub policies make them in pieces."""
@@ -160,25 +184,51 @@ class Subject:
     def forward_flops(self, tokens: float, pictures: float) -> tuple[float, float]:
         """FLOP of a pass over a sequence of `tokens`, in the language model and for its pictures."""
         shape, text = self.shape, self.shape.text
-        embedded = text.vocabulary * text.hidden  # looked up, not multiplied
-        dense = 2.0 * (shape.num_parameters - shape.num_vision - embedded) * tokens
+        dense = 2.0 * (shape.num_parameters - shape.num_vision - self._num_embedded) * tokens
         attention = 2.0 * tokens**2 * text.heads * text.head_dim * text.layers
         patches = self.picture * shape.image.merge**2
         return dense + attention, 2.0 * shape.num_vision * patches * pictures
 
+    @property
+    def _num_embedded(self) -> int:
+        """Parameters of the embeddings, which are looked up, and of the output layer, which reads answers."""
+        size = (self.shape.text.vocabulary, self.shape.text.hidden)
+        return sum(math.prod(size) for shape in self.shape.shapes.values() if shape == size)
+
     def training_flops(self) -> float:
-        """FLOP of one sequence's forward and backward pass."""
+        """FLOP of a sequence in an update. A batch in parts is first scored without gradients."""
         text, vision = self.forward_flops(self.sequence, self.num_pictures + self.steps - 1.0)
-        factor = 1.0 + (1.0 if self.is_lora else 2.0) + self.recomputes
-        return factor * text + (factor if self.trains_vision else 1.0) * vision
+        text += 2.0 * self.shape.text.vocabulary * self.shape.text.hidden * self.completion * self.steps
+        forward = 1.0 + self.is_split
+        factor = forward + (1.0 if self.is_lora else 2.0) + self.recomputes
+        return factor * text + (factor if self.trains_vision else forward) * vision
 
     def prefill_flops(self, is_cached: bool) -> float:
-        """FLOP to read what a step's answer follows, mean over steps; cached: only what is new."""
+        """FLOP to read what a step's answer follows, mean over steps.
+
+        Args:
+            is_cached: Only what is new is read. Otherwise prompts are padded to the longest.
+        """
         if is_cached and self.goes_on:
             return sum(self.forward_flops(self.sequence, self.num_pictures + self.steps - 1.0)) / self.steps
-        count = math.ceil(self.steps)
-        flops = [sum(self.forward_flops(self.asked_before(n), self.num_pictures + n)) for n in range(count)]
-        return sum(flops) / count
+        longest = self.asked_before(self.steps - 1.0)
+        return sum(self.forward_flops(longest, self.num_pictures + (self.steps - 1.0) / 2.0))
+
+    def prefill_bytes(self) -> float:
+        """What transformers holds of the longest prompt while reading it: a layer's inner states, a mask."""
+        text, tokens = self.shape.text, self.asked_before(self.steps - 1.0)
+        return tokens * (self.bytes_each * (4.0 * text.intermediate + 12.0 * text.hidden) + 3.0 * tokens)
+
+    def token_bytes(self, slots: int, context: float, is_copied: bool) -> float:
+        """Bytes moved to sample a token in each slot: the weights and, after `context` tokens, the cache.
+
+        Args:
+            is_copied: As by transformers, which copies the cache to append, and then for each group's heads.
+        """
+        text = self.shape.text
+        times = 3.0 + 2.0 * text.heads / text.kv_heads if is_copied else 1.0
+        cache = times * slots * self.cache_bytes(math.ceil(context))
+        return self.shape.num_parameters * self.bytes_each + cache
 
 
 def _shape(config: Config) -> ModelShape:
@@ -282,9 +332,7 @@ def _learner(config: Config, one: Subject) -> Iterator[Line]:
     weights = frozen * one.bytes_each + one.published_bytes
     text = one.shape.text
     critic = text.vocabulary * CRITIC_WIDTH + text.hidden * (CRITIC_WIDTH + CRITIC_HEADS)
-    share = math.ceil(learner.batch_trajectories / learner.num_processes)
-    whole = math.ceil(share * one.sequences_per_episode * one.sequence)
-    tokens = max(one.sequence, min(whole, learner.micro_batch_tokens or whole))
+    tokens = one.pass_tokens
     completions = math.ceil(tokens / one.sequence * one.steps)
     zero = learner.ds_config.get("zero_optimization", {})
     moments = (2.0 * one.published_bytes, "AdamW: two moments")
@@ -324,29 +372,35 @@ def _inference(config: Config, one: Subject) -> Iterator[Line]:
     yield Line("inference", "weights", weights, "B", f"{one.bytes_each} B each")
     yield Line("inference", "KV cache of a slot", cache, "B", f"{one.sequence} tokens")
     yield Line("inference", "KV cache", slots * cache, "B", f"inference.max_batch {slots} slots")
-    how = "the sum, without temporary buffers"
-    yield Line("inference", "device memory", weights + slots * cache, "B", how)
+    buffers = 0.0 if config.inference.engine.kind == "vllm" else slots * one.prefill_bytes()
+    if buffers:
+        yield Line("inference", "buffers", buffers, "B", f"while {slots} prompts are read")
+    yield Line("inference", "device memory", weights + slots * cache + buffers, "B", "the sum")
 
 
 def _speed(config: Config, one: Subject, where: Hardware) -> Iterator[Line]:
     learner, slots = config.learner, config.inference.max_batch
-    flops, ranks = where.flops * UTILISATION, learner.num_processes
+    is_slow = where.is_gpu and one.bytes_each == 4
+    flops, ranks = where.flops * UTILISATION * (FLOAT32 if is_slow else 1.0), learner.num_processes
     samples = ranks * flops / one.training_flops() * one.steps
     who = f"{ranks} x {where.name}" if ranks > 1 else where.name
     yield Line("speed", "steps trained", samples, "1/s", f"{who} at {UTILISATION:.0%} of its peak")
     update = learner.batch_trajectories * one.episode_steps / samples
     yield Line("speed", "an update", update, "s", f"{learner.batch_trajectories} trajectories")
-    weights = one.shape.num_parameters * one.bytes_each
-    is_cached = config.inference.engine.kind == "vllm"
-    prefill = one.prefill_flops(is_cached) / flops
-    context = math.ceil(one.asked_before((one.steps - 1.0) / 2.0)) + one.completion
-    moved = (weights + slots * one.cache_bytes(context)) / (where.bandwidth * BANDWIDTH)
-    computed = 2.0 * slots * (one.shape.num_parameters - one.shape.num_vision) / flops
-    token = max(moved, computed)
-    length = "the mean length" if one.goes_on else "the full length"
+    is_vllm = config.inference.engine.kind == "vllm"
+    prefill = one.prefill_flops(is_vllm) / flops
+    bandwidth, length = where.bandwidth * BANDWIDTH, "the full length"
+    if where.is_gpu and not is_vllm:
+        each = LAUNCHES + (ADAPTER_LAUNCHES if one.is_lora else 0.0)
+        token = one.shape.text.layers * each + one.token_bytes(slots, one.sequence, True) / bandwidth
+    else:
+        context = one.asked_before((one.steps - 1.0) / 2.0) + one.completion
+        computed = 2.0 * slots * (one.shape.num_parameters - one.shape.num_vision) / flops
+        token = max(one.token_bytes(slots, context, False) / bandwidth, computed)
+        length = "the mean length" if one.goes_on else length
     yield Line("speed", "tokens sampled", slots / token, "1/s", f"one server, {slots} slots, at {length}")
     acting = slots / (slots * prefill + one.completion * token)
-    cached = "of prompts what is new" if one.goes_on and is_cached else "nothing cached"
+    cached = "of prompts what is new" if one.goes_on and is_vllm else "nothing cached"
     yield Line("speed", "actions", acting, "1/s", f"one server, {one.completion} tokens each, {cached}")
     yield Line("network", "a version", one.published_bytes, "B", "to each server")
 

@@ -57,8 +57,15 @@ class ModelShape:
         Args:
             targets: The last parts of their names; None for `default_targets`.
         """
+        return sum(rank * sum(shape) for shape in self._adapted(targets, vision))
+
+    def lora_inputs(self, targets: Collection[str] | None) -> int:
+        """Numbers that the adapters in the language model read of a token."""
+        return sum(shape[1] for shape in self._adapted(targets, vision=False))
+
+    def _adapted(self, targets: Collection[str] | None, vision: bool) -> list[tuple[int, ...]]:
         layers = [
-            (name.split(".")[-2], sum(shape))
+            (name.split(".")[-2], shape)
             for name, shape in self.shapes.items()
             if len(shape) == 2
             and name.endswith(".weight")
@@ -67,7 +74,7 @@ class ModelShape:
         ]
         if targets is None:
             targets = default_targets({name for name, _ in layers}, vision)
-        return sum(rank * size for name, size in layers if name in targets)
+        return [shape for name, shape in layers if name in targets]
 
 
 def count(shapes: Shapes) -> int:

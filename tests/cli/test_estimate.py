@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason="needs transformers: not installed")
 
 import torch
 from autoui_models import save_autoui, save_blip2
-from tiny_qwen import save_qwen25_vl
+from tiny_qwen import FAMILIES, save_qwen25_vl
 from typer.testing import CliRunner
 
 from distrl.cli.health.estimate import (
@@ -20,6 +20,7 @@ from distrl.cli.health.estimate import (
     QUESTION,
     Hardware,
     Line,
+    Subject,
     estimate,
     hardware,
 )
@@ -131,6 +132,58 @@ def test_an_episode_that_is_one_sequence_is_trained_on_and_kept_once(model: str)
     assert cached["speed", "actions"] > one["speed", "actions"]
     bounded = values({**options, "max_context_tokens": 150}, 5, agent=INCREMENTAL, **sections)
     assert bounded["policy", "tokens of a sequence, at most"] == length - 2 * (1 + QUESTION + 8)
+
+
+@pytest.mark.parametrize("family", ["qwen2.5-vl", "qwen3-vl"])
+@pytest.mark.parametrize("lora", [None, {"rank": 1}, {"rank": 1, "targets": ["q_proj", "v_proj"]}])
+def test_activations_are_what_a_pass_keeps(family: str, lora: object, tmp_path: Path) -> None:
+    FAMILIES[family](tmp_path)
+    options = {"kind": "hub", "model": str(tmp_path), "dtype": "bfloat16", "lora": lora, "device": "cpu"}
+    options |= {"max_prompt_tokens": 62}
+    config = Config.model_validate({"policy": options, "learner": {"max_new_tokens": 2}})
+    policy = build_policy(config.policy, [], 0)
+    own = {tensor.untyped_storage().data_ptr() for tensor in (*policy.parameters(), *policy.buffers())}
+    kept: dict[int, tuple[int, torch.Tensor]] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes(), tensor  # alive, so that its place is not used again
+        return tensor
+
+    batch = policy.collate([[20] * 64], [[]])
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        policy.encode(batch)
+    found = sum(size for size, _ in kept.values())
+    one = Subject(config, is_gpu=False, steps=1.0, screen=(60, 90))
+    assert one.activation_bytes(64) == pytest.approx(found, rel=0.2), "but for the norm after the layers"
+
+
+def test_passes_and_formats_that_cost_time(model: str) -> None:
+    def update(**options: object) -> float:
+        sections = {"learner": {"batch_trajectories": 4, **options.pop("learner", {})}}  # type: ignore[arg-type]
+        config = Config.model_validate({"policy": {"kind": "hub", "model": model, **options}, **sections})
+        lines = estimate(config, gpu_of(1e12), 5)
+        return next(line.value for line in lines if line.what == "an update")
+
+    lora = {"lora": {"rank": 2}}
+    whole, parts = update(**lora), update(**lora, learner={"micro_batch_tokens": 128})
+    assert parts == pytest.approx(1.5 * whole, rel=0.2), "it is scored first, part by part"
+    assert update(**lora, dtype="float32") == pytest.approx(10 * whole)
+
+
+def test_transformers_reads_a_batch_at_once_and_waits_for_each_token(model: str) -> None:
+    def inference(engine: str, **options: object) -> dict[str, float]:
+        policy = {"kind": "hub", "model": model, **options}
+        fields = {"policy": policy, "inference": {"engine": engine}}
+        lines = estimate(Config.model_validate(fields), gpu_of(1e12), 5)
+        return {line.what: line.value for line in lines if line.process in ("inference", "speed")}
+
+    plain, vllm = inference("hf"), inference("vllm")
+    assert plain["buffers"] > 0
+    assert "buffers" not in vllm
+    assert plain["tokens sampled"] < vllm["tokens sampled"]
+    assert inference("hf", lora={"rank": 2})["tokens sampled"] < plain["tokens sampled"] / 2
 
 
 def test_ranks_share_what_zero_shards(model: str) -> None:

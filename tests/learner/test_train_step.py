@@ -45,6 +45,22 @@ def test_every_epoch_sees_every_trajectory_once(make) -> None:
     assert [(rows, part is batch) for rows, part in minibatches(batch, 2, 1)] == [(None, True)] * 2
 
 
+def test_weights_that_most_steps_would_not_change_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    policy, config = LinearPolicy(), LearnerConfig()
+
+    def warned() -> bool:
+        caplog.clear()
+        TrainStep(policy, LinearQCritic(), build_algorithm(config), config)
+        return "bfloat16" in caplog.text
+
+    assert not warned()
+    policy.bfloat16()
+    assert warned()
+    policy.requires_grad_(False)
+    policy.adapters = torch.nn.Linear(8, 8)
+    assert not warned(), "as with adapters in float32"
+
+
 def said(rows, lengths, ratio, level="action", **metrics: float) -> tuple[torch.Tensor, Loss]:
     """A pass over trajectories `rows` of these lengths, one token a step, of one ratio, capped at 2."""
     row = torch.repeat_interleave(torch.arange(len(rows)), torch.tensor(lengths))

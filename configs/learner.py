@@ -35,8 +35,9 @@ class DemonstrationConfig(Section):
     the expert says at each step what it would do: it shows the way back from the policy's own mistakes
     (DAgger). They begin when all others have arrived. With a `dataset`, `dagger` has no effect.
 
-    `rehearsal` is the weight with which every later update clones another `batch_size` steps beside its
-    objective, so that rare skills are not lost (DAPG); 0 means that demonstrations only make the warm start.
+    `rehearsal` is the weight of the cloning loss that every later update adds to its objective, over
+    `batch_size` steps drawn uniformly, so that rare skills are not lost (DAPG). Demonstrations then stay in
+    the learner's memory; with 0 they only make the warm start.
     """
 
     episodes: Annotated[int, Field(ge=0)] = 200

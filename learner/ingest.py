@@ -135,6 +135,7 @@ class Ingest:
     def drop(self, names: Sequence[str]) -> None:
         """Takes quarantined trajectories out of replay, of their groups and of what has arrived."""
         self._replay.discard(names)
+        self.demonstrations[:] = [one for one in self.demonstrations if one.id not in names]
         for name in names:
             self.episodes.pop(name, None)
             self._held.pop(name, None)
@@ -268,9 +269,9 @@ class Ingest:
         self._held = {name: episode for name, episode in held.items() if episode is not None}
         self.last_id = state["last_id"]
         if self.last_id is not None and self._config.demonstrations.rehearsal:
-            given = [one for one in self._store.iterate(Purpose.DEMO) if one.fault is Fault.NONE]
-            found = [self._compile(one) for one in given if one.id not in self.quarantine.ids]
-            self.demonstrations += [episode for episode in found if episode is not None]
+            later = set(self._store.ids(Purpose.DEMO, after=self.last_id))  # taken below
+            given = [self._stored(name) for name in self._store.ids(Purpose.DEMO) if name not in later]
+            self.demonstrations += [episode for episode in given if episode is not None]
         for name in self._store.ids(after=self.last_id):
             try:
                 trajectory = self._store.get(name)
@@ -280,7 +281,7 @@ class Ingest:
             self.take(trajectory, replayed=True)
 
     def _stored(self, name: str) -> Episode | None:
-        """An episode that was in use; None if it is quarantined, or the store has it no more."""
+        """An episode; None if it is quarantined or of no use, or the store has it no more."""
         if name in self.quarantine.ids:
             return None
         with self.quarantine.working("compilation", [name]):
@@ -294,7 +295,6 @@ class Ingest:
             except Exception as error:  # noqa: BLE001 - whatever it is, it is of this trajectory
                 self.quarantine.add(name, error)
                 return None
-        assert episode is not None, "an episode that was in use cannot be compiled"
         return episode
 
     @property

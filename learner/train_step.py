@@ -44,7 +44,7 @@ from distrl.learner.zero import ZeroOptimiser, ZeroPolicy
 PER_TRAJECTORY = frozenset(
     {"batch/success", "batch/without_spread", "loss/trajectory", "value/trajectory_accuracy"}
 )
-PER_UPDATE = frozenset({"policy/grad_norm", "value/grad_norm"})
+PER_UPDATE = frozenset({"policy/grad_norm", "policy/rehearsal", "value/grad_norm"})
 _log = logging.getLogger(__name__)
 
 
@@ -155,11 +155,11 @@ class TrainStep:
         result = self.algorithm.loss(batch, forward.outputs)
         if not _are_finite(result.policy_loss, result.critic_loss):
             return None
+        self._backward(batch, forward, result.policy_loss, result.critic_loss)
         if batch.demonstrated is not None:  # of which all ranks have the same
             weight = self._config.demonstrations.rehearsal / num_ranks()
-            cloning = self._add_cloning(self._policy_optimiser, batch.demonstrated, weight, is_last=False)
+            cloning = self._add_cloning(self._policy_optimiser, batch.demonstrated, weight)
             result.metrics["policy/rehearsal"] = cloning / weight
-        self._backward(batch, forward, result.policy_loss, result.critic_loss)
         has_critic = result.critic_loss is not None
         norms = _step([self._policy_optimiser, *([self._critic_optimiser] if has_critic else [])])
         if norms is None:
@@ -183,19 +183,20 @@ class TrainStep:
     def _backward(
         self, batch: TrajectoryBatch, forward: Forward, policy_loss: Tensor | None, critic_loss: Tensor | None
     ) -> None:
-        optimisers = (self._policy_optimiser, self._critic_optimiser)
+        optimisers, is_all = (self._policy_optimiser, self._critic_optimiser), batch.demonstrated is None
         weight = 0.0 if batch.is_idle else 1.0  # a stand-in computes along and adds nothing
         losses = [None if loss is None else loss * weight for loss in (policy_loss, critic_loss)]
         if len(forward.parts) == 1:
             for optimiser, loss in zip(optimisers, losses, strict=True):
                 if loss is not None:
-                    optimiser.backward(loss)
+                    optimiser.backward(loss, is_all)
             return
         slopes = [_slopes(*pair) for pair in zip(losses, _sides(forward.outputs), strict=True)]
         for number, at in enumerate(forward.parts):
             inputs = replace(forward.inputs[at], with_expected=False)
             part = self.algorithm.forward(self._view, self.critic, inputs)
-            scale, is_last = float(number < forward.num_real), number == len(forward.parts) - 1
+            scale = float(number < forward.num_real)
+            is_last = is_all and number == len(forward.parts) - 1
             for optimiser, own, slope in zip(optimisers, _sides(part), slopes, strict=True):
                 loss = _chain(own, slope, at, scale)
                 if loss is not None:
@@ -255,17 +256,15 @@ class TrainStep:
         total = self._add_cloning(self._cloner, batch, 0.0 if is_idle else share)
         return total if _step([self._cloner]) is not None else math.nan
 
-    def _add_cloning(
-        self, optimiser: Optimiser, batch: StepBatch, weight: float, is_last: bool = True
-    ) -> float:
-        """Adds the gradients of `weight` times the cloning loss, which it returns, part by part."""
+    def _add_cloning(self, optimiser: Optimiser, batch: StepBatch, weight: float) -> float:
+        """Adds the gradients of `weight` times the cloning loss, part by part. Returns that product."""
         total = 0.0
         parts, num_real = self._parts(batch)
         for number, at in enumerate(parts):
             part = batch if len(parts) == 1 else trimmed(batch[at.to(batch.completions.device)])
             with self.policy.augmented():
                 loss = cloning_loss(self._view, part, len(batch)) * (weight if number < num_real else 0.0)
-            optimiser.backward(loss, is_last and number == len(parts) - 1)
+            optimiser.backward(loss, is_last=number == len(parts) - 1)
             total += float(loss.detach())
         return total
 

@@ -67,7 +67,12 @@ class Skipped:
 
 
 class Pending(NamedTuple):
-    """A batch that the prefetch thread makes ready, its episodes, and their entries in replay."""
+    """A batch that the prefetch thread makes ready, and what it is made of.
+
+    Attributes:
+        episodes: From replay, then the demonstrations of which it has steps.
+        entries: Of those from replay.
+    """
 
     batch: Future[TrajectoryBatch]
     episodes: list[Episode]
@@ -84,7 +89,6 @@ class Updates:
         self._quarantine, self.skipped = context.ingest.quarantine, Skipped()
         self._prefetch = ThreadPoolExecutor(1, "prefetch")
         self._pending: deque[Pending] = deque()
-        self._demonstrated: list[StepData] = []  # for `demonstrations.rehearsal`, once training begins
         # Of each update, seconds: since the end of the one before; of these without episodes, and a batch.
         self._recent: deque[tuple[float, float, float]] = deque(maxlen=50)
         self._last_end, self._idle_s, self._unready_s = context.clock.now(), 0.0, 0.0
@@ -215,12 +219,15 @@ class Updates:
             kept = (*values[first : last + 1], after)
             self._context.ingest.episodes[episode.id] = replace(episode, values=kept)
 
-    def _build(self, episodes: Sequence[Episode], demonstrated: Sequence[StepData] = ()) -> TrajectoryBatch:
-        with self._quarantine.working("batching", [episode.id for episode in episodes]):
+    def _build(
+        self, episodes: Sequence[Episode], demonstrated: Sequence[tuple[Episode, StepData]] = ()
+    ) -> TrajectoryBatch:
+        names = [episode.id for episode in (*episodes, *(episode for episode, _ in demonstrated))]
+        with self._quarantine.working("batching", names):
             try:
                 batch = self._context.batcher.trajectories(episodes)
                 if demonstrated:
-                    batch.demonstrated = self._context.batcher.steps(demonstrated)
+                    batch.demonstrated = self._context.batcher.steps([step for _, step in demonstrated])
                 return batch
             except DistrlError:
                 raise
@@ -272,18 +279,17 @@ class Updates:
 
     def _submit(self) -> None:
         entries = self._context.replay.sample(self._config.batch_trajectories)
-        episodes = self._episodes(self._context.replay.names(entries))
-        batch = self._prefetch.submit(self._build, episodes, self._rehearsed())
-        self._pending.append(Pending(batch, episodes, entries))
+        episodes, demonstrated = self._episodes(self._context.replay.names(entries)), self._rehearsed()
+        batch = self._prefetch.submit(self._build, episodes, demonstrated)
+        demonstrations = {episode.id: episode for episode, _ in demonstrated}
+        self._pending.append(Pending(batch, [*episodes, *demonstrations.values()], entries))
 
-    def _rehearsed(self) -> list[StepData]:
+    def _rehearsed(self) -> list[tuple[Episode, StepData]]:
         """Steps of demonstrations to clone in the next update, drawn uniformly."""
         config = self._config.demonstrations
-        if not config.rehearsal:
+        if not config.rehearsal or not self._config.updates_enabled:
             return []
-        steps = self._demonstrated = self._demonstrated or [
-            step for episode in self._context.ingest.demonstrations for step in episode.steps
-        ]
+        steps = [(one, step) for one in self._context.ingest.demonstrations for step in one.steps]
         return [steps[i] for i in self._context.rng.choice(len(steps), min(config.batch_size, len(steps)))]
 
     def _episodes(self, ids: Sequence[str]) -> list[Episode]:

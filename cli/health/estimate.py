@@ -381,10 +381,11 @@ def _inference(config: Config, one: Subject) -> Iterator[Line]:
 def _speed(config: Config, one: Subject, where: Hardware) -> Iterator[Line]:
     learner, slots = config.learner, config.inference.max_batch
     is_slow = where.is_gpu and one.bytes_each == 4
-    flops, ranks = where.flops * UTILISATION * (FLOAT32 if is_slow else 1.0), learner.num_processes
+    share, ranks = UTILISATION * (FLOAT32 if is_slow else 1.0), learner.num_processes
+    flops = where.flops * share
     samples = ranks * flops / one.training_flops() * one.steps
     who = f"{ranks} x {where.name}" if ranks > 1 else where.name
-    yield Line("speed", "steps trained", samples, "1/s", f"{who} at {UTILISATION:.0%} of its peak")
+    yield Line("speed", "steps trained", samples, "1/s", f"{who} at {share:.3g} of its peak")
     update = learner.batch_trajectories * one.episode_steps / samples
     yield Line("speed", "an update", update, "s", f"{learner.batch_trajectories} trajectories")
     is_vllm = config.inference.engine.kind == "vllm"

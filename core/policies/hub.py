@@ -143,6 +143,7 @@ class HubPolicy(Policy):
         self.images = ImageReader(processor, config.min_pixels, config.max_pixels)
         self.images.measure(model)
         is_half = model.dtype == torch.bfloat16 and resolve_device(config.device).startswith("cuda")
+        is_half = is_half and torch.cuda.is_bf16_supported(including_emulation=False)
         if self.images.has_grid and config.attention == "sdpa" and is_half:
             attend_in_one_call(model)
         self._pad_id = int(self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id)

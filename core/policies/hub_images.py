@@ -188,8 +188,9 @@ class ImageReader:
 def attend_in_one_call(model: Any) -> None:
     """Lets a layer of the vision tower attend in all windows of all pictures by one call of a flash kernel.
 
-    transformers' "sdpa" makes a call per window, 1,544 for a screenshot in Qwen2.5-VL, and takes four times
-    as long. The kernel needs a GPU and 16 bits. Nothing changes with torch before 2.10, which has none.
+    transformers' "sdpa" makes a call per layer and window, 1,544 for a screenshot in Qwen2.5-VL, and takes
+    four times as long. The kernel needs 16 bits and an Ampere GPU or newer. Nothing changes with torch before
+    2.10, which has none.
     """
     try:
         from torch.nn.attention.varlen import varlen_attn

@@ -72,7 +72,7 @@ WEIGHTS_FILE, _FILE = "model.safetensors", "tokenizer.json"
 _RELATIONS = 5  # of two places, added to their attention: alike, inside, around, soon after, soon before
 _NEAR = 4.0  # at this distance the last two are 1/e
 _GROUP = 64  # rows that are scored together
-_DISGUISED = 0.3  # share of the new words that are read as known ones in cloning
+_DISGUISED = 0.3  # share of the words without a vector of their own that are given one in cloning
 _RARE = -8.0  # first logit of each word of the vocabulary: what is typed is nearly always in the prompt
 
 

@@ -150,17 +150,23 @@ HOT = Sampling(temperature=3.0)
 """By which a pass recognises the one that it fails at."""
 
 
-@pytest.mark.parametrize("where", ["update", "mismatch", "refresh", "critic warm-up", "cloning"])
+@pytest.mark.parametrize("where", ["update", "mismatch", "refresh", "critic warm-up", "cloning", "rehearsal"])
 def test_one_that_cannot_be_scored_is_quarantined(toy, tmp_path, where) -> None:
-    learner, world = (
-        build(toy, tmp_path) if where == "cloning" else ready(toy, tmp_path, mismatch={"every": 1})
-    )
+    options = {"mismatch": {"every": 1}, "demonstrations": {"rehearsal": float(where == "rehearsal")}}
+    learner, world = build(toy, tmp_path) if where == "cloning" else ready(toy, tmp_path, **options)
     come(learner, world, 7)
     (bad,) = come(learner, world, 1, lambda trajectory: answered(trajectory, sampling=HOT))
     come(learner, world, 4 if where == "cloning" else 0)
     engine = learner.context.train_step
     if where == "refresh":
         make_updates(learner)
+    if where == "rehearsal":
+        ingest = learner.context.ingest
+        ingest.demonstrations += ingest.episodes.values()
+        learner.context.replay.discard([bad])
+        del ingest.episodes[bad]
+        add = engine._add_cloning
+        engine._add_cloning = lambda optimiser, steps, weight: check(steps) or add(optimiser, steps, weight)
     clone, logprobs, read = engine.clone, engine.logprobs, engine.algorithm.forward
 
     def check(steps):
@@ -183,6 +189,7 @@ def test_one_that_cannot_be_scored_is_quarantined(toy, tmp_path, where) -> None:
     (row,) = world.store.quarantined()
     assert (row.id, row.reason) == (bad, "IndexError: out of range")
     assert bad not in learner.context.replay.ids
+    assert bad not in [episode.id for episode in learner.context.ingest.demonstrations]
 
 
 @pytest.mark.parametrize("updates_enabled", [True, False])

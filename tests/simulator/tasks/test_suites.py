@@ -160,8 +160,8 @@ def test_the_wrong_one_of_two_apps_alike_is_no_success() -> None:
 
 
 DIGESTS = {
-    "quickstart": (14892, "cb5226d0a95480d2"),
-    "general": (9800, "c06e3c634c3ce579"),
+    "quickstart": (14892, "5b883eec50864584"),
+    "general": (9800, "cd71896497d800a7"),
     "install": (3248, "78017a307acbf07f"),
     "webshop": (4660, "1fcc00484b4ee5ba"),
 }

@@ -114,7 +114,7 @@ def test_options_take_the_place_of_the_file_s(tmp_path) -> None:
         ("base: quickstart\narms: {'../up': {}}", "is not a valid name"),
         ("base: quickstart\narms: {a: {}, A: {}}", "two arms are called 'A'"),
         ("base: quickstart\nset: {learner.episods: 3}", "set: unknown key `learner.episods`. Did you mean"),
-        ("base: quickstart\narms: {x: {learner.episodes.much: 1}}", "leads through 4300"),
+        ("base: quickstart\narms: {x: {learner.episodes.much: 1}}", "leads through 4200"),
         ("base: quickstart\narms: {x: {learner.replay.weights.3: 1}}", "'3' is not a position in a list"),
         ("base: quickstart\narms: {x: {seed: 1}}", "`seed` cannot be set in an experiment"),
         ("base: quickstart\narms: {x: {local.workers: 0}}", "arm x: local.workers is 0"),

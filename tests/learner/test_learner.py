@@ -174,8 +174,12 @@ def test_demonstrations_to_rehearse_outlive_the_warm_start_the_store_and_a_resum
     assert len(rehearsed) == learner.progress.updates > 0
     again, world = build(toy, tmp_path, "i2", episodes=80, **options)
     world.names = random.Random(1)
+    late = context.store.get(before[0].id).model_copy(update={"id": "late"})
+    context.store.add(late, {})  # it came in after the checkpoint
     restore(again.context, again.context.checkpointer.load())
-    assert [one.steps for one in again.context.ingest.demonstrations] == [one.steps for one in before]
+    found = again.context.ingest.demonstrations
+    assert [one.id for one in found] == [*(one.id for one in before), "late"]
+    assert [one.steps for one in found[:-1]] == [one.steps for one in before]
     again.run()
     assert world.over
 

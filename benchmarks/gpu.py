@@ -16,7 +16,7 @@ one sequence (`agent.options.mode: incremental`) of ten steps with answers of 25
     python benchmarks/gpu.py [--models qwen3-vl-2b qwen2.5-vl-7b] [--parts tower ...] [--output FILE]
     python benchmarks/gpu.py --tiny      # a small model, also on a CPU, in a minute: does it run?
 
-Each number is printed, beside what `distrl doctor --estimate` says of it, and is a line of JSON in --output.
+Each number is printed, beside the estimate of `distrl doctor --estimate`, and as a line of JSON in --output.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import contextlib
 import gc
 import io
 import json
+import os
 import random
 import string
 import sys
@@ -370,9 +371,8 @@ class Calls(torch.overrides.TorchFunctionMode):
 
 def save_model(directory: Path, model: str, sizes: dict[str, Any]) -> None:
     """The files of the model without its weights; a token is a word like `w17`, or a character."""
-    from tiny_qwen import IDS, PICTURE, SPECIAL, TEMPLATE
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen2_5_VLConfig, Qwen3VLConfig
+    from tiny_qwen import IDS, PICTURE, SPECIAL, save_tokenizer
+    from transformers import Qwen2_5_VLConfig, Qwen3VLConfig
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
     *dimensions, head = sizes["text"]
@@ -390,19 +390,8 @@ def save_model(directory: Path, model: str, sizes: dict[str, Any]) -> None:
     patch = 16 if is_third else 14
     bounds = {"shortest_edge": 4 * patch**2, "longest_edge": 12_845_056}
     Qwen2VLImageProcessorPil(size=bounds, patch_size=patch).save_pretrained(str(directory))
-    known = [*SPECIAL, *string.printable]
-    known += [f"w{number}" for number in range(VOCABULARY - len(known))]
-    words = {word: index for index, word in enumerate(known)}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="?"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"w\d+|[\s\S]"), "isolated")
-    tokenizer.decoder = decoders.Fuse()
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=SPECIAL[0],
-        eos_token=SPECIAL[1],
-        additional_special_tokens=SPECIAL[2:],
-        chat_template=TEMPLATE.replace("PICTURE", PICTURE),
-    ).save_pretrained(str(directory))
+    words = [f"w{number}" for number in range(VOCABULARY - len(SPECIAL) - len(string.printable))]
+    save_tokenizer(directory, PICTURE, words, r"w\d+")
 
 
 def screenshot(rng: random.Random, size: tuple[int, int]) -> bytes:
@@ -424,7 +413,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--tiny", action="store_true", help="a small model; needs no GPU")
-    parser.add_argument("--output", type=Path, default=Path("gpu.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path(os.devnull))
     arguments = parser.parse_args()
     if not (arguments.tiny or torch.cuda.is_available()):
         parser.error("This machine has no GPU that torch can use: give --tiny.")

@@ -200,8 +200,7 @@ class Cloning:
 
     def _drop(self, names: Sequence[str]) -> None:
         """Drops quarantined demonstrations, and the batches that are under way."""
-        demonstrations = self._context.ingest.demonstrations
-        demonstrations[:] = [episode for episode in demonstrations if episode.id not in names]
+        self._context.ingest.drop(names)
         self._num_taken -= len(names)
         self._steps = [(name, step) for name, step in self._steps if name not in names]
         self._drawn.clear()

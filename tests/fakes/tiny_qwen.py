@@ -117,15 +117,18 @@ def _vocabulary(words: Sequence[str]) -> dict[str, int]:
     return {token: index for index, token in enumerate([*SPECIAL, *string.printable, *words])}
 
 
-def save_tokenizer(directory: Path, picture: str, words: Sequence[str] = ()) -> None:
-    """Words, where one stands, else single characters; and special tokens, of which `picture` shows one."""
+def save_tokenizer(directory: Path, picture: str, words: Sequence[str] = (), pattern: str = "") -> None:
+    """Words, where one stands, else single characters; and special tokens, of which `picture` shows one.
+
+    Args:
+        pattern: A regular expression of the words; of thousands, one of each would take long.
+    """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.WordLevel(_vocabulary(words), unk_token="?"))
-    longest_first = sorted(words, key=len, reverse=True)
-    pattern = "|".join([*map(re.escape, longest_first), r"[\s\S]"])
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
+    found = [pattern] if pattern else map(re.escape, sorted(words, key=len, reverse=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("|".join([*found, r"[\s\S]"])), "isolated")
     tokenizer.decoder = decoders.Fuse()
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

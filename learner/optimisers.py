@@ -1,4 +1,4 @@
-"""Optimisers: gradients in parts, summed over ranks, clipped, one step of AdamW."""
+"""Optimisers: gradients in parts, summed over ranks, clipped, one step of AdamW on float32 weights."""
 
 from __future__ import annotations
 
@@ -10,19 +10,33 @@ from torch import Tensor, nn
 
 from distrl.learner.ranks import num_ranks, sum_over_ranks
 
+COPY = "copy"  # in a parameter's state: its weight in float32, where the model has it in bfloat16
+
 
 class Optimiser:
-    """AdamW on every rank alike: gradients are summed over the ranks, which therefore make the same step."""
+    """AdamW on every rank alike: gradients are summed over the ranks, which therefore make the same step.
+
+    Weights in bfloat16 are trained through copies in float32 (Micikevicius et al. 2018, "Mixed precision
+    training", §3.1), because most steps are smaller than the distance between two bfloat16 numbers.
+    """
 
     def __init__(self, module: nn.Module, lr: float, weight_decay: float, clip: float) -> None:
-        self._parameters = list(trainable(module))
+        weights = list(trainable(module))
+        self._parameters = [_copied(one) if one.dtype is torch.bfloat16 else one for one in weights]
+        pairs = zip(weights, self._parameters, strict=True)
+        self._copies = [(weight, copy) for weight, copy in pairs if weight is not copy]
         self._adam = torch.optim.AdamW(self._parameters, lr=lr, weight_decay=weight_decay)
         self._clip = clip
         self._norm: float | None = None
 
+    @torch.no_grad()
     def begin(self, lr: float | None = None) -> None:
         self._adam.zero_grad(set_to_none=True)
         self._norm = None
+        for weight, copy in self._copies:
+            weight.grad = None
+            # What a checkpoint or another optimiser has set since; elsewhere the copy keeps its precision.
+            copy.copy_(torch.where(copy.to(weight.dtype) == weight, copy, weight))
         if lr is not None:
             for group in self._adam.param_groups:
                 group["lr"] = lr
@@ -30,6 +44,10 @@ class Optimiser:
     def backward(self, loss: Tensor, is_last: bool = True) -> None:
         """Adds the gradients of `loss`, a share of a sum."""
         loss.backward()  # type: ignore[no-untyped-call]
+        for weight, copy in self._copies:
+            if weight.grad is not None:  # shares add up in float32
+                copy.grad = weight.grad.float() if copy.grad is None else copy.grad.add_(weight.grad)
+                weight.grad = None
 
     def norm(self) -> float | None:
         """Sums the gradients over the ranks and clips them; their norm before, the same on all ranks.
@@ -51,16 +69,34 @@ class Optimiser:
         norm = self.norm() if self._norm is None else self._norm
         assert norm is not None
         self._adam.step()
+        with torch.no_grad():
+            for weight, copy in self._copies:
+                weight.copy_(copy)
         self._norm = None
         return norm
 
     def state_dict(self) -> dict[str, Any]:
-        """As torch's AdamW writes it, of whole parameters. Every rank must call it."""
-        return self._adam.state_dict()
+        """As torch's AdamW writes it, of whole parameters, with `COPY`. Every rank must call it."""
+        found = self._adam.state_dict()
+        copies = {id(copy): {COPY: copy.detach()} for _, copy in self._copies}
+        states = {
+            index: {**own, **copies.get(id(self._parameters[index]), {})}
+            for index, own in found["state"].items()
+        }
+        return {**found, "state": states}
 
+    @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores `state_dict`, whatever kind of optimiser wrote it, on however many ranks."""
-        self._adam.load_state_dict(state)
+        states = {index: dict(own) for index, own in state["state"].items()}
+        for index, own in states.items():
+            if (copy := own.pop(COPY, None)) is not None:
+                self._parameters[index].copy_(copy)
+        self._adam.load_state_dict({**state, "state": states})
+
+
+def _copied(weight: nn.Parameter) -> nn.Parameter:
+    return nn.Parameter(weight.detach().float())
 
 
 def trainable(module: nn.Module) -> Iterator[nn.Parameter]:

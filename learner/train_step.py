@@ -18,7 +18,6 @@ parts repeats its last one without effect.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -37,7 +36,7 @@ from distrl.learner.algorithms.base import Algorithm, Inputs, Loss, NetworkOutpu
 from distrl.learner.algorithms.bc import cloning_loss
 from distrl.learner.batching import StepBatch, TrajectoryBatch, pack, to_device, trimmed
 from distrl.learner.off_policy import StepStats
-from distrl.learner.optimisers import Optimiser, trainable
+from distrl.learner.optimisers import Optimiser
 from distrl.learner.ranks import most_over_ranks, num_ranks, sum_over_ranks
 from distrl.learner.zero import ZeroOptimiser, ZeroPolicy
 
@@ -45,7 +44,6 @@ PER_TRAJECTORY = frozenset(
     {"batch/success", "batch/without_spread", "loss/trajectory", "value/trajectory_accuracy"}
 )
 PER_UPDATE = frozenset({"policy/grad_norm", "policy/rehearsal", "value/grad_norm"})
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -88,11 +86,6 @@ class TrainStep:
         self.num_updates = 0
         self._config, self._zero = config, zero
         self._view = policy if zero is None else zero.view  # what objectives call
-        if zero is None and any(p.dtype is torch.bfloat16 for p in trainable(policy)):
-            _log.warning(
-                "weights are trained in bfloat16, in which most steps of AdamW are too small to change them. "
-                "Set policy.lora, or learner.engine to deepspeed, which trains copies in float32."
-            )
         optim = config.optim
         self._policy_optimiser = self._optimiser(optim.lr)
         self._critic_optimiser = Optimiser(critic, optim.critic_lr, optim.weight_decay, optim.grad_clip)

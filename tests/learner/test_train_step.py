@@ -45,22 +45,6 @@ def test_every_epoch_sees_every_trajectory_once(make) -> None:
     assert [(rows, part is batch) for rows, part in minibatches(batch, 2, 1)] == [(None, True)] * 2
 
 
-def test_weights_that_most_steps_would_not_change_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    policy, config = LinearPolicy(), LearnerConfig()
-
-    def warned() -> bool:
-        caplog.clear()
-        TrainStep(policy, LinearQCritic(), build_algorithm(config), config)
-        return "bfloat16" in caplog.text
-
-    assert not warned()
-    policy.bfloat16()
-    assert warned()
-    policy.requires_grad_(False)
-    policy.adapters = torch.nn.Linear(8, 8)
-    assert not warned(), "as with adapters in float32"
-
-
 def said(rows, lengths, ratio, level="action", **metrics: float) -> tuple[torch.Tensor, Loss]:
     """A pass over trajectories `rows` of these lengths, one token a step, of one ratio, capped at 2."""
     row = torch.repeat_interleave(torch.arange(len(rows)), torch.tensor(lengths))
@@ -307,3 +291,58 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights_alone() -> None:
     optimiser.backward(loss)
     assert math.isnan(optimiser.norm())
     assert all(bool((one == other).all()) for one, other in zip(before, module.parameters(), strict=True))
+
+
+def half(values: torch.Tensor) -> torch.nn.Linear:
+    """A layer with these weights in bfloat16."""
+    module = torch.nn.Linear(*reversed(values.shape), bias=False).bfloat16()
+    module.weight.data.copy_(values)
+    return module
+
+
+def steps(optimiser: Optimiser, module: torch.nn.Linear, count: int) -> None:
+    """Steps with equal gradients, with which AdamW moves each weight by the learning rate."""
+    for _ in range(count):
+        optimiser.begin()
+        optimiser.backward(module.weight.float().sum())
+        optimiser.step()
+
+
+def test_steps_that_bfloat16_cannot_hold_add_up_in_copies() -> None:
+    module = half(torch.randn(32, 32, generator=torch.Generator().manual_seed(0)) * 0.02)
+    before = module.weight.detach().float()
+    optimiser = Optimiser(module, 1e-6, 0.0, 1e9)
+    steps(optimiser, module, 16)
+    copy = optimiser.state_dict()["state"][0]["copy"]
+    torch.testing.assert_close(before - copy, torch.full_like(copy, 1.6e-5), rtol=1e-2, atol=1e-8)
+    assert torch.equal(module.weight, copy.bfloat16())
+    assert 0.1 < float((module.weight != before).float().mean()) < 0.9, "where 1.6e-5 reaches another number"
+    assert optimiser._parameters[0].grad is not None
+    assert module.weight.grad is None, "gradients are where the steps are made"
+
+
+def test_copies_are_resumed_and_follow_weights_that_something_else_sets() -> None:
+    values = torch.randn(8, 8, generator=torch.Generator().manual_seed(0)) * 0.02
+    one = half(values)
+    optimiser = Optimiser(one, 1e-6, 0.0, 1e9)
+    steps(optimiser, one, 5)
+    other = half(one.weight.detach())
+    resumed = Optimiser(other, 1e-6, 0.0, 1e9)
+    resumed.load_state_dict(optimiser.state_dict())
+    for module, own in ((one, optimiser), (other, resumed)):
+        module.weight.data[0] = 1.0  # as by a checkpoint
+        steps(own, module, 11)
+    first, second = (own.state_dict()["state"][0]["copy"] for own in (optimiser, resumed))
+    assert torch.equal(first, second)
+    torch.testing.assert_close(first[0], torch.full((8,), 1.0 - 1.1e-5), rtol=0, atol=1e-6)
+    moved = half(values).weight.detach().float()[1:] - first[1:]
+    torch.testing.assert_close(moved, torch.full_like(moved, 1.6e-5), rtol=1e-2, atol=1e-8)
+
+
+def test_shares_of_a_gradient_add_up_in_float32() -> None:
+    module = half(torch.zeros(1, 1))
+    optimiser = Optimiser(module, 1e-6, 0.0, 1e9)
+    optimiser.begin()
+    for share in (256.0, 1.0):  # whose sum bfloat16 rounds to 256
+        optimiser.backward(module.weight.float().sum() * share)
+    assert optimiser.norm() == 257.0

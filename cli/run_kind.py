@@ -172,6 +172,7 @@ class GuiRun:
                     stop.is_set,
                     f"{full_name}/{slot}",
                     config.worker.act_timeout_s,
+                    lambda: link.status.slots if link.status else {},
                 )
 
             judging = None

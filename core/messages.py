@@ -288,6 +288,8 @@ class Status(Record):
         run_id: Changes when another run listens at the same address.
         phase: "demonstrations", "warm-up", "training", "done".
         weights: The newest published weights, None before the first.
+        slots: By each worker's name its number of slots, so that all agree on whose server is which; empty if
+            there are very many.
         paused: The learner is behind; workers request no leases while this is set.
     """
 
@@ -296,6 +298,7 @@ class Status(Record):
     phase: str
     weights: WeightInfo | None = None
     act_endpoints: tuple[str, ...] = ()
+    slots: dict[Name, Count] = {}
     paused: bool = False
     metrics: dict[str, Number] = {}
 

@@ -195,8 +195,10 @@ def acting(
             if not is_there:
                 raise EvaluationStopped("Interrupted before anything was measured.")
         wait_for_policy(wire, endpoints, wait_s, stop, progress.say)
-        timeout_s = config.worker.act_timeout_s
-        yield lambda slot: ActClient(wire, endpoints, stop.is_set, f"evaluate/{slot}", timeout_s)
+        timeout_s, slots = config.worker.act_timeout_s, {"evaluate": config.evaluate.slots}
+        yield lambda slot: ActClient(
+            wire, endpoints, stop.is_set, f"evaluate/{slot}", timeout_s, lambda: slots
+        )
 
 
 def seed_directory(directory: Path, seed: int) -> Path:

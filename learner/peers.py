@@ -19,6 +19,7 @@ from distrl.core.errors import ProtocolError
 from distrl.core.messages import Heartbeat, Hello, RejectCode
 
 MAX_PEERS = 4096
+MAX_LISTED = 4096  # slots; with more, servers are evenly loaded even if each worker spreads its own alone
 
 WINDOW = 20
 """The newest trajectories of a client that count for a suspension; at least `LEAST` must have arrived."""
@@ -60,6 +61,7 @@ ALIVE: Mapping[str, str] = {"worker": "workers/alive", "inference": "inference/a
 @dataclass
 class _Peer:
     act_endpoint: str
+    slots: int
     num_leases: int
     last_seen: float
     stats: Mapping[str, float] = field(default_factory=dict)
@@ -76,17 +78,18 @@ class Peers:
         self._rated: tuple[float, dict[Key, float]] = self._clock(), dict(self._totals)
 
     def register(self, message: Hello | Heartbeat) -> bool:
-        """Registers that a peer is alive, and its numbers. Returns whether it is new or has moved."""
+        """Registers that a peer is alive, and its numbers. Returns whether it is new or has changed."""
         key, stats = (message.role, message.name), getattr(message, "stats", {})
         with self._lock:
             peer = self._peers.get(key)
-            is_news = peer is None or peer.act_endpoint != message.act_endpoint
+            now_at = (message.act_endpoint, message.slots)
+            is_news = peer is None or (peer.act_endpoint, peer.slots) != now_at
             if peer is None:
                 if len(self._peers) >= MAX_PEERS:
                     raise ProtocolError(RejectCode.BUSY.value, f"{MAX_PEERS} peers are connected already")
                 _log.info("%s %s connected", *key)
-                peer = self._peers[key] = _Peer(message.act_endpoint, 0, self._clock())
-            peer.act_endpoint, peer.last_seen = message.act_endpoint, self._clock()
+                peer = self._peers[key] = _Peer(*now_at, 0, self._clock())
+            (peer.act_endpoint, peer.slots), peer.last_seen = now_at, self._clock()
             peer.num_leases = message.slots + message.waiting
             if stats:
                 self._count(message.role, peer.stats, stats)
@@ -114,6 +117,12 @@ class Peers:
         with self._lock:
             known = {peer.act_endpoint for (role, _), peer in self._peers.items() if role == "inference"}
         return tuple(sorted(known - {""}))
+
+    def slots(self) -> dict[str, int]:
+        """The slots of each worker that is alive; none if there are more than `MAX_LISTED`."""
+        with self._lock:
+            found = {name: peer.slots for (role, name), peer in self._peers.items() if role == "worker"}
+        return dict(sorted(found.items())) if sum(found.values()) <= MAX_LISTED else {}
 
     def metrics(self) -> dict[str, float]:
         """The numbers of all peers together; rates are means since the last call."""

@@ -200,7 +200,7 @@ class ServerBase:
                 self._service.pump()
                 self._work()
                 if self._peers.expire():
-                    self._change(act_endpoints=self._peers.act_endpoints())
+                    self._change(act_endpoints=self._peers.act_endpoints(), slots=self._peers.slots())
                 self._announce()
         except BaseException as error:
             self._error = error
@@ -217,7 +217,7 @@ class ServerBase:
             self._service.reply(peer, self.status)
         elif isinstance(message, (Hello, Heartbeat)):
             if self._peers.register(message):
-                self._change(act_endpoints=self._peers.act_endpoints())
+                self._change(act_endpoints=self._peers.act_endpoints(), slots=self._peers.slots())
             answer: Record = self.status
             if isinstance(message, Hello):
                 answer = Welcome(status=self.status, heartbeat_s=self._heartbeat_s)

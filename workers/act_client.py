@@ -1,14 +1,20 @@
-"""Requests completions from inference servers, and switches to another server when one fails."""
+"""Requests completions from inference servers, and switches to another server when one fails.
+
+A slot stays with one server, which has its prompts in its prefix cache. `assigned` gives every server equally
+many slots, of all workers that the learner lists; few change their server when one joins or leaves.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 import logging
+import math
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from distrl.core.errors import ContextFull, InferenceUnavailable, NetworkError, ProtocolError
 from distrl.core.messages import ActReply, ActRequest, Reject, RejectCode
@@ -42,8 +48,10 @@ class ActClient:
     Args:
         endpoints: Returns the act endpoints that are alive now.
         is_stopping: Polled while waiting; ends a call early.
-        name: The slot, e.g. "worker-0/3"; each prefers servers in its own order, so that slots spread.
+        name: The slot, e.g. "worker-0/3".
         timeout_s: The deadline of one completion, over all servers.
+        slots: Returns the number of slots of each worker, by its name, that share the servers. A slot that is
+            not among them takes the server that it prefers.
     """
 
     def __init__(
@@ -53,9 +61,10 @@ class ActClient:
         is_stopping: Callable[[], bool] = lambda: False,
         name: str = "",
         timeout_s: float = 30.0,
+        slots: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self._wire, self._endpoints, self._is_stopping = wire, endpoints, is_stopping
-        self._name, self._timeout_s = name, timeout_s
+        self._name, self._timeout_s, self._slots = name, timeout_s, slots
         self._links: dict[str, _Link] = {}
         self._avoid_until: dict[str, float] = {}
         # Unique without a system call per request, which would release the GIL and wait for it again.
@@ -108,16 +117,14 @@ class ActClient:
         self._links.clear()
 
     def _choose(self) -> str | None:
-        """The most preferred server that is alive and has not failed recently."""
+        """The slot's server; if it has failed recently, the most preferred of the others that are alive."""
         alive = list(self._endpoints())
         for gone in self._links.keys() - set(alive):
             self._links.pop(gone).channel.close()
         now = time.monotonic()
         good = [endpoint for endpoint in alive if self._avoid_until.get(endpoint, 0.0) <= now]
-        return min(good, key=self._rank, default=None)
-
-    def _rank(self, endpoint: str) -> bytes:
-        return hashlib.blake2b(f"{self._name} {endpoint}".encode(), digest_size=8).digest()
+        own = assigned(tuple(self._slots().items()), tuple(alive)).get(self._name)
+        return own if own in good else min(good, key=lambda one: _rank(self._name, one), default=None)
 
     def _try(
         self, endpoint: str, request: ActRequest, images: Mapping[str, bytes], deadline: float
@@ -181,6 +188,31 @@ class ActClient:
         self._avoid_until[endpoint] = time.monotonic() + seconds
         if endpoint in self._links:
             self._links.pop(endpoint).channel.close()  # a late answer must not meet the next request
+
+
+@lru_cache(maxsize=8)
+def assigned(slots: tuple[tuple[str, int], ...], servers: tuple[str, ...]) -> dict[str, str]:
+    """The server of each slot: one that it prefers, of those with room.
+
+    Consistent hashing with bounded loads (Mirrokni et al. 2018, arXiv 1608.01350) with the least bound,
+    slots / servers rounded up, and rendezvous hashing in place of a ring.
+
+    Args:
+        slots: Workers and how many slots each has; slot 3 of `w` is called "w/3".
+    """
+    names = [f"{worker}/{slot}" for worker, count in slots for slot in range(count)]
+    room = dict.fromkeys(servers, math.ceil(len(names) / max(1, len(servers))))
+    found: dict[str, str] = {}
+    for _, name, server in sorted((_rank(name, one), name, one) for name in names for one in room):
+        if name not in found and room[server]:
+            found[name] = server
+            room[server] -= 1
+    return found
+
+
+def _rank(slot: str, server: str) -> bytes:
+    """How much a slot prefers a server: the lower, the more."""
+    return hashlib.blake2b(f"{slot} {server}".encode(), digest_size=8).digest()
 
 
 class _ServerFailed(NetworkError):

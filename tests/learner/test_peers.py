@@ -52,6 +52,15 @@ def test_counts_of_workers_become_rates_over_all_and_totals(rig) -> None:
     assert (metrics["workers/actions_per_s"], metrics["workers/faults"]) == (0.0, 1)
 
 
+def test_slots_are_listed_unless_there_are_very_many(rig) -> None:
+    for name, slots in (("b", 8), ("a", module.MAX_LISTED - 8)):
+        assert rig.peers.register(Heartbeat(role="worker", name=name, slots=slots))
+    assert rig.peers.slots() == {"a": module.MAX_LISTED - 8, "b": 8}
+    assert not rig.peers.register(Heartbeat(role="worker", name="b", slots=8))
+    assert rig.peers.register(Heartbeat(role="worker", name="b", slots=9))
+    assert rig.peers.slots() == {}
+
+
 def test_a_restarted_worker_counts_from_zero(rig) -> None:
     for episodes in (0, 50, 3):
         rig.beat("worker", "a", episodes=episodes)

@@ -268,6 +268,13 @@ def test_what_is_no_request_is_refused(server, peer):
     assert reject.code.value == "unexpected"
 
 
+def test_all_learn_how_many_slots_each_worker_has(server, wire, peer):
+    for name, slots in (("b", 3), ("a", 8), ("b", 4)):
+        peer.ask(Heartbeat(role="worker", name=name, slots=slots))
+    assert peer.ask(StatusRequest()).slots == {"a": 8, "b": 4}
+    hear(wire.connect_sub(server.endpoints.broadcast), lambda status: status.slots == {})
+
+
 def test_inference_servers_come_and_go(server, wire, peer):
     peer.ask(Hello(role="inference", name="i", act_endpoint="tcp://127.0.0.1:9"))
     assert peer.ask(StatusRequest()).act_endpoints == ("tcp://127.0.0.1:9",)

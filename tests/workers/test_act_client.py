@@ -1,6 +1,8 @@
 """Completions from several inference servers, some of which fail."""
 
+import random
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
@@ -9,7 +11,7 @@ from distrl.core.errors import InferenceUnavailable, ProtocolError
 from distrl.core.messages import ActReply, ActRequest, Reject, RejectCode
 from distrl.core.sockets import Channel, Poller, Wire
 from distrl.core.types import ChatMessage, Completion, ImagePart, Sampling, TextPart, image_digest
-from distrl.workers.act_client import ActClient
+from distrl.workers.act_client import ActClient, assigned
 
 WAIT_S = 20.0
 PIXELS = b"pixels"
@@ -100,6 +102,49 @@ def test_a_slot_stays_with_its_server_and_slots_spread(wire, servers):
     assert set(names) == {"one", "two"}
     for client in clients:
         client.close()
+
+
+def test_a_slot_takes_the_server_that_all_workers_agree_on(wire, servers):
+    endpoints, slots = tuple(server.endpoint for server in servers), {"v": 3, "w": 3}
+    names = {server.endpoint: server.name for server in servers}
+    for slot, endpoint in assigned(tuple(slots.items()), endpoints).items():
+        client = ActClient(wire, lambda: endpoints, name=slot, timeout_s=WAIT_S, slots=lambda: slots)
+        assert ask(client) == names[endpoint]
+        client.close()
+
+
+def draws(count: int):
+    """Workers with their slots, and servers: 32 to 128 slots on 4 to 7 servers."""
+    for seed in range(count):
+        rng = random.Random(seed)
+        workers = rng.choice([1, 2, 4, 8, 16])
+        slots = {f"worker-{index}": rng.choice([32, 64, 96, 128]) // workers for index in range(workers)}
+        ports = rng.sample(range(20_000, 60_000), rng.randint(4, 7))
+        yield rng, slots, tuple(f"tcp://127.0.0.1:{port}" for port in sorted(ports))
+
+
+def test_servers_are_evenly_loaded():
+    assert assigned((("w", 2),), ()) == assigned((), ("tcp://h:1",)) == {}
+    for _, slots, servers in draws(200):
+        found = assigned(tuple(slots.items()), servers)
+        loads, total = Counter(found.values()), sum(slots.values())
+        assert len(found) == total
+        assert max(loads.values()) == -(-total // len(servers)), "as even as whole slots can be"
+        assert max(loads.values()) <= 1.15 * total / len(servers) or total % len(servers) == 1
+
+
+def test_few_slots_move_when_servers_or_workers_come_and_go():
+    moved: list[float] = []
+    for rng, slots, servers in draws(200):
+        workers, total = tuple(slots.items()), sum(slots.values())
+        before = assigned(workers, servers)
+        gone = rng.choice(servers)
+        after = assigned(workers, tuple(one for one in servers if one != gone))
+        moved.append(sum(before[slot] != after[slot] for slot in before) / (total / len(servers)))
+        joined = assigned((*workers, ("worker-new", total // len(slots))), servers)
+        assert sum(before[slot] != joined[slot] for slot in before) < total / 3
+    assert max(moved) < 2.5, "where 1 is those of the server that is gone"
+    assert sum(moved) / len(moved) < 1.4
 
 
 @pytest.mark.parametrize("mood", ["busy", "not-ready", "internal", "version", "dying"])

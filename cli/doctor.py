@@ -43,6 +43,10 @@ def doctor(
         str | None,
         typer.Option("--gpu", metavar="NAME", help="With --estimate: for this GPU, e.g. H100, or cpu."),
     ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option("--gpus", min=1, metavar="N", help="With --estimate: for so many GPUs."),
+    ] = None,
     overrides: SetOption = None,
 ) -> None:
     """Check this machine: each line is ok, warn or fail, with a remedy.
@@ -55,11 +59,12 @@ def doctor(
     given = config or estimate
     if given is None and overrides:
         raise ConfigError("--set changes a configuration.", "Name it with --config or --estimate.")
-    if gpu is not None and estimate is None:
-        raise ConfigError(f"--gpu {gpu} is for estimates.", "Add --estimate CONFIG, or remove it.")
+    for option, value in (("--gpu", gpu), ("--gpus", gpus)):
+        if value is not None and estimate is None:
+            raise ConfigError(f"{option} {value} is for estimates.", "Add --estimate CONFIG, or remove it.")
     loaded = load(given, overrides) if given is not None else None
     if loaded is not None and estimate is not None:
-        _estimate(loaded, gpu, as_json)
+        _estimate(loaded, gpu, gpus, as_json)
         return
     from distrl.cli.health.run import needs as needs_of
 
@@ -76,10 +81,13 @@ def doctor(
         raise Unfit(f"{failures} of these must be fixed first.", "See the lines that begin with fail.")
 
 
-def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
+def _estimate(config: Config, gpu: str | None, gpus: int | None, as_json: bool) -> None:
     from dataclasses import asdict
+    from importlib.util import find_spec
 
     from distrl.cli.health import estimate, machine
+    from distrl.cli.local.gpus import visible
+    from distrl.cli.local.plan import Planner, can_plan
     from distrl.cli.run_kind import require_gui
     from distrl.evaluator.suites import load_tasks
 
@@ -90,9 +98,19 @@ def _estimate(config: Config, gpu: str | None, as_json: bool) -> None:
             f"Use one of {', '.join(estimate.PEAKS)}, or cpu.",
         )
     name, memory = machine.first_gpu() if gpu is None else (None if gpu == "cpu" else gpu, None)
-    limits = [task.max_steps for task in load_tasks(config.tasks)]
-    where = estimate.hardware(name, config.learner.threads, memory)
-    for line in estimate.estimate(config, where, max(limits), estimate.screen_of(config)):
+    steps = max(task.max_steps for task in load_tasks(config.tasks))
+    where, planned = estimate.hardware(name, config.learner.threads, memory), list[estimate.Line]()
+    has_verdict = True  # whether all have room on one GPU
+    shape = estimate.shape_of(config)
+    if where.is_gpu and can_plan(config):
+        is_here = gpu is None  # elsewhere vLLM may be installed
+        num_gpus = gpus or (len(visible()) if is_here else 1)
+        has_vllm = not is_here or find_spec("vllm") is not None
+        found = Planner(config, where, num_gpus, steps, has_vllm, shape).plan()
+        config, planned = found.config, found.lines()
+        has_verdict = found.is_shared
+    lines = estimate.estimate(config, where, steps, estimate.screen_of(config), shape)
+    for line in [*(one for one in lines if has_verdict or one.process != "verdict"), *planned]:
         typer.echo(json.dumps(asdict(line)) if as_json else estimate.as_text(line))
 
 

@@ -35,7 +35,15 @@ def train(
     loaded = load(config, overrides, dry_run)
     if resume and say_complete(loaded):
         return
-    from distrl.cli.health.run import check_demonstrations, check_devices, check_installed, check_models
+    from distrl.cli.health.estimate import as_text
+    from distrl.cli.health.run import (
+        check_demonstrations,
+        check_devices,
+        check_installed,
+        check_models,
+        doubtful_rates,
+    )
+    from distrl.cli.local.plan import plan_here
     from distrl.cli.local.programs import check_addresses, free_addresses, unreachable_servers
     from distrl.cli.local.run import LocalRun, unmake
     from distrl.cli.run_kind import run_kind
@@ -50,8 +58,10 @@ def train(
     check_models(loaded)
     if not resume:  # later it has its own copy of them
         check_demonstrations(loaded)
-    for warning in [*run_kind(loaded).check_tasks(), *doubtful_points(loaded)]:
+    for warning in [*run_kind(loaded).check_tasks(), *doubtful_points(loaded), *doubtful_rates(loaded)]:
         typer.echo(f"warning: {warning}", err=True)
+    plan = plan_here(loaded)
+    loaded = loaded if plan is None else plan.config
     network = free_addresses(loaded.network)
     check_addresses(network, loaded.num_servers)
     if loaded.num_servers and (unreachable := unreachable_servers(network)):
@@ -62,6 +72,8 @@ def train(
         former, progress = run.write_config(loaded), pointed(run.checkpoints, "latest")
         run.link_as_latest()
         console.print(f"Run directory: {run.path}", soft_wrap=True)
+        for line in [] if plan is None else plan.lines():
+            console.print(as_text(line), soft_wrap=True)
         try:
             local = LocalRun(loaded, network, run, install_signals(), console)
             results = local.train_and_measure()

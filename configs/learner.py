@@ -15,7 +15,7 @@ from distrl.configs.algorithms import (
     GrpoConfig,
 )
 from distrl.configs.appo import AppoConfig
-from distrl.configs.section import Count, Fraction, NonNegative, Positive, Section
+from distrl.configs.section import Count, CountOrAuto, Fraction, NonNegative, Positive, Section
 
 
 class DemonstrationConfig(Section):
@@ -124,12 +124,13 @@ class RanksConfig(Section):
     """The learner's processes, called ranks.
 
     `engine` is `torch`, which keeps the whole policy on each rank, or `deepspeed`, which shards it by ZeRO.
-    `num_processes` is the number of ranks. `ds_config` is DeepSpeed's own configuration, above all
-    `zero_optimization`: `stage` 1, 2 (default) or 3, `offload_optimizer` and `offload_param` to the CPU.
+    `num_processes` is the number of ranks; with `auto` they share the GPUs with the inference servers, and
+    without a GPU there is one. `ds_config` is DeepSpeed's own configuration, above all `zero_optimization`:
+    `stage` 1, 2 (default) or 3, `offload_optimizer` and `offload_param` to the CPU.
     """
 
     engine: Literal["torch", "deepspeed"] = "torch"
-    num_processes: Count = 1
+    num_processes: CountOrAuto = 1
     ds_config: dict[str, Any] = {}
 
     @model_validator(mode="after")
@@ -168,6 +169,11 @@ class RanksConfig(Section):
                     f"ds_config.zero_optimization.{name}.device={device!r} is not supported; use 'cpu'"
                 )
         return self
+
+    @property
+    def num_ranks(self) -> int:
+        """The number of ranks."""
+        return 1 if self.num_processes == "auto" else self.num_processes
 
     @property
     def zero_stage(self) -> int:
@@ -305,7 +311,7 @@ class LearnerConfig(RanksConfig):
                     "values are expectations under the current policy; set value_recompute to true, or "
                     "critic to 'v'"
                 )
-            if self.zero_stage == 3 and self.num_processes > 1:
+            if self.zero_stage == 3 and self.num_processes != 1:
                 raise ValueError(
                     "learner.algorithm.critic 'q' draws actions, which is not supported with weights sharded "
                     "over ranks (ZeRO stage 3); use stage 2, or set learner.algorithm.critic to 'v'"

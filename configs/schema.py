@@ -16,7 +16,7 @@ from distrl.configs.goal import Goal, goal_of
 from distrl.configs.judge import AnyJudge, RewardConfig, check_judge
 from distrl.configs.learner import LearnerConfig
 from distrl.configs.policy import ChatPolicy, GaussianConfig, HubConfig, PolicyConfig, TinyConfig
-from distrl.configs.section import Count, Fraction, NonNegative, Positive, Section, one_of
+from distrl.configs.section import Count, CountOrAuto, Fraction, NonNegative, Positive, Section, one_of
 from distrl.configs.simulate import SimulateConfig
 
 _PORT = r"\*|[0-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5]"
@@ -173,17 +173,31 @@ class VllmConfig(Section):
     options: dict[str, Any] = {}
 
 
-EngineConfig = Annotated[HfConfig | VllmConfig, Field(discriminator="kind"), one_of("hf")]
+class AutoEngineConfig(Section):
+    """The engine vLLM for a hub model that it can serve, where it is installed and there is a GPU; elsewhere
+    transformers.
+    """
+
+    kind: Literal["auto"] = "auto"
+
+
+EngineConfig = Annotated[HfConfig | VllmConfig | AutoEngineConfig, Field(discriminator="kind"), one_of("hf")]
 
 
 class InferenceConfig(Section):
-    """An inference server. `max_batch` is the largest number of requests that run at a time, `threads` the
-    number of the model's CPU threads.
+    """An inference server. `max_batch` is the largest number of requests that run at a time; with `auto`
+    `distrl train` chooses it by the number of slots and the memory of its GPUs, and elsewhere it is 16.
+    `threads` is the number of the model's CPU threads.
     """
 
     engine: EngineConfig = HfConfig()
-    max_batch: Count = 16
+    max_batch: CountOrAuto = 16
     threads: Count = 1
+
+    @property
+    def num_rows(self) -> int:
+        """The largest number of requests that run at a time."""
+        return 16 if self.max_batch == "auto" else self.max_batch
 
     @property
     def vllm(self) -> VllmConfig:
@@ -224,12 +238,13 @@ class LocalConfig(Section):
 
     `workers` is the number of worker processes; 0 means that all workers run on other machines (see
     docs/operations.md), and nothing is measured here at the end. `inference_servers` is the number of
-    inference servers; `learner.algorithm: appo` needs none. Learner and inference servers get GPUs of their
-    own as far as there are several, unless `learner.device` or `policy.device` names one.
+    inference servers; with `auto` they share the GPUs with the learner so that neither waits for the other,
+    and without a GPU there is one. `learner.algorithm: appo` needs none. Learner and inference servers get
+    GPUs of their own as far as there are several, unless `learner.device` or `policy.device` names one.
     """
 
     workers: Annotated[int, Field(ge=0)] = 2
-    inference_servers: Count = 1
+    inference_servers: CountOrAuto = 1
 
 
 class Config(Section):
@@ -309,7 +324,18 @@ class Config(Section):
     @property
     def num_servers(self) -> int:
         """Inference servers on this machine: none for APPO, whose workers act themselves."""
-        return 0 if isinstance(self.learner.algorithm, AppoConfig) else self.local.inference_servers
+        given = self.local.inference_servers
+        if isinstance(self.learner.algorithm, AppoConfig):
+            return 0
+        return 1 if given == "auto" else given
+
+    def engine_for(self, has_vllm: bool) -> HfConfig | VllmConfig:
+        """The engine, in place of `auto` vLLM if it is there and can serve the policy."""
+        policy, engine = self.policy, self.inference.engine
+        if not isinstance(engine, AutoEngineConfig):
+            return engine
+        is_served = isinstance(policy, HubConfig) and not (policy.lora and policy.lora.vision)
+        return VllmConfig() if has_vllm and is_served and policy.device != "cpu" else HfConfig()
 
     def to_yaml(self) -> str:
         """All keys with their values, as YAML that `load_config` reads back to an equal configuration."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -11,6 +11,15 @@ NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=1)]
 
+
+def _count_or_auto(value: Any) -> Any:
+    if value == "auto" or (type(value) is int and value >= 1):
+        return value
+    raise ValueError(f"{value!r} is neither a positive integer nor 'auto'")
+
+
+CountOrAuto = Annotated[Count | Literal["auto"], BeforeValidator(_count_or_auto)]
+"""`auto` is what `distrl train` chooses for the GPUs of its machine (`distrl.cli.local.plan`)."""
 
 CUSTOM = "custom"
 """The kind of a section that names a class of the user's own by `import_path`."""

@@ -17,7 +17,8 @@ class LatencyConfig(Section):
 
 
 class SimulateConfig(Section):
-    """The durations that `distrl simulate` calculates with, in seconds; other commands ignore the section.
+    """The durations that `distrl simulate` calculates with, in seconds; of other commands only the plan of
+    `distrl train` reads `latency`.
 
     `latency` is how long a device takes for an action, from the action to the next screen; null means
     `env.options.latency`, or the defaults of `latency` where there is none. `slot_sigma` is the spread of the

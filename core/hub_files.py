@@ -6,6 +6,7 @@ before anything is loaded (`located`), because transformers tries each of a doze
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
@@ -112,6 +113,16 @@ def find_model(model: str, key: str = "policy.model") -> Path:
             f"Run `hf download {model} config.json preprocessor_config.json`; weights are not needed.",
         )
     return found
+
+
+def fetch_description(model: str) -> None:
+    """Brings the small files of a hub id, such as config.json, into the cache if they are not there."""
+    if is_hub_id(model) and not Path(model).is_dir() and cached(model) is None:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError
+
+        with contextlib.suppress(HfHubHTTPError):  # such as that there is no such model: loading it says so
+            snapshot_download(model, allow_patterns=["*.json"])
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -298,7 +298,7 @@ class Status(Record):
     phase: str
     weights: WeightInfo | None = None
     act_endpoints: tuple[str, ...] = ()
-    slots: dict[Name, Count] = {}
+    slots: dict[str, Count] = {}
     paused: bool = False
     metrics: dict[str, Number] = {}
 

@@ -266,8 +266,8 @@ def other_ranks(
     place = Place.given()
     if place is not None:
         yield place, unwatched
-    elif config.num_processes > 1:
-        with local_ranks(command, config.num_processes, logs) as ranks:
+    elif config.num_ranks > 1:
+        with local_ranks(command, config.num_ranks, logs) as ranks:
             yield ranks.place, ranks.watch
     elif config.engine == "deepspeed":  # which wants a job even of one
         with tempfile.TemporaryDirectory(prefix="distrl-ranks-") as folder:

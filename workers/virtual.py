@@ -91,7 +91,7 @@ class World:
         self.agent = build_agent(config.agent)
         self.latency = Latency(kind="lognormal", **latency_of(config).model_dump())
         self.num_servers = max(1, config.num_servers)
-        self._batch, self._window_s = config.inference.max_batch, 0.0
+        self._batch, self._window_s = config.inference.num_rows, 0.0
         if isinstance(config.inference.engine, HfConfig):
             self._window_s = config.inference.engine.max_wait_ms / 1000.0
         self._baton = threading.Lock()

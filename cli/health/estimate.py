@@ -102,13 +102,20 @@ def hardware(gpu: str | None, threads: int, memory: float | None = None) -> Hard
 class Subject:
     """A policy as the formulas need it, for episodes of `steps` steps on such a screen."""
 
-    def __init__(self, config: Config, is_gpu: bool, steps: float, screen: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        is_gpu: bool,
+        steps: float,
+        screen: tuple[int, int],
+        shape: ModelShape | None = None,
+    ) -> None:
         policy = config.chat_policy
         hub = policy if isinstance(policy, HubConfig) else None
         pretrained = policy if isinstance(policy, PretrainedConfig) else None
         lora = getattr(policy, "lora", None)
         dtype = "float32" if pretrained is None else pretrained.dtype
-        self.shape = _shape(config)
+        self.shape = shape or shape_of(config)
         self.is_lora = lora is not None
         self.is_small = pretrained is None  # makes all logits at once, and has no pictures in its prompts
         self.recomputes = pretrained is not None and pretrained.gradient_checkpointing
@@ -141,7 +148,7 @@ class Subject:
         self.sequence = math.ceil(self.asked_before(self.steps - 1.0)) + self.completion  # tokens, at most
         self.published_bytes = self.trained * self.trained_bytes  # a version of the weights on the wire
         learner = config.learner
-        share = math.ceil(learner.batch_trajectories / learner.num_processes)
+        share = math.ceil(learner.batch_trajectories / learner.num_ranks)
         whole = math.ceil(share * self.sequences_per_episode * self.sequence)
         most = learner.micro_batch_tokens or whole
         self.pass_tokens, self.is_split = max(self.sequence, min(whole, most)), whole > most
@@ -231,7 +238,8 @@ class Subject:
         return self.shape.num_parameters * self.bytes_each + cache
 
 
-def _shape(config: Config) -> ModelShape:
+def shape_of(config: Config) -> ModelShape:
+    """The sizes of the policy's model; PolicyError if its files are not on this machine."""
     from distrl.core.policies import build_policy
     from distrl.core.policies.model_shapes import (
         ModelShape,
@@ -300,9 +308,19 @@ def screen_of(config: Config) -> tuple[int, int]:
     return int(env.options.get("width", width)), int(env.options.get("height", height))
 
 
-def estimate(config: Config, where: Hardware, steps: float, screen: tuple[int, int] = SCREEN) -> list[Line]:
-    """All lines, for servers and a learner that compute on `where`, and episodes of at most `steps` steps."""
-    one = Subject(config, where.is_gpu, steps, screen)
+def estimate(
+    config: Config,
+    where: Hardware,
+    steps: float,
+    screen: tuple[int, int] = SCREEN,
+    shape: ModelShape | None = None,
+) -> list[Line]:
+    """All lines, for servers and a learner that compute on `where`, and episodes of at most `steps` steps.
+
+    Args:
+        shape: That of `shape_of`, if it is known already.
+    """
+    one = Subject(config, where.is_gpu, steps, screen, shape)
     lines = [
         *_policy(one),
         *_learner(config, one),
@@ -336,12 +354,15 @@ def _learner(config: Config, one: Subject) -> Iterator[Line]:
     completions = math.ceil(tokens / one.sequence * one.steps)
     zero = learner.ds_config.get("zero_optimization", {})
     moments = (2.0 * one.published_bytes, "AdamW: two moments")
-    if learner.zero_stage:
+    gradients = (float(one.published_bytes), f"{one.trained_bytes} B each")
+    if one.trained_bytes == 2 and not learner.zero_stage:
+        gradients = (6.0 * one.trained, "in bfloat16, and their sum in float32")
+    if one.trained_bytes == 2 or learner.zero_stage:
         moments = (12.0 * one.trained, "float32: AdamW's two moments, a copy of what is trained")
     recomputed = ", recomputed" if one.recomputes else ""
     parts = {
         "weights": _sharded(weights, f"{one.bytes_each} B each", learner, 3, zero.get("offload_param")),
-        "gradients": _sharded(float(one.published_bytes), f"{one.trained_bytes} B each", learner, 2),
+        "gradients": _sharded(*gradients, learner, 2),
         "optimizer": _sharded(*moments, learner, 1, zero.get("offload_optimizer")),
         "critic": (16.0 * critic, "float32 with gradients and moments"),
         "activations": (one.activation_bytes(tokens), f"{tokens} tokens in a pass{recomputed}"),
@@ -349,7 +370,7 @@ def _learner(config: Config, one: Subject) -> Iterator[Line]:
     }
     for what, (value, how) in parts.items():
         yield Line("learner", what, value, "B", how)
-    ranks = f", on each of {learner.num_processes} ranks" if learner.num_processes > 1 else ""
+    ranks = f", on each of {learner.num_ranks} ranks" if learner.num_ranks > 1 else ""
     memory = sum(value for value, _ in parts.values())
     yield Line("learner", "device memory", memory, "B", f"the sum{ranks}")
 
@@ -362,12 +383,12 @@ def _sharded(
         return value, how
     if (offload or {}).get("device") == "cpu":
         return 0.0, "offloaded to the CPU"
-    ranks = learner.num_processes
+    ranks = learner.num_ranks
     return value / ranks, f"{how}, over {ranks} ranks" if ranks > 1 else how
 
 
 def _inference(config: Config, one: Subject) -> Iterator[Line]:
-    slots, cache = config.inference.max_batch, one.cache_bytes(one.sequence)
+    slots, cache = config.inference.num_rows, one.cache_bytes(one.sequence)
     weights = one.shape.num_parameters * one.bytes_each + (one.published_bytes if one.is_lora else 0)
     yield Line("inference", "weights", weights, "B", f"{one.bytes_each} B each")
     yield Line("inference", "KV cache of a slot", cache, "B", f"{one.sequence} tokens")
@@ -379,9 +400,9 @@ def _inference(config: Config, one: Subject) -> Iterator[Line]:
 
 
 def _speed(config: Config, one: Subject, where: Hardware) -> Iterator[Line]:
-    learner, slots = config.learner, config.inference.max_batch
+    learner, slots = config.learner, config.inference.num_rows
     is_slow = where.is_gpu and one.bytes_each == 4
-    share, ranks = UTILISATION * (FLOAT32 if is_slow else 1.0), learner.num_processes
+    share, ranks = UTILISATION * (FLOAT32 if is_slow else 1.0), learner.num_ranks
     flops = where.flops * share
     samples = ranks * flops / one.training_flops() * one.steps
     who = f"{ranks} x {where.name}" if ranks > 1 else where.name
@@ -389,8 +410,10 @@ def _speed(config: Config, one: Subject, where: Hardware) -> Iterator[Line]:
     update = learner.batch_trajectories * one.episode_steps / samples
     yield Line("speed", "an update", update, "s", f"{learner.batch_trajectories} trajectories")
     is_vllm = config.inference.engine.kind == "vllm"
+    width = config.inference.vllm.tensor_parallel_size if is_vllm else 1  # as if communication cost nothing
+    flops *= width
     prefill = one.prefill_flops(is_vllm) / flops
-    bandwidth, length = where.bandwidth * BANDWIDTH, "the full length"
+    bandwidth, length = where.bandwidth * BANDWIDTH * width, "the full length"
     if where.is_gpu and not is_vllm:
         each = LAUNCHES + (ADAPTER_LAUNCHES if one.is_lora else 0.0)
         token = one.shape.text.layers * each + one.token_bytes(slots, one.sequence, True) / bandwidth
@@ -420,7 +443,7 @@ def verdict(config: Config, where: Hardware, lines: list[Line]) -> Line:
             share = vllm.gpu_memory_utilization * where.memory
             cache = share if vllm.kv_cache_gb is None else weights + vllm.kv_cache_gb * 2**30
             server = max(weights, min(share, cache))
-        for i in range(config.local.inference_servers):
+        for i in range(config.num_servers):
             parts[f"inference-{i}"] = server
     total = sum(parts.values())
     said = " + ".join(f"{name} {shown(value, 'B')}" for name, value in parts.items())

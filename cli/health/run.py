@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,6 +66,8 @@ def look(config: Config, is_worker: bool) -> Iterator[Finding]:
     yield _checked("tasks", "All tasks exist.", lambda: warnings.extend(kind.check_tasks()))
     for warning in warnings:
         yield bad("tasks", warning, "", Need.NOTHING)
+    for warning in doubtful_rates(config):
+        yield bad("learner", warning, "", Need.NOTHING)
     if config.learner.demonstrations.dataset is not None:
         said = f"{config.learner.demonstrations.dataset} fits."
         yield _checked("demonstrations", said, lambda: check_demonstrations(config))
@@ -132,6 +135,22 @@ def check_models(config: Config) -> None:
         snapshot = cached(name)
         if snapshot is None or not has_weights(snapshot):
             located(key, name)
+
+
+LEAST_LORA_LR = 5e-6
+
+
+def doubtful_rates(config: Config) -> list[str]:
+    """A warning if the learning rate is one at which adapters stay what they are."""
+    learner, rate = config.learner, config.learner.optim.lr
+    if getattr(config.policy, "lora", None) is None or rate >= LEAST_LORA_LR or not learner.updates_enabled:
+        return []
+    updates = math.ceil(learner.episodes * learner.updates_per_episode)
+    return [
+        f"learner.optim.lr={rate:g} is too low for policy.lora: AdamW moves a weight by about that much in "
+        f"an update, so in the {updates} updates of this run by {updates * rate:.1g} at most, and adapters "
+        "begin at 0. Set it to 1e-4."
+    ]
 
 
 def _models(config: Config) -> list[tuple[str, str]]:

@@ -40,12 +40,12 @@ def for_training(config: Config, gpus: Sequence[str]) -> Places:
     places: Places = {}
     num_learner = 0
     if config.learner.device != "cpu":
-        num_learner = config.learner.num_processes
+        num_learner = config.learner.num_ranks
         places["learner"] = tuple(gpus[:num_learner])
     if config.policy.device != "cpu":
-        rest, each = gpus[num_learner:], _per_server(config)
+        rest, each = gpus[num_learner:], width_of(config)
         blocks = _blocks(rest, each) or _blocks(gpus, each) or [tuple(gpus)]
-        servers = range(config.local.inference_servers)
+        servers = range(config.num_servers)
         places |= {f"inference-{i}": blocks[i % len(blocks)] for i in servers}
     return places
 
@@ -77,7 +77,8 @@ def may_choose(config: Config) -> bool:
     return config.num_servers > 0 and {config.learner.device, config.policy.device} <= {"auto", "cuda", "cpu"}
 
 
-def _per_server(config: Config) -> int:
+def width_of(config: Config) -> int:
+    """How many GPUs an inference server takes."""
     return config.inference.vllm.tensor_parallel_size if config.inference.engine.kind == "vllm" else 1
 
 

@@ -267,14 +267,18 @@ def test_the_command_labels_every_number_and_checks_its_options(model: str, tmp_
     status, lines = told(*command, "RTX 4090", "--set", "inference.max_batch=3")
     assert status == 0
     assert "inference.max_batch 3 slots" in lines
-    assert lines.splitlines()[-1].startswith("verdict    one RTX 4090 of 24 GB")
+    verdict, *planned = lines.splitlines()[-7:]
+    assert verdict.startswith("verdict    one RTX 4090 of 24 GB")
+    assert all(line.startswith("plan ") for line in planned)
+    assert "bottleneck: " in planned[-1]
     for line in lines.splitlines():
         assert line.endswith("(estimate)") == ("parameters" not in line and "of these" not in line)
     found = [json.loads(line) for line in told(*command, "cpu", "--json")[1].splitlines()]
     assert {one["process"] for one in found} == {"policy", "learner", "inference", "speed", "network"}
     status, error = told(*command, "foo")
     assert (status, all(name in error for name in PEAKS)) == (2, True)
-    assert told("--set", "seed=1")[0] == told("--gpu", "H100")[0] == 2
+    assert "a GPU each" in told(*command, "H100", "--gpus", "4")[1]
+    assert told("--set", "seed=1")[0] == told("--gpu", "H100")[0] == told("--gpus", "2")[0] == 2
     assert told("--config", str(file), "--estimate", str(file))[0] == 2
     file.write_text("policy: {kind: hub, model: nobody/no-such-model}\n")
     status, error = told(*command, "cpu")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from distrl.cli.health.run import doubtful_rates
 from distrl.cli.local import programs
 from distrl.cli.local.progress import Progress
 from distrl.cli.local.run import LocalRun
@@ -337,3 +338,12 @@ def test_evaluations_show_their_tasks_and_the_time_left() -> None:
     lines = out.getvalue().splitlines()
     assert lines[0] == "[evaluating] 0:00"
     assert lines[-1] == "[evaluating] 0:31 · tasks 46/120 · 0:49 left · step_0 31/60 · step_9 15/60"
+
+
+def test_adapters_that_would_stay_what_they_are_cause_a_warning() -> None:
+    few = ["learner.episodes=1024", "learner.optim.lr=1e-6"]
+    (warning,) = doubtful_rates(load_config("qwen-vl", few))
+    assert "in the 16 updates of this run by 2e-05 at most" in warning
+    assert doubtful_rates(load_config("qwen-vl", [*few, "policy.lora=null"])) == []
+    for preset in ("qwen-vl", "phones", "androidworld", "autoui", "quickstart"):
+        assert doubtful_rates(load_config(preset)) == []

@@ -41,6 +41,8 @@ REFUSED: list[tuple[list[str], str]] = [
     ],
     (["learner.algorithm={kind: bc, invalid: 0.1}", "learner.top_p=0.9"], "validity term of bc"),
     (["learner.algorithm={kind: digirl, invalid: 0.1}", "learner.top_p=0.9"], "invalid to 0"),
+    (["local.inference_servers=0"], "`local.inference_servers`: 0 is neither a positive integer nor 'auto'"),
+    (["inference.max_batch=all"], "`inference.max_batch`: 'all' is neither"),
     # ranks
     *[
         (["learner.engine=deepspeed", f"learner.ds_config={{{key}: 1}}"], f"ds_config.{key} is set by the")

@@ -76,3 +76,22 @@ def test_the_presets_of_continuous_control_have_the_papers_environments_and_no_s
     for config in configs:
         assert config.num_servers == 0
         assert check_config(parse_yaml(config.to_yaml(), "again"), "again") == config
+
+
+@pytest.mark.parametrize("name", ["qwen-vl", "phones", "androidworld"])
+def test_the_presets_of_large_models_learn_in_groups_and_use_all_gpus(name: str) -> None:
+    config = load_config(name)
+    learner = config.learner
+    assert (learner.algorithm.kind, learner.group_size, learner.optim.lr) == ("grpo", 8, 1e-4)
+    assert learner.episodes * learner.updates_per_episode >= 64
+    chosen = (config.inference.engine.kind, config.inference.max_batch)
+    assert {*chosen, learner.num_processes, config.local.inference_servers} == {"auto"}
+
+
+def test_the_engine_auto_is_vllm_where_it_can_serve_the_policy() -> None:
+    def engine(*settings: str, has_vllm: bool = True) -> str:
+        return load_config("qwen-vl", list(settings)).engine_for(has_vllm).kind
+
+    assert engine() == engine("inference.engine=vllm", has_vllm=False) == "vllm"
+    assert engine(has_vllm=False) == engine("policy.lora.vision=true") == engine("policy.device=cpu") == "hf"
+    assert load_config("quickstart", ["inference.engine=auto"]).engine_for(True).kind == "hf"

@@ -7,6 +7,7 @@ import logging
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
 
 STATS_S = 1.0
 _log = logging.getLogger(__name__)
+
+
+def with_engine(config: Config) -> Config:
+    """`config` with the engine that `inference.engine: auto` stands for on this machine."""
+    if config.inference.engine.kind != "auto":
+        return config
+    engine = config.engine_for(has_vllm=torch.cuda.is_available() and find_spec("vllm") is not None)
+    _log.info("inference.engine auto: %s", engine.kind)
+    return config.model_copy(update={"inference": config.inference.model_copy(update={"engine": engine})})
 
 
 def start_engine(config: Config, words: Sequence[str], name: str, checkpoint: Path | None = None) -> Engine:
@@ -108,6 +118,7 @@ def serve_checkpoint(
 
     Without a `checkpoint` it is the policy as it begins, e.g. as `policy.model` is.
     """
+    config = with_engine(config)
     with contextlib.ExitStack() as stack:
         engine = start_engine(config, words, "checkpoint", checkpoint)
         stack.callback(engine.close)
@@ -126,6 +137,7 @@ def serve_beside_learner(
 
     The learner may start later, and may be restarted.
     """
+    config = with_engine(config)
     network = config.network
     with contextlib.ExitStack() as stack:
         engine = start_engine(config, words, name)

@@ -153,8 +153,8 @@ class InferenceServer:
         self.stats = ServerStats()
         own = config.engine
         wait_s = own.max_wait_ms / 1000.0 if isinstance(own, HfConfig) and not engine.is_continuous else 0.0
-        self._queue: BatchQueue[Pending] = BatchQueue(config.max_batch, wait_s)
-        self._max_running = config.max_batch
+        self._queue: BatchQueue[Pending] = BatchQueue(config.num_rows, wait_s)
+        self._max_running = config.num_rows
         self._num_running = 0
         self._num_waiting = 0  # being prepared, or queued
         self._counts_lock = threading.Lock()

@@ -53,25 +53,29 @@ class Plan:
         each, width = "sharing GPUs" if self.is_shared else "a GPU each", width_of(config)
         where = f"{width} GPUs each" if width > 1 and not self.is_shared else each
         engine = f"{where}, {inference.engine.kind}, max_batch {inference.num_rows}"
+        found = [
+            Line("plan", "ranks of the learner", config.learner.num_ranks, "", each),
+            Line("plan", "inference servers", config.num_servers, "", engine),
+        ]
+        if self.too_large:  # what it would be like otherwise does not matter
+            sizes = self.too_large.items()
+            return found + [
+                Line("plan", f"too large: {name}", size, "B", REMEDIES[name]) for name, size in sizes
+            ]
         trained = f"{config.learner.batch_trajectories} trajectories"
         limit = min(self.per_s, key=lambda name: self.per_s[name])
         turns = "learner and servers take turns; " if self.is_shared else ""
         return [
-            Line("plan", "ranks of the learner", config.learner.num_ranks, "", each),
-            Line("plan", "inference servers", config.num_servers, "", engine),
+            *found,
             Line("plan", "an update", self.update_s, "s", trained),
             *(Line("plan", f"actions, {name}", rate, "1/s") for name, rate in self.per_s.items()),
             Line("plan", "actions, the run", self.actions_per_s, "1/s", f"{turns}bottleneck: {limit}"),
-            *(
-                Line("plan", f"does not fit: {name}", size, "B", _REMEDIES[name])
-                for name, size in self.too_large.items()
-            ),
         ]
 
 
-_REMEDIES = {
-    "learner": "Set learner.engine to deepspeed with stage 3, or lower learner.micro_batch_tokens",
-    "servers": "Use more GPUs, or a smaller model",
+REMEDIES = {
+    "learner": "shard it (learner.engine deepspeed, stage 3) or lower learner.micro_batch_tokens",
+    "servers": "use more GPUs, or a smaller model",
 }
 
 

@@ -113,7 +113,7 @@ def test_on_one_gpu_vllm_leaves_room_for_the_learner(gpu: str, size: str, fits: 
     learner = value(config, where, size, "learner", "device memory")
     share = config.inference.vllm.gpu_memory_utilization * where.memory
     assert (learner + share <= where.memory) == fits
-    assert any(line.what.startswith("does not fit") for line in found.lines()) != fits
+    assert any(line.what.startswith("too large") for line in found.lines()) != fits
 
 
 def test_a_model_that_needs_several_gpus_gets_them_or_says_what_is_missing() -> None:

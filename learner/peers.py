@@ -19,7 +19,7 @@ from distrl.core.errors import ProtocolError
 from distrl.core.messages import Heartbeat, Hello, RejectCode
 
 MAX_PEERS = 4096
-MAX_LISTED = 4096  # slots; with more, servers are evenly loaded even if each worker spreads its own alone
+MAX_LISTED = 4096  # slots; more of them spread evenly enough if each chooses its server alone
 
 WINDOW = 20
 """The newest trajectories of a client that count for a suspension; at least `LEAST` must have arrived."""

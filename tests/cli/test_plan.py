@@ -6,12 +6,16 @@ import math
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 pytest.importorskip("torch", reason="needs torch: not installed")
 
 from distrl.cli.health.estimate import Hardware, estimate, hardware, screen_of
 from distrl.cli.local import gpus
 from distrl.cli.local.plan import Plan, Planner, plan_here
+from distrl.cli.local.run import LocalRun
+from distrl.cli.main import app
+from distrl.cli.train import STOPPED
 from distrl.configs.load import load_config
 from distrl.configs.schema import Config
 from distrl.core.model_points import ImageShape
@@ -161,8 +165,8 @@ def test_a_machine_without_a_gpu_keeps_the_defaults(monkeypatch: pytest.MonkeyPa
     assert config.engine_for(has_vllm=False).kind == "hf"
 
 
-def test_this_machine_s_gpus_are_planned_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("transformers", reason="needs transformers: not installed")
+@pytest.mark.needs("transformers", "peft", "jinja2")
+def test_a_run_shows_its_plan_and_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tiny_qwen import save_qwen3_vl
 
     save_qwen3_vl(tmp_path / "model")
@@ -171,8 +175,15 @@ def test_this_machine_s_gpus_are_planned_for(tmp_path: Path, monkeypatch: pytest
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv(gpus.VISIBLE, "0,1,2")
-    here = plan_here(load_config("qwen-vl", [f"policy.model={tmp_path / 'model'}"]))
-    assert here is not None
-    assert num_used(here.config) == 3
-    assert plan_here(load_config("qwen-vl", ["learner.device=cuda:1"])) is None, "placed by the user"
+    monkeypatch.setattr(LocalRun, "train", lambda self: False)  # as if it was stopped
+    settings = [f"policy.model={tmp_path / 'model'}", f"runs_dir={tmp_path}"]
+    sets = [f"--set={one}" for one in settings]
+    result = CliRunner().invoke(app, ["train", "qwen-vl", *sets])
+    assert result.exit_code == STOPPED, result.output
+    assert "inference servers" in result.stdout
+    assert "bottleneck: " in result.stdout
+    config = load_config(tmp_path / "qwen-vl")
+    assert num_used(config) == 3
+    assert "auto" not in (config.inference.engine.kind, config.inference.max_batch)
+    assert plan_here(load_config("qwen-vl", [*settings, "learner.device=cuda:1"])) is None, "by the user"
     assert plan_here(load_config("quickstart")) is None, "a small policy"

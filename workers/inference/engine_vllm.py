@@ -28,7 +28,8 @@ from vllm import AsyncEngineArgs, SamplingParams
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
-from vllm.v1.sample.logits_processor import LogitsProcessor
+from vllm.v1.sample.logits_processor import LogitsProcessor as FirstProcessor
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as SecondProcessor
 
 from distrl.configs.schema import Config
 from distrl.core.errors import ContextFull, DistrlError, PolicyError
@@ -98,16 +99,22 @@ STOP_S = 2.0
 MIN_TEMPERATURE = 0.01  # vLLM samples at this one when it is asked for less
 
 
-class AllowedTokens(LogitsProcessor):  # type: ignore[misc]
-    """Leaves only those tokens that the policy may sample, in vLLM's processes; these end with the server."""
+class AllowedTokens(FirstProcessor, SecondProcessor):  # type: ignore[misc]
+    """Leaves only those tokens that the policy may sample, in vLLM's processes; these end with the server.
 
-    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+    It is a processor of both of vLLM's model runners, of which GPUs get the second, and CPUs the first.
+
+    Args:
+        where: The device; the second runner's record of its requests names it.
+    """
+
+    def __init__(self, vllm_config: Any, where: Any, is_pin_memory: bool = False) -> None:
         end_with_server()
         quieten()
         allowed = vllm_config.additional_config[ALLOWED_TOKENS]
         self._masked = torch.ones(vllm_config.model_config.get_vocab_size(), dtype=torch.bool)
         self._masked[allowed] = False
-        self._masked = self._masked.to(device)
+        self._masked = self._masked.to(where if isinstance(where, torch.device) else where.device)
 
     def is_argmax_invariant(self) -> bool:
         """The likeliest token may be one of the others."""
@@ -116,7 +123,7 @@ class AllowedTokens(LogitsProcessor):  # type: ignore[misc]
     def update_state(self, batch_update: object) -> None:
         """All requests are alike."""
 
-    def apply(self, logits: Tensor) -> Tensor:
+    def apply(self, logits: Tensor, context: object = None) -> Tensor:
         """[B, V] logits, the others' at minus infinity; in place."""
         return logits.masked_fill_(self._masked, float("-inf"))
 

@@ -22,8 +22,6 @@ from distrl.core.policies.hub import HubPolicy
 ALLOWED_TOKENS = "distrl_allowed_tokens"  # where in `additional_config` the tokens stand that may be sampled
 LOGITS_PROCESSOR = "distrl.workers.inference.engine_vllm:AllowedTokens"
 SERVER = "DISTRL_VLLM_SERVER"  # the variable with the server's process id, for the processes that vLLM starts
-RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
-"""The variable that chooses vLLM's model runner. Only V1 takes `LOGITS_PROCESSOR`; GPUs would get V2."""
 IMAGES_OF_AN_EPISODE = 32
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM has room for
 
@@ -33,13 +31,7 @@ def set_environment(config: InferenceConfig) -> None:
 
     Call it before vLLM is imported. What the user has set stays, but for the number of threads.
     """
-    if (runner := os.environ.get(RUNNER, "0")) != "0":
-        raise ConfigError(
-            f"{RUNNER} is {runner!r}, but vLLM keeps to the policy's tokens only with its model runner V1.",
-            "Unset it, or set it to 0.",
-        )
     defaults = {
-        RUNNER: "0",
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # this process has threads

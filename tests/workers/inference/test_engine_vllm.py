@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -30,6 +32,7 @@ from distrl.core.sockets import Wire
 from distrl.core.types import Completion, Prefix, Sampling, image_digest
 from distrl.workers.inference.engine import HFEngine, Prepared
 from distrl.workers.inference.serve import serve_checkpoint, start_vllm
+from distrl.workers.inference.vllm_options import ALLOWED_TOKENS, LOGITS_PROCESSOR
 
 if TYPE_CHECKING:
     from distrl.workers.inference.engine_vllm import VLLMEngine
@@ -111,6 +114,21 @@ def full(save: Callable[[str], Path]) -> Iterator[Pair]:
     pair = Pair(make_config(save("qwen2.5-vl"), None))
     yield pair
     pair.vllm.close()
+
+
+def test_both_model_runners_of_vllm_keep_to_the_policy_s_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.sample.logits_processor import build_logitsprocs
+    from vllm.v1.worker.gpu.sample.logits_processor import build_custom_logits_processors
+
+    config, device = MagicMock(speculative_config=None), torch.device("cpu")
+    config.model_config.get_vocab_size.return_value = 5
+    config.additional_config = {ALLOWED_TOKENS: [1, 3]}
+    first = build_logitsprocs(config, device, False, False, (LOGITS_PROCESSOR,))
+    (second,) = build_custom_logits_processors(config, MagicMock(device=device), False, (LOGITS_PROCESSOR,))
+    (own,) = (one for one in first.non_argmax_invariant if type(one) is type(second))
+    expected = torch.tensor([[-math.inf, 0.0, -math.inf, 0.0, -math.inf]] * 2)
+    assert torch.equal(own.apply(torch.zeros(2, 5)), expected)
+    assert torch.equal(second.apply(torch.zeros(2, 5), None), expected)
 
 
 def mixed(pair: Pair, count: int) -> list[Prepared]:

@@ -15,11 +15,12 @@ from pydantic import ValidationError
 from serving_world import LORA, make_config
 from tiny_qwen import save_qwen25_vl
 
-from distrl.configs.schema import Config
+from distrl.configs.schema import AutoEngineConfig, Config, InferenceConfig
 from distrl.core.errors import ConfigError, MissingDependency, PolicyError
 from distrl.core.policies.hub import HubPolicy
+from distrl.workers.inference import serve
 from distrl.workers.inference.serve import start_engine
-from distrl.workers.inference.vllm_options import ALLOWED_TOKENS, RUNNER, engine_arguments
+from distrl.workers.inference.vllm_options import ALLOWED_TOKENS, engine_arguments
 
 Arguments = Callable[..., dict[str, object]]
 
@@ -85,10 +86,17 @@ def test_where_an_episode_is_one_sequence_that_is_what_there_is_room_for(model: 
     assert arguments(said)["limit_mm_per_prompt"] == {"image": 2, "video": 0}
 
 
-def test_a_model_runner_that_takes_no_mask_is_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(RUNNER, "1")
-    with pytest.raises(ConfigError, match=f"{RUNNER} is '1'.*set it to 0"):
-        start_engine(make_config(model, LORA), [], "a")
+def test_the_engine_auto_is_chosen_where_the_server_starts(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = make_config(model, LORA)
+    config = given.model_copy(update={"inference": InferenceConfig(engine=AutoEngineConfig(), threads=3)})
+    assert serve.with_engine(config).inference == InferenceConfig(threads=3)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(serve, "find_spec", lambda name: object())
+    on_gpu = config.model_copy(update={"policy": config.hub_policy.model_copy(update={"device": "auto"})})
+    assert serve.with_engine(on_gpu).inference.engine.kind == "vllm"
+    assert serve.with_engine(given) is given
 
 
 def test_only_what_the_policy_samples_is_allowed(model: Path) -> None:

@@ -24,8 +24,8 @@ from distrl.learner.optimisers import Optimiser
 from distrl.learner.ranks import from_rank_0, num_ranks, own_rank
 from distrl.learner.sharding import MOMENTS, ShardedPolicy
 
-MASTER = "master"
-"""Name of the float32 weights among an optimiser's states, where the published ones are bfloat16."""
+COPY = "copy"
+"""Among an optimiser's states: the weight in float32, where the policy has it in bfloat16."""
 
 
 class FsdpPolicy(ShardedPolicy):
@@ -41,18 +41,13 @@ class FsdpPolicy(ShardedPolicy):
     def device(self) -> torch.device:
         return self._device
 
-    @property
-    def has_masters(self) -> bool:
-        """Whether the parts are of another type than what is published."""
-        return self._is_half
-
     def start(self) -> None:
         if self.is_started:
             return
         mesh = init_device_mesh(self._device.type, (num_ranks(),))
         precision = MixedPrecisionPolicy(
-            param_dtype=torch.bfloat16 if self._is_half else None,
-            reduce_dtype=torch.float32 if self._is_half else None,
+            param_dtype=torch.bfloat16 if self.is_half else None,
+            reduce_dtype=torch.float32 if self.is_half else None,
             cast_forward_inputs=False,  # temperatures are among them
         )
         names = {
@@ -80,7 +75,7 @@ class FsdpPolicy(ShardedPolicy):
                     continue
                 if parameter not in made:
                     whole = from_rank_0(parameter.detach(), parameter.shape, parameter.dtype, self._device)
-                    is_master = self._is_half and parameter.requires_grad
+                    is_master = self.is_half and parameter.requires_grad
                     made[parameter] = nn.Parameter(
                         whole.float() if is_master else whole, requires_grad=parameter.requires_grad
                     )
@@ -93,11 +88,11 @@ class FsdpPolicy(ShardedPolicy):
     def optimiser(self, lr: float) -> Optimiser:
         return FsdpOptimiser(self, lr)
 
+    @torch.no_grad()
     def whole(self, part: Tensor) -> Tensor:
         """A tensor of which ranks have parts, in one piece."""
         assert isinstance(part, DTensor)
-        whole: Tensor = part.detach().full_tensor()
-        return whole
+        return part.full_tensor()
 
     def parts(self, whole: Tensor | None, like: Tensor) -> DTensor:
         """The tensor `whole` of rank 0, of which every rank gets the part that it has of `like`."""
@@ -107,20 +102,22 @@ class FsdpPolicy(ShardedPolicy):
 
     def _whole(self, parameter: nn.Parameter) -> Tensor:
         whole = self.whole(parameter)
-        return whole.bfloat16() if self._is_half else whole
+        return whole.bfloat16() if self.is_half else whole
 
+    @torch.no_grad()
     def _set(self, parameter: nn.Parameter, whole: Tensor | None) -> None:
-        with torch.no_grad():
-            parameter.copy_(self.parts(whole, parameter))
+        parameter.copy_(self.parts(whole, parameter))
 
+    @torch.no_grad()
     def _kept(self, parameter: nn.Parameter, whole: Tensor | None) -> Tensor | None:
         assert isinstance(parameter, DTensor)
-        return parameter.detach().to_local().to("cpu", copy=True)
+        return parameter.to_local().to("cpu", copy=True)
 
+    @torch.no_grad()
     def _give_back(self, parameter: nn.Parameter, kept: Tensor | None) -> None:
         assert isinstance(parameter, DTensor)
         assert kept is not None
-        parameter.detach().to_local().copy_(kept)
+        parameter.to_local().copy_(kept)
 
 
 class FsdpOptimiser(Optimiser):
@@ -155,8 +152,8 @@ class FsdpOptimiser(Optimiser):
             if not own:
                 continue
             parts = {name: own[name] for name in MOMENTS}
-            if self._sharded.has_masters:
-                parts[MASTER] = parameter
+            if self._sharded.is_half:
+                parts[COPY] = parameter
             found["state"][index] = {"step": own["step"].detach().cpu()}
             for name, part in parts.items():
                 whole = self._sharded.whole(part)
@@ -175,6 +172,6 @@ class FsdpOptimiser(Optimiser):
             moments = {name: self._sharded.parts(given.get(name), parameter) for name in MOMENTS}
             step = torch.as_tensor(given["step"]).float().cpu().clone()
             self._adam.state[parameter] = {"step": step, **moments}
-            if MASTER in given and self._sharded.has_masters:
+            if COPY in given and self._sharded.is_half:
                 with torch.no_grad():
-                    parameter.copy_(self._sharded.parts(given[MASTER], parameter))
+                    parameter.copy_(self._sharded.parts(given[COPY], parameter))

@@ -31,6 +31,7 @@ class ShardedPolicy(ABC):
 
     Attributes:
         view: The policy as objectives call it.
+        is_half: Whether what is trained is bfloat16 in the policy.
         is_started: Whether ranks have their parts.
         takes_weights: Whether the engine brings rank 0's weights to the other ranks when it starts.
     """
@@ -41,12 +42,12 @@ class ShardedPolicy(ABC):
         self.policy, self.config = policy, config
         self.is_started = False
         self._module = _Calls(policy)
-        self._is_half = _is_half(list(trainable(policy)), config.engine)
+        self.is_half = _is_half(list(trainable(policy)), config.engine)
         optim = config.optim
         adam = torch.optim.AdamW(trainable(policy), lr=optim.lr, weight_decay=optim.weight_decay)
         self.groups = adam.state_dict()["param_groups"]
         self.view = cast(Policy, _View(self))
-        policy.is_sharded = self.is_sharded
+        policy.is_sharded = True
 
     @property
     def is_sharded(self) -> bool:

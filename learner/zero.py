@@ -127,7 +127,7 @@ class ZeroPolicy(ShardedPolicy):
             "zero_allow_untested_optimizer": True,
             "zero_force_ds_cpu_optimizer": False,
             # Of what is trained: with bf16 on, a frozen model's float32 adapters would be rounded too.
-            "bf16": {"enabled": self._is_half},
+            "bf16": {"enabled": self.is_half},
             "steps_per_print": 10**9,
             **given,
             "zero_optimization": {"stage": self.config.zero_stage, **given.get("zero_optimization", {})},

@@ -260,7 +260,7 @@ class Policy(nn.Module, ABC):
             bounded.
         reads_sequences: Whether it scores answers inside of sequences; see `PromptBatch`.
         adapter: The LoRA adapter that is trained and published instead of all weights.
-        is_sharded: Whether a layer that is called gathers its weights from all ranks of a learner, so that
+        is_sharded: Whether ranks of a learner gather weights or add up gradients layer by layer, so that
             every rank must call the same layers, whatever its batch is.
     """
 

@@ -88,7 +88,7 @@ def score_tokens(
         chosen, entropy = (torch.cat(found) for found in zip(*parts, strict=True))
         return chosen, entropy
 
-    output.forward = scored  # type: ignore[assignment]
+    output.forward = scored
     try:
         chosen, entropy = output(hidden)
     finally:

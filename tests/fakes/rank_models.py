@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from dataclasses import replace
@@ -31,11 +32,12 @@ POLICIES: dict[str, dict[str, Any]] = {
     "hub-lora-checkpointed": {"kind": "hub", "lora": {"rank": 2}, "gradient_checkpointing": True},
     "hub-lora-half": {"kind": "hub", "lora": {"rank": 2}, "dtype": "bfloat16"},
     "hub-full": {"kind": "hub", "train_vision": True},
+    "hub-full-half": {"kind": "hub", "dtype": "bfloat16"},
     "autoui": {"kind": "autoui", "image_features": "blip2"},
     "autoui-lora": {"kind": "autoui", "image_size": [40, 56], "lora": {"rank": 2, "targets": ["q", "v"]}},
 }
 
-COARSE = {"hub-lora-half": 0.05}
+COARSE = {"hub-lora-half": 0.05, "hub-full-half": 0.05}
 """How far losses may differ, if not by 1e-5: in bfloat16 other paddings of a batch round otherwise."""
 
 
@@ -136,4 +138,34 @@ def compare(rank: int, size: int, file: str, name: str, model: str, *engines: st
         if name not in COARSE:
             close(published, weights, engine_keys)
         stop(engine)
+    torch.distributed.destroy_process_group()
+
+
+def resume(rank: int, size: int, file: str, name: str, model: str, engine_keys: str) -> None:
+    """A learner goes on from what another saved as that one does, to the bit."""
+    join(rank, size, file)
+    weights: Any = None
+    saved: Any = None
+    losses: list[float] = []
+    for _ in range(2):
+        trainer, config = trainer_of(name, model, json.loads(engine_keys), rank)
+        if rank > 0:
+            follow(trainer)
+            continue
+        policy = trainer.policy
+        if saved is not None:
+            policy.load_published(weights)
+            trainer.critic.load_state_dict(saved[0])
+        engine = group_of(trainer, config, size)
+        if saved is not None:
+            engine.load_state_dict(saved[1])
+        else:
+            engine.update(batch_of(policy, 0))
+            engine.update(batch_of(policy, 1))
+            with engine.gathered():
+                weights = {key: value.clone() for key, value in policy.published_state().items()}
+            saved = copy.deepcopy((engine.critic.state_dict(), engine.state_dict()))
+        losses += [float(engine.update(batch_of(policy, seed)).policy_loss.detach()) for seed in (3, 4)]
+        stop(engine)
+    assert losses[:2] == losses[2:]
     torch.distributed.destroy_process_group()

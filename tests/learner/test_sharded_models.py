@@ -34,7 +34,7 @@ ENGINES = pytest.mark.parametrize(
 )
 
 
-def run(size: int, directory: Path, name: str, engines: list[dict[str, Any]]) -> None:
+def run(size: int, directory: Path, name: str, engines: list[dict[str, Any]], what: str = "compare") -> None:
     model = directory / "model"
     model.mkdir()
     if name == "autoui":
@@ -45,7 +45,7 @@ def run(size: int, directory: Path, name: str, engines: list[dict[str, Any]]) ->
     else:
         save_qwen25_vl(model)
     run_ranks(
-        "rank_models:compare", size, directory, name, str(model), *map(json.dumps, engines), timeout_s=800
+        f"rank_models:{what}", size, directory, name, str(model), *map(json.dumps, engines), timeout_s=800
     )
 
 
@@ -65,9 +65,14 @@ def test_what_is_offloaded_to_the_cpu_is_the_same(name: str, tmp_path: Path) -> 
     run(1, tmp_path, name, OFFLOADED)
 
 
+@pytest.mark.parametrize("name", ["hub-lora-half", "hub-full-half"])
 @ENGINES
-def test_adapters_of_a_half_precision_model_stay_in_full_precision(
-    engines: list[dict[str, Any]], tmp_path: Path
+def test_a_half_precision_model_is_published_as_it_is(
+    name: str, engines: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    """As on every GPU, where `policy.dtype` auto is bfloat16: inference servers take no others."""
-    run(2, tmp_path, "hub-lora-half", engines)
+    """As on every GPU, where `policy.dtype` auto is bfloat16: adapters stay in float32, weights do not."""
+    run(2, tmp_path, name, engines)
+
+
+def test_a_checkpoint_has_the_float32_weights_of_a_half_precision_model(tmp_path: Path) -> None:
+    run(2, tmp_path, "hub-full-half", [{"engine": "fsdp"}], "resume")

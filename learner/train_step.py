@@ -119,7 +119,7 @@ class TrainStep:
             None if no loss and gradient was finite: the batch is skipped, and nothing has changed. Of several
             gradient steps only those that are not finite are skipped.
         """
-        self._cloner, lr = None, self._learning_rate(progress)
+        lr = self._learning_rate(progress)
         if self.algorithm.has_snapshot:
             self.before_update(batch)
         results = [
@@ -149,6 +149,7 @@ class TrainStep:
 
     def step(self, batch: TrajectoryBatch, lr: float) -> Loss | None:
         """One gradient step of policy and critic; None, without any change, if something is not finite."""
+        self._cloner = None  # on every rank
         to_device(batch, self._view.device)
         self._policy_optimiser.begin(lr)
         self._critic_optimiser.begin()

@@ -160,6 +160,7 @@ def resume(rank: int, size: int, file: str, name: str, model: str, engine_keys: 
         if saved is not None:
             engine.load_state_dict(saved[1])
         else:
+            engine.clone(batch_of(policy, 99).steps)
             engine.update(batch_of(policy, 0))
             engine.update(batch_of(policy, 1))
             with engine.gathered():

@@ -9,6 +9,7 @@ Only rank 0 needs the model's weights: it gives them to the others layer by laye
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -23,6 +24,9 @@ from distrl.core.policies.base import Policy
 from distrl.learner.optimisers import Optimiser
 from distrl.learner.ranks import from_rank_0, num_ranks, own_rank
 from distrl.learner.sharding import MOMENTS, ShardedPolicy
+
+# Of layers that return views, such as T5's; transformers changes none of them in place.
+warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
 
 COPY = "copy"
 """Among an optimiser's states: the weight in float32, where the policy has it in bfloat16."""

@@ -173,7 +173,7 @@ def resume(rank: int, size: int, file: str, *engines: str) -> None:
     for kind in engines:
         trainer, config = trainer_of(kind)
         if rank > 0:
-            follow(trainer)
+            assert _kept(trainer) == {"step"}, "rank 0 alone keeps the states"
             continue
         assert len(start) == 8
         engine = group_of(trainer, config, size)
@@ -192,6 +192,20 @@ def resume(rank: int, size: int, file: str, *engines: str) -> None:
             rest = losses_of(other, 6, 8)
         assert max(abs(a - b) for a, b in zip(rest, expected[4:], strict=True)) < 1e-5, f"after {kind}"
     torch.distributed.destroy_process_group()
+
+
+def _kept(trainer: TrainStep) -> set[str]:
+    """What another rank has in its main memory of the policy's optimiser when a checkpoint is written."""
+    gather, kept = trainer.optimiser_states, set[str]()
+
+    def gathered() -> dict[str, Any]:
+        states = gather()
+        kept.update(name for own in states["actor"]["state"].values() for name in own)
+        return states
+
+    trainer.optimiser_states = gathered
+    follow(trainer)
+    return kept
 
 
 def skip(rank: int, size: int, file: str, *engines: str) -> None:

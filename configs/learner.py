@@ -123,13 +123,14 @@ OURS = {
 class RanksConfig(Section):
     """The learner's processes, called ranks.
 
-    `engine` is `torch`, which keeps the whole policy on each rank, or `deepspeed`, which shards it by ZeRO.
-    `num_processes` is the number of ranks; with `auto` they share the GPUs with the inference servers, and
-    without a GPU there is one. `ds_config` is DeepSpeed's own configuration, above all `zero_optimization`:
-    `stage` 1, 2 (default) or 3, `offload_optimizer` and `offload_param` to the CPU.
+    `engine` is `torch`, which keeps the whole policy on each rank, `fsdp`, which shards weights, gradients
+    and optimiser states by torch's FSDP2, or `deepspeed`, which shards them by ZeRO. `num_processes` is the
+    number of ranks; with `auto` they share the GPUs with the inference servers, and without a GPU there is
+    one. `ds_config` is DeepSpeed's own configuration, above all `zero_optimization`: `stage` 1, 2 (default)
+    or 3, `offload_optimizer` and `offload_param` to the CPU.
     """
 
-    engine: Literal["torch", "deepspeed"] = "torch"
+    engine: Literal["torch", "fsdp", "deepspeed"] = "torch"
     num_processes: CountOrAuto = 1
     ds_config: dict[str, Any] = {}
 
@@ -138,7 +139,7 @@ class RanksConfig(Section):
         value = self.ds_config
         if value and self.engine != "deepspeed":
             raise ValueError(
-                "ds_config has no effect with engine 'torch'; set learner.engine to 'deepspeed', "
+                f"ds_config has no effect with engine {self.engine!r}; set learner.engine to 'deepspeed', "
                 "or remove ds_config"
             )
         if taken := sorted(OURS & value.keys()):
@@ -177,9 +178,10 @@ class RanksConfig(Section):
 
     @property
     def zero_stage(self) -> int:
-        """ZeRO stage: 1 shards optimiser states, 2 also gradients, 3 also weights; 0 is without ZeRO."""
-        zero = self.ds_config.get("zero_optimization", {})
-        return int(zero.get("stage", 2)) if self.engine == "deepspeed" else 0
+        """What is sharded, as ZeRO's stages: 1 optimiser states, 2 also gradients, 3 also weights; 0 none."""
+        if self.engine == "deepspeed":
+            return int(self.ds_config.get("zero_optimization", {}).get("stage", 2))
+        return 3 if self.engine == "fsdp" else 0
 
 
 class LearnerConfig(RanksConfig):
@@ -314,6 +316,7 @@ class LearnerConfig(RanksConfig):
             if self.zero_stage == 3 and self.num_processes != 1:
                 raise ValueError(
                     "learner.algorithm.critic 'q' draws actions, which is not supported with weights sharded "
-                    "over ranks (ZeRO stage 3); use stage 2, or set learner.algorithm.critic to 'v'"
+                    "over ranks (engine 'fsdp', or ZeRO stage 3); use stage 2, or set "
+                    "learner.algorithm.critic to 'v'"
                 )
         return self

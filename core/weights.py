@@ -55,11 +55,15 @@ def _never() -> bool:
 
 
 def describe(
-    version: int, data: Buffer, kind: Literal["full", "adapter"] = "full", chunk_bytes: int = CHUNK_BYTES
+    version: int,
+    data: Buffer,
+    kind: Literal["full", "adapter"] = "full",
+    chunk_bytes: int = CHUNK_BYTES,
+    digest: str | None = None,
 ) -> WeightInfo:
-    """The WeightInfo of `data`, hashed here once for all receivers."""
+    """The WeightInfo of `data`, hashed here once for all receivers, unless its SHA-256 is given."""
     view = memoryview(data).cast("B")
-    digest = hashlib.sha256(view).hexdigest()
+    digest = hashlib.sha256(view).hexdigest() if digest is None else digest
     return WeightInfo(
         version=version, digest=digest, size_bytes=len(view), kind=kind, chunk_bytes=chunk_bytes
     )

@@ -49,7 +49,7 @@ class Checkpointer:
             return name
 
         def fill(path: Path) -> None:
-            with self._train_step.gathered(is_full=True):
+            with self._train_step.gathered():
                 self._train_step.policy.save(path / "policy")
             weights_io.write(path / "critic.safetensors", self._train_step.critic.state_dict())
             states = self._train_step.state_dict()

@@ -214,7 +214,7 @@ def publish(context: Context, catch_up: bool = False) -> WeightInfo:
     """Publishes the policy's weights, as `Publisher.publish`."""
     train_step = context.train_step
     context.published_at = train_step.num_updates
-    with train_step.gathered(is_full=train_step.policy.published_kind() == "full"):
+    with train_step.gathered():
         return context.publisher.publish(catch_up)
 
 

@@ -20,6 +20,7 @@ import io
 import logging
 import os
 import pickle
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,17 +30,20 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, distributed
 
+from distrl.configs.learner import LearnerConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import PolicyError, RankError
 from distrl.core.model_points import check_agent_points
-from distrl.core.policies import build_critic, build_policy, resolve_device
-from distrl.core.policies.base import Pictures, PromptBatch
+from distrl.core.policies import build_critic, make_policy, resolve_device
+from distrl.core.policies.base import Pictures, Policy, PromptBatch
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.algorithms.base import Loss
 from distrl.learner.batching import StepBatch, TrajectoryBatch, Whole
+from distrl.learner.fsdp import FsdpPolicy
 from distrl.learner.losses import Moments
 from distrl.learner.off_policy import StepStats
 from distrl.learner.ranks import RANK_TIMEOUT_S, Place, Watch, open_job, translated, unwatched
+from distrl.learner.sharding import ShardedPolicy
 from distrl.learner.train_step import TrainStep, merge
 from distrl.learner.zero import ZeroPolicy
 
@@ -178,11 +182,11 @@ class RankGroup(TrainStep):
         self._together("load", lambda: load_everywhere(self, states))
 
     @contextmanager
-    def gathered(self, is_full: bool) -> Iterator[None]:
+    def gathered(self) -> Iterator[None]:
         with self._checked():
             for rank in range(1, self._num_ranks if self.is_sharded else 1):
-                self._command(rank, "gather", None, is_full=is_full)
-            with super().gathered(is_full):
+                self._command(rank, "gather", None)
+            with super().gathered():
                 yield
 
     def poll(self) -> None:
@@ -273,7 +277,7 @@ def carry_out(train_step: Any, name: str, share: Any, numbers: dict[str, Any]) -
         case "load":
             load_everywhere(train_step, {})
         case "gather":
-            with train_step.gathered(**numbers):
+            with train_step.gathered():
                 pass
         case _:
             assert name == "ping", f"no command {name!r}"
@@ -281,10 +285,15 @@ def carry_out(train_step: Any, name: str, share: Any, numbers: dict[str, Any]) -
 
 
 def load_everywhere(train_step: TrainStep, states: Mapping[str, Any]) -> None:
-    """Every rank gets rank 0's weights, and its optimisers' `states` if it has any. All must call it."""
-    assert not train_step.is_sharded, "weights are loaded before the first update"
+    """Every rank gets rank 0's weights, and its optimisers' `states` if it has any. All must call it.
+
+    Engines that shard take the policy's weights and moments from rank 0 themselves, one after the other.
+    """
+    sharded = train_step.sharded
+    assert sharded is None or not sharded.is_started, "weights are loaded before the first update"
+    is_fsdp = sharded is not None and sharded.takes_weights
     with torch.no_grad():
-        for module in (train_step.policy, train_step.critic):
+        for module in (train_step.critic,) if is_fsdp else (train_step.policy, train_step.critic):
             for tensor in (*module.parameters(), *module.buffers()):
                 whole = tensor.detach().contiguous()
                 distributed.broadcast(whole, 0)
@@ -293,13 +302,32 @@ def load_everywhere(train_step: TrainStep, states: Mapping[str, Any]) -> None:
         states = receive(0)
     else:
         states = {name: states[name] for name in ("actor", "value", "cloner") if name in states}
+        others = {
+            name: state if sharded is None or name == "value" else _without_tensors(state)
+            for name, state in states.items()
+        }
         for rank in range(1, distributed.get_world_size()):
-            send(states, rank)
+            send(others, rank)
     if states:
         TrainStep.load_optimisers(train_step, states)
 
 
+def _without_tensors(state: Mapping[str, Any]) -> dict[str, Any]:
+    """An optimiser's state with None for all tensors but the counts of steps."""
+    names = {
+        index: {name: value if name == "step" else None for name, value in own.items()}
+        for index, own in state["state"].items()
+    }
+    return {**state, "state": names}
+
+
 # ---- putting it together ----
+
+
+def sharded_by(config: LearnerConfig, policy: Policy) -> ShardedPolicy | None:
+    """The policy under the configured engine, None for one that keeps all of it on each rank."""
+    engines = {"deepspeed": ZeroPolicy, "fsdp": FsdpPolicy}
+    return engines[config.engine](policy, config) if config.engine in engines else None
 
 
 @contextlib.contextmanager
@@ -309,18 +337,23 @@ def open_train_step(
     """The networks of one process, or of one rank that has met the others; for rank 0 those of the group."""
     with contextlib.ExitStack() as stack:
         learner = config.learner
+        if place is None and learner.engine != "torch":  # the others want a job even of one
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="distrl-ranks-"))
+            place = Place(0, 1, 0, f"file://{folder}/meeting")
         if place is not None:
             stack.enter_context(open_job(place, RANK_TIMEOUT_S))
         own = config.chat_policy.model_copy(
             update={"device": learner.device}
         )  # of weights, and of dtype "auto"
-        policy = build_policy(own, words, config.seed)
+        device = resolve_device(learner.device)
+        is_bare = learner.engine == "fsdp" and place is not None and place.rank > 0 and own.kind == "hub"
+        policy = make_policy(own, words, config.seed, **({"has_weights": False} if is_bare else {}))
         check_agent_points(config.agent, policy)
-        policy.to(resolve_device(learner.device))
+        if learner.engine != "fsdp":  # which brings one layer after the other to the device
+            policy.to(device)
         algorithm = build_algorithm(learner)
-        critic = build_critic(policy, config.seed, algorithm.draws, config.chat_policy.critic)
-        zero = ZeroPolicy(policy, learner) if learner.engine == "deepspeed" else None
-        parts = (policy, critic, algorithm, learner, zero)
+        critic = build_critic(policy, config.seed, algorithm.draws, config.chat_policy.critic, device)
+        parts = (policy, critic, algorithm, learner, sharded_by(learner, policy))
         if place is None or place.size == 1 or place.rank > 0:
             yield TrainStep(*parts)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Mapping
@@ -64,7 +65,7 @@ class Publisher:
     ) -> None:
         self._policy, self._server, self._file = policy, server, version_file
         self._level = level
-        self._held: deque[tuple[int, Buffer]] = deque(maxlen=lag + 1)  # the newest versions
+        self._held: deque[tuple[WeightInfo, Buffer]] = deque(maxlen=lag + 1)  # the newest versions
         self._announced = -1
         self.recent: OrderedDict[int, Buffer] = OrderedDict()
         self.version = _noted(version_file)
@@ -75,24 +76,25 @@ class Publisher:
         Args:
             catch_up: Announce the newest in spite of the lag, which starts again.
         """
-        data: Buffer = weights_io.to_bytes(self._policy.published_state(), self._policy.published_metadata())
+        digest = hashlib.sha256()
+        state, metadata = self._policy.published_state(), self._policy.published_metadata()
+        data: Buffer = weights_io.to_bytes(state, metadata, digest)
         write_bytes_atomically(self._file, f"{self.version + 1}\n".encode())
         self.version += 1
         if catch_up:
             self._held.clear()
-        self._held.append((self.version, data))
-        version, data = self._held[0]
         kind: Literal["full", "adapter"] = "adapter" if self._policy.published_kind() == "adapter" else "full"
-        info = describe(version, data, kind)
-        if version != self._announced:
+        self._held.append((describe(self.version, data, kind, digest=digest.hexdigest()), data))
+        info, data = self._held[0]
+        if info.version != self._announced:
             self._server.publish_weights(info, data)
-            self._announced = version
-            self.recent[version] = data
+            self._announced = info.version
+            self.recent[info.version] = data
             while len(self.recent) > KEPT:
                 self.recent.popitem(last=False)
             _log.log(
                 self._level,
-                "published weights %d (%d bytes), newest %d", version, info.size_bytes, self.version,
+                "published weights %d (%d bytes), newest %d", info.version, info.size_bytes, self.version,
             )  # fmt: skip
         return info
 

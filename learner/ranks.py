@@ -63,6 +63,29 @@ def num_ranks() -> int:
     return distributed.get_world_size() if _is_job() else 1
 
 
+def own_rank() -> int:
+    """Which rank this process is; 0 without a job."""
+    return distributed.get_rank() if _is_job() else 0
+
+
+def from_rank_0(
+    value: Tensor | None, shape: Sequence[int], dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """The tensor `value` of rank 0 on the `device` of every rank, which must all call it.
+
+    Args:
+        value: Of ranks other than 0 it is not used.
+        shape, dtype: Of the result.
+    """
+    if own_rank() > 0 or value is None:
+        whole = torch.empty(tuple(shape), dtype=dtype, device=device)
+    else:
+        whole = value.to(device, dtype).contiguous()
+    if _is_job():
+        distributed.broadcast(whole, 0)
+    return whole
+
+
 def sum_over_ranks(values: Tensor) -> Tensor:
     """Σ of `values` over all ranks, without gradients. Every rank must call it, with the same shape."""
     if not _is_job():
@@ -269,8 +292,5 @@ def other_ranks(
     elif config.num_ranks > 1:
         with local_ranks(command, config.num_ranks, logs) as ranks:
             yield ranks.place, ranks.watch
-    elif config.engine == "deepspeed":  # which wants a job even of one
-        with tempfile.TemporaryDirectory(prefix="distrl-ranks-") as folder:
-            yield Place(0, 1, 0, f"file://{Path(folder) / 'meeting'}"), unwatched
     else:
         yield None, unwatched

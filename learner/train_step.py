@@ -38,7 +38,7 @@ from distrl.learner.batching import StepBatch, TrajectoryBatch, pack, to_device,
 from distrl.learner.off_policy import StepStats
 from distrl.learner.optimisers import Optimiser
 from distrl.learner.ranks import most_over_ranks, num_ranks, sum_over_ranks
-from distrl.learner.zero import ZeroOptimiser, ZeroPolicy
+from distrl.learner.sharding import ShardedPolicy
 
 PER_TRAJECTORY = frozenset(
     {"batch/success", "batch/without_spread", "loss/trajectory", "value/trajectory_accuracy"}
@@ -68,10 +68,11 @@ class TrainStep:
     ranks of a job.
 
     Args:
-        zero: Shards the policy over ranks; None: every rank has all of it.
+        sharded: The policy under an engine that shards it; None: every rank has all of it.
 
     Attributes:
         num_updates: Policy updates, cloning not counted.
+        sharded: As given.
     """
 
     def __init__(
@@ -80,20 +81,20 @@ class TrainStep:
         critic: Critic,
         algorithm: Algorithm[Any],
         config: LearnerConfig,
-        zero: ZeroPolicy | None = None,
+        sharded: ShardedPolicy | None = None,
     ) -> None:
         self.policy, self.critic, self.algorithm = policy.eval(), critic.eval(), algorithm
         self.num_updates = 0
-        self._config, self._zero = config, zero
-        self._view = policy if zero is None else zero.view  # what objectives call
+        self._config, self.sharded = config, sharded
+        self._view = policy if sharded is None else sharded.view  # what objectives call
         optim = config.optim
         self._policy_optimiser = self._optimiser(optim.lr)
         self._critic_optimiser = Optimiser(critic, optim.critic_lr, optim.weight_decay, optim.grad_clip)
         self._cloner: Optimiser | None = None
 
     def _optimiser(self, lr: float) -> Optimiser:
-        if self._zero is not None:
-            return ZeroOptimiser(self._zero, lr)
+        if self.sharded is not None:
+            return self.sharded.optimiser(lr)
         optim = self._config.optim
         return Optimiser(self.policy, lr, optim.weight_decay, optim.grad_clip)
 
@@ -111,7 +112,7 @@ class TrainStep:
             None if no loss and gradient was finite: the batch is skipped, and nothing has changed. Of several
             gradient steps only those that are not finite are skipped.
         """
-        self._cloner, lr = None, self._learning_rate(progress)
+        lr = self._learning_rate(progress)
         if self.algorithm.has_snapshot:
             self.before_update(batch)
         results = [
@@ -136,12 +137,13 @@ class TrainStep:
     @torch.no_grad()
     def before_update(self, batch: TrajectoryBatch) -> None:
         """Stores in `batch` what must not change while it is trained on."""
-        to_device(batch, self.policy.device)
+        to_device(batch, self._view.device)
         self.algorithm.before_update(batch, self._forward(batch).outputs)
 
     def step(self, batch: TrajectoryBatch, lr: float) -> Loss | None:
         """One gradient step of policy and critic; None, without any change, if something is not finite."""
-        to_device(batch, self.policy.device)
+        self._cloner = None  # on every rank
+        to_device(batch, self._view.device)
         self._policy_optimiser.begin(lr)
         self._critic_optimiser.begin()
         forward = self._forward(batch)
@@ -201,7 +203,7 @@ class TrainStep:
         is_wanted = self.algorithm.needs_final_values(batch, is_fitting)
         inputs = Inputs.of_final_states(batch) if is_wanted else None
         parts = [] if inputs is None else pack(inputs.steps, self._config.micro_batch_tokens)
-        idle = most_over_ranks(len(parts)) - len(parts) if self._zero is not None and is_wanted else 0
+        idle = most_over_ranks(len(parts)) - len(parts) if self.sharded is not None and is_wanted else 0
         for _ in range(idle):
             self._view.states(batch.steps[batch.last[:1]].prompts)
         if inputs is None:
@@ -215,14 +217,14 @@ class TrainStep:
     def _parts(self, steps: StepBatch) -> tuple[list[Tensor], int]:
         """The parts of `steps`, with repetitions if other ranks have more, and how many are real."""
         parts = pack(steps, self._config.micro_batch_tokens)
-        most = most_over_ranks(len(parts)) if self._zero is not None else len(parts)
+        most = most_over_ranks(len(parts)) if self.sharded is not None else len(parts)
         return parts + parts[-1:] * (most - len(parts)), len(parts)
 
     # ---- the critic alone, and cloning ----
 
     def fit_critic(self, batch: TrajectoryBatch) -> float:
         """One gradient step of the critic alone, on episodes of the present policy, if all is finite."""
-        to_device(batch, self.policy.device)
+        to_device(batch, self._view.device)
         self._critic_optimiser.begin()
         forward = self._forward(batch, with_logprobs=False)
         loss = self.algorithm.critic_loss(batch, forward.outputs)
@@ -243,7 +245,7 @@ class TrainStep:
         """
         if self._cloner is None:
             self._cloner = self._optimiser(self._config.demonstrations.lr)
-        to_device(batch, self.policy.device)
+        to_device(batch, self._view.device)
         self._cloner.begin()
         share = len(batch) / (len(batch) if count is None else count)
         total = self._add_cloning(self._cloner, batch, 0.0 if is_idle else share)
@@ -266,13 +268,13 @@ class TrainStep:
     @torch.no_grad()
     def measure(self, batch: TrajectoryBatch) -> Loss:
         """The losses and statistics of `batch`."""
-        to_device(batch, self.policy.device)
+        to_device(batch, self._view.device)
         return self.algorithm.loss(batch, self._forward(batch).outputs)
 
     @torch.no_grad()
     def values(self, batch: TrajectoryBatch) -> tuple[Tensor, Tensor]:
         """The present critic's values: [N] of the states of `batch`, and [B] of those after a cut."""
-        to_device(batch, self.policy.device)
+        to_device(batch, self._view.device)
         assert isinstance(self.algorithm, ActorCritic)
         outputs = self._forward(batch, with_logprobs=False).outputs
         found = self.algorithm.values(batch, outputs, recompute=True)
@@ -289,10 +291,10 @@ class TrainStep:
                 back afterwards, to the bit. None: its own.
             is_lent: Whether rank 0 lends weights, where they are sharded; by default, whether there are some.
         """
-        # Sharded weights are gathered where DeepSpeed sees a call. Others need no call of all ranks together.
+        # Sharded weights are gathered where an engine sees a call. Others need no call of all ranks together.
         view = self._view if self.is_sharded else self.policy
         found = torch.zeros_like(batch.behaviour_logprobs)
-        to_device(batch, self.policy.device)
+        to_device(batch, self._view.device)
         is_lent = weights is not None if is_lent is None else is_lent
         with self._lent(weights) if is_lent else nullcontext():
             for at in pack(batch, self._config.micro_batch_tokens):
@@ -304,34 +306,29 @@ class TrainStep:
     @contextmanager
     def _lent(self, weights: Mapping[str, Tensor] | None) -> Iterator[None]:
         """A block within which the policy has other weights. Its own wait in the main memory."""
-        own: dict[str, Tensor] = {}
-        with self._changed():
-            if weights is not None:
-                state = self.policy.published_state()
-                own = {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
-                self.policy.load_published(dict(weights))
+        if self.sharded is not None and self.is_sharded:
+            with self.sharded.lent(weights):
+                yield
+            return
+        assert weights is not None
+        state = self.policy.published_state()
+        own = {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
+        self.policy.load_published(dict(weights))
         try:
             yield
         finally:
-            with self._changed():
-                if own:
-                    self.policy.load_published(own)
-
-    def _changed(self) -> AbstractContextManager[None]:
-        """Not `gathered`, which for a group of ranks is a command: all ranks are here."""
-        is_full = self.policy.published_kind() == "full"
-        return nullcontext() if self._zero is None else self._zero.gathered(is_full, is_changed=True)
+            self.policy.load_published(own)
 
     # ---- weights and states ----
 
     @property
     def is_sharded(self) -> bool:
-        """Whether ranks hold parts of the weights at the moment."""
-        return self._zero is not None and self._zero.is_sharded
+        """Whether ranks hold parts of the weights, so that all of them take part in each pass."""
+        return self.sharded is not None and self.sharded.is_sharded
 
-    def gathered(self, is_full: bool) -> AbstractContextManager[None]:
-        """A block within which the policy has its weights in one piece; see `ZeroPolicy.gathered`."""
-        return nullcontext() if self._zero is None else self._zero.gathered(is_full)
+    def gathered(self) -> AbstractContextManager[object]:
+        """A block within which rank 0's policy has what is trained in one piece; see `ShardedPolicy`."""
+        return nullcontext() if self.sharded is None else self.sharded.gathered()
 
     def poll(self) -> None:
         """To be called every few seconds between updates; raises `RankError` if a rank has ended."""
@@ -353,20 +350,21 @@ class TrainStep:
 
     def state_dict(self) -> dict[str, Any]:
         """Optimisers, update count, torch's random state; `torch.load(weights_only=True)` can read it."""
-        is_on_cuda = self.policy.device.type == "cuda"
+        device = self._view.device
         return {
             **self.optimiser_states(),
             "num_steps": self.num_updates,
             "torch_rng": torch.get_rng_state(),
-            **({"cuda_rng": torch.cuda.get_rng_state(self.policy.device)} if is_on_cuda else {}),
+            **({"cuda_rng": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.load_optimisers(state)
         self.num_updates = int(state["num_steps"])
         torch.set_rng_state(state["torch_rng"])
-        if self.policy.device.type == "cuda" and "cuda_rng" in state:  # absent if written on a CPU
-            torch.cuda.set_rng_state(state["cuda_rng"], self.policy.device)
+        device = self._view.device
+        if device.type == "cuda" and "cuda_rng" in state:  # absent if written on a CPU
+            torch.cuda.set_rng_state(state["cuda_rng"], device)
 
 
 def _are_finite(*losses: Tensor | None) -> bool:

@@ -347,21 +347,25 @@ def _policy(one: Subject) -> Iterator[Line]:
 def _learner(config: Config, one: Subject) -> Iterator[Line]:
     learner = config.learner
     frozen = one.shape.num_parameters - (0 if one.is_lora else one.trained)
-    weights = frozen * one.bytes_each + one.published_bytes
+    is_fsdp = learner.engine == "fsdp"  # whose parts are float32, whatever type computes
+    trained_bytes = 4 if is_fsdp else one.trained_bytes
+    trained = float(one.trained * trained_bytes)
+    weights = frozen * one.bytes_each + trained
     text = one.shape.text
     critic = text.vocabulary * CRITIC_WIDTH + text.hidden * (CRITIC_WIDTH + CRITIC_HEADS)
     tokens = one.pass_tokens
     completions = math.ceil(tokens / one.sequence * one.steps)
     zero = learner.ds_config.get("zero_optimization", {})
-    moments = (2.0 * one.published_bytes, "AdamW: two moments")
-    gradients = (float(one.published_bytes), f"{one.trained_bytes} B each")
-    if one.trained_bytes == 2 and not learner.zero_stage:
+    moments = (2.0 * trained, "AdamW: two moments")
+    gradients = (trained, f"{trained_bytes} B each")
+    if trained_bytes == 2 and learner.engine == "torch":
         gradients = (6.0 * one.trained, "in bfloat16, and their sum in float32")
-    if one.trained_bytes == 2 or learner.zero_stage:
+    if learner.engine == "deepspeed" or trained_bytes == 2:
         moments = (12.0 * one.trained, "float32: AdamW's two moments, a copy of what is trained")
     recomputed = ", recomputed" if one.recomputes else ""
+    each = trained_bytes if is_fsdp and not frozen else one.bytes_each
     parts = {
-        "weights": _sharded(weights, f"{one.bytes_each} B each", learner, 3, zero.get("offload_param")),
+        "weights": _sharded(weights, f"{each} B each", learner, 3, zero.get("offload_param")),
         "gradients": _sharded(*gradients, learner, 2),
         "optimizer": _sharded(*moments, learner, 1, zero.get("offload_optimizer")),
         "critic": (16.0 * critic, "float32 with gradients and moments"),
@@ -378,7 +382,7 @@ def _learner(config: Config, one: Subject) -> Iterator[Line]:
 def _sharded(
     value: float, how: str, learner: LearnerConfig, stage: int, offload: dict[str, Any] | None = None
 ) -> tuple[float, str]:
-    """What a rank has of `value` bytes on its device, which ZeRO shards from `stage` on, or offloads."""
+    """What a rank has of `value` bytes on its device, which engines shard from `stage` on, or offload."""
     if learner.zero_stage < stage:
         return value, how
     if (offload or {}).get("device") == "cpu":

@@ -35,9 +35,17 @@ def build_policy(config: Any, words: Sequence[str], seed: int) -> Policy:
     Args:
         words: The words of the suite's goals (`vocabulary()` of the suite).
     """
+    return make_policy(config, words, seed).to(resolve_device(config.device))
+
+
+def make_policy(config: Any, words: Sequence[str], seed: int, **options: bool) -> Policy:
+    """As `build_policy`, but in main memory.
+
+    Args:
+        options: Further arguments of the policy's class.
+    """
     policy_class = choose(POLICIES, config.kind, getattr(config, "import_path", None))
-    policy: Policy = policy_class(config, list(words), seed)
-    policy.to(resolve_device(config.device))
+    policy: Policy = policy_class(config, list(words), seed, **options)
     return policy.eval()
 
 
@@ -55,17 +63,22 @@ def checkpoint_words(directory: Path) -> list[str] | None:
 
 
 def build_critic(
-    policy: Policy, seed: int, has_action_values: bool = False, kind: str = "attention"
+    policy: Policy,
+    seed: int,
+    has_action_values: bool = False,
+    kind: str = "attention",
+    device: str | None = None,
 ) -> Critic:
-    """The critic that reads `policy`'s hidden states, on the policy's device.
+    """The critic that reads `policy`'s hidden states.
 
     Args:
         kind: "attention" or "head", see `distrl.core.policies.critic`.
+        device: None: the policy's.
     """
     from distrl.core.policies.critic import AttentionCritic, HeadCritic
 
     critic = {"attention": AttentionCritic, "head": HeadCritic}[kind]
-    return critic(policy, seed, has_action_values).to(policy.device)
+    return critic(policy, seed, has_action_values).to(policy.device if device is None else device)
 
 
 def use_threads(count: int) -> None:

@@ -327,8 +327,8 @@ class AutoUIPolicy(Policy):
                 torch.cat([start, completions[:, :-1]], dim=1), states, batch.attention_mask
             )
         logprobs, entropy = score_tokens(
-            self.model.logits,
-            out.last_hidden_state[mask],
+            self.model.t5.lm_head,
+            out.last_hidden_state[mask] * self.model.scale,
             completions,
             mask,
             self._allowed,  # type: ignore[arg-type]

@@ -104,7 +104,7 @@ class FusedT5(nn.Module):
         self.mha_layer = nn.MultiheadAttention(d, num_heads=1, batch_first=True)
         self.gate_dense = nn.Linear(2 * d, d)
         # T5's checkpoints say by tied embeddings whether logits are scaled, tied or not.
-        self._scale = d**-0.5 if t5.config.scale_decoder_outputs else 1.0
+        self.scale = d**-0.5 if t5.config.scale_decoder_outputs else 1.0
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor, images: Tensor) -> Tensor:
         """[N, P, d], what the decoder reads.
@@ -127,7 +127,7 @@ class FusedT5(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., V] of the decoder's states [..., d]."""
-        found: Tensor = self.t5.lm_head(hidden * self._scale)
+        found: Tensor = self.t5.lm_head(hidden * self.scale)
         return found
 
 

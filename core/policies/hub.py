@@ -14,10 +14,11 @@ import inspect
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from distrl.core import model_points
 from distrl.core.errors import CheckpointError, ContextFull, PolicyError
@@ -44,7 +45,7 @@ from distrl.core.policies.base import (
 from distrl.core.policies.chat_template import ControlTokens
 from distrl.core.policies.hub_images import ImageReader, attend_in_one_call, check, exchange, expand
 from distrl.core.policies.sampling import RowSampler, score_tokens, writable_tokens
-from distrl.core.types import ChatMessage, Sampling
+from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
 
 WEIGHTS_FILE = "weights.safetensors"
 _log = logging.getLogger(__name__)
@@ -394,6 +395,9 @@ class HubPolicy(Policy):
 
     def _hidden(self, batch: PromptBatch) -> Tensor:
         """[R, S, d], the last layer's states of prompts or sequences, from which the output layer reads."""
+        if self.is_sharded and not cast(Pictures, batch.images).flat:
+            # Ranks that have pictures call the vision tower, so this one has to call it too.
+            return self._hidden(self._with_a_picture(batch))[:-1, -batch.input_ids.shape[1] :]
         options: dict[str, object] = dict(self._vision(batch))
         if "mm_token_type_ids" not in options:  # models with 3-D positions derive them from the token types
             options["position_ids"] = (batch.attention_mask.cumsum(1) - 1).clamp(min=0)
@@ -403,6 +407,24 @@ class HubPolicy(Policy):
             )
         hidden: Tensor = out.last_hidden_state
         return hidden
+
+    def _with_a_picture(self, batch: PromptBatch) -> PromptBatch:
+        """Prompts or sequences, and a prompt that shows a picture, as the last row."""
+        picture = self.images.blank()
+        parts = (ImagePart(digest="0" * 32), TextPart(text="a"))
+        shown = self.collate(
+            [self.prompt_ids([ChatMessage(role="user", parts=parts)], [picture])], [[picture]]
+        )
+        width = max(batch.input_ids.shape[1], shown.input_ids.shape[1])
+        ids, masks = (
+            torch.cat([pad(x, (width - x.shape[1], 0), value=value) for x in both])
+            for value, both in (
+                (self._pad_id, (batch.input_ids, shown.input_ids)),
+                (0, (batch.attention_mask, shown.attention_mask)),
+            )
+        )
+        rows: list[list[Tensor]] = [[] for _ in range(len(ids) - 1)]
+        return PromptBatch(ids, masks, Pictures([*rows, [picture]]))
 
     @torch.no_grad()
     def states(self, batch: PromptBatch) -> States:

@@ -118,6 +118,10 @@ class ImageReader:
             raise PolicyError(f"The model cannot read {error}.", "Send pictures of another shape.") from error
         return to_tensor(image.resize(size, self._processor.resample))
 
+    def blank(self) -> Tensor:
+        """A small picture, as `read` gives it."""
+        return self._resized(Image.new("RGB", (64, 64)))
+
     def save_pretrained(self, directory: str) -> None:
         """Writes the processor's configuration, as transformers reads it."""
         self._processor.save_pretrained(directory)
@@ -157,7 +161,7 @@ class ImageReader:
         if self.has_grid:
             return
         dtype = model.dtype
-        inputs = self.inputs([self._resized(Image.new("RGB", (64, 64))).to(model.device)])
+        inputs = self.inputs([self.blank().to(model.device)])
         with torch.no_grad():
             features = model.get_image_features(**{name: x.to(dtype) for name, x in inputs.items()})
         features = getattr(features, "pooler_output", features)

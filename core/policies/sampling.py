@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from distrl.core.policies.base import Generated
@@ -42,18 +42,21 @@ def token_log_probs(logits: Tensor, allowed: Tensor, temperature: Tensor) -> Ten
 
 
 def score_tokens(
-    output: Callable[[Tensor], Tensor],
+    output: nn.Module,
     hidden: Tensor,
     completions: Tensor,
     mask: Tensor,
     allowed: Tensor,
     temperature: Tensor,
-    max_logits: int = MAX_LOGITS,
+    max_logits: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """[B, L] log π and [B, L] entropy of padded completions, float32, 0 where `mask` is False.
 
     The M real tokens are scored in pieces, so that the logits of all of them are never there at once. In a
     backward pass each piece is computed again, unless there is only one.
+
+    All pieces are in one call of the output layer: where its weights are sharded over ranks, a call gathers
+    them, and ranks have different numbers of pieces.
 
     Args:
         output: The output layer, [m, d] → [m, V].
@@ -62,24 +65,34 @@ def score_tokens(
         mask: [B, L] bool, True at real tokens.
         allowed: [V] bool.
         temperature: [B] sampling temperatures; 0 (greedy) counts as 1.
+        max_logits: How many there may be at once; None: `MAX_LOGITS`.
     """
+    logits = output.forward
+    real = mask.nonzero(as_tuple=True)
+    effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
+    size = max(1, (max_logits or MAX_LOGITS) // allowed.shape[-1])
 
     def piece(states: Tensor, columns: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:
-        log_probs = token_log_probs(output(states), allowed, temperatures)
+        log_probs = token_log_probs(logits(states), allowed, temperatures)
         chosen = log_probs.gather(1, columns[:, None]).squeeze(1)
         return chosen, -(log_probs.exp() * log_probs).sum(-1)
 
-    real = mask.nonzero(as_tuple=True)
-    effective = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
-    size = max(1, max_logits // allowed.shape[-1])
-    columns = (hidden, completions[real], effective[real[0]])
-    split = (column.split(size) for column in columns)  # type: ignore[no-untyped-call]
-    pieces = list(zip(*split, strict=True))
-    if len(pieces) > 1 and torch.is_grad_enabled():
-        parts = [checkpoint(piece, *one, use_reentrant=False) for one in pieces]
-    else:
-        parts = [piece(*one) for one in pieces]
-    chosen, entropy = (torch.cat(found) for found in zip(*parts, strict=True))
+    def scored(hidden: Tensor) -> tuple[Tensor, Tensor]:
+        columns = (hidden, completions[real], effective[real[0]])
+        split = (column.split(size) for column in columns)  # type: ignore[no-untyped-call]
+        pieces = list(zip(*split, strict=True))
+        if len(pieces) > 1 and torch.is_grad_enabled():
+            parts = [checkpoint(piece, *one, use_reentrant=False) for one in pieces]
+        else:
+            parts = [piece(*one) for one in pieces]
+        chosen, entropy = (torch.cat(found) for found in zip(*parts, strict=True))
+        return chosen, entropy
+
+    output.forward = scored
+    try:
+        chosen, entropy = output(hidden)
+    finally:
+        del output.forward
     zero = chosen.new_zeros(mask.shape)
     return zero.index_put(real, chosen), zero.index_put(real, entropy)
 

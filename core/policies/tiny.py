@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from distrl.core.errors import CheckpointError, PolicyError
 from distrl.core.policies import weights_io
-from distrl.core.policies.adapters import attach_adapter
+from distrl.core.policies.adapters import ADAPTER_FILE, attach_adapter
 from distrl.core.policies.base import (
     Generated,
     Pictures,
@@ -215,12 +215,13 @@ class TinyPolicy(Policy):
         return States(*self._encode(batch))
 
     def save(self, directory: Path) -> None:
-        """Writes model.safetensors (all weights), tokenizer.json and, with LoRA, the PEFT adapter files."""
+        """Writes tokenizer.json and model.safetensors or, with LoRA, the PEFT adapter files."""
         directory.mkdir(parents=True, exist_ok=True)
-        weights_io.write(directory / WEIGHTS_FILE, weights_io.distinct(self.state_dict()))
         self.tokenizer.save(directory)
         if self.adapter is not None:
             self.adapter.save(directory)
+        else:
+            weights_io.write(directory / WEIGHTS_FILE, self.published_state())
 
     def load(self, directory: Path) -> None:
         """Reads what `save` wrote; the tokenizer there must be this policy's own."""
@@ -230,7 +231,8 @@ class TinyPolicy(Policy):
                 f"The checkpoint {directory} does not have this policy's vocabulary.",
                 "Use the tasks and policy configuration that it was made with.",
             )
-        weights_io.load_into(weights_io.distinct(self.state_dict()), directory / WEIGHTS_FILE)
+        file = WEIGHTS_FILE if self.adapter is None else ADAPTER_FILE
+        weights_io.load_into(self.published_state(), directory / file)
 
 
 def _build_t5(config: TinyOptions, vocabulary_size: int) -> Any:

@@ -6,9 +6,12 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -32,20 +35,41 @@ warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarnin
 _MAX_HEADER_BYTES = 100 * 2**20
 
 
-def to_bytes(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytearray:
-    """The safetensors bytes of `state`.
+class Digest(Protocol):
+    """A hash of hashlib."""
+
+    def update(self, data: Any, /) -> None: ...
+
+
+def to_bytes(
+    state: Mapping[str, Tensor],
+    metadata: Mapping[str, str] | None = None,
+    digest: Digest | None = None,
+) -> memoryview:
+    """The safetensors bytes of `state`. Each tensor is copied once, from its device to its place.
 
     Args:
         metadata: Texts besides the tensors, in the header's `__metadata__`.
+        digest: Is updated with the bytes, in a thread, while later tensors are copied.
     """
-    buffer = bytearray()
-    for part in _parts(state, metadata):
-        buffer += part
-    return buffer
+    header, tensors = _layout(state, metadata)
+    buffer: Any = np.empty(len(header) + sum(tensor.nbytes for tensor in tensors), np.uint8)
+    buffer[: len(header)] = np.frombuffer(header, np.uint8)
+    update = digest.update if digest is not None else len
+    with ThreadPoolExecutor(1, "weights-hash") as hasher:
+        hasher.submit(update, header)
+        end = len(header)
+        for tensor in tensors:
+            place = buffer[end : end + tensor.nbytes]
+            if tensor.numel():
+                torch.from_numpy(place).view(tensor.dtype).view(tensor.shape).copy_(tensor)
+            hasher.submit(update, place)
+            end += tensor.nbytes
+    return memoryview(buffer)
 
 
-def _parts(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -> Iterator[bytes | memoryview]:
-    """The header, then the bytes of one tensor after the other."""
+def _layout(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -> tuple[bytes, list[Tensor]]:
+    """The header, and the tensors in the order in which their bytes follow it."""
     header: dict[str, object] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
     offset = 0
     tensors = {name: state[name].detach() for name in sorted(state)}
@@ -57,10 +81,7 @@ def _parts(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -> I
         offset = offsets[1]
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    yield len(text).to_bytes(8, "little") + text
-    for tensor in tensors.values():
-        if tensor.numel():
-            yield tensor.contiguous().reshape(-1).view(torch.uint8).cpu().numpy().data
+    return len(text).to_bytes(8, "little") + text, list(tensors.values())
 
 
 def from_bytes(buffer: bytes | bytearray | memoryview) -> dict[str, Tensor]:
@@ -156,8 +177,11 @@ def write(
         is_durable: Flush it to disk; files that live no longer than their process need not be.
     """
     with path.open("wb") as file:
-        for part in _parts(state, metadata):
-            file.write(part)
+        header, tensors = _layout(state, metadata)
+        file.write(header)
+        for tensor in tensors:
+            if tensor.numel():
+                file.write(tensor.contiguous().reshape(-1).view(torch.uint8).cpu().numpy().data)
         if is_durable:
             file.flush()
             os.fsync(file.fileno())

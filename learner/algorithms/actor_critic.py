@@ -125,7 +125,10 @@ class ActorCritic(Algorithm[C]):
 
     @torch.no_grad()
     def final_values(self, policy: Policy, critic: Critic, inputs: Inputs) -> Tensor:
-        return critic.values(policy.states(inputs.steps.prompts), inputs.times).sigmoid()
+        # One pass, as many as ranks make that have no such states, where weights are sharded.
+        states = policy.states(inputs.steps.prompts)
+        expected = self.expected_values(policy, critic, states, inputs)
+        return critic.values(states, inputs.times).sigmoid() if expected is None else expected
 
     def needs_final_values(self, batch: TrajectoryBatch, is_fitting: bool = False) -> bool:
         return self._recompute or is_fitting or batch.old_bootstrap is None

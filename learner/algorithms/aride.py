@@ -60,11 +60,6 @@ class Aride(ActorCritic[ArideConfig]):
             draws.append(critic.action_values(states, inputs.times, completions, mask).sigmoid())
         return torch.stack(draws).mean(dim=0)
 
-    @torch.no_grad()
-    def final_values(self, policy: Policy, critic: Critic, inputs: Inputs) -> Tensor:
-        expected = self.expected_values(policy, critic, policy.states(inputs.steps.prompts), inputs)
-        return super().final_values(policy, critic, inputs) if expected is None else expected
-
     def values(self, batch: TrajectoryBatch, outputs: NetworkOutputs, recompute: bool) -> Values:
         if not self._has_q:
             return super().values(batch, outputs, recompute)

@@ -186,11 +186,12 @@ def test_transformers_reads_a_batch_at_once_and_waits_for_each_token(model: str)
     assert inference("hf", lora={"rank": 2})["tokens sampled"] < plain["tokens sampled"] / 2
 
 
-def test_ranks_share_what_zero_shards(model: str) -> None:
-    def parts(num_processes: int, **zero: object) -> dict[str, float]:
+def test_ranks_share_what_engines_shard(model: str) -> None:
+    def parts(num_processes: int, engine: str = "", **zero: object) -> dict[str, float]:
         learner: dict[str, object] = {"num_processes": num_processes, "batch_trajectories": 8}
         if zero:
             learner |= {"engine": "deepspeed", "ds_config": {"zero_optimization": zero}}
+        learner |= {"engine": engine} if engine else {}
         found = values({"kind": "hub", "model": model}, learner=learner)
         return {what: value for (process, what), value in found.items() if process != "inference"}
 
@@ -207,6 +208,8 @@ def test_ranks_share_what_zero_shards(model: str) -> None:
     offloaded = parts(4, stage=3, offload_param={"device": "cpu"}, offload_optimizer={"device": "cpu"})
     assert offloaded["weights"] == offloaded["optimizer"] == 0.0
     assert offloaded["device memory"] < third["device memory"] < second["device memory"]
+    fsdp = parts(4, engine="fsdp")  # its parts are float32, as these weights are
+    assert all(fsdp[name] == alone[name] / 4 for name in ("weights", "gradients", "optimizer"))
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,7 @@ def numbers(train_step: TrainStep) -> list[Any]:
         result = train_step.update(batch)
         assert result is not None
         found += [result.metrics, result.priorities]
+    found.append(train_step.clone(make_batch(seed=4).steps))  # without the moments of before the updates
     found.append(train_step.measure(make_batch()).metrics)
     others = {name: tensor + 0.1 for name, tensor in train_step.policy.published_state().items()}
     found += [train_step.logprobs(make_batch().steps, others), train_step.logprobs(make_batch().steps)]

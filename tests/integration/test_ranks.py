@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from role_processes import free_endpoints, served, small_run, start, start_node, step_of_latest, wait_for
@@ -47,16 +48,25 @@ def test_a_learner_goes_on_with_one_rank_after_a_rank_was_killed(tmp_path: Path)
 ZERO = {"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}}
 
 
-@pytest.mark.needs("torch", "deepspeed")
-def test_a_learner_of_two_deepspeed_ranks_completes_its_run(tmp_path: Path) -> None:
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(
+    "engine",
+    [
+        {"engine": "fsdp"},
+        pytest.param({"engine": "deepspeed", "ds_config": ZERO}, marks=pytest.mark.needs("deepspeed")),
+    ],
+    ids=["fsdp", "deepspeed"],
+)
+def test_a_learner_of_two_ranks_that_share_the_weights_completes_its_run(
+    engine: dict[str, Any], tmp_path: Path
+) -> None:
     config = small_run(
         tmp_path,
         {"import_path": "counting_env:CountingEnv"},
         episodes=16,
         num_processes=2,
         micro_batch_tokens=24,
-        engine="deepspeed",
-        ds_config=ZERO,
+        **engine,
     )
     with served(config) as children:
         children += [

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import tracemalloc
+from types import SimpleNamespace
+
 import pytest
 import torch
 from full_disk import full_disk
 from learning_world import build
 
 from distrl.core.errors import CheckpointError, RunDirectoryError
+from distrl.core.messages import WeightInfo
 from distrl.core.metrics import read_metrics
 from distrl.core.policies import weights_io
 from distrl.learner.publish import Publisher
@@ -41,6 +46,34 @@ class Weights:
 
     def published_kind(self) -> str:
         return "full"
+
+
+class Large(Weights):
+    """A policy of many tensors, of several types."""
+
+    def __init__(self) -> None:
+        self.state = {f"w{number}": torch.randn(2**18) for number in range(16)}
+        self.state |= {"half": torch.randn(7).bfloat16(), "count": torch.tensor(3), "empty": torch.ones(0)}
+
+    def published_state(self):
+        return self.state
+
+
+def test_the_weights_are_copied_once_and_hashed_meanwhile(tmp_path) -> None:
+    told: list[tuple[WeightInfo, bytes]] = []
+    policy, server = Large(), SimpleNamespace(publish_weights=lambda *version: told.append(version))
+    size = sum(tensor.nbytes for tensor in policy.state.values())
+    tracemalloc.start()
+    try:
+        Publisher(policy, server, tmp_path / "version").publish()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    ((info, data),) = told
+    assert size < peak < 1.1 * size
+    assert info.digest == hashlib.sha256(data).hexdigest()
+    found = weights_io.from_bytes(data)
+    assert all(torch.equal(found[name], tensor) for name, tensor in policy.state.items())
 
 
 def publish(publisher: Publisher, times: int) -> list[int]:

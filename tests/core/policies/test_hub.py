@@ -75,7 +75,7 @@ def test_the_prompts_logits_are_never_made_and_states_are_those_of_scoring(
     completion = torch.tensor([policy.completion_ids("tap")] * 3)
     widths: list[tuple[int, ...]] = []
     head = policy.get_submodule("model").get_output_embeddings()  # type: ignore[operator]
-    head.register_forward_hook(lambda module, inputs, logits: widths.append(tuple(logits.shape[:-1])))
+    head.register_forward_hook(lambda module, inputs, scores: widths.append(tuple(inputs[0].shape[:-1])))
     mask = torch.ones_like(completion, dtype=torch.bool)
     mask[1, 1:] = False
     scores = policy.score(batch, completion, mask, torch.ones(3))

@@ -46,14 +46,27 @@ def test_sampling_follows_the_distribution_and_never_takes_a_masked_token() -> N
     assert abs(float(counts[2]) - 0.8) < 0.02
 
 
+class Output(torch.nn.Linear):
+    """An output layer that notes how many logits it makes at a time."""
+
+    def __init__(self, d: int, num_tokens: int) -> None:
+        super().__init__(d, num_tokens)
+        self.sizes: list[int] = []
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        logits = super().forward(states)
+        self.sizes.append(logits.numel())
+        return logits
+
+
 def test_statistics_in_pieces_are_those_of_all_logits_at_once() -> None:
     """Values, gradients, and how many logits there are at a time, also in the backward pass."""
     torch.manual_seed(0)
-    layer, allowed = torch.nn.Linear(4, 10), torch.tensor([True] * 9 + [False])
+    layer, allowed = Output(4, 10), torch.tensor([True] * 9 + [False])
     tokens, temperature = torch.tensor([[0], [3], [8], [1], [2]]), torch.tensor([1.0, 0.5, 2.0, 1.0, 0.1])
     mask = torch.ones_like(tokens).bool()
-    sizes: list[int] = []
-    layer.register_forward_hook(lambda module, inputs, logits: sizes.append(logits.numel()))
+    calls: list[object] = []
+    layer.register_forward_hook(lambda *call: calls.append(call))
     results = []
     for max_logits in (1000, 20):
         torch.manual_seed(1)
@@ -64,7 +77,8 @@ def test_statistics_in_pieces_are_those_of_all_logits_at_once() -> None:
         results.append((chosen, entropy, hidden.grad, layer.weight.grad.clone()))
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other)
-    assert sizes == [50, *[20, 20, 10] * 2] or sizes == [50, 20, 20, 10, 10, 20, 20]
+    assert layer.sizes == [50, *[20, 20, 10] * 2] or layer.sizes == [50, 20, 20, 10, 10, 20, 20]
+    assert len(calls) == 2, "a call gathers weights that are sharded: one for all pieces"
     expected = token_log_probs(layer(hidden), allowed, temperature)
     torch.testing.assert_close(results[1][0], expected.gather(1, tokens))
     with torch.no_grad():

@@ -123,12 +123,15 @@ def test_the_same_arguments_build_the_same_policy(make_policy: MakePolicy) -> No
 def test_save_and_load_round_trip(
     make_policy: MakePolicy, make_batch: MakeBatch, tmp_path: Path, options: dict[str, object]
 ) -> None:
-    policy, other = make_policy(seed=1, **options), make_policy(seed=2, **options)
+    # What an adapter is added to is not saved: the same arguments make it.
+    policy, other = make_policy(seed=1, **options), make_policy(seed=1 if options else 2, **options)
     with torch.no_grad():
         for tensor in policy.published_state().values():
             tensor.add_(0.01)
     policy.save(tmp_path)
     other.load(tmp_path)
+    mine = policy.published_state()
+    assert all(torch.equal(tensor, mine[name]) for name, tensor in other.published_state().items())
     batch = make_batch(policy, GOALS)
     greedy = [Sampling(temperature=0.0)] * 5
     assert policy.generate(batch, greedy) == other.generate(batch, greedy)

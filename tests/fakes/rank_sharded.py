@@ -1,4 +1,4 @@
-"""DeepSpeed's ZeRO against one process of torch; run by tests/learner/test_zero.py."""
+"""Engines that shard, against one process of torch; run by tests/learner/test_sharded.py."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ from distrl.core.policies import build_critic, build_policy
 from distrl.core.policies.base import Pictures, PromptBatch
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import TrajectoryBatch
-from distrl.learner.distributed import RankGroup, follow
+from distrl.learner.distributed import RankGroup, follow, sharded_by
 from distrl.learner.train_step import TrainStep
-from distrl.learner.zero import ZeroPolicy
 
 STEPS = 8
 LORA = {"rank": 2, "alpha": 4.0, "targets": ["q", "v"]}
 
 
-def trainer_of(stage: int, lora: bool = False, **learner: Any) -> tuple[TrainStep, LearnerConfig]:
-    """The same networks every time, in float32; `stage` 0 is torch."""
-    zero = {
-        "engine": "deepspeed",
-        "ds_config": {"zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0}},
-    }
+def trainer_of(engine: str, lora: bool = False, **learner: Any) -> tuple[TrainStep, LearnerConfig]:
+    """The same networks every time, in float32.
+
+    Args:
+        engine: Of `learner.engine`, or a stage of ZeRO.
+    """
+    chosen: dict[str, Any] = {"engine": engine}
+    if engine.isdigit():
+        zero = {"stage": int(engine), "stage3_param_persistence_threshold": 0}
+        chosen = {"engine": "deepspeed", "ds_config": {"zero_optimization": zero}}
     rates = {"optim": {"lr": 1e-3}, "demonstrations": {"lr": 1e-3}}
-    config = LearnerConfig.model_validate({**rates, **(zero if stage else {}), **learner})
+    config = LearnerConfig.model_validate({**rates, **chosen, **learner})
     sizes = {
         "d_model": 32,
         "num_layers": 1,
@@ -48,7 +51,7 @@ def trainer_of(stage: int, lora: bool = False, **learner: Any) -> tuple[TrainSte
     policy.get_buffer("_allowed")[:, 1:] = True  # the batches' tokens are not actions
     critic = build_critic(policy, seed=1)
     algorithm = build_algorithm(config)
-    return TrainStep(policy, critic, algorithm, config, ZeroPolicy(policy, config) if stage else None), config
+    return TrainStep(policy, critic, algorithm, config, sharded_by(config, policy)), config
 
 
 def batch_of(seed: int) -> TrajectoryBatch:
@@ -84,15 +87,15 @@ def losses_of(engine: TrainStep, first: int = 0, last: int = STEPS) -> list[floa
 
 def weights_of(engine: TrainStep) -> dict[str, torch.Tensor]:
     """What would be published, and what a checkpoint would have."""
-    with engine.gathered(is_full=True):
-        return {name: value.clone() for name, value in engine.policy.state_dict().items()}
+    with engine.gathered():
+        return {name: value.clone() for name, value in engine.policy.published_state().items()}
 
 
 def group_of(own: TrainStep, config: LearnerConfig, size: int) -> TrainStep:
     """Rank 0's group of `size` ranks; with one rank `own` itself."""
     if size == 1:
         return own
-    group = RankGroup(own.policy, own.critic, own.algorithm, config, own._zero, num_ranks=size)
+    group = RankGroup(own.policy, own.critic, own.algorithm, config, own.sharded, num_ranks=size)
     group.load_optimisers({})
     return group
 
@@ -102,18 +105,18 @@ def stop(group: TrainStep) -> None:
         group.stop()
 
 
-def compare(rank: int, size: int, file: str, *stages: str) -> None:
+def compare(rank: int, size: int, file: str, *engines: str) -> None:
     """8 updates have the losses of one process, and the same weights afterwards."""
     expected = {lora: _alone(lora) for lora in (False, True)}
     join(rank, size, file)
-    for stage in map(int, stages):
+    for kind in engines:
         for lora, learner in ((False, {}), (True, {"micro_batch_tokens": 20})):
-            trainer, config = trainer_of(stage, lora, **learner)
+            trainer, config = trainer_of(kind, lora, **learner)
             if rank > 0:
                 follow(trainer)
                 continue
             engine = group_of(trainer, config, size)
-            name, (cloning, losses, scores, weights) = f"stage {stage}, LoRA {lora}", expected[lora]
+            name, (cloning, losses, scores, weights) = f"{kind}, LoRA {lora}", expected[lora]
             first = _published(engine)
             assert abs(engine.clone(batch_of(99).steps) - cloning) < 1e-5, name
             for step, (one, other) in enumerate(zip(losses[:-2], losses_of(engine), strict=True)):
@@ -127,7 +130,7 @@ def compare(rank: int, size: int, file: str, *stages: str) -> None:
 
 
 def _alone(lora: bool) -> tuple[float, list[float], list[torch.Tensor], dict[str, torch.Tensor]]:
-    engine, _ = trainer_of(0, lora)
+    engine, _ = trainer_of("torch", lora)
     first, cloning = _published(engine), engine.clone(batch_of(99).steps)
     losses = losses_of(engine)
     scores, weights = _scores(engine, first), weights_of(engine)
@@ -159,44 +162,58 @@ def close(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], nam
     assert far <= 0.002 * count, f"{name}: {far} of {count} weights are far apart"
 
 
-def resume(rank: int, size: int, file: str) -> None:
+def resume(rank: int, size: int, file: str, *engines: str) -> None:
     """What one kind of optimiser saved, another goes on from, as if nothing had happened."""
-    engine, _ = trainer_of(0)
+    engine, _ = trainer_of("torch")
     start = losses_of(engine, 0, 4)
     saved = copy.deepcopy((weights_of(engine), engine.critic.state_dict(), engine.state_dict()))
     expected = losses_of(engine, 4, 8)
     join(rank, size, file)
     state: Any = saved
-    for stage in (3, 1, 2):
-        trainer, config = trainer_of(stage)
+    for kind in engines:
+        trainer, config = trainer_of(kind)
         if rank > 0:
-            follow(trainer)
+            assert _kept(trainer) == {"step"}, "rank 0 alone keeps the states"
             continue
         assert len(start) == 8
         engine = group_of(trainer, config, size)
-        engine.policy.load_state_dict(state[0])
+        engine.policy.load_published(state[0])
         engine.critic.load_state_dict(state[1])
         engine.load_state_dict(copy.deepcopy(state[2]))
         first = losses_of(engine, 4, 6)
-        assert max(abs(a - b) for a, b in zip(first, expected[:4], strict=True)) < 1e-5, f"stage {stage}"
+        assert max(abs(a - b) for a, b in zip(first, expected[:4], strict=True)) < 1e-5, kind
         again = copy.deepcopy((weights_of(engine), engine.critic.state_dict(), engine.state_dict()))
         stop(engine)
-        other, _ = trainer_of(0)
-        other.policy.load_state_dict(again[0])
+        other, _ = trainer_of("torch")
+        other.policy.load_published(again[0])
         other.critic.load_state_dict(again[1])
         other.load_state_dict(again[2])
         with _no_job():
             rest = losses_of(other, 6, 8)
-        assert max(abs(a - b) for a, b in zip(rest, expected[4:], strict=True)) < 1e-5, f"after stage {stage}"
+        assert max(abs(a - b) for a, b in zip(rest, expected[4:], strict=True)) < 1e-5, f"after {kind}"
     torch.distributed.destroy_process_group()
 
 
-def skip(rank: int, size: int, file: str) -> None:
+def _kept(trainer: TrainStep) -> set[str]:
+    """What another rank has in its main memory of the policy's optimiser when a checkpoint is written."""
+    gather, kept = trainer.optimiser_states, set[str]()
+
+    def gathered() -> dict[str, Any]:
+        states = gather()
+        kept.update(name for own in states["actor"]["state"].values() for name in own)
+        return states
+
+    trainer.optimiser_states = gathered
+    follow(trainer)
+    return kept
+
+
+def skip(rank: int, size: int, file: str, *engines: str) -> None:
     """A gradient that is not finite changes nothing: updates after it are as if it had not been."""
-    expected = losses_of(trainer_of(0)[0], 0, 12)
+    expected = losses_of(trainer_of("torch")[0], 0, 12)
     join(rank, size, file)
-    for stage, learner in itertools.product((1, 2, 3), ({}, {"micro_batch_tokens": 20})):
-        trainer, config = trainer_of(stage, **learner)
+    for kind, learner in itertools.product(engines, ({}, {"micro_batch_tokens": 20})):
+        trainer, config = trainer_of(kind, **learner)
         _spoil(trainer.algorithm)
         if rank > 0:
             follow(trainer)
@@ -205,10 +222,10 @@ def skip(rank: int, size: int, file: str) -> None:
         found = losses_of(engine, 0, 2)
         for number, name in enumerate(("critic_loss", "policy_loss"), start=1):
             batch = batch_of(50)
-            assert engine.update(replace(batch, ids=[name] * len(batch.ids))) is None, f"stage {stage}"
+            assert engine.update(replace(batch, ids=[name] * len(batch.ids))) is None, kind
             found += losses_of(engine, 5 * number - 3, 5 * number + 2)
         apart = [abs(one - other) for one, other in zip(found, expected, strict=True)]
-        assert max(apart) < 1e-5, f"stage {stage}, {learner}: {apart}"
+        assert max(apart) < 1e-5, f"{kind}, {learner}: {apart}"
         stop(engine)
     torch.distributed.destroy_process_group()
 

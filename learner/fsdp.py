@@ -1,0 +1,181 @@
+"""A policy whose weights, gradients and optimiser states are sharded over ranks by torch's FSDP2.
+
+A layer is gathered where it is called and freed afterwards; what is in no layer (embeddings, the output
+layer) is gathered once per pass. Weights that are trained in bfloat16 are float32 in the parts, which AdamW
+changes, and bfloat16 where they compute and are published.
+
+Only rank 0 needs the model's weights: it gives them to the others layer by layer.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from distrl.configs.learner import LearnerConfig
+from distrl.core.policies import resolve_device
+from distrl.core.policies.base import Policy
+from distrl.learner.optimisers import Optimiser
+from distrl.learner.ranks import from_rank_0, num_ranks, own_rank
+from distrl.learner.sharding import MOMENTS, ShardedPolicy
+
+# Of layers that return views, such as T5's; transformers changes none of them in place.
+warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
+
+COPY = "copy"
+"""Among an optimiser's states: the weight in float32, where the policy has it in bfloat16."""
+
+
+class FsdpPolicy(ShardedPolicy):
+    """Until it starts, rank 0's policy is whole; those of the others need no weights."""
+
+    takes_weights = True
+
+    def __init__(self, policy: Policy, config: LearnerConfig) -> None:
+        super().__init__(policy, config)
+        self._device = torch.empty(0, device=resolve_device(config.device)).device
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
+
+    def start(self) -> None:
+        if self.is_started:
+            return
+        mesh = init_device_mesh(self._device.type, (num_ranks(),))
+        precision = MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16 if self.is_half else None,
+            reduce_dtype=torch.float32 if self.is_half else None,
+            cast_forward_inputs=False,  # temperatures are among them
+        )
+        names = {
+            name for one in self.policy.modules() for name in getattr(one, "_no_split_modules", None) or ()
+        }
+        layers = [module for module in self.policy.modules() if type(module).__name__ in names]
+        for owner in self.policy.modules():
+            for name, buffer in owner._buffers.items():
+                if buffer is not None:
+                    owner._buffers[name] = from_rank_0(buffer, buffer.shape, buffer.dtype, self._device)
+        for module in (*layers, self._module):
+            self._spread(module)
+            # The last one too, so that between passes all parameters are the parts.
+            sharded = fully_shard(module, mesh=mesh, mp_policy=precision, reshard_after_forward=True)
+            sharded.set_force_sum_reduction_for_comms(True)
+            sharded.set_gradient_divide_factor(1.0)  # gradients are sums, as with other engines
+        self.is_started = True
+
+    def _spread(self, module: nn.Module) -> None:
+        """Gives all ranks rank 0's weights of a module, but for those that are sharded already."""
+        made: dict[nn.Parameter, nn.Parameter] = {}  # tied weights stay tied
+        for owner in module.modules():
+            for name, parameter in owner._parameters.items():
+                if parameter is None or isinstance(parameter, DTensor):
+                    continue
+                if parameter not in made:
+                    whole = from_rank_0(parameter.detach(), parameter.shape, parameter.dtype, self._device)
+                    is_master = self.is_half and parameter.requires_grad
+                    made[parameter] = nn.Parameter(
+                        whole.float() if is_master else whole, requires_grad=parameter.requires_grad
+                    )
+                owner._parameters[name] = made[parameter]
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        self.start()
+        return self._module(name, *arguments)
+
+    def optimiser(self, lr: float) -> Optimiser:
+        return FsdpOptimiser(self, lr)
+
+    @torch.no_grad()
+    def whole(self, part: Tensor) -> Tensor:
+        """A tensor of which ranks have parts, in one piece."""
+        assert isinstance(part, DTensor)
+        return part.full_tensor()
+
+    def parts(self, whole: Tensor | None, like: Tensor) -> DTensor:
+        """The tensor `whole` of rank 0, of which every rank gets the part that it has of `like`."""
+        assert isinstance(like, DTensor)
+        own = from_rank_0(whole, like.shape, like.dtype, self._device)
+        return distribute_tensor(own, like.device_mesh, like.placements, src_data_rank=None)
+
+    def _whole(self, parameter: nn.Parameter) -> Tensor:
+        whole = self.whole(parameter)
+        return whole.bfloat16() if self.is_half else whole
+
+    @torch.no_grad()
+    def _set(self, parameter: nn.Parameter, whole: Tensor | None) -> None:
+        parameter.copy_(self.parts(whole, parameter))
+
+    @torch.no_grad()
+    def _kept(self, parameter: nn.Parameter, whole: Tensor | None) -> Tensor | None:
+        assert isinstance(parameter, DTensor)
+        return parameter.to_local().to("cpu", copy=True)
+
+    @torch.no_grad()
+    def _give_back(self, parameter: nn.Parameter, kept: Tensor | None) -> None:
+        assert isinstance(parameter, DTensor)
+        assert kept is not None
+        parameter.to_local().copy_(kept)
+
+
+class FsdpOptimiser(Optimiser):
+    """AdamW over the parts: each rank steps with its own."""
+
+    def __init__(self, sharded: FsdpPolicy, lr: float) -> None:
+        self._sharded, self._lr = sharded, lr
+        self._is_ready = False
+        self._pending: dict[str, Any] | None = None
+
+    def begin(self, lr: float | None = None) -> None:
+        if not self._is_ready:
+            self._sharded.start()
+            optim = self._sharded.config.optim
+            super().__init__(self._sharded.policy, self._lr, optim.weight_decay, optim.grad_clip)
+            self._set_states((self._pending or {"state": {}})["state"])
+            self._is_ready, self._pending = True, None
+        super().begin(self._lr if lr is None else lr)
+
+    def norm(self) -> float | None:
+        total = nn.utils.clip_grad_norm_(self._parameters, self._clip)
+        self._norm = float(total.full_tensor() if isinstance(total, DTensor) else total)
+        return self._norm
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Optimiser.state_dict`; rank 0 alone keeps the tensors."""
+        found: dict[str, Any] = {"state": {}, "param_groups": self._sharded.groups}
+        if not self._is_ready:
+            return self._pending or found
+        for index, parameter in enumerate(self._parameters):
+            own = self._adam.state.get(parameter)
+            if not own:
+                continue
+            parts = {name: own[name] for name in MOMENTS}
+            if self._sharded.is_half:
+                parts[COPY] = parameter
+            found["state"][index] = {"step": own["step"].detach().cpu()}
+            for name, part in parts.items():
+                whole = self._sharded.whole(part)
+                if own_rank() == 0:
+                    found["state"][index][name] = whole.cpu()
+        return found
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._pending, self._is_ready = state, False  # used from the next step on
+
+    def _set_states(self, state: dict[int, dict[str, Any]]) -> None:
+        for index, parameter in enumerate(self._parameters):
+            if index not in state:
+                continue
+            given = state[index]
+            moments = {name: self._sharded.parts(given.get(name), parameter) for name in MOMENTS}
+            step = torch.as_tensor(given["step"]).float().cpu().clone()
+            self._adam.state[parameter] = {"step": step, **moments}
+            if COPY in given and self._sharded.is_half:
+                with torch.no_grad():
+                    parameter.copy_(self._sharded.parts(given[COPY], parameter))

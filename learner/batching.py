@@ -30,6 +30,7 @@ class StepBatch:
     behaviour_logprobs: Tensor  # [N, L] log μ
     temperature: Tensor  # [N] at which they were sampled
     proximal_logprobs: Tensor | None = None  # [N, L] under the weights at the start of the batch
+    reference_logprobs: Tensor | None = None  # [N, L] under the base model, without the adapter
 
     def __len__(self) -> int:
         return int(self.completions.shape[0])
@@ -42,6 +43,7 @@ class StepBatch:
             behaviour_logprobs=self.behaviour_logprobs[rows],
             temperature=self.temperature[rows],
             proximal_logprobs=None if self.proximal_logprobs is None else self.proximal_logprobs[rows],
+            reference_logprobs=None if self.reference_logprobs is None else self.reference_logprobs[rows],
         )
 
 
@@ -51,6 +53,7 @@ class Whole:
 
     num_steps: int  # what losses are divided by
     num_trajectories: int
+    num_tokens: int
     places: Tensor  # [b] int64, where the share's trajectories stand in it
     # Whether the share is but a stand-in: a rank for which there is none keeps in step with the others on a
     # trajectory whose losses count as 0.
@@ -96,6 +99,11 @@ class TrajectoryBatch:
     def num_trajectories(self) -> int:
         """B, or that of the whole batch: what a sum over trajectories is divided by."""
         return len(self.ids) if self.whole is None else self.whole.num_trajectories
+
+    @property
+    def num_tokens(self) -> int:
+        """Of all actions, or those of the whole batch: what a sum over tokens is divided by."""
+        return int(self.steps.token_mask.sum()) if self.whole is None else self.whole.num_tokens
 
     @property
     def counted(self) -> Tensor:
@@ -166,7 +174,7 @@ class TrajectoryBatch:
         """
         is_idle = len(rows) == 0
         rows = rows.new_zeros(1) if is_idle else rows
-        whole = Whole(self.num_steps, self.num_trajectories, rows, is_idle)
+        whole = Whole(self.num_steps, self.num_trajectories, self.num_tokens, rows, is_idle)
         return replace(self.part(rows.to(self.mask.device)), whole=whole)
 
 
@@ -254,7 +262,7 @@ def _parts(units: list[_Unit], max_tokens: int) -> list[list[_Unit]]:
 def trimmed(steps: StepBatch) -> StepBatch:
     """The same steps without the columns of tokens that are padding in all of them."""
     length = int(steps.token_mask.sum(dim=1).max()) if len(steps) else 0
-    proximal, prompts = steps.proximal_logprobs, steps.prompts
+    proximal, reference, prompts = steps.proximal_logprobs, steps.reference_logprobs, steps.prompts
     rows, places = prompts.token_rows, prompts.token_places
     if rows is not None and places is not None and length:
         prompts = replace(prompts, token_rows=rows[:, :length], token_places=places[:, :length])
@@ -265,6 +273,7 @@ def trimmed(steps: StepBatch) -> StepBatch:
         token_mask=steps.token_mask[:, :length],
         behaviour_logprobs=steps.behaviour_logprobs[:, :length],
         proximal_logprobs=None if proximal is None else proximal[:, :length],
+        reference_logprobs=None if reference is None else reference[:, :length],
     )
 
 

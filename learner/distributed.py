@@ -121,9 +121,10 @@ class RankGroup(TrainStep):
     def before_update(self, batch: TrajectoryBatch) -> None:
         found = self._on_shares("before_update", batch)
         batch.advantage_moments = found[0][1]["moments"]
-        if found[0][1]["proximal"] is not None:
-            pieces = [(places, stored["proximal"]) for places, stored in found]
-            batch.steps.proximal_logprobs = _by_step(batch, pieces)
+        for name in ("proximal_logprobs", "reference_logprobs"):
+            if found[0][1][name] is not None:
+                pieces = [(places, stored[name]) for places, stored in found]
+                setattr(batch.steps, name, _by_step(batch, pieces))
 
     def step(self, batch: TrajectoryBatch, lr: float) -> Loss | None:
         found = self._on_shares("step", batch, lr=lr)
@@ -257,7 +258,12 @@ def carry_out(train_step: Any, name: str, share: Any, numbers: dict[str, Any]) -
     match name:
         case "before_update":
             train_step.before_update(share)
-            return {"moments": share.advantage_moments, "proximal": share.steps.proximal_logprobs}
+            steps = share.steps
+            return {
+                "moments": share.advantage_moments,
+                "proximal_logprobs": steps.proximal_logprobs,
+                "reference_logprobs": steps.reference_logprobs,
+            }
         case "step" | "measure":
             result = getattr(train_step, name)(share, **numbers)
             if result is None:

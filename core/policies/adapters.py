@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,11 @@ class AdapterHandle:
         config = self._peft_model.peft_config["default"].to_dict()
         plain = {key: sorted(value) if isinstance(value, set) else value for key, value in config.items()}
         return json.dumps({**plain, "inference_mode": True}, sort_keys=True)
+
+    def disabled(self) -> AbstractContextManager[None]:
+        """A block in which the model computes without the adapter."""
+        block: AbstractContextManager[None] = self._peft_model.disable_adapter()
+        return block
 
     def merge(self) -> Any:
         """Adds the adapter to the model's own weights, for good, and returns the model."""

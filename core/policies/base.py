@@ -402,6 +402,11 @@ class Policy(nn.Module, ABC):
         """A block in which `score` may vary what it reads, for cloning."""
         return nullcontext()
 
+    def without_adapter(self) -> AbstractContextManager[None]:
+        """A block in which the policy is the base model, as it was before its adapter was trained."""
+        assert self.adapter is not None, "the configuration was checked"
+        return self.adapter.disabled()
+
     def published_kind(self) -> str:
         """ "full" or "adapter": what `published_state` holds."""
         return "full" if self.adapter is None else "adapter"

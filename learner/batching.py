@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from distrl.core.policies.base import Place, Policy, PromptBatch
+from distrl.core.policies.base import Pictures, Place, Policy, PromptBatch
 from distrl.core.policies.images import ImageCache
 from distrl.learner.episodes import Episode, Span, StepData, TokenSequence
 
@@ -300,10 +300,20 @@ class Batcher:
         )
 
     def _prompts(self, steps: Sequence[StepData]) -> PromptBatch:
-        images = self._cache.get([d for step in steps for d in step.images])
-        return self._policy.collate(
-            [step.prompt for step in steps], [[images[d] for d in step.images] for step in steps]
-        )
+        return self._collate([step.prompt for step in steps], [step.images for step in steps])
+
+    def _collate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        shown: Sequence[Sequence[str]],
+        places: Sequence[Sequence[Place]] | None = None,
+    ) -> PromptBatch:
+        """Prompts or sequences with the pictures that they show, by digest."""
+        images = self._cache.get([digest for row in shown for digest in row])
+        batch = self._policy.collate(prompts, [[images[d] for d in row] for row in shown], places)
+        if isinstance(batch.images, Pictures):
+            batch.images.digests = [list(row) for row in shown]
+        return batch
 
     def _sequences(self, steps: Sequence[StepData]) -> PromptBatch:
         """Every sequence once, as far as the steps need it."""
@@ -323,10 +333,9 @@ class Batcher:
                 elif span.stop > longest[row].stop:
                     longest[row] = span
                 places[-1] += [(row, place) for place in range(span.start, span.stop)]
-        images = self._cache.get([d for span in longest for d in span.sequence.images[: span.num_images]])
-        return self._policy.collate(
+        return self._collate(
             [span.sequence.ids[: span.stop] for span in longest],
-            [[images[d] for d in span.sequence.images[: span.num_images]] for span in longest],
+            [span.sequence.images[: span.num_images] for span in longest],
             places,
         )
 
@@ -376,11 +385,10 @@ class Batcher:
         images = self._cache.get(
             [d for e, (_, shown) in zip(episodes, states, strict=True) for d in (*shown, *e.final_images)]
         )
-        final = [[images[d] for d in episode.final_images] for episode in episodes]
-        return self._policy.collate(
-            [
-                self._policy.with_images(prompt, [images[d] for d in shown], pictures)
-                for (prompt, shown), pictures in zip(states, final, strict=True)
-            ],
-            final,
-        )
+        prompts = [
+            self._policy.with_images(
+                prompt, [images[d] for d in shown], [images[d] for d in episode.final_images]
+            )
+            for (prompt, shown), episode in zip(states, episodes, strict=True)
+        ]
+        return self._collate(prompts, [episode.final_images for episode in episodes])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Lock
 from typing import Generic, TypeVar
 
@@ -83,6 +86,19 @@ def decode_image(data: bytes, size: tuple[int, int]) -> Tensor:
 def to_tensor(image: Image.Image) -> Tensor:
     """[3, H, W] uint8 of an RGB picture."""
     return torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1).contiguous()
+
+
+def pixel_key(picture: Tensor) -> bytes:
+    """A digest of decoded pixels, where that of the encoded picture is not known."""
+    return hashlib.blake2b(picture.cpu().contiguous().numpy().data, digest_size=16).digest()
+
+
+def memory_share(share: float) -> int:
+    """That share of the main memory of this machine, or of this container's, in bytes; at least 1 GiB."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # no control group, or "max"
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return max(2**30, int(total * share))
 
 
 class Recent(Generic[Value]):

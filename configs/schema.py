@@ -282,12 +282,12 @@ class Config(Section):
                 "to false or inference.engine to 'hf'"
             )
         algorithm = self.learner.algorithm
-        if isinstance(algorithm, GrpoConfig) and algorithm.kl:
-            if getattr(policy, "lora", None) is None or isinstance(policy, AutoUIConfig):
-                raise ValueError(
-                    "learner.algorithm.kl compares the policy with its base model, which only an adapter "
-                    "keeps; set policy.kind to 'hub' and policy.lora, or learner.algorithm.kl to 0"
-                )
+        keeps_base = getattr(policy, "lora", None) is not None and not isinstance(policy, AutoUIConfig)
+        if isinstance(algorithm, GrpoConfig) and algorithm.kl and not keeps_base:
+            raise ValueError(
+                "learner.algorithm.kl compares the policy with its base model, which only an adapter keeps; "
+                "set policy.kind to 'hub' and policy.lora, or learner.algorithm.kl to 0"
+            )
         if self.worker.barrier and self.devices.pool:
             raise ValueError(
                 "worker.barrier does not work with devices.pool, because all slots would wait for the "

@@ -9,7 +9,8 @@
     ping                                                            keeps the others from timing out
     stop
 
-Messages between ranks are written by `torch.save` and read with `weights_only`: a message makes tensors and
+Screenshots travel as they are stored, not as pixels; a rank decodes those that it has not kept. Messages
+between ranks are written by `torch.save` and read with `weights_only`: a message makes tensors and
 the records of `KINDS`, and runs no code.
 """
 
@@ -24,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -31,10 +33,11 @@ from torch import Tensor, distributed
 
 from distrl.configs.policy import HubConfig
 from distrl.configs.schema import Config
-from distrl.core.errors import PolicyError, RankError
+from distrl.core.errors import NotStored, PolicyError, RankError
 from distrl.core.model_points import check_agent_points
 from distrl.core.policies import build_critic, build_policy, resolve_device
 from distrl.core.policies.base import Pictures, PromptBatch
+from distrl.core.policies.images import IMAGES_SHARE, ImageCache, memory_share
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.algorithms.base import Loss
 from distrl.learner.batching import StepBatch, TrajectoryBatch, Whole
@@ -89,6 +92,50 @@ def receive(rank: int) -> Any:
         data = bytearray(int(size))
         distributed.recv(torch.frombuffer(data, dtype=torch.uint8), rank)
     return from_bytes(data)
+
+
+# ---- pictures in messages ----
+
+
+def with_pictures(share: Any, change: Callable[[Pictures], Pictures]) -> Any:
+    """A batch of steps or trajectories with other pictures; anything else as it is."""
+    match share:
+        case PromptBatch(images=Pictures() as images) if images.digests is not None:
+            return replace(share, images=change(images))
+        case StepBatch():
+            return replace(share, prompts=with_pictures(share.prompts, change))
+        case TrajectoryBatch():
+            names = ("steps", "final_prompts", "demonstrated")
+            return replace(share, **{n: with_pictures(getattr(share, n), change) for n in names})
+    return share
+
+
+def encoded(pictures: Pictures, load: Callable[[Sequence[str]], Mapping[str, bytes]]) -> Pictures:
+    """Pictures with the bytes that they were decoded from, [n] uint8, in place of pixels.
+
+    Those of a trajectory that has left the store meanwhile stay pixels, and so do features.
+    """
+    digests = pictures.digests
+    assert digests is not None
+    if not all(picture.dtype == torch.uint8 for picture in pictures.flat):
+        return pictures
+    try:
+        data = load([digest for row in digests for digest in row])
+    except NotStored:
+        return pictures
+    sent = {digest: torch.frombuffer(bytearray(some), dtype=torch.uint8) for digest, some in data.items()}
+    return Pictures([[sent[digest] for digest in row] for row in digests], digests)
+
+
+def decoded(pictures: Pictures, images: ImageCache) -> Pictures:
+    """What `encoded` was given."""
+    digests, flat = pictures.digests, pictures.flat
+    if digests is None or not flat or flat[0].dtype != torch.uint8 or flat[0].dim() > 1:
+        return pictures
+    names = [digest for row in digests for digest in row]
+    data = {digest: bytes(some.numpy()) for digest, some in zip(names, flat, strict=True)}
+    found = images.get(names, load=lambda missing: {digest: data[digest] for digest in missing})
+    return Pictures([[found[digest] for digest in row] for row in digests], digests)
 
 
 # ---- shares of a batch ----
@@ -215,6 +262,8 @@ class RankGroup(TrainStep):
             return own()
 
     def _command(self, rank: int, name: str, share: Any, **numbers: Any) -> None:
+        if self.load_images is not None:
+            share = with_pictures(share, partial(encoded, load=self.load_images))
         send({"name": name, "share": share, "numbers": numbers}, rank)
         self._last_command = time.monotonic()
 
@@ -243,9 +292,13 @@ def _by_step(batch: TrajectoryBatch, pieces: Sequence[tuple[Tensor, Tensor]]) ->
 
 def follow(train_step: TrainStep) -> None:
     """Carries out the commands of rank 0 until it sends "stop"."""
+    decode = partial(
+        decoded, images=ImageCache(train_step.policy.image, max_bytes=memory_share(IMAGES_SHARE))
+    )
     while True:
         command = receive(0)
-        name, share, numbers = command["name"], command["share"], command["numbers"]
+        name, numbers = command["name"], command["numbers"]
+        share = with_pictures(command["share"], decode)
         if name == "stop":
             return
         with translated("a rank"):
@@ -320,7 +373,7 @@ def open_train_step(
             stack.enter_context(open_job(place, RANK_TIMEOUT_S))
         changes: dict[str, Any] = {"device": learner.device}  # of weights, and of dtype "auto"
         if learner.zero_stage == 3 and isinstance(config.policy, HubConfig):
-            changes["vision_cache_gb"] = 0.0  # ranks gather the tower's weights: all must call it equally often
+            changes["vision_cache_gb"] = 0.0  # the tower is sharded: all ranks must call it equally often
         own = config.chat_policy.model_copy(update=changes)
         policy = build_policy(own, words, config.seed)
         check_agent_points(config.agent, policy)

@@ -79,6 +79,18 @@ class Ingest:
         self._window: list[dict[str, float]] = []
         self._num_in_vain = 0  # training episodes in a row that could not be used
 
+    def announce(self, trajectory: Trajectory) -> None:
+        """Starts to decode the screenshots of a trajectory that will be taken. Any thread."""
+        if trajectory.fault is Fault.NONE and trajectory.purpose is not Purpose.EVAL:
+            shown = [digest for step in trajectory.steps for chat in step.chats for digest in chat.images]
+            if shown and trajectory.final is not None and trajectory.truncated:
+                shown.append(trajectory.final.shown)
+            self._images.announce(shown)
+
+    def close(self) -> None:
+        """Ends the decoding of what was announced."""
+        self._images.close()
+
     def drain(self, timeout_s: float) -> int:
         """Takes all that has arrived, waiting up to `timeout_s` for the first. Returns how many."""
         count = 0

@@ -25,7 +25,7 @@ import queue
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -263,6 +263,8 @@ class LearnerServer(ServerBase):
         super().__init__(endpoints, security, run_id, heartbeat_s)
         self._store, self._scheduler, self._ingested = store, scheduler, ingested
         self.limits: RunLimits | None = None
+        # Called in the network thread with each trajectory that is put into `ingested`.
+        self.on_arrival: Callable[[Trajectory], None] = lambda trajectory: None
         self._service.on_reject = self._rejected
         # Network thread only:
         self._suspensions = Suspensions()
@@ -375,9 +377,11 @@ class LearnerServer(ServerBase):
         if not self._backlog:
             try:
                 self._ingested.put_nowait(trajectory)
-                return
             except queue.Full:
                 pass
+            else:
+                self.on_arrival(trajectory)
+                return
         self._backlog.append(trajectory.model_copy(update={"steps": ()}))
 
     def _hand_over(self) -> None:
@@ -388,7 +392,9 @@ class LearnerServer(ServerBase):
         while self._backlog and not self._ingested.full():
             first = self._backlog.popleft()
             try:
-                self._ingested.put_nowait(self._store.get(first.id))
+                trajectory = self._store.get(first.id)
+                self._ingested.put_nowait(trajectory)
+                self.on_arrival(trajectory)
             except StoreError as error:
                 _log.error("trajectory %s is lost to training: %s", first.id, error)
                 self._scheduler.lose(first)

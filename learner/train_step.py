@@ -3,10 +3,10 @@
     update ── once per batch ──► before_update          what must not change during the update is stored
            └─ per minibatch ──► step: forward ► loss ► backward ► step of both optimisers
 
-A batch that fits into one forward pass takes one pass, forward and backward. With `micro_batch_tokens` so does
-a larger one, part by part, if the loss is separable (`Algorithm.is_separable`): each part's outputs have the
-same gradients whatever those of the others are. Any other loss takes two passes, with the same gradients (Gao
-et al. 2021, "Scaling deep contrastive learning batch size under memory limited setup", §3):
+A batch that fits into one forward pass takes one pass, forward and backward. With `micro_batch_tokens` so
+does a larger one, part by part, if the loss is separable (`Algorithm.is_separable`): each part's outputs have
+the same gradients whatever those of the others are. Any other loss takes two passes, with the same gradients
+(Gao et al. 2021, "Scaling deep contrastive learning batch size under memory limited setup", §3):
 
     1. without gradients, part by part: what the networks say of each step, y (`NetworkOutputs`, a few numbers
        per token); the loss L is computed from all of it and differentiated by these numbers, g = ∂L/∂y
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -75,6 +75,7 @@ class TrainStep:
 
     Attributes:
         num_updates: Policy updates, cloning not counted.
+        load_images: Encoded pictures by digest, for other ranks; raises `NotStored`.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class TrainStep:
     ) -> None:
         self.policy, self.critic, self.algorithm = policy.eval(), critic.eval(), algorithm
         self.num_updates = 0
+        self.load_images: Callable[[Sequence[str]], Mapping[str, bytes]] | None = None
         self._config, self._zero = config, zero
         self._view = policy if zero is None else zero.view  # what objectives call
         if zero is None and any(p.dtype is torch.bfloat16 for p in trainable(policy)):
@@ -149,7 +151,7 @@ class TrainStep:
             self.algorithm.before_update(batch, self._forward(batch).outputs)
 
     def _add_reference(self, batch: TrajectoryBatch) -> None:
-        """Moves `batch` to the device, and stores the base model's log-probabilities in it if they are used."""
+        """Moves `batch` to the device, and adds the base model's log-probabilities if they are used."""
         to_device(batch, self.policy.device)
         if self.algorithm.has_reference:
             with self.policy.without_adapter():
@@ -204,7 +206,9 @@ class TrainStep:
             result = self.algorithm.loss(batch, replace(NetworkOutputs.join(done, *size), final=final))
         return result if _are_finite(result.policy_loss, result.critic_loss) else None
 
-    def _add(self, policy_loss: Tensor | None, critic_loss: Tensor | None, scale: float, is_last: bool) -> None:
+    def _add(
+        self, policy_loss: Tensor | None, critic_loss: Tensor | None, scale: float, is_last: bool
+    ) -> None:
         """Adds `scale` times the gradients of the losses."""
         optimisers = (self._policy_optimiser, self._critic_optimiser)
         for optimiser, loss in zip(optimisers, (policy_loss, critic_loss), strict=True):

@@ -1,12 +1,13 @@
 """What a frozen vision tower makes of pictures, computed once per picture and kept in main memory.
 
-A model of transformers calls its tower with all pixels of a pass, in scoring and in `generate` alike. Here the
-tower is called with what is not kept yet, and the model is given features where it expects pixels; what it
-calls as its tower only takes them apart again.
+A model of transformers calls its tower with all pixels of a pass, in scoring and in `generate` alike. Here
+the tower is called with the pictures that are not kept yet, and the model is given features where it expects
+pixels. What it calls as its tower only takes them apart again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -64,18 +65,19 @@ class FeatureCache:
         features = torch.cat([found[key].to(device) for key in keys])
         return {"pixel_values": features, GRID: self._reader.grids(flat).to(device)}
 
-    def _seen(self, pictures: list[Tensor], device: torch.device) -> tuple[Tensor, ...]:
+    def _seen(self, pictures: list[Tensor], device: torch.device) -> Sequence[Tensor]:
         """[tokens, (1 + levels) · width] each, on `device`."""
         inputs = self._reader.inputs([picture.to(device) for picture in pictures])
         out = self._look(inputs["pixel_values"].to(self._tower.dtype), grid_thw=inputs[GRID])
         self._output, self._width = type(out), out.pooler_output.shape[1]
         features = torch.cat([out.pooler_output, *(getattr(out, "deepstack_features", None) or ())], dim=1)
-        return features.split([self._reader.num_tokens(picture) for picture in pictures])
+        counts = [self._reader.num_tokens(picture) for picture in pictures]
+        return torch.split(features, counts)
 
     def _take_apart(self, hidden_states: Tensor, grid_thw: Tensor, **options: Any) -> Any:
         """The tower's output for features; for patches, which are more, the tower is called."""
         if len(hidden_states) == int(grid_thw.prod(-1).sum()):
             return self._look(hidden_states, grid_thw=grid_thw, **options)
         assert self._output is not None
-        merged, *levels = hidden_states.split(self._width, dim=1)
+        merged, *levels = torch.split(hidden_states, self._width, dim=1)
         return self._output(pooler_output=merged, **({"deepstack_features": levels} if levels else {}))

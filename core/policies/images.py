@@ -23,7 +23,9 @@ from distrl.core.model_points import MAX_PIXELS, MAX_TOTAL_PIXELS
 
 Value = TypeVar("Value")
 MAX_CACHED_BYTES = 2**30
-DECODERS = 4  # threads; Pillow lets others run while it decodes and resizes
+IMAGES_SHARE = 1 / 16  # of the main memory, for the decoded screenshots of a learner's rank
+DECODERS = min(16, max(4, (os.cpu_count() or 4) // 4))
+"""Threads. Pillow lets others run while it decodes and resizes; other processes need cores too."""
 ENCODED = 64  # encoded pictures that are in memory at a time
 SEND = "Send JPEG, PNG or WebP screenshots."
 
@@ -114,6 +116,11 @@ class Recent(Generic[Value]):
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
         self._lock = Lock()
 
+    def has_room(self, count: int) -> bool:
+        """Whether so many values of the mean size would fill half of `max_bytes` at most."""
+        with self._lock:
+            return count * self.num_bytes <= len(self._values) * self.max_bytes / 2
+
     def get(self, keys: Iterable[Hashable]) -> dict[Hashable, Value]:
         """The values of those keys that are kept."""
         with self._lock:
@@ -153,11 +160,30 @@ class ImageCache:
         self._decode, self._load = decode, load
         self._kept: Recent[Tensor] = Recent(max_bytes, lambda image: image.nbytes)
         self._decoders = ThreadPoolExecutor(DECODERS, "decode")
+        self._ahead: set[str] = set()  # that were announced, and not asked for yet
+        self._lock = Lock()
+        self._announced = ThreadPoolExecutor(1, "announced")
 
     @property
     def size_bytes(self) -> int:
         """Bytes of the images that are kept."""
         return self._kept.num_bytes
+
+    def announce(self, digests: Sequence[str]) -> None:
+        """Starts to decode the images of an episode that will be asked for, unless too many wait already.
+
+        Errors are left to `get`.
+        """
+        with self._lock:
+            ahead = self._ahead.union(digests)
+            if not self._kept.has_room(len(ahead)):
+                return
+            self._ahead = ahead
+        self._announced.submit(self._found, digests, True)
+
+    def close(self) -> None:
+        """Forgets what was announced."""
+        self._announced.shutdown(cancel_futures=True)
 
     def get(
         self,
@@ -175,6 +201,16 @@ class ImageCache:
             StoreError: An image is not in the store.
             PolicyError: One is unreadable, the first of those that are; or they have too many pixels.
         """
+        with self._lock:
+            self._ahead.difference_update(digests)
+        return self._found(digests, is_one_episode, load)
+
+    def _found(
+        self,
+        digests: Sequence[str],
+        is_one_episode: bool,
+        load: Callable[[Sequence[str]], Mapping[str, bytes | memoryview]] | None = None,
+    ) -> dict[str, Tensor]:
         kept = self._kept.get(digests)
         found = {digest: kept[digest] for digest in digests if digest in kept}
         missing = [digest for digest in dict.fromkeys(digests) if digest not in found]

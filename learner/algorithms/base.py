@@ -4,10 +4,9 @@
     loss     batch, NetworkOutputs → Loss  arithmetic on the whole batch
 
 Because rows are independent, the networks may see a batch in parts that fit into memory, while the loss
-always sees all of it (see `train_step`); how many passes that takes depends on `Algorithm.is_separable`. Every
-loss is a sum over steps or trajectories divided by the
-count of the whole batch, so that the losses and gradients of the shares of several ranks add up to those of
-the whole.
+always sees all of it; `Algorithm.is_separable` says whether that takes one pass or two (see `train_step`).
+Every loss is a sum over steps or trajectories divided by the count of the whole batch, so that the losses and
+gradients of the shares of several ranks add up to those of the whole.
 """
 
 from __future__ import annotations

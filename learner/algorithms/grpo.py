@@ -7,8 +7,10 @@
 `per: step` makes every step a sample of its own, `per: trajectory` every episode; a sample counts as the mean
 over its tokens (at ratio levels "action" and "sequence": over its actions). With `per: token` all tokens of a
 batch count alike (DAPO, Yu et al. 2025, eq. 8). At ratio level "sequence" r is the geometric mean over the
-tokens of a step, with `per: trajectory` of an episode (GSPO, Zheng et al. 2025, eq. 7). A trajectory carries its group's statistics, so
-that it can be drawn alone. Groups of one member and groups without spread give no gradient and are counted.
+tokens of a step, with `per: trajectory` of an episode (GSPO, Zheng et al. 2025, eq. 7).
+
+A trajectory carries its group's statistics, so that it can be drawn alone. Groups of one member and groups
+without spread give no gradient and are counted.
 Readings taken: docs/algorithms.md.
 """
 

@@ -15,7 +15,7 @@ import torch
 from learning_world import build
 
 from distrl.core.errors import NotFinite
-from distrl.core.types import Outcome, Purpose, RewardParts, Sampling
+from distrl.core.types import Fault, Outcome, Purpose, RewardParts, Sampling
 from distrl.learner.checkpoint import restore, state_of
 from distrl.learner.context import publish
 from distrl.learner.ingest import MANY_IN_VAIN
@@ -372,3 +372,17 @@ def test_it_is_told_once_when_they_do_not_end(toy, tmp_path, caplog) -> None:
     come(learner, world, MANY_IN_VAIN, **UNJUDGED)
     assert told() == 1
     assert "99 have no verdict and 0 cannot be read" in caplog.text
+
+
+def test_pictures_that_will_be_read_are_announced(toy, tmp_path, monkeypatch) -> None:
+    ingest = build(toy, tmp_path)[0].context.ingest
+    announced: list[list[str]] = []
+    monkeypatch.setattr(ingest._images, "announce", announced.append)
+    steps = [toy.step(1, (1,), (-1.0,), image=0), toy.step(1, (1,), (-1.0,), image=2)]
+    ingest.announce(toy.trajectory("won", steps))
+    ingest.announce(toy.trajectory("cut", steps[:1], truncated=True))
+    ingest.announce(toy.trajectory("fault", steps, fault=Fault.DEVICE))
+    ingest.announce(toy.trajectory("eval", steps, purpose=Purpose.EVAL))
+    first, third = toy.digests[0], toy.digests[2]
+    final = toy.trajectory("cut", steps[:1], truncated=True).final.shown
+    assert announced == [[first, third], [first, final]]

@@ -16,7 +16,10 @@ class Optimiser:
 
     def __init__(self, module: nn.Module, lr: float, weight_decay: float, clip: float) -> None:
         self._parameters = list(trainable(module))
-        self._adam = torch.optim.AdamW(self._parameters, lr=lr, weight_decay=weight_decay)
+        is_fused = all(parameter.is_cuda for parameter in self._parameters)
+        self._adam = torch.optim.AdamW(
+            self._parameters, lr=lr, weight_decay=weight_decay, fused=is_fused or None
+        )
         self._clip = clip
         self._norm: float | None = None
 

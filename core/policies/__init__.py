@@ -35,9 +35,13 @@ def build_policy(config: Any, words: Sequence[str], seed: int) -> Policy:
     Args:
         words: The words of the suite's goals (`vocabulary()` of the suite).
     """
+    import torch
+
     policy_class = choose(POLICIES, config.kind, getattr(config, "import_path", None))
     policy: Policy = policy_class(config, list(words), seed)
     policy.to(resolve_device(config.device))
+    if policy.device.type == "cuda":  # products of float32 weights and adapters in TensorFloat-32
+        torch.set_float32_matmul_precision("high")
     return policy.eval()
 
 

@@ -31,7 +31,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, distributed
 
-from distrl.configs.policy import HubConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import NotStored, PolicyError, RankError
 from distrl.core.model_points import check_agent_points
@@ -371,10 +370,9 @@ def open_train_step(
         learner = config.learner
         if place is not None:
             stack.enter_context(open_job(place, RANK_TIMEOUT_S))
-        changes: dict[str, Any] = {"device": learner.device}  # of weights, and of dtype "auto"
-        if learner.zero_stage == 3 and isinstance(config.policy, HubConfig):
-            changes["vision_cache_gb"] = 0.0  # the tower is sharded: all ranks must call it equally often
-        own = config.chat_policy.model_copy(update=changes)
+        own = config.chat_policy.model_copy(
+            update={"device": learner.device}
+        )  # of weights, and of dtype "auto"
         policy = build_policy(own, words, config.seed)
         check_agent_points(config.agent, policy)
         policy.to(resolve_device(learner.device))

@@ -263,7 +263,7 @@ class LearnerServer(ServerBase):
         super().__init__(endpoints, security, run_id, heartbeat_s)
         self._store, self._scheduler, self._ingested = store, scheduler, ingested
         self.limits: RunLimits | None = None
-        # Called in the network thread with each trajectory that is put into `ingested`.
+        # Called in the network thread with each trajectory before it is put into `ingested`.
         self.on_arrival: Callable[[Trajectory], None] = lambda trajectory: None
         self._service.on_reject = self._rejected
         # Network thread only:
@@ -376,13 +376,16 @@ class LearnerServer(ServerBase):
         self._scheduler.finish(trajectory.lease_id, trajectory)
         if not self._backlog:
             try:
-                self._ingested.put_nowait(trajectory)
+                self._put(trajectory)
+                return
             except queue.Full:
                 pass
-            else:
-                self.on_arrival(trajectory)
-                return
         self._backlog.append(trajectory.model_copy(update={"steps": ()}))
+
+    def _put(self, trajectory: Trajectory) -> None:
+        """Hands one to the training thread, or raises `queue.Full`."""
+        self.on_arrival(trajectory)  # before it can be taken
+        self._ingested.put_nowait(trajectory)
 
     def _hand_over(self) -> None:
         """Moves what waits on disk to the training thread as its queue empties.
@@ -392,9 +395,7 @@ class LearnerServer(ServerBase):
         while self._backlog and not self._ingested.full():
             first = self._backlog.popleft()
             try:
-                trajectory = self._store.get(first.id)
-                self._ingested.put_nowait(trajectory)
-                self.on_arrival(trajectory)
+                self._put(self._store.get(first.id))
             except StoreError as error:
                 _log.error("trajectory %s is lost to training: %s", first.id, error)
                 self._scheduler.lose(first)

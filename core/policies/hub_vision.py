@@ -51,6 +51,8 @@ class FeatureCache:
     @torch.no_grad()
     def inputs(self, pictures: Pictures, device: torch.device) -> dict[str, Tensor]:
         """What the model gets instead of `ImageReader.inputs`; {} without pictures."""
+        if hasattr(next(self._tower.parameters()), "ds_id"):  # sharded by ZeRO: all ranks must call it alike
+            return self._reader.inputs(pictures.on(device))
         flat, keys = pictures.flat, pictures.keys
         if not flat:
             return {}

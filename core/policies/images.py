@@ -160,8 +160,6 @@ class ImageCache:
         self._decode, self._load = decode, load
         self._kept: Recent[Tensor] = Recent(max_bytes, lambda image: image.nbytes)
         self._decoders = ThreadPoolExecutor(DECODERS, "decode")
-        self._ahead: set[str] = set()  # that were announced, and not asked for yet
-        self._lock = Lock()
         self._announced = ThreadPoolExecutor(1, "announced")
 
     @property
@@ -169,17 +167,13 @@ class ImageCache:
         """Bytes of the images that are kept."""
         return self._kept.num_bytes
 
-    def announce(self, digests: Sequence[str]) -> None:
-        """Starts to decode the images of an episode that will be asked for, unless too many wait already.
+    def has_room(self, count: int) -> bool:
+        """Whether so many images take half of the cache at most."""
+        return self._kept.has_room(count)
 
-        Errors are left to `get`.
-        """
-        with self._lock:
-            ahead = self._ahead.union(digests)
-            if not self._kept.has_room(len(ahead)):
-                return
-            self._ahead = ahead
-        self._announced.submit(self._found, digests, True)
+    def announce(self, digests: Sequence[str]) -> None:
+        """Starts to decode the images of an episode that will be asked for; errors are left to `get`."""
+        self._announced.submit(self.get, digests, True)
 
     def close(self) -> None:
         """Forgets what was announced."""
@@ -201,16 +195,6 @@ class ImageCache:
             StoreError: An image is not in the store.
             PolicyError: One is unreadable, the first of those that are; or they have too many pixels.
         """
-        with self._lock:
-            self._ahead.difference_update(digests)
-        return self._found(digests, is_one_episode, load)
-
-    def _found(
-        self,
-        digests: Sequence[str],
-        is_one_episode: bool,
-        load: Callable[[Sequence[str]], Mapping[str, bytes | memoryview]] | None = None,
-    ) -> dict[str, Tensor]:
         kept = self._kept.get(digests)
         found = {digest: kept[digest] for digest in digests if digest in kept}
         missing = [digest for digest in dict.fromkeys(digests) if digest not in found]

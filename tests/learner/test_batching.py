@@ -127,20 +127,6 @@ def test_what_is_announced_is_decoded_before_it_is_asked_for(toy, policy) -> Non
         cache.get(["nowhere"])
 
 
-def test_announcements_leave_room_for_what_is_in_use(toy, policy) -> None:
-    cache = ImageCache(policy.image, lambda digests: {d: toy.pixels[d] for d in digests}, 48)  # four pictures
-    started: list[list[str]] = []
-    cache._announced.submit = lambda job, digests, is_one: started.append(digests)
-    first, second, third, fourth = toy.digests[:4]
-    cache.get([fourth])  # of 12 bytes
-    for digests in ([first], [second], [third]):
-        cache.announce(digests)
-    assert started == [[first], [second]], "half of the cache"
-    cache.get([first])
-    cache.announce([third])
-    assert started[2:] == [[third]]
-
-
 def test_what_ends_an_episode_and_what_teaches_nothing(toy, policy) -> None:
     paid = toy.trajectory("x", [toy.step(1, (1,), (-1.0,), outcome=1.0)], truncated=True)
     assert compile_episode(paid, policy).terminated

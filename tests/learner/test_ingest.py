@@ -15,6 +15,7 @@ import torch
 from learning_world import build
 
 from distrl.core.errors import NotFinite
+from distrl.core.policies.images import ImageCache
 from distrl.core.types import Fault, Outcome, Purpose, RewardParts, Sampling
 from distrl.learner.checkpoint import restore, state_of
 from distrl.learner.context import publish
@@ -374,15 +375,23 @@ def test_it_is_told_once_when_they_do_not_end(toy, tmp_path, caplog) -> None:
     assert "99 have no verdict and 0 cannot be read" in caplog.text
 
 
-def test_pictures_that_will_be_read_are_announced(toy, tmp_path, monkeypatch) -> None:
+def test_pictures_that_will_be_read_are_announced_as_far_as_the_cache_has_room(toy, tmp_path) -> None:
     ingest = build(toy, tmp_path)[0].context.ingest
     announced: list[list[str]] = []
-    monkeypatch.setattr(ingest._images, "announce", announced.append)
-    steps = [toy.step(1, (1,), (-1.0,), image=0), toy.step(1, (1,), (-1.0,), image=2)]
-    ingest.announce(toy.trajectory("won", steps))
-    ingest.announce(toy.trajectory("cut", steps[:1], truncated=True))
-    ingest.announce(toy.trajectory("fault", steps, fault=Fault.DEVICE))
-    ingest.announce(toy.trajectory("eval", steps, purpose=Purpose.EVAL))
-    first, third = toy.digests[0], toy.digests[2]
-    final = toy.trajectory("cut", steps[:1], truncated=True).final.shown
-    assert announced == [[first, third], [first, final]]
+    ingest._images = ImageCache(toy.policy().image, lambda digests: toy.pixels, max_bytes=72)  # six pictures
+    ingest._images.announce = announced.append
+    ingest._images.get([toy.digests[0]])
+    steps = [toy.step(1, (1,), (-1.0,), image=n) for n in (1, 2, 1)]
+    names = ["first", "fault", "eval", "text", "second", "third"]
+    first, fault, played, text, second, third = (toy.trajectory(name, steps) for name in names)
+    fault, played = (
+        fault.model_copy(update={"fault": Fault.DEVICE}),
+        played.model_copy(update={"purpose": Purpose.EVAL}),
+    )
+    for one in (first, fault, played, text.model_copy(update={"steps": ()}), second):
+        ingest.announce(one)
+    shown = sorted(toy.digests[1:3])
+    assert announced == [shown], "the second would need more than half of it"
+    ingest.take(first)
+    ingest.announce(third)
+    assert announced == [shown, shown]

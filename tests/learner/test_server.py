@@ -244,7 +244,7 @@ def test_a_full_queue_stops_leases_and_loses_nothing(server, wire, peer, ingeste
     hear(sub, lambda status: status.paused)
     assert [ingested.get(timeout=WAIT_S).id for _ in names] == names
     hear(sub, lambda status: not status.paused)
-    assert announced == names
+    assert list(dict.fromkeys(announced)) == names
     assert peer.ask(LeaseRequest(worker="w")).leases
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -118,10 +118,23 @@ class AdapterHandle:
         plain = {key: sorted(value) if isinstance(value, set) else value for key, value in config.items()}
         return json.dumps({**plain, "inference_mode": True}, sort_keys=True)
 
-    def disabled(self) -> AbstractContextManager[None]:
-        """A block in which the model computes without the adapter."""
-        block: AbstractContextManager[None] = self._peft_model.disable_adapter()
-        return block
+    @contextmanager
+    def disabled(self) -> Iterator[None]:
+        """A block in which the model computes without the adapter.
+
+        PEFT's own also freezes the adapter meanwhile, and DeepSpeed's engine, which starts at the first call,
+        would find nothing to train.
+        """
+        from peft.tuners.tuners_utils import BaseTunerLayer
+
+        layers = [module for module in self._peft_model.modules() if isinstance(module, BaseTunerLayer)]
+        for layer in layers:
+            layer._disable_adapters = True
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer._disable_adapters = False
 
     def merge(self) -> Any:
         """Adds the adapter to the model's own weights, for good, and returns the model."""

@@ -44,7 +44,9 @@ def run(size: int, directory: Path, name: str, stages: list[dict[str, Any]]) -> 
     )
 
 
-@pytest.mark.parametrize("name", ["hub-lora", "hub-lora-checkpointed", "autoui", "autoui-lora"])
+@pytest.mark.parametrize(
+    "name", ["hub-lora", "hub-lora-grpo", "hub-lora-checkpointed", "autoui", "autoui-lora"]
+)
 def test_two_ranks_have_the_losses_and_the_weights_of_one_process(name: str, tmp_path: Path) -> None:
     run(2, tmp_path, name, ALL)
 

@@ -129,6 +129,7 @@ def test_without_its_adapter_a_policy_is_the_base_model(make_hub: MakePolicy) ->
                 parameter.add_(0.1)
         adapted, expected = policy.score(*given).logprobs, base.score(*given).logprobs
         with policy.without_adapter():
+            assert any(parameter.requires_grad for parameter in policy.parameters())
             torch.testing.assert_close(policy.score(*given).logprobs, expected)
         torch.testing.assert_close(policy.score(*given).logprobs, adapted)
     assert float((adapted - expected).abs().max()) > 1e-3

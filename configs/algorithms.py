@@ -149,20 +149,24 @@ class GipoConfig(ActorCriticConfig):
     sigma: Positive = 0.5
 
 
-class GrpoConfig(ObjectiveConfig, RatioConfig, ClipConfig):
+class GrpoConfig(ObjectiveConfig, ClipConfig):
     """GRPO as in slime, without a critic.
 
     `group_size` is the number K of episodes of one task that are leased as a group and enter replay
     together. `group_wait_s` is the longest time that a group waits for its members after the first one, in
-    seconds. `per` selects what a sample is, a step or a whole trajectory.
+    seconds. `per` selects what a sample is, a step or a whole trajectory; with "token" all tokens of a batch
+    count alike (DAPO). `ratio_level` can also be "sequence", which takes the geometric mean of the ratios of
+    a sample's tokens (GSPO; set `clip` to about 3e-4 and `clip_high` to 4e-4, because such ratios stay close
+    to 1). `kl` is the weight of the KL divergence to the base model, for policies with `policy.lora`.
     """
 
     kind: Literal["grpo"] = "grpo"
     group_size: Annotated[int, Field(ge=2)] = 8
     group_wait_s: Positive = 120.0
-    ratio_level: Literal["action", "token"] = "token"
+    ratio_level: Literal["action", "token", "sequence"] = "token"
     clip_high: Positive | None = 0.28
-    per: Literal["step", "trajectory"] = "step"
+    per: Literal["step", "trajectory", "token"] = "step"
+    kl: NonNegative = 0.0
 
 
 class VtraceConfig(ActorCriticConfig):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
-from distrl.configs.section import Count, Fraction, Positive, Section, one_of
+from distrl.configs.section import Count, Fraction, NonNegative, Positive, Section, one_of
 
 GridSize = Annotated[int, Field(ge=1, le=48)]
 AsTuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
@@ -105,7 +105,9 @@ class HubConfig(PretrainedConfig):
     to, for processors that keep the aspect ratio (Qwen-VL); null means the processor's own limits. The
     number of an image's tokens follows from them.
 
-    `train_vision` trains the vision tower, too, if there is no section `lora`. `attention` is the
+    `train_vision` trains the vision tower, too, if there is no section `lora`. What a tower that is not
+    trained makes of a picture is computed once and kept in main memory: `vision_cache_gb` is the largest size
+    of that cache in each process, in GiB; null means a sixteenth of the main memory. `attention` is the
     implementation of attention, by its name in transformers. `max_context_tokens` is the largest number of
     tokens in a whole sequence with its answers; an episode whose next answer does not fit ends as at its
     step limit. `slim_vocabulary` lists texts, whose tokens are then the only ones that can be written, for
@@ -116,6 +118,7 @@ class HubConfig(PretrainedConfig):
     min_pixels: Count | None = None
     max_pixels: Count | None = None
     train_vision: bool = False
+    vision_cache_gb: NonNegative | None = None
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     max_context_tokens: Count = 16_384
     slim_vocabulary: list[str] = []

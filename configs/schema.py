@@ -10,12 +10,20 @@ import yaml
 from pydantic import Field, field_validator, model_validator
 
 from distrl.configs.agents import AgentConfig, PromptedConfig, check_agent
+from distrl.configs.algorithms import GrpoConfig
 from distrl.configs.appo import AppoConfig, check_appo
 from distrl.configs.devices import DevicesConfig
 from distrl.configs.goal import Goal, goal_of
 from distrl.configs.judge import AnyJudge, RewardConfig, check_judge
 from distrl.configs.learner import LearnerConfig
-from distrl.configs.policy import ChatPolicy, GaussianConfig, HubConfig, PolicyConfig, TinyConfig
+from distrl.configs.policy import (
+    AutoUIConfig,
+    ChatPolicy,
+    GaussianConfig,
+    HubConfig,
+    PolicyConfig,
+    TinyConfig,
+)
 from distrl.configs.section import Count, CountOrAuto, Fraction, NonNegative, Positive, Section, one_of
 from distrl.configs.simulate import SimulateConfig
 
@@ -287,6 +295,13 @@ class Config(Section):
             raise ValueError(
                 "policy.lora.vision puts adapters into the vision tower, which vLLM does not serve; set it "
                 "to false or inference.engine to 'hf'"
+            )
+        algorithm = self.learner.algorithm
+        keeps_base = getattr(policy, "lora", None) is not None and not isinstance(policy, AutoUIConfig)
+        if isinstance(algorithm, GrpoConfig) and algorithm.kl and not keeps_base:
+            raise ValueError(
+                "learner.algorithm.kl compares the policy with its base model, which only an adapter keeps; "
+                "set policy.kind to 'hub' and policy.lora, or learner.algorithm.kl to 0"
             )
         if self.worker.barrier and self.devices.pool:
             raise ValueError(

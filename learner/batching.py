@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from distrl.core.policies.base import Place, Policy, PromptBatch
+from distrl.core.policies.base import Pictures, Place, Policy, PromptBatch
 from distrl.core.policies.images import ImageCache
 from distrl.learner.episodes import Episode, Span, StepData, TokenSequence
 
@@ -30,6 +30,7 @@ class StepBatch:
     behaviour_logprobs: Tensor  # [N, L] log μ
     temperature: Tensor  # [N] at which they were sampled
     proximal_logprobs: Tensor | None = None  # [N, L] under the weights at the start of the batch
+    reference_logprobs: Tensor | None = None  # [N, L] under the base model, without the adapter
 
     def __len__(self) -> int:
         return int(self.completions.shape[0])
@@ -42,6 +43,7 @@ class StepBatch:
             behaviour_logprobs=self.behaviour_logprobs[rows],
             temperature=self.temperature[rows],
             proximal_logprobs=None if self.proximal_logprobs is None else self.proximal_logprobs[rows],
+            reference_logprobs=None if self.reference_logprobs is None else self.reference_logprobs[rows],
         )
 
 
@@ -51,6 +53,7 @@ class Whole:
 
     num_steps: int  # what losses are divided by
     num_trajectories: int
+    num_tokens: int
     places: Tensor  # [b] int64, where the share's trajectories stand in it
     # Whether the share is but a stand-in: a rank for which there is none keeps in step with the others on a
     # trajectory whose losses count as 0.
@@ -96,6 +99,11 @@ class TrajectoryBatch:
     def num_trajectories(self) -> int:
         """B, or that of the whole batch: what a sum over trajectories is divided by."""
         return len(self.ids) if self.whole is None else self.whole.num_trajectories
+
+    @property
+    def num_tokens(self) -> int:
+        """Of all actions, or those of the whole batch: what a sum over tokens is divided by."""
+        return int(self.steps.token_mask.sum()) if self.whole is None else self.whole.num_tokens
 
     @property
     def counted(self) -> Tensor:
@@ -166,7 +174,7 @@ class TrajectoryBatch:
         """
         is_idle = len(rows) == 0
         rows = rows.new_zeros(1) if is_idle else rows
-        whole = Whole(self.num_steps, self.num_trajectories, rows, is_idle)
+        whole = Whole(self.num_steps, self.num_trajectories, self.num_tokens, rows, is_idle)
         return replace(self.part(rows.to(self.mask.device)), whole=whole)
 
 
@@ -254,7 +262,7 @@ def _parts(units: list[_Unit], max_tokens: int) -> list[list[_Unit]]:
 def trimmed(steps: StepBatch) -> StepBatch:
     """The same steps without the columns of tokens that are padding in all of them."""
     length = int(steps.token_mask.sum(dim=1).max()) if len(steps) else 0
-    proximal, prompts = steps.proximal_logprobs, steps.prompts
+    proximal, reference, prompts = steps.proximal_logprobs, steps.reference_logprobs, steps.prompts
     rows, places = prompts.token_rows, prompts.token_places
     if rows is not None and places is not None and length:
         prompts = replace(prompts, token_rows=rows[:, :length], token_places=places[:, :length])
@@ -265,6 +273,7 @@ def trimmed(steps: StepBatch) -> StepBatch:
         token_mask=steps.token_mask[:, :length],
         behaviour_logprobs=steps.behaviour_logprobs[:, :length],
         proximal_logprobs=None if proximal is None else proximal[:, :length],
+        reference_logprobs=None if reference is None else reference[:, :length],
     )
 
 
@@ -291,10 +300,20 @@ class Batcher:
         )
 
     def _prompts(self, steps: Sequence[StepData]) -> PromptBatch:
-        images = self._cache.get([d for step in steps for d in step.images])
-        return self._policy.collate(
-            [step.prompt for step in steps], [[images[d] for d in step.images] for step in steps]
-        )
+        return self._collate([step.prompt for step in steps], [step.images for step in steps])
+
+    def _collate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        shown: Sequence[Sequence[str]],
+        places: Sequence[Sequence[Place]] | None = None,
+    ) -> PromptBatch:
+        """Prompts or sequences with the pictures that they show, by digest."""
+        images = self._cache.get([digest for row in shown for digest in row])
+        batch = self._policy.collate(prompts, [[images[d] for d in row] for row in shown], places)
+        if isinstance(batch.images, Pictures):
+            batch.images.digests = [list(row) for row in shown]
+        return batch
 
     def _sequences(self, steps: Sequence[StepData]) -> PromptBatch:
         """Every sequence once, as far as the steps need it."""
@@ -314,10 +333,9 @@ class Batcher:
                 elif span.stop > longest[row].stop:
                     longest[row] = span
                 places[-1] += [(row, place) for place in range(span.start, span.stop)]
-        images = self._cache.get([d for span in longest for d in span.sequence.images[: span.num_images]])
-        return self._policy.collate(
+        return self._collate(
             [span.sequence.ids[: span.stop] for span in longest],
-            [[images[d] for d in span.sequence.images[: span.num_images]] for span in longest],
+            [span.sequence.images[: span.num_images] for span in longest],
             places,
         )
 
@@ -367,11 +385,10 @@ class Batcher:
         images = self._cache.get(
             [d for e, (_, shown) in zip(episodes, states, strict=True) for d in (*shown, *e.final_images)]
         )
-        final = [[images[d] for d in episode.final_images] for episode in episodes]
-        return self._policy.collate(
-            [
-                self._policy.with_images(prompt, [images[d] for d in shown], pictures)
-                for (prompt, shown), pictures in zip(states, final, strict=True)
-            ],
-            final,
-        )
+        prompts = [
+            self._policy.with_images(
+                prompt, [images[d] for d in shown], [images[d] for d in episode.final_images]
+            )
+            for (prompt, shown), episode in zip(states, episodes, strict=True)
+        ]
+        return self._collate(prompts, [episode.final_images for episode in episodes])

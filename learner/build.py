@@ -20,7 +20,7 @@ import torch
 from distrl.configs.schema import Config
 from distrl.core.messages import RunLimits
 from distrl.core.metrics import MetricsWriter, Sink
-from distrl.core.policies.images import ImageCache
+from distrl.core.policies.images import IMAGES_SHARE, ImageCache, memory_share
 from distrl.core.rundir import RunDir
 from distrl.core.security import SERVER, load_security
 from distrl.core.store import TrajectoryStore
@@ -92,6 +92,7 @@ def open_learner(
         metrics = MetricsWriter(run.metrics, tensorboard_sinks(run.tensorboard))
         stack.callback(metrics.close)
         context = make_context(config, run, train_step, store, scheduler, server, ingested, metrics)
+        stack.callback(context.ingest.close)
         policy = train_step.policy
         server.limits = RunLimits(
             policy.num_tokens,
@@ -101,6 +102,7 @@ def open_learner(
             newest_version=lambda: context.publisher.version,
         )
         _resume(context)
+        server.on_arrival = context.ingest.announce
         server.start()
         yield Learner(context, stop)
         if server.status.phase == "done":
@@ -141,7 +143,9 @@ def make_context(
 ) -> Context:
     """What the training thread works with, besides the given parts; `now` is the run's clock in seconds."""
     learner, policy = config.learner, train_step.policy
-    replay, images = Replay(learner.replay, config.seed), ImageCache(policy.image, store.images)
+    replay = Replay(learner.replay, config.seed)
+    images = ImageCache(policy.image, store.images, memory_share(IMAGES_SHARE))
+    train_step.load_images = store.images
     run.weights.mkdir(exist_ok=True)
     progress = Progress()
     clock = RunClock(progress, learner.max_minutes, now)

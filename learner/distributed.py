@@ -9,7 +9,8 @@
     ping                                                            keeps the others from timing out
     stop
 
-Messages between ranks are written by `torch.save` and read with `weights_only`: a message makes tensors and
+Screenshots travel as they are stored, not as pixels; a rank decodes those that it has not kept. Messages
+between ranks are written by `torch.save` and read with `weights_only`: a message makes tensors and
 the records of `KINDS`, and runs no code.
 """
 
@@ -25,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -32,10 +34,11 @@ from torch import Tensor, distributed
 
 from distrl.configs.learner import LearnerConfig
 from distrl.configs.schema import Config
-from distrl.core.errors import PolicyError, RankError
+from distrl.core.errors import NotStored, PolicyError, RankError
 from distrl.core.model_points import check_agent_points
 from distrl.core.policies import build_critic, make_policy, resolve_device
 from distrl.core.policies.base import Pictures, Policy, PromptBatch
+from distrl.core.policies.images import IMAGES_SHARE, ImageCache, memory_share
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.algorithms.base import Loss
 from distrl.learner.batching import StepBatch, TrajectoryBatch, Whole
@@ -94,6 +97,50 @@ def receive(rank: int) -> Any:
     return from_bytes(data)
 
 
+# ---- pictures in messages ----
+
+
+def with_pictures(share: Any, change: Callable[[Pictures], Pictures]) -> Any:
+    """A batch of steps or trajectories with other pictures; anything else as it is."""
+    match share:
+        case PromptBatch(images=Pictures() as images) if images.digests is not None:
+            return replace(share, images=change(images))
+        case StepBatch():
+            return replace(share, prompts=with_pictures(share.prompts, change))
+        case TrajectoryBatch():
+            names = ("steps", "final_prompts", "demonstrated")
+            return replace(share, **{n: with_pictures(getattr(share, n), change) for n in names})
+    return share
+
+
+def encoded(pictures: Pictures, load: Callable[[Sequence[str]], Mapping[str, bytes]]) -> Pictures:
+    """Pictures with the bytes that they were decoded from, [n] uint8, in place of pixels.
+
+    Those of a trajectory that has left the store meanwhile stay pixels, and so do features.
+    """
+    digests = pictures.digests
+    assert digests is not None
+    if not all(picture.dtype == torch.uint8 for picture in pictures.flat):
+        return pictures
+    try:
+        data = load([digest for row in digests for digest in row])
+    except NotStored:
+        return pictures
+    sent = {digest: torch.frombuffer(bytearray(some), dtype=torch.uint8) for digest, some in data.items()}
+    return Pictures([[sent[digest] for digest in row] for row in digests], digests)
+
+
+def decoded(pictures: Pictures, images: ImageCache) -> Pictures:
+    """What `encoded` was given."""
+    digests, flat = pictures.digests, pictures.flat
+    if digests is None or not flat or flat[0].dtype != torch.uint8 or flat[0].dim() > 1:
+        return pictures
+    names = [digest for row in digests for digest in row]
+    data = {digest: bytes(some.numpy()) for digest, some in zip(names, flat, strict=True)}
+    found = images.get(names, load=lambda missing: {digest: data[digest] for digest in missing})
+    return Pictures([[found[digest] for digest in row] for row in digests], digests)
+
+
 # ---- shares of a batch ----
 
 
@@ -125,9 +172,10 @@ class RankGroup(TrainStep):
     def before_update(self, batch: TrajectoryBatch) -> None:
         found = self._on_shares("before_update", batch)
         batch.advantage_moments = found[0][1]["moments"]
-        if found[0][1]["proximal"] is not None:
-            pieces = [(places, stored["proximal"]) for places, stored in found]
-            batch.steps.proximal_logprobs = _by_step(batch, pieces)
+        for name in ("proximal_logprobs", "reference_logprobs"):
+            if found[0][1][name] is not None:
+                pieces = [(places, stored[name]) for places, stored in found]
+                setattr(batch.steps, name, _by_step(batch, pieces))
 
     def step(self, batch: TrajectoryBatch, lr: float) -> Loss | None:
         found = self._on_shares("step", batch, lr=lr)
@@ -217,6 +265,8 @@ class RankGroup(TrainStep):
             return own()
 
     def _command(self, rank: int, name: str, share: Any, **numbers: Any) -> None:
+        if self.load_images is not None:
+            share = with_pictures(share, partial(encoded, load=self.load_images))
         send({"name": name, "share": share, "numbers": numbers}, rank)
         self._last_command = time.monotonic()
 
@@ -245,9 +295,13 @@ def _by_step(batch: TrajectoryBatch, pieces: Sequence[tuple[Tensor, Tensor]]) ->
 
 def follow(train_step: TrainStep) -> None:
     """Carries out the commands of rank 0 until it sends "stop"."""
+    decode = partial(
+        decoded, images=ImageCache(train_step.policy.image, max_bytes=memory_share(IMAGES_SHARE))
+    )
     while True:
         command = receive(0)
-        name, share, numbers = command["name"], command["share"], command["numbers"]
+        name, numbers = command["name"], command["numbers"]
+        share = with_pictures(command["share"], decode)
         if name == "stop":
             return
         with translated("a rank"):
@@ -261,7 +315,12 @@ def carry_out(train_step: Any, name: str, share: Any, numbers: dict[str, Any]) -
     match name:
         case "before_update":
             train_step.before_update(share)
-            return {"moments": share.advantage_moments, "proximal": share.steps.proximal_logprobs}
+            steps = share.steps
+            return {
+                "moments": share.advantage_moments,
+                "proximal_logprobs": steps.proximal_logprobs,
+                "reference_logprobs": steps.reference_logprobs,
+            }
         case "step" | "measure":
             result = getattr(train_step, name)(share, **numbers)
             if result is None:

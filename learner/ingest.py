@@ -69,6 +69,7 @@ class Ingest:
         self._version, self._config = version, config
         self.quarantine = Quarantine(store)
         self._held: dict[str, Episode] = {}
+        self._announced: dict[str, int] = {}  # pictures of trajectories that wait in the queue, by id
         self._checked = -1  # the version at which replay was searched for what is too old
         self.episodes: dict[str, Episode] = {}  # of what is in replay
         self.demonstrations: list[Episode] = []  # failed ones too: all their completions are the expert's
@@ -78,6 +79,20 @@ class Ingest:
         self._success: deque[float] = deque(maxlen=ROLLING)
         self._window: list[dict[str, float]] = []
         self._num_in_vain = 0  # training episodes in a row that could not be used
+
+    def announce(self, trajectory: Trajectory) -> None:
+        """Starts to decode a trajectory's screenshots before it is taken, if there is room. Any thread."""
+        if trajectory.fault is not Fault.NONE or trajectory.purpose is Purpose.EVAL:
+            return
+        shown = {digest for step in trajectory.steps for chat in step.chats for digest in chat.images}
+        num_waiting = sum(list(self._announced.values()))  # taken by the training thread meanwhile
+        if shown and self._images.has_room(num_waiting + len(shown)):
+            self._announced[trajectory.id] = len(shown)
+            self._images.announce(sorted(shown))
+
+    def close(self) -> None:
+        """Ends the decoding of what was announced."""
+        self._images.close()
 
     def drain(self, timeout_s: float) -> int:
         """Takes all that has arrived, waiting up to `timeout_s` for the first. Returns how many."""
@@ -98,6 +113,7 @@ class Ingest:
     def take(self, trajectory: Trajectory, replayed: bool = False) -> None:
         """Takes one trajectory. `replayed`: it comes from the store after a restart."""
         self.last_id = trajectory.id
+        self._announced.pop(trajectory.id, None)
         episode, rewards = self._examine(trajectory)
         is_unused = trajectory.fault is not Fault.NONE or trajectory.purpose is Purpose.EVAL
         if rewards is None:  # quarantined: only its arrival counts

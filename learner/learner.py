@@ -6,6 +6,8 @@
                               │ a request at a time           drain · draw · update · priorities
                               ▼                               publish · validate · checkpoint
                         prefetch thread ── ready batches ─────────►
+                              ▲ decoded screenshots
+                        announced and decode threads ◄── what the network thread puts into the queue
 
 The training thread waits for two things only, each with a deadline: an episode (the network thread's queue)
 and a batch (the prefetch thread's). Weights leave through `LearnerServer.publish_weights`, which any thread

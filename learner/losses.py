@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from distrl.configs.algorithms import GrpoConfig, PpoConfig
     from distrl.learner.batching import StepBatch
 
-RatioLevel = Literal["action", "token"]
+RatioLevel = Literal["action", "token", "sequence"]
 
 LOG_RATIO_CLAMP = 20.0
 """Log-ratios are clamped to ± this before exp; beyond, a ratio has no gradient."""
@@ -28,7 +28,7 @@ class Ratios(NamedTuple):
 
     def at(self, level: RatioLevel) -> Tensor:
         """[N] ρ of actions, or [N, L] of tokens."""
-        return self.action if level == "action" else self.token
+        return self.token if level == "token" else self.action
 
 
 def importance_ratios(logprobs: Tensor, behaviour: Tensor, token_mask: Tensor) -> Ratios:
@@ -36,10 +36,29 @@ def importance_ratios(logprobs: Tensor, behaviour: Tensor, token_mask: Tensor) -
     return Ratios(ratio(*given, "action"), ratio(*given, "token"))
 
 
-def ratio(logprobs: Tensor, reference: Tensor, token_mask: Tensor, level: RatioLevel) -> Tensor:
-    """r = π / π_ref with gradients: [N] of whole actions, or [N, L] per token, 1 at padding."""
+def ratio(
+    logprobs: Tensor,
+    reference: Tensor,
+    token_mask: Tensor,
+    level: RatioLevel,
+    sequence: Tensor | None = None,
+) -> Tensor:
+    """r = π / π_ref with gradients: [N] of whole actions, or [N, L] per token, 1 at padding.
+
+    At level "sequence" it is the geometric mean over the tokens of each action's sequence, [N] (GSPO, Zheng
+    et al. 2025, eq. 7).
+
+    Args:
+        sequence: [N] int64 in [0, N), the sequence of each action; None: each is one.
+    """
     log_token = torch.where(token_mask, logprobs - reference, 0.0)
-    log_ratio = log_token.sum(dim=1) if level == "action" else log_token
+    log_ratio = log_token if level == "token" else log_token.sum(dim=1)
+    if level == "sequence":
+        counts = token_mask.sum(dim=1).to(log_ratio.dtype)
+        if sequence is not None:
+            log_ratio = torch.zeros_like(log_ratio).index_add(0, sequence, log_ratio)[sequence]
+            counts = torch.zeros_like(counts).index_add(0, sequence, counts)[sequence]
+        log_ratio = log_ratio / counts.clamp(min=1)
     return log_ratio.clamp(-LOG_RATIO_CLAMP, LOG_RATIO_CLAMP).exp()
 
 
@@ -138,7 +157,11 @@ def clipped_surrogate(
 
 
 def surrogate(
-    c: PpoConfig | GrpoConfig, logprobs: Tensor, steps: StepBatch, advantages: Tensor
+    c: PpoConfig | GrpoConfig,
+    logprobs: Tensor,
+    steps: StepBatch,
+    advantages: Tensor,
+    sequence: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Plain: r = π / μ. Decoupled (Hilton et al. 2022; AReaL, Fu et al. 2025):
 
@@ -149,6 +172,9 @@ def surrogate(
     The behaviour's weight is capped, which AReaL's is not. With a single step per batch the proximal policy
     is the policy itself: then the decoupled surrogate is truncated importance sampling.
 
+    Args:
+        sequence: As in `ratio`.
+
     Returns:
         [N], or [N, L] at ratio level "token", to be maximised; and by metric name whether each ratio was
         clipped, and with it the gradient gone, and, if decoupled, whether the behaviour's weight was capped.
@@ -157,7 +183,7 @@ def surrogate(
     proximal = None
     if c.decoupled:
         proximal = logprobs.detach() if steps.proximal_logprobs is None else steps.proximal_logprobs
-    r = ratio(logprobs, behaviour if proximal is None else proximal, mask, c.ratio_level)
+    r = ratio(logprobs, behaviour if proximal is None else proximal, mask, c.ratio_level, sequence)
     a = per_action(advantages, r)
     high = c.clip if c.clip_high is None else c.clip_high
     objective = clipped_surrogate(r, a, c.clip, high, c.dual_clip)
@@ -166,15 +192,24 @@ def surrogate(
         clipped = clipped | ((a < 0) & (r.detach() > c.dual_clip))
     weighed = {"clipped_fraction": clipped}
     if proximal is not None:
-        weight = ratio(proximal, behaviour, mask, c.ratio_level)
+        weight = ratio(proximal, behaviour, mask, c.ratio_level, sequence)
         objective = objective * weight.clamp(max=c.rho_max)
         weighed["capped_fraction"] = weight > c.rho_max
     return objective, weighed
 
 
-def action_entropy(entropy: Tensor, token_mask: Tensor) -> Tensor:
-    """H_t: the exact token-distribution entropy, averaged over the action's tokens, [N]."""
-    return torch.where(token_mask, entropy, 0.0).sum(dim=1) / token_mask.sum(dim=1).clamp(min=1)
+def kl_to_reference(logprobs: Tensor, reference: Tensor) -> Tensor:
+    """[N, L] the estimate π_ref/π − log(π_ref/π) − 1 ≥ 0 of KL(π ‖ π_ref) at sampled tokens, with gradients.
+
+    It is that of Schulman (2020), "Approximating KL divergence", which GRPO uses (Shao et al. 2024, eq. 4).
+    """
+    log_ratio = (reference - logprobs).clamp(-LOG_RATIO_CLAMP, LOG_RATIO_CLAMP)
+    return log_ratio.exp() - log_ratio - 1.0
+
+
+def action_mean(values: Tensor, token_mask: Tensor) -> Tensor:
+    """[N, L] values of tokens, such as entropies, averaged over each action's, [N]."""
+    return torch.where(token_mask, values, 0.0).sum(dim=1) / token_mask.sum(dim=1).clamp(min=1)
 
 
 def critic_bce(logits: Tensor, targets: Tensor, count: int) -> Tensor:

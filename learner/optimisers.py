@@ -25,7 +25,10 @@ class Optimiser:
         self._parameters = [_copied(one) if one.dtype is torch.bfloat16 else one for one in weights]
         pairs = zip(weights, self._parameters, strict=True)
         self._copies = [(weight, copy) for weight, copy in pairs if weight is not copy]
-        self._adam = torch.optim.AdamW(self._parameters, lr=lr, weight_decay=weight_decay)
+        is_fused = all(parameter.is_cuda for parameter in self._parameters)
+        self._adam = torch.optim.AdamW(
+            self._parameters, lr=lr, weight_decay=weight_decay, fused=is_fused or None
+        )
         self._clip = clip
         self._norm: float | None = None
 

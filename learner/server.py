@@ -25,7 +25,7 @@ import queue
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -263,6 +263,8 @@ class LearnerServer(ServerBase):
         super().__init__(endpoints, security, run_id, heartbeat_s)
         self._store, self._scheduler, self._ingested = store, scheduler, ingested
         self.limits: RunLimits | None = None
+        # Called in the network thread with each trajectory before it is put into `ingested`.
+        self.on_arrival: Callable[[Trajectory], None] = lambda trajectory: None
         self._service.on_reject = self._rejected
         # Network thread only:
         self._suspensions = Suspensions()
@@ -374,11 +376,16 @@ class LearnerServer(ServerBase):
         self._scheduler.finish(trajectory.lease_id, trajectory)
         if not self._backlog:
             try:
-                self._ingested.put_nowait(trajectory)
+                self._put(trajectory)
                 return
             except queue.Full:
                 pass
         self._backlog.append(trajectory.model_copy(update={"steps": ()}))
+
+    def _put(self, trajectory: Trajectory) -> None:
+        """Hands one to the training thread, or raises `queue.Full`."""
+        self.on_arrival(trajectory)  # before it can be taken
+        self._ingested.put_nowait(trajectory)
 
     def _hand_over(self) -> None:
         """Moves what waits on disk to the training thread as its queue empties.
@@ -388,7 +395,7 @@ class LearnerServer(ServerBase):
         while self._backlog and not self._ingested.full():
             first = self._backlog.popleft()
             try:
-                self._ingested.put_nowait(self._store.get(first.id))
+                self._put(self._store.get(first.id))
             except StoreError as error:
                 _log.error("trajectory %s is lost to training: %s", first.id, error)
                 self._scheduler.lose(first)

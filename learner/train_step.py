@@ -3,9 +3,10 @@
     update ── once per batch ──► before_update          what must not change during the update is stored
            └─ per minibatch ──► step: forward ► loss ► backward ► step of both optimisers
 
-A batch that fits into one forward pass takes one pass, forward and backward. With `micro_batch_tokens` a
-larger one takes two, with the same gradients (Gao et al. 2021, "Scaling deep contrastive learning batch
-size under memory limited setup", §3):
+A batch that fits into one forward pass takes one pass, forward and backward. With `micro_batch_tokens` so
+does a larger one, part by part, if the loss is separable (`Algorithm.is_separable`): each part's outputs have
+the same gradients whatever those of the others are. Any other loss takes two passes, with the same gradients
+(Gao et al. 2021, "Scaling deep contrastive learning batch size under memory limited setup", §3):
 
     1. without gradients, part by part: what the networks say of each step, y (`NetworkOutputs`, a few numbers
        per token); the loss L is computed from all of it and differentiated by these numbers, g = ∂L/∂y
@@ -19,7 +20,7 @@ parts repeats its last one without effect.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -73,6 +74,7 @@ class TrainStep:
     Attributes:
         num_updates: Policy updates, cloning not counted.
         sharded: As given.
+        load_images: Encoded pictures by digest, for other ranks; raises `NotStored`.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class TrainStep:
     ) -> None:
         self.policy, self.critic, self.algorithm = policy.eval(), critic.eval(), algorithm
         self.num_updates = 0
+        self.load_images: Callable[[Sequence[str]], Mapping[str, bytes]] | None = None
         self._config, self.sharded = config, sharded
         self._view = policy if sharded is None else sharded.view  # what objectives call
         optim = config.optim
@@ -113,7 +116,7 @@ class TrainStep:
             gradient steps only those that are not finite are skipped.
         """
         lr = self._learning_rate(progress)
-        if self.algorithm.has_snapshot:
+        if self.algorithm.has_snapshot or self.algorithm.has_reference:
             self.before_update(batch)
         results = [
             (rows, result)
@@ -137,8 +140,16 @@ class TrainStep:
     @torch.no_grad()
     def before_update(self, batch: TrajectoryBatch) -> None:
         """Stores in `batch` what must not change while it is trained on."""
+        self._add_reference(batch)
+        if self.algorithm.has_snapshot:
+            self.algorithm.before_update(batch, self._forward(batch).outputs)
+
+    def _add_reference(self, batch: TrajectoryBatch) -> None:
+        """Moves `batch` to the device, and adds the base model's log-probabilities if they are used."""
         to_device(batch, self._view.device)
-        self.algorithm.before_update(batch, self._forward(batch).outputs)
+        if self.algorithm.has_reference:
+            with self.policy.without_adapter():
+                batch.steps.reference_logprobs = self._forward(batch).outputs.logprobs
 
     def step(self, batch: TrajectoryBatch, lr: float) -> Loss | None:
         """One gradient step of policy and critic; None, without any change, if something is not finite."""
@@ -146,11 +157,9 @@ class TrainStep:
         to_device(batch, self._view.device)
         self._policy_optimiser.begin(lr)
         self._critic_optimiser.begin()
-        forward = self._forward(batch)
-        result = self.algorithm.loss(batch, forward.outputs)
-        if not _are_finite(result.policy_loss, result.critic_loss):
+        result = self._learn(batch)
+        if result is None:
             return None
-        self._backward(batch, forward, result.policy_loss, result.critic_loss)
         if batch.demonstrated is not None:  # of which all ranks have the same
             weight = self._config.demonstrations.rehearsal / num_ranks()
             cloning = self._add_cloning(self._policy_optimiser, batch.demonstrated, weight)
@@ -161,6 +170,45 @@ class TrainStep:
             return None
         result.metrics.update(zip(("policy/grad_norm", "value/grad_norm"), norms, strict=False))
         return result
+
+    def _learn(self, batch: TrajectoryBatch) -> Loss | None:
+        """Adds the gradients of the losses of `batch`; None if a loss is not finite."""
+        if self.algorithm.is_separable:
+            parts, num_real = self._parts(batch.steps)
+            if len(parts) > 1:
+                return self._learn_by_parts(batch, parts, num_real)
+        forward = self._forward(batch)
+        result = self.algorithm.loss(batch, forward.outputs)
+        if not _are_finite(result.policy_loss, result.critic_loss):
+            return None
+        self._backward(batch, forward, result.policy_loss, result.critic_loss)
+        return result
+
+    def _learn_by_parts(self, batch: TrajectoryBatch, parts: list[Tensor], num_real: int) -> Loss | None:
+        """`_learn` of a separable loss: the gradients of each part follow its forward pass at once."""
+        inputs, final = Inputs.of(batch, self.algorithm.value_index(batch)), self._final_values(batch, False)
+        size, is_all = batch.steps.completions.shape, batch.demonstrated is None
+        done: list[tuple[Tensor, NetworkOutputs]] = []
+        for number, at in enumerate(parts):
+            part = self.algorithm.forward(self._view, self.critic, inputs[at])
+            alone = replace(NetworkOutputs.join([(at, part)], *size), final=final)
+            result = self.algorithm.loss(batch, alone)
+            scale = float(number < num_real and not batch.is_idle)
+            is_last = is_all and number == len(parts) - 1
+            self._add(result.policy_loss, result.critic_loss, scale, is_last)
+            done.append((at, part.detached()))
+        with torch.no_grad():
+            result = self.algorithm.loss(batch, replace(NetworkOutputs.join(done, *size), final=final))
+        return result if _are_finite(result.policy_loss, result.critic_loss) else None
+
+    def _add(
+        self, policy_loss: Tensor | None, critic_loss: Tensor | None, scale: float, is_last: bool
+    ) -> None:
+        """Adds `scale` times the gradients of the losses."""
+        optimisers = (self._policy_optimiser, self._critic_optimiser)
+        for optimiser, loss in zip(optimisers, (policy_loss, critic_loss), strict=True):
+            if loss is not None:
+                optimiser.backward(loss * scale, is_last)
 
     def _forward(self, batch: TrajectoryBatch, with_logprobs: bool = True) -> Forward:
         """What the networks say of `batch`: in one pass, or part by part without gradients."""
@@ -178,24 +226,20 @@ class TrainStep:
     def _backward(
         self, batch: TrajectoryBatch, forward: Forward, policy_loss: Tensor | None, critic_loss: Tensor | None
     ) -> None:
-        optimisers, is_all = (self._policy_optimiser, self._critic_optimiser), batch.demonstrated is None
+        is_all = batch.demonstrated is None
         weight = 0.0 if batch.is_idle else 1.0  # a stand-in computes along and adds nothing
-        losses = [None if loss is None else loss * weight for loss in (policy_loss, critic_loss)]
         if len(forward.parts) == 1:
-            for optimiser, loss in zip(optimisers, losses, strict=True):
-                if loss is not None:
-                    optimiser.backward(loss, is_all)
+            self._add(policy_loss, critic_loss, weight, is_all)
             return
+        losses = (policy_loss, critic_loss)
         slopes = [_slopes(*pair) for pair in zip(losses, _sides(forward.outputs), strict=True)]
         for number, at in enumerate(forward.parts):
             inputs = replace(forward.inputs[at], with_expected=False)
             part = self.algorithm.forward(self._view, self.critic, inputs)
-            scale = float(number < forward.num_real)
+            scale = weight * (number < forward.num_real)
             is_last = is_all and number == len(forward.parts) - 1
-            for optimiser, own, slope in zip(optimisers, _sides(part), slopes, strict=True):
-                loss = _chain(own, slope, at, scale)
-                if loss is not None:
-                    optimiser.backward(loss, is_last)
+            chains = [_chain(own, slope, at) for own, slope in zip(_sides(part), slopes, strict=True)]
+            self._add(chains[0], chains[1], scale, is_last)
 
     @torch.no_grad()
     def _final_values(self, batch: TrajectoryBatch, is_fitting: bool) -> Tensor | None:
@@ -268,7 +312,7 @@ class TrainStep:
     @torch.no_grad()
     def measure(self, batch: TrajectoryBatch) -> Loss:
         """The losses and statistics of `batch`."""
-        to_device(batch, self._view.device)
+        self._add_reference(batch)
         return self.algorithm.loss(batch, self._forward(batch).outputs)
 
     @torch.no_grad()
@@ -400,16 +444,14 @@ def _slopes(loss: Tensor | None, outputs: Sequence[Tensor | None]) -> list[Tenso
     return [None if output is None else next(found) for output in outputs]
 
 
-def _chain(
-    outputs: Sequence[Tensor | None], slopes: Sequence[Tensor | None], at: Tensor, scale: float
-) -> Tensor | None:
-    """Σ slope · output over the steps `at`, times `scale`; None where nothing has a slope."""
+def _chain(outputs: Sequence[Tensor | None], slopes: Sequence[Tensor | None], at: Tensor) -> Tensor | None:
+    """Σ slope · output over the steps `at`; None where nothing has a slope."""
     terms = [
         (output * (slope[at, : output.shape[1]] if output.dim() == 2 else slope[at])).sum()
         for output, slope in zip(outputs, slopes, strict=True)
         if output is not None and slope is not None
     ]
-    return scale * torch.stack(terms).sum() if terms else None
+    return torch.stack(terms).sum() if terms else None
 
 
 # ---- several gradient steps on one batch ----

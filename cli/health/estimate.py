@@ -110,6 +110,8 @@ class Subject:
         screen: tuple[int, int],
         shape: ModelShape | None = None,
     ) -> None:
+        from distrl.learner.algorithms import build_algorithm
+
         policy = config.chat_policy
         hub = policy if isinstance(policy, HubConfig) else None
         pretrained = policy if isinstance(policy, PretrainedConfig) else None
@@ -121,6 +123,7 @@ class Subject:
         self.recomputes = pretrained is not None and pretrained.gradient_checkpointing
         trains_tower = hub is not None and hub.train_vision if lora is None else lora.vision
         self.trains_vision = self.is_small or trains_tower
+        self.keeps_features = not self.trains_vision and (hub is None or not self.shape.image.is_fixed)
         self.trained = _num_trained(config, self.shape, self.trains_vision)
         # Bytes of a frozen parameter, and of one that is trained.
         self.bytes_each = {"float32": 4, "bfloat16": 2}.get(dtype, 2 if is_gpu else 4)
@@ -151,7 +154,12 @@ class Subject:
         share = math.ceil(learner.batch_trajectories / learner.num_ranks)
         whole = math.ceil(share * self.sequences_per_episode * self.sequence)
         most = learner.micro_batch_tokens or whole
-        self.pass_tokens, self.is_split = max(self.sequence, min(whole, most)), whole > most
+        self.pass_tokens, is_split = max(self.sequence, min(whole, most)), whole > most
+        # Of a batch: passes with gradients, and those without.
+        algorithm = build_algorithm(learner)
+        self.passes = algorithm.epochs
+        self.scorings = self.passes * (is_split and not algorithm.is_separable)
+        self.scorings += algorithm.has_snapshot + algorithm.has_reference
 
     def asked_before(self, step: float) -> float:
         """Tokens before the answer of a step of the sequence, from 0."""
@@ -203,23 +211,25 @@ class Subject:
         return sum(math.prod(size) for shape in self.shape.shapes.values() if shape == size)
 
     def training_flops(self) -> float:
-        """FLOP of a sequence in an update. A batch in parts is first scored without gradients."""
+        """FLOP of a sequence in an update, with the passes that only score a batch."""
         text, vision = self.forward_flops(self.sequence, self.num_pictures + self.steps - 1.0)
         text += 2.0 * self.shape.text.vocabulary * self.shape.text.hidden * self.completion * self.steps
-        forward = 1.0 + self.is_split
-        factor = forward + (1.0 if self.is_lora else 2.0) + self.recomputes
-        return factor * text + (factor if self.trains_vision else forward) * vision
+        forward = float(self.passes + self.scorings)
+        factor = forward + self.passes * ((1.0 if self.is_lora else 2.0) + self.recomputes)
+        looked = 1.0 if self.keeps_features else forward
+        return factor * text + (factor if self.trains_vision else looked) * vision
 
     def prefill_flops(self, is_cached: bool) -> float:
         """FLOP to read what a step's answer follows, mean over steps.
 
         Args:
-            is_cached: Only what is new is read. Otherwise prompts are padded to the longest.
+            is_cached: Only what is new is read. Otherwise prompts are padded to the longest, and a frozen
+                tower looks at the new picture only.
         """
         if is_cached and self.goes_on:
             return sum(self.forward_flops(self.sequence, self.num_pictures + self.steps - 1.0)) / self.steps
-        longest = self.asked_before(self.steps - 1.0)
-        return sum(self.forward_flops(longest, self.num_pictures + (self.steps - 1.0) / 2.0))
+        longest, pictures = self.asked_before(self.steps - 1.0), self.num_pictures + (self.steps - 1.0) / 2.0
+        return sum(self.forward_flops(longest, 1.0 if self.keeps_features else pictures))
 
     def prefill_bytes(self) -> float:
         """What transformers holds of the longest prompt while reading it: a layer's inner states, a mask."""

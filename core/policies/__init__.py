@@ -44,6 +44,10 @@ def make_policy(config: Any, words: Sequence[str], seed: int, **options: bool) -
     Args:
         options: Further arguments of the policy's class.
     """
+    import torch
+
+    if str(resolve_device(config.device)).startswith("cuda"):  # float32 weights and adapters: TensorFloat-32
+        torch.set_float32_matmul_precision("high")
     policy_class = choose(POLICIES, config.kind, getattr(config, "import_path", None))
     policy: Policy = policy_class(config, list(words), seed, **options)
     return policy.eval()

@@ -118,6 +118,24 @@ class AdapterHandle:
         plain = {key: sorted(value) if isinstance(value, set) else value for key, value in config.items()}
         return json.dumps({**plain, "inference_mode": True}, sort_keys=True)
 
+    @contextmanager
+    def disabled(self) -> Iterator[None]:
+        """A block in which the model computes without the adapter.
+
+        PEFT's own also freezes the adapter meanwhile, and DeepSpeed's engine, which starts at the first call,
+        would find nothing to train.
+        """
+        from peft.tuners.tuners_utils import BaseTunerLayer
+
+        layers = [module for module in self._peft_model.modules() if isinstance(module, BaseTunerLayer)]
+        for layer in layers:
+            layer._disable_adapters = True
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer._disable_adapters = False
+
     def merge(self) -> Any:
         """Adds the adapter to the model's own weights, for good, and returns the model."""
         return self._peft_model.merge_and_unload()

@@ -9,7 +9,6 @@ all.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +35,7 @@ from distrl.core.policies.base import (
 )
 from distrl.core.policies.chat_template import ControlTokens
 from distrl.core.policies.hub_images import ImageReader
-from distrl.core.policies.images import ConvStem, Recent, decode_image
+from distrl.core.policies.images import ConvStem, Recent, decode_image, pixel_key
 from distrl.core.policies.sampling import (
     decode,
     sampling_temperature,
@@ -94,10 +93,7 @@ class FrozenEyes:
 
     def look(self, pictures: Sequence[Tensor]) -> list[Tensor]:
         """[F] float32 each, on the CPU. What is not kept is computed, each picture once."""
-        keys = [
-            hashlib.blake2b(picture.cpu().contiguous().numpy().data, digest_size=16).digest()
-            for picture in pictures
-        ]
+        keys = [pixel_key(picture) for picture in pictures]
         with self._lock:
             found = self.kept.get(keys)
             missing = {key: one for key, one in zip(keys, pictures, strict=True) if key not in found}

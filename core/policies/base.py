@@ -7,7 +7,7 @@ the learner rebuilds the same inputs from ids and image bytes. Nothing is tokeni
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 from distrl.core.errors import PolicyError
 from distrl.core.model_points import Resize
 from distrl.core.policies import weights_io
+from distrl.core.policies.images import pixel_key
 from distrl.core.types import ChatMessage, Sampling
 
 if TYPE_CHECKING:
@@ -66,13 +67,25 @@ class Pictures:
     Attributes:
         rows: Each prompt's pictures in order of appearance: [3, H, W] uint8 each, or what the policy that
             made the batch keeps of them.
+        digests: Of the encoded pictures, if they are known.
     """
 
     rows: list[list[Tensor]]
+    digests: list[list[str]] | None = None
 
     def __getitem__(self, rows: Tensor) -> Pictures:
         """The pictures of some of the prompts; nothing is copied."""
-        return Pictures([self.rows[row] for row in rows.tolist()])
+        places, digests = rows.tolist(), self.digests
+        return Pictures(
+            [self.rows[row] for row in places], None if digests is None else [digests[row] for row in places]
+        )
+
+    @property
+    def keys(self) -> list[Hashable]:
+        """What tells the pictures apart, prompt by prompt: digests of encoded pictures, or of pixels."""
+        if self.digests is not None:
+            return [digest for row in self.digests for digest in row]
+        return [pixel_key(picture) for picture in self.flat]
 
     @property
     def flat(self) -> list[Tensor]:
@@ -404,6 +417,11 @@ class Policy(nn.Module, ABC):
     def augmented(self) -> AbstractContextManager[None]:
         """A block in which `score` may vary what it reads, for cloning."""
         return nullcontext()
+
+    def without_adapter(self) -> AbstractContextManager[None]:
+        """A block in which the policy is the base model, as it was before its adapter was trained."""
+        assert self.adapter is not None, "the configuration was checked"
+        return self.adapter.disabled()
 
     def published_kind(self) -> str:
         """ "full" or "adapter": what `published_state` holds."""

@@ -44,6 +44,7 @@ from distrl.core.policies.base import (
 )
 from distrl.core.policies.chat_template import ControlTokens
 from distrl.core.policies.hub_images import ImageReader, attend_in_one_call, check, exchange, expand
+from distrl.core.policies.hub_vision import FeatureCache
 from distrl.core.policies.sampling import RowSampler, score_tokens, writable_tokens
 from distrl.core.types import ChatMessage, ImagePart, Sampling, TextPart
 
@@ -57,6 +58,7 @@ class HubOptions(PretrainedOptions, Protocol):
     min_pixels: int | None
     max_pixels: int | None
     train_vision: bool
+    vision_cache_gb: float | None
     attention: Any  # a name of an implementation in transformers
     max_context_tokens: int
     slim_vocabulary: list[str]
@@ -170,6 +172,7 @@ class HubPolicy(Policy):
         elif not config.train_vision:
             freeze_vision(model)
         self._checkpointed = checkpointed_layers(model) if config.gradient_checkpointing else []
+        self._features = FeatureCache.of(model, self.images, config.vision_cache_gb)
 
     def _slim(self, texts: Sequence[str]) -> Tensor:
         """[V] bool: the tokens of the texts and the ends (vocabulary slimming, AcceRL §5.1)."""
@@ -309,7 +312,10 @@ class HubPolicy(Policy):
     def _vision(self, batch: PromptBatch) -> dict[str, Tensor]:
         """The model's image inputs for prompts or sequences; {} without pictures."""
         assert isinstance(batch.images, Pictures)
-        inputs = self.images.inputs(batch.images.on(self.device))
+        if self._features is not None:
+            inputs = self._features.inputs(batch.images, self.device)
+        else:
+            inputs = self.images.inputs(batch.images.on(self.device))
         if inputs and self._takes_token_types:
             inputs["mm_token_type_ids"] = (batch.input_ids == self.image_token).to(torch.int64)
         dtype = self.model.dtype

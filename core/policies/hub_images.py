@@ -140,11 +140,13 @@ class ImageReader:
         normalised = [image.float() * scale - shift for image in images]
         if not self.has_grid:
             return {"pixel_values": torch.stack(normalised)}
-        grids = [[1, image.shape[1] // self._patch, image.shape[2] // self._patch] for image in images]
-        return {
-            "pixel_values": torch.cat([self._patches(image) for image in normalised]),
-            GRID: torch.tensor(grids, device=images[0].device),
-        }
+        patches = torch.cat([self._patches(image) for image in normalised])
+        return {"pixel_values": patches, GRID: self.grids(images).to(patches.device)}
+
+    def grids(self, images: Sequence[Tensor]) -> Tensor:
+        """[pictures, 3] int64, patches of time, height and width."""
+        shapes = [(1, image.shape[1] // self._patch, image.shape[2] // self._patch) for image in images]
+        return torch.tensor(shapes)
 
     def _patches(self, image: Tensor) -> Tensor:
         """[3, H, W] → [patches, 3 · times · patch²]: the patches that become one token lie side by side."""

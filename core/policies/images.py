@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Lock
 from typing import Generic, TypeVar
 
@@ -20,7 +23,9 @@ from distrl.core.model_points import MAX_PIXELS, MAX_TOTAL_PIXELS
 
 Value = TypeVar("Value")
 MAX_CACHED_BYTES = 2**30
-DECODERS = 4  # threads; Pillow lets others run while it decodes and resizes
+IMAGES_SHARE = 1 / 16  # of the main memory, for the decoded screenshots of a learner's rank
+DECODERS = min(16, max(4, (os.cpu_count() or 4) // 4))
+"""Threads. Pillow lets others run while it decodes and resizes; other processes need cores too."""
 ENCODED = 64  # encoded pictures that are in memory at a time
 SEND = "Send JPEG, PNG or WebP screenshots."
 
@@ -85,6 +90,19 @@ def to_tensor(image: Image.Image) -> Tensor:
     return torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1).contiguous()
 
 
+def pixel_key(picture: Tensor) -> bytes:
+    """A digest of decoded pixels, where that of the encoded picture is not known."""
+    return hashlib.blake2b(picture.cpu().contiguous().numpy().data, digest_size=16).digest()
+
+
+def memory_share(share: float) -> int:
+    """That share of the main memory of this machine, or of this container's, in bytes; at least 1 GiB."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # no control group, or "max"
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return max(2**30, int(total * share))
+
+
 class Recent(Generic[Value]):
     """Values by key, of at most `max_bytes` together; the least recently used leave first. Any thread.
 
@@ -97,6 +115,11 @@ class Recent(Generic[Value]):
         self.num_bytes = 0
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
         self._lock = Lock()
+
+    def has_room(self, count: int) -> bool:
+        """Whether so many values of the mean size would fill half of `max_bytes` at most."""
+        with self._lock:
+            return count * self.num_bytes <= len(self._values) * self.max_bytes / 2
 
     def get(self, keys: Iterable[Hashable]) -> dict[Hashable, Value]:
         """The values of those keys that are kept."""
@@ -137,11 +160,24 @@ class ImageCache:
         self._decode, self._load = decode, load
         self._kept: Recent[Tensor] = Recent(max_bytes, lambda image: image.nbytes)
         self._decoders = ThreadPoolExecutor(DECODERS, "decode")
+        self._announced = ThreadPoolExecutor(1, "announced")
 
     @property
     def size_bytes(self) -> int:
         """Bytes of the images that are kept."""
         return self._kept.num_bytes
+
+    def has_room(self, count: int) -> bool:
+        """Whether so many images take half of the cache at most."""
+        return self._kept.has_room(count)
+
+    def announce(self, digests: Sequence[str]) -> None:
+        """Starts to decode the images of an episode that will be asked for; errors are left to `get`."""
+        self._announced.submit(self.get, digests, True)
+
+    def close(self) -> None:
+        """Forgets what was announced."""
+        self._announced.shutdown(cancel_futures=True)
 
     def get(
         self,

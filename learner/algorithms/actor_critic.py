@@ -80,6 +80,11 @@ class ActorCritic(Algorithm[C]):
     def returns(self) -> str:
         return str(getattr(self.config, "returns", "retrace"))
 
+    @property
+    def has_fixed_advantages(self) -> bool:
+        """Whether they come from stored values, by returns that take no account of ratios."""
+        return not self._recompute and self.returns not in TRACES
+
     def estimator(self, rollout: Rollout, baseline: Tensor, ratios: Tensor) -> Returns:
         """The returns of a rollout.
 
@@ -213,6 +218,8 @@ class ActorCritic(Algorithm[C]):
         assert isinstance(c, ActorCriticConfig)
         if c.advantage_std_floor is not None:
             moments = batch.advantage_moments or losses.moments(advantages, batch.counted)
+            if self.has_fixed_advantages:  # ranks sum once, however many parts their batches have
+                batch.advantage_moments = moments
             normal = losses.normalise(advantages, batch.mask, c.advantage_std_floor, moments)
         weights = torch.where(batch.success > 0.5, 1.0, c.failure_weight)
         return batch.flat(weights[:, None] * normal)

@@ -32,6 +32,10 @@ class Aride(ActorCritic[ArideConfig]):
         self.draws = self._has_q = config.critic == "q"
         self._max_tokens = learner.max_new_tokens
 
+    @property
+    def is_separable(self) -> bool:
+        return self.has_fixed_advantages
+
     def estimator(self, rollout: Rollout, baseline: Tensor, ratios: Tensor) -> Returns:
         c = self.config
         if c.correction == "none":

@@ -4,9 +4,9 @@
     loss     batch, NetworkOutputs → Loss  arithmetic on the whole batch
 
 Because rows are independent, the networks may see a batch in parts that fit into memory, while the loss
-always sees all of it (see `train_step`). Every loss is a sum over steps or trajectories divided by the
-count of the whole batch, so that the losses and gradients of the shares of several ranks add up to those of
-the whole.
+always sees all of it; `Algorithm.is_separable` says whether that takes one pass or two (see `train_step`).
+Every loss is a sum over steps or trajectories divided by the count of the whole batch, so that the losses and
+gradients of the shares of several ranks add up to those of the whole.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class Inputs:
             token_mask=before.token_mask[:, :0],
             behaviour_logprobs=before.behaviour_logprobs[:, :0],
             proximal_logprobs=None,
+            reference_logprobs=None,
         )
         return cls(steps, batch.final_step, torch.zeros_like(batch.final_step, dtype=torch.bool))
 
@@ -85,7 +86,7 @@ class NetworkOutputs:
     def join(
         cls, parts: Sequence[tuple[Tensor, NetworkOutputs]], num_steps: int, num_tokens: int
     ) -> NetworkOutputs:
-        """The outputs of all parts in their places, as leaves of a new graph; without `final`.
+        """The outputs of all parts in their places, which take gradients, 0 elsewhere; without `final`.
 
         Args:
             parts: Which steps, [n] int64, and what the networks say of them.
@@ -103,6 +104,11 @@ class NetworkOutputs:
                 whole[at] = piece
             joined[item.name] = whole.requires_grad_(torch.is_grad_enabled() and item.name != "expected")
         return cls(**joined)
+
+    def detached(self) -> NetworkOutputs:
+        """The same numbers without gradients."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return NetworkOutputs(**{name: x if x is None else x.detach() for name, x in values.items()})
 
 
 @dataclass
@@ -162,6 +168,21 @@ class Algorithm(ABC, Generic[C]):
         raise AssertionError("this objective has no values")
 
     @property
+    def is_separable(self) -> bool:
+        """Whether the loss is a sum over steps, each term of which uses the outputs for its step alone.
+
+        Whatever else a term uses, such as an advantage, must follow from the batch. Then a batch in parts
+        takes one pass instead of two: `loss` is called once per part, and may sum over ranks only in its
+        first call with a batch.
+        """
+        return False
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether the loss uses `StepBatch.reference_logprobs`, which cost one forward pass per batch."""
+        return False
+
+    @property
     def has_snapshot(self) -> bool:
         """Whether `before_update` has something to do, which costs one forward pass per batch."""
         return False
@@ -181,7 +202,7 @@ class Scored:
     logprobs: Tensor  # [N, L] of tokens, with gradients
     log_pi: Tensor  # [N] log π(a_t|s_t), the sum over an action's tokens, with gradients
     ratios: losses.Ratios  # π / μ, without gradients
-    entropy: Tensor  # [N] H_t, with gradients
+    entropy: Tensor  # [N] H_t, the exact one of tokens, averaged over an action's, with gradients
 
     @classmethod
     def of(cls, steps: StepBatch, outputs: NetworkOutputs) -> Scored:
@@ -192,7 +213,7 @@ class Scored:
             logprobs,
             losses.per_step(logprobs, mask),
             losses.importance_ratios(logprobs, steps.behaviour_logprobs, mask),
-            losses.action_entropy(entropy, mask),
+            losses.action_mean(entropy, mask),
         )
 
 

@@ -30,6 +30,7 @@ def cloning_loss(policy: Policy, batch: StepBatch, count: int | None = None) -> 
 
 class Cloning(CriticFree[BcConfig]):
     options = BcConfig
+    is_separable = True
 
     def advantages(self, batch: TrajectoryBatch) -> Tensor:
         return torch.ones_like(batch.success)

@@ -27,6 +27,10 @@ def trust(ratios: Tensor, sigma: float) -> Tensor:
 class Gipo(ActorCritic[GipoConfig]):
     options = GipoConfig
 
+    @property
+    def is_separable(self) -> bool:
+        return self.has_fixed_advantages
+
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
         c, steps = self.config, batch.steps
         ratios = losses.ratio(scored.logprobs, steps.behaviour_logprobs, steps.token_mask, c.ratio_level)

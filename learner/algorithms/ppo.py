@@ -36,6 +36,10 @@ class Ppo(ActorCritic[PpoConfig]):
         if self.config.decoupled:
             batch.steps.proximal_logprobs = scored.logprobs
 
+    @property
+    def is_separable(self) -> bool:
+        return self.has_fixed_advantages
+
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
         c, steps = self.config, batch.steps
         advantages = self.normalised(batch, estimates.advantages)

@@ -169,6 +169,12 @@ def test_passes_and_formats_that_cost_time(model: str) -> None:
     lora = {"lora": {"rank": 2}}
     whole, parts = update(**lora), update(**lora, learner={"micro_batch_tokens": 128})
     assert parts == pytest.approx(1.5 * whole, rel=0.2), "it is scored first, part by part"
+    grpo = {"micro_batch_tokens": 128, "algorithm": {"kind": "grpo"}}
+    assert update(**lora, learner=grpo) == pytest.approx(whole), "its loss is separable"
+    grpo["algorithm"] |= {"kl": 0.1}
+    assert update(**lora, learner=grpo) == pytest.approx(parts), "the base model scores it"
+    grpo["algorithm"] |= {"kl": 0.0, "epochs": 3}
+    assert update(**lora, learner=grpo) == pytest.approx(3 * whole, rel=0.2)
     assert update(**lora, dtype="float32") == pytest.approx(10 * whole)
 
 

@@ -8,6 +8,7 @@ from distrl.configs.load import load_config
 from distrl.core.errors import ConfigError
 
 LANDER = "appo-lunarlander"
+GRPO_KL = "learner.algorithm={kind: grpo, kl: 0.1}"
 HUB, AUTOUI = "policy={kind: hub, model: m}", "policy={kind: autoui, model: m}"
 INCREMENTAL = "agent={kind: mobile-use, options: {mode: incremental}}"
 ABSOLUTE = "agent={kind: mobile-use, options: {coordinates: absolute, resize: {%s}}}"
@@ -79,6 +80,8 @@ REFUSED: list[tuple[list[str], str]] = [
     ([HUB, "policy.image_features=b"], "`policy.image_features` is a key of autoui only"),
     (["policy.attended_images=2"], "`policy.attended_images` is a key of autoui only"),
     ([AUTOUI, "policy.lora={vision: true}"], "lora.vision needs policy.kind 'hub'"),
+    ([HUB, GRPO_KL], "set policy.kind to 'hub' and policy.lora"),
+    ([AUTOUI, "policy.lora={}", GRPO_KL], "set policy.kind to 'hub' and policy.lora"),
     # judges
     (["worker.rewards.source=judge"], "needs a judge; set judge.kind"),
     (["worker.rewards.source=judge", "judge=ground_truth"], "is the environment's own check"),

@@ -31,11 +31,14 @@ POLICIES: dict[str, dict[str, Any]] = {
     "hub-lora": {"kind": "hub", "lora": {"rank": 2, "alpha": 4.0}},
     "hub-lora-checkpointed": {"kind": "hub", "lora": {"rank": 2}, "gradient_checkpointing": True},
     "hub-lora-half": {"kind": "hub", "lora": {"rank": 2}, "dtype": "bfloat16"},
+    "hub-lora-grpo": {"kind": "hub", "lora": {"rank": 2}},
     "hub-full": {"kind": "hub", "train_vision": True},
     "hub-full-half": {"kind": "hub", "dtype": "bfloat16"},
     "autoui": {"kind": "autoui", "image_features": "blip2"},
     "autoui-lora": {"kind": "autoui", "image_size": [40, 56], "lora": {"rank": 2, "targets": ["q", "v"]}},
 }
+
+ALGORITHMS = {"hub-lora-grpo": {"kind": "grpo", "kl": 0.1}}  # one pass; an engine starts with the base model
 
 COARSE = {"hub-lora-half": 0.05, "hub-full-half": 0.05}
 """How far losses may differ, if not by 1e-5: in bfloat16 other paddings of a batch round otherwise."""
@@ -50,7 +53,13 @@ def trainer_of(
 ) -> tuple[TrainStep, LearnerConfig]:
     """The same networks every time; `engine`: keys of the section `learner`."""
     config = LearnerConfig.model_validate(
-        {"optim": {"lr": LR}, "demonstrations": {"lr": LR}, "micro_batch_tokens": 60, **engine}
+        {
+            "algorithm": ALGORITHMS.get(name, {"kind": "aride"}),
+            "optim": {"lr": LR},
+            "demonstrations": {"lr": LR},
+            "micro_batch_tokens": 60,
+            **engine,
+        }
     )
     options = {"model": model, "device": "cpu", "max_prompt_tokens": 200, **POLICIES[name]}
     if "image_features" in options:
@@ -106,10 +115,10 @@ def batch_of(policy: Policy, seed: int) -> TrajectoryBatch:
 def trained(engine: TrainStep) -> tuple[list[float], dict[str, torch.Tensor]]:
     """The losses of cloning and of the updates after it, and what would be published then."""
     policy = engine.policy
-    losses = [engine.clone(batch_of(policy, 99).steps)]
+    losses = [engine.clone(batch_of(policy, 99).steps)] if engine.algorithm.has_critic else []
     for seed in range(UPDATES):
         result = engine.update(batch_of(policy, seed))
-        losses += [float(result.policy_loss.detach()), float(result.critic_loss.detach())]
+        losses += [float(x.detach()) for x in (result.policy_loss, result.critic_loss) if x is not None]
     with engine.gathered():
         return losses, {name: value.detach().clone() for name, value in policy.published_state().items()}
 

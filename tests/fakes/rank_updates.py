@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -23,15 +25,37 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("grpo", {}),
     ("grpo", {"per": "trajectory", "entropy": 0.1}),
     ("grpo", {"decoupled": True, "minibatches": 2}),
+    ("grpo", {"ratio_level": "sequence", "per": "trajectory", "clip": 0.02}),
+    ("grpo", {"per": "token", "kl": 0.3}),
     ("vtrace", {"rho_bar": 0.9}),
     ("digirl", {"top_fraction": 0.5, "step_threshold": -0.3}),
     ("bc", {"entropy": 0.3, "invalid": 0.2}),
     ("filtered-bc", {"entropy": 0.1}),
 ]
+IN_PARTS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("gipo", {}, {"micro_batch_tokens": 12, "value_recompute": False}),
+    ("grpo", {"ratio_level": "sequence"}, {"micro_batch_tokens": 12}),
+]
+"""Of a rank's share there may be more parts than of another's."""
+
+
+class Adapted(LinearPolicy):
+    """Its weights count as an adapter to a base model whose weights are 0."""
+
+    @contextmanager
+    def without_adapter(self) -> Iterator[None]:
+        own = self.head.weight.data
+        self.head.weight.data = torch.zeros_like(own)
+        yield
+        self.head.weight.data = own
 
 
 def train_step_of(
-    name: str, options: dict[str, Any], num_ranks: int = 1, watch: Watch = unwatched
+    name: str,
+    options: dict[str, Any],
+    learner: dict[str, Any] | None = None,
+    num_ranks: int = 1,
+    watch: Watch = unwatched,
 ) -> TrainStep:
     """The same weights every time; with several ranks, rank 0's group."""
     config = LearnerConfig.model_validate(
@@ -39,10 +63,11 @@ def train_step_of(
             "algorithm": {"kind": name, **options},
             "optim": {"lr": 0.01},
             "demonstrations": {"rehearsal": 0.4},
+            **(learner or {}),
         }
     )
     torch.manual_seed(3)
-    policy, critic = LinearPolicy().double(), LinearQCritic().double()
+    policy, critic = Adapted().double(), LinearQCritic().double()
     torch.nn.init.normal_(policy.head.weight, std=0.5)
     parts = (policy, critic, build_algorithm(config), config)
     if num_ranks == 1:
@@ -60,12 +85,15 @@ def numbers(train_step: TrainStep) -> list[Any]:
     for seed, lengths in enumerate([(2, 1, 3, 1, 4, 2), (3,), (1, 2)]):  # fewer trajectories than ranks, too
         torch.manual_seed(7)  # of the minibatches
         batch = make_batch(lengths, seed=seed)
+        batch.old_values, batch.old_bootstrap = 0.2 + 0.3 * batch.invalid, 0.5 * batch.success
         batch.demonstrated = None if seed == 1 else make_batch((2, 1), seed=9).steps
         result = train_step.update(batch)
         assert result is not None
         found += [result.metrics, result.priorities]
     found.append(train_step.clone(make_batch(seed=4).steps))  # without the moments of before the updates
-    found.append(train_step.measure(make_batch()).metrics)
+    batch = make_batch()
+    batch.old_values, batch.old_bootstrap = 0.2 + 0.3 * batch.invalid, 0.5 * batch.success
+    found.append(train_step.measure(batch).metrics)
     others = {name: tensor + 0.1 for name, tensor in train_step.policy.published_state().items()}
     found += [train_step.logprobs(make_batch().steps, others), train_step.logprobs(make_batch().steps)]
     networks = (train_step.policy, train_step.critic)
@@ -74,11 +102,12 @@ def numbers(train_step: TrainStep) -> list[Any]:
 
 def compare(rank: int, size: int, file: str) -> None:
     """Every objective, by several ranks, gives what it gives by one; other ranks begin with other weights."""
-    alone = [numbers(train_step_of(*case)) for case in CASES]
+    cases = [*((*case, {}) for case in CASES), *IN_PARTS]
+    alone = [numbers(train_step_of(*case)) for case in cases]
     ppo = CASES[2]
     weights = _update_after_a_bad_one(train_step_of(*ppo))
     join(rank, size, file)
-    for case, expected in zip(CASES, alone, strict=True):
+    for case, expected in zip(cases, alone, strict=True):
         if rank > 0:
             train_step = train_step_of(*case)
             torch.nn.init.normal_(train_step.policy.head.weight)

@@ -36,6 +36,7 @@ class Frozen:
     v_traj: list[float]
     group: list[tuple[float, float, int]]
     moments: tuple[float, float] | None = None
+    reference: Rows | None = None
 
     @property
     def num_steps(self) -> int:
@@ -143,6 +144,11 @@ def surrogates(f: Frozen, config: Any, logp: Rows, a: list[float]) -> Rows:
         reference = f.proximal[n] if config.decoupled else f.mu[n]
         if config.ratio_level == "action":
             pairs = [(sum(logp[n]) - sum(reference), sum(reference) - sum(f.mu[n]))]
+        elif config.ratio_level == "sequence":
+            of = f.steps(f.row[n]) if config.per == "trajectory" else [n]
+            near = f.proximal if config.decoupled else f.mu
+            pi, prox, mu = ([x for k in of for x in rows[k]] for rows in (logp, near, f.mu))
+            pairs = [((sum(pi) - sum(prox)) / len(pi), (sum(prox) - sum(mu)) / len(pi))]
         else:
             pairs = [(logp[n][j] - reference[j], reference[j] - f.mu[n][j]) for j in range(len(logp[n]))]
         row = []
@@ -187,10 +193,23 @@ def grpo(f: Frozen, config: Any, logp: Rows, entropy: Rows) -> float:
     samples = [[n] for n in range(f.num_steps)]
     if config.per == "trajectory":
         samples = [f.steps(b) for b in range(len(f.success))]
+    kl = [[0.0] * len(row) for row in logp]
+    if config.kl:
+        kl = [
+            [exp(q - p) - (q - p) - 1.0 for p, q in zip(*pair, strict=True)]
+            for pair in zip(logp, f.reference, strict=True)
+        ]
+    if config.per == "token":
+        every = sum(len(row) for row in logp)
+        loss = config.kl * sum(map(sum, kl)) / every
+        for n in range(f.num_steps):  # an action counts as often as it has tokens
+            loss -= sum(objective[n]) * len(logp[n]) / len(objective[n]) / every
+        return loss + entropy_and_validity(f, config, logp, entropy)
     loss = 0.0
     for sample in samples:
-        tokens = [x for n in sample for x in objective[n]]
-        loss -= sum(tokens) / len(tokens) / len(samples)
+        terms = [x for n in sample for x in objective[n]]
+        penalty = [x for n in sample for x in kl[n]]
+        loss -= (sum(terms) / len(terms) - config.kl * sum(penalty) / len(penalty)) / len(samples)
     return loss + entropy_and_validity(f, config, logp, entropy)
 
 

@@ -39,6 +39,8 @@ def critic_loss(algorithm: Algorithm, policy: Policy, critic: Critic, batch: Tra
 
 @torch.no_grad()
 def prepare(algorithm: Algorithm, policy: Policy, critic: Critic, batch: TrajectoryBatch) -> None:
-    """Notes what the networks say now, if that must not change."""
+    """Notes what the networks say now, if that must not change; the base model is the policy of now."""
+    if algorithm.has_reference:
+        batch.steps.reference_logprobs = ask(algorithm, policy, critic, batch).logprobs
     if algorithm.has_snapshot:
         algorithm.before_update(batch, ask(algorithm, policy, critic, batch))

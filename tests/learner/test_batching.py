@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 
@@ -99,6 +101,28 @@ def test_the_cache_is_bounded_and_decodes_again(toy, policy) -> None:
     cache.get([first])
     cache.get([second])
     assert loads == [first, second, third, second]
+    with pytest.raises(StoreError, match="nowhere"):
+        cache.get(["nowhere"])
+
+
+def test_what_is_announced_is_decoded_before_it_is_asked_for(toy, policy) -> None:
+    decoded: list[bytes] = []
+    has_two = threading.Event()
+
+    def decode(data):
+        decoded.append(data)
+        if len(decoded) == 2:
+            has_two.set()
+        return policy.image(data)
+
+    cache = ImageCache(decode, lambda digests: {d: toy.pixels[d] for d in digests if d in toy.pixels}, 48)
+    first, second = toy.digests[:2]
+    cache.announce(["nowhere"])  # an error is that of `get`
+    cache.announce([first, second])
+    assert has_two.wait(60.0)
+    cache.close()  # which waits for what is being decoded
+    assert set(cache.get([first, second])) == {first, second}
+    assert len(decoded) == 2
     with pytest.raises(StoreError, match="nowhere"):
         cache.get(["nowhere"])
 

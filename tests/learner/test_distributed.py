@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from policy_fakes import png
 from rank_world import make_batch, run_ranks
 
 from distrl.configs.learner import LearnerConfig
-from distrl.core.errors import PolicyError
+from distrl.core.errors import NotStored, PolicyError
 from distrl.core.policies.base import Pictures, PromptBatch
+from distrl.core.policies.images import ImageCache, decode_image
 from distrl.learner.batching import TrajectoryBatch
-from distrl.learner.distributed import from_bytes, split, to_bytes
+from distrl.learner.distributed import decoded, encoded, from_bytes, split, to_bytes, with_pictures
 from distrl.learner.losses import Moments
 
 
@@ -51,6 +53,50 @@ def test_prompts_of_a_hub_model_come_through() -> None:
     ]
     assert torch.equal(got.images.flat[0], pictures.flat[0])
     assert torch.equal(got.token_places, ids)
+
+
+def test_screenshots_travel_as_they_are_stored() -> None:
+    files = {digest: png(number, (200, 400)) for number, digest in enumerate("abc")}
+    cache = ImageCache(lambda data: decode_image(data, (200, 400)), lambda digests: files)
+    rows = [["a"], ["b", "a"], []]
+    images = Pictures([[cache.get([digest])[digest] for digest in row] for row in rows], rows)
+    ids = torch.zeros(3, 1, dtype=torch.int64)
+    share = make_batch((2, 1)).share(torch.tensor([0, 1]))
+    share.steps.prompts = share.demonstrated = None
+    share.steps.prompts, share.final_prompts = PromptBatch(ids, ids, images), PromptBatch(ids, ids, images)
+    asked: list[str] = []
+
+    def load(digests):
+        asked.extend(digests)
+        return {digest: files[digest] for digest in digests}
+
+    sent = with_pictures(share, lambda pictures: encoded(pictures, load))
+    assert share.steps.prompts.images is images, "rank 0 goes on with its own"
+    decodings: list[bytes] = []
+
+    def decode(data):
+        decodings.append(data)
+        return decode_image(data, (200, 400))
+
+    here = ImageCache(decode)
+    for _ in range(2):  # the second time all are kept
+        got = with_pictures(from_bytes(to_bytes(sent)), lambda pictures: decoded(pictures, here))
+        for prompts in (got.steps.prompts, got.final_prompts):
+            assert prompts.images.digests == rows
+            assert all(map(torch.equal, prompts.images.flat, images.flat))
+    assert set(asked) == {"a", "b"}
+    assert sorted(decodings) == sorted([files["a"], files["b"]])
+
+
+def test_what_the_store_has_lost_travels_as_pixels() -> None:
+    def load(digests):
+        raise NotStored("gone")
+
+    pixels = Pictures([[torch.zeros(3, 4, 2, dtype=torch.uint8)]], [["a"]])
+    features = Pictures([[torch.zeros(4)]], [["a"]])
+    here = ImageCache(lambda data: pytest.fail("nothing to decode"))
+    for pictures in (pixels, features):
+        assert decoded(encoded(pictures, load), here) == pictures
 
 
 def test_anything_else_is_refused() -> None:

@@ -15,7 +15,8 @@ import torch
 from learning_world import build
 
 from distrl.core.errors import NotFinite
-from distrl.core.types import Outcome, Purpose, RewardParts, Sampling
+from distrl.core.policies.images import ImageCache
+from distrl.core.types import Fault, Outcome, Purpose, RewardParts, Sampling
 from distrl.learner.checkpoint import restore, state_of
 from distrl.learner.context import publish
 from distrl.learner.ingest import MANY_IN_VAIN
@@ -372,3 +373,25 @@ def test_it_is_told_once_when_they_do_not_end(toy, tmp_path, caplog) -> None:
     come(learner, world, MANY_IN_VAIN, **UNJUDGED)
     assert told() == 1
     assert "99 have no verdict and 0 cannot be read" in caplog.text
+
+
+def test_pictures_that_will_be_read_are_announced_as_far_as_the_cache_has_room(toy, tmp_path) -> None:
+    ingest = build(toy, tmp_path)[0].context.ingest
+    announced: list[list[str]] = []
+    ingest._images = ImageCache(toy.policy().image, lambda digests: toy.pixels, max_bytes=72)  # six pictures
+    ingest._images.announce = announced.append
+    ingest._images.get([toy.digests[0]])
+    steps = [toy.step(1, (1,), (-1.0,), image=n) for n in (1, 2, 1)]
+    names = ["first", "fault", "eval", "text", "second", "third"]
+    first, fault, played, text, second, third = (toy.trajectory(name, steps) for name in names)
+    fault, played = (
+        fault.model_copy(update={"fault": Fault.DEVICE}),
+        played.model_copy(update={"purpose": Purpose.EVAL}),
+    )
+    for one in (first, fault, played, text.model_copy(update={"steps": ()}), second):
+        ingest.announce(one)
+    shown = sorted(toy.digests[1:3])
+    assert announced == [shown], "the second would need more than half of it"
+    ingest.take(first)
+    ingest.announce(third)
+    assert announced == [shown, shown]

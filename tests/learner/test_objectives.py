@@ -35,6 +35,13 @@ CASES = [
     ("grpo", {"ratio_level": "action"}),
     ("grpo", {"ratio_level": "action", "per": "trajectory", "dual_clip": 1.1}),
     ("grpo", {"decoupled": True, "epochs": 3}),
+    ("grpo", {"ratio_level": "sequence", "clip": 0.02, "clip_high": 0.05}),
+    ("grpo", {"ratio_level": "sequence", "per": "trajectory", "clip": 0.02}),
+    ("grpo", {"ratio_level": "sequence", "per": "trajectory", "decoupled": True, "epochs": 2}),
+    ("grpo", {"per": "token"}),
+    ("grpo", {"per": "token", "ratio_level": "sequence", "kl": 0.3}),
+    ("grpo", {"kl": 0.4}),
+    ("grpo", {"per": "trajectory", "ratio_level": "action", "kl": 0.2}),
     ("vtrace", {"rho_bar": 0.9, "c_bar": 1.2}),
     ("vtrace", {"lam": 0.8, "ratio_level": "token"}),
     ("digirl", {"top_fraction": 0.5}),
@@ -85,6 +92,7 @@ def freeze(name, policy, critic, batch) -> Frozen:
         after[batch.final_row] = critic.values(final, batch.final_step).sigmoid()
         p_traj = trajectory_probabilities(name, critic, batch, scores.states)
     proximal = steps.proximal_logprobs if steps.proximal_logprobs is not None else scores.logprobs
+    reference = steps.reference_logprobs
     return Frozen(
         pi=rows_of(scores.logprobs, mask),
         mu=rows_of(steps.behaviour_logprobs, mask),
@@ -97,6 +105,7 @@ def freeze(name, policy, critic, batch) -> Frozen:
         after=after.tolist(),
         success=batch.success.tolist(),
         v_traj=p_traj.tolist(),
+        reference=None if reference is None else rows_of(reference, mask),
         group=list(
             zip(batch.group_mean.tolist(), batch.group_std.tolist(), batch.group_count.tolist(), strict=True)
         ),

@@ -171,6 +171,10 @@ def test_parts_hold_what_they_need(policy: Policy, batcher: Batcher) -> None:
     length = max(len(one.sequence.ids) for s in compiled(policy, second[0])[0].steps for one in s.spans)
     assert part.steps.prompts.input_ids.shape[1] == length, "padded to its own longest"
     close(scored(policy, part.steps).logprobs, whole[torch.tensor([5, 3, 4])])
+    shown = part.steps.prompts.images
+    assert len(shown.keys) == len(shown.flat) == 3
+    for digest, picture in zip(shown.keys, shown.flat, strict=True):
+        assert torch.equal(picture, policy.image(PIXELS[digest]))
     few = batch.steps[torch.tensor([1])]
     close(scored(policy, few).logprobs, whole[1:2])
 

@@ -234,6 +234,8 @@ def test_one_that_cannot_be_stored_is_refused_alone(server, peer, store, monkeyp
 
 
 def test_a_full_queue_stops_leases_and_loses_nothing(server, wire, peer, ingested):
+    announced: list[str] = []
+    server.on_arrival = lambda trajectory: announced.append(trajectory.id)
     sub = wire.connect_sub(server.endpoints.broadcast)
     names = [f"t{number}" for number in range(6)]
     for name in names:
@@ -242,6 +244,7 @@ def test_a_full_queue_stops_leases_and_loses_nothing(server, wire, peer, ingeste
     hear(sub, lambda status: status.paused)
     assert [ingested.get(timeout=WAIT_S).id for _ in names] == names
     hear(sub, lambda status: not status.paused)
+    assert list(dict.fromkeys(announced)) == names
     assert peer.ask(LeaseRequest(worker="w")).leases
 
 

@@ -49,7 +49,9 @@ def run(size: int, directory: Path, name: str, engines: list[dict[str, Any]], wh
     )
 
 
-@pytest.mark.parametrize("name", ["hub-full", "hub-lora-checkpointed", "autoui", "autoui-lora"])
+@pytest.mark.parametrize(
+    "name", ["hub-full", "hub-lora-grpo", "hub-lora-checkpointed", "autoui", "autoui-lora"]
+)
 @ENGINES
 def test_two_ranks_have_the_losses_and_the_weights_of_one_process(
     name: str, engines: list[dict[str, Any]], tmp_path: Path

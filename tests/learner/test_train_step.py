@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from linear_policy import LinearPolicy, LinearQCritic
-from rank_updates import CASES
+from rank_updates import CASES, Adapted
 from rank_world import make_batch
 
 from distrl.configs.learner import LearnerConfig
@@ -111,7 +111,7 @@ def test_an_update_makes_all_steps_around_one_proximal_policy(make, policy, crit
     assert int(engine.state_dict()["num_steps"]) == 1, "the learning rate counts batches"
 
 
-class Watched(LinearPolicy):
+class Watched(Adapted):
     """Notes how many tokens each pass has; draws what is most probable."""
 
     def __init__(self) -> None:
@@ -164,6 +164,80 @@ def test_an_update_in_parts_is_the_update(name, options, limit) -> None:
         torch.testing.assert_close(a, b)
     longest = 4  # a prompt of one token and an action of three, which a part may have at any limit
     assert max(parts.policy.tokens) <= max(limit, longest) < max(whole.policy.tokens)
+
+
+STORED = [
+    ("ppo", {}),
+    ("ppo", {"epochs": 2, "minibatches": 2, "decoupled": True, "returns": "mc"}),
+    ("gipo", {"entropy_by_failure": True}),
+    ("aride", {"returns": "gae", "entropy": 0.2}),
+]
+SEPARABLE = [case for case in CASES if engine_of(*case).algorithm.is_separable]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "learner"),
+    [*((*case, {}) for case in SEPARABLE), *((*case, {"value_recompute": False}) for case in STORED)],
+    ids=str,
+)
+@pytest.mark.parametrize("limit", [12, 1])
+def test_a_separable_objective_takes_one_pass_with_the_gradients_of_two(
+    name, options, learner, limit, monkeypatch
+) -> None:
+    """Parts of one step each too, which are less than a trajectory."""
+    once, twice = (
+        engine_of(name, options, micro_batch_tokens=limit, optim={"grad_clip": 1e9}, **learner)
+        for _ in range(2)
+    )
+    assert once.algorithm.is_separable
+    monkeypatch.setattr(
+        type(twice.algorithm), "is_separable", property(lambda own: own is not twice.algorithm)
+    )
+    results, passes = [], []
+    for engine in (once, twice):
+        batch = make_batch()
+        batch.old_values, batch.old_bootstrap = torch.rand(len(batch.row), generator=seeded()), batch.success
+        torch.manual_seed(7)  # of the minibatches
+        results.append(engine.update(batch))
+        passes.append(len(engine.policy.tokens))
+    assert results[0].metrics == pytest.approx(results[1].metrics, rel=1e-9, abs=1e-12)
+    torch.testing.assert_close(results[0].priorities, results[1].priorities)
+    for a, b in zip(gradients(once), gradients(twice), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
+    assert float(gradients(once)[0].abs().sum()) > 1e-3
+    assert passes[0] < passes[1]
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def gradients(engine):
+    nets = (engine.policy, engine.critic) if engine.algorithm.has_critic else (engine.policy,)
+    return [p.grad for net in nets for p in net.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "learner"),
+    [
+        ("ppo", {}, {}),
+        ("aride", {}, {"value_recompute": False}),
+        ("digirl", {}, {"value_recompute": False}),
+        ("vtrace", {}, {"value_recompute": False}),
+        ("grpo", {"ratio_level": "sequence", "per": "trajectory"}, {}),
+    ],
+    ids=str,
+)
+def test_an_objective_that_mixes_steps_is_not_separable(name, options, learner) -> None:
+    assert not engine_of(name, options, **learner).algorithm.is_separable
+
+
+def test_a_loss_that_is_not_finite_skips_a_batch_in_parts() -> None:
+    engine, batch = engine_of("grpo", {}, micro_batch_tokens=12), make_batch()
+    before = weights(engine)
+    batch.outcome[1, 0] = float("inf")
+    assert engine.update(batch) is None
+    assert all(torch.equal(a, b) for a, b in zip(before, weights(engine), strict=True))
 
 
 @pytest.mark.parametrize("name", ["ppo", "digirl"])

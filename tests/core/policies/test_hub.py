@@ -119,6 +119,23 @@ def test_adapters_are_trained_published_saved_and_loaded(make_hub: MakePolicy, t
         make_hub().load(tmp_path)
 
 
+def test_without_its_adapter_a_policy_is_the_base_model(make_hub: MakePolicy) -> None:
+    policy, base = make_hub(lora={"rank": 2}), make_hub()
+    batch, answer = batch_of(policy), torch.tensor([policy.completion_ids("tap")] * 3)
+    given = (batch, answer, torch.ones_like(answer).bool(), torch.ones(3))
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.1)
+        adapted, expected = policy.score(*given).logprobs, base.score(*given).logprobs
+        with policy.without_adapter():
+            assert any(parameter.requires_grad for parameter in policy.parameters())
+            torch.testing.assert_close(policy.score(*given).logprobs, expected)
+        torch.testing.assert_close(policy.score(*given).logprobs, adapted)
+    assert float((adapted - expected).abs().max()) > 1e-3
+    assert len(gradients(policy)) == len(policy.published_state()), "all of it is still trained"
+
+
 def test_texts_and_prompts(make_hub: MakePolicy) -> None:
     policy = make_hub()
     ids = policy.completion_ids('"action_type": "PRESS_BACK"')
@@ -232,7 +249,7 @@ def test_a_frozen_tower_has_no_gradients_to_compute(make_hub: MakePolicy, lora: 
     """They were computed for Qwen2.5-VL: half of the time of an update."""
     policy, found = make_hub(lora=lora, gradient_checkpointing=True), []
     towers = [m for n, m in policy.named_modules() if n.endswith(("visual", "vision_tower"))]
-    towers[0].register_forward_hook(lambda module, inputs, output: found.append(output.last_hidden_state))
+    towers[0].register_forward_hook(lambda module, inputs, output: found.append(output.pooler_output))
     gradients(policy)
     assert [states.requires_grad for states in found] == [False]
 

@@ -12,6 +12,7 @@ from distrl.core.actions import Action
 from distrl.core.errors import CheckpointError, PolicyError
 from distrl.core.policies import weights_io
 from distrl.core.policies.base import Policy, PromptBatch
+from distrl.core.policies.tiny import TinyPolicy
 from distrl.core.types import ChatMessage, Sampling, TextPart
 from distrl.workers.agents.autoui import AutoUIAgent
 
@@ -185,3 +186,16 @@ def test_wrong_configurations_are_named(make_policy: MakePolicy) -> None:
         make_policy(lora={"targets": ["nothing_like_it"]})
     with pytest.raises(PolicyError, match="quantum"):
         make_policy(device="quantum")
+
+
+@pytest.mark.parametrize(("device", "precision"), [("cpu", "highest"), ("cuda", "high")])
+def test_on_a_gpu_float32_is_multiplied_in_tensorfloat32(
+    make_policy: MakePolicy, monkeypatch: pytest.MonkeyPatch, device: str, precision: str
+) -> None:
+    monkeypatch.setattr(TinyPolicy, "device", property(lambda policy: torch.device(device)))
+    before = torch.get_float32_matmul_precision()
+    try:
+        make_policy()
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision(before)

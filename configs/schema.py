@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
-from distrl.configs.agents import AgentConfig, PromptedConfig, check_agent
+from distrl.configs.agents import AgentConfig, PromptedConfig, check_agent, settle_agent
 from distrl.configs.appo import AppoConfig, check_appo
 from distrl.configs.devices import DevicesConfig
 from distrl.configs.goal import Goal, goal_of
@@ -268,11 +268,14 @@ class Config(Section):
                 f"inference.engine 'vllm' serves only hub models, but policy.kind is {policy.kind!r}; "
                 "set policy.kind to 'hub' and policy.model, or inference.engine to 'hf'"
             )
-        if isinstance(policy, HubConfig) and engine == "vllm" and policy.lora and policy.lora.vision:
-            raise ValueError(
-                "policy.lora.vision puts adapters into the vision tower, which vLLM does not serve; set it "
-                "to false or inference.engine to 'hf'"
-            )
+        if isinstance(policy, HubConfig) and engine == "vllm" and policy.lora:
+            places = {"vision": "the vision tower", "experts": "the experts"}
+            for key, place in places.items():
+                if getattr(policy.lora, key):
+                    raise ValueError(
+                        f"policy.lora.{key} puts adapters into {place}, which vLLM does not serve; set it to "
+                        "false or inference.engine to 'hf'"
+                    )
         if self.worker.barrier and self.devices.pool:
             raise ValueError(
                 "worker.barrier does not work with devices.pool, because all slots would wait for the "
@@ -280,6 +283,7 @@ class Config(Section):
             )
         check_appo(self)
         check_judge(self)
+        settle_agent(self)
         check_agent(self)
         return self
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -124,16 +125,68 @@ def image_shape(config: Mapping[str, Any], directory: Path) -> ImageShape:
     size = processor.get("size") or {}
     bound = processor.get("max_pixels") or size.get("longest_edge") or 12_845_056  # Qwen2-VL's own default
     least = processor.get("min_pixels") or size.get("shortest_edge") or 3136
-    return ImageShape(patch, int(merge), int(bound), is_fixed=False, min_pixels=int(least))
+    times = frames(str(config.get("model_type")))
+    return ImageShape(
+        patch, int(merge), int(bound) // times, is_fixed=False, min_pixels=max(1, int(least) // times)
+    )
 
 
 WRITES: Mapping[str, str] = {
     "qwen2_vl": "relative",
     "qwen2_5_vl": "absolute",
-    "qwen3_vl": "relative",
-    "qwen3_vl_moe": "relative",
+    **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"), "relative"),
+    **dict.fromkeys(("glm4v", "glm4v_moe", "glm46v"), "relative"),
 }
 """What models write as they were published, by the `model_type` of their config.json."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published model, whose repository's name has the pattern `name`.
+
+    Attributes:
+        agent, options: The agent that reads what it writes.
+        coordinates: How it writes points, whatever the type of the model that it was made from.
+    """
+
+    name: str
+    coordinates: str
+    agent: str
+    options: Mapping[str, Any]
+
+
+def _versions(agent: str, *rows: tuple[str, str, str]) -> list[Published]:
+    return [Published(name, writes, agent, {"version": version}) for name, writes, version in rows]
+
+
+def _qwen(name: str, writes: str, reasoning: str) -> Published:
+    return Published(name, writes, "mobile-use", {"coordinates": writes, "reasoning": reasoning})
+
+
+PUBLISHED: Sequence[Published] = (
+    *_versions("ui-tars", ("ui-tars-1.5", "absolute", "1.5"), (r"ui-tars-\d+b", "relative", "1")),
+    *_versions("autoglm", ("autoglm-phone", "relative", "1")),
+    *_versions("mai-ui", ("mai-ui", "relative", "1")),
+    *_versions("gui-owl", (r"gui-owl-1\.5", "relative", "1.5"), (r"gui-owl-\d+b", "absolute", "1")),
+    *_versions("holo", ("holo-?3", "relative", "3"), ("holo-?1", "absolute", "1")),
+    *_versions("ui-venus", ("ui-venus-2", "relative", "2"), (r"ui-venus-1\.5", "relative", "1.5")),
+    *_versions("ui-venus", ("ui-venus-navi", "absolute", "1")),
+    _qwen(r"qwen2\.5-vl", "absolute", "conclusion"),
+    _qwen("qwen(2-vl|3-vl|3\\.[56])", "relative", "action"),
+    Published(r"glm-4\.[156]v", "relative", "androidworld", {}),
+)
+
+
+def published(model: str) -> Published | None:
+    """The published model that a hub id or a directory names, by its last part that names one."""
+    parts = reversed(model.lower().replace("--", "/").split("/"))
+    return next((row for part in parts for row in PUBLISHED if re.search(row.name, part)), None)
+
+
+def frames(kind: str) -> int:
+    """How often a processor or model of that kind counts a picture in its bounds: GLM-V twice, as video."""
+    return 2 if kind.lower().startswith("glm") else 1
+
 
 _MEANS = {"relative": "0 to 999 across and down", "absolute": "pixels of the resized picture"}
 
@@ -145,17 +198,24 @@ def coordinates_of(agent: AgentOptions) -> str | None:
     """
     if agent.import_path is None and agent.kind == "androidworld":
         return "scale" if isinstance(agent.options.get("coordinates", 1000), int) else None
-    if agent.import_path is not None or agent.kind != "mobile-use":
+    if agent.import_path is not None:
         return None
-    return str(agent.options.get("coordinates", "relative"))
+    if agent.kind == "mobile-use":
+        return str(agent.options.get("coordinates", "relative"))
+    rows = [row for row in PUBLISHED if row.agent == agent.kind and "version" in row.options]
+    version = str(agent.options.get("version") or (rows[0].options["version"] if rows else ""))
+    own = next((row.coordinates for row in rows if row.options["version"] == version), None)
+    own = own or ("relative" if rows else None)
+    return str(agent.options.get("coordinates") or own) if own else None
 
 
-def doubt(model_type: str, coordinates: str, resize: Resize) -> str | None:
-    """A warning if models of this type write points otherwise than the agent reads them.
+def doubt(model: str, model_type: str, coordinates: str, resize: Resize) -> str | None:
+    """A warning if this model, or models of its type, write points otherwise than the agent reads them.
 
     It is only a warning: a model may have been trained to write them so.
     """
-    writes, sizes = WRITES.get(model_type, coordinates), f"resize: {{{resize.keys()}}}"
+    known, sizes = published(model), f"resize: {{{resize.keys()}}}"
+    writes = known.coordinates if known else WRITES.get(model_type, coordinates)
     if coordinates == "scale" and writes == "absolute":
         reads = "the agent androidworld requests points on a scale of its own"
         remedy = f"agent.kind to mobile-use and agent.options to {{coordinates: absolute, {sizes}}}"
@@ -165,8 +225,9 @@ def doubt(model_type: str, coordinates: str, resize: Resize) -> str | None:
         remedy = f"agent.options.coordinates to {writes}{more}"
     else:
         return None
+    models = f"{known.name!r} models" if known else f"models of the type {model_type}"
     return (
-        f"{reads}, but models of the type {model_type} write {_MEANS[writes]}: taps would land elsewhere. "
+        f"{reads}, but {models} write {_MEANS[writes]}: taps would land elsewhere. "
         f"Set {remedy}, unless this model was trained to write as the agent reads."
     )
 
@@ -184,7 +245,7 @@ def doubt_of_files(agent: AgentOptions, policy: Any) -> str | None:
         return None  # loading the model gives the better error
     most = policy.max_pixels or image.max_pixels
     resize = Resize(image.patch, image.merge, min(policy.min_pixels or image.min_pixels, most), most)
-    return doubt(str(config.get("model_type")), coordinates, resize)
+    return doubt(policy.model, str(config.get("model_type")), coordinates, resize)
 
 
 def check_agent_points(agent: AgentOptions, policy: Policy) -> None:

@@ -7,6 +7,7 @@ safetensors header, so that other tools can use one without building the policy.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ from distrl.core.policies.base import LoraOptions
 
 CONFIG_FILE = "adapter_config.json"
 ADAPTER_FILE = "adapter_model.safetensors"
+_log = logging.getLogger(__name__)
 
 
 def checkpointed_layers(model: Any) -> list[nn.Module]:
@@ -80,6 +82,7 @@ def freeze_vision(model: Any) -> None:
 _LANGUAGE = (
     *("q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj"),
     *("gate_proj", "up_proj", "gate_up_proj", "down_proj"),
+    *("in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "out_proj"),  # linear attention of Qwen3.5
 )
 _T5 = ("q", "k", "v", "o")
 _VISION = ("qkv", "proj", "out_proj", "linear_fc1", "linear_fc2", "fc1", "fc2")
@@ -92,7 +95,7 @@ def default_targets(present: Collection[str], vision: bool) -> list[str]:
         present: The last parts of the names of the model's linear layers in blocks.
     """
     found = [name for name in _LANGUAGE if name in present] or [name for name in _T5 if name in present]
-    return [*found, *(name for name in _VISION if vision and name in present)]
+    return list(dict.fromkeys([*found, *(name for name in _VISION if vision and name in present)]))
 
 
 class AdapterHandle:
@@ -127,6 +130,11 @@ class AdapterHandle:
         self._peft_model.save_pretrained(str(directory), save_embedding_layers=False)
 
 
+def is_expert(name: str, dimensions: int) -> bool:
+    """Whether a parameter holds the weights of all experts of a layer, which are no linear layers."""
+    return dimensions == 3 and ".experts." in name
+
+
 def attach_adapter(model: nn.Module, config: LoraOptions) -> AdapterHandle:
     """Inserts LoRA layers into `model` in place and freezes everything else.
 
@@ -153,6 +161,19 @@ def attach_adapter(model: nn.Module, config: LoraOptions) -> AdapterHandle:
             f"{sorted(set(targets) - layers) or 'as usual'}.",
             f"It has {', '.join(sorted(layers)) or 'none'}.",
         )
+    experts = sorted(
+        {".".join(n.split(".")[-2:]) for n, p in model.named_parameters() if is_expert(n, p.dim())}
+    )
+    if config.experts and (not experts or config.dropout):
+        raise PolicyError(
+            "policy.lora.experts needs a model with experts, and policy.lora.dropout 0.", "Set it to false."
+        )
+    if experts and not config.experts:
+        _log.warning(
+            "The adapters leave out the model's experts (%s), which have most of its parameters; "
+            "policy.lora.experts: true includes them.",
+            ", ".join(experts),
+        )
     start = re.escape(f"{prefix}.") if prefix else ""
     names = "|".join(re.escape(target) for target in targets)
     wrapped = get_peft_model(
@@ -162,6 +183,7 @@ def attach_adapter(model: nn.Module, config: LoraOptions) -> AdapterHandle:
             lora_alpha=config.alpha,
             lora_dropout=config.dropout,
             target_modules=rf"{start}(?:.+\.)?\d+\.(?:.+\.)?(?:{names})",
+            target_parameters=experts if config.experts else None,
         ),
     )
     return AdapterHandle(wrapped)

@@ -38,6 +38,7 @@ class LoraOptions(Protocol):
     dropout: float
     targets: list[str] | None
     vision: bool
+    experts: bool
 
 
 class PolicyOptions(Protocol):

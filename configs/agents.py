@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrl.configs.policy import HubConfig
 from distrl.configs.section import Count, NonNegative, Positive, Section
-from distrl.core.model_points import coordinates_of, published
+from distrl.core.published import coordinates_of, published
 
 if TYPE_CHECKING:
     from distrl.configs.schema import Config

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from distrl.core.errors import PolicyError
 from distrl.core.hub_files import find_model, read_json
+from distrl.core.published import AgentOptions, coordinates_of, published
 
 if TYPE_CHECKING:
     from distrl.core.policies.base import Policy
@@ -20,14 +20,6 @@ MAX_PIXELS = 16 * 2**20
 """Of one picture. A phone's screenshot has up to 5 M; a small file can decode to any number."""
 MAX_TOTAL_PIXELS = 32 * MAX_PIXELS
 """Of all pictures that must be decoded for one request or episode."""
-
-
-class AgentOptions(Protocol):
-    """What is needed of a `distrl.configs.schema.AgentConfig`; core does not depend on configs."""
-
-    kind: str
-    import_path: str | None
-    options: dict[str, Any]
 
 
 def smart_resize(width: int, height: int, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
@@ -140,73 +132,12 @@ WRITES: Mapping[str, str] = {
 """What models write as they were published, by the `model_type` of their config.json."""
 
 
-@dataclass(frozen=True)
-class Published:
-    """A published model, whose repository's name has the pattern `name`.
-
-    Attributes:
-        agent, options: The agent that reads what it writes.
-        coordinates: How it writes points, whatever the type of the model that it was made from.
-    """
-
-    name: str
-    coordinates: str
-    agent: str
-    options: Mapping[str, Any]
-
-
-def _versions(agent: str, *rows: tuple[str, str, str]) -> list[Published]:
-    return [Published(name, writes, agent, {"version": version}) for name, writes, version in rows]
-
-
-def _qwen(name: str, writes: str, reasoning: str) -> Published:
-    return Published(name, writes, "mobile-use", {"coordinates": writes, "reasoning": reasoning})
-
-
-PUBLISHED: Sequence[Published] = (
-    *_versions("ui-tars", ("ui-tars-1.5", "absolute", "1.5"), (r"ui-tars-\d+b", "relative", "1")),
-    *_versions("autoglm", ("autoglm-phone", "relative", "1")),
-    *_versions("mai-ui", ("mai-ui", "relative", "1")),
-    *_versions("gui-owl", (r"gui-owl-1\.5", "relative", "1.5"), (r"gui-owl-\d+b", "absolute", "1")),
-    *_versions("holo", ("holo-?3", "relative", "3"), ("holo-?1", "absolute", "1")),
-    *_versions("ui-venus", ("ui-venus-2", "relative", "2"), (r"ui-venus-1\.5", "relative", "1.5")),
-    *_versions("ui-venus", ("ui-venus-navi", "absolute", "1")),
-    _qwen(r"qwen2\.5-vl", "absolute", "conclusion"),
-    _qwen("qwen(2-vl|3-vl|3\\.[56])", "relative", "action"),
-    Published(r"glm-4\.[156]v", "relative", "androidworld", {}),
-)
-
-
-def published(model: str) -> Published | None:
-    """The published model that a hub id or a directory names, by its last part that names one."""
-    parts = reversed(model.lower().replace("--", "/").split("/"))
-    return next((row for part in parts for row in PUBLISHED if re.search(row.name, part)), None)
-
-
 def frames(kind: str) -> int:
     """How often a processor or model of that kind counts a picture in its bounds: GLM-V twice, as video."""
     return 2 if kind.lower().startswith("glm") else 1
 
 
 _MEANS = {"relative": "0 to 999 across and down", "absolute": "pixels of the resized picture"}
-
-
-def coordinates_of(agent: AgentOptions) -> str | None:
-    """How the agent reads points: "relative", "absolute", or "scale", which its prompt explains.
-
-    None of an agent of which nothing is known.
-    """
-    if agent.import_path is None and agent.kind == "androidworld":
-        return "scale" if isinstance(agent.options.get("coordinates", 1000), int) else None
-    if agent.import_path is not None:
-        return None
-    if agent.kind == "mobile-use":
-        return str(agent.options.get("coordinates", "relative"))
-    rows = [row for row in PUBLISHED if row.agent == agent.kind and "version" in row.options]
-    version = str(agent.options.get("version") or (rows[0].options["version"] if rows else ""))
-    own = next((row.coordinates for row in rows if row.options["version"] == version), None)
-    own = own or ("relative" if rows else None)
-    return str(agent.options.get("coordinates") or own) if own else None
 
 
 def doubt(model: str, model_type: str, coordinates: str, resize: Resize) -> str | None:
@@ -218,14 +149,15 @@ def doubt(model: str, model_type: str, coordinates: str, resize: Resize) -> str 
     writes = known.coordinates if known else WRITES.get(model_type, coordinates)
     if coordinates == "scale" and writes == "absolute":
         reads = "the agent androidworld requests points on a scale of its own"
-        remedy = f"agent.kind to mobile-use and agent.options to {{coordinates: absolute, {sizes}}}"
+        agent = known.agent if known else "mobile-use"
+        remedy = f"agent.kind to {agent} and agent.options to {{coordinates: absolute, {sizes}}}"
     elif coordinates in _MEANS and writes != coordinates:  # the agent refuses others
         reads = f"agent.options.coordinates '{coordinates}' means {_MEANS[coordinates]}"
         more = f" and agent.options.resize to {{{resize.keys()}}}" if writes == "absolute" else ""
         remedy = f"agent.options.coordinates to {writes}{more}"
     else:
         return None
-    models = f"{known.name!r} models" if known else f"models of the type {model_type}"
+    models = f"models like {model}" if known else f"models of the type {model_type}"
     return (
         f"{reads}, but {models} write {_MEANS[writes]}: taps would land elsewhere. "
         f"Set {remedy}, unless this model was trained to write as the agent reads."

@@ -79,21 +79,25 @@ def freeze_vision(model: Any) -> None:
         module.requires_grad_(True)
 
 
+_FEED_FORWARD = ("gate_proj", "up_proj", "gate_up_proj", "down_proj")
 _LANGUAGE = (
     *("q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj"),
-    *("gate_proj", "up_proj", "gate_up_proj", "down_proj"),
     *("in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "out_proj"),  # linear attention of Qwen3.5
+    *_FEED_FORWARD,
 )
 _T5 = ("q", "k", "v", "o")
 _VISION = ("qkv", "proj", "out_proj", "linear_fc1", "linear_fc2", "fc1", "fc2")
 
 
-def default_targets(present: Collection[str], vision: bool) -> list[str]:
+def default_targets(present: Collection[str], vision: bool, is_mixture: bool) -> list[str]:
     """The linear layers that get adapters where the configuration names none: of attention and feed-forward.
 
     Args:
         present: The last parts of the names of the model's linear layers in blocks.
+        is_mixture: Whether the model has experts that get none. Then feed-forward layers get none at all: of
+            some models PEFT takes their names for those of the experts.
     """
+    present = set(present) - set(_FEED_FORWARD if is_mixture else ())
     found = [name for name in _LANGUAGE if name in present] or [name for name in _T5 if name in present]
     return list(dict.fromkeys([*found, *(name for name in _VISION if vision and name in present)]))
 
@@ -153,7 +157,13 @@ def attach_adapter(model: nn.Module, config: LoraOptions) -> AdapterHandle:
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear) and name.startswith(prefix) and re.search(r"(^|\.)\d+\.", name)
     }
-    targets = config.targets if config.targets is not None else default_targets(layers, config.vision)
+    experts = sorted(
+        {".".join(name.split(".")[-2:]) for name, p in model.named_parameters() if is_expert(name, p.dim())}
+    )
+    is_mixture = bool(experts) and not config.experts
+    targets = config.targets
+    if targets is None:
+        targets = default_targets(layers, config.vision, is_mixture)
     if not targets or not layers.issuperset(targets):
         where = "The model" if config.vision or not prefix else "The language model"
         raise PolicyError(
@@ -161,14 +171,11 @@ def attach_adapter(model: nn.Module, config: LoraOptions) -> AdapterHandle:
             f"{sorted(set(targets) - layers) or 'as usual'}.",
             f"It has {', '.join(sorted(layers)) or 'none'}.",
         )
-    experts = sorted(
-        {".".join(n.split(".")[-2:]) for n, p in model.named_parameters() if is_expert(n, p.dim())}
-    )
     if config.experts and (not experts or config.dropout):
         raise PolicyError(
             "policy.lora.experts needs a model with experts, and policy.lora.dropout 0.", "Set it to false."
         )
-    if experts and not config.experts:
+    if is_mixture:
         _log.warning(
             "The adapters leave out the model's experts (%s), which have most of its parameters; "
             "policy.lora.experts: true includes them.",

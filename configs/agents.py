@@ -26,9 +26,10 @@ ONE_PROMPT = {
 class AgentConfig(Section):
     """The agent, which writes prompts and parses answers.
 
-    `kind` is the name of a built-in agent (see docs/models.md), or `import_path` your own class as
-    "pkg.mod:Name". `auto` means the agent of a published model, by the name of `policy.model`. `options` are
-    the keyword arguments of the class.
+    `kind` is the name of a built-in agent (docs/models.md): autoui, elements, mobile-use, androidworld,
+    ui-tars, autoglm, mai-ui, gui-owl, holo, ui-venus, or auto, which means that of a published model by the
+    name of `policy.model`. `import_path` is your own class instead, as "pkg.mod:Name". `options` are the
+    keyword arguments of the class.
     """
 
     kind: str = "autoui"

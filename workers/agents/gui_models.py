@@ -22,6 +22,7 @@ import ast
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -265,7 +266,9 @@ class GuiModelAgent(ChatAgent):
     def summary(self, step: TimeStep, action: Action) -> str:
         found = re.findall(self._dialect.thought, self.answer(step), re.DOTALL)
         said = " ".join(found[-1].split())[:LINE_CHARS] if found else ""
-        return f"{said} {self._write(action, step.observation)}".strip()
+        with suppress(ConfigError):  # an action of another actor, which the notation lacks
+            return f"{said} {self._write(action, step.observation)}".strip()
+        return action.kind.value
 
     def parse(self, text: str, screen: Observation) -> Action:
         """The action of the one call in `text`, behind any thinking; else INVALID with the reason."""

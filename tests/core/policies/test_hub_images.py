@@ -146,7 +146,7 @@ def test_the_pictures_of_a_batch_stay_in_main_memory_until_a_pass_reads_them(mak
     assert [picture.is_meta for picture in batch.images.on("meta")] == [True] * 3
 
 
-@pytest.mark.parametrize("family", ["qwen", "qwen3"], indirect=True)
+@pytest.mark.parametrize("family", ["qwen", "qwen3", "glm"], indirect=True)
 def test_one_call_attends_within_windows_as_a_call_for_each_does(
     make_hub: MakePolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

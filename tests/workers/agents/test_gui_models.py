@@ -266,12 +266,13 @@ def test_a_prompt_lists_the_calls_and_each_can_be_read(kind: str, version: str) 
 
 def test_earlier_steps_are_told_by_thought_and_call() -> None:
     agent = agent_of("ui-tars", **LARGE)
-    steps = [step(agent, tars("press_back()")), step(agent, "what?"), step(agent, Action(kind=K.WAIT))]
+    others = [step(agent, Action(kind=kind)) for kind in (K.WAIT, K.ENTER)]
+    steps = [step(agent, tars("press_back()")), step(agent, "what?"), *others]
     text, _ = asked(agent.prompt("go", SCREEN, steps).messages[1])
     told = text.partition("## Action History\n")[2].splitlines()
     assert told[0] == "Step 1: I can see it. Action: is needed. Action: press_back()"
     assert told[1].startswith("Step 2: not an action (none of the calls click, long_press, ")
-    assert told[2] == "Step 3: Action: wait()"
+    assert told[2:] == ["Step 3: Action: wait()", "Step 4: enter"]
 
 
 def test_gui_owl_is_asked_as_published() -> None:

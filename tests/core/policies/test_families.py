@@ -106,7 +106,9 @@ def test_a_family_that_is_not_supported_is_refused_with_the_reason(
 
 
 @pytest.mark.parametrize("name", MIXTURES)
-def test_adapters_in_experts(name: str, models: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
+def test_adapters_in_experts(
+    name: str, models: dict[str, Path], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     with caplog.at_level(logging.WARNING):
         make(models[name], lora={"rank": 2})
     assert "leave out the model's experts (experts.down_proj, experts.gate_up_proj)" in caplog.text
@@ -128,6 +130,14 @@ def test_adapters_in_experts(name: str, models: dict[str, Path], caplog: pytest.
     after = policy.score(batch, tokens, torch.ones_like(tokens).bool(), torch.ones(1)).logprobs
     assert not torch.allclose(before, after)
     agree(policy)
+    last = policy.score(batch, tokens, torch.ones_like(tokens).bool(), torch.ones(1)).logprobs
+    last.sum().backward()
+    trained = [p for key, p in policy.named_parameters() if "experts" in key and p.requires_grad]
+    assert trained
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in trained)
+    policy.export(tmp_path)
+    merged = make(tmp_path).score(batch, tokens, torch.ones_like(tokens).bool(), torch.ones(1)).logprobs
+    torch.testing.assert_close(merged, last, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("lora", [{"experts": True}, {"experts": True, "dropout": 0.1}])

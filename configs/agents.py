@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from distrl.configs.policy import HubConfig
 from distrl.configs.section import Count, NonNegative, Positive, Section
+from distrl.core.published import coordinates_of, published
 
 if TYPE_CHECKING:
     from distrl.configs.schema import Config
 
-CHAT_AGENTS = ("androidworld", "mobile-use")
+GUI_MODELS = ("ui-tars", "autoglm", "mai-ui", "gui-owl", "holo", "ui-venus")
+CHAT_AGENTS = ("androidworld", "mobile-use", *GUI_MODELS)
+OWN_TOKENS = {"ui-tars": ["<|box_start|>", "<|box_end|>"]}
+"""Special tokens that are part of an agent's notation."""
 ONE_PROMPT = {
     "tiny": "reads one prompt at a time",
     "reader": "reads one prompt at a time",
@@ -21,8 +26,10 @@ ONE_PROMPT = {
 class AgentConfig(Section):
     """The agent, which writes prompts and parses answers.
 
-    `kind` is the name of a built-in agent (see docs/models.md), or `import_path` your own class as
-    "pkg.mod:Name". `options` are the keyword arguments of the class.
+    `kind` is the name of a built-in agent (docs/models.md): autoui, elements, mobile-use, androidworld,
+    ui-tars, autoglm, mai-ui, gui-owl, holo, ui-venus, or auto, which means that of a published model by the
+    name of `policy.model`. `import_path` is your own class instead, as "pkg.mod:Name". `options` are the
+    keyword arguments of the class.
     """
 
     kind: str = "autoui"
@@ -54,6 +61,26 @@ class PromptedConfig(Section):
     price_input: NonNegative = 0.0
     price_output: NonNegative = 0.0
     agent: PromptedAgentConfig = PromptedAgentConfig()
+
+
+def settle_agent(config: Config) -> None:
+    """Replaces `agent.kind: auto` by the agent of the model, and gives the policy the agent's own tokens."""
+    agent, policy = config.agent, config.policy
+    if agent.kind == "auto" and agent.import_path is None:
+        found = published(getattr(policy, "model", ""))
+        if found is None:
+            raise ValueError(
+                f"agent.kind=auto finds no published model in the name of policy.model "
+                f"{getattr(policy, 'model', '')!r}; set agent.kind to one of "
+                f"{', '.join(sorted(CHAT_AGENTS))}"
+            )
+        options = {**found.options, **agent.options}
+        bounds = {name: getattr(policy, name, None) for name in ("min_pixels", "max_pixels")}
+        if found.coordinates == "absolute" and "resize" not in options and any(bounds.values()):
+            options["resize"] = {name: bound for name, bound in bounds.items() if bound}
+        config.agent = agent.model_copy(update={"kind": found.agent, "options": options})
+    if isinstance(policy, HubConfig) and policy.own_tokens is None and agent.import_path is None:
+        config.policy = policy.model_copy(update={"own_tokens": OWN_TOKENS.get(config.agent.kind, [])})
 
 
 def check_agent(config: Config) -> None:
@@ -96,7 +123,7 @@ def check_agent(config: Config) -> None:
                 "agent.options.mode to history, or use agent.kind mobile-use with policy.kind hub"
             )
     resize = options.get("resize") or {}
-    if agent.kind in CHAT_AGENTS and options.get("coordinates") == "absolute" and isinstance(resize, dict):
+    if agent.kind in CHAT_AGENTS and coordinates_of(agent) == "absolute" and isinstance(resize, dict):
         for name in ("min_pixels", "max_pixels"):
             wanted = getattr(policy, name, None)
             if wanted is not None and resize.get(name) != wanted:

@@ -20,7 +20,8 @@ class LoraConfig(Section):
     `rank` is the rank of the adapters. `alpha` is PEFT's `lora_alpha`, which scales them by alpha / rank.
     `dropout` is the probability of dropout in them. `targets` lists the linear layers that have adapters, by
     their names in the model; null means those of attention and feed-forward layers. `vision` puts adapters
-    into the vision tower of a hub model, too, which vLLM does not serve.
+    into the vision tower of a hub model, too, and `experts` into the experts of a mixture; vLLM serves
+    neither.
     """
 
     rank: Count = 8
@@ -28,6 +29,7 @@ class LoraConfig(Section):
     dropout: Fraction = 0.0
     targets: Annotated[list[str], Field(min_length=1)] | None = None
     vision: bool = False
+    experts: bool = False
 
 
 class ChatPolicyConfig(Section):
@@ -111,7 +113,10 @@ class HubConfig(PretrainedConfig):
     implementation of attention, by its name in transformers. `max_context_tokens` is the largest number of
     tokens in a whole sequence with its answers; an episode whose next answer does not fit ends as at its
     step limit. `slim_vocabulary` lists texts, whose tokens are then the only ones that can be written, for
-    actions that are a fixed set of tokens.
+    actions that are a fixed set of tokens. `own_tokens` lists special tokens that the model's actions are
+    written with: they can be sampled, stay in texts, and are not broken in prompts; null means those of the
+    agent's notation. `template` has keyword arguments for the chat template, such as enable_thinking: false;
+    a template ignores unknown ones.
     """
 
     kind: Literal["hub"] = "hub"
@@ -122,6 +127,8 @@ class HubConfig(PretrainedConfig):
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     max_context_tokens: Count = 16_384
     slim_vocabulary: list[str] = []
+    own_tokens: list[str] | None = None
+    template: dict[str, Any] = {}
 
 
 class AutoUIConfig(PretrainedConfig):
@@ -140,8 +147,11 @@ class AutoUIConfig(PretrainedConfig):
 
     @model_validator(mode="after")
     def _lora_is_in_the_language_model(self) -> AutoUIConfig:
-        if self.lora is not None and self.lora.vision:
-            raise ValueError("lora.vision needs policy.kind 'hub', because BLIP-2 stays frozen; remove it")
+        if self.lora is not None and (self.lora.vision or self.lora.experts):
+            raise ValueError(
+                "lora.vision and lora.experts need policy.kind 'hub', because BLIP-2 stays frozen and T5 has "
+                "no experts; remove them"
+            )
         return self
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
-from distrl.configs.agents import AgentConfig, PromptedConfig, check_agent
+from distrl.configs.agents import AgentConfig, PromptedConfig, check_agent, settle_agent
 from distrl.configs.algorithms import GrpoConfig
 from distrl.configs.appo import AppoConfig, check_appo
 from distrl.configs.devices import DevicesConfig
@@ -291,11 +291,14 @@ class Config(Section):
                 f"inference.engine 'vllm' serves only hub models, but policy.kind is {policy.kind!r}; "
                 "set policy.kind to 'hub' and policy.model, or inference.engine to 'hf'"
             )
-        if isinstance(policy, HubConfig) and engine == "vllm" and policy.lora and policy.lora.vision:
-            raise ValueError(
-                "policy.lora.vision puts adapters into the vision tower, which vLLM does not serve; set it "
-                "to false or inference.engine to 'hf'"
-            )
+        if isinstance(policy, HubConfig) and engine == "vllm" and policy.lora:
+            places = {"vision": "the vision tower", "experts": "the experts"}
+            for key, place in places.items():
+                if getattr(policy.lora, key):
+                    raise ValueError(
+                        f"policy.lora.{key} puts adapters into {place}, which vLLM does not serve; set it to "
+                        "false or inference.engine to 'hf'"
+                    )
         algorithm = self.learner.algorithm
         keeps_base = getattr(policy, "lora", None) is not None and not isinstance(policy, AutoUIConfig)
         if isinstance(algorithm, GrpoConfig) and algorithm.kl and not keeps_base:
@@ -310,6 +313,7 @@ class Config(Section):
             )
         check_appo(self)
         check_judge(self)
+        settle_agent(self)
         check_agent(self)
         return self
 
@@ -349,7 +353,8 @@ class Config(Section):
         policy, engine = self.policy, self.inference.engine
         if not isinstance(engine, AutoEngineConfig):
             return engine
-        is_served = isinstance(policy, HubConfig) and not (policy.lora and policy.lora.vision)
+        lora = getattr(policy, "lora", None)
+        is_served = isinstance(policy, HubConfig) and not (lora and (lora.vision or lora.experts))
         return VllmConfig() if has_vllm and is_served and policy.device != "cpu" else HfConfig()
 
     def to_yaml(self) -> str:

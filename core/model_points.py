@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from distrl.core.errors import PolicyError
 from distrl.core.hub_files import find_model, read_json
+from distrl.core.published import AgentOptions, coordinates_of, published
 
 if TYPE_CHECKING:
     from distrl.core.policies.base import Policy
@@ -19,14 +20,6 @@ MAX_PIXELS = 16 * 2**20
 """Of one picture. A phone's screenshot has up to 5 M; a small file can decode to any number."""
 MAX_TOTAL_PIXELS = 32 * MAX_PIXELS
 """Of all pictures that must be decoded for one request or episode."""
-
-
-class AgentOptions(Protocol):
-    """What is needed of a `distrl.configs.schema.AgentConfig`; core does not depend on configs."""
-
-    kind: str
-    import_path: str | None
-    options: dict[str, Any]
 
 
 def smart_resize(width: int, height: int, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
@@ -124,49 +117,49 @@ def image_shape(config: Mapping[str, Any], directory: Path) -> ImageShape:
     size = processor.get("size") or {}
     bound = processor.get("max_pixels") or size.get("longest_edge") or 12_845_056  # Qwen2-VL's own default
     least = processor.get("min_pixels") or size.get("shortest_edge") or 3136
-    return ImageShape(patch, int(merge), int(bound), is_fixed=False, min_pixels=int(least))
+    times = frames(str(config.get("model_type")))
+    return ImageShape(
+        patch, int(merge), int(bound) // times, is_fixed=False, min_pixels=max(1, int(least) // times)
+    )
 
 
 WRITES: Mapping[str, str] = {
     "qwen2_vl": "relative",
     "qwen2_5_vl": "absolute",
-    "qwen3_vl": "relative",
-    "qwen3_vl_moe": "relative",
+    **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"), "relative"),
+    **dict.fromkeys(("glm4v", "glm4v_moe", "glm46v"), "relative"),
 }
 """What models write as they were published, by the `model_type` of their config.json."""
+
+
+def frames(kind: str) -> int:
+    """How often a processor or model of that kind counts a picture in its bounds: GLM-V twice, as video."""
+    return 2 if kind.lower().startswith("glm") else 1
+
 
 _MEANS = {"relative": "0 to 999 across and down", "absolute": "pixels of the resized picture"}
 
 
-def coordinates_of(agent: AgentOptions) -> str | None:
-    """How the agent reads points: "relative", "absolute", or "scale", which its prompt explains.
-
-    None of an agent of which nothing is known.
-    """
-    if agent.import_path is None and agent.kind == "androidworld":
-        return "scale" if isinstance(agent.options.get("coordinates", 1000), int) else None
-    if agent.import_path is not None or agent.kind != "mobile-use":
-        return None
-    return str(agent.options.get("coordinates", "relative"))
-
-
-def doubt(model_type: str, coordinates: str, resize: Resize) -> str | None:
-    """A warning if models of this type write points otherwise than the agent reads them.
+def doubt(model: str, model_type: str, coordinates: str, resize: Resize) -> str | None:
+    """A warning if this model, or models of its type, write points otherwise than the agent reads them.
 
     It is only a warning: a model may have been trained to write them so.
     """
-    writes, sizes = WRITES.get(model_type, coordinates), f"resize: {{{resize.keys()}}}"
+    known, sizes = published(model), f"resize: {{{resize.keys()}}}"
+    writes = known.coordinates if known else WRITES.get(model_type, coordinates)
     if coordinates == "scale" and writes == "absolute":
         reads = "the agent androidworld requests points on a scale of its own"
-        remedy = f"agent.kind to mobile-use and agent.options to {{coordinates: absolute, {sizes}}}"
+        agent = known.agent if known else "mobile-use"
+        remedy = f"agent.kind to {agent} and agent.options to {{coordinates: absolute, {sizes}}}"
     elif coordinates in _MEANS and writes != coordinates:  # the agent refuses others
         reads = f"agent.options.coordinates '{coordinates}' means {_MEANS[coordinates]}"
         more = f" and agent.options.resize to {{{resize.keys()}}}" if writes == "absolute" else ""
         remedy = f"agent.options.coordinates to {writes}{more}"
     else:
         return None
+    models = f"models like {model}" if known else f"models of the type {model_type}"
     return (
-        f"{reads}, but models of the type {model_type} write {_MEANS[writes]}: taps would land elsewhere. "
+        f"{reads}, but {models} write {_MEANS[writes]}: taps would land elsewhere. "
         f"Set {remedy}, unless this model was trained to write as the agent reads."
     )
 
@@ -184,7 +177,7 @@ def doubt_of_files(agent: AgentOptions, policy: Any) -> str | None:
         return None  # loading the model gives the better error
     most = policy.max_pixels or image.max_pixels
     resize = Resize(image.patch, image.merge, min(policy.min_pixels or image.min_pixels, most), most)
-    return doubt(str(config.get("model_type")), coordinates, resize)
+    return doubt(policy.model, str(config.get("model_type")), coordinates, resize)
 
 
 def check_agent_points(agent: AgentOptions, policy: Policy) -> None:

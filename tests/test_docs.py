@@ -10,6 +10,7 @@ import pytest
 from distrl.core.messages import MESSAGE_TYPES, RejectCode
 from distrl.core.metrics import FAMILIES
 from distrl.learner import peers
+from distrl.workers.agents import AGENTS
 
 ROOT = Path(__file__).parents[1]
 METRIC = re.compile(r'f?"(?!step_)([a-z_]+)/[a-z_0-9{}/]+":')
@@ -27,6 +28,12 @@ def test_every_message_has_a_row(name: str) -> None:
 @pytest.mark.parametrize("code", list(RejectCode))
 def test_every_reject_code_is_explained(code: RejectCode) -> None:
     assert re.search(rf"^\| .*`{code.value}`", text("architecture.md"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", [*AGENTS, "auto"])
+def test_every_agent_is_explained(name: str) -> None:
+    assert re.search(rf"^\| `{name}` \|", text("models.md"), re.MULTILINE)
+    assert re.search(rf"is the name of a built-in agent [^`]*\b{name}\b", text("configuration.md"))
 
 
 def test_every_metric_of_peers_is_listed() -> None:

@@ -7,6 +7,7 @@ import string
 from typing import Protocol
 
 from distrl.core.actions import Action, ActionKind, Point
+from distrl.core.errors import ConfigError
 from distrl.core.types import Chat, Completion, Observation
 from distrl.core.user_errors import call
 from distrl.workers.agents.base import Agent, Prompt
@@ -17,7 +18,7 @@ KINDS = tuple(
     for kind in ActionKind
     if kind not in (ActionKind.DOUBLE_TAP, ActionKind.OPEN_APP, ActionKind.ANSWER, ActionKind.INVALID)
 )
-"""The kinds of action that every agent's notation can write."""
+"""The kinds of action that most agents' notations can write."""
 MAX_LETTERS = 8
 
 
@@ -86,20 +87,28 @@ def _point(rng: random.Random) -> tuple[float, float]:
 class RandomActor:
     """Acts at random, whatever the goal and the screen: the baseline that sees nothing.
 
-    Kinds are uniform over `KINDS`, which include the claims that the episode is over, and points over the
-    screen; typed text is one to `MAX_LETTERS` lower-case letters. Its chats have no tokens.
+    Kinds are uniform over those of `KINDS` that the agent's notation has, which include the claims that the
+    episode is over, and points over the screen; typed text is one to `MAX_LETTERS` lower-case letters. Its
+    chats have no tokens.
     """
 
     def __init__(self, agent: Agent, rng: random.Random) -> None:
-        self._agent, self._rng = agent, rng
+        self._agent, self._rng, self._kinds = agent, rng, KINDS
 
     def act(self, prompt: Prompt, screen: Observation) -> tuple[Chat, Action]:
         """A random answer to `prompt`, and the action to execute."""
-        text = call(str, self._agent.format, self._draw(), screen)
+        drawn = self._draw()
+        try:
+            text = call(str, self._agent.format, drawn, screen)
+        except ConfigError:  # the notation lacks it
+            self._kinds = tuple(kind for kind in self._kinds if kind is not drawn.kind)
+            if not self._kinds:
+                raise
+            return self.act(prompt, screen)
         return answer(prompt, text), call(Action, self._agent.parse, text, screen)
 
     def _draw(self) -> Action:
-        kind = self._rng.choice(KINDS)
+        kind = self._rng.choice(self._kinds)
         if kind is ActionKind.SWIPE:
             return Action.swipe(self._point(), self._point())
         if kind in (ActionKind.TAP, ActionKind.LONG_PRESS):

@@ -7,6 +7,7 @@ safetensors header, so that other tools can use one without building the policy.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ from distrl.core.policies.base import LoraOptions
 
 CONFIG_FILE = "adapter_config.json"
 ADAPTER_FILE = "adapter_model.safetensors"
+_log = logging.getLogger(__name__)
 
 
 def checkpointed_layers(model: Any) -> list[nn.Module]:
@@ -77,22 +79,27 @@ def freeze_vision(model: Any) -> None:
         module.requires_grad_(True)
 
 
+_FEED_FORWARD = ("gate_proj", "up_proj", "gate_up_proj", "down_proj")
 _LANGUAGE = (
     *("q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj"),
-    *("gate_proj", "up_proj", "gate_up_proj", "down_proj"),
+    *("in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "out_proj"),  # linear attention of Qwen3.5
+    *_FEED_FORWARD,
 )
 _T5 = ("q", "k", "v", "o")
 _VISION = ("qkv", "proj", "out_proj", "linear_fc1", "linear_fc2", "fc1", "fc2")
 
 
-def default_targets(present: Collection[str], vision: bool) -> list[str]:
+def default_targets(present: Collection[str], vision: bool, is_mixture: bool) -> list[str]:
     """The linear layers that get adapters where the configuration names none: of attention and feed-forward.
 
     Args:
         present: The last parts of the names of the model's linear layers in blocks.
+        is_mixture: Whether the model has experts that get none. Then feed-forward layers get none at all: of
+            some models PEFT takes their names for those of the experts.
     """
+    present = set(present) - set(_FEED_FORWARD if is_mixture else ())
     found = [name for name in _LANGUAGE if name in present] or [name for name in _T5 if name in present]
-    return [*found, *(name for name in _VISION if vision and name in present)]
+    return list(dict.fromkeys([*found, *(name for name in _VISION if vision and name in present)]))
 
 
 class AdapterHandle:
@@ -145,6 +152,11 @@ class AdapterHandle:
         self._peft_model.save_pretrained(str(directory), save_embedding_layers=False)
 
 
+def is_expert(name: str, dimensions: int) -> bool:
+    """Whether a parameter holds the weights of all experts of a layer, which are no linear layers."""
+    return dimensions == 3 and ".experts." in name
+
+
 def attach_adapter(model: nn.Module, config: LoraOptions) -> AdapterHandle:
     """Inserts LoRA layers into `model` in place and freezes everything else.
 
@@ -163,13 +175,29 @@ def attach_adapter(model: nn.Module, config: LoraOptions) -> AdapterHandle:
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear) and name.startswith(prefix) and re.search(r"(^|\.)\d+\.", name)
     }
-    targets = config.targets if config.targets is not None else default_targets(layers, config.vision)
+    experts = sorted(
+        {".".join(name.split(".")[-2:]) for name, p in model.named_parameters() if is_expert(name, p.dim())}
+    )
+    is_mixture = bool(experts) and not config.experts
+    targets = config.targets
+    if targets is None:
+        targets = default_targets(layers, config.vision, is_mixture)
     if not targets or not layers.issuperset(targets):
         where = "The model" if config.vision or not prefix else "The language model"
         raise PolicyError(
             f"policy.lora.targets {list(targets)}: {where} has no layers named "
             f"{sorted(set(targets) - layers) or 'as usual'}.",
             f"It has {', '.join(sorted(layers)) or 'none'}.",
+        )
+    if config.experts and (not experts or config.dropout):
+        raise PolicyError(
+            "policy.lora.experts needs a model with experts, and policy.lora.dropout 0.", "Set it to false."
+        )
+    if is_mixture:
+        _log.warning(
+            "The adapters leave out the model's experts (%s), which have most of its parameters; "
+            "policy.lora.experts: true includes them.",
+            ", ".join(experts),
         )
     start = re.escape(f"{prefix}.") if prefix else ""
     names = "|".join(re.escape(target) for target in targets)
@@ -180,6 +208,7 @@ def attach_adapter(model: nn.Module, config: LoraOptions) -> AdapterHandle:
             lora_alpha=config.alpha,
             lora_dropout=config.dropout,
             target_modules=rf"{start}(?:.+\.)?\d+\.(?:.+\.)?(?:{names})",
+            target_parameters=experts if config.experts else None,
         ),
     )
     return AdapterHandle(wrapped)

@@ -39,6 +39,7 @@ class LoraOptions(Protocol):
     dropout: float
     targets: list[str] | None
     vision: bool
+    experts: bool
 
 
 class PolicyOptions(Protocol):

@@ -77,12 +77,14 @@ class ControlTokens:
 
     Args:
         more: Token ids that are control tokens, flagged or not.
+        kept: Token ids that are none, though flagged.
     """
 
-    def __init__(self, tokenizer: Any, more: Collection[int] = ()) -> None:
+    def __init__(self, tokenizer: Any, more: Collection[int] = (), kept: Collection[int] = ()) -> None:
         added = tokenizer.added_tokens_decoder.items()
         spelled = {token.content for index, token in added if token.special or index in more}
         spelled |= set(tokenizer.all_special_tokens)
+        spelled -= {token.content for index, token in added if index in kept}
         # The first character only, so that one that begins inside of another is found too. What is a single
         # character, or blank, is not a spelling: ordinary texts contain it.
         starts = [f"{re.escape(t[0])}(?={re.escape(t[1:])})" for t in sorted(spelled) if len(t.strip()) > 1]

@@ -62,6 +62,8 @@ class HubOptions(PretrainedOptions, Protocol):
     attention: Any  # a name of an implementation in transformers
     max_context_tokens: int
     slim_vocabulary: list[str]
+    own_tokens: list[str] | None
+    template: dict[str, Any]
 
 
 def load_model(name: str, config: HubOptions, has_weights: bool) -> tuple[Any, Any, Any, Any]:
@@ -150,7 +152,10 @@ class HubPolicy(Policy):
         if self.images.has_grid and config.attention == "sdpa" and is_half:
             attend_in_one_call(model)
         self._pad_id = int(self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id)
-        self._control_tokens = ControlTokens(tokenizer, {self.image_token, *self.end_ids})
+        kept = self._own_tokens(config.own_tokens or [])
+        self._control_tokens = ControlTokens(tokenizer, {self.image_token, *self.end_ids}, kept)
+        special = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+        self._silent = (special | set(tokenizer.all_special_ids)) - kept
         # Kept for `export`, but not used: transformers takes from them whatever a caller of `generate` leaves
         # out. Qwen2.5-VL's penalise repeated tokens, which `score` would not see.
         self._own_settings, model.generation_config = model.generation_config, type(model.generation_config)()
@@ -160,6 +165,7 @@ class HubPolicy(Policy):
         self.max_context_tokens = config.max_context_tokens
         # Placeholders must not be sampled: they would break scoring.
         allowed = writable_tokens(tokenizer, self.num_tokens, self.end_ids, [self.image_token, self._pad_id])
+        allowed[list(kept)] = True
         if config.slim_vocabulary:
             allowed &= self._slim(config.slim_vocabulary)
         self.register_buffer("_allowed", allowed, persistent=False)
@@ -173,6 +179,17 @@ class HubPolicy(Policy):
             freeze_vision(model)
         self._checkpointed = checkpointed_layers(model) if config.gradient_checkpointing else []
         self._features = FeatureCache.of(model, self.images, config.vision_cache_gb)
+
+    def _own_tokens(self, texts: Sequence[str]) -> set[int]:
+        """The special tokens of these texts, which stay as they are in prompts and answers."""
+        added = {token.content: index for index, token in self.tokenizer.added_tokens_decoder.items()}
+        others = {self.image_token, self._pad_id, *self.end_ids}
+        if unknown := [text for text in texts if added.get(text, self.image_token) in others]:
+            raise PolicyError(
+                f"policy.own_tokens {unknown} are not tokens of the model's own that an answer can have.",
+                "List special tokens that its actions are written with, or remove policy.own_tokens.",
+            )
+        return {added[text] for text in texts}
 
     def _slim(self, texts: Sequence[str]) -> Tensor:
         """[V] bool: the tokens of the texts and the ends (vocabulary slimming, AcceRL §5.1)."""
@@ -201,7 +218,7 @@ class HubPolicy(Policy):
 
         try:
             text: str = self._templating.apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=True
+                list(messages), **{**self.config.template, "tokenize": False, "add_generation_prompt": True}
             )
         except TemplateError as error:
             raise PolicyError(
@@ -259,7 +276,7 @@ class HubPolicy(Policy):
         return [*ids, self.end_ids[0]]
 
     def text(self, token_ids: Sequence[int], prompt_ids: Sequence[int] = ()) -> str:
-        decoded: str = self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
+        decoded: str = self.tokenizer.decode([token for token in token_ids if token not in self._silent])
         return decoded
 
     def verify(self, ids: Sequence[int], images: Sequence[Tensor]) -> None:
@@ -269,7 +286,9 @@ class HubPolicy(Policy):
     def check_points(self, coordinates: str, resize: Resize) -> None:
         """As in `Policy`: pictures are resized as the model's own processor does."""
         if self.images.has_grid:
-            warning = model_points.doubt(self.model.config.model_type, coordinates, self.images.resize)
+            warning = model_points.doubt(
+                self.config.model, self.model.config.model_type, coordinates, self.images.resize
+            )
             if warning is not None:
                 _log.warning("%s", warning)
         if coordinates == "absolute":

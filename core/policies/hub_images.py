@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from distrl.core.errors import ConfigError, PolicyError
-from distrl.core.model_points import Resize, smart_resize
+from distrl.core.model_points import Resize, frames, smart_resize
 from distrl.core.policies.images import opened, to_tensor
 
 GRID = "image_grid_thw"
@@ -49,9 +49,9 @@ class ImageReader:
         if self.has_grid:
             self._patch, self._merge = int(processor.patch_size), int(processor.merge_size)
             self._times = int(processor.temporal_patch_size)
-            size = processor.size
-            self.min_pixels = int(min_pixels or size["shortest_edge"])
-            self.max_pixels = int(max_pixels or size["longest_edge"])
+            self.frames, size = frames(type(processor).__name__), processor.size
+            self.min_pixels = int(min_pixels or size["shortest_edge"] // self.frames)
+            self.max_pixels = int(max_pixels or size["longest_edge"] // self.frames)
             if self.min_pixels > self.max_pixels:
                 raise PolicyError(
                     f"policy.min_pixels {self.min_pixels} is more than policy.max_pixels {self.max_pixels}.",
@@ -79,6 +79,14 @@ class ImageReader:
     def resize(self) -> Resize:
         """How pictures are resized. Only of models that read pictures at their own size."""
         return Resize(self._patch, self._merge, self.min_pixels, self.max_pixels)
+
+    @property
+    def size(self) -> dict[str, int]:
+        """These bounds as the processor's option. Only of models that read pictures at their own size."""
+        return {
+            "shortest_edge": self.min_pixels * self.frames,
+            "longest_edge": self.max_pixels * self.frames,
+        }
 
     def check_points(self, resize: Resize) -> None:
         """Refuses pixels of pictures that are resized otherwise; see `Policy.check_points`."""
@@ -174,12 +182,9 @@ class ImageReader:
     def _verify(self) -> None:
         """Both halves together must be what the processor does: it may have steps that are not known here."""
         rng = np.random.default_rng(0)
-        bounds = (
-            {"shortest_edge": self.min_pixels, "longest_edge": self.max_pixels} if self.has_grid else None
-        )
         for shape in ((60, 90, 3), (500, 300, 3)):
             picture = Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8))
-            options = {} if bounds is None else {"size": bounds}
+            options = {"size": self.size} if self.has_grid else {}
             expected = self._processor(images=[picture], return_tensors="pt", **options)
             for name, found in self.inputs([self._resized(picture)]).items():
                 same = name in expected and found.shape == expected[name].shape

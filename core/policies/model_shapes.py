@@ -13,7 +13,7 @@ import torch
 from distrl.core.hub_files import find_model, read_json
 from distrl.core.model_points import ImageShape, image_shape
 from distrl.core.policies import loading
-from distrl.core.policies.adapters import default_targets
+from distrl.core.policies.adapters import default_targets, is_expert
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The size of each tensor, by its name."""
@@ -73,7 +73,8 @@ class ModelShape:
             and (vision or not VISION.search(name))
         ]
         if targets is None:
-            targets = default_targets({name for name, _ in layers}, vision)
+            is_mixture = any(is_expert(name, len(shape)) for name, shape in self.shapes.items())
+            targets = default_targets({name for name, _ in layers}, vision, is_mixture)
         return [shape for name, shape in layers if name in targets]
 
 

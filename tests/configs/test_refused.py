@@ -22,6 +22,15 @@ REFUSED: list[tuple[list[str], str]] = [
     ([INCREMENTAL, HUB, "learner.demonstrations.dagger=0.5"], "set dagger to 0"),
     # objectives
     (["learner.algorithm=trpo"], "'gipo'"),
+    # models
+    (["agent.kind=auto", HUB], "agent.kind=auto finds no published model in the name of policy.model 'm'"),
+    (["agent.kind=auto"], "set agent.kind to one of androidworld, autoglm,"),
+    (["agent.kind=ui-tars", HUB, "policy.max_pixels=900"], "reads points at agent.options.resize.max_pixels"),
+    (
+        [HUB, "policy.lora.experts=true", "inference.engine=vllm"],
+        "policy.lora.experts puts adapters into the experts, which vLLM does not serve",
+    ),
+    ([AUTOUI, "policy.lora.experts=true"], "T5 has no experts"),
     (["learner.algorithm.clip=0.1"], "`learner.algorithm.clip` is a key of ppo, grpo, appo only"),
     (["learner.group_size=4"], "Did you mean `learner.algorithm.group_size`"),
     ([Q_CRITIC, "learner.value_recompute=false"], "expectations under the current policy"),
@@ -79,7 +88,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["policy={kind: autoui}"], "`policy.model` is missing"),
     ([HUB, "policy.image_features=b"], "`policy.image_features` is a key of autoui only"),
     (["policy.attended_images=2"], "`policy.attended_images` is a key of autoui only"),
-    ([AUTOUI, "policy.lora={vision: true}"], "lora.vision needs policy.kind 'hub'"),
+    ([AUTOUI, "policy.lora={vision: true}"], "lora.vision and lora.experts need policy.kind 'hub'"),
     ([HUB, GRPO_KL], "set policy.kind to 'hub' and policy.lora"),
     ([AUTOUI, "policy.lora={}", GRPO_KL], "set policy.kind to 'hub' and policy.lora"),
     # judges

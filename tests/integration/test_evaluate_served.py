@@ -151,7 +151,11 @@ def check_scores(policy: Policy, trajectory: Trajectory, store: TrajectoryStore)
 
 
 @pytest.mark.parametrize(
-    ("kind", "mode"), [("mobile-use", "history"), ("mobile-use", "incremental"), ("androidworld", "history")]
+    ("kind", "mode"),
+    [
+        *(("mobile-use", "history"), ("mobile-use", "incremental"), ("androidworld", "history")),
+        *(("autoglm", "history"), ("mai-ui", "incremental")),
+    ],
 )
 def test_an_episode_by_the_command_is_what_a_learner_scores(
     model: Path, tmp_path: Path, kind: str, mode: str

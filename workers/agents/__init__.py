@@ -11,6 +11,12 @@ AGENTS = {
     "autoui": "distrl.workers.agents.autoui:AutoUIAgent",
     "androidworld": "distrl.workers.agents.androidworld:AndroidWorldAgent",
     "mobile-use": "distrl.workers.agents.mobile_use:MobileUseAgent",
+    "ui-tars": "distrl.workers.agents.gui_models:UITarsAgent",
+    "autoglm": "distrl.workers.agents.gui_models:AutoGLMAgent",
+    "mai-ui": "distrl.workers.agents.gui_models:MAIUIAgent",
+    "gui-owl": "distrl.workers.agents.gui_models:GUIOwlAgent",
+    "holo": "distrl.workers.agents.gui_models:HoloAgent",
+    "ui-venus": "distrl.workers.agents.gui_models:UIVenusAgent",
     "elements": "distrl.workers.agents.elements:ElementsAgent",
 }
 

@@ -142,17 +142,10 @@ class MobileUseAgent(ChatAgent):
         observe: Observe = "screenshot",
     ) -> None:
         super().__init__(mode, history, summarise, observe)
-        if coordinates not in get_args(Coordinates):
-            raise ValueError(f"coordinates must be relative or absolute, not {coordinates!r}")
         if reasoning not in get_args(Reasoning):
             raise ValueError(f"reasoning must be one of {', '.join(get_args(Reasoning))}, not {reasoning!r}")
-        try:
-            self._resize = Resize(**(resize or {}))
-        except TypeError as error:
-            raise ValueError(
-                f"resize has patch_size, merge_size, min_pixels and max_pixels: {error}"
-            ) from None
-        self.coordinates, self.reasoning = coordinates, reasoning
+        self.coordinates, self._resize = resize_of(coordinates, resize)
+        self.reasoning = reasoning
 
     def grid(self, screen: Observation) -> Grid:
         """The whole numbers that the model writes for points on `screen`."""
@@ -203,6 +196,16 @@ class MobileUseAgent(ChatAgent):
                 "Choose another agent, agent.kind.",
             )
         return f"{_OPEN}\n{self._write(action, screen)}\n{_CLOSE}"
+
+
+def resize_of(coordinates: Coordinates, resize: Mapping[str, int] | None) -> tuple[Coordinates, Resize]:
+    """The options that say where points lie, checked. Raises ValueError."""
+    if coordinates not in get_args(Coordinates):
+        raise ValueError(f"coordinates must be relative or absolute, not {coordinates!r}")
+    try:
+        return coordinates, Resize(**(resize or {}))
+    except TypeError as error:
+        raise ValueError(f"resize has patch_size, merge_size, min_pixels and max_pixels: {error}") from None
 
 
 def call_in(text: str) -> dict[str, Any]:

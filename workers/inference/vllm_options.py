@@ -112,6 +112,8 @@ def _image_arguments(policy: HubPolicy) -> dict[str, Any]:
     """The policy's bounds of a picture's size, so that vLLM sees as many tokens in it."""
     bounds = {"min_pixels": policy.config.min_pixels, "max_pixels": policy.config.max_pixels}
     given = {name: bound for name, bound in bounds.items() if bound is not None}
+    if given and policy.images.frames > 1:
+        return {"mm_processor_kwargs": {"size": policy.images.size}}
     return {"mm_processor_kwargs": given} if given else {}
 
 

@@ -1,4 +1,4 @@
-"""Hub policies: small random models of three families, saved to a directory as a hub would give them."""
+"""Hub policies: small random models of several families, saved to a directory as a hub would give them."""
 
 import shutil
 from collections.abc import Callable
@@ -7,17 +7,20 @@ from pathlib import Path
 import pytest
 import torch
 from policy_fakes import chat, check_agreement, png, swap
-from transformers import GenerationConfig
+from transformers import AutoTokenizer, GenerationConfig
 
 from distrl.configs.policy import policy_config
+from distrl.core.actions import Action
 from distrl.core.errors import CheckpointError, ContextFull, PolicyError
 from distrl.core.policies import build_critic, build_policy, checkpoint_words
 from distrl.core.policies.base import Policy, PromptBatch
-from distrl.core.types import Sampling
+from distrl.core.types import Observation, Sampling
+from distrl.workers.agents.gui_models import UITarsAgent
 
 GOALS = ["open settings", "red", "turn on the alarm at 7:20"]
 MakePolicy = Callable[..., Policy]
 LAYERS = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+GLM_LAYERS = LAYERS - {"gate_proj", "up_proj"} | {"gate_up_proj"}
 SIZES = [(54, 120), (80, 40), (33, 31)]
 
 
@@ -153,6 +156,63 @@ def test_texts_and_prompts(make_hub: MakePolicy) -> None:
         policy.prompt_ids(chat("red"), picture)
 
 
+BOXES = ["<|box_start|>", "<|box_end|>"]
+
+
+@pytest.fixture
+def boxed_dir(model_dir: Path, tmp_path: Path) -> Path:
+    """The model with UI-TARS's box tokens, which are special."""
+    directory = tmp_path / "boxed"
+    shutil.copytree(model_dir, directory)
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    known = [token for token in tokenizer.all_special_tokens if token not in ("<|endoftext|>", "<|im_end|>")]
+    tokenizer.add_special_tokens({"additional_special_tokens": [*known, *BOXES]})
+    tokenizer.save_pretrained(directory)
+    return directory
+
+
+def test_a_model_s_own_tokens_are_written_kept_and_not_broken(make_hub: MakePolicy, boxed_dir: Path) -> None:
+    agent, screen = UITarsAgent(), Observation(image="f00d", width=1080, height=2400)
+    said = agent.format(Action.tap(0.5, 0.5), screen)
+    assert "<|box_start|>(" in said
+    system, _ = agent.prompt("go", screen, []).messages
+    asks = [system, *chat("<|box_start|> <|im_end|>")]
+    own, other = (
+        make_hub(model=str(boxed_dir), max_prompt_tokens=900, **more) for more in ({"own_tokens": BOXES}, {})
+    )
+    picture = [own.image(png(0))]
+    boxes = own.tokenizer.convert_tokens_to_ids(BOXES)  # type: ignore[union-attr]
+    ids = own.completion_ids(said)
+    assert [ids.count(box) for box in boxes] == [1, 1]
+    assert own.text(ids) == said
+    assert set(boxes) <= set(own.allowed_ids)
+    assert own.prompt_ids(asks, picture).count(boxes[0]) == 1
+    assert own.prompt_ids(asks, picture).count(own.end_ids[0]) == 2, "of the template"
+    check_agreement(own, own.collate([own.prompt_ids(asks, picture)] * 3, [picture] * 3))
+
+    assert not set(boxes) & {
+        *other.allowed_ids,
+        *other.completion_ids(said),
+        *other.prompt_ids(asks, picture),
+    }
+    assert "< |box_start|>(" in other.text(other.completion_ids(said))
+    for wrong in ("<|image_pad|>", "<|im_end|>", "<nothing>"):
+        with pytest.raises(PolicyError, match=r"policy\.own_tokens .* are not tokens of the model's own"):
+            make_hub(model=str(boxed_dir), own_tokens=[wrong])
+
+
+def test_options_of_the_chat_template(make_hub: MakePolicy) -> None:
+    found = {}
+    for thinks in (True, False):
+        policy = make_hub(template={"enable_thinking": thinks, "tokenize": True})
+        policy.tokenizer.chat_template += "{% if enable_thinking is false %}<no>{% endif %}"  # type: ignore[union-attr]
+        found[thinks] = policy.prompt_ids(chat("red"), [policy.image(png(0))])
+    silent = policy.completion_ids("<no>")[:-1]
+    assert found[False] == [*found[True], *silent]
+    more = policy.continuation_ids(policy.completion_ids("tap"), chat("x"), [policy.image(png(0))])
+    assert more[-len(silent) :] == silent
+
+
 @pytest.mark.parametrize("files", [[], ["config.json"]])
 def test_what_is_no_model_is_one_clear_error(tmp_path: Path, files: list[str]) -> None:
     for file in files:
@@ -208,17 +268,20 @@ def adapted(policy: Policy) -> set[str]:
     return {name.split(".lora_A")[0] for name in policy.published_state() if ".lora_A" in name}
 
 
-def test_adapters_go_into_the_language_model_and_the_vision_tower_if_asked(make_hub: MakePolicy) -> None:
+def test_adapters_go_into_the_language_model_and_the_vision_tower_if_asked(
+    make_hub: MakePolicy, family: str
+) -> None:
     names = adapted(make_hub(lora={"rank": 2}))
-    assert {name.rpartition(".")[2] for name in names} == LAYERS
+    layers = GLM_LAYERS if family == "glm" else LAYERS
+    assert {name.rpartition(".")[2] for name in names} == layers
     assert all(".language_model.layers." in name for name in names)
-    assert len(names) == 2 * len(LAYERS)
+    assert len(names) == 2 * len(layers)
     names = adapted(make_hub(lora={"rank": 2, "targets": ["q_proj", "v_proj"]}))
     assert {name.rpartition(".")[2] for name in names} == {"q_proj", "v_proj"}
     inside = [name for name in adapted(make_hub(lora={"rank": 2, "vision": True})) if "language" not in name]
     assert inside
     assert all(".visual." in name or ".vision_tower." in name for name in inside)
-    with pytest.raises(PolicyError, match=r"no layers named \['qkv'\]\. It has down_proj, gate_proj"):
+    with pytest.raises(PolicyError, match=r"no layers named \['qkv'\]\. It has down_proj, gate_"):
         make_hub(lora={"targets": ["q_proj", "qkv"]})
 
 

@@ -14,6 +14,7 @@ from tiny_qwen import PICTURE
 from transformers import AutoImageProcessor, AutoTokenizer
 from transformers.image_utils import SizeDict
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.glm46v.processing_glm46v import Glm46VProcessor
 from transformers.models.llava.processing_llava import LlavaProcessor
 from transformers.models.qwen2_5_vl.processing_qwen2_5_vl import Qwen2_5_VLProcessor
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
@@ -48,7 +49,7 @@ def processor(directory: Path, family: str):
             images, tokenizer, patch_size=14, vision_feature_select_strategy="default",
             image_token="<|image_pad|>", num_additional_image_tokens=1,
         )  # fmt: skip
-    base = {"qwen": Qwen2_5_VLProcessor, "qwen3": Qwen3VLProcessor}[family]
+    base = {"qwen": Qwen2_5_VLProcessor, "qwen3": Qwen3VLProcessor, "glm": Glm46VProcessor}[family]
 
     class WithoutVideos(base):
         def check_argument_for_proper_class(self, argument_name, argument):
@@ -145,7 +146,7 @@ def test_the_pictures_of_a_batch_stay_in_main_memory_until_a_pass_reads_them(mak
     assert [picture.is_meta for picture in batch.images.on("meta")] == [True] * 3
 
 
-@pytest.mark.parametrize("family", ["qwen", "qwen3"], indirect=True)
+@pytest.mark.parametrize("family", ["qwen", "qwen3", "glm"], indirect=True)
 def test_one_call_attends_within_windows_as_a_call_for_each_does(
     make_hub: MakePolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,7 +175,7 @@ def test_bounds_of_pixels(make_hub: MakePolicy, family: str) -> None:
         with pytest.raises(PolicyError, match="fixed size"):
             make_hub(max_pixels=10000)
         return
-    side = 28 if family == "qwen" else 32
+    side = 32 if family == "qwen3" else 28
     policy = make_hub(min_pixels=side * side, max_pixels=12 * side * side)
     picture = policy.image(png(0, (300, 400)))
     assert tuple(picture.shape) == (3, 4 * side, 3 * side)

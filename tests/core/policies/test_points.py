@@ -11,15 +11,19 @@ import yaml
 from hub_models import FAMILIES
 from policy_fakes import png
 
+from distrl.configs.agents import AgentConfig
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
 from distrl.core.model_points import Resize, check_agent_points, doubt_of_files
 from distrl.core.policies import build_policy
+from distrl.core.published import coordinates_of
 from distrl.learner.distributed import open_train_step
+from distrl.workers.agents import build_agent
 from distrl.workers.inference.serve import build_engine
 
 SCREENS = [(54, 120), (300, 70), (1080, 2400)]
 BOUND = {"max_pixels": 6000}
+GLM_BOUND = {"patch_size": 14, "merge_size": 2, **BOUND}
 
 
 def configure(model: Path, policy: dict[str, Any] | None = None, **options: Any) -> Config:
@@ -41,7 +45,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("policy", [{}, BOUND])
-@pytest.mark.parametrize("family", ["qwen", "qwen3"])
+@pytest.mark.parametrize("family", ["qwen", "qwen3", "glm"])
 def test_learner_and_server_say_at_what_size_the_model_sees(
     family: str, policy: dict[str, Any], models: dict[str, Path]
 ) -> None:
@@ -85,6 +89,8 @@ def warnings_of(config: Config, caplog: pytest.LogCaptureFixture) -> list[str]:
         ("llava", {"coordinates": "relative"}, None),
         ("qwen", "androidworld", "agent.options to "),
         ("qwen3", "androidworld", None),
+        ("glm", {"coordinates": "absolute", "resize": {"min_pixels": 784, **GLM_BOUND}}, ""),
+        ("glm", {"coordinates": "relative"}, None),
     ],
 )
 def test_points_that_such_models_do_not_write_are_warned_of(
@@ -109,6 +115,37 @@ def test_points_that_such_models_do_not_write_are_warned_of(
             options = yaml.safe_load(line.partition(remedy)[2].partition(", unless")[0])
             options = options if remedy == "agent.options to " else {"resize": options}
             assert not warnings_of(configure(models[family], BOUND, **options), caplog)
+
+
+def test_the_name_of_a_published_model_says_more_than_its_type(
+    models: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Here a Qwen2.5-VL, whose stock models write pixels, with the name of one that writes a scale."""
+    folder = tmp_path / "MAI-UI-2B"
+    folder.symlink_to(models["qwen"])
+    assert not warnings_of(configure(folder, BOUND, coordinates="relative"), caplog)
+    resize = {"min_pixels": 784, **BOUND}
+    (said,) = warnings_of(configure(folder, BOUND, coordinates="absolute", resize=resize), caplog)
+    assert f"but models like {folder} write 0 to 999 across and down" in said
+
+
+@pytest.mark.parametrize(
+    ("agent", "coordinates"),
+    [
+        ({"kind": "ui-tars"}, "absolute"),
+        ({"kind": "ui-tars", "options": {"version": 1}}, "relative"),
+        ({"kind": "ui-tars", "options": {"version": "points"}}, "relative"),
+        ({"kind": "ui-tars", "options": {"version": 1, "coordinates": "absolute"}}, "absolute"),
+        ({"kind": "ui-venus"}, "relative"),
+        ({"kind": "holo", "options": {"version": 1}}, "absolute"),
+        ({"kind": "autoui"}, None),
+    ],
+)
+def test_the_points_of_an_agent(agent: dict[str, Any], coordinates: str | None) -> None:
+    read = AgentConfig.model_validate(agent)
+    assert coordinates_of(read) == coordinates
+    made = build_agent(read)
+    assert getattr(made, "coordinates", None) == coordinates
 
 
 def test_agents_without_pixels_are_not_checked(models: dict[str, Path]) -> None:

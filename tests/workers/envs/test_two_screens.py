@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from distrl.configs.agents import CHAT_AGENTS
 from distrl.configs.schema import Config, EnvConfig
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError, EnvError, TaskError
@@ -73,7 +74,7 @@ def test_the_same_task_shows_the_same_picture_and_another_seed_another() -> None
     assert first.image.tobytes() != other.image.tobytes()
 
 
-@pytest.mark.parametrize("kind", ["autoui", "mobile-use", "androidworld"])
+@pytest.mark.parametrize("kind", ["autoui", *CHAT_AGENTS])
 def test_the_expert_solves_every_task_in_every_notation(kind: str) -> None:
     env = build_env(EnvConfig(kind="two_screens"))
     agent = build_agent(Config().agent.model_copy(update={"kind": kind}))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from hub_models import save_glm
 from pydantic import ValidationError
 from serving_world import LORA, make_config
 from tiny_qwen import save_qwen25_vl
@@ -135,6 +136,19 @@ def test_options_cannot_change_what_is_relied_on(model: Path) -> None:
     bounded = config.policy.model_copy(update={"max_pixels": 10_000})
     with pytest.raises(ConfigError, match="mm_processor_kwargs"):
         arguments(config.model_copy(update={"policy": bounded}))
+
+
+def test_bounds_of_pixels_are_those_of_the_model_s_processor(model: Path, tmp_path: Path) -> None:
+    """GLM's counts a picture twice."""
+    save_glm(tmp_path)
+    wanted = {
+        model: {"max_pixels": 6000},
+        tmp_path: {"size": {"shortest_edge": 1568, "longest_edge": 12_000}},
+    }
+    for directory, given in wanted.items():
+        config = make_config(directory, LORA)
+        bounded = config.hub_policy.model_copy(update={"max_pixels": 6000})
+        assert arguments(config.model_copy(update={"policy": bounded}))["mm_processor_kwargs"] == given
 
 
 def test_it_serves_hub_models_only() -> None:

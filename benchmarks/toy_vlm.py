@@ -1,9 +1,9 @@
 """Does a vision-language model learn by `configs/qwen-vl.yaml`? A tiny random one, on two screens of buttons.
 
-For each seed a random Qwen3-VL of half a million parameters is made, with a tokenizer that writes an answer
-in eight tokens, and `distrl train qwen-vl` is run with it: only the model, the tasks and sizes are others. A
-short warm start clones the scripted expert; GRPO does the rest, on the adapter alone. Printed is the success
-on held-out tasks after the warm start and after training. There are three games:
+For each seed a random Qwen3-VL or GLM-4.6V of half a million parameters is made, with a tokenizer that writes
+an answer in eight tokens, and `distrl train qwen-vl` is run with it: only the model, the tasks and sizes are
+others. A short warm start clones the scripted expert; GRPO does the rest, on the adapter alone. Printed is
+the success on held-out tasks after the warm start and after training. There are three games:
 
     corner   one button, below on the right on both screens, and no second try. The expert shows buttons at
              all places, until the notation is learnt and little more: which place pays is found by trying.
@@ -17,7 +17,7 @@ updates. In `press` and `pick` what is learnt of one place is at first unlearnt 
 model shows them alike: see docs/models.md for what was measured.
 
     python benchmarks/toy_vlm.py [--game corner | press | pick] [--seeds 0 1 2] [--engine hf | vllm]
-        [--runs-dir DIR] [--set KEY=VALUE]
+        [--family qwen3-vl | glm-4.6v] [--runs-dir DIR] [--set KEY=VALUE]
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from distrl.workers.agents.mobile_use import MobileUseAgent
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "fakes"))
 
 PRESET, SUITE = "qwen-vl", "two_screens"
+FAMILIES = ("qwen3-vl", "glm-4.6v")
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}
 SETTINGS = {
     "tasks.suite": SUITE,
@@ -136,11 +137,13 @@ def corner(split: str, count: int) -> list[Task]:
     return made
 
 
-def save_model(directory: Path, seed: int) -> None:
+def save_model(directory: Path, seed: int, family: str) -> None:
     """The random model and its tokenizer, as a hub would give them."""
+    from hub_models import save_glm
     from tiny_qwen import save_qwen3_vl
 
-    save_qwen3_vl(directory, words(), SIZES, seed, sharpness=4.0)
+    save = {"qwen3-vl": save_qwen3_vl, "glm-4.6v": save_glm}[family]
+    save(directory, words(), SIZES, seed, sharpness=4.0)
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,7 @@ def run(
     seed: int,
     engine: str = "hf",
     changes: Sequence[str] = (),
+    family: str = FAMILIES[0],
 ) -> Outcome:
     """Makes the model of a seed in `directory`, trains it there, and reads what came of it.
 
@@ -171,10 +175,11 @@ def run(
         seed: Of the model's weights and of the run.
         engine: One of `ENGINES`.
         changes: More `--set` assignments.
+        family: One of `FAMILIES`.
     """
-    name = f"{game}-{engine}-{seed}"
+    name = f"{family}-{game}-{engine}-{seed}"
     model, suite = directory / f"model-{name}", directory / f"tasks-{name}.jsonl"
-    save_model(model, seed)
+    save_model(model, seed, family)
     write_file(tasks(game), suite)
     own = {
         "name": name,
@@ -226,6 +231,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--engine", choices=ENGINES, default="hf")
     parser.add_argument("--game", choices=GAMES, default="corner")
+    parser.add_argument("--family", choices=FAMILIES, default=FAMILIES[0])
     parser.add_argument("--runs-dir", type=Path, default=None, help="kept; by default a temporary one")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
     arguments = parser.parse_args()
@@ -234,7 +240,8 @@ def main() -> None:
         print(f"{'seed':<6}{'tasks':<8}{'after the warm start':<24}{'after training':<24}gain")
         gains = []
         for seed in arguments.seeds:
-            outcome = run(directory, arguments.game, seed, arguments.engine, arguments.changes)
+            given = (arguments.game, seed, arguments.engine, arguments.changes, arguments.family)
+            outcome = run(directory, *given)
             for name, before in outcome.before.items():
                 after = outcome.after[name]
                 gain = 100 * (after.success_rate - before.success_rate)

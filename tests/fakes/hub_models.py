@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tiny_qwen import IDS, PICTURE, SPECIAL, TEXT, VISION, save_qwen3_vl, save_qwen25_vl, save_tokenizer
+from tiny_qwen import (
+    IDS,
+    PICTURE,
+    SPECIAL,
+    TEXT,
+    VISION,
+    save_qwen3_vl,
+    save_qwen25_vl,
+    save_random,
+    save_tokenizer,
+    vocabulary_size,
+)
 
 
 def save_llava(directory: Path) -> None:
@@ -54,20 +65,31 @@ GLM_EXPERTS = {
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 
 
-def save_glm(directory: Path, kind: str = "glm46v", **text: Any) -> None:
-    """GLM-4.6V, 4.1V or 4.5V: a token stands for 28x28 pixels, and bounds count a picture twice."""
-    from transformers import CONFIG_MAPPING
+def save_glm(
+    directory: Path,
+    words: Sequence[str] = (),
+    text: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    sharpness: float = 1.0,
+    kind: str = "glm46v",
+) -> None:
+    """GLM-4.6V, 4.1V or 4.5V: a token stands for 28x28 pixels, and bounds count a picture twice.
+
+    Args: As those of `save_qwen3_vl`.
+    """
+    from transformers import CONFIG_MAPPING, AutoModelForImageTextToText
     from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
     from transformers.models.glm46v.image_processing_pil_glm46v import Glm46VImageProcessorPil
 
     config = CONFIG_MAPPING[kind](
-        text_config={**GLM_TEXT, **text},
+        text_config={**GLM_TEXT, **(text or {}), "vocab_size": vocabulary_size(words)},
         vision_config={**VISION, "patch_size": 14, "image_size": 56},
         **GLM_IDS,
     )
     processor = Glm46VImageProcessorPil if kind == "glm46v" else Glm4vImageProcessorPil
     size = {"shortest_edge": 2 * 28 * 28, "longest_edge": 2 * 6 * 28 * 28}
-    _save(config, processor(size=size), PICTURE, directory)
+    model = AutoModelForImageTextToText.from_config
+    save_random(model, config, processor(size=size), directory, words, seed, sharpness)
 
 
 def save_qwen2_vl(directory: Path) -> None:
@@ -178,8 +200,8 @@ MORE: dict[str, Save] = {
     "qwen3.5-moe": lambda path: save_qwen35(
         path, "qwen3_5_moe", **EXPERTS, shared_expert_intermediate_size=16
     ),
-    "glm-4.1": lambda path: save_glm(path, "glm4v"),
-    "glm-4.5": lambda path: save_glm(path, "glm4v_moe", **GLM_EXPERTS),
+    "glm-4.1": lambda path: save_glm(path, kind="glm4v"),
+    "glm-4.5": lambda path: save_glm(path, text=GLM_EXPERTS, kind="glm4v_moe"),
     "internvl": save_internvl,
     "gemma3": save_gemma3,
 }

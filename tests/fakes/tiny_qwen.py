@@ -69,7 +69,7 @@ def save_qwen3_vl(
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
     sizes = {**TEXT, "head_dim": 32, **(text or {})}
-    sizes["vocab_size"] = max(sizes["vocab_size"], len(_vocabulary(words)))
+    sizes["vocab_size"] = vocabulary_size(words)
     rope = {"rope_type": "default", "mrope_section": [6, 5, 5], "mrope_interleaved": True}
     vision = {
         **VISION,
@@ -86,17 +86,25 @@ def save_qwen3_vl(
 FAMILIES = {"qwen2.5-vl": save_qwen25_vl, "qwen3-vl": save_qwen3_vl}
 
 
-def _save(
+def _save(model: Any, config: Any, directory: Path, patch: int, *weights: Any) -> None:
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    side = 2 * patch
+    size = {"shortest_edge": side * side, "longest_edge": 6 * side * side}
+    save_random(model, config, Qwen2VLImageProcessorPil(size=size, patch_size=patch), directory, *weights)
+
+
+def save_random(
     model: Any,
     config: Any,
+    processor: Any,
     directory: Path,
-    patch: int,
     words: Sequence[str] = (),
     seed: int = 0,
     sharpness: float = 1.0,
 ) -> None:
+    """What `model` makes of a configuration, and a tokenizer; the rest as in `save_qwen3_vl`."""
     import torch
-    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -107,10 +115,13 @@ def _save(
                     parameter.mul_(4.0)
             made.get_output_embeddings().weight.mul_(sharpness)
         made.save_pretrained(str(directory))
-    side = 2 * patch
-    size = {"shortest_edge": side * side, "longest_edge": 6 * side * side}
-    Qwen2VLImageProcessorPil(size=size, patch_size=patch).save_pretrained(str(directory))
+    processor.save_pretrained(str(directory))
     save_tokenizer(directory, PICTURE, words)
+
+
+def vocabulary_size(words: Sequence[str]) -> int:
+    """Of a model that writes these words."""
+    return max(int(str(TEXT["vocab_size"])), len(_vocabulary(words)))
 
 
 def _vocabulary(words: Sequence[str]) -> dict[str, int]:

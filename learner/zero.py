@@ -60,9 +60,16 @@ class ZeroPolicy(ShardedPolicy):
 
     def enter(self, user: ZeroOptimiser, lr: float) -> None:
         """Makes `user` the one whose steps follow. Only one has states: another begins afresh."""
-        adam = self.engine.optimizer.optimizer
-        if self.config.zero_stage == 3:  # which adds to the gradients of a step that was not made
-            self.engine.optimizer._pre_step()
+        zero = self.engine.optimizer
+        adam = zero.optimizer
+        # It would add to the gradients of a step that was not made.
+        if self.config.zero_stage == 3:
+            zero._pre_step()
+        else:
+            zero.zero_grad()
+            zero.micro_step_id = -1
+            zero.all_grad_tensors.clear()
+            zero.averaged_gradients.clear()
         if self._user is not user:
             adam.state.clear()
             self._link_states()
@@ -70,7 +77,7 @@ class ZeroPolicy(ShardedPolicy):
             pending, user.pending = user.pending, None
             if pending is not None and pending["state"]:
                 self._set_states(adam, pending)
-        for group in self.engine.optimizer.param_groups:
+        for group in zero.param_groups:
             group["lr"] = lr
 
     def states(self, user: ZeroOptimiser) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -228,6 +229,39 @@ def skip(rank: int, size: int, file: str, *engines: str) -> None:
         assert max(apart) < 1e-5, f"{kind}, {learner}: {apart}"
         stop(engine)
     torch.distributed.destroy_process_group()
+
+
+def skip_in_parts(rank: int, size: int, file: str, *engines: str) -> None:
+    """As `skip`, of a loss that is known not to be finite when the gradients of its parts have been added."""
+    learner = {"algorithm": {"kind": "grpo"}, "micro_batch_tokens": 20}
+    rates = {"demonstrations": {"lr": 1e-3, "rehearsal": 0.5}}
+
+    def batch(seed: int, **changes: Any) -> TrajectoryBatch:
+        return replace(batch_of(seed), demonstrated=batch_of(99).steps, **changes)
+
+    def losses(engine: TrainStep, first: int, last: int) -> list[float]:
+        return [float(engine.update(batch(seed)).policy_loss) for seed in range(first, last)]
+
+    expected = losses(trainer_of("torch", **learner, **rates)[0], 0, 5)
+    join(rank, size, file)
+    for kind in engines:
+        engine, _ = trainer_of(kind, **learner, **rates)
+        found, judge = losses(engine, 0, 2), engine.algorithm.loss
+        engine.algorithm.loss = _endless(judge)
+        assert engine.update(batch(50)) is None, kind
+        engine.algorithm.loss = judge
+        found += losses(engine, 2, 5)
+        apart = [abs(one - other) for one, other in zip(found, expected, strict=True)]
+        assert max(apart) < 1e-5, f"{kind}: {apart}"
+    torch.distributed.destroy_process_group()
+
+
+def _endless(judge: Any) -> Any:
+    def judged(*given: Any) -> Any:
+        result = judge(*given)
+        return replace(result, policy_loss=result.policy_loss + math.inf)
+
+    return judged
 
 
 def _spoil(algorithm: Any) -> None:

@@ -39,6 +39,11 @@ def test_a_gradient_that_is_not_finite_is_skipped(engines, tmp_path) -> None:
     run_ranks("rank_sharded:skip", 2, tmp_path, *engines, timeout_s=500.0)
 
 
+@ENGINES
+def test_a_loss_that_is_not_finite_is_skipped_after_its_parts(engines, tmp_path) -> None:
+    run_ranks("rank_sharded:skip_in_parts", 1, tmp_path, *engines, timeout_s=500.0)
+
+
 def test_without_deepspeed_the_extra_is_named(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "deepspeed", None)
     with pytest.raises(MissingDependency, match=r"distrl\[deepspeed\]"):

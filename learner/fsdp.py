@@ -174,7 +174,8 @@ class FsdpOptimiser(Optimiser):
                 continue
             given = state[index]
             moments = {name: self._sharded.parts(given.get(name), parameter) for name in MOMENTS}
-            step = torch.as_tensor(given["step"]).float().cpu().clone()
+            # Fused AdamW, as on GPUs, reads it on the device.
+            step = torch.as_tensor(given["step"]).to(self._sharded.device, torch.float32, copy=True)
             self._adam.state[parameter] = {"step": step, **moments}
             if COPY in given and self._sharded.is_half:
                 with torch.no_grad():

@@ -173,7 +173,8 @@ class ImageCache:
 
     def announce(self, digests: Sequence[str]) -> None:
         """Starts to decode the images of an episode that will be asked for; errors are left to `get`."""
-        self._announced.submit(self.get, digests, True)
+        with suppress(RuntimeError):  # closed already
+            self._announced.submit(self.get, digests, True)
 
     def close(self) -> None:
         """Forgets what was announced."""

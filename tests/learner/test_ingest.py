@@ -395,3 +395,9 @@ def test_pictures_that_will_be_read_are_announced_as_far_as_the_cache_has_room(t
     ingest.take(first)
     ingest.announce(third)
     assert announced == [shown, shown]
+
+
+def test_what_arrives_while_the_learner_ends_is_not_announced(toy, tmp_path) -> None:
+    ingest = build(toy, tmp_path)[0].context.ingest
+    ingest.close()
+    ingest.announce(toy.trajectory("late", [toy.step(1, (1,), (-1.0,), image=1)]))

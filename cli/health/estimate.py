@@ -123,7 +123,9 @@ class Subject:
         self.recomputes = pretrained is not None and pretrained.gradient_checkpointing
         trains_tower = hub is not None and hub.train_vision if lora is None else lora.vision
         self.trains_vision = self.is_small or trains_tower
-        self.keeps_features = not self.trains_vision and (hub is None or not self.shape.image.is_fixed)
+        has_cache = hub is None or (not self.shape.image.is_fixed and hub.vision_cache_gb != 0)
+        self.keeps_features = not self.trains_vision and has_cache
+        self.is_sharded = config.learner.zero_stage == 3  # then the tower runs in every pass of the learner
         self.trained = _num_trained(config, self.shape, self.trains_vision)
         # Bytes of a frozen parameter, and of one that is trained.
         self.bytes_each = {"float32": 4, "bfloat16": 2}.get(dtype, 2 if is_gpu else 4)
@@ -216,7 +218,7 @@ class Subject:
         text += 2.0 * self.shape.text.vocabulary * self.shape.text.hidden * self.completion * self.steps
         forward = float(self.passes + self.scorings)
         factor = forward + self.passes * ((1.0 if self.is_lora else 2.0) + self.recomputes)
-        looked = 1.0 if self.keeps_features else forward
+        looked = 1.0 if self.keeps_features and not self.is_sharded else forward
         return factor * text + (factor if self.trains_vision else looked) * vision
 
     def prefill_flops(self, is_cached: bool) -> float:

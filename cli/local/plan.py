@@ -74,7 +74,7 @@ class Plan:
 
 
 REMEDIES = {
-    "learner": "shard it (learner.engine deepspeed, stage 3) or lower learner.micro_batch_tokens",
+    "learner": "shard it over several GPUs (learner.engine fsdp) or lower learner.micro_batch_tokens",
     "servers": "use more GPUs, or a smaller model",
 }
 

@@ -176,6 +176,9 @@ def test_passes_and_formats_that_cost_time(model: str) -> None:
     grpo["algorithm"] |= {"kl": 0.0, "epochs": 3}
     assert update(**lora, learner=grpo) == pytest.approx(3 * whole, rel=0.2)
     assert update(**lora, dtype="float32") == pytest.approx(10 * whole)
+    uncached = update(**lora, vision_cache_gb=0, learner=grpo)
+    assert uncached > update(**lora, learner=grpo), "the frozen tower runs in every pass"
+    assert update(**lora, learner={**grpo, "engine": "fsdp"}) == pytest.approx(uncached), "and where sharded"
 
 
 def test_transformers_reads_a_batch_at_once_and_waits_for_each_token(model: str) -> None:

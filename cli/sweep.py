@@ -126,6 +126,9 @@ def check(loaded: Sweep) -> None:
         places = {"modules_dir", "name", "runs_dir"}  # which may change
         there = load_config(file).model_dump(mode="json", exclude=places)
         planned = run.config.model_dump(mode="json", exclude=places)
+        for section in ("learner", "local", "inference"):  # what `distrl train` chose for `auto`
+            chosen = {key for key, value in planned[section].items() if value in ("auto", {"kind": "auto"})}
+            planned[section] = {key: planned[section][key] for key in planned[section].keys() - chosen}
         if (key := difference(there, planned)) is not None:
             raise ConfigError(
                 f"{file} differs from the sweep in `{key}`.",

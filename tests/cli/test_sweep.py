@@ -14,6 +14,8 @@ from distrl.cli.local import sweep as execute
 from distrl.cli.local.sweep import Execution, log_of
 from distrl.cli.main import app
 from distrl.cli.options import seeds_of
+from distrl.cli.sweep import check
+from distrl.configs.schema import HfConfig
 from distrl.core.errors import ConfigError
 from distrl.core.rundir import RunDir
 from distrl.core.terminal import Console
@@ -74,6 +76,23 @@ def test_a_run_of_another_configuration_is_refused_and_named(file: Path) -> None
     result = runner.invoke(app, ["sweep", "try.yaml"])
     assert result.exit_code == 2
     assert "b/seed-0/config.yaml differs from the sweep in `store.max_bytes`" in result.stderr
+
+
+def test_what_training_chose_for_auto_is_no_difference(file: Path) -> None:
+    auto = "set: {learner.num_processes: auto, inference.engine: auto, inference.max_batch: auto}\n"
+    file.write_text(SWEEP + auto)
+    loaded = load_sweep(file)
+    config = loaded.runs[1].config
+    chosen = {"engine": HfConfig(), "max_batch": 24}
+    learner = config.learner.model_copy(update={"num_processes": 2})
+    config = config.model_copy(
+        update={"inference": config.inference.model_copy(update=chosen), "learner": learner}
+    )
+    run = RunDir.create(config)
+    check(loaded)
+    run.write_config(config.model_copy(update={"learner": learner.model_copy(update={"threads": 7})}))
+    with pytest.raises(ConfigError, match=r"learner\.threads"):
+        check(loaded)
 
 
 @pytest.mark.parametrize(

@@ -125,9 +125,9 @@ class RanksConfig(Section):
 
     `engine` is `torch`, which keeps the whole policy on each rank, `fsdp`, which shards weights, gradients
     and optimiser states by torch's FSDP2, or `deepspeed`, which shards them by ZeRO. `num_processes` is the
-    number of ranks; with `auto` they share the GPUs with the inference servers, and without a GPU there is
-    one. `ds_config` is DeepSpeed's own configuration, above all `zero_optimization`: `stage` 1, 2 (default)
-    or 3, `offload_optimizer` and `offload_param` to the CPU.
+    number of ranks; with `auto` `distrl train` divides the GPUs between them and the inference servers, and
+    elsewhere, or without a GPU, there is one. `ds_config` is DeepSpeed's own configuration, above all
+    `zero_optimization`: `stage` 1, 2 (default) or 3, `offload_optimizer` and `offload_param` to the CPU.
     """
 
     engine: Literal["torch", "fsdp", "deepspeed"] = "torch"

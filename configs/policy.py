@@ -109,14 +109,14 @@ class HubConfig(PretrainedConfig):
 
     `train_vision` trains the vision tower, too, if there is no section `lora`. What a tower that is not
     trained makes of a picture is computed once and kept in main memory: `vision_cache_gb` is the largest size
-    of that cache in each process, in GiB; null means a sixteenth of the main memory. `attention` is the
-    implementation of attention, by its name in transformers. `max_context_tokens` is the largest number of
-    tokens in a whole sequence with its answers; an episode whose next answer does not fit ends as at its
-    step limit. `slim_vocabulary` lists texts, whose tokens are then the only ones that can be written, for
-    actions that are a fixed set of tokens. `own_tokens` lists special tokens that the model's actions are
-    written with: they can be sampled, stay in texts, and are not broken in prompts; null means those of the
-    agent's notation. `template` has keyword arguments for the chat template, such as enable_thinking: false;
-    a template ignores unknown ones.
+    of that cache in each process, in GiB; null means a sixteenth of the main memory, which the learner's
+    ranks share. `attention` is the implementation of attention, by its name in transformers.
+    `max_context_tokens` is the largest number of tokens in a whole sequence with its answers; an episode
+    whose next answer does not fit ends as at its step limit. `slim_vocabulary` lists texts, whose tokens are
+    then the only ones that can be written, for actions that are a fixed set of tokens. `own_tokens` lists
+    special tokens that the model's actions are written with: they can be sampled, stay in texts, and are not
+    broken in prompts; null means those of the agent's notation. `template` has keyword arguments for the chat
+    template, such as enable_thinking: false; a template ignores unknown ones.
     """
 
     kind: Literal["hub"] = "hub"

@@ -45,7 +45,7 @@ from distrl.learner.batching import StepBatch, TrajectoryBatch, Whole
 from distrl.learner.fsdp import FsdpPolicy
 from distrl.learner.losses import Moments
 from distrl.learner.off_policy import StepStats
-from distrl.learner.ranks import RANK_TIMEOUT_S, Place, Watch, open_job, translated, unwatched
+from distrl.learner.ranks import RANK_TIMEOUT_S, Place, Watch, num_ranks, open_job, translated, unwatched
 from distrl.learner.sharding import ShardedPolicy
 from distrl.learner.train_step import TrainStep, merge
 from distrl.learner.zero import ZeroPolicy
@@ -295,9 +295,8 @@ def _by_step(batch: TrajectoryBatch, pieces: Sequence[tuple[Tensor, Tensor]]) ->
 
 def follow(train_step: TrainStep) -> None:
     """Carries out the commands of rank 0 until it sends "stop"."""
-    decode = partial(
-        decoded, images=ImageCache(train_step.policy.image, max_bytes=memory_share(IMAGES_SHARE))
-    )
+    share_of_one = memory_share(IMAGES_SHARE / num_ranks())
+    decode = partial(decoded, images=ImageCache(train_step.policy.image, max_bytes=share_of_one))
     while True:
         command = receive(0)
         name, numbers = command["name"], command["numbers"]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor
 
 from distrl.core.policies.base import Pictures
@@ -42,12 +42,13 @@ class FeatureCache:
         """That of a model's tower; None if it is trained, or reads pictures of one fixed size.
 
         Args:
-            max_gb: None: a sixteenth of the main memory; 0: nothing is kept.
+            max_gb: None: a sixteenth of the main memory, for all ranks together; 0: nothing is kept.
         """
         tower = getattr(model.base_model, "visual", None) if reader.has_grid else None
         if tower is None or max_gb == 0 or any(p.requires_grad for p in tower.parameters()):
             return None
-        return cls(reader, tower, memory_share(SHARE) if max_gb is None else int(max_gb * 2**30))
+        num_ranks = distributed.get_world_size() if distributed.is_initialized() else 1
+        return cls(reader, tower, memory_share(SHARE / num_ranks) if max_gb is None else int(max_gb * 2**30))
 
     @torch.no_grad()
     def inputs(self, pictures: Pictures, device: torch.device) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from distrl.cli.options import ConfigArgument, DryRunOption, ResumeOption, SetOption, load
-from distrl.core.errors import DistrlError
+from distrl.core.errors import DistrlError, PolicyError
 
 if TYPE_CHECKING:
     from distrl.cli.local.run import LocalRun
@@ -60,7 +60,11 @@ def train(
         check_demonstrations(loaded)
     for warning in [*run_kind(loaded).check_tasks(), *doubtful_points(loaded), *doubtful_rates(loaded)]:
         typer.echo(f"warning: {warning}", err=True)
-    plan = plan_here(loaded)
+    try:
+        plan = plan_here(loaded)
+    except PolicyError as error:
+        plan = None
+        typer.echo(f"warning: how to use the GPUs cannot be planned: {error.message}", err=True)
     loaded = loaded if plan is None else plan.config
     network = free_addresses(loaded.network)
     check_addresses(network, loaded.num_servers)

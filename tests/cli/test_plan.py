@@ -11,13 +11,14 @@ from typer.testing import CliRunner
 pytest.importorskip("torch", reason="needs torch: not installed")
 
 from distrl.cli.health.estimate import Hardware, estimate, hardware, screen_of
-from distrl.cli.local import gpus
+from distrl.cli.local import gpus, plan
 from distrl.cli.local.plan import Plan, Planner, plan_here
 from distrl.cli.local.run import LocalRun
 from distrl.cli.main import app
 from distrl.cli.train import STOPPED
 from distrl.configs.load import load_config
 from distrl.configs.schema import Config
+from distrl.core.errors import PolicyError
 from distrl.core.model_points import ImageShape
 from distrl.core.policies.model_shapes import ModelShape, TextShape
 
@@ -187,3 +188,14 @@ def test_a_run_shows_its_plan_and_keeps_it(tmp_path: Path, monkeypatch: pytest.M
     assert "auto" not in (config.inference.engine.kind, config.inference.max_batch)
     assert plan_here(load_config("qwen-vl", [*settings, "learner.device=cuda:1"])) is None, "by the user"
     assert plan_here(load_config("quickstart")) is None, "a small policy"
+
+
+def test_a_run_starts_without_a_plan_if_the_model_s_sizes_cannot_be_read(tmp_path, monkeypatch) -> None:
+    def unreadable(config: Config) -> None:
+        raise PolicyError("its sizes are per layer.", "")
+
+    monkeypatch.setattr(plan, "plan_here", unreadable)
+    monkeypatch.setattr(LocalRun, "train", lambda self: False)  # as if it was stopped
+    result = CliRunner().invoke(app, ["train", "quickstart", f"--set=runs_dir={tmp_path}"])
+    assert result.exit_code == STOPPED, result.output
+    assert "cannot be planned: its sizes are per layer." in result.stderr

@@ -103,13 +103,16 @@ def read_model(model: str) -> ModelShape:
 
 def _text_shape(text: Any) -> TextShape:
     heads = int(text.num_attention_heads)
+    inner = getattr(text, "intermediate_size", None)
+    if inner is None:  # only experts, of which a token uses some
+        inner = text.moe_intermediate_size * text.num_experts_per_tok
     return TextShape(
         hidden=int(text.hidden_size),
         layers=int(text.num_hidden_layers),
         heads=heads,
         kv_heads=int(getattr(text, "num_key_value_heads", None) or heads),
         head_dim=int(getattr(text, "head_dim", None) or text.hidden_size // heads),
-        intermediate=int(text.intermediate_size),
+        intermediate=int(max(inner) if isinstance(inner, list | tuple) else inner),
         vocabulary=int(text.vocab_size),
     )
 

@@ -9,7 +9,7 @@ from distrl.configs.policy import LoraConfig
 from distrl.core.errors import PolicyError
 from distrl.core.hub_files import find_model
 from distrl.core.policies.adapters import attach_adapter
-from distrl.core.policies.model_shapes import read_model
+from distrl.core.policies.model_shapes import _text_shape, read_model
 
 
 def load(model_dir: Path) -> torch.nn.Module:
@@ -55,3 +55,10 @@ def test_what_is_not_here_is_one_clear_error(tmp_path: Path, monkeypatch: pytest
     assert find_model("nobody/some-model") == snapshot
     with pytest.raises(PolicyError, match="unheard-of"):
         read_model("nobody/some-model")
+
+
+def test_a_model_of_experts_alone_has_the_width_that_a_token_uses() -> None:
+    from transformers import Qwen3_5MoeTextConfig
+
+    text = Qwen3_5MoeTextConfig(num_experts_per_tok=2, moe_intermediate_size=16)
+    assert _text_shape(text).intermediate == 2 * 16

@@ -125,11 +125,12 @@ def test_a_model_that_needs_several_gpus_gets_them_or_says_what_is_missing() -> 
     whole = on_80("32B", 8)
     assert gpus.width_of(whole.config) == 2
     assert list(whole.too_large) == ["learner"]
-    assert "stage 3" in whole.lines()[-1].how
+    assert "learner.engine fsdp" in whole.lines()[-1].how
     sharded = on_80("32B", 8, *SHARDED)
     assert not sharded.too_large
     assert num_used(sharded.config) <= 8
     assert sharded.config.learner.num_ranks > 1
+    assert not on_80("32B", 8, "learner.engine=fsdp").too_large
     given = on_80("32B", 8, *SHARDED, "inference.engine={kind: vllm, tensor_parallel_size: 4}")
     assert (gpus.width_of(given.config), given.config.num_servers) == (4, 1)
     assert set(on_80("32B", 1).too_large) == {"learner", "servers"}

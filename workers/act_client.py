@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import logging
 import math
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +38,7 @@ _REFUSALS = frozenset(
 )
 MAX_HELD = 256  # digests of images that a server has received; beyond, images are sent again
 _log = logging.getLogger(__name__)
+_ASSIGNING = threading.Lock()
 
 
 class ActClient:
@@ -123,7 +125,8 @@ class ActClient:
             self._links.pop(gone).channel.close()
         now = time.monotonic()
         good = [endpoint for endpoint in alive if self._avoid_until.get(endpoint, 0.0) <= now]
-        own = assigned(tuple(self._slots().items()), tuple(alive)).get(self._name)
+        with _ASSIGNING:  # one slot computes what the others need, too
+            own = assigned(tuple(self._slots().items()), tuple(alive)).get(self._name)
         return own if own in good else min(good, key=lambda one: _rank(self._name, one), default=None)
 
     def _try(

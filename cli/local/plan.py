@@ -150,7 +150,8 @@ class Planner:
         width, most = width_of(self._config), self._slots or self._num_gpus
         ranks, servers = self._config.learner.num_processes, self._config.local.inference_servers
         candidates = []
-        for rank in range(1, max(2, self._num_gpus)) if ranks == "auto" else [ranks]:
+        most_ranks = max(1, min(self._num_gpus - 1, self._config.learner.batch_trajectories))
+        for rank in range(1, most_ranks + 1) if ranks == "auto" else [ranks]:
             update_s, needed = self._update(rank)
             fitting = max(1, min(most, (self._num_gpus - rank) // width))
             for count in range(1, fitting + 1) if servers == "auto" else [servers]:

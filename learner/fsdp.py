@@ -21,15 +21,12 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from distrl.configs.learner import LearnerConfig
 from distrl.core.policies import resolve_device
 from distrl.core.policies.base import Policy
-from distrl.learner.optimisers import Optimiser
+from distrl.learner.optimisers import COPY, Optimiser
 from distrl.learner.ranks import from_rank_0, num_ranks, own_rank
 from distrl.learner.sharding import MOMENTS, ShardedPolicy
 
 # Of layers that return views, such as T5's; transformers changes none of them in place.
 warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
-
-COPY = "copy"
-"""Among an optimiser's states: the weight in float32, where the policy has it in bfloat16."""
 
 
 class FsdpPolicy(ShardedPolicy):

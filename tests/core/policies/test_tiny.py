@@ -8,11 +8,12 @@ import pytest
 import torch
 from policy_fakes import chat, check_agreement, padded, png, swap
 
+from distrl.configs.policy import TinyConfig
+from distrl.core import policies
 from distrl.core.actions import Action
 from distrl.core.errors import CheckpointError, PolicyError
 from distrl.core.policies import weights_io
 from distrl.core.policies.base import Policy, PromptBatch
-from distrl.core.policies.tiny import TinyPolicy
 from distrl.core.types import ChatMessage, Sampling, TextPart
 from distrl.workers.agents.autoui import AutoUIAgent
 
@@ -190,12 +191,12 @@ def test_wrong_configurations_are_named(make_policy: MakePolicy) -> None:
 
 @pytest.mark.parametrize(("device", "precision"), [("cpu", "highest"), ("cuda", "high")])
 def test_on_a_gpu_float32_is_multiplied_in_tensorfloat32(
-    make_policy: MakePolicy, monkeypatch: pytest.MonkeyPatch, device: str, precision: str
+    monkeypatch: pytest.MonkeyPatch, device: str, precision: str
 ) -> None:
-    monkeypatch.setattr(TinyPolicy, "device", property(lambda policy: torch.device(device)))
+    monkeypatch.setattr(policies, "resolve_device", lambda wanted: device)
     before = torch.get_float32_matmul_precision()
     try:
-        make_policy()
+        policies.make_policy(TinyConfig(), ["tap"], 0)
         assert torch.get_float32_matmul_precision() == precision
     finally:
         torch.set_float32_matmul_precision(before)

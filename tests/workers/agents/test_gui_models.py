@@ -218,6 +218,10 @@ def test_what_a_published_answer_means(
         ("ui-tars", tars("type(content='')"), "type needs content"),
         ("ui-tars", tars("click(start_box='(1092,1)')"), "is not within"),
         ("autoglm", glm('do(action="Take_over", message="log in")'), "is not supported"),
+        ("ui-tars", tars("click(start_box='(9,9)')\n\nclick(start_box='(1,1)')"), "several calls"),
+        ("autoglm", glm('do(action="Type", text="a")\ndo(action="Back")'), "several calls"),
+        ("autoglm", glm('do(action="Back")') + glm('do(action="Home")').partition("</think>")[2], "2 calls"),
+        ("mai-ui", mai('{"action": "wait"}') + "<tool_call>", "2 calls, and one was asked for"),
         ("autoglm", "<think>do(action=", "the thinking does not end"),
         ("mai-ui", mai('{"action": "ask_user", "text": "which?"}'), "action is 'ask_user', not one of click"),
         ("mai-ui", mai('{"action": "system_button", "button": "menu"}'), "is not supported"),
@@ -273,6 +277,13 @@ def test_earlier_steps_are_told_by_thought_and_call() -> None:
     assert told[0] == "Step 1: I can see it. Action: is needed. Action: press_back()"
     assert told[1].startswith("Step 2: not an action (none of the calls click, long_press, ")
     assert told[2:] == ["Step 3: Action: wait()", "Step 4: enter"]
+
+
+def test_a_conclusion_that_is_cut_off_is_told() -> None:
+    agent = agent_of("ui-venus", version=1)
+    said = step(agent, venus("PressBack()") + "<conclusion>Went back")
+    text, _ = asked(agent.prompt("go", SCREEN, [said]).messages[1])
+    assert "Step 1: Went back <action>PressBack()" in text
 
 
 def test_gui_owl_is_asked_as_published() -> None:

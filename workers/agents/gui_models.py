@@ -334,12 +334,9 @@ def _point(arguments: Mapping[str, Any], key: str, grid: Grid) -> Point:
     keys = key.split()
     value = arguments.get(key) if len(keys) == 1 else [arguments.get(one) for one in keys]
     numbers = re.findall(r"-?\d+(?:\.\d+)?", value[:100]) if isinstance(value, str) else value
+    is_list = isinstance(numbers, list | tuple) and bool not in map(type, numbers)
     try:
-        found = (
-            [float(n) for n in numbers if not isinstance(n, bool)]
-            if isinstance(numbers, list | tuple)
-            else []
-        )
+        found = [float(number) for number in numbers] if is_list else []
     except (TypeError, ValueError, OverflowError):
         found = []
     if len(found) not in (2, 4) or not all(abs(number) < 1e9 for number in found):

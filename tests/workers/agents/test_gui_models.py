@@ -222,6 +222,8 @@ def test_what_a_published_answer_means(
         ("autoglm", glm('do(action="Type", text="a")\ndo(action="Back")'), "several calls"),
         ("autoglm", glm('do(action="Back")') + glm('do(action="Home")').partition("</think>")[2], "2 calls"),
         ("mai-ui", mai('{"action": "wait"}') + "<tool_call>", "2 calls, and one was asked for"),
+        ("autoglm", glm('do(action="Tap", element=[-0.4, 6])'), "is not within"),
+        ("autoglm", glm('do(action="Tap", element=[True, 5, 6])'), "not the two numbers of a point"),
         ("autoglm", "<think>do(action=", "the thinking does not end"),
         ("mai-ui", mai('{"action": "ask_user", "text": "which?"}'), "action is 'ask_user', not one of click"),
         ("mai-ui", mai('{"action": "system_button", "button": "menu"}'), "is not supported"),

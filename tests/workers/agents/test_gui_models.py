@@ -12,7 +12,7 @@ from distrl.configs.agents import GUI_MODELS, AgentConfig
 from distrl.configs.load import load_config
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError
-from distrl.core.published import coordinates_of
+from distrl.core.published import coordinates_of, published
 from distrl.workers.agents import build_agent
 from distrl.workers.agents.base import Agent
 from distrl.workers.agents.gui_models import GuiModelAgent
@@ -333,3 +333,10 @@ def test_auto_is_the_agent_of_the_model(model: str, kind: str, coordinates: str)
     assert resize == ({"max_pixels": 660_000} if coordinates == "absolute" else None)
     build_agent(config.agent)
     assert config.hub_policy.own_tokens == (["<|box_start|>", "<|box_end|>"] if kind == "ui-tars" else [])
+
+
+@pytest.mark.parametrize(
+    "name", ["UI-TARS-2-7B", "Holo2-8B", "Holo-30B", "UI-Venus-Ground-7B", "UI-Venus-2B"]
+)
+def test_auto_knows_no_other_model(name: str) -> None:
+    assert published(f"their/{name}") is None

@@ -333,7 +333,7 @@ def _point(arguments: Mapping[str, Any], key: str, grid: Grid) -> Point:
     """A point of two numbers, or the middle of a box of four; both may stand in a text."""
     keys = key.split()
     value = arguments.get(key) if len(keys) == 1 else [arguments.get(one) for one in keys]
-    numbers = re.findall(r"-?\d+(?:\.\d+)?", value[:100]) if isinstance(value, str) else value
+    numbers: Any = re.findall(r"-?\d+(?:\.\d+)?", value[:100]) if isinstance(value, str) else value
     is_list = isinstance(numbers, list | tuple) and bool not in map(type, numbers)
     try:
         found = [float(number) for number in numbers] if is_list else []

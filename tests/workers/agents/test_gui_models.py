@@ -340,3 +340,9 @@ def test_auto_is_the_agent_of_the_model(model: str, kind: str, coordinates: str)
 )
 def test_auto_knows_no_other_model(name: str) -> None:
     assert published(f"their/{name}") is None
+
+
+def test_auto_keeps_a_version_and_resizes_as_it_reads() -> None:
+    policy = "policy={kind: hub, model: their/UI-Venus-1.5-8B, max_pixels: 660000}"
+    config = load_config("quickstart-pixels", ["agent={kind: auto, options: {version: 1}}", policy])
+    assert config.agent.options == {"version": 1, "resize": {"max_pixels": 660_000}}

@@ -75,10 +75,10 @@ def settle_agent(config: Config) -> None:
                 f"{', '.join(sorted(CHAT_AGENTS))}"
             )
         options = {**found.options, **agent.options}
-        bounds = {name: getattr(policy, name, None) for name in ("min_pixels", "max_pixels")}
-        if found.coordinates == "absolute" and "resize" not in options and any(bounds.values()):
-            options["resize"] = {name: bound for name, bound in bounds.items() if bound}
         config.agent = agent.model_copy(update={"kind": found.agent, "options": options})
+        bounds = {name: getattr(policy, name, None) for name in ("min_pixels", "max_pixels")}
+        if coordinates_of(config.agent) == "absolute" and "resize" not in options and any(bounds.values()):
+            options["resize"] = {name: bound for name, bound in bounds.items() if bound}
     if isinstance(policy, HubConfig) and policy.own_tokens is None and agent.import_path is None:
         config.policy = policy.model_copy(update={"own_tokens": OWN_TOKENS.get(config.agent.kind, [])})
 

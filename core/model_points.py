@@ -149,8 +149,10 @@ def doubt(model: str, model_type: str, coordinates: str, resize: Resize) -> str 
     writes = known.coordinates if known else WRITES.get(model_type, coordinates)
     if coordinates == "scale" and writes == "absolute":
         reads = "the agent androidworld requests points on a scale of its own"
+        options = known.options if known else {"coordinates": "absolute"}
+        own = ", ".join(f"{key}: {value}" for key, value in options.items())
         agent = known.agent if known else "mobile-use"
-        remedy = f"agent.kind to {agent} and agent.options to {{coordinates: absolute, {sizes}}}"
+        remedy = f"agent.kind to {agent} and agent.options to {{{own}, {sizes}}}"
     elif coordinates in _MEANS and writes != coordinates:  # the agent refuses others
         reads = f"agent.options.coordinates '{coordinates}' means {_MEANS[coordinates]}"
         more = f" and agent.options.resize to {{{resize.keys()}}}" if writes == "absolute" else ""

@@ -40,12 +40,12 @@ def _qwen(name: str, writes: str, reasoning: str) -> Published:
 
 
 PUBLISHED: Sequence[Published] = (
-    *_versions("ui-tars", ("ui-tars-1.5", "absolute", "1.5"), (r"ui-tars-\d+b", "relative", "1")),
+    *_versions("ui-tars", (r"ui-tars-1\.5", "absolute", "1.5"), (r"ui-tars-\d+b", "relative", "1")),
     *_versions("autoglm", ("autoglm-phone", "relative", "1")),
     *_versions("mai-ui", ("mai-ui", "relative", "1")),
     *_versions("gui-owl", (r"gui-owl-1\.5", "relative", "1.5"), (r"gui-owl-\d+b", "absolute", "1")),
-    *_versions("holo", ("holo-?3", "relative", "3"), ("holo-?1", "absolute", "1")),
-    *_versions("ui-venus", ("ui-venus-2", "relative", "2"), (r"ui-venus-1\.5", "relative", "1.5")),
+    *_versions("holo", (r"holo-?3\b", "relative", "3"), (r"holo-?1\b", "absolute", "1")),
+    *_versions("ui-venus", (r"ui-venus-2\b", "relative", "2"), (r"ui-venus-1\.5", "relative", "1.5")),
     *_versions("ui-venus", ("ui-venus-navi", "absolute", "1")),
     _qwen(r"qwen2\.5-vl", "absolute", "conclusion"),
     _qwen("qwen(2-vl|3-vl|3\\.[56])", "relative", "action"),

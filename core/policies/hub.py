@@ -186,7 +186,7 @@ class HubPolicy(Policy):
         others = {self.image_token, self._pad_id, *self.end_ids}
         if unknown := [text for text in texts if added.get(text, self.image_token) in others]:
             raise PolicyError(
-                f"policy.own_tokens {unknown} are not tokens of the model's own that an answer can have.",
+                f"policy.own_tokens {unknown}: the model has no such special tokens, or not for answers.",
                 "List special tokens that its actions are written with, or remove policy.own_tokens.",
             )
         return {added[text] for text in texts}

@@ -91,7 +91,12 @@ class Verb:
 
 
 def _between(text: str, opens: str, closes: str) -> str:
-    """What stands behind the last `opens`, up to the last `closes`; the tags may be left out."""
+    """What stands behind the last `opens`, up to the last `closes`; the tags may be left out.
+
+    Raises NoAction if there are several `opens` although `closes` ends one.
+    """
+    if closes and (count := text.count(opens.strip())) > 1:
+        raise NoAction(f"{count} calls, and one was asked for")
     rest = text.rpartition(opens.strip())[2] if opens else text
     return rest.rpartition(closes.strip())[0] if closes and closes.strip() in rest else rest
 
@@ -118,7 +123,8 @@ class Calls:
 
     def read(self, text: str, names: Collection[str]) -> tuple[str, dict[str, Any]]:
         region = _between(text, self.opens, self.closes)
-        found = re.search(rf"\b({'|'.join(names)})\s*\(", region)
+        start = rf"\b({'|'.join(names)})\s*\("
+        found = re.search(start, region)
         if not found or ")" not in region[found.end() :]:
             raise NoAction(f"none of the calls {', '.join(dict.fromkeys(names))}")
         name, inside = found[1], region[found.end() : region.rindex(")")]
@@ -127,6 +133,8 @@ class Calls:
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
                 return name, {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
         except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+            if re.search(rf"\)\s*{start}", inside):
+                raise NoAction("several calls, and one was asked for") from None
             # Models do not escape every quotation mark and line end in a text, which is the last argument.
             if len(inside) < MAX_LOOSE_CHARS and (loose := _LOOSE.fullmatch(inside)):
                 return name, {key: value for key, _, value in _TEXTS.findall(loose[1])} | {loose[5]: loose[7]}
@@ -325,13 +333,10 @@ def _point(arguments: Mapping[str, Any], key: str, grid: Grid) -> Point:
     """A point of two numbers, or the middle of a box of four; both may stand in a text."""
     keys = key.split()
     value = arguments.get(key) if len(keys) == 1 else [arguments.get(one) for one in keys]
-    numbers = re.findall(r"-?\d+(?:\.\d+)?", value[:100]) if isinstance(value, str) else value
+    numbers: Any = re.findall(r"-?\d+(?:\.\d+)?", value[:100]) if isinstance(value, str) else value
+    is_list = isinstance(numbers, list | tuple) and bool not in map(type, numbers)
     try:
-        found = (
-            [float(n) for n in numbers if not isinstance(n, bool)]
-            if isinstance(numbers, list | tuple)
-            else []
-        )
+        found = [float(number) for number in numbers] if is_list else []
     except (TypeError, ValueError, OverflowError):
         found = []
     if len(found) not in (2, 4) or not all(abs(number) < 1e9 for number in found):
@@ -508,7 +513,8 @@ def _venus(
         Verb(K.COMPLETE, "Finished", more=("content",)),
     )
     syntax = Calls("<action>", "</action>", "'", "({x}, {y})")
-    return Dialect(verbs, syntax, coordinates, HELPFUL, VENUS + form, rf"<{thought}>(.*?)</{thought}>")
+    said = rf"<{thought}>(.*?)(?:</{thought}>|\Z)"
+    return Dialect(verbs, syntax, coordinates, HELPFUL, VENUS + form, said)
 
 
 class UIVenusAgent(GuiModelAgent):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ class Grid:
 
     def point(self, x: float, y: float) -> Point:
         """The centre of a cell. Raises NoAction if it is not on the grid."""
-        column, row = int(x), int(y)
+        column, row = math.floor(x), math.floor(y)
         if not (0 <= column < self.columns and 0 <= row < self.rows):
             raise NoAction(f"({x:g}, {y:g}) is not within 0 to {self.columns - 1} and 0 to {self.rows - 1}")
         return (column + 0.5) / self.columns, (row + 0.5) / self.rows

@@ -197,7 +197,7 @@ def test_a_model_s_own_tokens_are_written_kept_and_not_broken(make_hub: MakePoli
     }
     assert "< |box_start|>(" in other.text(other.completion_ids(said))
     for wrong in ("<|image_pad|>", "<|im_end|>", "<nothing>"):
-        with pytest.raises(PolicyError, match=r"policy\.own_tokens .* are not tokens of the model's own"):
+        with pytest.raises(PolicyError, match=r"policy\.own_tokens .*: the model has no such special tokens"):
             make_hub(model=str(boxed_dir), own_tokens=[wrong])
 
 

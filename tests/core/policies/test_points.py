@@ -127,6 +127,11 @@ def test_the_name_of_a_published_model_says_more_than_its_type(
     resize = {"min_pixels": 784, **BOUND}
     (said,) = warnings_of(configure(folder, BOUND, coordinates="absolute", resize=resize), caplog)
     assert f"but models like {folder} write 0 to 999 across and down" in said
+    older = tmp_path / "GUI-Owl-7B"
+    older.symlink_to(models["qwen"])
+    data = configure(older, BOUND, coordinates="relative").model_dump()
+    (said,) = warnings_of(Config.model_validate({**data, "agent": {"kind": "androidworld"}}), caplog)
+    assert "Set agent.kind to gui-owl and agent.options to {version: 1, resize: {" in said
 
 
 @pytest.mark.parametrize(

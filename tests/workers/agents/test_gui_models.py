@@ -12,7 +12,7 @@ from distrl.configs.agents import GUI_MODELS, AgentConfig
 from distrl.configs.load import load_config
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import ConfigError
-from distrl.core.published import coordinates_of
+from distrl.core.published import coordinates_of, published
 from distrl.workers.agents import build_agent
 from distrl.workers.agents.base import Agent
 from distrl.workers.agents.gui_models import GuiModelAgent
@@ -218,6 +218,12 @@ def test_what_a_published_answer_means(
         ("ui-tars", tars("type(content='')"), "type needs content"),
         ("ui-tars", tars("click(start_box='(1092,1)')"), "is not within"),
         ("autoglm", glm('do(action="Take_over", message="log in")'), "is not supported"),
+        ("ui-tars", tars("click(start_box='(9,9)')\n\nclick(start_box='(1,1)')"), "several calls"),
+        ("autoglm", glm('do(action="Type", text="a")\ndo(action="Back")'), "several calls"),
+        ("autoglm", glm('do(action="Back")') + glm('do(action="Home")').partition("</think>")[2], "2 calls"),
+        ("mai-ui", mai('{"action": "wait"}') + "<tool_call>", "2 calls, and one was asked for"),
+        ("autoglm", glm('do(action="Tap", element=[-0.4, 6])'), "is not within"),
+        ("autoglm", glm('do(action="Tap", element=[True, 5, 6])'), "not the two numbers of a point"),
         ("autoglm", "<think>do(action=", "the thinking does not end"),
         ("mai-ui", mai('{"action": "ask_user", "text": "which?"}'), "action is 'ask_user', not one of click"),
         ("mai-ui", mai('{"action": "system_button", "button": "menu"}'), "is not supported"),
@@ -275,6 +281,13 @@ def test_earlier_steps_are_told_by_thought_and_call() -> None:
     assert told[2:] == ["Step 3: Action: wait()", "Step 4: enter"]
 
 
+def test_a_conclusion_that_is_cut_off_is_told() -> None:
+    agent = agent_of("ui-venus", version=1)
+    said = step(agent, venus("PressBack()") + "<conclusion>Went back")
+    text, _ = asked(agent.prompt("go", SCREEN, [said]).messages[1])
+    assert "Step 1: Went back <action>PressBack()" in text
+
+
 def test_gui_owl_is_asked_as_published() -> None:
     system, user = agent_of("gui-owl").prompt("go", SCREEN, []).messages
     assert "The screen's resolution is 1000x1000." in asked(system)[0]
@@ -320,3 +333,16 @@ def test_auto_is_the_agent_of_the_model(model: str, kind: str, coordinates: str)
     assert resize == ({"max_pixels": 660_000} if coordinates == "absolute" else None)
     build_agent(config.agent)
     assert config.hub_policy.own_tokens == (["<|box_start|>", "<|box_end|>"] if kind == "ui-tars" else [])
+
+
+@pytest.mark.parametrize(
+    "name", ["UI-TARS-2-7B", "Holo2-8B", "Holo-30B", "UI-Venus-Ground-7B", "UI-Venus-2B"]
+)
+def test_auto_knows_no_other_model(name: str) -> None:
+    assert published(f"their/{name}") is None
+
+
+def test_auto_keeps_a_version_and_resizes_as_it_reads() -> None:
+    policy = "policy={kind: hub, model: their/UI-Venus-1.5-8B, max_pixels: 660000}"
+    config = load_config("quickstart-pixels", ["agent={kind: auto, options: {version: 1}}", policy])
+    assert config.agent.options == {"version": 1, "resize": {"max_pixels": 660_000}}

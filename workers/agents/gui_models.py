@@ -21,6 +21,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -46,6 +47,8 @@ _TEXTS = re.compile(r"""(\w+)\s*=\s*(["'])((?:(?!\2).)*)\2\s*,""")
 _LOOSE = re.compile(
     rf"""((?:\s*{_TEXTS.pattern.replace("2", "3")})*)\s*(\w+)\s*=\s*(["'])(.*)\6\s*""", re.DOTALL
 )
+# Of odd literals in a model's answer Python would warn on standard error; `ast.parse` reads "<unknown>".
+warnings.filterwarnings("ignore", category=SyntaxWarning, module="<unknown>")
 
 
 @dataclass(frozen=True)

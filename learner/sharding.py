@@ -47,7 +47,7 @@ class ShardedPolicy(ABC):
         adam = torch.optim.AdamW(trainable(policy), lr=optim.lr, weight_decay=optim.weight_decay)
         self.groups = adam.state_dict()["param_groups"]
         self.view = cast(Policy, _View(self))
-        policy.is_sharded = True
+        policy.is_joint = True
 
     @property
     def is_sharded(self) -> bool:

@@ -274,7 +274,7 @@ class Policy(nn.Module, ABC):
             bounded.
         reads_sequences: Whether it scores answers inside of sequences; see `PromptBatch`.
         adapter: The LoRA adapter that is trained and published instead of all weights.
-        is_sharded: Whether ranks of a learner gather weights or add up gradients layer by layer, so that
+        is_joint: Whether ranks of a learner gather weights or add up gradients layer by layer, so that
             every rank must call the same layers, whatever its batch is.
     """
 
@@ -286,7 +286,7 @@ class Policy(nn.Module, ABC):
     max_context_tokens: int | None = None
     reads_sequences = False
     adapter: AdapterHandle | None = None
-    is_sharded = False
+    is_joint = False
 
     @property
     def device(self) -> torch.device:

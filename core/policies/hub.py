@@ -420,7 +420,7 @@ class HubPolicy(Policy):
 
     def _hidden(self, batch: PromptBatch) -> Tensor:
         """[R, S, d], the last layer's states of prompts or sequences, from which the output layer reads."""
-        if self.is_sharded and not cast(Pictures, batch.images).flat:
+        if self.is_joint and not cast(Pictures, batch.images).flat:
             # Ranks that have pictures call the vision tower, so this one has to call it too.
             return self._hidden(self._with_a_picture(batch))[:-1, -batch.input_ids.shape[1] :]
         options: dict[str, object] = dict(self._vision(batch))

@@ -57,14 +57,16 @@ def to_bytes(
     buffer[: len(header)] = np.frombuffer(header, np.uint8)
     update = digest.update if digest is not None else len
     with ThreadPoolExecutor(1, "weights-hash") as hasher:
-        hasher.submit(update, header)
+        hashed = [hasher.submit(update, header)]
         end = len(header)
         for tensor in tensors:
             place = buffer[end : end + tensor.nbytes]
             if tensor.numel():
                 torch.from_numpy(place).view(tensor.dtype).view(tensor.shape).copy_(tensor)
-            hasher.submit(update, place)
+            hashed.append(hasher.submit(update, place))
             end += tensor.nbytes
+    for job in hashed:
+        job.result()  # raises what went wrong there
     return memoryview(buffer)
 
 

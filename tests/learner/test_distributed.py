@@ -71,7 +71,7 @@ def test_screenshots_travel_as_they_are_stored() -> None:
         return {digest: files[digest] for digest in digests}
 
     sent = with_pictures(share, lambda pictures: encoded(pictures, load))
-    assert share.steps.prompts.images is images, "rank 0 goes on with its own"
+    assert share.steps.prompts.images is images, "rank 0 keeps its own pictures"
     decodings: list[bytes] = []
 
     def decode(data):

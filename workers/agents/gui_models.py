@@ -11,9 +11,9 @@
 A `Dialect` is a table of verbs, the syntax around a call, and the prompt; models of one name that write
 differently are versions of one agent. Actions and formats are those that are published, and so are the places
 of points: pixels of the resized picture ("absolute") or a scale ("relative"). The rest of the wording is
-shortened, and how earlier steps are told is this project's, see `ChatAgent`. How far a scroll without an end
-goes is this project's, too, except for MAI-UI. Actions that no device here can do (asking the user, the list
-of recent apps) are invalid, and the message of a call that ends the task is not an answer.
+shortened, and the summary of earlier steps is this project's, see `ChatAgent`. How far a scroll without an
+end goes is this project's, too, except for MAI-UI. Actions that no device here can do (asking the user, the
+list of recent apps) are invalid, and the message of a call that ends the task is not an answer.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class Dialect:
         coordinates: What its points are; a scale has `steps` whole numbers from 0.
         system, question: The instructions, and the user's message before the screen. Either has {actions},
             and the latter {goal} and {progress}.
-        thought: What an earlier step is told by, its first group.
+        thought: Where an answer says what it does and why: its first group, which later prompts repeat.
     """
 
     verbs: tuple[Verb, ...]

@@ -112,9 +112,12 @@ class DevicePool:
             Exception: What ended the pool: a missing program, or a bug.
         """
         me = object()
+        slot: Slot | None = None
 
         def is_my_turn() -> bool:
-            return self._waiters[0] is me and self._table.pick() is not None
+            nonlocal slot
+            slot = self._table.pick() if self._waiters[0] is me else None
+            return slot is not None
 
         with self._changed:
             self._waiters.append(me)
@@ -126,7 +129,6 @@ class DevicePool:
                     raise self._bug
                 if self._is_closed:
                     raise PoolExhausted("the pool of devices is closed.")
-                slot = self._table.pick() if self._waiters[0] is me else None
                 if slot is None:
                     raise PoolExhausted(f"no device was free within {timeout_s:g} s: {self._line()}.")
                 assert slot.device is not None, f"{slot.id} is ready, but was never opened"

@@ -223,6 +223,17 @@ def test_who_came_first_is_served_first(pools: Pools) -> None:
             done.result(DEADLINE_S)
 
 
+def test_a_device_that_falls_due_for_a_probe_as_it_is_lent_is_lent(
+    pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = pools(FakeMember("a"))
+    until(lambda: pool.states() == {"a": SlotState.READY}, "the device", DEADLINE_S)
+    picks = iter([pool._table.pick()])  # seen ready once, and not an instant later
+    monkeypatch.setattr(pool._table, "pick", lambda: next(picks, None))
+    with pool.acquire(0.0) as slot:
+        assert slot.id == "a"
+
+
 def test_devices_join_and_leave_while_others_work(pools: Pools) -> None:
     pool = pools(FakeMember("a"))
     with pool.acquire(DEADLINE_S), ThreadPoolExecutor(1) as executor:

@@ -267,7 +267,7 @@ def open_learner(config: Config, run: RunDir, sizes: tuple[int, int], stop: Even
     torch.set_num_threads(config.learner.threads)
     network, spec = config.network, PolicySpec.of(config, sizes)
     with contextlib.ExitStack() as stack:
-        endpoints = Endpoints(network.control, network.broadcast, network.weights)
+        endpoints = Endpoints(network.control, network.broadcast, network.weights, network.rendezvous)
         server = AppoServer(endpoints, load_security(network.keys_path, SERVER), run.run_id())
         stack.callback(server.close)
         metrics = MetricsWriter(run.metrics, tensorboard_sinks(run.tensorboard))

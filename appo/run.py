@@ -64,12 +64,13 @@ class AppoRun:
             wire = stack.enter_context(Wire(load_security(network.keys_path, network.key_name)))
             name = wire.full_name(name)
             slots = config.worker.slots
-            link = LearnerLink(wire, network.control, network.broadcast, "worker", name, slots=slots)
+            learner = network.learner
+            link = LearnerLink(wire, learner.control, learner.broadcast, "worker", name, slots=slots)
 
             def is_stopping() -> bool:
                 return stop.is_set() or link.shutdown.is_set()
 
-            client = MasterClient(wire, network.control, network.weights, name, is_stopping)
+            client = MasterClient(wire, learner.control, learner.weights, name, is_stopping)
             stack.callback(client.close)
             worker = AppoWorker(config, name, client, is_stopping, link.set_stats)
             link.start()

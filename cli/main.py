@@ -26,6 +26,7 @@ from distrl.core.errors import DistrlError
 # Command → module, attribute: a function, or a typer app with subcommands.
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("distrl.cli.train", "train"),
+    "launch": ("distrl.cli.launch", "app"),
     "simulate": ("distrl.cli.simulate", "simulate"),
     "run-learner": ("distrl.cli.run_learner", "run_learner"),
     "serve-inference": ("distrl.cli.serve_inference", "serve_inference"),

@@ -156,8 +156,8 @@ class GuiRun:
             full_name = wire.full_name(name)
             link = LearnerLink(
                 wire,
-                network.control,
-                network.broadcast,
+                network.learner.control,
+                network.learner.broadcast,
                 "worker",
                 full_name,
                 slots=slots,

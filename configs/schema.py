@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
 from pydantic import Field, field_validator, model_validator
@@ -16,6 +16,7 @@ from distrl.configs.devices import DevicesConfig
 from distrl.configs.goal import Goal, goal_of
 from distrl.configs.judge import AnyJudge, RewardConfig, check_judge
 from distrl.configs.learner import LearnerConfig
+from distrl.configs.placement import PlacementConfig
 from distrl.configs.policy import (
     AutoUIConfig,
     ChatPolicy,
@@ -82,6 +83,14 @@ class EnvConfig(Section):
     options: dict[str, Any] = {}
 
 
+class LearnerAddresses(NamedTuple):
+    """What processes connect to: the learner's addresses, or references to its rendezvous."""
+
+    control: str
+    broadcast: str
+    weights: str
+
+
 class NetworkConfig(Section):
     """Addresses and keys of the processes.
 
@@ -89,6 +98,10 @@ class NetworkConfig(Section):
     `weights` for downloads of weights. `act` is the address that each inference server binds; port `*` means
     any free port. `advertise` is the address under which other processes reach an inference server, if it is
     not the bound one; port `*` stands for the bound port.
+
+    `rendezvous` is where the learner publishes its addresses, and where all others look for them, also
+    when the connection is lost: `file:PATH` in a shared folder, or `env:NAME`, an environment variable that
+    is set beforehand. Null means that the three addresses are known to all. `distrl launch` sets it.
 
     `keys_dir` is the directory with the CURVE keys (see `distrl keys`), which encrypt and authenticate
     connections; it is required as soon as an address is not local. `key_name` is the name of the client key
@@ -100,6 +113,7 @@ class NetworkConfig(Section):
     weights: str = "tcp://127.0.0.1:5702"
     act: str = "tcp://127.0.0.1:*"
     advertise: str | None = None
+    rendezvous: Annotated[str, Field(pattern=r"^(file|env):\S.*$")] | None = None
     keys_dir: str | None = None
     key_name: str = "client"
 
@@ -111,6 +125,13 @@ class NetworkConfig(Section):
                 f"{value!r} is not a valid address: use tcp://HOST:PORT (port up to 65535) or ipc:///PATH"
             )
         return value
+
+    @property
+    def learner(self) -> LearnerAddresses:
+        """What other processes connect to."""
+        if self.rendezvous is None:
+            return LearnerAddresses(self.control, self.broadcast, self.weights)
+        return LearnerAddresses(*(f"{self.rendezvous}#{name}" for name in LearnerAddresses._fields))
 
     @property
     def keys_path(self) -> Path | None:
@@ -281,6 +302,7 @@ class Config(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     devices: DevicesConfig = DevicesConfig()
     local: LocalConfig = LocalConfig()
+    placement: PlacementConfig = PlacementConfig()
     simulate: SimulateConfig = SimulateConfig()
 
     @model_validator(mode="after")

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import re
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import zmq
@@ -23,6 +25,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from distrl.core.errors import NetworkError, ProtocolError, SecurityError
 from distrl.core.messages import MAX_BLOB_BYTES, RejectCode, check_blobs, decode, encode, submitted_id
+from distrl.core.rendezvous import split_reference
 from distrl.core.security import Client, KeyPair, Security
 from distrl.core.types import Record
 
@@ -61,6 +64,7 @@ HIGH_WATER_MARK = 512  # messages queued per peer; beyond it senders wait
 LINGER_MS = 1000  # how long close() lets queued messages leave
 HEARTBEAT_MS, SILENCE_MS = 10_000, 60_000  # a connection without signs of life is dropped and re-made
 HANDSHAKE_MS = 30_000  # a connection whose keys are neither taken nor refused until then is made again
+LOOK_S = 3.0  # between two looks for the learner at a rendezvous, as long as there is no connection
 _LOCAL = re.compile(r"(ipc|inproc)://.+|tcp://(127(\.\d{1,3}){3}|localhost|\[::1\]):[\d*]+")
 _log = logging.getLogger(__name__)
 
@@ -98,11 +102,19 @@ class PeerError(ProtocolError):
 
 
 class Channel:
-    """A socket, bound (to the real port) or connected to `endpoint`. Used by one thread."""
+    """A socket, bound (to the real port) or connected to `endpoint`. Used by one thread.
 
-    def __init__(self, raw: zmq.Socket[bytes], endpoint: str) -> None:
+    Args:
+        locate: Finds the address of an endpoint that is a reference; None as long as it is unknown.
+    """
+
+    def __init__(
+        self, raw: zmq.Socket[bytes], endpoint: str, locate: Callable[[], str | None] | None = None
+    ) -> None:
         self.raw = raw
         self.endpoint = endpoint
+        self._locate, self._address = locate, None if locate is not None else endpoint
+        self._next_look = 0.0 if locate is not None else math.inf
         self._is_router = raw.type == zmq.ROUTER
         self._has_clients = self._is_router and raw.getsockopt(zmq.CURVE_SERVER) == 1
         self._timeout_ms = -2
@@ -192,16 +204,37 @@ class Channel:
         was_lost, self._was_lost = self._was_lost, False
         return was_lost
 
+    def look_again(self) -> None:
+        """Looks for the server at the rendezvous, if there is one: it does not answer at its address."""
+        if self._locate is not None:
+            self._next_look = min(self._next_look, time.monotonic() + LOOK_S)
+
     def _heed_monitor(self) -> None:
         """Connects again after a server with keys where none are set, or without where some are.
 
-        libzmq never does, and the next server at that address may be the right one.
+        libzmq never does, and the next server at that address may be the right one. A lost server with a
+        rendezvous may have another address by now.
         """
         while self.monitor is not None and self.monitor.poll(0):
+            event = recv_monitor_message(self.monitor)["event"]
+            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._next_look = math.inf
+                continue
             self._was_lost = True
-            if recv_monitor_message(self.monitor)["event"] == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
-                self.raw.disconnect(self.endpoint)
-                self.raw.connect(self.endpoint)
+            self.look_again()
+            if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and self._address is not None:
+                self.raw.disconnect(self._address)
+                self.raw.connect(self._address)
+        if self._locate is not None and time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + LOOK_S
+            found = self._locate()
+            if found is not None and found != self._address:
+                if self._address is not None:
+                    self.raw.disconnect(self._address)
+                self.raw.setsockopt(zmq.IPV6, "[" in found)
+                self.raw.connect(found)
+                self._address = found
+                _log.info("%s is %s", self.endpoint, found)
 
     def close(self) -> None:
         """Closes the socket; what is queued has a second to leave."""
@@ -267,7 +300,7 @@ class Wire:
         return self._bind(self._socket(zmq.PUB), endpoint)
 
     def connect_dealer(self, endpoint: str) -> Channel:
-        """A DEALER that connects (and reconnects) to `endpoint`.
+        """A DEALER that connects (and reconnects) to `endpoint`, an address or a reference to a rendezvous.
 
         It queues nothing for a server that is not there: `send` waits for the connection instead.
 
@@ -331,14 +364,33 @@ class Wire:
                 raw.setsockopt(zmq.CURVE_SERVERKEY, self._security.server_public.encode())
                 raw.setsockopt(zmq.CURVE_PUBLICKEY, pair.public.encode())
                 raw.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.encode())
-            elif not is_local(endpoint):
-                raise _no_keys("Connecting to", endpoint)
+            events = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+            if split_reference(endpoint) is not None:
+                channel = Channel(raw, endpoint, lambda: self._find(endpoint))
+                channel.monitor = raw.get_monitor_socket(events | zmq.EVENT_HANDSHAKE_SUCCEEDED)
+                return channel
+            self._check_reachable(endpoint)
             raw.setsockopt(zmq.IPV6, "[" in endpoint)
             channel = Channel(raw, endpoint)
-            events = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
             channel.monitor = raw.get_monitor_socket(events)
             raw.connect(endpoint)
         return channel
+
+    def _find(self, reference: str) -> str | None:
+        """The address that a rendezvous has now; None without one, or if it is that of another run."""
+        split = split_reference(reference)
+        assert split is not None
+        meeting = split[0].find()
+        expected = self._security.server_public if self._security is not None else ""
+        if meeting is None or meeting.public != expected:
+            return None
+        address: str = getattr(meeting, split[1])
+        self._check_reachable(address)
+        return address
+
+    def _check_reachable(self, endpoint: str) -> None:
+        if self._security is None and not is_local(endpoint):
+            raise _no_keys("Connecting to", endpoint)
 
 
 @contextlib.contextmanager

@@ -184,7 +184,7 @@ def acting(
             endpoint = held.enter_context(_serve_here(config, who.checkpoint, wire))
         elif who.learner is not None:
             name = wire.full_name(f"evaluate-{os.getpid()}")
-            link = LearnerLink(wire, who.learner, network.broadcast, "evaluate", name)
+            link = LearnerLink(wire, who.learner, network.learner.broadcast, "evaluate", name)
             link.start()
             held.callback(link.close)
             is_there = wait_for_learner(link, "--learner", wait_s, stop, progress.say)

@@ -81,7 +81,7 @@ def open_learner(
         scheduler = make_scheduler(config, tasks, uuid.uuid4().hex[:12], run.lease_secret())
         ingested: queue.Queue[Trajectory] = queue.Queue(MAX_INGESTED)
         server = LearnerServer(
-            Endpoints(network.control, network.broadcast, network.weights),
+            Endpoints(network.control, network.broadcast, network.weights, network.rendezvous),
             load_security(network.keys_path, SERVER),
             store,
             scheduler,

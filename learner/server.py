@@ -48,6 +48,7 @@ from distrl.core.messages import (
     WeightInfo,
     Welcome,
 )
+from distrl.core.rendezvous import Meeting, open_rendezvous, reachable
 from distrl.core.security import Client, Security
 from distrl.core.service import CONTROL, WEIGHTS, Permits, Service
 from distrl.core.sockets import Poller, Received, Waker, Wire
@@ -68,11 +69,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Endpoints:
-    """Where the learner's three sockets are bound."""
+    """Where the learner's three sockets are bound, and the rendezvous where this is published, if any."""
 
     control: str
     broadcast: str
     weights: str
+    rendezvous: str | None = None
+
+    def publish(self, security: Security | None) -> None:
+        """Publishes the addresses under which others reach the sockets."""
+        if self.rendezvous is not None:
+            control, broadcast, weights = map(reachable, (self.control, self.broadcast, self.weights))
+            public = security.server_public if security is not None else ""
+            meeting = Meeting(control=control, broadcast=broadcast, weights=weights, public=public)
+            open_rendezvous(self.rendezvous).publish(meeting)
 
 
 class ServerBase:
@@ -108,7 +118,9 @@ class ServerBase:
         except NetworkError:
             self._wire.close()
             raise
-        self.endpoints = Endpoints(self._control.endpoint, self._broadcast.endpoint, weights_channel.endpoint)
+        bound = (self._control.endpoint, self._broadcast.endpoint, weights_channel.endpoint)
+        self.endpoints = Endpoints(*bound, endpoints.rendezvous)
+        self._security = security
         self._chunks = ChunkServer(weights_channel, self.weight_permits, keep_weights)
         self._service = Service(self._control, self._handle, CONTROL)
         self._waker = Waker()
@@ -124,6 +136,7 @@ class ServerBase:
     def start(self) -> None:
         self._thread.start()
         self._chunks.start()
+        self.endpoints.publish(self._security)
 
     @property
     def status(self) -> Status:

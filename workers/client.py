@@ -472,6 +472,8 @@ class LearnerLink:
             if not self.shutdown.is_set():
                 _log.warning("lost the connection to the learner at %s; retrying", self.control)
             self._is_connected = False
+            for channel in self._channels:
+                channel.look_again()
         if not self._is_connected and now >= self._next_hello and control.is_connected:
             self._next_hello = now + HELLO_S
             control.send_periodic(self._hello)

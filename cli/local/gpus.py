@@ -67,6 +67,20 @@ def variables(mine: Sequence[str], environ: Mapping[str, str] = os.environ) -> d
     return {VISIBLE: ",".join(mine), **order}
 
 
+def variables_by_role(wanted: Mapping[str, int], gpus: Sequence[str]) -> dict[str, dict[str, str]]:
+    """By name the environment variables with which each program sees as many GPUs as it wants.
+
+    Each gets its own as long as there are enough left. One that wants none sees all.
+    """
+    found, left = {}, list(gpus)
+    for name, num in wanted.items():
+        if len(left) < num:
+            left = list(gpus)
+        found[name] = variables(left[:num])
+        left = left[num:]
+    return found
+
+
 def described(places: Places) -> str:
     """One line: which process has which."""
     return "GPUs: " + ", ".join(f"{name} {'+'.join(mine)}" for name, mine in places.items()) + "."

@@ -1,31 +1,18 @@
-"""The processes of a local run: which commands, at which addresses, with which environment."""
+"""The addresses of a local run, and the processes that measure its result."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 
-from distrl.cli.run_learner import GRACE_S
+from distrl.cli.backends.roles import distrl
 from distrl.configs.schema import Config, NetworkConfig
-from distrl.core.errors import ConfigError, NoUpdates
+from distrl.core.errors import ConfigError
 from distrl.core.rundir import RunDir
 from distrl.core.security import load_security
 from distrl.core.sockets import Wire, is_local
 from distrl.core.supervisor import Program
-
-CHECKPOINT_S = GRACE_S + 5.0
-"""How long a learner has to write its checkpoint after the signal to stop; usually it ends sooner."""
-
-LEAVE_STEP_S = 3.0
-"""How long a worker on a pool of devices may take to leave a step, before it closes the pool."""
-
-ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**30)}
-"""Lets glibc keep the buffers of a learner that computes on a CPU: each pass needs tens of megabytes again,
-and memory that comes from the system is faulted in page by page."""
 
 _ADDRESSES = ("control", "broadcast", "weights")
 
@@ -68,47 +55,9 @@ def unreachable_servers(network: NetworkConfig) -> str | None:
     )
 
 
-def distrl(*arguments: str) -> tuple[str, ...]:
-    """The command line that runs `distrl ARGUMENTS` with this interpreter."""
-    return (sys.executable, "-m", "distrl", *arguments)
-
-
-def assignments(network: NetworkConfig) -> list[str]:
-    """The addresses as `--set` options."""
-    return [f"--set=network.{name}={getattr(network, name)}" for name in _ADDRESSES]
-
-
-def learner(run: RunDir, network: NetworkConfig, is_on_cpu: bool = False) -> Program:
-    """The learner; its run directory exists already, so it always resumes, at first from nothing."""
-    command = distrl("run-learner", str(run.config), "--resume", *assignments(network))
-    env = allocator() if is_on_cpu else {}
-    done = frozenset({0, NoUpdates.exit_code})  # its warm start is measured all the same
-    return Program("learner", command, ends=True, patience_s=CHECKPOINT_S, env=env, done=done)
-
-
-def allocator(inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """`ALLOCATOR`, unless the user has settings for the allocator."""
-    is_users = any(name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")) for name in inherited)
-    return {} if is_users else dict(ALLOCATOR)
-
-
-def servers_and_workers(config: Config, run: RunDir, network: NetworkConfig) -> list[Program]:
-    """The inference servers and the workers."""
-
-    settings = assignments(network)
-
-    def program(command: str, name: str, *options: str, more_s: float = 0.0) -> Program:
-        line = distrl(command, str(run.config), "--name", name, *options, *settings)
-        return Program(name, line, patience_s=Program.patience_s + more_s)
-
-    servers = [program("serve-inference", f"inference-{i}") for i in range(config.num_servers)]
-    spool = ("--spool", str(run.spool))
-    # Killed too early, a worker would leave emulators behind.
-    more_s = LEAVE_STEP_S + config.devices.close_s if config.devices.pool else 0.0
-    workers = [
-        program("run-worker", f"worker-{i}", *spool, more_s=more_s) for i in range(config.local.workers)
-    ]
-    return servers + workers
+def assignments(network: NetworkConfig) -> dict[str, str]:
+    """The addresses as settings."""
+    return {f"network.{name}": getattr(network, name) for name in _ADDRESSES}
 
 
 def evaluation(config: Config, run: RunDir, checkpoint: Path) -> tuple[Program, Path]:
@@ -118,9 +67,3 @@ def evaluation(config: Config, run: RunDir, checkpoint: Path) -> tuple[Program, 
     command = distrl("evaluate", str(run.config), *options)
     patience_s = Program.patience_s + (config.devices.close_s if config.devices.pool else 0.0)
     return Program(f"evaluate-{checkpoint.name}", command, ends=True, patience_s=patience_s), directory
-
-
-def environment(inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Variables for every child: one thread per maths library, because the processes share the cores."""
-    wanted = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    return {name: value for name, value in wanted.items() if name not in inherited}

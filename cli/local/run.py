@@ -6,7 +6,7 @@
                      devices, or a GPU) ──► report
 
 One thread. It waits in `LearnerWatch.poll` for at most `TICK_S`; a signal ends all within that plus the
-learner's patience, `programs.CHECKPOINT_S`. A second signal ends this process at once, and that its children.
+learner's patience, `roles.CHECKPOINT_S`. A second signal ends this process at once, and that its children.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import contextlib
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
+from distrl.cli.backends.roles import Role, allocator, environment, roles
 from distrl.cli.local import gpus, programs
 from distrl.cli.local.progress import Progress, clock
 from distrl.configs.policy import PretrainedConfig
@@ -81,24 +81,28 @@ class LocalRun:
     ) -> None:
         self.config, self._run, self._stop = config, run, stop
         self._network, self._gpus = network, gpus.visible()
-        self._supervisor = Supervisor(run.logs, programs.environment())
+        self._supervisor = Supervisor(run.logs, environment())
         self._started_at = time.monotonic()
         self._progress = Progress(config, console)
         self._latest = pointed(run.checkpoints, "latest") or ""
 
     def train(self) -> bool:
         """Runs all roles until the learner is done. Returns False if it was stopped before."""
-        others = programs.servers_and_workers(self.config, self._run, self._network)
-        is_on_cpu = self.config.learner.device == "cpu" or not self._gpus
-        learner = programs.learner(self._run, self._network, is_on_cpu)
+        config, settings = self.config, programs.assignments(self._network)
+        learner, *others = roles(config, self._run.path, settings, config.num_servers, config.local.workers)
+        is_on_cpu = config.learner.device == "cpu" or not self._gpus
         places = gpus.for_training(self.config, self._gpus)
         if places:
             self._progress.note(gpus.described(places))
+
+        def seen(role: Role) -> dict[str, str]:
+            return gpus.variables(places.get(role.name, ()))
+
         try:
             with self._progress, LearnerWatch(self._network) as watch:
-                for program in (learner, *others):
-                    seen = gpus.variables(places.get(program.name, ()))
-                    self._supervisor.start(replace(program, env={**program.env, **seen}))
+                self._supervisor.start(learner.program(seen(learner) | (allocator() if is_on_cpu else {})))
+                for role in others:
+                    self._supervisor.start(role.program(seen(role), ends=False))
                 while not self._stop.is_set():
                     watch.poll(TICK_S)
                     # Those that leave because the run is over are not to be replaced.

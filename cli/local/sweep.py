@@ -17,8 +17,8 @@ from pathlib import Path
 
 from rich.status import Status
 
+from distrl.cli.backends.roles import CHECKPOINT_S, distrl
 from distrl.cli.local import gpus
-from distrl.cli.local.programs import CHECKPOINT_S, distrl
 from distrl.cli.local.progress import clock
 from distrl.core.files import write_atomically
 from distrl.core.process import Child, stop_all

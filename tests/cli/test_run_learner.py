@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from distrl.cli import run_learner
+from distrl.cli.backends.roles import Needs, Role, roles
 from distrl.cli.local import programs
 from distrl.cli.local import sweep as execute
 from distrl.cli.local.run import AT_ONCE, STOPPING, LocalRun
@@ -21,6 +23,8 @@ from distrl.evaluator.run_state import describe_stopped
 
 LARGE_S = 300.0
 """What a large model's update and checkpoint may take together."""
+
+SLEEPS = "import time; time.sleep(600)"
 
 
 @pytest.mark.parametrize("folder", ["checkpoints", "warm_up"])
@@ -43,16 +47,29 @@ def test_a_checkpoint_of_a_large_model_has_its_time(monkeypatch) -> None:
 
 
 def test_who_waits_for_a_learner_waits_longer_than_it_may_take(tmp_path: Path) -> None:
-    patience_s = programs.learner(RunDir(tmp_path), Config().network).patience_s
+    patience_s = roles(Config(), tmp_path, {}, 0, 0)[0].patience_s
     assert patience_s > run_learner.GRACE_S
     assert patience_s < execute.PATIENCE_S
 
 
+class Python(Role):
+    """A role that runs Python code."""
+
+    code: str
+
+    def program(self, env: Mapping[str, str], ends: bool = True) -> Program:
+        return Program(self.name, (sys.executable, "-c", self.code), ends)
+
+
+def learner_that(code: str) -> Role:
+    return Python(kind="learner", name="learner", arguments=(), needs=Needs(), code=code)
+
+
 def local_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: list[Program]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *among: Role
 ) -> tuple[LocalRun, threading.Event, io.StringIO]:
-    """A run with these servers and workers, what stops it, and what it prints."""
-    monkeypatch.setattr(programs, "servers_and_workers", lambda config, run, network: others)
+    """A run of these roles, what stops it, and what it prints."""
+    monkeypatch.setattr("distrl.cli.local.run.roles", lambda *_: list(among))
     out, stop = io.StringIO(), threading.Event()
     network, console = programs.free_addresses(Config().network), Console(file=out, width=200)
     return LocalRun(Config(), network, RunDir(tmp_path), stop, console), stop, out
@@ -60,11 +77,9 @@ def local_run(
 
 @pytest.mark.parametrize("is_pressed", [True, False])
 def test_train_mentions_ctrl_c_only_after_ctrl_c(tmp_path: Path, monkeypatch, is_pressed: bool) -> None:
-    sleeper = (sys.executable, "-c", "import time; time.sleep(600)")
-    monkeypatch.setattr(programs, "learner", lambda *_: Program("learner", sleeper, ends=True))
-    broken = Program("worker-0", (sys.executable, "-c", "raise SystemExit(2)"))
+    broken = Python(kind="worker", name="worker-0", arguments=(), needs=Needs(), code="raise SystemExit(2)")
     others = [] if is_pressed else [broken]
-    local, stop, out = local_run(tmp_path, monkeypatch, others)
+    local, stop, out = local_run(tmp_path, monkeypatch, learner_that(SLEEPS), *others)
     if is_pressed:
         stop.set()
         assert not local.train()
@@ -82,17 +97,13 @@ def test_train_says_that_the_newest_checkpoint_is_damaged(tmp_path: Path, monkey
     latest.parent.mkdir()
     latest.write_text("step_4\n")
     code = f"import time; open({str(latest)!r}, 'w').write('step_2'); time.sleep(1)"
-    falls_back = Program("learner", (sys.executable, "-c", code), ends=True)
-    monkeypatch.setattr(programs, "learner", lambda *_: falls_back)
-    local, _, out = local_run(tmp_path, monkeypatch, [])
+    local, _, out = local_run(tmp_path, monkeypatch, learner_that(code))
     assert local.train()
     assert out.getvalue().count("step_4 is missing or damaged: resuming from step_2") == 1
 
 
 def test_a_terminal_that_has_gone_leaves_no_learner_behind(tmp_path: Path, monkeypatch) -> None:
-    sleeper = (sys.executable, "-c", "import time; time.sleep(600)")
-    monkeypatch.setattr(programs, "learner", lambda *_: Program("learner", sleeper, ends=True))
-    local, stop, out = local_run(tmp_path, monkeypatch, [])
+    local, stop, out = local_run(tmp_path, monkeypatch, learner_that(SLEEPS))
     stop.set()
     out.close()
     with pytest.raises(ValueError, match="closed file"):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from distrl.cli.backends.roles import allocator, environment, roles
 from distrl.cli.health.run import doubtful_rates
 from distrl.cli.local import programs
 from distrl.cli.local.progress import Progress
@@ -104,20 +105,20 @@ def test_servers_that_workers_elsewhere_would_not_reach(
 def test_the_programs_share_config_and_addresses(tmp_path: Path) -> None:
     config = load_config("quickstart", ["local.workers=3", "local.inference_servers=2"])
     run, network = RunDir(tmp_path), programs.free_addresses(config.network)
-    others = programs.servers_and_workers(config, run, network)
-    assert [program.name for program in others] == [
-        "inference-0", "inference-1", "worker-0", "worker-1", "worker-2",
+    found = roles(config, run.path, programs.assignments(network), 2, 3)
+    assert [role.name for role in found] == [
+        "learner", "inference-0", "inference-1", "worker-0", "worker-1", "worker-2",
     ]  # fmt: skip
-    for program in (*others, programs.learner(run, network)):
-        assert str(run.config) in program.command
-        assert f"--set=network.control={network.control}" in program.command
+    for role in found:
+        assert str(run.config) in role.program({}).command
+        assert f"--set=network.control={network.control}" in role.program({}).command
 
 
 def test_only_a_learner_on_a_cpu_keeps_its_buffers_and_the_users_settings_win() -> None:
-    assert programs.allocator({})["MALLOC_MMAP_MAX_"] == "0"
-    assert programs.allocator({"MALLOC_ARENA_MAX": "2"}) == {}
-    assert programs.environment({})["OMP_NUM_THREADS"] == "1"
-    assert "OMP_NUM_THREADS" not in programs.environment({"OMP_NUM_THREADS": "4"})
+    assert allocator({})["MALLOC_MMAP_MAX_"] == "0"
+    assert allocator({"MALLOC_ARENA_MAX": "2"}) == {}
+    assert environment({})["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in environment({"OMP_NUM_THREADS": "4"})
 
 
 def status(phase: str, **metrics: float) -> Status:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from distrl.core.checkpoints import step_of
 from distrl.core.errors import ConfigError, MissingDependency
 from distrl.core.model_points import check_agent_points
 from distrl.core.policies import build_policy, checkpoint_words, weights_io
+from distrl.core.rendezvous import HOST, reachable
 from distrl.core.sockets import Wire
 from distrl.workers.client import LearnerLink
 from distrl.workers.inference.engine import Engine, HFEngine
@@ -147,14 +149,18 @@ def serve_beside_learner(
         advertised = advertised_endpoint(server.endpoint, network.advertise)
         link = LearnerLink(
             wire,
-            network.control,
-            network.broadcast,
+            network.learner.control,
+            network.learner.broadcast,
             "inference",
             wire.full_name(name),
             act_endpoint=advertised,
         )
         feed = WeightFeed(
-            wire, network.weights, engine.policy.published_kind(), server.weights_ready, engine.can_load
+            wire,
+            network.learner.weights,
+            engine.policy.published_kind(),
+            server.weights_ready,
+            engine.can_load,
         )
         server.follow(feed)
         link.add_listener(feed.heard)
@@ -185,9 +191,9 @@ def advertised_endpoint(bound: str, advertise: str | None) -> str:
     if advertise is not None:
         head, _, port = advertise.rpartition(":")
         return f"{head}:{bound.rpartition(':')[2]}" if port in ("*", "0") else advertise
-    if any(everywhere in bound for everywhere in ("//0.0.0.0:", "//[::]:", "//*:")):
+    if HOST not in os.environ and reachable(bound) != bound:
         raise ConfigError(
             f"network.act {bound} listens on all interfaces, which is not an address for clients.",
-            "Set network.advertise, e.g. tcp://HOST:*.",
+            "Set network.advertise, e.g. tcp://HOST:*, or the environment variable DISTRL_HOST.",
         )
-    return bound
+    return reachable(bound)

@@ -1,0 +1,183 @@
+"""Keeps processes of a launched run alive on one machine: `python -m distrl.cli.backends.keeper`.
+
+    keep RUN NAME …    starts these processes and restarts them, until their work is done (exit code 0), one
+                       of them cannot be kept alive (its code), or SIGTERM (130)
+    status RUN         prints their states as JSON
+    stop RUN           sends SIGTERM to the keeper of this machine
+
+It notes the states in RUN/launch/state. With --alone there is one keeper of the run on this machine: it holds
+RUN/launch/.keeper.lock, by which `status` and `stop` find it. One thread, which waits for at most `TICK_S`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from distrl.cli.backends.backend import ProcessState, State, read_roles
+from distrl.cli.backends.roles import Role, allocator, environment
+from distrl.cli.local import gpus
+from distrl.core.errors import DistrlError
+from distrl.core.files import try_lock, write_atomically
+from distrl.core.process import StopEvent, install_signals
+from distrl.core.rendezvous import HOST
+from distrl.core.rundir import lock_directory
+from distrl.core.supervisor import Supervisor
+
+TICK_S = 0.2
+LEAVE_S = 10.0
+"""How long workers and servers have when the learner is done: a worker may be waiting for its last acks."""
+
+
+class Keeper:
+    """Runs `names` of the run directory `folder` until `stop` is set."""
+
+    def __init__(self, folder: Path, names: Sequence[str], stop: StopEvent) -> None:
+        self._folder, self._stop = folder, stop
+        known = {role.name: role for role in read_roles(folder)}
+        self._roles = [known[name] for name in names]
+        self._states: dict[str, ProcessState] = {}
+        self._host = os.environ.get(HOST) or socket.gethostname()
+        self._supervisor = Supervisor(folder / "logs", environment())
+
+    def run(self) -> int:
+        """The exit code of this process."""
+        seen = gpus.variables_by_role({role.name: role.needs.gpus for role in self._roles}, gpus.visible())
+        try:
+            for role in self._roles:
+                self._supervisor.start(role.program({HOST: self._host, **self._env(role), **seen[role.name]}))
+                self._note(role.name, "running")
+            is_over_at = float("inf")
+            while not self._stop.wait(TICK_S):
+                self._check()
+                if all(one.state == "done" for one in self._states.values()) or time.monotonic() > is_over_at:
+                    return self._end("done", 0)
+                if self._is_learner_done():
+                    is_over_at = min(is_over_at, time.monotonic() + LEAVE_S)
+            return self._end("stopped", 130)
+        except DistrlError as error:
+            print(f"error: {error}", file=sys.stderr, flush=True)
+            return self._end("failed", error.exit_code, str(error))
+
+    def _env(self, role: Role) -> Mapping[str, str]:
+        return allocator() if role.kind == "learner" and not gpus.visible() else {}
+
+    def _check(self) -> None:
+        for death in self._supervisor.check():
+            code = death.exit_code
+            cause = f"signal {-code}" if code < 0 else f"exit code {code}"
+            print(f"{death.name} died ({cause}), replaced in {death.restart_in_s:g} s", flush=True)
+            self._note(death.name, "restarting", f"died: {cause}")
+        alive = self._supervisor.pids()
+        for role in self._roles:
+            if self._supervisor.is_done(role.name):
+                self._note(role.name, "done")
+            elif role.name in alive and self._states[role.name].state == "restarting":
+                self._note(role.name, "running", self._states[role.name].detail)
+
+    def _is_learner_done(self) -> bool:
+        return any(role.kind == "learner" and self._states[role.name].state == "done" for role in self._roles)
+
+    def _end(self, state: State, code: int, detail: str = "") -> int:
+        self._supervisor.stop()
+        for name, one in self._states.items():
+            if one.state != "done":
+                self._note(name, state, detail)
+        return code
+
+    def _note(self, name: str, state: State, detail: str = "") -> None:
+        noted = ProcessState(name=name, state=state, where=self._host, detail=detail)
+        if self._states.get(name) != noted:
+            self._states[name] = noted
+            write_atomically(_state_file(self._folder, name), noted.model_dump_json())
+
+
+def _state_file(folder: Path, name: str) -> Path:
+    return folder / "launch" / "state" / f"{name}.json"
+
+
+def read_state(folder: Path, name: str) -> ProcessState | None:
+    """What the keeper of a process last noted; None if there was none yet."""
+    with contextlib.suppress(OSError, ValidationError):
+        return ProcessState.model_validate_json(_state_file(folder, name).read_bytes())
+    return None
+
+
+def read_states(folder: Path, names: Sequence[str]) -> list[ProcessState]:
+    """What the keeper of this machine noted of its processes; they are lost if it is gone without a word."""
+    is_kept = keeper_pid(folder) is not None
+    found = []
+    for name in names:
+        state = read_state(folder, name) or ProcessState(name=name, state="queued")
+        is_gone = not is_kept and state.state in ("queued", "running", "restarting")
+        found.append(state.model_copy(update={"state": "lost"}) if is_gone else state)
+    return found
+
+
+def keeper_pid(folder: Path) -> int | None:
+    """The process id of the keeper of this machine; None if there is none."""
+    lock = _lock_file(folder)
+    if not lock.exists():
+        return None
+    if (held := try_lock(lock, mode=0o644)) is not None:
+        held.release()
+        return None
+    with contextlib.suppress(OSError, ValueError):
+        return int(lock.read_text())
+    return None
+
+
+def stop_keeper(folder: Path) -> None:
+    """Sends SIGTERM to the keeper of this machine, if there is one."""
+    if (pid := keeper_pid(folder)) is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+
+
+def _lock_file(folder: Path) -> Path:
+    return folder / "launch" / ".keeper.lock"
+
+
+def command(python: str, verb: str, folder: Path, *names: str) -> list[str]:
+    """The command line of this module."""
+    return [python, "-m", "distrl.cli.backends.keeper", verb, str(folder), *names]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code of `python -m distrl.cli.backends.keeper ARGUMENTS`."""
+    parser = argparse.ArgumentParser(prog="distrl.cli.backends.keeper")
+    parser.add_argument("verb", choices=("keep", "status", "stop"))
+    parser.add_argument("run", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--alone", action="store_true")
+    given = parser.parse_args(arguments)
+    if given.verb == "status":
+        states = read_states(given.run, given.names)
+        print(json.dumps([state.model_dump() for state in states]))
+        return 0
+    if given.verb == "stop":
+        stop_keeper(given.run)
+        return 0
+    (given.run / "launch" / "state").mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        if given.alone:
+            stack.enter_context(lock_directory(_lock_file(given.run), "keeper", "stop the run"))
+        return Keeper(given.run, given.names, install_signals()).run()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except DistrlError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        sys.exit(problem.exit_code)

@@ -1,0 +1,77 @@
+"""Section `placement`: what the processes of `distrl launch` need, and how many of them there are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from distrl.configs.section import Count, NonNegative, Section
+
+_HOST = r"^[A-Za-z0-9_][A-Za-z0-9_.@:-]*$"  # nothing that ssh would read as an option
+Whole = Annotated[int, Field(ge=0)]
+Hosts = list[Annotated[str, Field(pattern=_HOST)]]
+
+
+class RolePlacement(Section):
+    """What one process needs.
+
+    `gpus` and `cpus` are numbers of devices and cores, and `memory_gb` is memory in GiB; null leaves it to
+    the engine. `resources` are amounts of anything else, such as emulators, by the names that the engine
+    knows: Ray's custom resources, Kubernetes' extended ones, Slurm's `--gres`. `hosts` are the hosts of
+    `--on ssh` for this role, in place of `placement.hosts`. `options` are further options for Slurm's
+    sbatch, such as `--partition=gpu`.
+    """
+
+    gpus: Whole = 0
+    cpus: Count = 1
+    memory_gb: Annotated[float, Field(gt=0.0)] | None = None
+    resources: dict[str, NonNegative] = {}
+    hosts: Hosts = []
+    options: list[str] = []
+
+
+class InferencePlacement(RolePlacement):
+    """What one inference server needs. `count` is the number of servers; null means
+    `local.inference_servers`.
+    """
+
+    count: Count | None = None
+
+
+class WorkersPlacement(RolePlacement):
+    """What one worker needs.
+
+    `count` is the number of workers at the start; null means `local.workers`. Engines that scale keep
+    between `min` and `max` of them, null for `count`. `preemptible` workers may be placed where an
+    engine takes machines back: each is started again elsewhere.
+    """
+
+    count: Count | None = None
+    min: Whole | None = None
+    max: Count | None = None
+    preemptible: bool = False
+
+    @model_validator(mode="after")
+    def _the_bounds_fit(self) -> WorkersPlacement:
+        if self.count is not None and not (self.min or 0) <= self.count <= (self.max or self.count):
+            raise ValueError(f"count {self.count} is not between min {self.min} and max {self.max}")
+        return self
+
+
+class PlacementConfig(Section):
+    """The processes of `distrl launch` (see docs/placement.md).
+
+    `hosts` are the hosts of `--on ssh`, as `HOST` or `USER@HOST`, under the names by which they also reach
+    each other; the learner is placed on the first one. `python` is the Python interpreter there that has
+    distrl, and `folder` is the directory for runs there, seen from the home directory. With Slurm, `hours`
+    is the time limit of a job; null means the partition's.
+    """
+
+    learner: RolePlacement = RolePlacement()
+    inference: InferencePlacement = InferencePlacement()
+    workers: WorkersPlacement = WorkersPlacement()
+    hosts: Hosts = []
+    python: str = "python3"
+    folder: str = "distrl-runs"
+    hours: Annotated[float, Field(gt=0.0)] | None = None

@@ -73,6 +73,7 @@ class TaskScheduler:
         self.policy_plays = False  # the demonstrations of now on
         self._num_leases = self._num_groups = 0
         self._updates, self._forgiven, self._elapsed = 0, 0.0, 0.0
+        self._withheld = 0  # requests of leases that `_stays_fresh` kept from being granted
         # Episodes without a fault: as committed (network thread), and as taken by training (what is saved).
         self._finished = dict.fromkeys(Purpose, 0)
         self._accounted = dict.fromkeys(Purpose, 0)
@@ -262,6 +263,7 @@ class TaskScheduler:
         with self._lock:
             return {
                 "episodes": float(self._accounted[Purpose.TRAIN]),
+                "scheduler/withheld": float(self._withheld),
                 **self._table.metrics(),
                 **self._source.metrics(),
                 **self._groups.metrics(),
@@ -345,6 +347,7 @@ class TaskScheduler:
 
     def _next_episode(self, worker: str) -> Lease | None:
         if not self._stays_fresh():
+            self._withheld += 1
             return None
         again = self._again(Purpose.TRAIN, worker, lambda lease: not lease.group_id)
         if again is not None or not self._is_wanted(Purpose.TRAIN, self.config.episodes):

@@ -32,6 +32,7 @@ from distrl.core.types import Record
 
 BACKENDS = {
     "local": "distrl.cli.backends.local:LocalBackend",
+    "ray": "distrl.cli.backends.ray:RayBackend",
 }
 
 State = Literal["queued", "running", "restarting", "done", "failed", "stopped", "lost"]

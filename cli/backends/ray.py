@@ -1,0 +1,430 @@
+"""`--on ray`: detached actors that supervise the processes of a run. No data goes through Ray.
+
+    actor RUN           the manager: places the others, scales the workers, ends all when the learner is done
+       │ beat: where the learner is ▼ ▲ state; the learner's: its address, its metrics
+    actor RUN/NAME      supervises the process NAME on the node that has what it needs
+
+The manager is the rendezvous: it passes on what the learner writes into the file that is its `network.rendezvous`
+on its node, and each actor writes it into such a file on its own. Ray restarts actors whose node is lost.
+
+    manager: `run` (the loop)   ray's threads: `states`, `stop`, `log`
+    process: `keeper` (Keeper)  ray's thread: `beat`, `stop`, `log`
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from pydantic import TypeAdapter
+
+from distrl.cli.backends.backend import OVER, LaunchError, ProcessState, addresses, read_roles
+from distrl.cli.backends.keeper import LEAVE_S, Keeper, read_state
+from distrl.cli.backends.roles import Role
+from distrl.cli.backends.roles import roles as roles_of
+from distrl.cli.backends.scaling import WAIT, WITHHELD, Scaling
+from distrl.configs.schema import Config
+from distrl.core.errors import ConfigError, MissingDependency
+from distrl.core.files import write_bytes_atomically
+from distrl.core.importing import did_you_mean
+from distrl.core.process import StopEvent
+from distrl.core.rendezvous import HOST
+from distrl.core.rundir import RunDir
+
+NAMESPACE = "distrl"
+BEAT_S = 1.0
+SCALE_S = 60.0
+"""From one look at the number of workers to the next: what a change does to the metrics takes a while."""
+
+CALL_S = 30.0
+TAIL_BYTES = 2**16
+LOST = "its node was lost"
+KEPT_LINES = 1000  # of the log of a process whose actor is gone
+_ROLES = TypeAdapter(list[Role])
+
+
+class Process:
+    """The actor that supervises one process of a run.
+
+    Args:
+        folder: The run directory here. A relative path begins at the home directory.
+        files: The role's files by their paths in the run directory.
+        has_begun: The learner has begun elsewhere or before, so that its run directory has to be here.
+    """
+
+    def __init__(self, folder: Path, role: Role, files: Mapping[str, bytes], has_begun: bool) -> None:
+        import ray
+
+        os.chdir(Path.home())
+        os.environ[HOST] = host = ray.util.get_node_ip_address()
+        self._folder, self._role, self._stop = folder, role, StopEvent()
+        has_begun |= ray.get_runtime_context().was_current_actor_reconstructed
+        if role.kind == "learner" and has_begun and not (folder / "config.yaml").is_file():
+            raise LaunchError(
+                f"The learner was placed on {host}, where {folder} is missing.",
+                "Set placement.folder to a folder that all nodes share, or placement.learner.resources to "
+                '{"node:ADDRESS": 0.001} for the node that has it.',
+            )
+        for name, content in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_bytes_atomically(path, content, mode=0o600)
+        for stale in (folder / "launch" / "state" / f"{role.name}.json", self._meeting_file):
+            stale.parent.mkdir(exist_ok=True)
+            stale.unlink(missing_ok=True)
+        keeper = Keeper(folder, [role.name], self._stop)
+        threading.Thread(target=keeper.run, name="keeper", daemon=True).start()
+
+    @property
+    def _meeting_file(self) -> Path:
+        return _meeting_file(self._folder, self._role)
+
+    def beat(self, meeting: bytes) -> tuple[ProcessState | None, bytes, dict[str, float]]:
+        """Takes the learner's address; returns the state, and of a learner its address and metrics."""
+        state = read_state(self._folder, self._role.name)
+        if self._role.kind == "learner":
+            with contextlib.suppress(FileNotFoundError):
+                meeting = self._meeting_file.read_bytes()
+            return state, meeting, _newest_metrics(self._folder / "metrics.jsonl")
+        if meeting:
+            write_bytes_atomically(self._meeting_file, meeting, mode=0o600)
+        return state, b"", {}
+
+    def stop(self) -> None:
+        """Asks the process to stop; its state says when it has."""
+        self._stop.set()
+
+    def log(self, lines: int, since: int | None) -> tuple[str, int]:
+        """What the log has after the position `since`, or its last `lines`; and the position of its end."""
+        with (self._folder / "logs" / f"{self._role.name}.log").open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(end - TAIL_BYTES, since or 0))
+            text = file.read(TAIL_BYTES).decode("utf-8", "replace")
+        return (text if since is not None else _last(text, lines)), end
+
+
+def _meeting_file(folder: Path, role: Role) -> Path:
+    """Where a process looks for the learner; the learner's own is named in `RayBackend.settings`."""
+    return folder / "launch" / ("learner.json" if role.kind == "learner" else f"meeting/{role.name}.json")
+
+
+def _newest_metrics(file: Path) -> dict[str, float]:
+    """What `Scaling` goes by, from the newest update; empty before the first."""
+    with contextlib.suppress(OSError), file.open("rb") as rows:
+        rows.seek(max(0, rows.seek(0, os.SEEK_END) - TAIL_BYTES))
+        for line in reversed(rows.read().splitlines()):
+            with contextlib.suppress(ValueError, KeyError):
+                row = json.loads(line)
+                return {name: float(row[name]) for name in (WAIT, WITHHELD)}
+    return {}
+
+
+def _last(text: str, lines: int) -> str:
+    return "".join(text.splitlines(keepends=True)[-lines:]) if lines else ""
+
+
+class Manager:
+    """The actor that looks after those of the processes.
+
+    Args:
+        every: The roles of all processes that there may be; the workers last.
+        num: How many of them to start with.
+        files: What they read, by path in the run directory.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        folder: Path,
+        every: Sequence[Role],
+        num: int,
+        files: Mapping[str, bytes],
+        scaling: Scaling,
+        has_begun: bool,
+    ) -> None:
+        self._run_name, self._folder, self._files, self._scaling = run, folder, files, scaling
+        self._has_begun, self._roles, self._num = has_begun, {role.name: role for role in every}, num
+        self._states: dict[str, ProcessState] = {}
+        self._processes: dict[str, Any] = {}
+        self._beats: dict[str, Any] = {}
+        self._logs: dict[str, str] = {}
+        self._meeting, self._metrics, self._scaled_by = b"", dict[str, float](), dict[str, float]()
+        self._stop, self._leave_at, self._scale_at = (
+            threading.Event(),
+            float("inf"),
+            time.monotonic() + SCALE_S,
+        )
+        threading.Thread(target=self._run, name="run", daemon=True).start()
+
+    def states(self) -> list[ProcessState]:
+        """The states of all processes, in the order of the roles."""
+        return list(self._states.values())
+
+    def stop(self) -> None:
+        """Asks all processes to stop."""
+        self._stop.set()
+
+    def log(self, name: str, lines: int, since: int | None) -> tuple[str, int]:
+        """As `Process.log`; of a process that is over, what its log ended with."""
+        import ray
+
+        if (process := self._processes.get(name)) is not None:
+            with contextlib.suppress(ray.exceptions.RayError):
+                found: tuple[str, int] = ray.get(process.log.remote(lines, since), timeout=BEAT_S)
+                return found
+        return _last(self._logs.get(name, ""), 0 if since is not None else lines), since or 0
+
+    def _run(self) -> None:
+        import ray
+
+        if ray.get_runtime_context().was_current_actor_reconstructed:
+            self._has_begun = True
+            there = {one["name"] for one in ray.util.list_named_actors(all_namespaces=True)}
+            found = [i for i, name in enumerate(self._roles, 1) if f"{self._run_name}/{name}" in there]
+            self._num = max([self._num, *found])
+        for name in list(self._roles)[: self._num]:
+            self._states[name] = ProcessState(name=name, state="queued")
+            self._place(self._roles[name])
+        while self._processes:
+            self._beat()
+            if self._stop.is_set() or time.monotonic() > self._leave_at:
+                self._end(list(self._processes))
+            elif time.monotonic() >= self._scale_at:
+                self._scale_at = time.monotonic() + SCALE_S
+                self._scale()
+
+    def _place(self, role: Role) -> None:
+        import ray
+
+        files = {name: self._files[name] for name in self._files if _is_of(role, name)}
+        options = {
+            "name": f"{self._run_name}/{role.name}",
+            "get_if_exists": True,  # this manager may have been restarted
+            "max_concurrency": 2,
+            "scheduling_strategy": "SPREAD" if role.kind == "worker" else "DEFAULT",
+            **_LASTING,
+            **_reserved(role),
+        }
+        actor = ray.remote(Process).options(**options)
+        self._processes[role.name] = actor.remote(self._folder, role, files, self._has_begun)
+
+    def _beat(self) -> None:
+        import ray
+
+        for name, process in self._processes.items():
+            if name not in self._beats:
+                self._beats[name] = process.beat.remote(self._meeting)
+        pending = list(self._beats.values())
+        time.sleep(BEAT_S)
+        answered, _ = ray.wait(pending, num_returns=len(pending), timeout=0.0)
+        for name in [name for name, beat in self._beats.items() if beat in answered]:
+            self._take(name, self._beats.pop(name))
+
+    def _take(self, name: str, beat: Any) -> None:
+        import ray
+
+        before, role = self._states[name], self._roles[name]
+        try:
+            state, meeting, metrics = ray.get(beat)
+        except ray.exceptions.ActorDiedError as error:
+            words = [line for line in str(error).splitlines() if line.strip()]
+            state = before.model_copy(update={"state": "failed", "detail": words[-1].strip()})
+        except ray.exceptions.RayError:  # its node is lost, and Ray looks for another
+            state = before.model_copy(update={"state": "restarting", "detail": LOST})
+        else:
+            if role.kind == "learner":
+                self._meeting, self._metrics = meeting, metrics or self._metrics
+        self._states[name] = state = state or before
+        if state.state not in OVER:
+            return
+        self._logs[name], _ = self.log(name, KEPT_LINES, None)
+        ray.kill(self._processes.pop(name))
+        if role.kind == "learner":
+            self._leave_at = time.monotonic() + (LEAVE_S if state.state == "done" else 0.0)
+        elif role.kind == "worker" and list(self._roles).index(name) >= self._num:
+            del self._states[name]  # it is not missed
+
+    def _end(self, names: Sequence[str]) -> None:
+        """Ends processes; those that no node has taken have nothing to end."""
+        import ray
+
+        for name in names:
+            if self._states[name].state == "queued" or self._states[name].detail == LOST:
+                self._states[name] = self._states[name].model_copy(update={"state": "stopped"})
+                self._beats.pop(name, None)
+                ray.kill(self._processes.pop(name))
+            else:
+                self._processes[name].stop.remote()
+
+    def _scale(self) -> None:
+        fixed = sum(role.kind != "worker" for role in self._roles.values())
+        wanted = fixed + self._scaling.wanted(self._num - fixed, self._scaled_by, self._metrics)
+        self._scaled_by, names = self._metrics, list(self._roles)
+        if any(name in self._processes for name in names[self._num :]):
+            return  # some that were removed have not left yet
+        for name in names[self._num : wanted]:
+            self._states[name] = ProcessState(name=name, state="queued")
+            self._place(self._roles[name])
+        removed, self._num = names[wanted : self._num], wanted
+        self._end([name for name in removed if name in self._processes])
+        for name in removed:
+            if name not in self._processes:
+                del self._states[name]
+
+
+_LASTING = {"namespace": NAMESPACE, "lifetime": "detached", "max_restarts": -1}
+"""Options of actors that outlive the command which made them, and the loss of their node."""
+
+
+def _is_of(role: Role, name: str) -> bool:
+    return name == "launch/roles.json" or any(name == own or name.startswith(f"{own}/") for own in role.files)
+
+
+def _reserved(role: Role) -> dict[str, Any]:
+    """What Ray reserves for a process."""
+    needs = role.needs
+    found = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "resources": dict(needs.resources)}
+    return {**found, **({"memory": int(needs.memory_gb * 2**30)} if needs.memory_gb else {})}
+
+
+class RayBackend:
+    """See `distrl.cli.backends.backend.Backend`."""
+
+    def __init__(self, config: Config, run: RunDir) -> None:
+        self._config, self._run = config, run
+        self.folder = Path(config.placement.folder) / run.path.name
+
+    def settings(self) -> dict[str, str]:
+        found = addresses(self._config.network, "0.0.0.0", f"file:{self.folder / 'launch' / 'learner.json'}")
+        return {**found, "runs_dir": str(self.folder.parent)}
+
+    def submit(self, roles: Sequence[Role], dry_run: bool) -> list[str]:
+        name = self._run.path.name
+        if dry_run:
+            return [
+                f"# actor {name}/{role.name}, {_reserved(role)}\ndistrl {shlex.join(_found(self.folder, role))}"
+                for role in roles
+            ]
+        ray = _connected()
+        with contextlib.suppress(ValueError):  # there is none
+            old = ray.get_actor(name, namespace=NAMESPACE)
+            if any(one.state not in OVER for one in _answer(old.states.remote())):
+                raise LaunchError(f"A run of the name {name} is on this Ray cluster.", "Choose another name.")
+            _remove(old, name)
+        kinds = [role.kind for role in roles]
+        num, bounds = kinds.count("worker"), self._config.placement.workers
+        scaling = Scaling(bounds.min if bounds.min is not None else num, bounds.max or num)
+        counts = (kinds.count("inference"), max(num, scaling.most))
+        every = roles_of(self._config, self.folder, self.settings(), *counts, has_keys=True)
+        every = [role.model_copy(update={"arguments": _found(self.folder, role)}) for role in every]
+        begun = self._run.path / "launch" / "ray"
+        given = (name, self.folder, every, len(roles), self._files(every), scaling, begun.exists())
+        options = {"name": name, "num_cpus": 0, "max_concurrency": 8, **_LASTING}
+        _answer(ray.remote(Manager).options(**options).remote(*given).states.remote())
+        begun.touch()
+        return [f"Ray starts {len(roles)} processes, each as soon as a node has what it needs."]
+
+    def _files(self, every: Sequence[Role]) -> dict[str, bytes]:
+        """By their paths in the run directory the files of all roles."""
+        found = {"launch/roles.json": _ROLES.dump_json(list(every))}
+        for path in {self._run.path / name for role in every for name in role.files}:
+            for file in path.iterdir() if path.is_dir() else [path]:
+                found[file.relative_to(self._run.path).as_posix()] = file.read_bytes()
+        return found
+
+    def status(self) -> list[ProcessState]:
+        try:
+            found: list[ProcessState] = _answer(self._manager().states.remote())
+        except ValueError:
+            detail = f"the Ray cluster has no actor {self._run.path.name}"
+            names = [role.name for role in read_roles(self._run.path)]
+            return [ProcessState(name=name, state="lost", detail=detail) for name in names]
+        return found
+
+    def stop(self) -> None:
+        with contextlib.suppress(ValueError):
+            manager = self._manager()
+            if all(one.state in OVER for one in _answer(manager.states.remote())):
+                return _remove(manager, self._run.path.name)
+            _answer(manager.stop.remote())
+
+    def logs(self, name: str | None, lines: int, follow: bool) -> None:
+        names = [one.name for one in self.status()]
+        if name is not None and name not in names:
+            raise ConfigError(
+                f"{name!r} is not a process of {self._run.path}.", did_you_mean(name, names).strip()
+            )
+        manager, ends = self._manager(), dict.fromkeys([name] if name is not None else names)
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                for one, end in ends.items():
+                    text, ends[one] = _answer(manager.log.remote(one, lines, end))
+                    if text:
+                        typer.echo(f"==> {one} <==\n{text}" if len(ends) > 1 else text, nl=False)
+                if not follow:
+                    return
+                time.sleep(BEAT_S)
+
+    def _manager(self) -> Any:
+        """The actor; ValueError if there is none."""
+        return _connected().get_actor(self._run.path.name, namespace=NAMESPACE)
+
+
+def _found(folder: Path, role: Role) -> tuple[str, ...]:
+    """The arguments of a process, with where its actor tells it the learner's address."""
+    return (*role.arguments, f"--set=network.rendezvous=file:{_meeting_file(folder, role)}")
+
+
+def _remove(manager: Any, name: str) -> None:
+    """Ends an actor, and waits until its name is free."""
+    import ray
+
+    ray.kill(manager)
+    deadline = time.monotonic() + CALL_S
+    with contextlib.suppress(ValueError):
+        while time.monotonic() < deadline:
+            ray.get_actor(name, namespace=NAMESPACE)
+            time.sleep(0.1)
+
+
+def _connected() -> Any:
+    """The module ray, connected to the cluster of RAY_ADDRESS or of this node.
+
+    Raises:
+        MissingDependency: It is not installed.
+        LaunchError: There is no cluster.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingDependency(
+            "--on ray needs the package ray.", "Install it: pip install 'distrl[ray]'."
+        ) from error
+    if not ray.is_initialized():
+        try:
+            ray.init("auto", namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+        except ConnectionError as error:
+            raise LaunchError(
+                "No Ray cluster can be reached.",
+                "Set RAY_ADDRESS, or run this command on a node of the cluster.",
+            ) from error
+    return ray
+
+
+def _answer(call: Any) -> Any:
+    """What an actor answers; LaunchError if it does not."""
+    import ray
+
+    try:
+        return ray.get(call, timeout=CALL_S)
+    except ray.exceptions.RayError as error:
+        words = " ".join(str(error).split()) or "the call took too long"
+        raise LaunchError(f"The Ray actor of the run did not answer: {words}", "See `ray status`.") from error

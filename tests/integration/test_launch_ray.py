@@ -1,0 +1,112 @@
+"""Runs on three raylets of this machine, one of which is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+from waiting import until
+
+from distrl.cli.main import app
+from distrl.core.metrics import read_metrics
+from distrl.core.store import TrajectoryStore
+
+pytestmark = [pytest.mark.needs("ray", "torch"), pytest.mark.timeout(300)]
+
+CONFIG = """
+name: {name}
+runs_dir: {folder}
+policy: {{d_model: 32, num_layers: 1, num_heads: 2, d_ff: 64, image_size: [36, 80]}}
+network: {{control: "tcp://127.0.0.2:*", broadcast: "tcp://127.0.0.2:*", weights: "tcp://127.0.0.2:*",
+          act: "tcp://127.0.0.2:*"}}
+learner:
+  episodes: {episodes}
+  batch_trajectories: 2
+  min_replay: 4
+  lease_ttl_s: 5
+  eval_episodes: 2
+  demonstrations: {{episodes: 4, updates: 4, batch_size: 8, critic_updates: 2}}
+worker: {{slots: 2}}
+placement:
+  learner: {{resources: {{"node:127.0.0.2": 0.001}}}}
+  inference: {{resources: {{"node:127.0.0.2": 0.001}}}}
+  workers: {{count: 2, resources: {{emulators: 1}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Three nodes, each with a loopback address of its own; the last two have emulators."""
+    home = tmp_path_factory.mktemp("home")
+    sockets = tmp_path_factory.mktemp("r")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(home))  # of runs, and of a token that Ray makes
+        patch.setenv("RAY_TMPDIR", str(sockets))
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        ray = pytest.importorskip("ray")
+        from ray.cluster_utils import Cluster
+
+        given = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
+        head = {"num_cpus": 4, "node_ip_address": "127.0.0.2", **given}
+        nodes = Cluster(initialize_head=True, head_node_args=head)
+        try:
+            for host in ("127.0.0.3", "127.0.0.4"):
+                nodes.add_node(num_cpus=2, resources={"emulators": 2}, node_ip_address=host, **given)
+            patch.setenv("RAY_ADDRESS", nodes.address)
+            yield nodes
+        finally:
+            ray.shutdown()
+            nodes.shutdown()
+
+
+def distrl(*arguments: str | Path, code: int = 0) -> str:
+    """What `distrl launch …` prints."""
+    result = CliRunner().invoke(app, ["launch", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def launched(tmp_path: Path, name: str, episodes: int) -> tuple[Path, Path]:
+    """A run that was just launched: its directory here, and that on the learner's node."""
+    (tmp_path / "config.yaml").write_text(CONFIG.format(name=name, folder=tmp_path, episodes=episodes))
+    distrl(tmp_path / "config.yaml", "--on", "ray")
+    return tmp_path / name, Path.home() / "distrl-runs" / name
+
+
+def states(run: Path) -> dict[str, list[str]]:
+    """By each process's name its state, and where it is."""
+    lines = CliRunner().invoke(app, ["launch", "status", str(run)]).output.splitlines()
+    return {words[0]: words[1:3] for words in map(str.split, lines)}
+
+
+def stored(folder: Path) -> set[str]:
+    """The trajectories that the learner has acknowledged, or is about to."""
+    if not (folder / "store.sqlite3").exists():
+        return set()
+    store = TrajectoryStore(folder / "store.sqlite3")
+    try:
+        return set(store.ids())
+    finally:
+        store.close()
+
+
+def test_a_run_survives_the_loss_of_a_node(cluster: Any, tmp_path: Path) -> None:
+    run, folder = launched(tmp_path, "lost", episodes=60)
+
+    def details() -> str:
+        return CliRunner().invoke(app, ["launch", "status", str(run)]).output + distrl("logs", run)
+
+    until(lambda: len(stored(folder)) >= 6, "the first trajectories", 120.0, details=details)
+    state, host = states(run)["worker-1"]
+    assert state == "running"
+    before = stored(folder)
+    cluster.remove_node(next(node for node in cluster.worker_nodes if node.node_ip_address == host))
+    other = {"127.0.0.3": "127.0.0.4", "127.0.0.4": "127.0.0.3"}[host]
+    until(lambda: states(run)["worker-1"] == ["running", other], "the new place", details=details)
+    until(lambda: all(one[0] == "done" for one in states(run).values()), "the end", 180.0, details=details)
+    assert before <= stored(folder)
+    assert max(row.get("episodes", 0) for row in read_metrics(folder / "metrics.jsonl")) == 60
+    assert "done" in distrl("status", run, "--wait")

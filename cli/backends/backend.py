@@ -5,6 +5,7 @@
               keys/           one key for each process; see `distrl keys`
               learner.json    the rendezvous, if it is a file
               state/NAME.json what the keeper of a process last noted (distrl.cli.backends.keeper)
+              over            how the run ended, for all keepers
 
 A backend places, restarts and stops processes. It carries no data: that stays on the processes' own sockets.
 """
@@ -32,6 +33,7 @@ from distrl.core.types import Record
 
 BACKENDS = {
     "local": "distrl.cli.backends.local:LocalBackend",
+    "slurm": "distrl.cli.backends.slurm:SlurmBackend",
 }
 
 State = Literal["queued", "running", "restarting", "done", "failed", "stopped", "lost"]
@@ -156,7 +158,7 @@ def write_launch(run: RunDir, on: str, wanted: Sequence[Role]) -> None:
     folder.mkdir(exist_ok=True)
     shutil.rmtree(folder / "state", ignore_errors=True)
     with contextlib.suppress(FileNotFoundError):
-        (folder / "stopped").unlink()
+        (folder / "over").unlink()
     write_atomically(folder / "roles.json", _ROLES.dump_json(list(wanted), indent=1).decode())
     write_atomically(folder / "backend.json", json.dumps({"on": on}) + "\n")
 

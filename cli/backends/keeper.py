@@ -43,10 +43,10 @@ LEAVE_S = 10.0
 
 
 class Keeper:
-    """Runs `names` of the run directory `folder` until `stop` is set."""
+    """Runs `names` of the run directory `folder` until `stop` is set; alone if no other keeper sees that."""
 
-    def __init__(self, folder: Path, names: Sequence[str], stop: StopEvent) -> None:
-        self._folder, self._stop = folder, stop
+    def __init__(self, folder: Path, names: Sequence[str], stop: StopEvent, is_alone: bool) -> None:
+        self._folder, self._stop, self._is_alone = folder, stop, is_alone
         known = {role.name: role for role in read_roles(folder)}
         self._roles = [known[name] for name in names]
         self._states: dict[str, ProcessState] = {}
@@ -55,6 +55,8 @@ class Keeper:
 
     def run(self) -> int:
         """The exit code of this process."""
+        if read_ending(self._folder):  # a keeper that was queued, or whose host was down, until now
+            return 0
         seen = gpus.variables_by_role({role.name: role.needs.gpus for role in self._roles}, gpus.visible())
         try:
             for role in self._roles:
@@ -63,7 +65,7 @@ class Keeper:
             ending, leave_at, next_look = "", math.inf, 0.0
             while not self._stop.wait(TICK_S):
                 self._check()
-                if self._is_learner_done():
+                if not ending and self._is_learner_done():
                     end_run(self._folder, "done")
                 if not ending and time.monotonic() >= next_look:
                     ending, next_look = read_ending(self._folder), time.monotonic() + LOOK_S
@@ -71,6 +73,8 @@ class Keeper:
                 if ending == "stopped":
                     break
                 if all(one.state == "done" for one in self._states.values()) or time.monotonic() > leave_at:
+                    if self._is_alone and not ending:  # if the host starts again, there is nothing to do
+                        end_run(self._folder, "done")
                     return self._end("stopped" if ending == "failed" else "done", 0)
             return self._end("stopped", 130)
         except DistrlError as error:
@@ -184,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with contextlib.ExitStack() as stack:
         if given.alone:
             stack.enter_context(lock_directory(_lock_file(given.run), "keeper", "stop the run"))
-        return Keeper(given.run, given.names, install_signals()).run()
+        return Keeper(given.run, given.names, install_signals(), given.alone).run()
 
 
 if __name__ == "__main__":

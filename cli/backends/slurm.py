@@ -81,7 +81,9 @@ class SlurmBackend:
             job, index, state, node, reason = line.split("|", 4)
             kind = next((kind for kind, number in jobs.items() if number == job), "")
             queue["learner" if kind == "learner" else f"{kind}-{index}"] = state, node, reason
-        return [self._state(role.name, *queue.get(role.name, ("", "", ""))) for role in read_roles(self.folder)]
+        return [
+            self._state(role.name, *queue.get(role.name, ("", "", ""))) for role in read_roles(self.folder)
+        ]
 
     def stop(self) -> None:
         end_run(self.folder, "stopped")

@@ -50,7 +50,9 @@ class SlurmCluster:
         plugins = ""
         if root:
             libraries = f"{root}/usr/lib/x86_64-linux-gnu"
-            self.environment["LD_LIBRARY_PATH"] = f"{libraries}:{libraries}/slurm-wlm:{root}/lib/x86_64-linux-gnu"
+            self.environment["LD_LIBRARY_PATH"] = (
+                f"{libraries}:{libraries}/slurm-wlm:{root}/lib/x86_64-linux-gnu"
+            )
             self.environment["PATH"] = f"{root}/usr/bin:{os.environ['PATH']}"
             plugins = f"PluginDir={libraries}/slurm-wlm"
         host = socket.gethostname().split(".")[0]

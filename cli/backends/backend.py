@@ -5,6 +5,7 @@
               keys/           one key for each process; see `distrl keys`
               learner.json    the rendezvous, if it is a file
               state/NAME.json what the keeper of a process last noted (distrl.cli.backends.keeper)
+              over            how the run ended, for all keepers
 
 A backend places, restarts and stops processes. It carries no data: that stays on the processes' own sockets.
 """
@@ -24,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 from distrl.cli.backends.roles import KEYS, Role, roles
 from distrl.configs.schema import Config, NetworkConfig
 from distrl.core.errors import ConfigError, DistrlError, MissingDependency, RunDirectoryError
-from distrl.core.files import write_atomically
+from distrl.core.files import write_atomically, write_bytes_atomically
 from distrl.core.importing import did_you_mean, import_object
 from distrl.core.rundir import RunDir
 from distrl.core.security import add_client, create_keys, list_allowed
@@ -32,6 +33,8 @@ from distrl.core.types import Record
 
 BACKENDS = {
     "local": "distrl.cli.backends.local:LocalBackend",
+    "ssh": "distrl.cli.backends.ssh:SshBackend",
+    "slurm": "distrl.cli.backends.slurm:SlurmBackend",
     "ray": "distrl.cli.backends.ray:RayBackend",
 }
 
@@ -157,9 +160,14 @@ def write_launch(run: RunDir, on: str, wanted: Sequence[Role]) -> None:
     folder.mkdir(exist_ok=True)
     shutil.rmtree(folder / "state", ignore_errors=True)
     with contextlib.suppress(FileNotFoundError):
-        (folder / "stopped").unlink()
-    write_atomically(folder / "roles.json", _ROLES.dump_json(list(wanted), indent=1).decode())
+        (folder / "over").unlink()
+    write_bytes_atomically(folder / "roles.json", dump_roles(wanted))
     write_atomically(folder / "backend.json", json.dumps({"on": on}) + "\n")
+
+
+def dump_roles(wanted: Sequence[Role]) -> bytes:
+    """What `read_roles` reads."""
+    return _ROLES.dump_json(list(wanted), indent=1)
 
 
 def read_roles(folder: Path) -> list[Role]:
@@ -185,8 +193,8 @@ def write_notes(run: RunDir, **notes: Any) -> None:
     write_atomically(run.path / "launch" / "backend.json", text)
 
 
-def call(command: Sequence[str], given: str | None = None, timeout_s: float = 60.0) -> str:
-    """What a program of an engine prints.
+def call(command: Sequence[str], given: bytes | None = None, timeout_s: float = 60.0) -> str:
+    """What a program of an engine prints, that reads `given`.
 
     Raises:
         MissingDependency: It is not installed.
@@ -195,14 +203,14 @@ def call(command: Sequence[str], given: str | None = None, timeout_s: float = 60
     check_program(command[0])
     try:
         done = subprocess.run(
-            command, input=given, capture_output=True, text=True, timeout=timeout_s, check=False
+            command, input=given or b"", capture_output=True, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise LaunchError(f"{command[0]} did not answer within {timeout_s:g} s.") from error
     if done.returncode:
-        words = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+        words = " ".join(done.stderr.decode("utf-8", "replace").split()) or f"exit code {done.returncode}"
         raise LaunchError(f"{command[0]} failed: {words}")
-    return done.stdout
+    return done.stdout.decode("utf-8", "replace")
 
 
 def check_program(name: str) -> None:
@@ -221,11 +229,17 @@ def show_files(files: Sequence[Path], lines: int, follow: bool) -> None:
         subprocess.run(["tail", "-n", str(lines), *more, *header, *map(str, files)], check=False)
 
 
-def log_files(run: RunDir, name: str | None) -> list[Path]:
-    """The log of a process in the run directory, or all that there are; ConfigError for an unknown name."""
+def check_process(run: RunDir, name: str | None) -> list[str]:
+    """The names of the launched processes; ConfigError if `name` is not one of them."""
     names = [role.name for role in read_roles(run.path)]
     if name is not None and name not in names:
         raise ConfigError(f"{name!r} is not a process of {run.path}.", did_you_mean(name, names).strip())
+    return names
+
+
+def log_files(run: RunDir, name: str | None) -> list[Path]:
+    """The log of a process in the run directory, or all that there are; ConfigError for an unknown name."""
+    names = check_process(run, name)
     found = [run.logs / f"{one}.log" for one in ([name] if name is not None else names)]
     there = [path for path in found if path.is_file()]
     if not there:

@@ -3,10 +3,12 @@
     keep RUN NAME …    starts these processes and restarts them, until their work is done (exit code 0), one
                        of them cannot be kept alive (its code), or SIGTERM (130)
     status RUN         prints their states as JSON
-    stop RUN           sends SIGTERM to the keeper of this machine
+    stop RUN           ends all keepers that see this run directory, and their processes
 
-It notes the states in RUN/launch/state. With --alone there is one keeper of the run on this machine: it holds
-RUN/launch/.keeper.lock, by which `status` and `stop` find it. One thread, which waits for at most `TICK_S`.
+It notes the states in RUN/launch/state. RUN/launch/over says how the run ended: "done" or "failed", by the
+keeper of the learner, or "stopped". All keepers follow. With --alone there is one keeper of the run on this
+machine: it holds RUN/launch/.keeper.lock, by which `status` knows whether it is alive. One thread, which waits
+for at most `TICK_S`.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
-import signal
 import socket
 import sys
 import time
@@ -35,15 +37,16 @@ from distrl.core.rundir import lock_directory
 from distrl.core.supervisor import Supervisor
 
 TICK_S = 0.2
+LOOK_S = 1.0  # between two looks at RUN/launch/over, which may be on another machine
 LEAVE_S = 10.0
 """How long workers and servers have when the learner is done: a worker may be waiting for its last acks."""
 
 
 class Keeper:
-    """Runs `names` of the run directory `folder` until `stop` is set."""
+    """Runs `names` of the run directory `folder` until `stop` is set; alone if no other keeper sees that."""
 
-    def __init__(self, folder: Path, names: Sequence[str], stop: StopEvent) -> None:
-        self._folder, self._stop = folder, stop
+    def __init__(self, folder: Path, names: Sequence[str], stop: StopEvent, is_alone: bool) -> None:
+        self._folder, self._stop, self._is_alone = folder, stop, is_alone
         known = {role.name: role for role in read_roles(folder)}
         self._roles = [known[name] for name in names]
         self._states: dict[str, ProcessState] = {}
@@ -52,21 +55,32 @@ class Keeper:
 
     def run(self) -> int:
         """The exit code of this process."""
+        if read_ending(self._folder):  # a keeper that was queued, or whose host was down, until now
+            return 0
         seen = gpus.variables_by_role({role.name: role.needs.gpus for role in self._roles}, gpus.visible())
         try:
             for role in self._roles:
                 self._supervisor.start(role.program({HOST: self._host, **self._env(role), **seen[role.name]}))
                 self._note(role.name, "running")
-            is_over_at = float("inf")
+            ending, leave_at, next_look = "", math.inf, 0.0
             while not self._stop.wait(TICK_S):
                 self._check()
-                if all(one.state == "done" for one in self._states.values()) or time.monotonic() > is_over_at:
-                    return self._end("done", 0)
-                if self._is_learner_done():
-                    is_over_at = min(is_over_at, time.monotonic() + LEAVE_S)
+                if not ending and self._is_learner_done():
+                    end_run(self._folder, "done")
+                if not ending and time.monotonic() >= next_look:
+                    ending, next_look = read_ending(self._folder), time.monotonic() + LOOK_S
+                    leave_at = time.monotonic() + LEAVE_S if ending else math.inf
+                if ending == "stopped":
+                    break
+                if all(one.state == "done" for one in self._states.values()) or time.monotonic() > leave_at:
+                    if self._is_alone and not ending:  # if the host starts again, there is nothing to do
+                        end_run(self._folder, "done")
+                    return self._end("stopped" if ending == "failed" else "done", 0)
             return self._end("stopped", 130)
         except DistrlError as error:
             print(f"error: {error}", file=sys.stderr, flush=True)
+            if any(role.kind == "learner" for role in self._roles):
+                end_run(self._folder, "failed")
             return self._end("failed", error.exit_code, str(error))
 
     def _env(self, role: Role) -> Mapping[str, str]:
@@ -115,7 +129,7 @@ def read_state(folder: Path, name: str) -> ProcessState | None:
 
 def read_states(folder: Path, names: Sequence[str]) -> list[ProcessState]:
     """What the keeper of this machine noted of its processes; they are lost if it is gone without a word."""
-    is_kept = keeper_pid(folder) is not None
+    is_kept = is_held(folder)
     found = []
     for name in names:
         state = read_state(folder, name) or ProcessState(name=name, state="queued")
@@ -124,24 +138,26 @@ def read_states(folder: Path, names: Sequence[str]) -> list[ProcessState]:
     return found
 
 
-def keeper_pid(folder: Path) -> int | None:
-    """The process id of the keeper of this machine; None if there is none."""
+def is_held(folder: Path) -> bool:
+    """Whether this machine has a keeper of the run that started with --alone."""
     lock = _lock_file(folder)
     if not lock.exists():
-        return None
+        return False
     if (held := try_lock(lock, mode=0o644)) is not None:
         held.release()
-        return None
-    with contextlib.suppress(OSError, ValueError):
-        return int(lock.read_text())
-    return None
+    return held is None
 
 
-def stop_keeper(folder: Path) -> None:
-    """Sends SIGTERM to the keeper of this machine, if there is one."""
-    if (pid := keeper_pid(folder)) is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
+def end_run(folder: Path, how: str) -> None:
+    """Ends all keepers that see this run directory; `how` is "done", "failed" or "stopped"."""
+    write_atomically(folder / "launch" / "over", how)
+
+
+def read_ending(folder: Path) -> str:
+    """How the run ended; empty if it did not."""
+    with contextlib.suppress(OSError):
+        return (folder / "launch" / "over").read_text(encoding="utf-8")
+    return ""
 
 
 def _lock_file(folder: Path) -> Path:
@@ -166,13 +182,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps([state.model_dump() for state in states]))
         return 0
     if given.verb == "stop":
-        stop_keeper(given.run)
+        end_run(given.run, "stopped")
         return 0
     (given.run / "launch" / "state").mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         if given.alone:
             stack.enter_context(lock_directory(_lock_file(given.run), "keeper", "stop the run"))
-        return Keeper(given.run, given.names, install_signals()).run()
+        return Keeper(given.run, given.names, install_signals(), given.alone).run()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from distrl.cli.backends.backend import (
     read_roles,
     show_files,
 )
-from distrl.cli.backends.keeper import command, keeper_pid, read_states, stop_keeper
+from distrl.cli.backends.keeper import command, end_run, is_held, read_states
 from distrl.cli.backends.roles import Role
 from distrl.configs.schema import Config
 from distrl.core.rundir import RunDir
@@ -48,7 +48,7 @@ class LocalBackend:
                 line, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
             )
         deadline = time.monotonic() + START_S
-        while keeper_pid(self.folder) is None and time.monotonic() < deadline:
+        while not is_held(self.folder) and time.monotonic() < deadline:
             if keeper.poll() is not None:
                 break
             time.sleep(0.05)
@@ -60,7 +60,7 @@ class LocalBackend:
         return read_states(self.folder, [role.name for role in read_roles(self.folder)])
 
     def stop(self) -> None:
-        stop_keeper(self.folder)
+        end_run(self.folder, "stopped")
 
     def logs(self, name: str | None, lines: int, follow: bool) -> None:
         show_files(log_files(self._run, name), lines, follow)

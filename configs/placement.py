@@ -20,7 +20,8 @@ class RolePlacement(Section):
     the engine. `resources` are amounts of anything else, such as emulators, by the names that the engine
     knows: Ray's custom resources, Kubernetes' extended ones, Slurm's `--gres`. `hosts` are the hosts of
     `--on ssh` for this role, in place of `placement.hosts`. `options` are further options for Slurm's
-    sbatch, such as `--partition=gpu`.
+    sbatch, such as `--partition=gpu`. `image` is the container image with Kubernetes; null means
+    `distrl-worker` for workers and `distrl-gpu` for the others, with distrl's version as the tag.
     """
 
     gpus: Whole = 0
@@ -29,6 +30,7 @@ class RolePlacement(Section):
     resources: dict[str, NonNegative] = {}
     hosts: Hosts = []
     options: list[str] = []
+    image: str | None = None
 
 
 class InferencePlacement(RolePlacement):

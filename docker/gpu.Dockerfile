@@ -15,7 +15,7 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends build-essential \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 1000 distrl \
-    && install -d -o distrl -g distrl -m 700 /work /work/keys /work/runs
+    && install -d -o distrl -g distrl -m 700 /work /work/farm /work/keys /work/runs
 WORKDIR /src
 COPY . .
 RUN python -m venv /opt/distrl \

@@ -36,6 +36,7 @@ BACKENDS = {
     "ssh": "distrl.cli.backends.ssh:SshBackend",
     "slurm": "distrl.cli.backends.slurm:SlurmBackend",
     "ray": "distrl.cli.backends.ray:RayBackend",
+    "k8s": "distrl.cli.backends.k8s:K8sBackend",
 }
 
 State = Literal["queued", "running", "restarting", "done", "failed", "stopped", "lost"]

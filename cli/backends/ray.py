@@ -4,8 +4,8 @@
        │ beat: where the learner is ▼ ▲ state; the learner's: its address, its metrics
     actor RUN/NAME      supervises the process NAME on the node that has what it needs
 
-The manager is the rendezvous: it passes on what the learner writes into the file that is its `network.rendezvous`
-on its node, and each actor writes it into such a file on its own. Ray restarts actors whose node is lost.
+The manager is the rendezvous: it passes on what the learner publishes in a file on its node, and each actor
+writes that into the file on its own node where its process looks. Ray restarts actors whose node is lost.
 
     manager: `run` (the loop)   ray's threads: `states`, `stop`, `log`
     process: `keeper` (Keeper)  ray's thread: `beat`, `stop`, `log`
@@ -24,9 +24,15 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from pydantic import TypeAdapter
 
-from distrl.cli.backends.backend import OVER, LaunchError, ProcessState, addresses, read_roles
+from distrl.cli.backends.backend import (
+    OVER,
+    LaunchError,
+    ProcessState,
+    addresses,
+    dump_roles,
+    read_roles,
+)
 from distrl.cli.backends.keeper import LEAVE_S, Keeper, read_state
 from distrl.cli.backends.roles import Role
 from distrl.cli.backends.roles import roles as roles_of
@@ -48,7 +54,6 @@ CALL_S = 30.0
 TAIL_BYTES = 2**16
 LOST = "its node was lost"
 KEPT_LINES = 1000  # of the log of a process whose actor is gone
-_ROLES = TypeAdapter(list[Role])
 
 
 class Process:
@@ -77,10 +82,11 @@ class Process:
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_bytes_atomically(path, content, mode=0o600)
-        for stale in (folder / "launch" / "state" / f"{role.name}.json", self._meeting_file):
+        state = folder / "launch" / "state" / f"{role.name}.json"
+        for stale in (state, self._meeting_file, folder / "launch" / "over"):
             stale.parent.mkdir(exist_ok=True)
             stale.unlink(missing_ok=True)
-        keeper = Keeper(folder, [role.name], self._stop)
+        keeper = Keeper(folder, [role.name], self._stop, is_alone=False)
         threading.Thread(target=keeper.run, name="keeper", daemon=True).start()
 
     @property
@@ -310,7 +316,8 @@ class RayBackend:
         name = self._run.path.name
         if dry_run:
             return [
-                f"# actor {name}/{role.name}, {_reserved(role)}\ndistrl {shlex.join(_found(self.folder, role))}"
+                f"# actor {name}/{role.name} {_reserved(role)}\n"
+                f"distrl {shlex.join(_found(self.folder, role))}"
                 for role in roles
             ]
         ray = _connected()
@@ -334,7 +341,7 @@ class RayBackend:
 
     def _files(self, every: Sequence[Role]) -> dict[str, bytes]:
         """By their paths in the run directory the files of all roles."""
-        found = {"launch/roles.json": _ROLES.dump_json(list(every))}
+        found = {"launch/roles.json": dump_roles(every)}
         for path in {self._run.path / name for role in every for name in role.files}:
             for file in path.iterdir() if path.is_dir() else [path]:
                 found[file.relative_to(self._run.path).as_posix()] = file.read_bytes()

@@ -17,14 +17,14 @@ class Scaling:
 
     While the learner waits for episodes and `learner.max_staleness` lets every worker have its leases, a
     quarter more are added. While it does not wait, and leases are withheld because their episodes would be
-    stale, one is removed. Where both are so, episodes are too long for the limit, and more workers would idle.
+    stale, one is removed. Where both are so, episodes are too long for the limit: more workers would idle.
     """
 
     least: int
     most: int
 
     def wanted(self, now: int, before: Mapping[str, float], after: Mapping[str, float]) -> int:
-        """The number of workers that should follow `now`, by the learner's metrics at the last look and now."""
+        """The number that should follow `now` workers, by the learner's metrics at the last look and now."""
         if WAIT not in after:  # no update has been made yet
             return now
         is_short = after[WAIT] > LEARNER_WAITS

@@ -109,4 +109,33 @@ def test_a_run_survives_the_loss_of_a_node(cluster: Any, tmp_path: Path) -> None
     until(lambda: all(one[0] == "done" for one in states(run).values()), "the end", 180.0, details=details)
     assert before <= stored(folder)
     assert max(row.get("episodes", 0) for row in read_metrics(folder / "metrics.jsonl")) == 60
-    assert "done" in distrl("status", run, "--wait")
+    assert "distrl.workers" in distrl("logs", run, "worker-1", "-n", "3")
+
+
+def test_stop_leaves_a_checkpoint_and_resume_continues(cluster: Any, tmp_path: Path) -> None:
+    run, folder = launched(tmp_path, "stopped", episodes=100_000)
+    until(lambda: len(stored(folder)) >= 6, "the first trajectories", 120.0, details=lambda: str(states(run)))
+    refused = distrl(tmp_path / "config.yaml", "--on", "ray", "--resume", code=18)
+    assert "still running" in refused
+    distrl("stop", run)
+    until(lambda: {one[0] for one in states(run).values()} == {"stopped"}, "the stop")
+    assert (folder / "checkpoints" / "latest").exists()
+    before = stored(folder)
+    distrl(tmp_path / "config.yaml", "--on", "ray", "--resume")
+    until(lambda: stored(folder) > before, "more trajectories", 120.0, details=lambda: str(states(run)))
+    distrl("stop", run)
+    until(lambda: {one[0] for one in states(run).values()} == {"stopped"}, "the second stop")
+    distrl("stop", run)  # it is over: now its last actor goes
+    assert {one[0] for one in states(run).values()} == {"lost"}
+
+
+def test_a_learner_does_not_begin_again_where_its_run_is_not(cluster: Any, tmp_path: Path) -> None:
+    run, folder = launched(tmp_path, "moved", episodes=100_000)
+    until(lambda: states(run)["learner"][0] == "running", "the learner")
+    distrl("stop", run)
+    until(lambda: {one[0] for one in states(run).values()} == {"stopped"}, "the stop")
+    folder.rename(folder.with_name("elsewhere"))
+    distrl(tmp_path / "config.yaml", "--on", "ray", "--resume")
+    until(lambda: states(run)["learner"][0] == "failed", "the refusal")
+    shown = distrl("status", run, code=18)
+    assert "where distrl-runs/moved is missing. Set placement.folder" in shown

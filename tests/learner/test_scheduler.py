@@ -73,9 +73,11 @@ def test_no_more_is_leased_than_can_still_be_fresh(toy) -> None:
     rig = Rig(toy)
     leases = rig.lease(50)
     assert len(leases) == 16
+    assert rig.scheduler.metrics()["scheduler/withheld"] == 1
     for lease in leases[:10]:
         rig.finish(lease)
     assert rig.lease() == []
+    assert rig.scheduler.metrics()["scheduler/withheld"] == 2
     rig.scheduler.set_updates(5)
     assert len(rig.lease(50)) == 10
 

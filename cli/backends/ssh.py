@@ -146,7 +146,7 @@ class SshBackend:
 
     def _hosts(self, roles: Sequence[Role]) -> dict[str, str]:
         """The host of each role: the learner's first one, and those of other kinds in turn."""
-        placed, found = self._placed, {}
+        placed, found = self._placed, dict[str, str]()
         for kind, given in (
             ("learner", placed.learner), ("inference", placed.inference), ("worker", placed.workers)
         ):  # fmt: skip

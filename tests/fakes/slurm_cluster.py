@@ -59,7 +59,8 @@ class SlurmCluster:
         user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
         # What asks for no node gets n2 as long as it has room.
         nodes = "".join(
-            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=8 Weight={weight}\n"
+            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=8 "
+            f"Weight={weight}\n"
             for node, weight in (("n1", 2), ("n2", 1))
         )
         conf.write_text(

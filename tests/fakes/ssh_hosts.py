@@ -1,4 +1,4 @@
-"""Two hosts behind ssh that are this machine: behind a real sshd on loopback, or a program that stands in for ssh.
+"""Two hosts behind ssh that are this machine: by a real sshd on loopback, or by a stand-in for ssh.
 
 Each has a home directory of its own, in which commands run: FOLDER/127.0.0.1 and FOLDER/127.0.0.2.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import shutil
 import socket
 import subprocess
@@ -26,7 +27,8 @@ cd "FOLDER/$1" && exec sh -c "$2"
 def find() -> str | None:
     """The path of sshd; None if there is none that this user can run."""
     found = shutil.which("sshd", path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin")
-    return found if shutil.which("ssh") and (os.getuid() or Path("/etc/ssh").is_dir()) else None
+    is_installed = os.getuid() or any(user.pw_name == "sshd" for user in pwd.getpwall())
+    return found if shutil.which("ssh") and is_installed else None
 
 
 @contextlib.contextmanager
@@ -64,7 +66,8 @@ class _Sshd:
         )
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         homes = "".join(
-            f'Match LocalAddress {host}\n  ForceCommand cd {folder / host} && exec sh -c "$SSH_ORIGINAL_COMMAND"\n'
+            f"Match LocalAddress {host}\n"
+            f'  ForceCommand cd {folder / host} && exec sh -c "$SSH_ORIGINAL_COMMAND"\n'
             for host in HOSTS
         )
         (folder / "sshd_config").write_text(

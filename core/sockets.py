@@ -64,7 +64,7 @@ HIGH_WATER_MARK = 512  # messages queued per peer; beyond it senders wait
 LINGER_MS = 1000  # how long close() lets queued messages leave
 HEARTBEAT_MS, SILENCE_MS = 10_000, 60_000  # a connection without signs of life is dropped and re-made
 HANDSHAKE_MS = 30_000  # a connection whose keys are neither taken nor refused until then is made again
-LOOK_S = 3.0  # between two looks for the learner at a rendezvous, as long as there is no connection
+LOOK_S = 1.0  # between two looks for the learner at a rendezvous, as long as there is no connection
 _LOCAL = re.compile(r"(ipc|inproc)://.+|tcp://(127(\.\d{1,3}){3}|localhost|\[::1\]):[\d*]+")
 _log = logging.getLogger(__name__)
 

@@ -32,10 +32,12 @@ class ProgramFailed(DistrlError):
     """A program that a run needs cannot be kept alive.
 
     Attributes:
+        name: The program's.
         is_explained: It ended with an error that the user can fix; its message says all that the logs do.
     """
 
     exit_code = 11
+    name = ""
     is_explained = False
 
 
@@ -158,7 +160,7 @@ class Supervisor:
 
     def _failed(self, kept: _Kept, exit_code: int, said: str) -> ProgramFailed:
         failed = ProgramFailed(said, f"See {kept.child.log_file}.")
-        failed.is_explained = exit_code in EXPLAINED
+        failed.name, failed.is_explained = kept.program.name, exit_code in EXPLAINED
         return failed
 
 

@@ -17,12 +17,18 @@ hypothesis.settings.load_profile("repeatable")
 
 FAKES = str(Path(__file__).parent / "fakes")
 sys.path.append(FAKES)
+import slurm_cluster
+import ssh_hosts
 import torch_companions
 
 from distrl.workers.envs.chromium import BROWSER_NAMES, DRIVER_NAMES
 
 torch_companions.install()  # in started processes sitecustomize.py does it
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), FAKES]))
+
+
+PROGRAMS = {"slurm": slurm_cluster.find, "sshd": ssh_hosts.find}
+"""What `needs` looks for that is not a package."""
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -49,9 +55,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips a test marked `needs(package, ...)` or `browser` where a package or program is not installed."""
+    """Skips a test marked `needs(name, ...)` or `browser` where a package or program is not installed."""
     packages = {package for mark in item.iter_markers("needs") for package in mark.args}
-    missing = sorted(package for package in packages if find_spec(package) is None)
+    missing = sorted(
+        name for name in packages if PROGRAMS.get(name, lambda name=name: find_spec(name))() is None
+    )
     if item.get_closest_marker("browser") is not None:
         missing += [names[0] for names in (BROWSER_NAMES, DRIVER_NAMES) if not any(map(shutil.which, names))]
     if missing:

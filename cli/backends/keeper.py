@@ -7,8 +7,9 @@
 
 It notes the states in RUN/launch/state. RUN/launch/over says how the run ended: "done" or "failed", by the
 keeper of the learner, or "stopped". All keepers follow. With --alone there is one keeper of the run on this
-machine: it holds RUN/launch/.keeper.lock, by which `status` knows whether it is alive. One thread, which waits
-for at most `TICK_S`.
+machine: it holds RUN/launch/.keeper.lock, by which `status` finds out whether it is alive.
+
+One thread, which waits for at most `TICK_S`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from distrl.core.files import try_lock, write_atomically
 from distrl.core.process import StopEvent, install_signals
 from distrl.core.rendezvous import HOST
 from distrl.core.rundir import lock_directory
-from distrl.core.supervisor import Supervisor
+from distrl.core.supervisor import ProgramFailed, Supervisor
 
 TICK_S = 0.2
 LOOK_S = 1.0  # between two looks at RUN/launch/over, which may be on another machine
@@ -77,11 +78,12 @@ class Keeper:
                         end_run(self._folder, "done")
                     return self._end("stopped" if ending == "failed" else "done", 0)
             return self._end("stopped", 130)
-        except DistrlError as error:
+        except ProgramFailed as error:
             print(f"error: {error}", file=sys.stderr, flush=True)
+            self._note(error.name, "failed", str(error))
             if any(role.kind == "learner" for role in self._roles):
                 end_run(self._folder, "failed")
-            return self._end("failed", error.exit_code, str(error))
+            return self._end("stopped", error.exit_code)
 
     def _env(self, role: Role) -> Mapping[str, str]:
         return allocator() if role.kind == "learner" and not gpus.visible() else {}
@@ -102,11 +104,11 @@ class Keeper:
     def _is_learner_done(self) -> bool:
         return any(role.kind == "learner" and self._states[role.name].state == "done" for role in self._roles)
 
-    def _end(self, state: State, code: int, detail: str = "") -> int:
+    def _end(self, state: State, code: int) -> int:
         self._supervisor.stop()
         for name, one in self._states.items():
-            if one.state != "done":
-                self._note(name, state, detail)
+            if one.state not in ("done", "failed"):
+                self._note(name, state)
         return code
 
     def _note(self, name: str, state: State, detail: str = "") -> None:

@@ -75,12 +75,13 @@ class SlurmBackend:
         return [f"Submitted job {job}: {len(by_kind[kind])} x {kind}." for kind, job in jobs.items()]
 
     def status(self) -> list[ProcessState]:
-        jobs = read_notes(self._run).get("jobs", {})
+        kinds = {job: kind for kind, job in read_notes(self._run).get("jobs", {}).items()}
         queue: dict[str, tuple[str, str, str]] = {}
         for line in call(["squeue", "--me", "-h", "-r", "-o", "%F|%K|%T|%N|%r"]).splitlines():
             job, index, state, node, reason = line.split("|", 4)
-            kind = next((kind for kind, number in jobs.items() if number == job), "")
-            queue["learner" if kind == "learner" else f"{kind}-{index}"] = state, node, reason
+            if job in kinds:
+                name = kinds[job] if kinds[job] == "learner" else f"{kinds[job]}-{index}"
+                queue[name] = state, node, reason
         return [
             self._state(role.name, *queue.get(role.name, ("", "", ""))) for role in read_roles(self.folder)
         ]

@@ -7,6 +7,7 @@ does; elsewhere it is a process of its own. The run's results are on the learner
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import shlex
@@ -35,7 +36,8 @@ from distrl.core.rundir import RunDir
 LEARNER = "DISTRL_LEARNER"
 """The environment variable with the learner's addresses."""
 
-START = """cd {folder} && umask 077 && mkdir -p logs checkpoints weights spool launch/state && rm -f launch/over
+START = """cd {folder} && umask 077
+rm -f launch/over && mkdir -p logs checkpoints weights spool launch/state || exit 1
 if [ "$(loginctl show-user "$(id -un)" -p Linger --value 2>/dev/null)" = yes ] &&
     systemctl --user show-environment >/dev/null 2>&1; then
   mkdir -p ~/.config/systemd/user
@@ -87,6 +89,8 @@ class SshBackend:
         hosts = self._hosts(roles)
         started = [role.model_copy(update={"env": self._env(hosts["learner"])}) for role in roles]
         lines = []
+        if not dry_run:
+            write_notes(self._run, hosts=hosts)
         for host in dict.fromkeys(hosts.values()):
             mine = [role for role in started if hosts[role.name] == host]
             files = sorted({"launch/roles.json", *(file for role in mine for file in role.files)})
@@ -98,11 +102,14 @@ class SshBackend:
                 ]
                 continue
             unpack = f"umask 077 && mkdir -p {self._quoted} && tar -xf - -C {self._quoted}"
-            self._ssh(host, unpack, self._packed(files, started))
-            self._ssh(host, script)
+            try:
+                self._ssh(host, unpack, self._packed(files, started))
+                self._ssh(host, script)
+            except LaunchError:
+                with contextlib.suppress(LaunchError):  # the other hosts may have nothing to stop yet
+                    self.stop()
+                raise
             lines.append(f"Started {', '.join(role.name for role in mine)} on {host}.")
-        if not dry_run:
-            write_notes(self._run, hosts=hosts)
         return lines
 
     def status(self) -> list[ProcessState]:
@@ -117,9 +124,15 @@ class SshBackend:
         return [found[role.name] for role in read_roles(self._run.path)]
 
     def stop(self) -> None:
-        disable = f"systemctl --user disable {self._unit} >/dev/null 2>&1; true"
+        disable = f"(systemctl --user disable {self._unit} >/dev/null 2>&1; true)"
+        failed = None
         for host in dict.fromkeys(self._noted().values()):
-            self._ssh(host, f"{self._keeper('stop')}; {disable}")
+            try:
+                self._ssh(host, f"{self._keeper('stop')} && {disable}")
+            except LaunchError as error:
+                failed = error
+        if failed is not None:
+            raise failed
 
     def logs(self, name: str | None, lines: int, follow: bool) -> None:
         hosts = self._noted()
@@ -146,7 +159,7 @@ class SshBackend:
 
     def _hosts(self, roles: Sequence[Role]) -> dict[str, str]:
         """The host of each role: the learner's first one, and those of other kinds in turn."""
-        placed, found = self._placed, {}
+        placed, found = self._placed, dict[str, str]()
         for kind, given in (
             ("learner", placed.learner), ("inference", placed.inference), ("worker", placed.workers)
         ):  # fmt: skip
@@ -204,4 +217,8 @@ class SshBackend:
         return hosts
 
     def _ssh(self, host: str, script: str, given: bytes | None = None) -> str:
-        return call(["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", host, script], given)
+        try:
+            return call(["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", host, script], given)
+        except LaunchError as error:
+            remedy = "Check that `ssh HOST` works without a password, and placement.python."
+            raise LaunchError(f"{host}: {error.message}", remedy) from error

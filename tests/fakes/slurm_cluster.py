@@ -1,7 +1,7 @@
-"""A Slurm cluster of two nodes on loopback: its own munged, slurmctld and slurmd, from installed or unpacked programs.
+"""A Slurm cluster of two nodes on loopback: its own munged, slurmctld and slurmd.
 
-Slurm is looked for in $DISTRL_SLURM_ROOT, where Debian's packages are unpacked (`apt-get download`, `dpkg -x`:
-see CONTRIBUTING.md), else on the PATH.
+Its programs are looked for in $DISTRL_SLURM_ROOT, where Debian's packages are unpacked (see CONTRIBUTING.md),
+else on the PATH.
 """
 
 from __future__ import annotations
@@ -57,9 +57,11 @@ class SlurmCluster:
             plugins = f"PluginDir={libraries}/slurm-wlm"
         host = socket.gethostname().split(".")[0]
         user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+        # What asks for no node gets n2 as long as it has room.
         nodes = "".join(
-            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=8 RealMemory=2000\n"
-            for node in NODES
+            f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=8 "
+            f"Weight={weight}\n"
+            for node, weight in (("n1", 2), ("n2", 1))
         )
         conf.write_text(
             f"""ClusterName=test
@@ -131,11 +133,11 @@ MailProg=/bin/true
     def _pids(self) -> Iterator[int]:
         """The processes of jobs and daemons: their environment names this cluster."""
         mark = f"SLURM_CONF={self.environment['SLURM_CONF']}".encode()
-        for entry in Path("/proc").iterdir():
+        for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if entry.name.isdigit() and int(entry.name) != os.getpid():
-                    if mark in (entry / "environ").read_bytes().split(b"\0"):
-                        yield int(entry.name)
+                is_ours = mark in (entry / "environ").read_bytes().split(b"\0")
+                if is_ours and int(entry.name) != os.getpid():
+                    yield int(entry.name)
 
     def _daemon(self, name: str, *options: str, node: str = "") -> None:
         with (self._folder / f"{name}{node}.out").open("wb") as out:

@@ -71,8 +71,10 @@ class Process:
         os.chdir(Path.home())
         os.environ[HOST] = host = ray.util.get_node_ip_address()
         self._folder, self._role, self._stop = folder, role, StopEvent()
+        self._meeting = _meeting_file(folder, role)
         has_begun |= ray.get_runtime_context().was_current_actor_reconstructed
-        if role.kind == "learner" and has_begun and not (folder / "config.yaml").is_file():
+        begun = folder / "launch" / "begun"  # other processes of the run may have been here
+        if role.kind == "learner" and has_begun and not begun.exists():
             raise LaunchError(
                 f"The learner was placed on {host}, where {folder} is missing.",
                 "Set placement.folder to a folder that all nodes share, or placement.learner.resources to "
@@ -83,25 +85,23 @@ class Process:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_bytes_atomically(path, content, mode=0o600)
         state = folder / "launch" / "state" / f"{role.name}.json"
-        for stale in (state, self._meeting_file, folder / "launch" / "over"):
+        for stale in (state, self._meeting, folder / "launch" / "over"):
             stale.parent.mkdir(exist_ok=True)
             stale.unlink(missing_ok=True)
+        if role.kind == "learner":
+            begun.touch()
         keeper = Keeper(folder, [role.name], self._stop, is_alone=False)
         threading.Thread(target=keeper.run, name="keeper", daemon=True).start()
-
-    @property
-    def _meeting_file(self) -> Path:
-        return _meeting_file(self._folder, self._role)
 
     def beat(self, meeting: bytes) -> tuple[ProcessState | None, bytes, dict[str, float]]:
         """Takes the learner's address; returns the state, and of a learner its address and metrics."""
         state = read_state(self._folder, self._role.name)
         if self._role.kind == "learner":
             with contextlib.suppress(FileNotFoundError):
-                meeting = self._meeting_file.read_bytes()
+                meeting = self._meeting.read_bytes()
             return state, meeting, _newest_metrics(self._folder / "metrics.jsonl")
         if meeting:
-            write_bytes_atomically(self._meeting_file, meeting, mode=0o600)
+            write_bytes_atomically(self._meeting, meeting, mode=0o600)
         return state, b"", {}
 
     def stop(self) -> None:
@@ -163,11 +163,8 @@ class Manager:
         self._beats: dict[str, Any] = {}
         self._logs: dict[str, str] = {}
         self._meeting, self._metrics, self._scaled_by = b"", dict[str, float](), dict[str, float]()
-        self._stop, self._leave_at, self._scale_at = (
-            threading.Event(),
-            float("inf"),
-            time.monotonic() + SCALE_S,
-        )
+        self._stop, self._leave_at = threading.Event(), float("inf")
+        self._scale_at = time.monotonic() + SCALE_S
         threading.Thread(target=self._run, name="run", daemon=True).start()
 
     def states(self) -> list[ProcessState]:
@@ -332,7 +329,7 @@ class RayBackend:
         counts = (kinds.count("inference"), max(num, scaling.most))
         every = roles_of(self._config, self.folder, self.settings(), *counts, has_keys=True)
         every = [role.model_copy(update={"arguments": _found(self.folder, role)}) for role in every]
-        begun = self._run.path / "launch" / "ray"
+        begun = self._run.path / "launch" / "begun"
         given = (name, self.folder, every, len(roles), self._files(every), scaling, begun.exists())
         options = {"name": name, "num_cpus": 0, "max_concurrency": 8, **_LASTING}
         _answer(ray.remote(Manager).options(**options).remote(*given).states.remote())

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray_nodes import OTHERS, ray_nodes
 from typer.testing import CliRunner
 from waiting import until
 
@@ -39,27 +40,8 @@ placement:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Three nodes, each with a loopback address of its own; the last two have emulators."""
-    home = tmp_path_factory.mktemp("home")
-    sockets = tmp_path_factory.mktemp("r")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(home))  # of runs, and of a token that Ray makes
-        patch.setenv("RAY_TMPDIR", str(sockets))
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        ray = pytest.importorskip("ray")
-        from ray.cluster_utils import Cluster
-
-        given = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
-        head = {"num_cpus": 4, "node_ip_address": "127.0.0.2", **given}
-        nodes = Cluster(initialize_head=True, head_node_args=head)
-        try:
-            for host in ("127.0.0.3", "127.0.0.4"):
-                nodes.add_node(num_cpus=2, resources={"emulators": 2}, node_ip_address=host, **given)
-            patch.setenv("RAY_ADDRESS", nodes.address)
-            yield nodes
-        finally:
-            ray.shutdown()
-            nodes.shutdown()
+    with ray_nodes(tmp_path_factory.mktemp("r")) as nodes:
+        yield nodes
 
 
 def distrl(*arguments: str | Path, code: int = 0) -> str:
@@ -104,7 +86,7 @@ def test_a_run_survives_the_loss_of_a_node(cluster: Any, tmp_path: Path) -> None
     assert state == "running"
     before = stored(folder)
     cluster.remove_node(next(node for node in cluster.worker_nodes if node.node_ip_address == host))
-    other = {"127.0.0.3": "127.0.0.4", "127.0.0.4": "127.0.0.3"}[host]
+    (other,) = {*OTHERS} - {host}
     until(lambda: states(run)["worker-1"] == ["running", other], "the new place", details=details)
     until(lambda: all(one[0] == "done" for one in states(run).values()), "the end", 180.0, details=details)
     assert before <= stored(folder)

@@ -17,8 +17,8 @@ class RolePlacement(Section):
     """What one process needs.
 
     `gpus` and `cpus` are numbers of devices and cores, and `memory_gb` is memory in GiB; null leaves it to
-    the engine. `resources` are amounts of anything else, such as emulators, by the names that the engine
-    knows: Ray's custom resources, Kubernetes' extended ones, Slurm's `--gres`. `hosts` are the hosts of
+    the cluster. `resources` are amounts of anything else, such as emulators, by the names that the cluster
+    has for them: Ray's custom resources, Kubernetes' extended ones, Slurm's `--gres`. `hosts` are the hosts of
     `--on ssh` for this role, in place of `placement.hosts`. `options` are further options for Slurm's
     sbatch, such as `--partition=gpu`. `image` is the container image with Kubernetes; null means
     `distrl-worker` for workers and `distrl-gpu` for the others, with distrl's version as the tag.
@@ -44,9 +44,9 @@ class InferencePlacement(RolePlacement):
 class WorkersPlacement(RolePlacement):
     """What one worker needs.
 
-    `count` is the number of workers at the start; null means `local.workers`. Engines that scale keep
-    between `min` and `max` of them, null for `count`. `preemptible` workers may be placed where an
-    engine takes machines back: each is started again elsewhere.
+    `count` is the number of workers at the start; null means `local.workers`. Backends that scale keep
+    between `min` and `max` of them, null for `count`. `preemptible` workers may be placed where the
+    cluster takes machines back: each is started again elsewhere.
     """
 
     count: Count | None = None

@@ -46,7 +46,7 @@ _ROLES = TypeAdapter(list[Role])
 
 
 class LaunchError(DistrlError):
-    """An engine refused a command, or a launched process failed."""
+    """A cluster or a host refused a command, or a launched process failed."""
 
     exit_code = 18
 
@@ -89,8 +89,8 @@ class Backend(Protocol):
             and commands with which it would.
 
         Raises:
-            MissingDependency: A program of the engine is not installed.
-            LaunchError: The engine refused.
+            MissingDependency: A program of the cluster is not installed.
+            LaunchError: The cluster refused.
         """
         ...
 
@@ -150,7 +150,7 @@ def make_keys(run: RunDir, names: Mapping[str, str]) -> None:
 
 
 def keyed(config: Config, wanted: Sequence[Role]) -> dict[str, str]:
-    """Which processes get a key, with their roles: these, and as many workers as an engine may add."""
+    """Which processes get a key, with their roles: these, and as many workers as a cluster may add."""
     found = {role.name: role.kind for role in wanted if role.kind != "learner"}
     return {**found, **{f"worker-{i}": "worker" for i in range(config.placement.workers.max or 0)}}
 
@@ -195,7 +195,7 @@ def write_notes(run: RunDir, **notes: Any) -> None:
 
 
 def call(command: Sequence[str], given: bytes | None = None, timeout_s: float = 60.0) -> str:
-    """What a program of an engine prints, that reads `given`.
+    """The output of a command-line tool, which reads `given`.
 
     Raises:
         MissingDependency: It is not installed.
@@ -215,10 +215,10 @@ def call(command: Sequence[str], given: bytes | None = None, timeout_s: float = 
 
 
 def check_program(name: str) -> None:
-    """Raises MissingDependency if a program of an engine is not on the PATH."""
+    """Raises MissingDependency if a command-line tool is not on the PATH."""
     if shutil.which(name) is None:
         raise MissingDependency(
-            f"The program {name} is not installed here.", "Run this command where the engine's tools are."
+            f"The program {name} is not installed here.", "Install it, or run this command where it is."
         )
 
 

@@ -38,7 +38,7 @@ Kind = Literal["learner", "inference", "worker"]
 
 
 class Needs(Record):
-    """What an engine reserves for a process; see `distrl.configs.placement`."""
+    """What a backend reserves for a process; see `distrl.configs.placement`."""
 
     gpus: int = 0
     cpus: int = 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import shlex
 import subprocess
 import tarfile
@@ -32,9 +33,6 @@ from distrl.configs.schema import Config, NetworkConfig
 from distrl.core.errors import ConfigError
 from distrl.core.rendezvous import HOST, Meeting
 from distrl.core.rundir import RunDir
-
-LEARNER = "DISTRL_LEARNER"
-"""The environment variable with the learner's addresses."""
 
 START = """cd {folder} && umask 077
 rm -f launch/over && mkdir -p logs checkpoints weights spool launch/state || exit 1
@@ -75,10 +73,12 @@ class SshBackend:
         self._config, self._run, self._placed = config, run, config.placement
         self._there = f"{self._placed.folder.rstrip('/')}/{config.name}"
         self._unit = f"distrl-{config.name}.service"
+        # Named after the run, because servers of one rendezvous share weights on a host.
+        self._variable = f"DISTRL_LEARNER_{re.sub(r'[^A-Za-z0-9]', '_', config.name)}"
 
     def settings(self) -> dict[str, str]:
         network, given = self._config.network, NetworkConfig.model_fields
-        found = {"network.rendezvous": f"env:{LEARNER}"}
+        found = {"network.rendezvous": f"env:{self._variable}"}
         for name in ("control", "broadcast", "weights", "act"):
             address = getattr(network, name)
             if address == given[name].default:  # the learner's ports are known beforehand
@@ -181,7 +181,7 @@ class SshBackend:
             },
             public=key.read_text().strip() if key.exists() else "",
         )
-        return {LEARNER: meeting.model_dump_json()}
+        return {self._variable: meeting.model_dump_json()}
 
     def _packed(self, files: Sequence[str], roles: Sequence[Role]) -> bytes:
         """These files of the run directory as a tar archive; their owner alone may read them."""

@@ -92,7 +92,7 @@ def test_each_process_has_its_own_key_and_only_the_files_of_its_role(tmp_path: P
     names = keyed(config, list(found.values()))
     make_keys(run, names)
     clients = list_allowed(run.path / "launch" / "keys")
-    assert clients["worker-4"].roles == ("worker",), "an engine may add it"
+    assert clients["worker-4"].roles == ("worker",), "a cluster may add it"
     assert clients["inference-1"].roles == ("inference",)
     before = (run.path / "launch" / "keys" / "worker-0.key").read_bytes()
     make_keys(run, {**names, "worker-5": "worker"})

@@ -6,6 +6,7 @@ on the PATH, a cluster of two nodes is started on this machine (tests/fakes/slur
 
     python benchmarks/launch.py                # local, slurm if it is there
     python benchmarks/launch.py --on slurm --repeat 5
+    python benchmarks/launch.py --on ray       # three nodes on this machine (tests/fakes/ray_nodes.py)
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from distrl.core.store import TrajectoryStore
 from distrl.core.types import Trajectory
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "fakes"))
+from ray_nodes import ray_nodes
 from slurm_cluster import find, slurm_cluster
 
 TARGET_S = 30.0
@@ -35,6 +37,7 @@ DEADLINE_S = 300.0
 def first_action(folder: Path, on: str, environment: Mapping[str, str], options: list[str]) -> float:
     """Seconds until the first step of the first episode is taken; the run is stopped then."""
     settings = ["learner.demonstrations.episodes=0", "name=timed", f"runs_dir={folder}", *options]
+    settings.append(f"placement.folder={folder}")  # of ray: the same directory
     launch, run = [sys.executable, "-m", "distrl", "launch"], folder / "timed"
     begin = time.time()
     command = [*launch, "quickstart", "--on", on, *(f"--set={setting}" for setting in settings)]
@@ -60,7 +63,7 @@ def trajectories(run: Path) -> list[Trajectory]:
 def main() -> None:
     """Prints the median time of each backend."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--on", choices=("local", "slurm"), action="append")
+    parser.add_argument("--on", choices=("local", "slurm", "ray"), action="append")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--set", dest="options", action="append", default=[], metavar="KEY=VALUE")
     args = parser.parse_args()
@@ -72,6 +75,9 @@ def main() -> None:
             if on == "slurm" and shutil.which("sbatch") is None:
                 (folder / "slurm").mkdir()
                 environment = stack.enter_context(slurm_cluster(folder / "slurm")).environment
+            if on == "ray":
+                stack.enter_context(ray_nodes(folder))
+                environment = dict(os.environ)
             took = []
             for number in range(args.repeat):
                 (folder / str(number)).mkdir()

@@ -71,7 +71,7 @@ class Process:
         os.chdir(Path.home())
         os.environ[HOST] = host = ray.util.get_node_ip_address()
         self._folder, self._role, self._stop = folder, role, StopEvent()
-        self._meeting = _meeting_file(folder, role)
+        self._meeting, self._told = _meeting_file(folder, role), b""
         has_begun |= ray.get_runtime_context().was_current_actor_reconstructed
         begun = folder / "launch" / "begun"  # other processes of the run may have been here
         if role.kind == "learner" and has_begun and not begun.exists():
@@ -100,8 +100,9 @@ class Process:
             with contextlib.suppress(FileNotFoundError):
                 meeting = self._meeting.read_bytes()
             return state, meeting, _newest_metrics(self._folder / "metrics.jsonl")
-        if meeting:
+        if meeting != self._told:
             write_bytes_atomically(self._meeting, meeting, mode=0o600)
+            self._told = meeting
         return state, b"", {}
 
     def stop(self) -> None:
@@ -118,8 +119,8 @@ class Process:
 
 
 def _meeting_file(folder: Path, role: Role) -> Path:
-    """Where a process looks for the learner; the learner's own is named in `RayBackend.settings`."""
-    return folder / "launch" / ("learner.json" if role.kind == "learner" else f"meeting/{role.name}.json")
+    """The rendezvous of a process: where the learner publishes, and where others look for it."""
+    return folder / "launch" / ("learner.json" if role.kind == "learner" else "meeting.json")
 
 
 def _newest_metrics(file: Path) -> dict[str, float]:

@@ -146,4 +146,4 @@ def test_a_dry_run_shows_what_is_reserved(tmp_path: Path) -> None:
         "actor mine/learner {'num_cpus': 8, 'num_gpus': 2, 'resources': {}, 'memory': 1610612736}" in learner
     )
     assert "'resources': {'emulators': 4.0}" in worker
-    assert "--set=network.rendezvous=file:distrl-runs/mine/launch/meeting/worker-0.json" in worker
+    assert "--set=network.rendezvous=file:distrl-runs/mine/launch/meeting.json" in worker

@@ -16,9 +16,9 @@ RUN python -m venv /opt/distrl \
 FROM python:${PYTHON}-slim-bookworm
 # Debian's packages for devices: adb for phones, browsers, or the libraries of the emulator.
 ARG PACKAGES=adb
-# hadolint ignore=DL3008
+# hadolint ignore=DL3008,SC2086
 RUN apt-get update \
-    && for package in ${PACKAGES}; do apt-get install -y --no-install-recommends "$package"; done \
+    && apt-get install -y --no-install-recommends ${PACKAGES} \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 1000 distrl \
     && install -d -o distrl -g distrl -m 700 /work /work/keys /work/runs

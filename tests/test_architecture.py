@@ -37,6 +37,7 @@ ONE_FILE = (
     "adbutils",
     "deepspeed",
     "vllm",
+    "ray",
     "selenium",
     "miniwob",
     "grpc",

@@ -25,14 +25,7 @@ from typing import Any
 
 import typer
 
-from distrl.cli.backends.backend import (
-    OVER,
-    LaunchError,
-    ProcessState,
-    addresses,
-    dump_roles,
-    read_roles,
-)
+from distrl.cli.backends.backend import OVER, LaunchError, ProcessState, addresses, dump_roles, read_roles
 from distrl.cli.backends.keeper import LEAVE_S, Keeper, read_state
 from distrl.cli.backends.roles import Role
 from distrl.cli.backends.roles import roles as roles_of
@@ -53,6 +46,7 @@ SCALE_S = 60.0
 CALL_S = 30.0
 TAIL_BYTES = 2**16
 LOST = "its node was lost"
+BEGUN = "launch/begun"  # in the run directory, once a learner was placed there
 KEPT_LINES = 1000  # of the log of a process whose actor is gone
 
 
@@ -73,8 +67,7 @@ class Process:
         self._folder, self._role, self._stop = folder, role, StopEvent()
         self._meeting, self._told = _meeting_file(folder, role), b""
         has_begun |= ray.get_runtime_context().was_current_actor_reconstructed
-        begun = folder / "launch" / "begun"  # other processes of the run may have been here
-        if role.kind == "learner" and has_begun and not begun.exists():
+        if role.kind == "learner" and has_begun and not _has_begun(folder):
             raise LaunchError(
                 f"The learner was placed on {host}, where {folder} is missing.",
                 "Set placement.folder to a folder that all nodes share, or placement.learner.resources to "
@@ -89,7 +82,7 @@ class Process:
             stale.parent.mkdir(exist_ok=True)
             stale.unlink(missing_ok=True)
         if role.kind == "learner":
-            begun.touch()
+            (folder / BEGUN).touch()
         keeper = Keeper(folder, [role.name], self._stop, is_alone=False)
         threading.Thread(target=keeper.run, name="keeper", daemon=True).start()
 
@@ -121,6 +114,11 @@ class Process:
 def _meeting_file(folder: Path, role: Role) -> Path:
     """The rendezvous of a process: where the learner publishes, and where others look for it."""
     return folder / "launch" / ("learner.json" if role.kind == "learner" else "meeting.json")
+
+
+def _has_begun(folder: Path) -> bool:
+    """Whether a learner has been here; other processes leave a run directory, too."""
+    return (folder / BEGUN).exists() or RunDir(folder).store.exists()
 
 
 def _newest_metrics(file: Path) -> dict[str, float]:
@@ -330,11 +328,11 @@ class RayBackend:
         counts = (kinds.count("inference"), max(num, scaling.most))
         every = roles_of(self._config, self.folder, self.settings(), *counts, has_keys=True)
         every = [role.model_copy(update={"arguments": _found(self.folder, role)}) for role in every]
-        begun = self._run.path / "launch" / "begun"
-        given = (name, self.folder, every, len(roles), self._files(every), scaling, begun.exists())
+        has_begun = _has_begun(self._run.path)
+        given = (name, self.folder, every, len(roles), self._files(every), scaling, has_begun)
         options = {"name": name, "num_cpus": 0, "max_concurrency": 8, **_LASTING}
         _answer(ray.remote(Manager).options(**options).remote(*given).states.remote())
-        begun.touch()
+        (self._run.path / BEGUN).touch()
         return [f"Ray starts {len(roles)} processes, each as soon as a node has what it needs."]
 
     def _files(self, every: Sequence[Role]) -> dict[str, bytes]:

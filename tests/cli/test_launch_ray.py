@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_ray import ActorDiedError, FakeRay, RayError
 from waiting import until
 
 from distrl.cli.backends import ray as on_ray
+from distrl.cli.backends.backend import LaunchError
 from distrl.cli.backends.roles import Role, roles
 from distrl.cli.backends.scaling import WAIT, WITHHELD, Scaling
 from distrl.configs.schema import Config
@@ -127,6 +129,31 @@ def test_a_manager_that_was_restarted_finds_the_workers_that_were_added(ray: Fak
     until(lambda: len(workers(second)) == 4, "all four")
     assert ray.killed == []
     assert set(named(first)) == set(named(second))
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+@pytest.mark.parametrize("trace", ["", "launch/begun", "store.sqlite3"])
+def test_a_learner_that_has_begun_continues_or_fails(
+    ray: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_begun: bool, trace: str
+) -> None:
+    monkeypatch.chdir(tmp_path)  # and back at the end: an actor changes into its home directory
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("DISTRL_HOST", "")
+    monkeypatch.setattr(on_ray, "Keeper", lambda *_, **__: SimpleNamespace(run=lambda: 0))
+    folder = tmp_path / "runs" / "mine"
+    (folder / "launch").mkdir(parents=True)
+    (folder / "config.yaml").touch()  # of a worker that was here
+    if trace:
+        (folder / trace).touch()
+    learner = roles(Config(), Path("runs/mine"), {}, 0, 0)[0]
+    given = (Path("runs/mine"), learner, {"config.yaml": b"name: mine"}, has_begun)
+    if has_begun and not trace:
+        with pytest.raises(LaunchError, match=r"placed on 10\.0\.0\.5, where runs/mine is missing"):
+            on_ray.Process(*given)
+    else:
+        on_ray.Process(*given)
+        assert (folder / "config.yaml").read_text() == "name: mine"
+        assert (folder / "launch" / "begun").exists()
 
 
 def test_without_ray_one_line_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

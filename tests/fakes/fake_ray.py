@@ -59,7 +59,8 @@ class FakeRay(types.ModuleType):
         self.full = False  # no node has room for further actors
         self.is_restarted = False
         self.util = SimpleNamespace(
-            list_named_actors=lambda all_namespaces: [{"name": f"run/{name}"} for name in self.processes]
+            list_named_actors=lambda all_namespaces: [{"name": f"run/{name}"} for name in self.processes],
+            get_node_ip_address=lambda: "10.0.0.5",
         )
 
     def get_runtime_context(self) -> Any:

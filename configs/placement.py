@@ -18,8 +18,8 @@ class RolePlacement(Section):
 
     `gpus` and `cpus` are numbers of devices and cores, and `memory_gb` is memory in GiB; null leaves it to
     the cluster. `resources` are amounts of anything else, such as emulators, by the names that the cluster
-    has for them: Ray's custom resources, Kubernetes' extended ones, Slurm's `--gres`. `hosts` are the hosts of
-    `--on ssh` for this role, in place of `placement.hosts`. `options` are further options for Slurm's
+    has for them: Ray's custom resources, Kubernetes' extended ones, Slurm's `--gres`. `hosts` are the hosts
+    of `--on ssh` for this role, in place of `placement.hosts`. `options` are further options for Slurm's
     sbatch, such as `--partition=gpu`.
     """
 

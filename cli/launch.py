@@ -59,7 +59,6 @@ def start(
         HEALTHY,
         OVER,
         LaunchError,
-        keyed,
         make_backend,
         make_keys,
         plan_roles,
@@ -89,7 +88,7 @@ def start(
                 raise LaunchError(f"{run.path} is still running.", "Stop it first: `distrl launch stop RUN`.")
             run.write_config(loaded)
             run.link_as_latest()
-            make_keys(run, keyed(loaded, roles))
+            make_keys(loaded, run, roles)
             write_launch(run, on, roles)
             lines = backend.submit(roles, dry_run=False)
     except DistrlError:

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from distrl.cli.backends.backend import (
     ProcessState,
-    keyed,
     make_backend,
     make_keys,
     plan_roles,
@@ -97,13 +96,13 @@ def test_each_process_has_its_own_key_and_only_the_files_of_its_role(tmp_path: P
         "config.yaml", "launch/keys/server.pub", "launch/keys/worker-1.key",
     }  # fmt: skip
     assert "launch/keys/server.key" in found["inference-0"].files
-    names = keyed(config, list(found.values()))
-    make_keys(run, names)
+    make_keys(config, run, list(found.values()))
     clients = list_allowed(run.path / "launch" / "keys")
     assert clients["worker-4"].roles == ("worker",), "a cluster may add it"
     assert clients["inference-1"].roles == ("inference",)
     before = (run.path / "launch" / "keys" / "worker-0.key").read_bytes()
-    make_keys(run, {**names, "worker-5": "worker"})
+    more = placed(tmp_path, "placement.workers.max=6")
+    make_keys(more, run, list(found.values()))
     assert (run.path / "launch" / "keys" / "worker-0.key").read_bytes() == before
     assert "worker-5" in list_allowed(run.path / "launch" / "keys")
 

@@ -16,7 +16,7 @@ import contextlib
 import json
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -136,7 +136,7 @@ def plan_roles(config: Config, backend: Backend) -> list[Role]:
 
 
 def make_keys(config: Config, run: RunDir, wanted: Sequence[Role]) -> None:
-    """Makes a key for each process, and for as many workers as a cluster may add; those that are there stay."""
+    """Makes a key for each process, and for as many workers as a cluster may add; existing ones stay."""
     from distrl.core.sockets import new_keypair
 
     folder = run.path / KEYS

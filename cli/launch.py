@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ import typer
 import typer.core
 
 from distrl.cli.options import ConfigArgument, ResumeOption, SetOption, load
-from distrl.core.errors import DistrlError
+from distrl.core.errors import DistrlError, MissingDependency
 
 if TYPE_CHECKING:
     from distrl.cli.backends.backend import Backend
@@ -58,15 +59,18 @@ def start(
         HEALTHY,
         OVER,
         LaunchError,
-        keyed,
         make_backend,
         make_keys,
         plan_roles,
         write_launch,
     )
+    from distrl.cli.run_kind import run_kind
     from distrl.core.rundir import RunDir
     from distrl.evaluator.run_state import describe_complete, is_complete
 
+    with contextlib.suppress(MissingDependency):  # the machines of the processes may have more packages
+        for warning in run_kind(loaded).check_tasks():
+            typer.echo(f"warning: {warning}", err=True)
     run = RunDir.of(loaded)
     backend = make_backend(on, loaded, run)
     roles = plan_roles(loaded, backend)
@@ -84,7 +88,7 @@ def start(
                 raise LaunchError(f"{run.path} is still running.", "Stop it first: `distrl launch stop RUN`.")
             run.write_config(loaded)
             run.link_as_latest()
-            make_keys(run, keyed(loaded, roles))
+            make_keys(loaded, run, roles)
             write_launch(run, on, roles)
             lines = backend.submit(roles, dry_run=False)
     except DistrlError:

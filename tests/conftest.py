@@ -18,7 +18,6 @@ hypothesis.settings.load_profile("repeatable")
 FAKES = str(Path(__file__).parent / "fakes")
 sys.path.append(FAKES)
 import slurm_cluster
-import ssh_hosts
 import torch_companions
 
 from distrl.workers.envs.chromium import BROWSER_NAMES, DRIVER_NAMES
@@ -27,7 +26,7 @@ torch_companions.install()  # in started processes sitecustomize.py does it
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), FAKES]))
 
 
-PROGRAMS = {"slurm": slurm_cluster.find, "sshd": ssh_hosts.find}
+PROGRAMS = {"slurm": slurm_cluster.find}
 """What `needs` looks for that is not a package."""
 
 

@@ -16,7 +16,7 @@ import contextlib
 import json
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -137,22 +137,18 @@ def plan_roles(config: Config, backend: Backend) -> list[Role]:
     return roles(config, backend.folder, backend.settings(), num_servers, num_workers, has_keys=True)
 
 
-def make_keys(run: RunDir, names: Mapping[str, str]) -> None:
-    """Makes a key for each of these processes, by name with its role; those that are there stay."""
+def make_keys(config: Config, run: RunDir, wanted: Sequence[Role]) -> None:
+    """Makes a key for each process, and for as many workers as a cluster may add; existing ones stay."""
     from distrl.core.sockets import new_keypair
 
     folder = run.path / KEYS
     if not folder.exists():
         folder.parent.mkdir(exist_ok=True)
         create_keys(folder, server=new_keypair(), client=new_keypair())
+    names: dict[str, str] = {role.name: role.kind for role in wanted if role.kind != "learner"}
+    names |= {f"worker-{i}": "worker" for i in range(config.placement.workers.max or 0)}
     for name in names.keys() - list_allowed(folder).keys():
         add_client(folder, name, new_keypair(), [names[name]])
-
-
-def keyed(config: Config, wanted: Sequence[Role]) -> dict[str, str]:
-    """Which processes get a key, with their roles: these, and as many workers as a cluster may add."""
-    found = {role.name: role.kind for role in wanted if role.kind != "learner"}
-    return {**found, **{f"worker-{i}": "worker" for i in range(config.placement.workers.max or 0)}}
 
 
 def write_launch(run: RunDir, on: str, wanted: Sequence[Role]) -> None:

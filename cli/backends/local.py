@@ -20,6 +20,7 @@ from distrl.cli.backends.keeper import command, end_run, is_held, read_states
 from distrl.cli.backends.roles import Role
 from distrl.configs.schema import Config
 from distrl.core.rundir import RunDir
+from distrl.core.supervisor import last_error
 
 START_S = 20.0
 """How long the keeper may take to start."""
@@ -54,7 +55,7 @@ class LocalBackend:
             time.sleep(0.05)
         else:
             return [f"Started {len(roles)} processes on this machine, kept by process {keeper.pid}."]
-        raise LaunchError("The processes could not be started.", f"See {log}.")
+        raise LaunchError(f"The processes could not be started: {last_error(log)}")
 
     def status(self) -> list[ProcessState]:
         return read_states(self.folder, [role.name for role in read_roles(self.folder)])

@@ -103,7 +103,6 @@ def roles(
         given: RolePlacement,
         *command: str,
         patience_s: float = PATIENCE_S,
-        done: tuple[int, ...] = (0,),
     ) -> Role:
         own, files = [], ["config.yaml"]
         if has_keys:
@@ -124,22 +123,12 @@ def roles(
             ),
             files=tuple(files),
             patience_s=patience_s,
-            done=done,
         )
 
     # A run without updates is done, too: its warm start is measured all the same.
-    done = (0, NoUpdates.exit_code)
-    found = [
-        role(
-            "learner",
-            "learner",
-            placed.learner,
-            "run-learner",
-            "--resume",
-            patience_s=CHECKPOINT_S,
-            done=done,
-        )
-    ]
+    lasting = {"patience_s": CHECKPOINT_S, "done": (0, NoUpdates.exit_code)}
+    learner = role("learner", "learner", placed.learner, "run-learner", "--resume")
+    found = [learner.model_copy(update=lasting)]
     for name in (f"inference-{i}" for i in range(num_servers)):
         found.append(role("inference", name, placed.inference, "serve-inference", "--name", name))
     # Killed too early, a worker would leave emulators behind.

@@ -105,8 +105,7 @@ class SlurmBackend:
             return ProcessState(name=name, state="running", where=node)
         if noted is not None and noted.state in ("done", "failed", "stopped"):
             return noted
-        ending = read_ending(self.folder)  # it may have been queued until then
-        if ending in ("done", "stopped") and (noted is None or ending == "done"):
+        if ending := read_ending(self.folder):  # it was queued until then
             return ProcessState(name=name, state="done" if ending == "done" else "stopped")
         return ProcessState(name=name, state="lost", detail="its job is gone; see the logs, or sacct")
 

@@ -10,7 +10,14 @@ import pytest
 from ssh_hosts import HOSTS
 from typer.testing import CliRunner
 
-from distrl.cli.backends.backend import keyed, make_backend, make_keys, plan_roles, write_launch
+from distrl.cli.backends.backend import (
+    ProcessState,
+    make_backend,
+    make_keys,
+    plan_roles,
+    write_launch,
+    write_notes,
+)
 from distrl.cli.backends.keeper import Keeper, end_run, read_ending, read_states
 from distrl.cli.backends.roles import Needs, Role
 from distrl.cli.local.gpus import variables_by_role
@@ -89,13 +96,13 @@ def test_each_process_has_its_own_key_and_only_the_files_of_its_role(tmp_path: P
         "config.yaml", "launch/keys/server.pub", "launch/keys/worker-1.key",
     }  # fmt: skip
     assert "launch/keys/server.key" in found["inference-0"].files
-    names = keyed(config, list(found.values()))
-    make_keys(run, names)
+    make_keys(config, run, list(found.values()))
     clients = list_allowed(run.path / "launch" / "keys")
     assert clients["worker-4"].roles == ("worker",), "a cluster may add it"
     assert clients["inference-1"].roles == ("inference",)
     before = (run.path / "launch" / "keys" / "worker-0.key").read_bytes()
-    make_keys(run, {**names, "worker-5": "worker"})
+    more = placed(tmp_path, "placement.workers.max=6")
+    make_keys(more, run, list(found.values()))
     assert (run.path / "launch" / "keys" / "worker-0.key").read_bytes() == before
     assert "worker-5" in list_allowed(run.path / "launch" / "keys")
 
@@ -122,6 +129,38 @@ def test_slurm_is_asked_for_what_the_roles_need(tmp_path: Path) -> None:
     for script in (learner, inference, worker):
         assert "\n#SBATCH --requeue\n" in script
         subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_on_slurm_a_state_is_what_the_queue_and_the_keeper_know_together(tmp_path: Path, monkeypatch) -> None:
+    config = placed(tmp_path, "placement.workers.count=5")
+    run = RunDir.create(config)
+    backend = make_backend("slurm", config, run)
+    write_launch(run, "slurm", plan_roles(config, backend))
+    write_notes(run, jobs={"learner": "7", "inference": "8", "worker": "9"})
+    notes = {
+        "worker-0": ProcessState(name="worker-0", state="failed", detail="no phone"),
+        "worker-1": ProcessState(name="worker-1", state="restarting", detail="died: signal 9"),
+        "worker-2": ProcessState(name="worker-2", state="running"),
+        "worker-3": ProcessState(name="worker-3", state="stopped"),
+    }
+    (run.path / "launch" / "state").mkdir()
+    for name, state in notes.items():
+        (run.path / "launch" / "state" / f"{name}.json").write_text(state.model_dump_json())
+    queue = (
+        "7|N/A|RUNNING|n1|None\n8|0|PENDING||Resources\n9|1|RUNNING|n2|None\n9|3|PENDING||BeginTime\n"
+        "5|4|RUNNING|n2|None\n"  # of another run
+    )
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\nprintf '{queue}'\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = {one.name: one.state for one in backend.status()}
+    assert found == {
+        "learner": "running", "inference-0": "queued", "inference-1": "lost",
+        "worker-0": "failed", "worker-1": "restarting", "worker-2": "lost", "worker-3": "queued",
+        "worker-4": "lost",
+    }  # fmt: skip
+    end_run(run.path, "stopped")
+    assert {one.name: one.state for one in backend.status()}["worker-4"] == "stopped"
 
 
 def test_where_a_users_services_outlive_the_session_a_host_gets_a_unit(tmp_path: Path) -> None:

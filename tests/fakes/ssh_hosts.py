@@ -1,4 +1,4 @@
-"""Two hosts behind ssh that are this machine: by a real sshd on loopback, or by a stand-in for ssh.
+"""Two hosts behind ssh that are this machine: by a real sshd on loopback, else by a stand-in for ssh.
 
 Each has a home directory of its own, in which commands run: FOLDER/127.0.0.1 and FOLDER/127.0.0.2.
 """
@@ -32,14 +32,14 @@ def find() -> str | None:
 
 
 @contextlib.contextmanager
-def ssh_hosts(folder: Path, is_real: bool) -> Iterator[dict[str, str]]:
-    """The environment in which `ssh HOST` reaches the hosts."""
+def ssh_hosts(folder: Path) -> Iterator[dict[str, str]]:
+    """The environment in which `ssh HOST` reaches the hosts, by a real sshd if there is one."""
     for host in HOSTS:
         (folder / host).mkdir()
     program = folder / "bin" / "ssh"
     program.parent.mkdir()
     environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
-    if not is_real:
+    if find() is None:
         program.write_text(STAND_IN.replace("FOLDER", str(folder)))
         program.chmod(0o755)
         yield environment

@@ -34,9 +34,9 @@ from distrl.core.security import SERVER, Security, load_security
 from distrl.core.service import WEIGHTS_OF_TRAINING_WORKERS, Permits
 from distrl.core.sockets import Received
 from distrl.evaluator.run_state import is_complete
-from distrl.learner.build import tensorboard_sinks
 from distrl.learner.scheduler import DONE, TRAINING
 from distrl.learner.server import Endpoints, ServerBase
+from distrl.learner.trackers import open_trackers
 
 POLL_S = 0.1
 METRICS_S = 1.0
@@ -270,7 +270,7 @@ def open_learner(config: Config, run: RunDir, sizes: tuple[int, int], stop: Even
         endpoints = Endpoints(network.control, network.broadcast, network.weights)
         server = AppoServer(endpoints, load_security(network.keys_path, SERVER), run.run_id())
         stack.callback(server.close)
-        metrics = MetricsWriter(run.metrics, tensorboard_sinks(run.tensorboard))
+        metrics = MetricsWriter(run.metrics, open_trackers(config, run))
         stack.callback(metrics.close)
         policy = GaussianPolicy(spec, config.seed)
         run.weights.mkdir(exist_ok=True)

@@ -17,6 +17,7 @@ from rich.table import Table
 from distrl.appo.envs import space_of
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, MissingDependency
+from distrl.core.metrics import Values
 from distrl.core.rundir import RunDir
 from distrl.core.terminal import Console
 from distrl.evaluator.measure import Measured
@@ -113,6 +114,10 @@ class AppoRun:
 
         metrics = RunMetrics.read(run.metrics)
         return write_report(run.path, self._config.name, results, metrics, self._config)
+
+    def pictures(self, results: Mapping[str, Path]) -> Values:
+        """None: nothing here has pictures."""
+        return {}
 
     def print_results(self, console: Console, results: Mapping[str, Path]) -> None:
         """Prints one row per evaluation."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from distrl.appo.learner import AppoLearner
     from distrl.appo.run import AppoRun
     from distrl.configs.schema import Config
+    from distrl.core.metrics import Values
     from distrl.core.rundir import RunDir
     from distrl.core.terminal import Console
     from distrl.core.types import Task
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     Opener = Callable[[RunDir], AbstractContextManager[Learner | AppoLearner]]
 
+SHOWN = 4  # measured episodes that trackers show
 FLUSH_S = 1.0  # for a worker's last acks; what comes later stays in the spool
 
 
@@ -229,6 +231,17 @@ class GuiRun:
         from distrl.evaluator.report.run import write_run_report
 
         return write_run_report(run.path, results)
+
+    def pictures(self, results: Mapping[str, Path]) -> Values:
+        """A few episodes of the last of `results`, evaluations by label, as pictures by name."""
+        from distrl.core.filmstrip import filmstrip
+        from distrl.evaluator.stores import StoredEpisodes
+
+        if not results:
+            return {}
+        with contextlib.closing(StoredEpisodes(list(results.values())[-1])) as stored:
+            strips = [filmstrip(one.trajectory, one.images()) for one in stored.find(limit=SHOWN)]
+        return {f"pictures/test-{n}": strip for n, strip in enumerate(strips, 1) if strip is not None}
 
     def print_results(self, console: Console, results: Mapping[str, Path]) -> None:
         """Prints a row per split. `results`: evaluations by label, oldest first."""

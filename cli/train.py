@@ -120,9 +120,11 @@ def report(run: RunDir, results: dict[str, Path], local: LocalRun, console: Cons
     """Writes the report and prints the numbers, or how to measure where environments are elsewhere."""
     from distrl.cli.run_kind import run_kind
     from distrl.evaluator.run_state import check_trained, describe
+    from distrl.learner.trackers import add_report
 
     kind = run_kind(local.config)
     page = kind.write_report(run, results)
+    add_report(local.config, run, page, lambda: kind.pictures(results))
     if results:
         kind.print_results(console, results)
         console.print(f"Took {local.elapsed()}.")

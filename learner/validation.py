@@ -8,16 +8,30 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from functools import partial
 from threading import Event
 
 from distrl.core import checkpoints
+from distrl.core.filmstrip import filmstrip
+from distrl.core.metrics import Values
+from distrl.core.store import TrajectoryStore
 from distrl.core.types import Purpose
 from distrl.learner.checkpoint import state_of
 from distrl.learner.context import LAST_ROUND, POLL_S, Context, announce, drain, poll, publish
 
 MIN_MEASURED = 0.9
 """Least share of a round's episodes for a comparison: episodes that fault are not a random sample."""
+SHOWN = 3
+"""Episodes of a round that trackers show."""
+
 _log = logging.getLogger(__name__)
+
+
+def newest_episodes(store: TrajectoryStore) -> Values:
+    """Pictures of the newest validation episodes."""
+    newest = [store.get(name) for name in store.ids(Purpose.EVAL)[-SHOWN:]]
+    strips = [filmstrip(one, store.images(one.image_digests)) for one in newest]
+    return {f"pictures/validation-{n}": strip for n, strip in enumerate(strips, 1) if strip is not None}
 
 
 class Validation:
@@ -84,6 +98,7 @@ class Validation:
             }
         )
         _log.info("validation after %d updates: %.3f", done.updates, success)
+        context.report.writer.show(done.updates, partial(newest_episodes, context.store))
         directory = context.checkpointer.directory
         if len(done.scores) < MIN_MEASURED * done.size:
             _log.warning(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from distrl.appo.run import AppoRun
     from distrl.configs.schema import Config
     from distrl.core.metrics import Values
+    from distrl.core.prometheus import Show
     from distrl.core.rundir import RunDir
     from distrl.core.terminal import Console
     from distrl.core.types import Task
@@ -135,10 +136,18 @@ class GuiRun:
 
         return opened
 
-    def work(self, name: str, folder: Path, stop: threading.Event, wait_s: float | None) -> None:
+    def work(
+        self,
+        name: str,
+        folder: Path,
+        stop: threading.Event,
+        wait_s: float | None,
+        show: Show = lambda read: None,
+    ) -> None:
         """Runs a worker, whose spool is in `folder`, until `stop` is set or the run is over.
 
         It is called `name` on this host, and waits `wait_s` for the learner; None for as long as it takes.
+        `show` gets a function that returns its numbers.
         """
         from distrl.core.security import load_security
         from distrl.core.sockets import Wire
@@ -193,6 +202,7 @@ class GuiRun:
             if judging is not None:
                 judging.start()
                 stack.callback(judging.close)
+            show(lambda: link.stats)
             if wait_for_learner(link, "network.control", wait_s, stop):
                 worker.run()
                 link.flush(FLUSH_S)
@@ -299,6 +309,7 @@ _UNSUPPORTED = {
     "export --dataset": "stores no trajectories; `distrl report RUN` shows its returns",
     "inspect": "stores no trajectories; `distrl report RUN` shows its returns",
     "simulate": "has no simulation",
+    "trace": "stores no episodes; its time line is in `throughput/*` of the metrics",
     "serve-inference": "has no inference servers, because workers act themselves",
 }
 

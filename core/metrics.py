@@ -55,6 +55,12 @@ FAMILIES = frozenset({
 })  # fmt: skip
 """What the names in metrics.jsonl begin with, up to the first slash."""
 
+UPDATE_PARTS = ("score", "batch", "train", "refresh", "publish")
+"""What an update consists of, in this order; each is seconds, as `time/PART_s`."""
+
+IDLE = "time/idle_s"
+"""Seconds before an update in which the learner waited for episodes."""
+
 RESUMED = "resumed"
 """Marks the row where a run continues from a checkpoint; its `step` is the checkpoint's."""
 

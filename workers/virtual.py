@@ -210,8 +210,12 @@ class World:
             self._free -= 1
             self.count(batches=1, requests=len(batch), served_s=took)
             self._waits_s += [self.now - request.arrives_at for request in batch]
+            number = next(self._numbers)
             for request in batch:
                 del self._coming[request.slot]
+                if isinstance(request.answer, Completion):
+                    timed = {"queue_s": self.now - request.arrives_at, "run_s": took, "batch": number}
+                    request.answer = request.answer.model_copy(update=timed)
             self.at(self.now + took, partial(self._done, batch))
 
     def _done(self, batch: Sequence[_Request]) -> None:

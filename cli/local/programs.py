@@ -78,9 +78,15 @@ def assignments(network: NetworkConfig) -> list[str]:
     return [f"--set=network.{name}={getattr(network, name)}" for name in _ADDRESSES]
 
 
-def learner(run: RunDir, network: NetworkConfig, is_on_cpu: bool = False) -> Program:
-    """The learner; its run directory exists already, so it always resumes, at first from nothing."""
-    command = distrl("run-learner", str(run.config), "--resume", *assignments(network))
+def learner(
+    run: RunDir, network: NetworkConfig, is_on_cpu: bool = False, metrics: str | None = None
+) -> Program:
+    """The learner; its run directory exists already, so it always resumes, at first from nothing.
+
+    `metrics` is the address of its metrics for Prometheus.
+    """
+    port = () if metrics is None else ("--metrics-port", metrics)
+    command = distrl("run-learner", str(run.config), "--resume", *port, *assignments(network))
     env = allocator() if is_on_cpu else {}
     done = frozenset({0, NoUpdates.exit_code})  # its warm start is measured all the same
     return Program("learner", command, ends=True, patience_s=CHECKPOINT_S, env=env, done=done)

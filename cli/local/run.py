@@ -74,11 +74,21 @@ class LearnerWatch:
 
 
 class LocalRun:
-    """Trains and evaluates `config` at the addresses `network`, until `stop` is set."""
+    """Trains and evaluates `config` at the addresses `network`, until `stop` is set.
+
+    `metrics` is the address of the learner's metrics for Prometheus.
+    """
 
     def __init__(
-        self, config: Config, network: NetworkConfig, run: RunDir, stop: threading.Event, console: Console
+        self,
+        config: Config,
+        network: NetworkConfig,
+        run: RunDir,
+        stop: threading.Event,
+        console: Console,
+        metrics: str | None = None,
     ) -> None:
+        self._metrics = metrics
         self.config, self._run, self._stop = config, run, stop
         self._network, self._gpus = network, gpus.visible()
         self._supervisor = Supervisor(run.logs, programs.environment())
@@ -90,7 +100,7 @@ class LocalRun:
         """Runs all roles until the learner is done. Returns False if it was stopped before."""
         others = programs.servers_and_workers(self.config, self._run, self._network)
         is_on_cpu = self.config.learner.device == "cpu" or not self._gpus
-        learner = programs.learner(self._run, self._network, is_on_cpu)
+        learner = programs.learner(self._run, self._network, is_on_cpu, self._metrics)
         places = gpus.for_training(self.config, self._gpus)
         if places:
             self._progress.note(gpus.described(places))

@@ -101,6 +101,7 @@ def learn(
     from distrl.core.logs import setup
     from distrl.core.rundir import RunDir
     from distrl.evaluator.run_state import check_trained, describe_complete, is_complete
+    from distrl.learner.trackers import check_trackers
 
     if not _is_first():
         return _follow(config)
@@ -111,6 +112,7 @@ def learn(
         return True
     check_devices(config, ["learner"])
     check_models(config)
+    check_trackers(config.metrics.trackers)
     with contextlib.ExitStack() as stack:
         show = stack.enter_context(metrics_port(metrics, "learner", config.name))
         _log.info("loading torch and the run's tasks")

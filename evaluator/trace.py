@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from distrl.core.rundir import RunDir
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Chat, Trajectory
 
-LEARNER = ("learner", "updates")
+LEARNER, BATCHES = ("learner", "updates"), "batches"
 EPISODE, UPDATE, REQUEST, THINK, QUEUE, BATCH = "episode", "update", "act request", "think", "queue", "batch"
 IDLE_LEARNER, OTHER, WAIT = "wait for episodes", "other", "wait"
 ENVIRONMENT = ("reset", "observe", "act", "settle", "evaluate")
@@ -54,10 +54,9 @@ class _Line:
         return span
 
 
-def episode_spans(one: Trajectory, after: float) -> list[Span]:
-    """An episode on its slot's track, not before the time `after`, and within it what its steps did."""
-    start = max(after, one.started_at)
-    end = max(start, one.started_at + one.duration_s)
+def episode_spans(one: Trajectory) -> list[Span]:
+    """An episode on its slot's track, and within it what its steps did."""
+    start, end = one.started_at, one.started_at + max(0.0, one.duration_s)
     track = (one.worker or "worker", f"slot {one.slot}")
     about = {"task": one.task.id, "purpose": one.purpose.value, "outcome": one.outcome.value, "id": one.id}
     line, inner = _Line(track, start, end), list[Span]()
@@ -94,16 +93,17 @@ def _requests(thought: Span, chats: Sequence[Chat]) -> Iterator[Span]:
 
 
 def slot_spans(episodes: Iterable[Trajectory]) -> list[Span]:
-    """All slots' episodes, and the waits between them."""
+    """All slots' episodes, and the waits between them. A clock that went back cuts what overlaps."""
     spans: list[Span] = []
-    ends: dict[tuple[str, int], float] = {}
-    for one in sorted(episodes, key=lambda one: one.started_at):
-        slot = one.worker, one.slot
-        found = episode_spans(one, ends.get(slot, float("-inf")))
-        if slot in ends and found[0].start > ends[slot]:
-            spans.append(Span(found[0].track, WAIT, ends[slot], found[0].start))
-        ends[slot] = found[0].end
-        spans += found
+    ends: dict[tuple[str, str], float] = {}
+    for found in sorted(map(episode_spans, episodes), key=lambda found: found[0].start):
+        whole = found[0]
+        before = ends.get(whole.track, whole.start)
+        if whole.start > before:
+            spans.append(Span(whole.track, WAIT, before, whole.start))
+        ends[whole.track] = max(before, whole.end)
+        cut = (one._replace(start=max(before, one.start), end=max(before, one.end)) for one in found)
+        spans += (one for one in cut if one.end > one.start)
     return spans
 
 
@@ -119,7 +119,7 @@ def server_spans(spans: Iterable[Span]) -> list[Span]:
             groups.append([span])
     found = defaultdict[str, list[Span]](list)
     for (server, number), groups in batches.items():
-        track = (f"inference {server}".strip(), "batches")
+        track = (f"inference {server}".strip(), BATCHES)
         for group in groups:
             start = sum(one.start for one in group) / len(group)
             end = start + max(one.end - one.start for one in group)
@@ -160,20 +160,10 @@ def learner_spans(rows: Iterable[Mapping[str, float]]) -> tuple[list[Span], list
 
 @dataclass
 class Trace:
-    """A run's spans, and where its time went between its first and its last update.
-
-    Attributes:
-        trained: When the learner trained; without updates, when there were episodes.
-    """
+    """A run's spans, and where time went while it `trained`; without updates, while there were episodes."""
 
     spans: list[Span]
     trained: list[tuple[float, float]]
-    num_slots: int = field(init=False)
-    num_servers: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.num_slots = len({span.track for span in self.spans if span.name == EPISODE})
-        self.num_servers = len({span.track for span in self.spans if span.track[1] == "batches"})
 
     @classmethod
     def of(cls, run: RunDir) -> Trace:
@@ -192,45 +182,35 @@ class Trace:
         whole = (min(span.start for span in spans), max(span.end for span in spans))
         return cls(spans, trained or [whole])
 
+    def _spent(self, is_of: Callable[[Span], bool]) -> dict[str, float]:
+        """Seconds in the time of training by the names of spans."""
+        spent = defaultdict[str, float](float)
+        for span in filter(is_of, self.spans):
+            times = (min(span.end, end) - max(span.start, start) for start, end in self.trained)
+            spent[span.name] += sum(max(0.0, seconds) for seconds in times)
+        return spent
+
     @property
     def trained_s(self) -> float:
         """Seconds between the first and the last update, of each process of the learner."""
         return sum(end - start for start, end in self.trained)
 
-    def _seconds(self, span: Span) -> float:
-        """How much of a span lies in the time of training."""
-        return sum(max(0.0, min(span.end, end) - max(span.start, start)) for start, end in self.trained)
-
     def learner_shares(self) -> dict[str, float]:
         """The learner's time by part, as shares of `trained_s`; {} without updates."""
-        spent = defaultdict[str, float](float)
-        for span in self.spans:
-            if span.track == LEARNER:
-                spent[span.name] += self._seconds(span)
-        if UPDATE not in spent:
-            return {}
-        names = [IDLE_LEARNER, *UPDATE_PARTS]
-        shares = {name: spent[name] / self.trained_s for name in names if spent[name]}
-        return {**shares, OTHER: 1.0 - sum(shares.values())}
+        spent = self._spent(lambda span: span.track == LEARNER)
+        return _shares(spent, [IDLE_LEARNER, *UPDATE_PARTS], self.trained_s) if UPDATE in spent else {}
 
     def slot_shares(self) -> dict[str, float]:
         """The slots' time by part, as shares of the time from each one's first to its last episode."""
-        spent = defaultdict[str, float](float)
-        for span in self.spans:
-            if span.track != LEARNER and span.track[1] != "batches":
-                spent[span.name] += self._seconds(span)
-        whole = spent.pop(EPISODE, 0.0) + spent[WAIT]
-        if not whole:
-            return {}
+        spent = self._spent(lambda span: span.track[1] not in (BATCHES, LEARNER[1]))
         spent[REQUEST] -= spent[QUEUE] + spent[BATCH]  # what is left: prompts and the network
         names = [*ENVIRONMENT, THINK, QUEUE, BATCH, REQUEST, WAIT]
-        shares = {name: spent[name] / whole for name in names if spent[name]}
-        return {**shares, OTHER: 1.0 - sum(shares.values())}
+        return _shares(spent, names, spent[EPISODE] + spent[WAIT])
 
     def server_share(self) -> float:
         """The share of their time that inference servers spend in batches."""
-        busy_s = sum(self._seconds(span) for span in self.spans if span.track[1] == "batches")
-        return busy_s / (self.num_servers * self.trained_s) if self.num_servers else 0.0
+        busy_s = self._spent(lambda span: span.track[1] == BATCHES)[BATCH]
+        return busy_s / max(1e-9, self._count(BATCHES) * self.trained_s)
 
     def busy_shares(self) -> dict[str, float]:
         """How busy each role is: the one that is busiest limits the others."""
@@ -241,22 +221,24 @@ class Trace:
             "learner": 1.0 - learner.get(IDLE_LEARNER, 0.0) if learner else 0.0,
         }
 
+    def _count(self, kind: str) -> int:
+        """How many tracks are called so."""
+        return len({span.track for span in self.spans if span.track[1].startswith(kind)})
+
     def lines(self) -> list[str]:
         """The summary for people."""
-        busy = self.busy_shares()
-        slowest = max(busy, key=lambda role: busy[role])
-        shown = [
-            ("learner", self.learner_shares()),
-            (f"{self.num_slots} slots", self.slot_shares()),
-            (f"{self.num_servers} servers", {BATCH: self.server_share()} if self.num_servers else {}),
-        ]
+        shown = {
+            "learner": self.learner_shares(),
+            f"slots ({self._count('slot')})": self.slot_shares(),
+            f"servers ({self._count(BATCHES)})": {BATCH: self.server_share()},
+        }
         lines = [f"Where the time went, in {self.trained_s:.1f} s between the first and the last update:"]
-        for who, shares in shown:
+        for who, shares in shown.items():
             parts = ", ".join(f"{name} {100 * share:.1f}%" for name, share in shares.items())
-            lines += [f"  {who:<11} {parts}"] if parts else []
-        others = ", ".join(f"{role} {100 * share:.0f}%" for role, share in busy.items() if role != slowest)
-        lines.append(f"Bottleneck: {slowest}, busy {100 * busy[slowest]:.0f}% of the time ({others})")
-        return lines
+            lines.append(f"  {who:<11} {parts}")
+        (slowest, most), *others = sorted(self.busy_shares().items(), key=lambda item: -item[1])
+        rest = ", ".join(f"{role} {100 * share:.0f}%" for role, share in others)
+        return [*lines, f"Bottleneck: {slowest}, busy {100 * most:.0f}% of the time ({rest})"]
 
     def write(self, path: Path) -> None:
         """Writes the spans as JSON for Chrome and Perfetto; RunDirectoryError if it cannot."""
@@ -276,3 +258,11 @@ class Trace:
             events.append({"ph": "X", "name": span.name, "cat": "distrl", **place, "args": span.about})
         lines = ",\n".join(json.dumps(event) for event in events)
         write_atomically(path, f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n')
+
+
+def _shares(spent: Mapping[str, float], names: Sequence[str], whole_s: float) -> dict[str, float]:
+    """The shares of the parts that took any time, and of what is left; {} of nothing."""
+    if not whole_s:
+        return {}
+    shares = {name: spent[name] / whole_s for name in names if spent.get(name)}
+    return {**shares, OTHER: 1.0 - sum(shares.values())}

@@ -16,7 +16,7 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 MAX_WAITING = 10_000
-FINISH_S = 30.0
-"""How long the end of a run waits for a tracker to write what it has."""
-
+FINISH_S = 30.0  # how long the end of a run waits for a tracker to write what it has
 _log = logging.getLogger(__name__)
 
 
@@ -45,17 +43,13 @@ class Package(Protocol):
 
     def __init__(self, config: Config, run: RunDir) -> None: ...
 
-    def log(self, step: int, values: Values) -> None:
-        """Takes numbers and pictures of a step."""
+    def log(self, step: int, values: Values) -> None: ...
 
-    def add_file(self, path: Path) -> None:
-        """Keeps a file with the run, where the tracker can."""
+    def add_file(self, path: Path) -> None: ...  # nothing where files are not kept
 
-    def resume(self, step: int) -> None:
-        """Drops values of later steps, where the tracker can."""
+    def resume(self, step: int) -> None: ...  # nothing where values of later steps cannot be dropped
 
-    def finish(self) -> None:
-        """Writes what is left."""
+    def finish(self) -> None: ...
 
 
 class TensorBoard(Package):
@@ -155,59 +149,35 @@ class MlFlow(Package):
     def __init__(self, config: Config, run: RunDir) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         from mlflow import MlflowClient
-        from mlflow.entities import Metric, Param
+        from mlflow.entities import Metric
 
         home, server = run.path.absolute(), os.environ.get("MLFLOW_TRACKING_URI")
         self._client, self._metric = MlflowClient(server or f"sqlite:///{home}/mlflow.db"), Metric
 
         def create() -> str:
-            found = self._client.get_experiment_by_name(config.metrics.project)
-            place = None if server else (home / "mlartifacts").as_uri()
-            experiment = (
-                found.experiment_id
-                if found is not None
-                else self._client.create_experiment(config.metrics.project, place)
-            )
-            made: str = self._client.create_run(experiment, run_name=config.name).info.run_id
-            settings = [Param(key, value[:6000]) for key, value in _flat(config.model_dump(mode="json"))]
-            for start in range(0, len(settings), 100):
-                self._client.log_batch(made, params=settings[start : start + 100])
-            return made
+            project, place = config.metrics.project, None if server else (home / "mlartifacts").as_uri()
+            found = self._client.get_experiment_by_name(project)
+            experiment = found.experiment_id if found else self._client.create_experiment(project, place)
+            return str(self._client.create_run(experiment, run_name=config.name).info.run_id)
 
         self._id = run.tracker_id("mlflow", create)
         self._client.update_run(self._id, status="RUNNING")
 
     def log(self, step: int, values: Values) -> None:
-        # It refuses other characters, such as the plus of "32+".
-        now, named = (
-            int(1000 * time.time()),
-            {re.sub(r"[^\w./ -]", "_", name): values[name] for name in values},
-        )
-        numbers = [
-            self._metric(name, value, now, step)
-            for name, value in named.items()
-            if not isinstance(value, Image)
-        ]
-        for start in range(0, len(numbers), 1000):
-            self._client.log_batch(self._id, metrics=numbers[start : start + 1000])
-        for name, value in named.items():
+        now, numbers = int(1000 * time.time()), []
+        for name, value in values.items():
+            key = re.sub(r"[^\w./ -]", "_", name)  # it refuses others, such as the plus of "32+"
             if isinstance(value, Image):
-                self._client.log_image(self._id, value, key=name, step=step)
+                self._client.log_image(self._id, value, key=key, step=step)
+            else:
+                numbers.append(self._metric(key, value, now, step))
+        self._client.log_batch(self._id, metrics=numbers)
 
     def add_file(self, path: Path) -> None:
         self._client.log_artifact(self._id, str(path))
 
     def finish(self) -> None:
         self._client.set_terminated(self._id)
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Sections within sections as keys "a.b" with the text of their values."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield re.sub(r"[^\w./ -]", "_", f"{prefix}{key}"), str(value)
 
 
 PACKAGES: dict[str, Callable[[Config, RunDir], Package]] = {
@@ -219,16 +189,11 @@ PACKAGES: dict[str, Callable[[Config, RunDir], Package]] = {
 
 
 class Feed:
-    """Feeds a tracker from a thread of its own (`distrl.core.metrics.Tracker`).
-
-    Args:
-        make: Opens the tracker, in the thread.
-    """
+    """Feeds a tracker from a thread of its own, where `make` opens it (`distrl.core.metrics.Tracker`)."""
 
     def __init__(self, name: str, make: Callable[[], Package]) -> None:
-        self._name, self._make = name, make
+        self._name, self._make, self._problem = name, make, ""
         self._queue: queue.Queue[Callable[[Package], None] | None] = queue.Queue(MAX_WAITING)
-        self._is_open, self._is_behind = True, False
         self._thread = threading.Thread(target=self._run, name=f"tracker-{name}", daemon=True)
         self._thread.start()
 
@@ -243,20 +208,17 @@ class Feed:
 
     def finish(self) -> None:
         """Waits up to `FINISH_S` until the tracker has all."""
-        self._put(None)
+        self._put(None, FINISH_S)
         self._thread.join(FINISH_S)
         if self._thread.is_alive():
-            _log.warning("the tracker %s did not finish within %g s", self._name, FINISH_S)
+            self._tell(f"did not finish within {FINISH_S:g} s")
 
-    def _put(self, call: Callable[[Package], None] | None) -> None:
-        if not self._is_open:
-            return
+    def _put(self, call: Callable[[Package], None] | None, timeout_s: float = 0.0) -> None:
         try:
-            self._queue.put(call, timeout=FINISH_S if call is None else 0.0)
+            if self._thread.is_alive():
+                self._queue.put(call, timeout=timeout_s)
         except queue.Full:
-            if not self._is_behind:
-                _log.warning("the tracker %s is too slow and misses values", self._name)
-            self._is_behind = True
+            self._tell("is too slow and misses values")
 
     def _run(self) -> None:
         try:
@@ -265,9 +227,13 @@ class Feed:
                 call(package)
             package.finish()
         except Exception as error:  # noqa: BLE001 - whatever a tracker does, the run goes on
-            self._is_open = False
-            what = f"{type(error).__name__}: {error}"
-            _log.warning("the tracker %s failed, and the run continues without it: %s", self._name, what)
+            self._tell(f"failed, and the run continues without it: {type(error).__name__}: {error}")
+
+    def _tell(self, problem: str) -> None:
+        """Logs the first problem of a kind."""
+        if problem != self._problem:
+            _log.warning("the tracker %s %s", self._name, problem)
+        self._problem = problem
 
 
 def check_trackers(names: Sequence[str]) -> None:

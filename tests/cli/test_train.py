@@ -111,6 +111,9 @@ def test_the_programs_share_config_and_addresses(tmp_path: Path) -> None:
     for program in (*others, programs.learner(run, network)):
         assert str(run.config) in program.command
         assert f"--set=network.control={network.control}" in program.command
+    served = [program for program in others if "--metrics-port" in program.command]
+    assert served == [], "several processes cannot have one port"
+    assert programs.learner(run, network, metrics="9101").command[-5:-3] == ("--metrics-port", "9101")
 
 
 def test_only_a_learner_on_a_cpu_keeps_its_buffers_and_the_users_settings_win() -> None:

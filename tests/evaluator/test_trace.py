@@ -66,7 +66,6 @@ def steady() -> Trace:
 def test_shares_say_where_the_time_went() -> None:
     trace = steady()
     assert trace.trained == [(100.0, 110.0)]
-    assert (trace.num_slots, trace.num_servers) == (1, 1)
     learner = {"wait for episodes": 0.5, "train": 0.4, "publish": 0.05, "other": 0.05}
     assert trace.learner_shares() == pytest.approx(learner)
     slots = {"reset": 0.2, "observe": 0.1, "act": 0.3, "settle": 0.1, "evaluate": 0.1, "batch": 0.2}

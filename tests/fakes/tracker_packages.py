@@ -98,7 +98,7 @@ class FakeClient:
     def update_run(self, run_id: str, status: str | None = None) -> None:
         self.status[run_id] = str(status)
 
-    def log_batch(self, run_id: str, metrics: Any = (), params: Any = ()) -> None:
+    def log_batch(self, run_id: str, metrics: Any = ()) -> None:
         for metric in metrics:
             self.runs[run_id].rows.append((metric.step, {metric.key: metric.value}))
 
@@ -119,11 +119,8 @@ def mlflow(runs: dict[str, FakeRun]) -> types.ModuleType:
     def metric(key: str, value: float, timestamp: int, step: int) -> SimpleNamespace:
         return SimpleNamespace(key=key, value=value, step=step)
 
-    def param(key: str, value: str) -> None:
-        assert len(value) <= 6000
-
     client = type("MlflowClient", (FakeClient,), {"runs": runs, "status": {}})
-    entities = _module("mlflow.entities", Metric=metric, Param=param)
+    entities = _module("mlflow.entities", Metric=metric)
     return _module("mlflow", MlflowClient=client, entities=entities)
 
 

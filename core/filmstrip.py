@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from PIL import Image, ImageDraw, ImageFont
 
+from distrl.core.model_points import MAX_PIXELS
 from distrl.core.types import Fault, Trajectory
 
 HEIGHT, MARGIN, LINE = 320, 4, 18
@@ -18,17 +19,14 @@ _TOUCH = (230, 30, 60)
 
 
 def filmstrip(trajectory: Trajectory, images: Mapping[str, bytes]) -> Image.Image | None:
-    """The picture of an episode with these screenshots by digest; None if they show nothing."""
+    """The picture of an episode with these screenshots by digest; None if none can be shown."""
     last = [(trajectory.final, None)] if trajectory.final else []
     seen = [*((step.observation, step.action) for step in trajectory.steps), *last][-MOST:]
     frames = []
     for screen, action in seen:
-        if screen.image not in images:
+        frame = _frame(images.get(screen.image, b""))
+        if frame is None:
             continue
-        frame = Image.open(io.BytesIO(images[screen.image])).convert("RGB")
-        if frame.width < LEAST:
-            return None
-        frame = frame.resize((max(1, frame.width * HEIGHT // frame.height), HEIGHT))
         pen = ImageDraw.Draw(frame)
         for point in (action.point, action.to) if action is not None else ():
             if point is not None:
@@ -46,3 +44,17 @@ def filmstrip(trajectory: Trajectory, images: Mapping[str, bytes]) -> Image.Imag
     title = f"{ending}: {' '.join(trajectory.task.goal.split())}"
     ImageDraw.Draw(strip).text((MARGIN, 2), title, fill="black", font=ImageFont.load_default(13))
     return strip
+
+
+def _frame(data: bytes) -> Image.Image | None:
+    """A screen, `HEIGHT` high; None if the bytes, which any worker may have sent, are no screenshot."""
+    try:
+        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as image:
+            width, height = image.size
+            if width < LEAST or width * height > MAX_PIXELS:
+                return None
+            wide = min(2 * HEIGHT, max(1, width * HEIGHT // height))
+            frame: Image.Image = image.convert("RGB").resize((wide, HEIGHT))
+            return frame
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return None

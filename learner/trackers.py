@@ -38,7 +38,7 @@ FINISH_S = 30.0  # how long the end of a run waits for a tracker to write what i
 _log = logging.getLogger(__name__)
 
 
-class Package(Protocol):
+class TrackerRun(Protocol):
     """A run at a tracker. A run that is resumed continues the same one."""
 
     def __init__(self, config: Config, run: RunDir) -> None: ...
@@ -52,7 +52,7 @@ class Package(Protocol):
     def finish(self) -> None: ...
 
 
-class TensorBoard(Package):
+class TensorBoard(TrackerRun):
     """Event files in the run directory."""
 
     def __init__(self, config: Config, run: RunDir) -> None:
@@ -83,7 +83,7 @@ class TensorBoard(Package):
         self._writer.close()
 
 
-class Trackio(Package):
+class Trackio(TrackerRun):
     """Trackio's database in its own folder, where `trackio show` looks; or the Space in TRACKIO_SPACE_ID."""
 
     def __init__(self, config: Config, run: RunDir) -> None:
@@ -143,7 +143,7 @@ class Wandb(Trackio):
         self._run.log({"step": step, **self._shown(values)})
 
 
-class MlFlow(Package):
+class MlFlow(TrackerRun):
     """A database and files in the run directory; or the server in MLFLOW_TRACKING_URI."""
 
     def __init__(self, config: Config, run: RunDir) -> None:
@@ -180,7 +180,7 @@ class MlFlow(Package):
         self._client.set_terminated(self._id)
 
 
-PACKAGES: dict[str, Callable[[Config, RunDir], Package]] = {
+TRACKERS: dict[str, Callable[[Config, RunDir], TrackerRun]] = {
     "tensorboard": TensorBoard,
     "trackio": Trackio,
     "wandb": Wandb,
@@ -191,9 +191,9 @@ PACKAGES: dict[str, Callable[[Config, RunDir], Package]] = {
 class Feed:
     """Feeds a tracker from a thread of its own, where `make` opens it (`distrl.core.metrics.Tracker`)."""
 
-    def __init__(self, name: str, make: Callable[[], Package]) -> None:
+    def __init__(self, name: str, make: Callable[[], TrackerRun]) -> None:
         self._name, self._make, self._problem = name, make, ""
-        self._queue: queue.Queue[Callable[[Package], None] | None] = queue.Queue(MAX_WAITING)
+        self._queue: queue.Queue[Callable[[TrackerRun], None] | None] = queue.Queue(MAX_WAITING)
         self._thread = threading.Thread(target=self._run, name=f"tracker-{name}", daemon=True)
         self._thread.start()
 
@@ -213,7 +213,7 @@ class Feed:
         if self._thread.is_alive():
             self._tell(f"did not finish within {FINISH_S:g} s")
 
-    def _put(self, call: Callable[[Package], None] | None, timeout_s: float = 0.0) -> None:
+    def _put(self, call: Callable[[TrackerRun], None] | None, timeout_s: float = 0.0) -> None:
         try:
             if self._thread.is_alive():
                 self._queue.put(call, timeout=timeout_s)
@@ -250,7 +250,7 @@ def open_trackers(config: Config, run: RunDir, without: Sequence[str] = ()) -> l
     """The trackers of a run, which have its configuration. Raises as `check_trackers`."""
     names = [name for name in dict.fromkeys(config.metrics.trackers) if name not in without]
     check_trackers(names)
-    feeds = [Feed(name, functools.partial(PACKAGES[name], config, run)) for name in names]
+    feeds = [Feed(name, functools.partial(TRACKERS[name], config, run)) for name in names]
     for feed in feeds:
         feed.add_file(run.config)
     return feeds

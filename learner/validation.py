@@ -5,6 +5,7 @@ Used by the training thread. `groups.EvalRound` has the episodes of a round.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from functools import partial
 from threading import Event
 
 from distrl.core import checkpoints
+from distrl.core.errors import NotStored
 from distrl.core.filmstrip import filmstrip
 from distrl.core.metrics import Values
 from distrl.core.store import TrajectoryStore
@@ -29,9 +31,13 @@ _log = logging.getLogger(__name__)
 
 def newest_episodes(store: TrajectoryStore) -> Values:
     """Pictures of the newest validation episodes."""
-    newest = [store.get(name) for name in store.ids(Purpose.EVAL)[-SHOWN:]]
-    strips = [filmstrip(one, store.images(one.image_digests)) for one in newest]
-    return {f"pictures/validation-{n}": strip for n, strip in enumerate(strips, 1) if strip is not None}
+    found = {}
+    for number, name in enumerate(store.ids(Purpose.EVAL)[-SHOWN:], 1):
+        with contextlib.suppress(NotStored):  # deleted since, to make room
+            episode = store.get(name)
+            if strip := filmstrip(episode, store.images(episode.image_digests)):
+                found[f"pictures/validation-{number}"] = strip
+    return found
 
 
 class Validation:

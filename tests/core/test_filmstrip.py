@@ -41,3 +41,13 @@ def test_screens_stand_side_by_side_with_the_touch_on_them() -> None:
 def test_screens_that_were_not_drawn_are_not_shown() -> None:
     assert filmstrip(*episode((16, 32))) is None
     assert filmstrip(episode((100, 200))[0], {}) is None
+
+
+def test_bytes_that_are_no_screenshot_cost_only_their_screen() -> None:
+    one, images = episode((100, 200))
+    strip = filmstrip(one, {**images, "blue": images["blue"][:60]})
+    assert strip is not None
+    assert strip.width < HEIGHT
+    wide = filmstrip(one, {"green": png("green", (4000, 2))})
+    assert wide is not None
+    assert wide.width < 3 * HEIGHT

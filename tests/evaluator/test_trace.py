@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
+from virtual_world import Leases, make_world
 
 from distrl.cli.main import app
 from distrl.configs.schema import Config
@@ -86,6 +88,24 @@ def test_requests_of_one_batch_are_one_span_also_where_the_server_counts_anew() 
     ]
     assert batches[0].start == pytest.approx(10.65)  # the middle of where its requests place it
     assert batches[0].end == pytest.approx(11.65)
+
+
+def test_what_is_derived_of_servers_and_slots_is_what_a_simulation_measures() -> None:
+    leases = Leases()
+    options = {"worker": {"slots": 24}, "local": {"workers": 1, "inference_servers": 2}}
+    with closing(make_world(leases, inference={"max_batch": 2}, **options)) as world:
+        world.advance(20.0)
+        start = world.moment()
+        world.advance(60.0)
+        found = world.since(start)
+        world.advance(10.0)  # episodes under way end
+    slots = slot_spans([one for _, one in leases.ended])
+    trace = Trace([*server_spans(slots), *slots], [(20.0, 80.0)])
+    assert 0.5 < found["inference/busy_share"] <= 1.0
+    assert trace.server_share() == pytest.approx(found["inference/busy_share"], abs=0.01)
+    shares = trace.slot_shares()
+    assert shares["act"] == pytest.approx(4.0 * shares["batch"], rel=0.02), "a second and a quarter of one"
+    assert trace.lines()[-1].startswith("Bottleneck: inference servers")
 
 
 def test_time_between_processes_of_a_learner_is_not_training() -> None:

@@ -198,7 +198,7 @@ def test_a_missing_package_is_one_line_with_its_extra(monkeypatch) -> None:
         check_trackers(["wandb"])
 
 
-class Broken(trackers.Package):
+class Broken(trackers.TrackerRun):
     """Fails with its second row."""
 
     rows = 0
@@ -210,7 +210,7 @@ class Broken(trackers.Package):
 
 
 def test_a_tracker_that_fails_is_told_once_and_metrics_go_on(tmp_path, monkeypatch, caplog) -> None:
-    monkeypatch.setitem(trackers.PACKAGES, "tensorboard", Broken)
+    monkeypatch.setitem(trackers.TRACKERS, "tensorboard", Broken)
     config, run = new_run(tmp_path, "tensorboard")
     with caplog.at_level(logging.WARNING):
         train(config, run, 1)
@@ -226,7 +226,7 @@ def test_a_tracker_that_hangs_delays_nothing(tmp_path, monkeypatch, caplog) -> N
         def log(self, step, values) -> None:
             released.wait(60.0)
 
-    monkeypatch.setitem(trackers.PACKAGES, "tensorboard", Hanging)
+    monkeypatch.setitem(trackers.TRACKERS, "tensorboard", Hanging)
     monkeypatch.setattr(trackers, "MAX_WAITING", 2)
     monkeypatch.setattr(trackers, "FINISH_S", 0.05)
     config, run = new_run(tmp_path, "tensorboard")

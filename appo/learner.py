@@ -34,9 +34,9 @@ from distrl.core.security import SERVER, Security, load_security
 from distrl.core.service import WEIGHTS_OF_TRAINING_WORKERS, Permits
 from distrl.core.sockets import Received
 from distrl.evaluator.run_state import is_complete
-from distrl.learner.build import tensorboard_sinks
 from distrl.learner.scheduler import DONE, TRAINING
 from distrl.learner.server import Endpoints, ServerBase
+from distrl.learner.trackers import open_trackers
 
 POLL_S = 0.1
 METRICS_S = 1.0
@@ -114,7 +114,7 @@ class AppoLearner:
         stop: Event,
     ) -> None:
         self._config, self._run, self.server, self.master = config, run, server, master
-        self._policy, self._metrics, self._stop = policy, metrics, stop
+        self._policy, self.metrics, self._stop = policy, metrics, stop
         self._directory = run.checkpoints
         self._written = {checkpoints.pointed(self._directory, "latest")}
         self._started = self._next_metrics = self._next_peers = time.monotonic()
@@ -249,7 +249,7 @@ class AppoLearner:
         """Writes metrics, by default of now; the next broadcasts carry the newest value of each."""
         progress = self.master.progress
         accepted = progress.accepted if accepted is None else accepted
-        self._metrics.write(accepted, numbers)
+        self.metrics.write(accepted, numbers)
         self._announced |= numbers
         self._announced["updates"] = float(accepted)
         self._announced[PHASE_DONE] = float(progress.env_steps)
@@ -270,7 +270,7 @@ def open_learner(config: Config, run: RunDir, sizes: tuple[int, int], stop: Even
         endpoints = Endpoints(network.control, network.broadcast, network.weights, network.rendezvous)
         server = AppoServer(endpoints, load_security(network.keys_path, SERVER), run.run_id())
         stack.callback(server.close)
-        metrics = MetricsWriter(run.metrics, tensorboard_sinks(run.tensorboard))
+        metrics = MetricsWriter(run.metrics, open_trackers(config, run))
         stack.callback(metrics.close)
         policy = GaussianPolicy(spec, config.seed)
         run.weights.mkdir(exist_ok=True)

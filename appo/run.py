@@ -17,6 +17,7 @@ from rich.table import Table
 from distrl.appo.envs import space_of
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, MissingDependency
+from distrl.core.metrics import Values
 from distrl.core.rundir import RunDir
 from distrl.core.terminal import Console
 from distrl.evaluator.measure import Measured
@@ -24,6 +25,7 @@ from distrl.evaluator.measure import Measured
 if TYPE_CHECKING:
     from distrl.appo.learner import AppoLearner
     from distrl.appo.measure import Returns
+    from distrl.core.prometheus import Show
 
 
 class AppoRun:
@@ -50,7 +52,14 @@ class AppoRun:
         sizes = space_of(self._config.env.options).sizes
         return lambda run: open_learner(self._config, run, sizes, stop)
 
-    def work(self, name: str, folder: Path, stop: threading.Event, wait_s: float | None) -> None:
+    def work(
+        self,
+        name: str,
+        folder: Path,
+        stop: threading.Event,
+        wait_s: float | None,
+        show: Show = lambda read: None,
+    ) -> None:
         """Runs a worker that trains until `stop` is set or the run is over. `folder` stays unused."""
         from distrl.appo.worker import AppoWorker, MasterClient
         from distrl.core.policies import use_threads
@@ -75,6 +84,7 @@ class AppoRun:
             worker = AppoWorker(config, name, client, is_stopping, link.set_stats)
             link.start()
             stack.callback(link.close)
+            show(lambda: link.stats)
             if wait_for_learner(link, "network.control", wait_s, stop):
                 worker.run()
 
@@ -114,6 +124,10 @@ class AppoRun:
 
         metrics = RunMetrics.read(run.metrics)
         return write_report(run.path, self._config.name, results, metrics, self._config)
+
+    def pictures(self, results: Mapping[str, Path]) -> Values:
+        """None: nothing here has pictures."""
+        return {}
 
     def print_results(self, console: Console, results: Mapping[str, Path]) -> None:
         """Prints one row per evaluation."""

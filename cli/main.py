@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "collect": ("distrl.cli.collect", "collect"),
     "report": ("distrl.cli.report", "report"),
     "inspect": ("distrl.cli.inspect", "inspect"),
+    "trace": ("distrl.cli.trace", "trace"),
     "export": ("distrl.cli.export", "export"),
     "config": ("distrl.cli.config", "app"),
     "tasks": ("distrl.cli.tasks", "app"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
@@ -12,9 +13,11 @@ import typer
 from distrl.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from distrl.configs.schema import Config
+    from distrl.core.prometheus import Show
 
 ConfigArgument = Annotated[
     str,
@@ -51,6 +54,39 @@ NameOption = Annotated[
         "--name", metavar="NAME", help="This process's name in logs and metrics; must be unique in the run."
     ),
 ]
+MetricsPortOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics-port",
+        metavar="[HOST:]PORT",
+        help="Serve this process's metrics to Prometheus, by default to this machine only; another HOST "
+        "needs DISTRL_API_KEY. 0 means off.",
+    ),
+]
+
+
+@contextlib.contextmanager
+def metrics_port(address: str | None, role: str, run: str, name: str = "") -> Iterator[Show]:
+    """Serves the metrics of a process at `address`, as long as the block lasts; None or 0: nowhere.
+
+    `role` is "learner", "worker" or "inference". Raises as `distrl.core.prometheus.MetricsEndpoint`.
+    """
+    if address in (None, "0"):
+        yield lambda read: None
+        return
+    from distrl.core.prometheus import MetricsEndpoint
+    from distrl.learner.peers import COUNTERS
+
+    prefix = {"learner": "distrl_", "worker": "distrl_worker_", "inference": "distrl_inference_server_"}[role]
+    about = {"role": role, "run": run, "name": name or role}
+    endpoint = MetricsEndpoint(str(address), api_key(), prefix, COUNTERS[role], about)
+    with contextlib.closing(endpoint):
+        yield lambda read: setattr(endpoint, "read", read)
+
+
+def api_key() -> str | None:
+    """What clients of an HTTP endpoint must know, if anything."""
+    return os.environ.get("DISTRL_API_KEY") or None
 
 
 GRACE_S = 5.0  # from the first signal to the end of the process, besides the end of its devices

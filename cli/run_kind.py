@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from distrl.appo.learner import AppoLearner
     from distrl.appo.run import AppoRun
     from distrl.configs.schema import Config
+    from distrl.core.metrics import Values
+    from distrl.core.prometheus import Show
     from distrl.core.rundir import RunDir
     from distrl.core.terminal import Console
     from distrl.core.types import Task
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     Opener = Callable[[RunDir], AbstractContextManager[Learner | AppoLearner]]
 
+SHOWN = 4  # measured episodes that trackers show
 FLUSH_S = 1.0  # for a worker's last acks; what comes later stays in the spool
 
 
@@ -133,10 +136,18 @@ class GuiRun:
 
         return opened
 
-    def work(self, name: str, folder: Path, stop: threading.Event, wait_s: float | None) -> None:
+    def work(
+        self,
+        name: str,
+        folder: Path,
+        stop: threading.Event,
+        wait_s: float | None,
+        show: Show = lambda read: None,
+    ) -> None:
         """Runs a worker, whose spool is in `folder`, until `stop` is set or the run is over.
 
         It is called `name` on this host, and waits `wait_s` for the learner; None for as long as it takes.
+        `show` gets a function that returns its numbers.
         """
         from distrl.core.security import load_security
         from distrl.core.sockets import Wire
@@ -191,6 +202,7 @@ class GuiRun:
             if judging is not None:
                 judging.start()
                 stack.callback(judging.close)
+            show(lambda: link.stats)
             if wait_for_learner(link, "network.control", wait_s, stop):
                 worker.run()
                 link.flush(FLUSH_S)
@@ -229,6 +241,17 @@ class GuiRun:
         from distrl.evaluator.report.run import write_run_report
 
         return write_run_report(run.path, results)
+
+    def pictures(self, results: Mapping[str, Path]) -> Values:
+        """A few episodes of the last of `results`, evaluations by label, as pictures by name."""
+        from distrl.core.filmstrip import filmstrip
+        from distrl.evaluator.stores import StoredEpisodes
+
+        if not results:
+            return {}
+        with contextlib.closing(StoredEpisodes(list(results.values())[-1])) as stored:
+            strips = [filmstrip(one.trajectory, one.images()) for one in stored.find(limit=SHOWN)]
+        return {f"pictures/test-{n}": strip for n, strip in enumerate(strips, 1) if strip is not None}
 
     def print_results(self, console: Console, results: Mapping[str, Path]) -> None:
         """Prints a row per split. `results`: evaluations by label, oldest first."""
@@ -286,6 +309,7 @@ _UNSUPPORTED = {
     "export --dataset": "stores no trajectories; `distrl report RUN` shows its returns",
     "inspect": "stores no trajectories; `distrl report RUN` shows its returns",
     "simulate": "has no simulation",
+    "trace": "stores no episodes; its time line is in `throughput/*` of the metrics",
     "serve-inference": "has no inference servers, because workers act themselves",
 }
 

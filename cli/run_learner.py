@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from distrl.cli.options import ConfigArgument, DryRunOption, ResumeOption, SetOption, load
+from distrl.cli.options import (
+    ConfigArgument,
+    DryRunOption,
+    MetricsPortOption,
+    ResumeOption,
+    SetOption,
+    load,
+    metrics_port,
+)
 
 if TYPE_CHECKING:
     import threading
@@ -30,6 +38,7 @@ def run_learner(
     config: ConfigArgument,
     overrides: SetOption = None,
     resume: ResumeOption = False,
+    metrics: MetricsPortOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
     """Run the learner: it ingests trajectories, trains, publishes weights and schedules tasks.
@@ -50,7 +59,7 @@ def run_learner(
     stop = install_signals(_grace_s())
     if _is_first():
         stop.on_set(_say_stopping)
-    if not learn(loaded, resume, stop, command):
+    if not learn(loaded, resume, stop, command, metrics):
         run = RunDir.of(loaded)
         typer.echo(describe_stopped(run, f"distrl run-learner {run.path} --resume"), err=True)
         raise typer.Exit(130)
@@ -74,17 +83,25 @@ def _grace_s() -> float:
     return ORPHANS_GRACE_S if MEETING in os.environ else FOLLOWERS_GRACE_S
 
 
-def learn(config: Config, resume: bool, stop: threading.Event, command: Sequence[str] = ()) -> bool:
+def learn(
+    config: Config,
+    resume: bool,
+    stop: threading.Event,
+    command: Sequence[str] = (),
+    metrics: str | None = None,
+) -> bool:
     """Runs a learner until the run is complete (True) or `stop` is set (False); or one of its ranks.
 
     If a new run cannot start (an address in use, keys, the policy), its directory is removed, which
     frees its name for the next start. `command` of `distrl` makes another process a rank of this learner.
+    `metrics` is the address of its metrics for Prometheus.
     """
     from distrl.cli.health.run import check_devices, check_models
     from distrl.cli.run_kind import run_kind
     from distrl.core.logs import setup
     from distrl.core.rundir import RunDir
     from distrl.evaluator.run_state import check_trained, describe_complete, is_complete
+    from distrl.learner.trackers import check_trackers
 
     if not _is_first():
         return _follow(config)
@@ -95,10 +112,12 @@ def learn(config: Config, resume: bool, stop: threading.Event, command: Sequence
         return True
     check_devices(config, ["learner"])
     check_models(config)
-    _log.info("loading torch and the run's tasks")
-    opened = run_kind(config).learner(stop, command)
-    run = RunDir.create_or_open(config, resume)
+    check_trackers(config.metrics.trackers)
     with contextlib.ExitStack() as stack:
+        show = stack.enter_context(metrics_port(metrics, "learner", config.name))
+        _log.info("loading torch and the run's tasks")
+        opened = run_kind(config).learner(stop, command)
+        run = RunDir.create_or_open(config, resume)
         stack.enter_context(run.lock("learner"))
         try:
             learner = stack.enter_context(opened(run))
@@ -106,6 +125,7 @@ def learn(config: Config, resume: bool, stop: threading.Event, command: Sequence
             if not resume:
                 run.discard()
             raise
+        show(lambda: learner.metrics.newest)
         learner.run()
     if not stop.is_set():
         check_trained(run, config)

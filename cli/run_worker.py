@@ -16,11 +16,13 @@ from distrl.cli.options import (
     GRACE_S,
     ConfigArgument,
     DryRunOption,
+    MetricsPortOption,
     NameOption,
     SetOption,
     WaitOption,
     check_name,
     load,
+    metrics_port,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ def run_worker(
     devices: DevicesOption = None,
     spool: SpoolOption = None,
     wait: WaitOption = None,
+    metrics: MetricsPortOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
     """Collect trajectories for a learner, in as many environments as it has slots; with appo, train on them.
@@ -77,16 +80,22 @@ def run_worker(
     check_installed(loaded, is_worker=True)
     setup(role=name or "worker")
     directory = spool or Path(loaded.runs_dir).expanduser() / ".spool" / loaded.name
-    work(loaded, name, directory, install_signals(GRACE_S + loaded.devices.close_s), wait)
+    work(loaded, name, directory, install_signals(GRACE_S + loaded.devices.close_s), wait, metrics)
 
 
 def work(
-    config: Config, name: str | None, spool_dir: Path, stop: threading.Event, wait_s: float | None = None
+    config: Config,
+    name: str | None,
+    spool_dir: Path,
+    stop: threading.Event,
+    wait_s: float | None = None,
+    metrics: str | None = None,
 ) -> None:
     """Runs a worker until `stop` is set or the run is over.
 
     Without a `name` it gets the first of this host's that no other process uses. Its spool is a file in
     `spool_dir`. It waits `wait_s` for the learner; None for as long as it takes.
+    `metrics` is the address of its metrics for Prometheus.
     """
     from distrl.cli.run_kind import run_kind
 
@@ -96,7 +105,8 @@ def work(
         else:
             name, claim = claim_name(spool_dir)
             stack.enter_context(claim)
-        run_kind(config).work(name, spool_dir, stop, wait_s)
+        show = stack.enter_context(metrics_port(metrics, "worker", config.name, name))
+        run_kind(config).work(name, spool_dir, stop, wait_s, show)
 
 
 def claim_name(spool_dir: Path) -> tuple[str, HeldLock]:

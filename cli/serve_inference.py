@@ -15,11 +15,14 @@ from distrl.cli.options import (
     GRACE_S,
     ConfigArgument,
     DryRunOption,
+    MetricsPortOption,
     NameOption,
     SetOption,
     WaitOption,
+    api_key,
     check_name,
     load,
+    metrics_port,
 )
 from distrl.cli.run_worker import host_name
 
@@ -55,6 +58,7 @@ def serve_inference(
     name: NameOption = None,
     http: HttpOption = None,
     wait: WaitOption = None,
+    metrics: MetricsPortOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
     """Serve the policy to workers, in dynamic batches.
@@ -73,7 +77,7 @@ def serve_inference(
     check_devices(loaded, ["policy"])
     check_models(loaded)
     _log.info("loading torch and the policy")
-    serve(loaded, name, checkpoint, install_signals(GRACE_S), http, wait)
+    serve(loaded, name, checkpoint, install_signals(GRACE_S), http, wait, metrics)
 
 
 def serve(
@@ -83,11 +87,13 @@ def serve(
     stop: threading.Event,
     http: str | None = None,
     wait_s: float | None = None,
+    metrics: str | None = None,
 ) -> None:
     """Serves until `stop` is set or the run is over.
 
     A `checkpoint` is served without a learner; `http` is PORT or HOST:PORT of the endpoint for others. The
-    server waits `wait_s` for the learner; None for as long as it takes.
+    server waits `wait_s` for the learner; None for as long as it takes. `metrics` is the address of its
+    metrics for Prometheus.
     """
     from distrl.cli.run_kind import require_gui
     from distrl.core.security import SERVER, load_security
@@ -105,18 +111,23 @@ def serve(
     if http is not None:
         from distrl.workers.inference.http_server import check_address
 
-        check_address(http, _http_key())  # now, because a model may take minutes to load
+        check_address(http, api_key())  # now, because a model may take minutes to load
     key_name = SERVER if policy_dir is not None else network.key_name
-    with Wire(load_security(network.keys_path, key_name)) as wire:
+    with (
+        metrics_port(metrics, "inference", config.name, name) as show,
+        Wire(load_security(network.keys_path, key_name)) as wire,
+    ):
         if policy_dir is not None:
             with (
                 serve_checkpoint(config, words, policy_dir, wire, network.act) as server,
                 _http(config, server, http, policy_dir.parent),
             ):
+                show(server.snapshot)
                 typer.echo(f"Serving {policy_dir.parent} at {server.endpoint}", err=True)
                 run_until_stopped(server, None, stop)
             return
         with serve_beside_learner(config, words, name, wire) as (server, link), _http(config, server, http):
+            show(server.snapshot)
             if wait_for_learner(link, "network.control", wait_s, stop):
                 run_until_stopped(server, link, stop)
 
@@ -133,11 +144,6 @@ def _http(
 
     model, limit = config.policy.title, config.learner.max_new_tokens
     shown = str(checkpoint) if checkpoint is not None else None
-    with contextlib.closing(HttpEndpoint(server, address, model, limit, _http_key(), shown)) as endpoint:
+    with contextlib.closing(HttpEndpoint(server, address, model, limit, api_key(), shown)) as endpoint:
         typer.echo(f"Serving {model} at {endpoint.url}", err=True)
         yield
-
-
-def _http_key() -> str | None:
-    """What clients of the HTTP endpoint must know."""
-    return os.environ.get("DISTRL_API_KEY") or None

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from distrl.cli.options import ConfigArgument, DryRunOption, ResumeOption, SetOption, load
+from distrl.cli.options import (
+    ConfigArgument,
+    DryRunOption,
+    MetricsPortOption,
+    ResumeOption,
+    SetOption,
+    load,
+    metrics_port,
+)
 from distrl.core.errors import DistrlError, PolicyError
 
 if TYPE_CHECKING:
@@ -23,6 +31,7 @@ def train(
     config: ConfigArgument,
     overrides: SetOption = None,
     resume: ResumeOption = False,
+    metrics: MetricsPortOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
     """Train on this machine: learner, inference servers and workers, then an evaluation before and after.
@@ -68,6 +77,8 @@ def train(
     loaded = loaded if plan is None else plan.config
     network = free_addresses(loaded.network)
     check_addresses(network, loaded.num_servers)
+    with metrics_port(metrics, "learner", loaded.name):  # it must be free for the learner
+        pass
     if loaded.num_servers and (unreachable := unreachable_servers(network)):
         typer.echo(f"warning: {unreachable}", err=True)
     console = Console()
@@ -79,7 +90,7 @@ def train(
         for line in [] if plan is None else plan.lines():
             console.print(as_text(line), soft_wrap=True)
         try:
-            local = LocalRun(loaded, network, run, install_signals(), console)
+            local = LocalRun(loaded, network, run, install_signals(), console, metrics)
             results = local.train_and_measure()
         except DistrlError as error:
             if not resume:
@@ -120,9 +131,11 @@ def report(run: RunDir, results: dict[str, Path], local: LocalRun, console: Cons
     """Writes the report and prints the numbers, or how to measure where environments are elsewhere."""
     from distrl.cli.run_kind import run_kind
     from distrl.evaluator.run_state import check_trained, describe
+    from distrl.learner.trackers import add_report
 
     kind = run_kind(local.config)
     page = kind.write_report(run, results)
+    add_report(local.config, run, page, lambda: kind.pictures(results))
     if results:
         kind.print_results(console, results)
         console.print(f"Took {local.elapsed()}.")

@@ -244,6 +244,18 @@ class StoreConfig(Section):
     max_bytes: Count = 4 * 2**30
 
 
+class MetricsConfig(Section):
+    """Where metrics go besides the run's metrics.jsonl (see docs/operations.md).
+
+    `trackers` lists any of `tensorboard`, `trackio`, `wandb` and `mlflow`, each of which needs the package of
+    that name. They keep everything on this machine unless their own environment variables name a server.
+    `project` is the name of the project (in MLflow: the experiment) that the run belongs to.
+    """
+
+    trackers: list[Literal["tensorboard", "trackio", "wandb", "mlflow"]] = ["tensorboard"]
+    project: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "distrl"
+
+
 class EvaluateConfig(Section):
     """A measurement. Actions have at most `learner.max_new_tokens` tokens, as in training.
 
@@ -299,6 +311,7 @@ class Config(Section):
     inference: InferenceConfig = InferenceConfig()
     learner: LearnerConfig = LearnerConfig()
     store: StoreConfig = StoreConfig()
+    metrics: MetricsConfig = MetricsConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     devices: DevicesConfig = DevicesConfig()
     local: LocalConfig = LocalConfig()

@@ -1,6 +1,6 @@
 """The wire: every message that processes exchange, and how it becomes frames.
 
-A message is one msgpack map `{"v": 3, "type": "...", …fields}` in the first frame; large bytes (screenshots,
+A message is one msgpack map `{"v": 4, "type": "...", …fields}` in the first frame; large bytes (screenshots,
 weight chunks) follow as frames of their own, in the order that the message names them. Field names, never
 positions; never pickle. Anything else is a `ProtocolError` with a code, which the receiver answers with a
 `Reject`.
@@ -72,7 +72,7 @@ MAX_ELEMENTS = 512
 MAX_ELEMENT_TEXT = 1000
 """Characters of each text of an element."""
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 MAX_ENVELOPE_BYTES = 16 * 2**20
 MAX_BLOB_BYTES = 64 * 2**20
 MAX_FRAMES = 1024
@@ -668,6 +668,8 @@ def _bounded_in(step: TimeStep) -> Iterator[tuple[str, float, float, float]]:
     for chat in step.chats:
         one = chat.completion
         yield "the length of completion.server", len(one.server), 0, MAX_NAME
+        for name in ("queue_s", "run_s", "batch"):
+            yield f"completion.{name}", getattr(one, name), 0, MAX_SUM
         for name, values, low, high in (
             ("prompt_token_ids", one.prompt_token_ids, 0, MAX_TOKEN),
             ("token_ids", one.token_ids, 0, MAX_TOKEN),

@@ -1,4 +1,4 @@
-"""Metrics: numbers by name, one JSON object a line in metrics.jsonl, and to further sinks (TensorBoard).
+"""Metrics: numbers by name, one JSON object a line in metrics.jsonl, and to trackers such as TensorBoard.
 
 `step` is the number of policy updates, `time` is Unix time; docs/operations.md lists the names.
 """
@@ -11,12 +11,15 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from distrl.core.files import writing
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 
 class Buckets:
@@ -52,6 +55,12 @@ FAMILIES = frozenset({
 })  # fmt: skip
 """What the names in metrics.jsonl begin with, up to the first slash."""
 
+UPDATE_PARTS = ("score", "batch", "train", "refresh", "publish")
+"""What an update consists of, in this order; each is seconds, as `time/PART_s`."""
+
+IDLE = "time/idle_s"
+"""Seconds before an update in which the learner waited for episodes."""
+
 RESUMED = "resumed"
 """Marks the row where a run continues from a checkpoint; its `step` is the checkpoint's."""
 
@@ -60,28 +69,39 @@ PHASE_DONE, PHASE_TOTAL = "phase/done", "phase/total"
 """In broadcasts only: how much of the present phase is done, and of how much; a total of 0 is unknown."""
 
 
-class Sink(Protocol):
-    """Takes the same numbers to another place."""
+Values = Mapping[str, "float | Image"]
+"""What a tracker shows at a step: numbers and pictures by name."""
 
-    def write(self, step: int, metrics: Mapping[str, float]) -> None: ...
 
-    def resume(self, step: int) -> None: ...  # rows of later steps are invalid
+class Tracker(Protocol):
+    """Shows the same numbers elsewhere, and pictures; see `distrl.learner.trackers`."""
 
-    def close(self) -> None: ...
+    def log(self, step: int, values: Values | Callable[[], Values]) -> None:
+        """Takes values, or a function that makes them, which the tracker may call later."""
+
+    def resume(self, step: int) -> None:
+        """Values of later steps are invalid."""
+
+    def finish(self) -> None:
+        """Hands over what is left."""
 
 
 class MetricsWriter:
     """Appends to metrics.jsonl, a line at a time, so that readers and a crash see whole lines.
+
+    Attributes:
+        newest: The newest value of each metric that was finite, replaced as a whole with each row.
 
     Raises:
         RunDirectoryError: The disk is full, or the file not writable; so do `write`, `resume` and `close`.
     """
 
     def __init__(
-        self, path: Path, sinks: Sequence[Sink] = (), clock: Callable[[], float] = time.time
+        self, path: Path, trackers: Sequence[Tracker] = (), clock: Callable[[], float] = time.time
     ) -> None:
-        self._sinks, self._clock = sinks, clock
+        self._trackers, self._clock = trackers, clock
         self._path = path
+        self.newest: dict[str, float] = {}
         with writing(path):
             self._file = path.open("a", encoding="utf-8", buffering=1)
             self._has_rows = path.stat().st_size > 0
@@ -96,8 +116,14 @@ class MetricsWriter:
         values = {name: float(f"{finite[name]:.7g}") if name in finite else None for name in metrics}
         with writing(self._path):
             self._file.write(json.dumps(row | values) + "\n")
-            for sink in self._sinks:
-                sink.write(step, finite)
+        self.newest = {**self.newest, **finite, "step": float(step)}
+        for tracker in self._trackers:
+            tracker.log(step, finite)
+
+    def show(self, step: int, pictures: Callable[[], Values]) -> None:
+        """Lets trackers show pictures, which they make when they get to it."""
+        for tracker in self._trackers:
+            tracker.log(step, pictures)
 
     def resume(self, step: int) -> None:
         """Records that the run continues from `step`: later rows so far belong to what was rolled back.
@@ -105,16 +131,16 @@ class MetricsWriter:
         A file without rows stays empty.
         """
         if self._has_rows:
-            for sink in self._sinks:
-                sink.resume(step)
+            for tracker in self._trackers:
+                tracker.resume(step)
             self.write(step, {RESUMED: 1.0})
 
     def close(self) -> None:
-        """Closes the file and the sinks."""
+        """Closes the file and the trackers."""
+        for tracker in self._trackers:
+            tracker.finish()
         with writing(self._path):
             self._file.close()
-            for sink in self._sinks:
-                sink.close()
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, float]]:

@@ -149,6 +149,10 @@ class RunDir:
         # Durable: trajectories of leases that were signed with another one would be rejected.
         return bytes.fromhex(self._kept(".lease_secret", secrets.token_hex, "[0-9a-f]{64}"))
 
+    def tracker_id(self, tracker: str, make: Callable[[], str]) -> str:
+        """The run's id at a tracker that chooses ids itself; `make` creates the run there."""
+        return self._kept(f".{tracker}_run", make)
+
     def _kept(self, name: str, make: Callable[[], str], pattern: str = ".+") -> str:
         """A private file's line; a file that is missing, or that a power cut emptied or damaged, is made."""
         path = self.path / name

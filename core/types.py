@@ -139,6 +139,8 @@ class Completion(Record):
             the sequence before it.
         token_ids: Sampled tokens, end-of-sequence included when it was sampled.
         logprobs: log μ of each sampled token under the sampling temperature.
+        queue_s, run_s: Seconds that its request waited at the server, and that it ran.
+        batch: The number at its server of what ran together; with vLLM of what was started together.
         top_logprobs: For each token the `sampling.top_logprobs` most probable ones and their
             log-probabilities; neither sent nor stored.
     """
@@ -150,6 +152,9 @@ class Completion(Record):
     weight_versions: tuple[int, ...] = ()
     sampling: Sampling = Sampling()
     server: str = ""
+    queue_s: Number = 0.0
+    run_s: Number = 0.0
+    batch: int = 0
     top_logprobs: tuple[tuple[tuple[int, float], ...], ...] = Field((), exclude=True)
 
 

@@ -198,6 +198,9 @@ EXTRAS = {
         "deepspeed": "deepspeed",
         "browser": "miniwob",
         "gym": "gymnasium",
+        "trackio": "trackio",
+        "wandb": "wandb",
+        "mlflow": "mlflow",
     }.items()
     for package in packages.split()
 }

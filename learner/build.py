@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import logging
 import queue
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -19,7 +17,7 @@ import torch
 
 from distrl.configs.schema import Config
 from distrl.core.messages import RunLimits
-from distrl.core.metrics import MetricsWriter, Sink
+from distrl.core.metrics import MetricsWriter
 from distrl.core.policies.images import IMAGES_SHARE, ImageCache, memory_share
 from distrl.core.rundir import RunDir
 from distrl.core.security import SERVER, load_security
@@ -37,10 +35,9 @@ from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
 from distrl.learner.server import Endpoints, LearnerServer
 from distrl.learner.task_sampling import Drift
+from distrl.learner.trackers import open_trackers
 
 if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
-
     from distrl.learner.train_step import TrainStep
 
 MAX_INGESTED = 256
@@ -89,7 +86,7 @@ def open_learner(
             run_id=run.run_id(),
         )
         stack.callback(server.close)
-        metrics = MetricsWriter(run.metrics, tensorboard_sinks(run.tensorboard))
+        metrics = MetricsWriter(run.metrics, open_trackers(config, run))
         stack.callback(metrics.close)
         context = make_context(config, run, train_step, store, scheduler, server, ingested, metrics)
         stack.callback(context.ingest.close)
@@ -176,31 +173,3 @@ def _resume(context: Context) -> None:
     else:
         context.ingest.restore()
     context.report.writer.resume(context.progress.updates)
-
-
-class TensorBoardSink:
-    """Writes scalars to event files in `directory`; see `Sink`."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._writer = self._open(None)
-
-    def _open(self, purge_step: int | None) -> SummaryWriter:
-        from torch.utils.tensorboard import SummaryWriter
-
-        return SummaryWriter(str(self._directory), purge_step=purge_step, flush_secs=10)
-
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        for name, value in metrics.items():
-            self._writer.add_scalar(name, value, step)
-
-    def resume(self, step: int) -> None:
-        self._writer.close()
-        self._writer = self._open(step + 1)  # TensorBoard drops what its earlier files have of later steps
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-def tensorboard_sinks(directory: Path) -> list[Sink]:
-    return [TensorBoardSink(directory)] if importlib.util.find_spec("tensorboard") else []

@@ -55,6 +55,15 @@ GAUGES: Mapping[Key, tuple[str, Callable[[Sequence[float]], float]]] = {
     ("worker", "judge_waiting"): ("judge/waiting", sum),
     **{("worker", name): (f"workers/{name}", sum) for name in DEVICES},
 }
+COUNTERS: Mapping[str, frozenset[str]] = {
+    **{
+        its_role: frozenset(stat for role, stat in (*RATES, *TOTALS) if role == its_role)
+        for its_role in ("worker", "inference")
+    },
+    "learner": frozenset({*TOTALS.values(), "weights/sent_bytes", "rejected/"}),
+}
+"""By role, the numbers of a process that only grow while it runs; a family ends with "/"."""
+
 ALIVE: Mapping[str, str] = {"worker": "workers/alive", "inference": "inference/alive"}
 
 

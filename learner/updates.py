@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from distrl.core.errors import DistrlError, NotFinite, NotStored, PolicyError
+from distrl.core.metrics import IDLE, UPDATE_PARTS
 from distrl.core.types import Purpose
 from distrl.learner.algorithms.base import Loss
 from distrl.learner.batching import TrajectoryBatch
@@ -91,7 +93,8 @@ class Updates:
         self._pending: deque[Pending] = deque()
         # Of each update, seconds: since the end of the one before; of these without episodes, and a batch.
         self._recent: deque[tuple[float, float, float]] = deque(maxlen=50)
-        self._last_end, self._idle_s, self._unready_s = context.clock.now(), 0.0, 0.0
+        self._last_end = context.clock.now()
+        self._spent = defaultdict[str, float](float)  # seconds since then, by parts of an update and "idle"
 
     def owed(self) -> float:
         """Updates that the episodes so far pay for and that have not been made; none from an empty replay."""
@@ -100,9 +103,17 @@ class Updates:
 
     def wait(self, timeout_s: float) -> None:
         """Waits for episodes that pay for an update; counted in `time/wait_for_episodes`."""
+        with self._clocked("idle"):
+            drain(self._context, timeout_s)
+
+    @contextlib.contextmanager
+    def _clocked(self, part: str) -> Iterator[None]:
+        """Counts the time of the block as that of a part of the next update."""
         start = self._context.clock.now()
-        drain(self._context, timeout_s)
-        self._idle_s += self._context.clock.now() - start
+        try:
+            yield
+        finally:
+            self._spent[part] += self._context.clock.now() - start
 
     def make(self) -> None:
         """One update and what belongs to it; with `updates_enabled` off, all but the step.
@@ -114,16 +125,18 @@ class Updates:
         start_clock(context)
         start = context.clock.now()
         mismatch: dict[str, float] | None = {}
-        if self._mismatch.is_due:
-            arrived = context.ingest.pop_arrived()
-            mismatch = self._guarded("scoring", arrived, lambda: self._mismatch.measure(arrived))
-        if not config.value_recompute and context.train_step.algorithm.has_critic:
-            self._keep_values()
+        with self._clocked("score"):
+            if self._mismatch.is_due:
+                arrived = context.ingest.pop_arrived()
+                mismatch = self._guarded("scoring", arrived, lambda: self._mismatch.measure(arrived))
+            if not config.value_recompute and context.train_step.algorithm.has_critic:
+                self._keep_values()
         if (drawn := self._next_batch()) is None:
             return
         batch, pending = drawn
         staleness = (context.publisher.version - batch.oldest_version).numpy()
-        result = self._guarded("update", pending.episodes, partial(self._train, batch))
+        with self._clocked("train"):
+            result = self._guarded("update", pending.episodes, partial(self._train, batch))
         if result is None:
             return
         result.metrics.update(mismatch or {})
@@ -132,10 +145,12 @@ class Updates:
         context.replay.update(pending.entries, _numpy(result.priorities))
         progress.updates += 1
         context.scheduler.set_updates(progress.updates)
-        if config.replay.priority != "uniform" and progress.updates % self._refresh_every == 0:
-            self._refresh()
-        if progress.updates % config.publish_every == 0 and config.updates_enabled:
-            publish(context)
+        with self._clocked("refresh"):
+            if config.replay.priority != "uniform" and progress.updates % self._refresh_every == 0:
+                self._refresh()
+        with self._clocked("publish"):
+            if progress.updates % config.publish_every == 0 and config.updates_enabled:
+                publish(context)
         self._write(result.metrics, staleness, start)
         if self._freshness.num_updates >= EVERY:
             self.write_freshness()
@@ -263,14 +278,13 @@ class Updates:
                 if not len(self._context.replay):
                     return None
                 self._submit()
-            pending, start = self._pending.popleft(), self._context.clock.now()
+            pending = self._pending.popleft()
             try:
-                batch = pending.batch.result(BUILD_S)
+                with self._clocked("batch"):
+                    batch = pending.batch.result(BUILD_S)
             except (PolicyError, NotStored) as error:
                 self._drop_unusable(pending.episodes, error)
                 continue
-            finally:
-                self._unready_s += self._context.clock.now() - start
             if any(episode.id in self._quarantine.ids for episode in pending.episodes):
                 continue  # it was drawn before one of them was quarantined
             if self.owed() >= 2:
@@ -308,8 +322,9 @@ class Updates:
     def _write(self, metrics: dict[str, float], staleness: NDArray[np.int64], start: float) -> None:
         context = self._context
         now = context.clock.now()
-        self._recent.append((now - self._last_end, self._idle_s, self._unready_s))
-        self._last_end, self._idle_s, self._unready_s = now, 0.0, 0.0
+        spent, self._spent = self._spent, defaultdict(float)
+        self._recent.append((now - self._last_end, spent["idle"], spent["batch"]))
+        self._last_end = now
         total, idle_s, unready_s = (sum(part) for part in zip(*self._recent, strict=True))
         context.report.write(
             {
@@ -321,6 +336,8 @@ class Updates:
                 "off_policy/staleness_mean": float(staleness.mean()),
                 "off_policy/staleness_max": float(staleness.max()),
                 "time/update_s": now - start,
+                IDLE: spent["idle"],
+                **{f"time/{part}_s": spent[part] for part in UPDATE_PARTS},
                 "time/wait_for_episodes": idle_s / total if total > 0 else 0.0,
                 "time/wait_for_batch": unready_s / total if total > 0 else 0.0,
                 "time/elapsed_s": context.clock.elapsed_s(),

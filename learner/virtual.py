@@ -30,11 +30,12 @@ from distrl.core.types import Trajectory
 from distrl.core.weights import Buffer
 from distrl.learner.algorithms.base import Loss
 from distrl.learner.batching import TrajectoryBatch
-from distrl.learner.build import TaskSets, make_context, make_scheduler, tensorboard_sinks
+from distrl.learner.build import TaskSets, make_context, make_scheduler
 from distrl.learner.context import Context
 from distrl.learner.distributed import open_train_step
 from distrl.learner.learner import Learner
 from distrl.learner.scheduler import TaskScheduler
+from distrl.learner.trackers import open_trackers
 from distrl.learner.updates import Updates
 
 SECRET = b"virtual"  # signs leases; constant, so that their ids are the same each time
@@ -173,7 +174,7 @@ def open_virtual_learner(
         scheduler = make_scheduler(config, tasks, "virtual", SECRET, now)
         peers = VirtualPeers(scheduler, arrivals)
         world = arrivals.world = make_world(peers)
-        metrics = MetricsWriter(run.metrics, tensorboard_sinks(run.tensorboard), now)
+        metrics = MetricsWriter(run.metrics, open_trackers(config, run), now)
         stack.callback(metrics.close)
         context = make_context(config, run, train_step, store, scheduler, peers, arrivals, metrics, now)
         updates = TimedUpdates(context, world)

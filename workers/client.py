@@ -298,6 +298,11 @@ class LearnerLink:
         self._stats = {name: value for name, value in stats.items() if math.isfinite(value)}
 
     @property
+    def stats(self) -> dict[str, float]:
+        """The numbers that heartbeats carry now."""
+        return self._stats
+
+    @property
     def has_policy(self) -> bool:
         return self.status is not None and bool(self.status.act_endpoints)
 

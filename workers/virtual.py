@@ -101,7 +101,7 @@ class World:
         self._horizon = self._swap_at = math.inf  # no other weights before these
         self._coming: dict[_Slot, _Request] = {}  # not yet started
         self._queue: deque[_Request] = deque()
-        self._free = self.num_servers
+        self._free = list(range(self.num_servers))
         self._idle: deque[_Slot] = deque()
         self._arrived: dict[str, list[_Slot]] = {}  # at the workers' barriers
         self.error: BaseException | None = None
@@ -207,15 +207,19 @@ class World:
             batch = [self._queue.popleft() for _ in range(min(self._batch, len(self._queue)))]
             self._answer(batch)
             took = self.settings.batch_s + self.settings.request_s * len(batch)
-            self._free -= 1
+            server = self._free.pop()
             self.count(batches=1, requests=len(batch), served_s=took)
             self._waits_s += [self.now - request.arrives_at for request in batch]
+            place = {"server": f"server-{server}", "batch": next(self._numbers)}
             for request in batch:
                 del self._coming[request.slot]
-            self.at(self.now + took, partial(self._done, batch))
+                if isinstance(request.answer, Completion):
+                    timed = {"queue_s": self.now - request.arrives_at, "run_s": took}
+                    request.answer = request.answer.model_copy(update={**timed, **place})
+            self.at(self.now + took, partial(self._done, batch, server))
 
-    def _done(self, batch: Sequence[_Request]) -> None:
-        self._free += 1
+    def _done(self, batch: Sequence[_Request], server: int) -> None:
+        self._free.append(server)
         for request in batch:
             request.slot.resume(request.answer)
         self._serve()

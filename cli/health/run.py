@@ -62,6 +62,12 @@ def look(config: Config, is_worker: bool) -> Iterator[Finding]:
         yield _checked("env", f"{named} is known.", kind.check_environment)
     if is_worker:
         return
+    from distrl.learner.trackers import check_trackers
+
+    trackers = config.metrics.trackers
+    if trackers:
+        said = f"{', '.join(trackers)}: installed."
+        yield _checked("trackers", said, lambda: check_trackers(trackers))
     warnings: list[str] = []
     yield _checked("tasks", "All tasks exist.", lambda: warnings.extend(kind.check_tasks()))
     for warning in warnings:
@@ -81,6 +87,10 @@ def check_installed(config: Config, is_worker: bool) -> None:
     for finding in machine.packages(browser_of(config)):
         if finding.level(needed) == "fail":
             raise MissingDependency(f"{finding.about}: {finding.said}", finding.remedy)
+    if not is_worker:
+        from distrl.learner.trackers import check_trackers
+
+        check_trackers(config.metrics.trackers)
     if is_worker or config.local.workers:
         if config.devices.pool:
             from distrl.workers.devices.pool import make_pool

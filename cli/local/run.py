@@ -74,11 +74,21 @@ class LearnerWatch:
 
 
 class LocalRun:
-    """Trains and evaluates `config` at the addresses `network`, until `stop` is set."""
+    """Trains and evaluates `config` at the addresses `network`, until `stop` is set.
+
+    `metrics` is the address of the learner's metrics for Prometheus.
+    """
 
     def __init__(
-        self, config: Config, network: NetworkConfig, run: RunDir, stop: threading.Event, console: Console
+        self,
+        config: Config,
+        network: NetworkConfig,
+        run: RunDir,
+        stop: threading.Event,
+        console: Console,
+        metrics: str | None = None,
     ) -> None:
+        self._metrics = metrics
         self.config, self._run, self._stop = config, run, stop
         self._network, self._gpus = network, gpus.visible()
         self._supervisor = Supervisor(run.logs, environment())
@@ -90,6 +100,10 @@ class LocalRun:
         """Runs all roles until the learner is done. Returns False if it was stopped before."""
         config, settings = self.config, programs.assignments(self._network)
         learner, *others = roles(config, self._run.path, settings, config.num_servers, config.local.workers)
+        if self._metrics is not None:
+            learner = learner.model_copy(
+                update={"arguments": (*learner.arguments, "--metrics-port", self._metrics)}
+            )
         is_on_cpu = config.learner.device == "cpu" or not self._gpus
         places = gpus.for_training(self.config, self._gpus)
         if places:

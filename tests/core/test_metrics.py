@@ -16,26 +16,26 @@ class Memory:
         self.rows: list[tuple[int, dict[str, float]]] = []
         self.closed = False
 
-    def write(self, step, metrics) -> None:
+    def log(self, step, metrics) -> None:
         self.rows.append((step, dict(metrics)))
 
     def resume(self, step) -> None:
         self.rows = [row for row in self.rows if row[0] <= step]
 
-    def close(self) -> None:
+    def finish(self) -> None:
         self.closed = True
 
 
-def test_rows_come_back_and_sinks_get_them(tmp_path: Path) -> None:
-    sink = Memory()
-    writer = MetricsWriter(tmp_path / "m.jsonl", [sink], clock=lambda: 12.5)
+def test_rows_come_back_and_trackers_get_them(tmp_path: Path) -> None:
+    tracker = Memory()
+    writer = MetricsWriter(tmp_path / "m.jsonl", [tracker], clock=lambda: 12.5)
     writer.write(3, {"reward/total": 0.1, "odd": float("nan")})
     writer.close()
     row = json.loads((tmp_path / "m.jsonl").read_text())
     assert row == {"step": 3, "time": 12.5, "reward/total": 0.1, "odd": None}
     assert list(read_metrics(tmp_path / "m.jsonl")) == [{"step": 3, "time": 12.5, "reward/total": 0.1}]
-    assert sink.rows == [(3, {"reward/total": 0.1})]
-    assert sink.closed
+    assert tracker.rows == [(3, {"reward/total": 0.1})]
+    assert tracker.closed
 
 
 def test_a_line_cut_by_a_crash_costs_only_itself(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 from learning_world import build
 
 from distrl.core import checkpoints
+from distrl.core.errors import NotStored
 from distrl.core.metrics import read_metrics
 from distrl.core.types import Fault, Outcome
 from distrl.learner.groups import EvalRound
@@ -150,3 +151,20 @@ def test_the_mean_of_each_part_is_over_the_scored_episodes_of_the_round(toy) -> 
     assert done.mean_rewards == pytest.approx(
         {"outcome": 0.5, "repetition": -0.2, "invalid": -0.1, "shaping": 0.0}
     )
+
+
+def test_trackers_get_pictures_of_the_newest_episodes_of_a_round(toy, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("distrl.core.filmstrip.LEAST", 1)
+    learner, _ = build(toy, tmp_path, episodes=30, eval_every=10)
+    shown = []
+    monkeypatch.setattr(learner.metrics, "show", lambda step, make: shown.append((step, make)))
+    learner.run()
+    assert shown[0][0] == 0
+    names = [f"pictures/validation-{n}" for n in (1, 2, 3)]
+    assert list(shown[-1][1]()) == names
+    monkeypatch.setattr(learner.context.store, "get", lambda name: raise_not_stored())
+    assert shown[-1][1]() == {}, "they were deleted before a slow tracker got to them"
+
+
+def raise_not_stored() -> None:
+    raise NotStored("gone")

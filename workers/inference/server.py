@@ -82,9 +82,11 @@ class ServerStats:
             for name, number in more.items():
                 self._counts[name] += number
 
-    def batch(self, num_running: int) -> None:
+    def batch(self, num_running: int) -> int:
+        """Requests were handed to the engine, where so many run now. Returns the number of the batch."""
         self.count(batches=1)
         self._sizes.append(num_running)
+        return int(self._counts["batches"])
 
     def answered(self, wait_s: float, run_s: float, num_tokens: int) -> None:
         """A request was completed: how long it had queued, how long it ran, how many tokens it gave."""
@@ -388,16 +390,17 @@ class InferenceServer:
         started = time.monotonic()
         with self._counts_lock:
             self._num_running += len(batch)
-            self.stats.batch(self._num_running)
+            number = self.stats.batch(self._num_running)
 
         def on_done(index: int, result: Result) -> None:
             queued = batch[index]
             if isinstance(result, Exception):
                 self._refuse(queued.item.deliver, queued.item.request_id, result)
             else:
-                run_s = time.monotonic() - started
-                self.stats.answered(started - queued.arrived_at, run_s, len(result.token_ids))
-                queued.item.deliver(ActReply(id=queued.item.request_id, completion=result))
+                run_s, queue_s = time.monotonic() - started, started - queued.arrived_at
+                self.stats.answered(queue_s, run_s, len(result.token_ids))
+                timed = result.model_copy(update={"queue_s": queue_s, "run_s": run_s, "batch": number})
+                queued.item.deliver(ActReply(id=queued.item.request_id, completion=timed))
             with self._counts_lock:
                 self._num_running -= 1
             if self.engine.is_continuous:

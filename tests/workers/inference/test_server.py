@@ -77,6 +77,8 @@ def test_many_clients_are_served_in_batches(wire: Wire, make_server: MakeServer)
     assert len(completions) == 80
     assert {version for one in completions for version in one.weight_versions} == {3}
     stats = server.snapshot()
+    assert {one.batch for one in completions} == set(range(1, int(stats["batches"]) + 1))
+    assert all(one.run_s > 0.0 and one.queue_s >= 0.0 for one in completions)
     assert stats["requests"] == 80
     assert stats["batches"] < 80
     assert stats["tokens"] == sum(len(one.token_ids) for one in completions)

@@ -1,0 +1,60 @@
+"""An episode as one picture: its screens side by side, the touch on each, and how it ended."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+
+from PIL import Image, ImageDraw, ImageFont
+
+from distrl.core.model_points import MAX_PIXELS
+from distrl.core.types import Fault, Trajectory
+
+HEIGHT, MARGIN, LINE = 320, 4, 18
+LEAST = 64
+"""Pixels; smaller pictures stand for screens that were not drawn."""
+
+MOST = 24  # screens: the first ones of a longer episode are left out
+_TOUCH = (230, 30, 60)
+
+
+def filmstrip(trajectory: Trajectory, images: Mapping[str, bytes]) -> Image.Image | None:
+    """The picture of an episode with these screenshots by digest; None if none can be shown."""
+    last = [(trajectory.final, None)] if trajectory.final else []
+    seen = [*((step.observation, step.action) for step in trajectory.steps), *last][-MOST:]
+    frames = []
+    for screen, action in seen:
+        frame = _frame(images.get(screen.image, b""))
+        if frame is None:
+            continue
+        pen = ImageDraw.Draw(frame)
+        for point in (action.point, action.to) if action is not None else ():
+            if point is not None:
+                pen.circle((point[0] * frame.width, point[1] * HEIGHT), 8, outline=_TOUCH, width=3)
+        frames.append(frame)
+    if not frames:
+        return None
+    strip = Image.new("RGB", (sum(frame.width + MARGIN for frame in frames), HEIGHT + LINE + MARGIN), "white")
+    left = 0
+    for frame in frames:
+        strip.paste(frame, (left, LINE + MARGIN))
+        left += frame.width + MARGIN
+    is_faulted = trajectory.fault is not Fault.NONE
+    ending = f"{trajectory.fault.value} fault" if is_faulted else trajectory.outcome.value
+    title = f"{ending}: {' '.join(trajectory.task.goal.split())}"
+    ImageDraw.Draw(strip).text((MARGIN, 2), title, fill="black", font=ImageFont.load_default(13))
+    return strip
+
+
+def _frame(data: bytes) -> Image.Image | None:
+    """A screen, `HEIGHT` high; None if the bytes, which any worker may have sent, are no screenshot."""
+    try:
+        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as image:
+            width, height = image.size
+            if width < LEAST or width * height > MAX_PIXELS:
+                return None
+            wide = min(2 * HEIGHT, max(1, width * HEIGHT // height))
+            frame: Image.Image = image.convert("RGB").resize((wide, HEIGHT))
+            return frame
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return None

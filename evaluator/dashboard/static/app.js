@@ -1,0 +1,114 @@
+// The page's one loop: server-sent events → the parts that they change. A lost connection is said and tried again.
+import {$, el} from "./dom.js";
+import {Follower, drawWall} from "./wall.js";
+import {drawLine, drawFlow, drawDevices, drawCosts, showLink} from "./live.js";
+import {drawCurves} from "./charts.js";
+import {drawHeat, heatLegend} from "./heatmap.js";
+import {Episodes} from "./episodes.js";
+import {Player} from "./player.js";
+
+const RETRY_MS = {least: 500, most: 8000};
+const NO_SLOTS = {
+  none: "No live screens: this page reads the directory of a run. Started with the learner's address, it shows every slot here.",
+  joining: "Joining the learner: every slot's screen appears here.",
+  joined: "No slots yet: every slot's screen appears here as soon as a worker connects.",
+  lost: "The learner does not answer. The screens come back with it.",
+  refused: "The learner refused this page, so there are no screens.",
+};
+
+const player = new Player();
+const episodes = new Episodes(ids => player.open(ids));
+const follower = new Follower(connect);
+let source = null, retryMs = RETRY_MS.least, retryTimer = 0, wallInView = false;
+
+/** Opens the stream of events, for what is looked at now: screens only while the wall is in view. */
+function connect() {
+  clearTimeout(retryTimer);
+  source?.close();
+  const wanted = new URLSearchParams();
+  if (wallInView && !document.hidden) wanted.set("wall", "1");
+  if (follower.key) wanted.set("follow", follower.key);
+  source = new EventSource(`/api/events?${wanted}`);
+  source.addEventListener("open", opened);
+  source.addEventListener("error", failed);
+  source.addEventListener("snapshot", event => draw(JSON.parse(event.data)));
+  source.addEventListener("metrics", curves);
+  source.addEventListener("episodes", () => { list(); heat(); });
+}
+
+function opened() {
+  const wasLost = retryMs > RETRY_MS.least;
+  retryMs = RETRY_MS.least;
+  say("");
+  if (wasLost) { curves(); list(); heat(); }
+}
+
+async function failed() {
+  source.close();
+  showLink("connection lost", "bad");
+  say("The connection to the dashboard is lost. The page shows what came last, and reconnects by itself.");
+  clearTimeout(retryTimer);
+  retryTimer = setTimeout(connect, retryMs);
+  retryMs = Math.min(2 * retryMs, RETRY_MS.most);
+  const answer = await fetch("/api/snapshot").catch(() => null);
+  if (answer?.status === 401) { clearTimeout(retryTimer); askForToken(); }
+}
+
+function draw(snapshot) {
+  const {slots, learner} = snapshot;
+  drawLine(snapshot, act);
+  if (slots.length || wallInView) drawWall(slots, NO_SLOTS[learner.state] ?? learner.note, key => { follower.open(key); connect(); });
+  follower.update(slots);
+  drawFlow(snapshot);
+  drawDevices(snapshot);
+  drawCosts(snapshot);
+}
+
+async function act(name) {
+  const answer = await fetch(`/api/${name}`, {method: "POST", headers: {"Content-Type": "application/json"}, body: "{}"});
+  if (!answer.ok) say((await answer.json()).error);
+}
+
+function askForToken() {
+  const field = el("input", {type: "password", autocomplete: "current-password"});
+  const enter = () => location.assign(`/login?token=${encodeURIComponent(field.value)}`);
+  const button = el("button", {type: "button", textContent: "Open"});
+  button.addEventListener("click", enter);
+  field.addEventListener("keydown", event => { if (event.key === "Enter") enter(); });
+  $("main").replaceChildren(el("div", {className: "card token-form"}, el("h2", {textContent: "Access token"}),
+    el("p", {className: "soft", textContent: "The command that started this dashboard printed a link with its token."}), el("label", {}, "Token", field), button));
+  showLink("locked", "fault");
+}
+
+const say = words => { $("#trouble").textContent = words; };
+
+/** `work` at most once in `everyMs`, but always after the last call. Its errors are shown. */
+function calm(everyMs, work) {
+  let timer = 0, next = 0;
+  return () => {
+    timer ||= setTimeout(() => {
+      timer = 0;
+      next = Date.now() + everyMs;
+      work().catch(error => { if (retryMs === RETRY_MS.least) say(error.message); });
+    }, Math.max(0, next - Date.now()));
+  };
+}
+
+const curves = calm(2000, drawCurves);
+const list = calm(3000, async () => episodes.arrived());
+const heat = calm(5000, () => drawHeat(span => {
+  episodes.choose(span);
+  $("#h-episodes").scrollIntoView({behavior: "smooth"});
+}));
+
+document.addEventListener("visibilitychange", connect);
+new IntersectionObserver(([{isIntersecting}]) => {
+  if (isIntersecting === wallInView && source) return;
+  wallInView = isIntersecting;
+  connect();
+}).observe($("#wall"));
+$("#heat-legend").append(...heatLegend());
+curves();
+heat();
+episodes.choose({}).catch(error => say(error.message));
+player.follow();

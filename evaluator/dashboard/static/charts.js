@@ -1,0 +1,117 @@
+// Learning curves: cards around uPlot, a global of uPlot.js. The cursors of all charts with one axis move together.
+import {$, el, empty, known, get, number, percent} from "./dom.js";
+
+const {uPlot} = window;
+const COLOURS = ["after", "fault", "good", "bad", "before", "train"];
+const HEIGHTS = {large: 300, small: 110};
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const paint = name => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const last = values => values.findLast(known) ?? null;
+
+/** A card with one chart; its legend shows the values under the cursor, else the newest. */
+class Plot {
+  constructor(title, note, size) {
+    this.title = title;
+    this.height = HEIGHTS[size];
+    this.legend = el("div", {className: "legend"});
+    this.box = el("div", {className: "canvas", role: "img"});
+    this.node = el("div", {className: `card ${size}`}, el("h3", {textContent: title}), note ? el("p", {textContent: note}) : null, this.legend, this.box);
+    new ResizeObserver(() => this.plot?.setSize({width: this.box.clientWidth, height: this.height})).observe(this.box);
+    dark.addEventListener("change", () => this.draw());
+  }
+
+  /** `lines` are {label, colour, style: line, thin or dots, points: [[x, y, low, high], …]}; low and high make a band. */
+  update(xLabel, lines, say = number, range = null) {
+    const key = JSON.stringify([xLabel, lines]);
+    if (key === this.key) return;
+    const x = [...new Set(lines.flatMap(line => line.points.map(point => point[0])))].sort((a, b) => a - b);
+    const place = new Map(x.map((value, index) => [value, index]));
+    const column = (line, which) => {
+      const values = new Array(x.length).fill(null);
+      for (const point of line.points) values[place.get(point[0])] = point[which];
+      return values;
+    };
+    const filled = lines.map(line => ({...line, values: column(line, 1), low: column(line, 2), high: column(line, 3)}));
+    Object.assign(this, {key, x, xLabel, lines: filled, say, range, readings: lines.map(() => el("b"))});
+    this.legend.replaceChildren(...lines.map((line, index) => el("span", {className: `c-${line.colour}`},
+      el("i", {className: line.style}), el("span", {className: "soft"}, lines.length > 1 ? `${line.label} ` : "", this.readings[index]))));
+    requestAnimationFrame(() => this.draw());
+  }
+
+  draw() {
+    if (!this.x || !this.box.clientWidth) return;
+    this.plot?.destroy();
+    const data = [this.x], series = [{}], bands = [], hidden = {stroke: "transparent", points: {show: false}, spanGaps: true};
+    for (const {colour, values, style, low, high} of this.lines) {
+      if (low.some(known)) {
+        bands.push({series: [data.length, data.length + 1], fill: paint(`${colour}-soft`) || paint("accent-soft")});
+        data.push(high, low);
+        series.push(hidden, hidden);
+      }
+      const stroke = paint(colour === "after" ? "accent" : colour);
+      data.push(values);
+      series.push({stroke, width: style === "thin" ? 1.25 : 2, spanGaps: true, points: {show: style === "dots" || values.filter(known).length === 1, size: 7, fill: stroke}});
+    }
+    const axis = {stroke: paint("faint"), font: "11px system-ui, sans-serif", grid: {stroke: paint("line"), width: 1}, ticks: {show: false}};
+    this.plot = new uPlot({
+      width: this.box.clientWidth, height: this.height, series, bands, legend: {show: false},
+      scales: {x: {time: false}, y: this.range ? {range: this.range} : {}},
+      axes: [
+        {...axis, grid: {show: false}, size: 24, gap: 4, space: 70, values: (_, ticks) => ticks.map(number)},
+        {...axis, size: 46, gap: 6, space: 34, values: (_, ticks) => ticks.map(this.say)},
+      ],
+      cursor: {sync: {key: this.xLabel}, y: false, points: {size: 6}},
+      padding: [8, 10, 0, 0],
+      hooks: {setCursor: [plot => this.read(plot.cursor.idx)]},
+    }, data, this.box);
+    this.read(null);
+    const newest = this.lines.map((line, index) => `${line.label} ${this.readings[index].textContent}`).join(", ");
+    this.box.setAttribute("aria-label", `${this.title} over ${this.xLabel}; newest: ${newest}`);
+  }
+
+  read(index) {
+    this.lines.forEach(({values}, i) => {
+      this.readings[i].textContent = this.say(last(known(index) ? values.slice(0, index + 1) : values));
+    });
+  }
+}
+
+const plots = new Map();
+let axis = 0;
+
+/** Fetches the metrics and draws them. */
+export async function drawCurves() {
+  const {success, groups} = await get("/api/metrics");
+  drawAxis(success.x);
+  const place = $("#curves"), shown = [];
+  const plot = (title, note, size) => {
+    if (!plots.has(title)) plots.set(title, new Plot(title, note, size));
+    shown.push(plots.get(title));
+    return plots.get(title);
+  };
+  if (success.series.some(series => series.points.length)) {
+    const lines = success.series.map(({name, label, points}) => ({
+      label, colour: name.startsWith("eval") ? "after" : "train", style: name.startsWith("eval") ? "dots" : "thin",
+      points: points.map(([episodes, minutes, rate, low, high]) => name.startsWith("eval") ? [[episodes, minutes][axis], rate, low, high] : [[episodes, minutes][axis], rate]),
+    }));
+    plot("Success", "", "large").update(success.x[axis], lines, percent, [0, 1]);
+  }
+  for (const {signals} of groups) for (const {title, note, x, lines} of signals)
+    plot(title, note, "small").update(x, lines.map(({label, points}, index) => ({label, points, colour: COLOURS[index % COLOURS.length], style: "line"})));
+  const nodes = shown.map(one => one.node);
+  if (!nodes.length) place.replaceChildren(empty("No curves yet: the first points come with the first update, or with the first evaluation."));
+  else if (nodes.length !== place.children.length || nodes.some((node, index) => node !== place.children[index])) place.replaceChildren(...nodes);
+}
+
+function drawAxis(names) {
+  if ($("#axis").children.length) return;
+  $("#axis").append(...names.map((name, index) => {
+    const button = el("button", {type: "button", textContent: name, "aria-pressed": String(index === axis)});
+    button.addEventListener("click", () => {
+      axis = index;
+      [...$("#axis").children].forEach((other, i) => other.setAttribute("aria-pressed", String(i === axis)));
+      drawCurves();
+    });
+    return button;
+  }));
+}

@@ -1,0 +1,97 @@
+// Elements, numbers and requests. Text reaches the page only as text; styles are set through the CSSOM.
+
+/** An element, such as el("a", {href, className}, "text"); children that are null or false are left out. */
+export function el(tag, properties = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name.startsWith("aria-") || name === "role" || name === "for") node.setAttribute(name, value);
+    else if (name === "dataset") Object.assign(node.dataset, value);
+    else node[name] = value;
+  }
+  node.append(...children.flat().filter(child => child !== null && child !== undefined && child !== false));
+  return node;
+}
+
+/** An SVG element with attributes. */
+export function svg(tag, attributes = {}, ...children) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+export const $ = selector => document.querySelector(selector);
+
+/** Puts children into a node, but only if `key` has changed since the last time: keeps focus and selection. */
+export function fill(node, key, make) {
+  const text = JSON.stringify(key);
+  if (node.filledWith === text) return;
+  node.filledWith = text;
+  node.replaceChildren(...[make()].flat().filter(Boolean));
+}
+
+export const known = value => value !== null && value !== undefined;
+
+/** 1,250 · 0.25 · 12k · 1.2e-5; "–" where nothing is known. The report's short_number. */
+export function number(value) {
+  if (!known(value)) return "–";
+  const size = Math.abs(value);
+  if (size < 1e-15) return "0";
+  if (size >= 1e6) return `${Number((value / 1e6).toPrecision(3))}M`;
+  if (size >= 1e4) return `${Number((value / 1e3).toPrecision(3))}k`;
+  if (size >= 100) return Math.round(value).toLocaleString("en");
+  return (size >= 1e-3 ? String(Number(value.toPrecision(3))) : value.toExponential(1)).replace("-", "−");
+}
+
+export const count = value => known(value) ? Math.round(value).toLocaleString("en") : "–";
+export const decimal = value => known(value) ? value.toFixed(2).replace("-", "−") : "–";
+export const percent = value => known(value) ? `${Math.round(100 * value)}%` : "–";
+export const milliseconds = value => !known(value) ? "–" : value < 1000 ? `${number(value)} ms` : `${number(value / 1000)} s`;
+
+export function bytes(value) {
+  if (!known(value)) return "–";
+  const power = Math.min(4, Math.floor(Math.log10(Math.max(value, 1)) / 3));
+  return `${Number((value / 1000 ** power).toPrecision(3))} ${["B", "kB", "MB", "GB", "TB"][power]}`;
+}
+
+/** A time span: 3.2 s, 45 s, 4 min, 2 h 10 min. */
+export function duration(seconds) {
+  if (!known(seconds)) return "–";
+  if (seconds < 60) return `${seconds < 10 ? Number(seconds.toFixed(1)) : Math.round(seconds)} s`;
+  const minutes = Math.round(seconds / 60);
+  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+/** The JSON at a path of the server. Throws an Error with the server's own words. */
+export async function get(path, parameters = {}) {
+  const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => known(value) && value !== ""));
+  const response = await fetch(query.size ? `${path}?${query}` : path);
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.error ?? response.statusText);
+  return answer;
+}
+
+/** What stands in an empty place, and says what will appear there. */
+export const empty = text => el("p", {className: "empty", textContent: text});
+
+/** A term and its value in a <dl class="facts">. */
+export const fact = (name, value, note) =>
+  el("div", {}, el("dt", {textContent: name}), el("dd", {}, value, note ? el("small", {textContent: note}) : null));
+
+/** A ring around a touched point, an arrow for a swipe; hollow, so that what was touched stays visible.
+ *  Coordinates are of a box 100 wide and `height` high. */
+export function touchMark(touch, height) {
+  const box = svg("svg", {viewBox: `0 0 100 ${height}`, "aria-hidden": "true"});
+  if (!touch?.point) return box;
+  const at = ([x, y]) => [100 * x, height * y];
+  const [x, y] = at(touch.point);
+  const twice = (tag, attributes) => box.append(svg(tag, {...attributes, class: "halo"}), svg(tag, {...attributes, class: "ring"}));
+  if (touch.to) {
+    const [toX, toY] = at(touch.to), angle = Math.atan2(toY - y, toX - x);
+    const barb = turn => `M${toX} ${toY}L${toX - 7 * Math.cos(angle + turn)} ${toY - 7 * Math.sin(angle + turn)}`;
+    twice("path", {d: `M${x} ${y}L${toX} ${toY}${barb(0.5)}${barb(-0.5)}`});
+  }
+  twice("circle", {cx: x, cy: y, r: touch.to ? 3.4 : 7.5});
+  if (touch.kind === "long_press" || touch.kind === "double_tap") twice("circle", {cx: x, cy: y, r: 11.5});
+  return box;
+}

@@ -1,0 +1,136 @@
+// The wall: the present screen of every slot. Pictures are fetched only for tiles on screen while the page is visible.
+import {$, el, fill, empty, fact, duration, touchMark} from "./dom.js";
+
+const LATE_S = 60;
+const WORDS = {
+  acting: "acting", thinking: "waiting for the policy", resetting: "resetting", waiting: "waiting for a lease", pausing: "pausing after a failure",
+  starting: "device starts", suspect: "device under suspicion", recovering: "device recovering", quarantined: "device quarantined",
+  absent: "device absent", gone: "worker gone",
+};
+const TROUBLES = ["starting", "suspect", "recovering", "quarantined", "absent"];
+const stateOf = slot => TROUBLES.includes(slot.device_state) ? slot.device_state : slot.state;
+const keyOf = slot => `${slot.worker}/${slot.slot}`;
+const nameOf = slot => `${slot.worker}, slot ${slot.slot}`;
+const stepOf = slot => slot.goal ? `${slot.step}/${slot.max_steps}` : "";
+
+/** A screen with a mark over it; words instead where there is no picture. */
+export class Screen {
+  constructor() {
+    this.image = el("img", {decoding: "async", hidden: true});
+    this.words = el("span", {className: "none"});
+    this.mark = el("div", {className: "mark", hidden: true});
+    this.node = el("div", {className: "shot"}, this.words, this.image, this.mark);
+    this.image.addEventListener("load", () => this.loaded(true));
+    this.image.addEventListener("error", () => this.loaded(false));
+  }
+
+  loaded(done) {
+    this.loading = false;
+    this.image.hidden = this.mark.hidden = !done;
+    this.words.hidden = done;
+  }
+
+  /** Shows a picture by its address; while one is loading, the next call of `show` brings the newest. */
+  show(source, width, height, mark, words) {
+    this.node.style.aspectRatio = `${width || 9} / ${height || 20}`;
+    this.words.textContent = words;
+    this.mark.replaceChildren(mark);
+    if (source === this.source || (source && this.loading)) return;
+    this.source = source;
+    this.loading = Boolean(source);
+    if (source) this.image.src = source; else this.loaded(false);
+  }
+
+  showSlot(slot) {
+    const words = slot.goal ? "no picture" : WORDS[slot.state] ?? slot.state;
+    this.show(slot.screen, slot.width, slot.height, touchMark(slot.touch, 100 * slot.height / slot.width), words);
+  }
+}
+
+class Tile {
+  constructor(slot, follow) {
+    this.screen = new Screen();
+    this.screen.image.alt = "";
+    this.goal = el("span", {className: "goal"});
+    this.step = el("span");
+    this.idle = el("span");
+    this.node = el("button", {type: "button", className: "tile"}, this.screen.node, this.goal, el("span", {className: "when"}, this.step, this.idle));
+    this.node.addEventListener("click", () => follow(keyOf(slot)));
+    this.node.tile = this;
+    watcher.observe(this.node);
+  }
+
+  update(slot) {
+    this.slot = slot;
+    const state = stateOf(slot), idle = slot.idle_s + slot.age_s, goal = slot.goal || WORDS[state] || state;
+    this.node.dataset.state = state;
+    this.goal.textContent = goal;
+    this.step.textContent = stepOf(slot);
+    this.idle.textContent = duration(idle);
+    this.idle.className = slot.goal && idle > LATE_S ? "minus" : "";
+    this.node.title = `${nameOf(slot)}: ${WORDS[state] ?? state}\n${goal}`;
+    this.node.setAttribute("aria-label",
+      `${nameOf(slot)}, ${WORDS[state] ?? state}. ${slot.goal ? `${slot.goal}, step ${slot.step} of ${slot.max_steps}, ` : ""}last action ${duration(idle)} ago`);
+    this.draw();
+  }
+
+  draw() {
+    if (this.slot && this.onScreen && !document.hidden) this.screen.showSlot(this.slot);
+  }
+}
+
+const tiles = new Map();
+const watcher = new IntersectionObserver(entries => {
+  for (const {target, isIntersecting} of entries) {
+    target.tile.onScreen = isIntersecting;
+    target.tile.draw();
+  }
+});
+
+/** Draws the slots of a snapshot; `nothing` says why there are none, `follow` is called with a tile's key. */
+export function drawWall(slots, nothing, follow) {
+  const keys = slots.map(keyOf);
+  fill($("#wall"), keys.length ? keys : nothing, () => {
+    const kept = slots.map(slot => [keyOf(slot), tiles.get(keyOf(slot)) ?? new Tile(slot, follow)]);
+    tiles.clear();
+    for (const [key, tile] of kept) tiles.set(key, tile);
+    return kept.length ? kept.map(([, tile]) => tile.node) : empty(nothing);
+  });
+  $("#wall").dataset.size = slots.length > 96 ? "many" : slots.length > 24 ? "some" : "few";
+  for (const slot of slots) tiles.get(keyOf(slot)).update(slot);
+  const tally = Object.keys(WORDS).map(state => [state, slots.filter(slot => stateOf(slot) === state).length]).filter(([, n]) => n);
+  fill($("#states"), tally, () => tally.map(([state, n]) => el("span", {}, el("i", {className: "dot", dataset: {state}}), `${n} ${WORDS[state]}`)));
+}
+
+/** The dialog that shows one slot large, once a second, until it is closed. */
+export class Follower {
+  constructor(closed) {
+    this.dialog = $("#follow");
+    this.screen = new Screen();
+    this.screen.image.alt = "The slot's present screen";
+    this.where = el("p", {className: "small soft"});
+    this.goal = el("h3");
+    this.facts = el("dl", {className: "facts"});
+    const close = el("button", {type: "button", textContent: "Close"});
+    close.addEventListener("click", () => this.dialog.close());
+    this.dialog.replaceChildren(this.screen.node, el("div", {}, el("div", {className: "head"}, this.where, close), this.goal, this.facts));
+    this.dialog.addEventListener("close", () => { this.key = ""; closed(); });
+  }
+
+  open(key) {
+    this.key = key;
+    this.dialog.showModal();
+  }
+
+  update(slots) {
+    const slot = this.key && slots.find(one => keyOf(one) === this.key);
+    if (!slot) return;
+    const state = stateOf(slot);
+    this.screen.showSlot(slot);
+    this.where.textContent = `${nameOf(slot)}${slot.device ? ` on ${slot.device}` : ""}`;
+    this.goal.textContent = slot.goal || "No task at the moment";
+    this.facts.replaceChildren(
+      fact("State", WORDS[state] ?? state), fact("Step", stepOf(slot) || "–"), fact("Last action", slot.touch?.text || "–", `${duration(slot.idle_s + slot.age_s)} ago`),
+      fact("Task", el("span", {className: "mono small", textContent: slot.task || "–"}), slot.purpose));
+  }
+}

@@ -36,6 +36,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train-judge": ("distrl.cli.train_judge", "train_judge"),
     "collect": ("distrl.cli.collect", "collect"),
     "report": ("distrl.cli.report", "report"),
+    "dashboard": ("distrl.cli.dashboard", "dashboard"),
+    "top": ("distrl.cli.top", "top"),
     "inspect": ("distrl.cli.inspect", "inspect"),
     "export": ("distrl.cli.export", "export"),
     "config": ("distrl.cli.config", "app"),

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
 import json
 import logging
-import re
 import socket
 import threading
 import time
@@ -35,6 +33,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from distrl.core.errors import ConfigError, NetworkError, ProtocolError
+from distrl.core.http_address import is_loopback, names_loopback, split_address
 from distrl.core.messages import RejectCode
 from distrl.workers.inference.openai_api import Answer, ApiError, read_request
 from distrl.workers.inference.server import InferenceServer
@@ -74,7 +73,7 @@ class HttpEndpoint:
     ) -> None:
         host, port = check_address(address, key)
         self.server, self.model, self.max_tokens = server, model, max_tokens
-        self._key, self._checkpoint, self._is_local = key, checkpoint, _is_local(host)
+        self._key, self._checkpoint, self._is_local = key, checkpoint, is_loopback(host)
         self._limiter = anyio.CapacityLimiter(MAX_CONNECTIONS)
         try:
             listener = socket.create_server((host, port), backlog=64)
@@ -127,9 +126,7 @@ class HttpEndpoint:
 
     def _check_head(self, request: Request, needs_key: bool) -> None:
         headers = request.headers
-        host = re.sub(r":\d*$", "", headers.get("host", "")).strip("[]").lower()
-        # A web page whose name was made to resolve to this machine could ask otherwise (DNS rebinding).
-        if self._is_local and not _is_local(host):
+        if self._is_local and not names_loopback(headers.get("host", "")):
             raise ApiError(403, "The Host header must name this machine: 127.0.0.1, localhost or [::1].")
         sent = headers.get("authorization", "").removeprefix("Bearer ")
         if needs_key and self._key is not None and not hmac.compare_digest(sent.encode(), self._key.encode()):
@@ -263,19 +260,10 @@ def _no_model(asked: str, served: str) -> ApiError:
 
 def check_address(address: str, key: str | None) -> tuple[str, int]:
     """Host and port of "PORT" or "HOST:PORT". Raises ConfigError, also if other machines need no key."""
-    host, _, port = address.rpartition(":")
-    if not port.isdecimal() or int(port) > 65535 or (":" in address and not host):
-        raise ConfigError(f"--http {address!r} is not a valid address.", "Use PORT or HOST:PORT, e.g. 8000.")
-    if key is None and host and not _is_local(host):
+    host, port = split_address("--http", address, 8000)
+    if key is None and not is_loopback(host):
         raise ConfigError(
             f"--http {address} can be reached from other machines, and anyone there could use the policy.",
             f"Set the environment variable {KEY_VARIABLE}, or listen on 127.0.0.1.",
         )
-    return host or "127.0.0.1", int(port)
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return host, port

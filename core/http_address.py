@@ -1,0 +1,34 @@
+"""Where an HTTP server of distrl listens, and whom a browser may reach there."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from distrl.core.errors import ConfigError
+
+
+def split_address(option: str, address: str, example: int) -> tuple[str, int]:
+    """Host and port of "PORT" or "HOST:PORT", the loopback interface without a host; or ConfigError."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535 or (":" in address and not host):
+        raise ConfigError(
+            f"{option} {address!r} is not a valid address.", f"Use PORT or HOST:PORT, e.g. {example}."
+        )
+    return host or "127.0.0.1", int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is this machine's loopback interface."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def names_loopback(host_header: str) -> bool:
+    """Whether a Host header names the loopback interface.
+
+    A web page whose name was made to resolve to this machine (DNS rebinding) sends its own name.
+    """
+    return is_loopback(re.sub(r":\d*$", "", host_header).strip("[]").lower())

@@ -14,8 +14,9 @@ class Plot {
     this.title = title;
     this.height = HEIGHTS[size];
     this.legend = el("div", {className: "legend"});
+    this.reading = el("b");
     this.box = el("div", {className: "canvas", role: "img"});
-    this.node = el("div", {className: `card ${size}`}, el("h3", {textContent: title}), note ? el("p", {textContent: note}) : null, this.legend, this.box);
+    this.node = el("div", {className: `card ${size}`}, el("h3", {}, title, this.reading), note ? el("p", {textContent: note}) : null, this.legend, this.box);
     new ResizeObserver(() => this.plot?.setSize({width: this.box.clientWidth, height: this.height})).observe(this.box);
     dark.addEventListener("change", () => this.draw());
   }
@@ -32,9 +33,9 @@ class Plot {
       return values;
     };
     const filled = lines.map(line => ({...line, values: column(line, 1), low: column(line, 2), high: column(line, 3)}));
-    Object.assign(this, {key, x, xLabel, lines: filled, say, range, readings: lines.map(() => el("b"))});
-    this.legend.replaceChildren(...lines.map((line, index) => el("span", {className: `c-${line.colour}`},
-      el("i", {className: line.style}), el("span", {className: "soft"}, lines.length > 1 ? `${line.label} ` : "", this.readings[index]))));
+    Object.assign(this, {key, x, xLabel, lines: filled, say, range, readings: lines.length > 1 ? lines.map(() => el("b")) : [this.reading]});
+    this.legend.replaceChildren(...lines.length > 1 ? lines.map((line, index) => el("span", {className: `c-${line.colour}`},
+      el("i", {className: line.style}), el("span", {className: "soft"}, `${line.label} `, this.readings[index]))) : []);
     requestAnimationFrame(() => this.draw());
   }
 
@@ -57,11 +58,11 @@ class Plot {
       width: this.box.clientWidth, height: this.height, series, bands, legend: {show: false},
       scales: {x: {time: false}, y: this.range ? {range: this.range} : {}},
       axes: [
-        {...axis, grid: {show: false}, size: 24, gap: 4, space: 70, values: (_, ticks) => ticks.map(number)},
-        {...axis, size: 46, gap: 6, space: 34, values: (_, ticks) => ticks.map(this.say)},
+        {...axis, grid: {show: false}, size: 24, gap: 4, space: 56, values: (_, ticks) => ticks.map(number)},
+        {...axis, size: 46, gap: 6, space: 28, values: (_, ticks) => ticks.map(this.say)},
       ],
       cursor: {sync: {key: this.xLabel}, y: false, points: {size: 6}},
-      padding: [8, 10, 0, 0],
+      padding: [8, 18, 0, 0],
       hooks: {setCursor: [plot => this.read(plot.cursor.idx)]},
     }, data, this.box);
     this.read(null);

@@ -78,20 +78,23 @@ export const empty = text => el("p", {className: "empty", textContent: text});
 export const fact = (name, value, note) =>
   el("div", {}, el("dt", {textContent: name}), el("dd", {}, value, note ? el("small", {textContent: note}) : null));
 
-/** A ring around a touched point, an arrow for a swipe; hollow, so that what was touched stays visible.
- *  Coordinates are of a box 100 wide and `height` high. */
-export function touchMark(touch, height) {
+/** A mark as episodes have it, {kind, x, y, arrow} in a box 100 wide and `height` high, of a slot's touch. */
+export function markOfTouch(touch, height) {
+  if (!touch?.point) return {kind: ""};
+  const [x, y] = [100 * touch.point[0], height * touch.point[1]];
+  if (!touch.to) return {kind: touch.kind, x, y, arrow: ""};
+  const [toX, toY] = [100 * touch.to[0], height * touch.to[1]], angle = Math.atan2(toY - y, toX - x);
+  const barb = turn => `M${toX} ${toY}L${toX - 7 * Math.cos(angle + turn)} ${toY - 7 * Math.sin(angle + turn)}`;
+  return {kind: touch.kind, x, y, arrow: `M${x} ${y}L${toX} ${toY}${barb(0.5)}${barb(-0.5)}`};
+}
+
+/** Draws a mark: hollow rings and arrows, so that what was touched stays visible. */
+export function drawMark({kind, x, y, arrow}, height) {
   const box = svg("svg", {viewBox: `0 0 100 ${height}`, "aria-hidden": "true"});
-  if (!touch?.point) return box;
-  const at = ([x, y]) => [100 * x, height * y];
-  const [x, y] = at(touch.point);
-  const twice = (tag, attributes) => box.append(svg(tag, {...attributes, class: "halo"}), svg(tag, {...attributes, class: "ring"}));
-  if (touch.to) {
-    const [toX, toY] = at(touch.to), angle = Math.atan2(toY - y, toX - x);
-    const barb = turn => `M${toX} ${toY}L${toX - 7 * Math.cos(angle + turn)} ${toY - 7 * Math.sin(angle + turn)}`;
-    twice("path", {d: `M${x} ${y}L${toX} ${toY}${barb(0.5)}${barb(-0.5)}`});
-  }
-  twice("circle", {cx: x, cy: y, r: touch.to ? 3.4 : 7.5});
-  if (touch.kind === "long_press" || touch.kind === "double_tap") twice("circle", {cx: x, cy: y, r: 11.5});
+  if (!kind) return box;
+  const twice = (tag, attributes) => box.append(...["halo", "ring"].map(name => svg(tag, {...attributes, class: name})));
+  if (arrow) twice("path", {d: arrow});
+  twice("circle", {cx: x, cy: y, r: arrow ? 3.4 : 7.5});
+  if (kind === "long_press" || kind === "double_tap") twice("circle", {cx: x, cy: y, r: 11.5});
   return box;
 }

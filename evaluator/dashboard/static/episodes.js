@@ -1,12 +1,12 @@
 // The list of episodes: filtered by the server, newest first, kept up to date while its first page is shown.
 import {$, el, get, empty, known, count, decimal, duration} from "./dom.js";
 
-const LIMIT = 50;
+const LIMIT = 25;
 const OUTCOMES = [["success", "solved"], ["failure", "not solved"], ["step-limit", "out of steps"], ["impossible-claimed", "gave up"], ["unjudged", "not judged"]];
 const FAULTS = [["none", "no fault"], ["any", "any fault"], ["device", "device"], ["env", "environment"], ["inference", "inference"]];
 const COLUMNS = [["Task", ""], ["Ended", ""], ["Why it failed", ""], ["Steps", "n"], ["Reward", "n"], ["Seconds", "n"], ["Weights", ""], ["Staleness", "n"], ["Group", ""], ["Ago", "n"]];
 
-export const tone = row => row.fault ? "fault" : row.outcome === "success" ? "good" : "bad";
+const tone = row => row.fault ? "fault" : row.outcome === "success" ? "good" : "bad";
 
 export class Episodes {
   /** `open` is called with the ids of the episodes to play. */

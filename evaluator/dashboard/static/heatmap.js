@@ -2,7 +2,7 @@
 import {$, el, get, empty, percent, count} from "./dom.js";
 
 const MOVES = {ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0]};
-const clock = seconds => new Date(1000 * seconds).toLocaleTimeString([], {hour: "2-digit", minute: "2-digit"});
+const FINE_S = 60;
 let current = [0, 0];
 
 /** Fetches the map and draws it; `choose` is called with {task, after, until, words}. */
@@ -13,11 +13,13 @@ export async function drawHeat(choose) {
     place.replaceChildren(empty("No episodes yet: each finished episode counts here, in the row of its task."));
     return;
   }
+  const exact = times[1] - times[0] < FINE_S ? {second: "2-digit"} : {};
+  const clock = seconds => new Date(1000 * seconds).toLocaleTimeString([], {hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...exact});
   const hadFocus = place.contains(document.activeElement), bins = times.length - 1;
   const head = el("tr", {}, el("td"), times.slice(0, -1).map((time, bin) =>
     el("th", {scope: "col", textContent: bin % Math.ceil(bins / 5) ? "" : clock(time)})), el("td"));
   const body = rows.map(({task, episodes, cells}, row) => el("tr", {}, el("th", {scope: "row", textContent: task}),
-    cells.map((cell, bin) => el("td", {}, heatCell(cell, task, times, bin, row, choose))), el("td", {className: "n soft", textContent: count(episodes)})));
+    cells.map((cell, bin) => el("td", {}, heatCell(cell, {task, after: times[bin], until: times[bin + 1], words: `${clock(times[bin])}–${clock(times[bin + 1])}`}, [row, bin], choose))), el("td", {className: "n soft", textContent: count(episodes)})));
   const table = el("table", {className: "heat"}, el("thead", {}, head), el("tbody", {}, body));
   const at = (row, bin) => table.tBodies[0].rows[row]?.cells[bin + 1]?.firstElementChild;
   const focus = (row, bin) => {
@@ -40,13 +42,13 @@ export async function drawHeat(choose) {
   if (hadFocus) start.focus({preventScroll: true});
 }
 
-function heatCell([episodes, successes, faults], task, times, bin, row, choose) {
-  const words = `${clock(times[bin])}–${clock(times[bin + 1])}`, judged = episodes - faults, rate = judged ? successes / judged : 0;
+function heatCell([episodes, successes, faults], span, place, choose) {
+  const judged = episodes - faults, rate = judged ? successes / judged : 0;
   const button = el("button", {type: "button", tabIndex: -1, className: judged && rate > 0.55 ? "strong" : ""});
-  button.place = [row, bin];
+  button.place = place;
   const label = episodes ? `${successes} of ${judged} solved${faults ? `, ${faults} faulted` : ""}` : "no episodes";
-  button.setAttribute("aria-label", `${task}, ${words}: ${label}`);
-  button.title = `${task}, ${words}\n${label}`;
+  button.setAttribute("aria-label", `${span.task}, ${span.words}: ${label}`);
+  button.title = `${span.task}, ${span.words}\n${label}`;
   if (judged) {
     button.style.setProperty("--rate", `${Math.round(10 + 90 * rate)}%`);
     button.textContent = Math.round(100 * rate);
@@ -55,7 +57,7 @@ function heatCell([episodes, successes, faults], task, times, bin, row, choose) 
     const bar = button.appendChild(el("i", {className: "faulted"}));
     bar.style.width = `${100 * faults / episodes}%`;
   }
-  if (episodes) button.addEventListener("click", () => choose({task, after: times[bin], until: times[bin + 1], words}));
+  if (episodes) button.addEventListener("click", () => choose(span));
   else button.className = "none";
   return button;
 }

@@ -1,11 +1,11 @@
 // The parts of the page that a snapshot fills: the line, alarms, owner's actions, flow, devices, costs.
-import {$, el, svg, fill, fact, empty, count, duration, number, percent} from "./dom.js";
+import {$, el, svg, fill, fact, empty, count, duration, known, number, percent} from "./dom.js";
 
 const PHASES = {starting: "starting", demonstrations: "collecting demonstrations", "warm-up": "warm start: cloning", stopped: "stopped"};
 const LINKS = {none: ["recorded", ""], joining: ["joining the learner", "fault"], joined: ["live", "good"], lost: ["learner lost, retrying", "bad"], refused: ["refused by the learner", "bad"]};
 const HISTORY = 120;
 
-const interval = success => `${percent(success.low)}–${percent(success.high)}`;
+const interval = ({low, high}) => `${percent(low).slice(0, -1)}–${percent(high)}`;
 
 export function drawLine({run, line, learner, actions}, act) {
   const {success, validation} = line;
@@ -15,10 +15,10 @@ export function drawLine({run, line, learner, actions}, act) {
   fill($("#line"), line, () => [
     fact("Phase", PHASES[line.phase] ?? line.phase, actions.paused ? "leases paused" : ""),
     fact("Version", count(line.version), `${count(line.updates)} updates`),
-    success && fact("Success", percent(success.rate), `${interval(success)}, ${success.name}`),
+    success && fact("Success", percent(success.rate), `${interval(success)}, n = ${success.n}`),
     validation && fact("Validation", percent(validation.rate), `${interval(validation)}, n = ${validation.n}`),
     fact(line.unit[0].toUpperCase() + line.unit.slice(1), count(line.done), line.total ? `of ${count(line.total)}` : ""),
-    fact("Time left", line.left_s === null ? "–" : duration(line.left_s), `${duration(line.elapsed_s)} so far`),
+    known(line.left_s) ? fact("Time left", duration(line.left_s), `${duration(line.elapsed_s)} so far`) : fact("Time", duration(line.elapsed_s)),
   ]);
   const share = line.total ? Math.min(1, line.done / line.total) : 0;
   $("#progress i").style.width = `${100 * share}%`;
@@ -26,7 +26,7 @@ export function drawLine({run, line, learner, actions}, act) {
   const [words, tone] = LINKS[learner.state] ?? [learner.state, ""];
   showLink(words, tone, learner.note || learner.address);
   fill($("#alarms"), line.alarms, () => line.alarms.map(alarm =>
-    el("li", {className: alarm.level}, el("b", {textContent: alarm.text}), " ", el("span", {textContent: alarm.remedy}))));
+    el("li", {className: alarm.level}, el("b", {textContent: alarm.text}), " ", inline(alarm.remedy))));
   fill($("#actions"), actions, () => actions.allowed ? [
     button(actions.paused ? "Resume leases" : "Pause leases", () => act(actions.paused ? "resume" : "pause")),
     button("Checkpoint now", () => act("checkpoint"))] : []);
@@ -36,6 +36,9 @@ export function showLink(words, tone, title = "") {
   Object.assign($("#link"), {textContent: words, className: `chip ${tone}`, title});
 }
 
+/** Text whose parts between backticks are code. */
+const inline = text => text.split("`").map((part, index) => index % 2 ? el("code", {textContent: part}) : part);
+
 const button = (textContent, work) => {
   const made = el("button", {type: "button", textContent});
   made.addEventListener("click", work);
@@ -44,13 +47,14 @@ const button = (textContent, work) => {
 
 const histories = new Map();
 
-export function drawFlow({flow}) {
+export function drawFlow({flow, learner}) {
   const {stages, bottleneck, why} = flow;
   $("#bottleneck").textContent = bottleneck ? `Bottleneck: ${bottleneck}. ${why[0].toUpperCase()}${why.slice(1)}.` : why || "";
   for (const {name, rate} of stages) histories.set(name, [...histories.get(name) ?? [], rate ?? 0].slice(-HISTORY));
   $("#flow").replaceChildren(...stages.map(({name, rate, unit, facts}) => el("li", {className: name === bottleneck ? "card limit" : "card"},
     el("h3", {}, name, name === bottleneck ? el("span", {className: "chip fault", textContent: "bottleneck"}) : null),
-    el("p", {className: "rate"}, el("b", {textContent: number(rate)}), ` ${unit}`), spark(histories.get(name)),
+    known(rate) ? el("p", {className: "rate"}, el("b", {textContent: number(rate)}), ` ${unit}`) : null,
+    known(rate) && learner.state === "joined" ? spark(histories.get(name)) : null,
     el("dl", {}, facts.map(([term, value]) => el("div", {}, el("dt", {textContent: term}), el("dd", {textContent: value})))))));
   if (!stages.length) $("#flow").replaceChildren(el("li", {}, empty("No rates yet: they come with the first heartbeats of workers and servers.")));
 }

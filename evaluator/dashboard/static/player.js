@@ -1,8 +1,7 @@
 // The player: one or several episodes side by side, step by step, with what the policy wrote and what it was worth.
 // The address holds which ones (#e=ID,ID), so that a view can be shared and the browser's Back closes it.
-import {$, el, svg, get, fact, decimal, duration, known, number} from "./dom.js";
+import {$, el, get, fact, drawMark, decimal, duration, known, number} from "./dom.js";
 import {Screen} from "./wall.js";
-import {tone} from "./episodes.js";
 
 const PLAY_MS = 700;
 const ZOOM = 2.5;
@@ -16,11 +15,11 @@ class Reel {
     this.frame = el("div", {className: "frame"}, this.screen.node);
     this.text = el("div", {className: "text-side"});
     const {row} = episode;
-    this.credit = el("ol", {className: "credit", "aria-label": "Advantage by step"});
+    this.credit = el("ol", {className: "credit", "aria-label": "Steps and their advantages"});
     this.node = el("article", {className: "reel", "aria-label": `${row.goal}: ${row.ended}`},
       el("header", {}, el("span", {className: `chip ${episode.tone}`, textContent: row.ended}), row.mode_words ? el("span", {className: "chip", textContent: row.mode_words}) : null,
         el("span", {className: "small soft", textContent: `${row.versions || "expert"} · reward ${decimal(row.reward)} · ${row.steps} steps · ${row.short}`})),
-      this.credit, el("div", {className: "reel-body"}, this.frame, this.text));
+      el("div", {className: "reel-body"}, this.frame, this.credit, this.text));
   }
 
   get length() { return this.episode.steps.length + (this.episode.final ? 1 : 0); }
@@ -30,14 +29,16 @@ class Reel {
     const {steps, final} = this.episode, at = Math.min(index, this.length - 1), step = steps[at], shot = step?.shot ?? final;
     if (!shot) return this.text.replaceChildren(el("p", {className: "empty", textContent: this.episode.reason || "This episode has no steps."}));
     this.screen.image.alt = step ? `Screen before step ${step.number}` : "The final screen";
-    this.screen.show(shot.image, shot.width, shot.height, markOf(step?.mark, 100 * shot.height / shot.width), "screenshot not stored");
+    this.screen.show(shot.image, shot.width, shot.height, drawMark(step?.mark ?? {}, 100 * shot.height / shot.width), "screenshot not stored");
     const [x, y] = zoom?.point ?? (step?.mark.kind ? [step.mark.x, step.mark.y * shot.width / shot.height] : [50, 50]);
     this.screen.node.style.transformOrigin = `${x}% ${y}%`;
     this.screen.node.style.transform = zoom ? `scale(${ZOOM})` : "";
     const next = steps[at + 1]?.shot.image;
     if (next) new Image().src = next;
     this.text.replaceChildren(...step ? this.stepText(step) : [el("h3", {textContent: "The end"})], ...this.judgement(!step));
-    [...this.credit.children].forEach((bar, i) => bar.firstChild.setAttribute("aria-current", i === at ? "step" : "false"));
+    this.buttons.forEach((button, i) => button.setAttribute("aria-current", i === at ? "step" : "false"));
+    const box = this.credit, now = this.buttons[at];
+    if (now.offsetLeft < box.scrollLeft || now.offsetLeft + now.offsetWidth > box.scrollLeft + box.clientWidth) box.scrollLeft = now.offsetLeft - box.clientWidth / 2;
   }
 
   stepText(step) {
@@ -49,14 +50,15 @@ class Reel {
       el("h3", {}, el("span", {className: "faint", textContent: `${step.number} ` }), step.action, " ", step.app ? el("span", {className: "chip", textContent: step.app}) : null),
       touched ? el("p", {className: "small soft", textContent: `on element ${touched.number}, ${touched.class} “${touched.text}”`}) : null,
       step.detail ? el("p", {className: "small minus", textContent: step.detail}) : null,
-      el("dl", {className: "facts"}, fact("Value", decimal(step.value)), fact("Advantage", el("span", {className: step.advantage < 0 ? "minus" : "plus", textContent: decimal(step.advantage)})),
-        fact("Ratio", decimal(step.ratio)), fact("Probability", decimal(step.probability)), fact("Reward", decimal(step.reward)), fact("Weights", step.versions || "–")),
+      el("dl", {className: "facts"}, [["Value", step.value], ["Advantage", step.advantage], ["Ratio", step.ratio], ["Probability", step.probability], ["Reward", step.reward]]
+        .filter(([, value]) => known(value)).map(([name, value]) => fact(name, decimal(value))), fact("Weights", step.versions || "none")),
       rewards.length ? el("p", {className: "small"}, rewards) : null,
       ...step.calls.flatMap(call => [
         el("h4", {textContent: call.tokens.length ? `${call.tokens.length} tokens, log μ = ${decimal(call.logprob)}; the stronger the tint, the less likely` : "The answer"}),
         call.tokens.length ? el("div", {className: "tokens"}, call.tokens.map(token)) : el("div", {className: "text mono", textContent: call.answer || "(nothing)"}),
         call.tokens.length ? details("What the model wrote", call.answer) : null, details("The prompt", call.prompt),
       ]),
+      step.elements?.length ? elementList(step) : null,
       times ? el("p", {className: "note", textContent: times}) : null,
     ].filter(Boolean);
   }
@@ -68,21 +70,30 @@ class Reel {
       el("dl", {className: "judged"}, judged.flatMap(([name, words]) => [el("dt", {textContent: name}), el("dd", {textContent: words})])))];
   }
 
-  /** The bars of the steps' advantages; a click on one goes there. */
+  /** A film of the episode: every screen, and below it the advantage of its step. A click goes there. */
   drawCredit(go) {
-    const {steps, final} = this.episode, top = Math.max(...steps.map(step => Math.abs(step.advantage ?? 0)), 1e-9);
-    this.credit.replaceChildren(...[...steps, ...final ? [null] : []].map((step, index) => {
-      const value = step?.advantage, bar = el("i", {className: value < 0 ? "down" : "up"});
-      bar.style.height = `${known(value) ? 50 * Math.abs(value) / top : 0}%`;
-      const words = step ? `Step ${step.number}: ${step.action}` : "The end";
-      const button = el("button", {type: "button", title: words, "aria-label": words, tabIndex: -1}, bar);
+    const {steps, final} = this.episode, top = Math.max(...steps.map(step => Math.abs(step.advantage ?? 0)));
+    this.buttons = [...steps, ...final ? [{shot: final}] : []].map(({number, action, advantage, shot}, index) => {
+      const words = number ? `Step ${number}: ${action}` : "The end";
+      const button = el("button", {type: "button", title: words, "aria-label": words, tabIndex: -1}, shot.image ? el("img", {src: shot.image, alt: "", loading: "lazy"}) : null);
+      if (top) {
+        const bar = el("i", {className: advantage < 0 ? "down" : "up"});
+        bar.style.height = `${50 * Math.abs(advantage ?? 0) / top}%`;
+        button.append(el("span", {}, bar));
+        button.title += known(advantage) ? `\nAdvantage ${decimal(advantage)}` : "";
+      }
       button.addEventListener("click", () => go(index));
-      return el("li", {}, button);
-    }));
+      return button;
+    });
+    this.credit.replaceChildren(...this.buttons.map(button => el("li", {}, button)));
   }
 }
 
 const details = (title, text) => text ? el("details", {}, el("summary", {textContent: title}), el("div", {className: "text mono", textContent: text})) : null;
+
+const elementList = ({elements, touched}) => el("details", {}, el("summary", {textContent: `${elements.length} elements on the screen`}),
+  el("div", {className: "scroll elements"}, el("table", {}, elements.map(one => el("tr", {className: one.number === touched ? "touched" : ""},
+    el("td", {className: "n", textContent: one.number}), el("td", {textContent: one.class}), el("td", {textContent: one.text}), el("td", {className: "soft", textContent: one.flags.join(", ")}))))));
 
 function token({text, logprob, shade}) {
   const node = el("span", {className: "token mono"}, text, known(logprob) ? el("small", {textContent: decimal(logprob)}) : null);
@@ -90,20 +101,10 @@ function token({text, logprob, shade}) {
   return node;
 }
 
-/** A recorded mark, hollow, so that what was touched stays visible. */
-function markOf(mark, height) {
-  const box = svg("svg", {viewBox: `0 0 100 ${height}`, "aria-hidden": "true"});
-  if (!mark?.kind) return box;
-  const twice = (tag, attributes) => ["halo", "ring"].forEach(name => box.append(svg(tag, {...attributes, class: name})));
-  if (mark.arrow) twice("path", {d: mark.arrow});
-  twice("circle", {cx: mark.x, cy: mark.y, r: mark.arrow ? 3.4 : 7.5});
-  if (mark.kind === "long_press") twice("circle", {cx: mark.x, cy: mark.y, r: 11.5});
-  return box;
-}
-
 export class Player {
   constructor() {
     this.dialog = $("#player");
+    this.dialog.tabIndex = -1;
     this.index = 0;
     this.reels = [];
     this.dialog.addEventListener("keydown", event => this.key(event));
@@ -128,15 +129,17 @@ export class Player {
       if (!this.dialog.open) this.dialog.showModal();
       return;
     }
-    const first = this.reels[0].episode, same = await get("/api/episodes", {task: first.row.task, limit: SIBLINGS});
+    const first = this.reels[0].episode, others = async task => (await get("/api/episodes", {task, limit: SIBLINGS})).rows.filter(row => row.id !== first.row.id);
+    const same = await others(first.row.task);
     if (!kept.has(ids[0])) this.index = 0;
-    this.build(first, same.rows.filter(row => row.id !== first.row.id));
+    this.build(first, same, same.length ? same : await others(first.row.template));
     if (!this.dialog.open) this.dialog.showModal();
-    this.range.focus();
+    this.dialog.focus();
     this.go(this.index);
   }
 
-  build(first, others) {
+  /** `same` are other attempts at the task; `others` those to compare with, of its template if there are none. */
+  build(first, same, others) {
     const {row, group} = first, length = Math.max(...this.reels.map(reel => reel.length));
     this.range = el("input", {type: "range", min: "0", max: String(length - 1), "aria-label": "Step"});
     this.range.addEventListener("input", () => this.go(Number(this.range.value)));
@@ -144,7 +147,7 @@ export class Player {
     this.playing = this.button("Play", () => this.play(!this.timer));
     this.zoomed = this.button("Zoom", () => this.zoom());
     const alone = this.reels.length === 1;
-    const before = others.at(-1), after = others[0];
+    const before = same.at(-1), after = same[0];
     const pair = before && before.seq < row.seq ? [before.id, row.id] : after && [row.id, after.id];
     this.dialog.replaceChildren(
       el("header", {className: "player-head"},
@@ -155,7 +158,7 @@ export class Player {
           alone && others.length ? this.compare(row, others) : null,
           alone ? null : this.button("Only the first", () => this.open([row.id])),
           this.button("Close", () => this.dialog.close())),
-        el("div", {className: "player-bar"}, this.playing, this.range, this.where, this.zoomed)),
+        el("div", {className: "player-bar"}, this.playing, this.range, this.where, this.zoomed, el("span", {className: "note keys", textContent: "← → step · space play · z zoom"}))),
       el("div", {className: "reels", dataset: {count: this.reels.length}}, this.reels.map(reel => reel.node)));
     for (const reel of this.reels) {
       reel.drawCredit(index => this.go(index));
@@ -164,8 +167,8 @@ export class Player {
   }
 
   compare(row, others) {
-    const field = el("select", {"aria-label": "Compare with another attempt at this task"}, el("option", {value: "", textContent: "Compare with…"}),
-      others.map(other => el("option", {value: other.id, textContent: `${other.versions || "expert"} · ${other.ended} · ${other.steps} steps`})));
+    const field = el("select", {"aria-label": "Compare with another episode"}, el("option", {value: "", textContent: "Compare with…"}),
+      others.map(other => el("option", {value: other.id, textContent: `${other.versions || "expert"} · ${other.ended} · ${other.steps} steps${other.task === row.task ? "" : ` · ${other.goal}`}`})));
     field.addEventListener("change", () => this.open([row.id, field.value]));
     return field;
   }

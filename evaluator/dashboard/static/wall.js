@@ -1,5 +1,5 @@
 // The wall: the present screen of every slot. Pictures are fetched only for tiles on screen while the page is visible.
-import {$, el, fill, empty, fact, duration, touchMark} from "./dom.js";
+import {$, el, fill, empty, fact, duration, drawMark, markOfTouch} from "./dom.js";
 
 const LATE_S = 60;
 const WORDS = {
@@ -43,7 +43,8 @@ export class Screen {
 
   showSlot(slot) {
     const words = slot.goal ? "no picture" : WORDS[slot.state] ?? slot.state;
-    this.show(slot.screen, slot.width, slot.height, touchMark(slot.touch, 100 * slot.height / slot.width), words);
+    const height = 100 * slot.height / slot.width;
+    this.show(slot.screen, slot.width, slot.height, drawMark(markOfTouch(slot.goal && slot.touch, height), height), words);
   }
 }
 
@@ -90,13 +91,13 @@ const watcher = new IntersectionObserver(entries => {
 /** Draws the slots of a snapshot; `nothing` says why there are none, `follow` is called with a tile's key. */
 export function drawWall(slots, nothing, follow) {
   const keys = slots.map(keyOf);
+  $("#wall").dataset.size = slots.length > 96 ? "many" : slots.length > 24 ? "some" : "few";
   fill($("#wall"), keys.length ? keys : nothing, () => {
     const kept = slots.map(slot => [keyOf(slot), tiles.get(keyOf(slot)) ?? new Tile(slot, follow)]);
     tiles.clear();
     for (const [key, tile] of kept) tiles.set(key, tile);
     return kept.length ? kept.map(([, tile]) => tile.node) : empty(nothing);
   });
-  $("#wall").dataset.size = slots.length > 96 ? "many" : slots.length > 24 ? "some" : "few";
   for (const slot of slots) tiles.get(keyOf(slot)).update(slot);
   const tally = Object.keys(WORDS).map(state => [state, slots.filter(slot => stateOf(slot) === state).length]).filter(([, n]) => n);
   fill($("#states"), tally, () => tally.map(([state, n]) => el("span", {}, el("i", {className: "dot", dataset: {state}}), `${n} ${WORDS[state]}`)));
@@ -110,10 +111,11 @@ export class Follower {
     this.screen.image.alt = "The slot's present screen";
     this.where = el("p", {className: "small soft"});
     this.goal = el("h3");
+    this.task = el("p", {className: "mono small soft"});
     this.facts = el("dl", {className: "facts"});
     const close = el("button", {type: "button", textContent: "Close"});
     close.addEventListener("click", () => this.dialog.close());
-    this.dialog.replaceChildren(this.screen.node, el("div", {}, el("div", {className: "head"}, this.where, close), this.goal, this.facts));
+    this.dialog.replaceChildren(this.screen.node, el("div", {}, el("div", {className: "head"}, this.where, close), this.goal, this.task, this.facts));
     this.dialog.addEventListener("close", () => { this.key = ""; closed(); });
   }
 
@@ -129,8 +131,8 @@ export class Follower {
     this.screen.showSlot(slot);
     this.where.textContent = `${nameOf(slot)}${slot.device ? ` on ${slot.device}` : ""}`;
     this.goal.textContent = slot.goal || "No task at the moment";
-    this.facts.replaceChildren(
-      fact("State", WORDS[state] ?? state), fact("Step", stepOf(slot) || "–"), fact("Last action", slot.touch?.text || "–", `${duration(slot.idle_s + slot.age_s)} ago`),
-      fact("Task", el("span", {className: "mono small", textContent: slot.task || "–"}), slot.purpose));
+    this.task.textContent = slot.task;
+    this.facts.replaceChildren(fact("State", WORDS[state] ?? state), fact("Step", stepOf(slot) || "–"),
+      fact("Last action", slot.touch?.text || "–", `${duration(slot.idle_s + slot.age_s)} ago`), fact("Purpose", slot.purpose || "–"));
   }
 }

@@ -342,9 +342,11 @@ def _redrawn(episode: _Episode) -> dict[str, bytes]:
     return drawn(episode.trajectory)
 
 
-def _size_of(file: Path) -> int | None:
+def _size_of(store: Path) -> int | None:
+    """Bytes of a store and of what is not yet written into it; None if there is no store."""
     try:
-        return file.stat().st_size
+        log = store.with_name(f"{store.name}-wal")
+        return store.stat().st_size + (log.stat().st_size if log.exists() else 0)
     except OSError:
         return None
 

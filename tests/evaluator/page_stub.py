@@ -71,8 +71,9 @@ class _Handler(BaseHTTPRequestHandler):
         path, query = parts.path, {name: values[0] for name, values in parse_qs(parts.query).items()}
         if path == "/" or path.startswith("/static/"):
             self._static(path.removeprefix("/static/").strip("/") or "index.html")
-        elif path == "/login":
-            self._send(b"", "text/plain", 303, {"Location": "/", "Set-Cookie": f"t={query['token']}"})
+        elif path == "/login" and query.get("token") == self.server.token:
+            cookie = f"t={self.server.token}; HttpOnly"
+            self._send(b"", "text/plain", 303, {"Location": "/", "Set-Cookie": cookie})
         elif self.server.token and f"t={self.server.token}" not in self.headers.get("Cookie", ""):
             self._json({"error": "A token is needed."}, 401)
         elif path == "/api/events":

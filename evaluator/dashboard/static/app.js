@@ -70,13 +70,16 @@ async function act(name) {
 }
 
 function askForToken() {
-  const field = el("input", {type: "password", autocomplete: "current-password"});
-  const enter = () => location.assign(`/login?token=${encodeURIComponent(field.value)}`);
+  const field = el("input", {type: "password", autocomplete: "current-password"}), wrong = el("p", {className: "minus", role: "alert"});
+  const enter = async () => {
+    const answer = await fetch(`/login?token=${encodeURIComponent(field.value)}`, {redirect: "manual"});
+    if (answer.type === "opaqueredirect") location.reload(); else wrong.textContent = (await answer.json()).error;
+  };
   const button = el("button", {type: "button", textContent: "Open"});
   button.addEventListener("click", enter);
   field.addEventListener("keydown", event => { if (event.key === "Enter") enter(); });
   $("main").replaceChildren(el("div", {className: "card token-form"}, el("h2", {textContent: "Access token"}),
-    el("p", {className: "soft", textContent: "The command that started this dashboard printed a link with its token."}), el("label", {}, "Token", field), button));
+    el("p", {className: "soft", textContent: "The command that started this dashboard printed a link with its token."}), el("label", {}, "Token", field), button, wrong));
   showLink("locked", "fault");
 }
 

@@ -25,7 +25,8 @@ export function drawLine({run, line, learner, actions}, act) {
   $("#progress").setAttribute("aria-valuenow", Math.round(100 * share));
   const [words, tone] = LINKS[learner.state] ?? [learner.state, ""];
   showLink(words, tone, learner.note || learner.address);
-  fill($("#alarms"), line.alarms, () => line.alarms.map(alarm =>
+  const alarms = ["lost", "refused"].includes(learner.state) ? [{level: "bad", text: `${words[0].toUpperCase()}${words.slice(1)}.`, remedy: learner.note}, ...line.alarms] : line.alarms;
+  fill($("#alarms"), alarms, () => alarms.map(alarm =>
     el("li", {className: alarm.level}, el("b", {textContent: alarm.text}), " ", inline(alarm.remedy))));
   fill($("#actions"), actions, () => actions.allowed ? [
     button(actions.paused ? "Resume leases" : "Pause leases", () => act(actions.paused ? "resume" : "pause")),

@@ -20,25 +20,36 @@ export class Screen {
     this.words = el("span", {className: "none"});
     this.mark = el("div", {className: "mark", hidden: true});
     this.node = el("div", {className: "shot"}, this.words, this.image, this.mark);
-    this.image.addEventListener("load", () => this.loaded(true));
-    this.image.addEventListener("error", () => this.loaded(false));
+    this.image.addEventListener("load", () => this.settle(true));
+    this.image.addEventListener("error", () => this.settle(false));
   }
 
-  loaded(done) {
-    this.loading = false;
-    this.image.hidden = this.mark.hidden = !done;
-    this.words.hidden = done;
-  }
-
-  /** Shows a picture by its address; while one is loading, the next call of `show` brings the newest. */
+  /** Shows a picture by its address, and its mark when it is there. While one is loading, only the newest waits. */
   show(source, width, height, mark, words) {
     this.node.style.aspectRatio = `${width || 9} / ${height || 20}`;
-    this.words.textContent = words;
-    this.mark.replaceChildren(mark);
-    if (source === this.source || (source && this.loading)) return;
+    this.next = {source, mark, words};
+    if (!this.loading) this.advance();
+  }
+
+  advance() {
+    const {source, mark} = this.now = this.next;
+    if (source && source === this.source) return this.mark.replaceChildren(mark);
     this.source = source;
-    this.loading = Boolean(source);
-    if (source) this.image.src = source; else this.loaded(false);
+    if (!source) return this.settle(false);
+    this.loading = true;
+    this.image.src = source;
+  }
+
+  /** The picture `now` is there, or cannot be had: it is tried again when it is shown again. */
+  settle(good) {
+    const {source, mark, words} = this.now;
+    this.loading = false;
+    this.image.hidden = this.mark.hidden = !good;
+    this.words.textContent = good ? "" : words;
+    this.mark.replaceChildren(mark);
+    if (!good) this.source = null;
+    if (this.next.source !== source) this.advance();
+    else this.mark.replaceChildren(this.next.mark);
   }
 
   showSlot(slot) {

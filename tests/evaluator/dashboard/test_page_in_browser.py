@@ -168,6 +168,11 @@ def test_the_player_steps_by_arrow_keys(browser: Chromium, serve: Callable[..., 
     ):
         press(browser, key)
         assert text(browser, heading).startswith(start), key
+    shown = "return document.querySelector('#player .frame img:not([hidden])')?.src.includes(arguments[0])"
+    until(browser, shown, "/812-1?")
+    press(browser, "ArrowRight")
+    press(browser, "ArrowRight")
+    until(browser, shown, "/812-3?")
     assert browser.run("return getComputedStyle(document.querySelector('#player .ring')).fill") == "none"
     facts = browser.run("return [...document.querySelectorAll('#player .facts dt')].map(e => e.textContent)")
     assert facts == ["Value", "Advantage", "Ratio", "Probability", "Reward", "Weights"]
@@ -275,7 +280,11 @@ def test_a_lost_connection_is_said_and_comes_back(browser: Chromium, serve: Call
 def test_a_missing_token_is_asked_for(browser: Chromium, serve: Callable[..., Stub]) -> None:
     browser.open(serve(token="s3cret").url)
     until(browser, "return document.querySelector('.token-form input')")
-    browser.run("document.querySelector('.token-form input').value = 's3cret'")
+    enter = "document.querySelector('.token-form input').value = arguments[0]"
+    browser.run(enter, "wrong")
+    click(browser, ".token-form button")
+    until(browser, "return document.querySelector('.token-form [role=alert]').textContent")
+    browser.run(enter, "s3cret")
     click(browser, ".token-form button")
     until(browser, "return document.querySelector('.heat button')")
 

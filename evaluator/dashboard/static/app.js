@@ -1,5 +1,5 @@
 // The page's one loop: server-sent events → the parts that they change. A lost connection is said and tried again.
-import {$, el} from "./dom.js";
+import {$, el, button} from "./dom.js";
 import {Follower, drawWall} from "./wall.js";
 import {drawLine, drawFlow, drawDevices, drawCosts, showLink} from "./live.js";
 import {drawCurves} from "./charts.js";
@@ -70,16 +70,15 @@ async function act(name) {
 }
 
 function askForToken() {
-  const field = el("input", {type: "password", autocomplete: "current-password"}), wrong = el("p", {className: "minus", role: "alert"});
+  const field = el("input", {type: "password", autocomplete: "current-password"}), wrong = el("p.minus", {role: "alert"});
   const enter = async () => {
     const answer = await fetch(`/login?token=${encodeURIComponent(field.value)}`, {redirect: "manual"});
     if (answer.type === "opaqueredirect") location.reload(); else wrong.textContent = (await answer.json()).error;
   };
-  const button = el("button", {type: "button", textContent: "Open"});
-  button.addEventListener("click", enter);
   field.addEventListener("keydown", event => { if (event.key === "Enter") enter(); });
-  $("main").replaceChildren(el("div", {className: "card token-form"}, el("h2", {textContent: "Access token"}),
-    el("p", {className: "soft", textContent: "The command that started this dashboard printed a link with its token."}), el("label", {}, "Token", field), button, wrong));
+  $("main").replaceChildren(el("div.card.token-form", el("h2", "Access token"),
+    el("p.soft", "This dashboard was started with DISTRL_DASHBOARD_TOKEN: enter that token."),
+    el("label", "Token", field), button("Open", enter), wrong));
   showLink("locked", "fault");
 }
 

@@ -1,5 +1,5 @@
 // Learning curves: cards around uPlot, a global of uPlot.js. The cursors of all charts with one axis move together.
-import {$, el, empty, known, get, number, percent} from "./dom.js";
+import {$, el, button, empty, known, get, number, percent} from "./dom.js";
 
 const {uPlot} = window;
 const COLOURS = ["after", "fault", "good", "bad", "before", "train"];
@@ -13,10 +13,10 @@ class Plot {
   constructor(title, note, size) {
     this.title = title;
     this.height = HEIGHTS[size];
-    this.legend = el("div", {className: "legend"});
+    this.legend = el("div.legend");
     this.reading = el("b");
-    this.box = el("div", {className: "canvas", role: "img"});
-    this.node = el("div", {className: `card ${size}`}, el("h3", {}, title, this.reading), note ? el("p", {textContent: note}) : null, this.legend, this.box);
+    this.box = el("div.canvas", {role: "img"});
+    this.node = el(`div.card.${size}`, el("h3", title, this.reading), note && el("p", note), this.legend, this.box);
     new ResizeObserver(() => this.plot?.setSize({width: this.box.clientWidth, height: this.height})).observe(this.box);
     dark.addEventListener("change", () => this.draw());
   }
@@ -33,9 +33,10 @@ class Plot {
       return values;
     };
     const filled = lines.map(line => ({...line, values: column(line, 1), low: column(line, 2), high: column(line, 3)}));
-    Object.assign(this, {key, x, xLabel, lines: filled, say, range, readings: lines.length > 1 ? lines.map(() => el("b")) : [this.reading]});
-    this.legend.replaceChildren(...lines.length > 1 ? lines.map((line, index) => el("span", {className: `c-${line.colour}`},
-      el("i", {className: line.style}), el("span", {className: "soft"}, `${line.label} `, this.readings[index]))) : []);
+    const readings = lines.length > 1 ? lines.map(() => el("b")) : [this.reading];
+    Object.assign(this, {key, x, xLabel, lines: filled, say, range, readings});
+    this.legend.replaceChildren(...lines.length > 1 ? lines.map(({label, colour, style}, index) =>
+      el(`span.c-${colour}`, el(`i.${style}`), el("span.soft", `${label} `, readings[index]))) : []);
     requestAnimationFrame(() => this.draw());
   }
 
@@ -51,9 +52,11 @@ class Plot {
       }
       const stroke = paint(colour === "after" ? "accent" : colour);
       data.push(values);
-      series.push({stroke, width: style === "thin" ? 1.25 : 2, spanGaps: true, points: {show: style === "dots" || values.filter(known).length === 1, size: 7, fill: stroke}});
+      const points = {show: style === "dots" || values.filter(known).length === 1, size: 7, fill: stroke};
+      series.push({stroke, width: style === "thin" ? 1.25 : 2, spanGaps: true, points});
     }
-    const axis = {stroke: paint("faint"), font: "11px system-ui, sans-serif", grid: {stroke: paint("line"), width: 1}, ticks: {show: false}};
+    const grid = {stroke: paint("line"), width: 1};
+    const axis = {stroke: paint("faint"), font: "11px system-ui, sans-serif", grid, ticks: {show: false}};
     this.plot = new uPlot({
       width: this.box.clientWidth, height: this.height, series, bands, legend: {show: false},
       scales: {x: {time: false}, y: this.range ? {range: this.range} : {}},
@@ -91,28 +94,28 @@ export async function drawCurves() {
     return plots.get(title);
   };
   if (success.series.some(series => series.points.length)) {
-    const lines = success.series.map(({name, label, points}) => ({
-      label, colour: name.startsWith("eval") ? "after" : "train", style: name.startsWith("eval") ? "dots" : "thin",
-      points: points.map(([episodes, minutes, rate, low, high]) => name.startsWith("eval") ? [[episodes, minutes][axis], rate, low, high] : [[episodes, minutes][axis], rate]),
-    }));
+    const lines = success.series.map(({name, label, points}) => {
+      const evaluated = name.startsWith("eval/");
+      const chosen = points.map(([episodes, minutes, ...rate]) => [[episodes, minutes][axis], ...evaluated ? rate : rate.slice(0, 1)]);
+      return {label, colour: evaluated ? "after" : "train", style: evaluated ? "dots" : "thin", points: chosen};
+    });
     plot("Success", "", "large").update(success.x[axis], lines, percent, [0, 1]);
   }
-  for (const {signals} of groups) for (const {title, note, x, lines} of signals)
-    plot(title, note, "small").update(x, lines.map(({label, points}, index) => ({label, points, colour: COLOURS[index % COLOURS.length], style: "line"})));
+  for (const {title, note, x, lines} of groups.flatMap(group => group.signals)) {
+    const painted = lines.map((line, index) => ({...line, colour: COLOURS[index % COLOURS.length], style: "line"}));
+    plot(title, note, "small").update(x, painted);
+  }
   const nodes = shown.map(one => one.node);
-  if (!nodes.length) place.replaceChildren(empty("No curves yet: the first points come with the first update, or with the first evaluation."));
-  else if (nodes.length !== place.children.length || nodes.some((node, index) => node !== place.children[index])) place.replaceChildren(...nodes);
+  if (!nodes.length) nodes.push(empty("No curves yet: the first points come with the first update, or the first evaluation."));
+  if (nodes.some((node, index) => node !== place.children[index])) place.replaceChildren(...nodes);
 }
 
 function drawAxis(names) {
   if ($("#axis").children.length) return;
-  $("#axis").append(...names.map((name, index) => {
-    const button = el("button", {type: "button", textContent: name, "aria-pressed": String(index === axis)});
-    button.addEventListener("click", () => {
-      axis = index;
-      [...$("#axis").children].forEach((other, i) => other.setAttribute("aria-pressed", String(i === axis)));
-      drawCurves();
-    });
-    return button;
-  }));
+  const buttons = names.map((name, index) => button(name, () => {
+    axis = index;
+    buttons.forEach((other, i) => other.setAttribute("aria-pressed", String(i === axis)));
+    drawCurves();
+  }, {"aria-pressed": String(index === axis)}));
+  $("#axis").append(...buttons);
 }

@@ -1,14 +1,32 @@
 // Elements, numbers and requests. Text reaches the page only as text; styles are set through the CSSOM.
 
-/** An element, such as el("a", {href, className}, "text"); children that are null or false are left out. */
-export function el(tag, properties = {}, ...children) {
+export const known = value => value !== null && value !== undefined;
+
+/** An element: el("p.small.soft", {title}, "text", child, [more children]). Plain objects are properties; text stays
+ *  text; what is null, undefined, false or "" is left out. */
+export function el(spec, ...parts) {
+  const [tag, ...classes] = spec.split(".");
   const node = document.createElement(tag);
+  node.classList.add(...classes);
+  for (const part of parts.flat(2)) {
+    if (part?.constructor === Object) assign(node, part);
+    else if (known(part) && part !== false && part !== "") node.append(part);
+  }
+  return node;
+}
+
+function assign(node, properties) {
   for (const [name, value] of Object.entries(properties)) {
-    if (name.startsWith("aria-") || name === "role" || name === "for") node.setAttribute(name, value);
+    if (name.startsWith("aria-") || name === "role") node.setAttribute(name, value);
     else if (name === "dataset") Object.assign(node.dataset, value);
     else node[name] = value;
   }
-  node.append(...children.flat().filter(child => child !== null && child !== undefined && child !== false));
+}
+
+/** A button that calls `work` with the event. */
+export function button(words, work, properties = {}) {
+  const node = el("button", {type: "button", ...properties}, words);
+  node.addEventListener("click", work);
   return node;
 }
 
@@ -30,8 +48,6 @@ export function fill(node, key, make) {
   node.replaceChildren(...[make()].flat().filter(Boolean));
 }
 
-export const known = value => value !== null && value !== undefined;
-
 /** 1,250 · 0.25 · 12k · 1.2e-5; "–" where nothing is known. The report's short_number. */
 export function number(value) {
   if (!known(value)) return "–";
@@ -46,17 +62,12 @@ export function number(value) {
 export const count = value => known(value) ? Math.round(value).toLocaleString("en") : "–";
 export const decimal = value => known(value) ? value.toFixed(2).replace("-", "−") : "–";
 export const percent = value => known(value) ? `${Math.round(100 * value)}%` : "–";
-export const milliseconds = value => !known(value) ? "–" : value < 1000 ? `${number(value)} ms` : `${number(value / 1000)} s`;
+export const plural = (value, noun) => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 
-export function bytes(value) {
-  if (!known(value)) return "–";
-  const power = Math.min(4, Math.floor(Math.log10(Math.max(value, 1)) / 3));
-  return `${Number((value / 1000 ** power).toPrecision(3))} ${["B", "kB", "MB", "GB", "TB"][power]}`;
-}
-
-/** A time span: 3.2 s, 45 s, 4 min, 2 h 10 min. */
+/** A time span: 40 ms, 3.2 s, 45 s, 4 min, 2 h 10 min. */
 export function duration(seconds) {
   if (!known(seconds)) return "–";
+  if (seconds < 0.1) return `${Math.round(1000 * seconds)} ms`;
   if (seconds < 60) return `${seconds < 10 ? Number(seconds.toFixed(1)) : Math.round(seconds)} s`;
   const minutes = Math.round(seconds / 60);
   return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
@@ -72,11 +83,13 @@ export async function get(path, parameters = {}) {
 }
 
 /** What stands in an empty place, and says what will appear there. */
-export const empty = text => el("p", {className: "empty", textContent: text});
+export const empty = words => el("p.empty", words);
 
 /** A term and its value in a <dl class="facts">. */
-export const fact = (name, value, note) =>
-  el("div", {}, el("dt", {textContent: name}), el("dd", {}, value, note ? el("small", {textContent: note}) : null));
+export const fact = (name, value, note) => el("div", el("dt", name), el("dd", value, note ? el("small", note) : null));
+
+/** A coloured dot of a state, for legends. */
+export const dot = (state, words) => el("span", el("i.dot", {dataset: {state}}), words);
 
 /** A mark as episodes have it, {kind, x, y, arrow} in a box 100 wide and `height` high, of a slot's touch. */
 export function markOfTouch(touch, height) {

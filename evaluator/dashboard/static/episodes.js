@@ -1,10 +1,14 @@
 // The list of episodes: filtered by the server, newest first, kept up to date while its first page is shown.
-import {$, el, get, empty, known, count, decimal, duration} from "./dom.js";
+import {$, el, get, button, empty, known, count, decimal, duration} from "./dom.js";
 
 const LIMIT = 25;
-const OUTCOMES = [["success", "solved"], ["failure", "not solved"], ["step-limit", "out of steps"], ["impossible-claimed", "gave up"], ["unjudged", "not judged"]];
-const FAULTS = [["none", "no fault"], ["any", "any fault"], ["device", "device"], ["env", "environment"], ["inference", "inference"]];
-const COLUMNS = [["Task", ""], ["Ended", ""], ["Why it failed", ""], ["Steps", "n"], ["Reward", "n"], ["Seconds", "n"], ["Weights", ""], ["Staleness", "n"], ["Group", ""], ["Ago", "n"]];
+const OUTCOMES = {
+  success: "solved", failure: "not solved", "step-limit": "out of steps", "impossible-claimed": "gave up", unjudged: "not judged",
+};
+const FAULTS = {none: "no fault", any: "any fault", device: "device", env: "environment", inference: "inference"};
+const PURPOSES = {train: "training", eval: "evaluation", demo: "demonstration"};
+const COLUMNS = ["Task", "Ended", "Why it failed", "Steps", "Reward", "Seconds", "Weights", "Staleness", "Group", "Ago"];
+const NUMBERS = new Set(["Steps", "Reward", "Seconds", "Staleness", "Ago"]);
 
 const tone = row => row.fault ? "fault" : row.outcome === "success" ? "good" : "bad";
 
@@ -15,36 +19,36 @@ export class Episodes {
     this.query = {};
     this.rows = [];
     this.fields = {
-      outcome: select("Ended", OUTCOMES), fault: select("Fault", FAULTS), mode: select("Why it failed", []), task: input("Task or template", "search"),
-      group: input("Group", "search"), purpose: select("Purpose", [["train", "training"], ["eval", "evaluation"], ["demo", "demonstration"]]),
-      min_staleness: input("Staleness from", "number"),
+      outcome: select("Ended", OUTCOMES), fault: select("Fault", FAULTS), mode: select("Why it failed", {}),
+      task: input("Task or template", "search"), group: input("Group", "search"),
+      purpose: select("Purpose", PURPOSES), min_staleness: input("Staleness from", "number"),
     };
-    for (const [name, field] of Object.entries(this.fields)) field.addEventListener("change", () => this.choose({[name]: field.value}));
+    for (const [name, field] of Object.entries(this.fields))
+      field.addEventListener("change", () => this.choose({[name]: field.value}));
     this.tasks = el("datalist", {id: "templates"});
     this.fields.task.setAttribute("list", "templates");
-    this.window = el("button", {type: "button", hidden: true, title: "Show all times again"});
-    this.window.addEventListener("click", () => this.choose({after: "", until: "", words: ""}));
+    this.span = button("", () => this.choose({after: "", until: "", words: ""}), {hidden: true, title: "Show all times again"});
+    this.older = button("Show older", () => this.load(true), {hidden: true});
     this.body = el("tbody");
-    this.older = el("button", {type: "button", textContent: "Show older", hidden: true});
-    this.older.addEventListener("click", () => this.load(true));
-    this.place = el("div", {className: "scroll"}, el("table", {}, el("thead", {}, el("tr", {}, COLUMNS.map(([textContent, className]) => el("th", {scope: "col", textContent, className})))), this.body));
+    const head = el("tr", COLUMNS.map(title => el("th", {scope: "col", className: NUMBERS.has(title) ? "n" : ""}, title)));
+    this.table = el("div.scroll", el("table", el("thead", head), this.body));
     this.nothing = el("div");
-    $("#episodes").replaceChildren(el("div", {className: "filters"}, Object.values(this.fields).map(field => field.label), this.window, this.tasks),
-      this.place, this.nothing, el("div", {className: "pager"}, this.older));
+    const labels = Object.values(this.fields).map(field => field.label);
+    $("#episodes").append(el("div.filters", labels, this.span, this.tasks), this.table, this.nothing, el("div.pager", this.older));
   }
 
-  /** Changes filters and loads the first page; `words` names a span of time. */
+  /** Changes filters and loads the first page; `words` names the span of time from `after` to `until`. */
   choose(changes) {
     Object.assign(this.query, changes);
     for (const [name, field] of Object.entries(this.fields)) field.value = this.query[name] ?? "";
-    this.window.hidden = !this.query.words;
-    this.window.textContent = `${this.query.words} ✕`;
+    this.span.hidden = !this.query.words;
+    this.span.textContent = `${this.query.words} ✕`;
     return this.load();
   }
 
   /** Shows what is new, unless older pages are shown or the keyboard is in the list. */
-  arrived() {
-    if (this.rows.length <= LIMIT && !this.body.contains(document.activeElement)) return this.load();
+  async arrived() {
+    if (this.rows.length <= LIMIT && !this.body.contains(document.activeElement)) await this.load();
   }
 
   async load(older = false) {
@@ -53,38 +57,34 @@ export class Episodes {
     if (mine !== this.asked) return;
     this.rows = older ? [...this.rows, ...answer.rows] : answer.rows;
     this.older.hidden = !answer.more;
-    const modes = this.fields.mode;
-    if (modes.length === 1) modes.append(...Object.entries(answer.modes).map(([value, textContent]) => el("option", {value, textContent})));
+    if (this.fields.mode.length === 1) this.fields.mode.append(...options(answer.modes));
     this.tasks.replaceChildren(...answer.templates.map(value => el("option", {value})));
     this.body.replaceChildren(...this.rows.map(row => this.line(row)));
-    this.place.hidden = !this.rows.length;
+    this.table.hidden = !this.rows.length;
     const filtered = Object.values(query).some(Boolean);
-    this.nothing.replaceChildren(...this.rows.length ? [] : [empty(filtered ? "No episode matches these filters." : "No episodes yet: each one appears here when it has ended.")]);
-    $("#found").textContent = answer.indexed < answer.total ? `reading the store: ${count(answer.indexed)} of ${count(answer.total)} episodes` : `${count(answer.total)} stored`;
+    const nothing = filtered ? "No episode matches these filters." : "No episodes yet: each one appears here when it has ended.";
+    this.nothing.replaceChildren(...this.rows.length ? [] : [empty(nothing)]);
+    const {indexed, total} = answer;
+    $("#found").textContent = indexed < total ? `reading the store: ${count(indexed)} of ${count(total)} episodes` : `${count(total)} stored`;
   }
 
   line(row) {
-    const play = el("button", {type: "button", className: "open"}, el("span", {className: "goal", textContent: row.goal || row.task}));
-    play.addEventListener("click", () => this.open([row.id]));
-    const group = row.group ? el("button", {type: "button", className: "open mono small", textContent: row.group.slice(0, 8), title: "Only this group"}) : "";
-    if (group) group.addEventListener("click", () => this.choose({group: row.group}));
+    const play = button(el("span.goal", row.goal || row.task), () => this.open([row.id]), {className: "open"});
+    const group = row.group && button(row.group.slice(0, 8), () => this.choose({group: row.group}), {
+      className: "open mono small", title: "Only this group",
+    });
     const cells = [
-      [play, el("div", {className: "mono small soft", textContent: row.task})],
-      [el("span", {className: `chip ${tone(row)}`, textContent: row.ended}), row.quarantined ? el("span", {className: "chip fault", textContent: "quarantined", title: row.quarantined}) : null],
-      row.mode_words, row.steps, decimal(row.reward), row.duration_s.toFixed(1), row.versions, known(row.staleness) ? row.staleness : "–", group, duration(Date.now() / 1000 - row.started_at),
+      [play, el("div.mono.small.soft", row.task)],
+      [el(`span.chip.${tone(row)}`, row.ended), row.quarantined && el("span.chip.fault", {title: row.quarantined}, "quarantined")],
+      row.mode_words, row.steps, decimal(row.reward), row.duration_s.toFixed(1), row.versions,
+      known(row.staleness) ? row.staleness : "–", group, duration(Date.now() / 1000 - row.started_at),
     ];
-    return el("tr", {}, cells.map((cell, index) => el("td", {className: index ? COLUMNS[index][1] : "task"}, cell)));
+    return el("tr", cells.map((cell, index) => el("td", {className: index ? NUMBERS.has(COLUMNS[index]) ? "n" : "" : "task"}, cell)));
   }
 }
 
-function input(title, type) {
-  const field = el("input", {type, min: "0"});
-  field.label = el("label", {}, title, field);
-  return field;
-}
+const options = choices => Object.entries(choices).map(([value, words]) => el("option", {value}, words));
 
-function select(title, choices) {
-  const field = el("select", {}, [["", "all"], ...choices].map(([value, textContent]) => el("option", {value, textContent})));
-  field.label = el("label", {}, title, field);
-  return field;
-}
+const labelled = (title, field) => Object.assign(field, {label: el("label", title, field)});
+const input = (title, type) => labelled(title, el("input", {type, min: "0"}));
+const select = (title, choices) => labelled(title, el("select", el("option", {value: ""}, "all"), options(choices)));

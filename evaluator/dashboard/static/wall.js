@@ -1,9 +1,10 @@
 // The wall: the present screen of every slot. Pictures are fetched only for tiles on screen while the page is visible.
-import {$, el, fill, empty, fact, duration, drawMark, markOfTouch} from "./dom.js";
+import {$, el, fill, button, empty, fact, dot, duration, drawMark, markOfTouch} from "./dom.js";
 
 const LATE_S = 60;
 const WORDS = {
-  acting: "acting", thinking: "waiting for the policy", resetting: "resetting", waiting: "waiting for a lease", pausing: "pausing after a failure",
+  acting: "acting", thinking: "waiting for the policy", resetting: "resetting", waiting: "waiting for a lease",
+  pausing: "pausing after a failure",
   starting: "device starts", suspect: "device under suspicion", recovering: "device recovering", quarantined: "device quarantined",
   absent: "device absent", gone: "worker gone",
 };
@@ -17,16 +18,16 @@ const stepOf = slot => slot.goal ? `${slot.step}/${slot.max_steps}` : "";
 export class Screen {
   constructor() {
     this.image = el("img", {decoding: "async", hidden: true});
-    this.words = el("span", {className: "none"});
-    this.mark = el("div", {className: "mark", hidden: true});
-    this.node = el("div", {className: "shot"}, this.words, this.image, this.mark);
+    this.words = el("span.none");
+    this.mark = el("div.mark", {hidden: true});
+    this.node = el("div.shot", this.words, this.image, this.mark);
     this.image.addEventListener("load", () => this.settle(true));
     this.image.addEventListener("error", () => this.settle(false));
   }
 
   /** Shows a picture by its address, and its mark when it is there. While one is loading, only the newest waits. */
   show(source, width, height, mark, words) {
-    this.node.style.aspectRatio = `${width || 9} / ${height || 20}`;
+    this.node.style.setProperty("--ratio", (height || 20) / (width || 9));
     this.next = {source, mark, words};
     if (!this.loading) this.advance();
   }
@@ -63,11 +64,10 @@ class Tile {
   constructor(slot, follow) {
     this.screen = new Screen();
     this.screen.image.alt = "";
-    this.goal = el("span", {className: "goal"});
+    this.goal = el("span.goal");
     this.step = el("span");
     this.idle = el("span");
-    this.node = el("button", {type: "button", className: "tile"}, this.screen.node, this.goal, el("span", {className: "when"}, this.step, this.idle));
-    this.node.addEventListener("click", () => follow(keyOf(slot)));
+    this.node = button([this.screen.node, this.goal, el("span.when", this.step, this.idle)], () => follow(keyOf(slot)), {className: "tile"});
     this.node.tile = this;
     watcher.observe(this.node);
   }
@@ -81,8 +81,8 @@ class Tile {
     this.idle.textContent = duration(idle);
     this.idle.className = slot.goal && idle > LATE_S ? "minus" : "";
     this.node.title = `${nameOf(slot)}: ${WORDS[state] ?? state}\n${goal}`;
-    this.node.setAttribute("aria-label",
-      `${nameOf(slot)}, ${WORDS[state] ?? state}. ${slot.goal ? `${slot.goal}, step ${slot.step} of ${slot.max_steps}, ` : ""}last action ${duration(idle)} ago`);
+    const step = slot.goal ? `${slot.goal}, step ${slot.step} of ${slot.max_steps}, ` : "";
+    this.node.setAttribute("aria-label", `${nameOf(slot)}, ${WORDS[state] ?? state}. ${step}last action ${duration(idle)} ago`);
     this.draw();
   }
 
@@ -111,7 +111,7 @@ export function drawWall(slots, nothing, follow) {
   });
   for (const slot of slots) tiles.get(keyOf(slot)).update(slot);
   const tally = Object.keys(WORDS).map(state => [state, slots.filter(slot => stateOf(slot) === state).length]).filter(([, n]) => n);
-  fill($("#states"), tally, () => tally.map(([state, n]) => el("span", {}, el("i", {className: "dot", dataset: {state}}), `${n} ${WORDS[state]}`)));
+  fill($("#states"), tally, () => tally.map(([state, n]) => dot(state, `${n} ${WORDS[state]}`)));
 }
 
 /** The dialog that shows one slot large, once a second, until it is closed. */
@@ -120,13 +120,12 @@ export class Follower {
     this.dialog = $("#follow");
     this.screen = new Screen();
     this.screen.image.alt = "The slot's present screen";
-    this.where = el("p", {className: "small soft"});
+    this.where = el("p.small.soft");
     this.goal = el("h3");
-    this.task = el("p", {className: "mono small soft"});
-    this.facts = el("dl", {className: "facts"});
-    const close = el("button", {type: "button", textContent: "Close"});
-    close.addEventListener("click", () => this.dialog.close());
-    this.dialog.replaceChildren(this.screen.node, el("div", {}, el("div", {className: "head"}, this.where, close), this.goal, this.task, this.facts));
+    this.task = el("p.mono.small.soft");
+    this.facts = el("dl.facts");
+    const head = el("div.head", this.where, button("Close", () => this.dialog.close()));
+    this.dialog.append(this.screen.node, el("div", head, this.goal, this.task, this.facts));
     this.dialog.addEventListener("close", () => { this.key = ""; closed(); });
   }
 

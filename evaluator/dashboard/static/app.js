@@ -1,30 +1,33 @@
 // The page's one loop: server-sent events → the parts that they change. A lost connection is said and tried again.
 import {$, el, button} from "./dom.js";
 import {Follower, drawWall} from "./wall.js";
-import {drawLine, drawFlow, drawDevices, drawCosts, showLink} from "./live.js";
+import {linkOf, drawLine, drawFlow, drawDevices, drawCosts, showLink} from "./live.js";
 import {drawCurves} from "./charts.js";
 import {drawHeat, heatLegend} from "./heatmap.js";
 import {Episodes} from "./episodes.js";
 import {Player} from "./player.js";
 
 const RETRY_MS = {least: 500, most: 8000};
+const KEEP_MS = 10_000;  // a fresh stream has no slots until workers have been asked for their screens
 const NO_SLOTS = {
   none: "No live screens: this page reads the directory of a run. Started with the learner's address, it shows every slot here.",
   joining: "Joining the learner: every slot's screen appears here.",
   joined: "No slots yet: every slot's screen appears here as soon as a worker connects.",
   lost: "The learner does not answer. The screens come back with it.",
   refused: "The learner refused this page, so there are no screens.",
+  done: "The run is finished: no slot is active any more. Its episodes are below.",
 };
 
 const player = new Player();
 const episodes = new Episodes(ids => player.open(ids));
 const follower = new Follower(connect);
-let source = null, retryMs = RETRY_MS.least, retryTimer = 0, wallInView = false;
+let source = null, retryMs = RETRY_MS.least, retryTimer = 0, wallInView = false, keepUntil = 0;
 
 /** Opens the stream of events, for what is looked at now: screens only while the wall is in view. */
 function connect() {
   clearTimeout(retryTimer);
   source?.close();
+  keepUntil = Date.now() + KEEP_MS;
   const wanted = new URLSearchParams();
   if (wallInView && !document.hidden) wanted.set("wall", "1");
   if (follower.key) wanted.set("follow", follower.key);
@@ -55,13 +58,20 @@ async function failed() {
 }
 
 function draw(snapshot) {
-  const {slots, learner} = snapshot;
+  const {slots, run} = snapshot;
+  document.body.classList.toggle("no-directory", !run.path);
   drawLine(snapshot, act);
-  if (slots.length || wallInView) drawWall(slots, NO_SLOTS[learner.state] ?? learner.note, key => { follower.open(key); connect(); });
+  const stays = !slots.length && $(".tile") && Date.now() < keepUntil;
+  if (!stays && (slots.length || wallInView)) drawWall(slots, NO_SLOTS[linkOf(snapshot)], follow);
   follower.update(slots);
   drawFlow(snapshot);
   drawDevices(snapshot);
   drawCosts(snapshot);
+}
+
+function follow(key) {
+  follower.open(key);
+  connect();
 }
 
 async function act(name) {

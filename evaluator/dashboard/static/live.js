@@ -8,6 +8,7 @@ const LINKS = {
   joined: ["live", "good"],
   lost: ["learner lost, retrying", "bad"],
   refused: ["refused by the learner", "bad"],
+  done: ["finished", "good"],
 };
 const HISTORY = 120;
 
@@ -17,8 +18,11 @@ const interval = ({low, high}) => `${percent(low).slice(0, -1)}–${percent(high
 /** Text whose parts between backticks are code. */
 const inline = text => text.split("`").map((part, index) => index % 2 ? el("code", part) : part);
 
-export function drawLine({run, line, learner, actions}, act) {
-  const {success, validation} = line;
+/** How the page is connected to the run: the learner's state, or "done" for good. */
+export const linkOf = ({line, learner}) => line.phase === "done" ? "done" : learner.state;
+
+export function drawLine(snapshot, act) {
+  const {run, line, learner, actions} = snapshot, {success, validation} = line;
   document.title = `${success ? `${percent(success.rate)} · ` : ""}${run.name} · distrl`;
   Object.assign($("#run"), {textContent: run.name, title: run.path});
   const elapsed = duration(line.elapsed_s);
@@ -33,7 +37,7 @@ export function drawLine({run, line, learner, actions}, act) {
   const share = line.total ? Math.min(1, line.done / line.total) : 0;
   $("#progress i").style.width = `${100 * share}%`;
   $("#progress").setAttribute("aria-valuenow", Math.round(100 * share));
-  const [words, tone] = LINKS[learner.state] ?? [learner.state, ""];
+  const [words, tone] = LINKS[linkOf(snapshot)] ?? [learner.state, ""];
   showLink(words, tone, learner.note || learner.address);
   const alarms = tone === "bad" ? [{level: "bad", text: `${capital(words)}.`, remedy: learner.note}, ...line.alarms] : line.alarms;
   fill($("#alarms"), alarms, () => alarms.map(({level, text, remedy}) => el(`li.${level}`, el("b", text), " ", inline(remedy))));
@@ -51,7 +55,11 @@ const histories = new Map();
 
 export function drawFlow({flow, learner}) {
   const {stages, bottleneck, why} = flow;
-  $("#bottleneck").textContent = bottleneck ? `Bottleneck: ${bottleneck}. ${capital(why)}.` : why;
+  $("#bottleneck").textContent = bottleneck ? `Bottleneck: ${bottleneck}. ${capital(why)}.` : capital(why);
+  if (!stages.some(({rate, facts}) => known(rate) || facts.length)) {
+    $("#flow").replaceChildren(el("li", empty("No rates yet: they come with the first heartbeats of workers and servers.")));
+    return;
+  }
   $("#flow").replaceChildren(...stages.map(({name, rate, unit, facts}) => {
     const values = [...histories.get(name) ?? [], rate ?? 0].slice(-HISTORY), slow = name === bottleneck;
     histories.set(name, values);
@@ -61,7 +69,6 @@ export function drawFlow({flow, learner}) {
       known(rate) && learner.state === "joined" && spark(values),
       el("dl", facts.map(([term, value]) => el("div", el("dt", term), el("dd", value)))));
   }));
-  if (!stages.length) $("#flow").append(el("li", empty("No rates yet: they come with the first heartbeats of workers and servers.")));
 }
 
 /** The last two minutes of a rate, from 0 up. */
@@ -99,5 +106,6 @@ const table = (titles, rows) => rows.length ? el("div.scroll", el("table",
   el("tbody", rows.map(cells => el("tr", cells.map(cell => el("td", cell))))))) : null;
 
 export function drawCosts({costs}) {
-  fill($("#cost"), costs, () => costs.map(([name, value]) => fact(name, value)));
+  const nothing = "Nothing yet: what judges cost, what is sent and stored, and the free disk space appear here.";
+  fill($("#cost"), costs, () => costs.length ? el("dl.facts", costs.map(([name, value]) => fact(name, value))) : empty(nothing));
 }

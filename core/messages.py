@@ -437,7 +437,7 @@ class SlotView(Record):
         picture: Changes with the picture; "" for none. Its size in pixels is `width` × `height`.
     """
 
-    slot: Annotated[int, Field(ge=0, lt=2**16)]
+    slot: Annotated[int, Field(ge=0, le=2**16 - 1)]
     state: Literal["acting", "thinking", "resetting", "waiting", "pausing"]
     device: ShortText = ""
     task: ShortText = ""
@@ -448,8 +448,8 @@ class SlotView(Record):
     idle_s: Elapsed = 0.0
     touch: Touch | None = None
     picture: ShortText = ""
-    width: Annotated[int, Field(ge=0, lt=2**16)] = 0
-    height: Annotated[int, Field(ge=0, lt=2**16)] = 0
+    width: Annotated[int, Field(ge=0, le=2**16 - 1)] = 0
+    height: Annotated[int, Field(ge=0, le=2**16 - 1)] = 0
 
 
 class DeviceView(Record):
@@ -471,7 +471,7 @@ class SlotReport(Record):
     worker: Name
     slots: Annotated[tuple[SlotView, ...], Field(max_length=1024)] = ()
     devices: Annotated[tuple[DeviceView, ...], Field(max_length=1024)] = ()
-    pictures: Annotated[tuple[int, ...], Field(max_length=MAX_PICTURES)] = ()
+    pictures: Annotated[tuple[Count, ...], Field(max_length=MAX_PICTURES)] = ()
 
 
 class Watch(Record):

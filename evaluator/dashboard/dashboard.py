@@ -77,7 +77,7 @@ class Dashboard:
         self._history: list[dict[str, float]] = []
         self.index = EpisodeIndex(self.files.run.store, self.files.version_at) if self.files else None
         self._viewers: Counter[tuple[str, tuple[str, ...]]] = Counter()
-        self._lock = threading.Lock()
+        self._lock, self._making = threading.Lock(), threading.Lock()
         self._left, self._phase = TimeLeft(), ""
         self._snapshot: dict[str, Any] = {}
         self._made_at = -math.inf
@@ -170,13 +170,10 @@ class Dashboard:
 
     def snapshot(self) -> dict[str, Any]:
         """The present state, made at most once a second."""
-        with self._lock:
-            if time.monotonic() - self._made_at < SNAPSHOT_S * 0.9:
-                return self._snapshot
-            self._made_at = time.monotonic()  # whoever comes meanwhile gets the one before
-        made = self._make()
-        self._snapshot = made
-        return made
+        with self._making:
+            if time.monotonic() - self._made_at >= SNAPSHOT_S * 0.9:
+                self._snapshot, self._made_at = self._make(), time.monotonic()
+            return self._snapshot
 
     def _make(self) -> dict[str, Any]:
         self._find_learner()

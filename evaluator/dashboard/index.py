@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from distrl.core.errors import StoreError
 from distrl.core.messages import unpack
 from distrl.core.store import Packed, TrajectoryStore
-from distrl.core.types import Fault, Trajectory
+from distrl.core.types import Fault, Outcome, Trajectory
 from distrl.evaluator.failure_modes import MODE_WORDS
 from distrl.evaluator.report.episodes import ended
 from distrl.evaluator.results import episode_result
@@ -229,7 +229,11 @@ class EpisodeIndex:
         except (ValueError, ValidationError, LookupError, TypeError, AttributeError):
             return None  # of an earlier version, or damaged: `distrl inspect` says what is wrong
         result = episode_result(trajectory)
-        result = result.model_copy(update={"oldest_version": low, "newest_version": high})
+        update: dict[str, Any] = {"oldest_version": low, "newest_version": high}
+        if trajectory.verdict is not None:  # the judge's word counts here, as it did in training
+            solved = trajectory.outcome is Outcome.SUCCESS
+            update |= {"success": solved, "mode": None if solved else result.mode}
+        result = result.model_copy(update=update)
         at = self._version_at(trajectory.started_at + trajectory.duration_s) if low >= 0 else None
         return Row(
             seq=packed.seq,

@@ -20,7 +20,7 @@ def episode_json(found: Found) -> dict[str, Any]:
     view = episode_view(
         trajectory,
         {},  # pictures are named, not embedded
-        verdict_on(trajectory),
+        trajectory.verdict or verdict_on(trajectory),
         max_width=1,
         token_names=found.token_names() if has_tokens else None,
         mode=found.result.mode,

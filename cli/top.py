@@ -60,6 +60,8 @@ def top(
 def settled(watched: Dashboard) -> dict[str, Any]:
     """A snapshot, after the learner has answered and its slots have reported, if they do so soon."""
     deadline = time.monotonic() + SETTLE_S
+    if watched.index is not None:
+        watched.index.has_read.wait(SETTLE_S)
     while True:
         found = watched.snapshot()
         state = found["learner"]["state"]

@@ -118,6 +118,7 @@ class EpisodeIndex:
     Attributes:
         total: How many episodes the store has, read or not.
         quarantined: The reasons by trajectory.
+        has_read: Set once the newest episodes are read, or there are none.
     """
 
     def __init__(self, path: Path, version_at: Callable[[float], float | None]) -> None:
@@ -129,7 +130,7 @@ class EpisodeIndex:
         self.total = 0
         self.quarantined: dict[str, str] = {}
         self._oldest, self._newest = 2**62, 0
-        self._stop = threading.Event()
+        self._stop, self.has_read = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="episodes", daemon=True)
 
     def start(self) -> None:
@@ -189,6 +190,7 @@ class EpisodeIndex:
             except StoreError as error:  # a store that is being made or restored
                 _log.warning("the episodes cannot be read now: %s", error)
                 is_behind = False
+            self.has_read.set()
             self._stop.wait(PAUSE_S if is_behind else POLL_S)
 
     def _read(self) -> bool:

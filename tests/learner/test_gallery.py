@@ -1,4 +1,4 @@
-"""What observers see of the slots: leases of observers, the newest pictures, and bounds against bad workers."""
+"""What observers see of the slots: their leases, the newest pictures, and bounds against bad workers."""
 
 import queue
 import threading

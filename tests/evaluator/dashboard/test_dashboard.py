@@ -38,14 +38,8 @@ ROWS = [
         "versions": 1.0,
     },
     {"step": 5, "time": 1060.0, "episodes": 50.0, "train/success": 0.5, "policy/entropy": 0.9},
-    {
-        "step": 9,
-        "time": 1120.0,
-        "episodes": 150.0,
-        "train/success": 0.6,
-        "policy/entropy": 0.8,
-        "versions": 9.0,
-    },
+    {"step": 9, "time": 1120.0, "episodes": 150.0, "train/success": 0.6, "policy/entropy": 0.8},
+    {"step": 9, "time": 1120.0, "versions": 9.0},
     {"step": 9, "time": 1120.0, "eval/val/success": 0.7, "eval/val/episodes": 10.0, "eval/val/updates": 9.0},
 ]
 
@@ -206,9 +200,8 @@ def test_texts_of_episodes_leave_as_json_only(browser: Browser) -> None:
     ids = [row["id"] for row in browser.json("/api/episodes")["rows"]]
     paths = ["/api/episodes", "/api/heatmap", "/api/snapshot", *(f"/api/episode/{one}" for one in ids)]
     answers = [browser.ask(path) for path in paths]
-    assert any(
-        EVIL in json.dumps(json.loads(one.data), ensure_ascii=False).replace('\\"', '"') for one in answers
-    )
+    goals = [row["goal"] for row in json.loads(answers[0].data)["rows"]]
+    assert all(EVIL in goal for goal in goals)
     for answer in [*answers, browser.ask("/"), browser.ask(f"/api/episode/{EVIL.encode().hex()}")]:
         kind = answer.headers["Content-Type"]
         assert kind.startswith("application/json") or EVIL.encode() not in answer.data
@@ -320,8 +313,8 @@ def test_a_store_is_read_without_changing_anything(run: RunDir) -> None:
         index = dashboard.index
         assert index is not None
         until(lambda: index.num_indexed == 6, "the index")
-        with pytest.raises(StoreError, match="read-only|readonly"):
-            assert index.store is not None
+        assert index.store is not None
+        with pytest.raises(StoreError, match="readonly"):
             index.store.quarantine("x", "y")
     after = {file.name: file.read_bytes() for file in run.path.iterdir() if file.is_file()}
     assert {name: after[name] for name in before} == before

@@ -31,7 +31,7 @@ class Stub(ThreadingHTTPServer):
 
     Attributes:
         seen: Paths that were asked for, in order.
-        snapshot: What is sent; change it between requests.
+        snapshot, metrics: What is sent; change it between requests.
     """
 
     daemon_threads = True
@@ -43,6 +43,7 @@ class Stub(ThreadingHTTPServer):
         self.token, self.harm = token, harm
         self.closing = threading.Event()
         self.snapshot = make_snapshot(num_slots)
+        self.metrics = make_metrics()
         if harm:
             self.snapshot["run"]["name"] = harm
             for slot in self.snapshot["slots"]:
@@ -81,7 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/api/snapshot":
             self._json(self.server.snapshot)
         elif path == "/api/metrics":
-            self._json(make_metrics())
+            self._json(self.server.metrics)
         elif path == "/api/heatmap":
             self._json(make_heatmap(int(query["bins"])))
         elif path == "/api/episodes":
@@ -108,6 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
         while not self.server.closing.is_set():
             try:
                 self.wfile.write(f"event: snapshot\ndata: {json.dumps(self.server.snapshot)}\n\n".encode())
+                self.wfile.write(b'event: metrics\ndata: {"rows": 80}\n\n')
             except OSError:  # the page has gone
                 return
             self.server.closing.wait(0.2)

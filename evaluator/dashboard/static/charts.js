@@ -33,25 +33,39 @@ class Plot {
       return values;
     };
     const filled = lines.map(line => ({...line, values: column(line, 1), low: column(line, 2), high: column(line, 3)}));
-    const readings = lines.length > 1 ? lines.map(() => el("b")) : [this.reading];
-    Object.assign(this, {key, x, xLabel, lines: filled, say, range, readings});
-    this.legend.replaceChildren(...lines.length > 1 ? lines.map(({label, colour, style}, index) =>
-      el(`span.c-${colour}`, el(`i.${style}`), el("span.soft", `${label} `, readings[index]))) : []);
-    requestAnimationFrame(() => this.draw());
+    const shape = JSON.stringify([xLabel, lines.map(({label, points}) => [label, points.length === 1, points[0]?.length])]);
+    const before = this.x, grown = shape === this.shape && this.plot;
+    Object.assign(this, {key, shape, x, xLabel, lines: filled, say, range});
+    if (grown) this.grow(before);
+    else requestAnimationFrame(() => this.draw());
+  }
+
+  /** Columns as uPlot takes them: x, and for each line its band's edges, where it has one, and its values. */
+  columns() {
+    return [this.x, ...this.lines.flatMap(({values, low, high}) => low.some(known) ? [high, low, values] : [values])];
+  }
+
+  /** New points of the same lines: the cursor and a zoomed axis stay. */
+  grow(before) {
+    const {min, max} = this.plot.scales.x, zoomed = min > before[0] || max < before.at(-1);
+    this.plot.setData(this.columns(), !zoomed);
+    if (zoomed) this.plot.redraw();
+    this.read(this.plot.cursor.idx);
   }
 
   draw() {
     if (!this.x || !this.box.clientWidth) return;
     this.plot?.destroy();
-    const data = [this.x], series = [{}], bands = [], hidden = {stroke: "transparent", points: {show: false}, spanGaps: true};
-    for (const {colour, values, style, low, high} of this.lines) {
+    this.readings = this.lines.length > 1 ? this.lines.map(() => el("b")) : [this.reading];
+    this.legend.replaceChildren(...this.lines.length > 1 ? this.lines.map(({label, colour, style}, index) =>
+      el(`span.c-${colour}`, el(`i.${style}`), el("span.soft", `${label} `, this.readings[index]))) : []);
+    const series = [{}], bands = [], hidden = {stroke: "transparent", points: {show: false}, spanGaps: true};
+    for (const {colour, values, style, low} of this.lines) {
       if (low.some(known)) {
-        bands.push({series: [data.length, data.length + 1], fill: paint(`${colour}-soft`) || paint("accent-soft")});
-        data.push(high, low);
+        bands.push({series: [series.length, series.length + 1], fill: paint("accent-soft")});
         series.push(hidden, hidden);
       }
       const stroke = paint(colour === "after" ? "accent" : colour);
-      data.push(values);
       const points = {show: style === "dots" || values.filter(known).length === 1, size: 7, fill: stroke};
       series.push({stroke, width: style === "thin" ? 1.25 : 2, spanGaps: true, points});
     }
@@ -67,16 +81,16 @@ class Plot {
       cursor: {sync: {key: this.xLabel}, y: false, points: {size: 6}},
       padding: [8, 18, 0, 0],
       hooks: {setCursor: [plot => this.read(plot.cursor.idx)]},
-    }, data, this.box);
+    }, this.columns(), this.box);
     this.read(null);
-    const newest = this.lines.map((line, index) => `${line.label} ${this.readings[index].textContent}`).join(", ");
-    this.box.setAttribute("aria-label", `${this.title} over ${this.xLabel}; newest: ${newest}`);
   }
 
+  /** Shows the values at the cursor; without one, the newest. */
   read(index) {
-    this.lines.forEach(({values}, i) => {
-      this.readings[i].textContent = this.say(last(known(index) ? values.slice(0, index + 1) : values));
-    });
+    const words = this.lines.map(({values}) => this.say(last(known(index) ? values.slice(0, index + 1) : values)));
+    words.forEach((word, i) => { this.readings[i].textContent = word; });
+    const readings = this.lines.map(({label}, i) => `${label} ${words[i]}`).join(", ");
+    this.box.setAttribute("aria-label", `${this.title} over ${this.xLabel}: ${readings}`);
   }
 }
 

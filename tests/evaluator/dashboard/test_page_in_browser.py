@@ -198,6 +198,19 @@ def test_a_group_and_two_attempts_are_shown_side_by_side(
     assert browser.run("return location.hash").count(",") == 1
 
 
+def test_curves_grow_with_the_run(browser: Chromium, serve: Callable[..., Stub]) -> None:
+    stub = serve()
+    show(browser, stub)
+    legend = "return document.querySelector('#curves .legend').textContent.startsWith(arguments[0])"
+    until(browser, legend, "training episodes 82%")
+    browser.run("document.querySelector('#curves canvas').kept = true")
+    stub.metrics["success"]["series"][0]["points"].append([1700, 8.5, 0.9, 0.8, 0.95, 100])
+    until(browser, legend, "training episodes 90%")
+    assert browser.run("return document.querySelector('#curves canvas').kept")
+    click(browser, "#axis button", "minutes")
+    until(browser, "return document.querySelector('#curves .canvas').ariaLabel.includes('over minutes')")
+
+
 def test_a_cell_of_the_heat_map_lists_its_episodes(browser: Chromium, serve: Callable[..., Stub]) -> None:
     stub = serve()
     show(browser, stub)

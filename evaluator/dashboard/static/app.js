@@ -9,6 +9,7 @@ import {Player} from "./player.js";
 
 const RETRY_MS = {least: 500, most: 8000};
 const KEEP_MS = 10_000;  // a fresh stream has no slots until workers have been asked for their screens
+const DONE_MS = 4000;
 const NO_SLOTS = {
   none: "No live screens: this page reads the directory of a run. Started with the learner's address, it shows every slot here.",
   joining: "Joining the learner: every slot's screen appears here.",
@@ -74,9 +75,14 @@ function follow(key) {
   connect();
 }
 
-async function act(name) {
+/** Posts an owner's action. A button that stays says `done` for a moment. */
+async function act(name, pressed = null, done = "") {
   const answer = await fetch(`/api/${name}`, {method: "POST", headers: {"Content-Type": "application/json"}, body: "{}"});
-  if (!answer.ok) say((await answer.json()).error);
+  if (!answer.ok) return say((await answer.json()).error);
+  if (!pressed) return;
+  const words = pressed.textContent;
+  Object.assign(pressed, {textContent: done, disabled: true});
+  setTimeout(() => Object.assign(pressed, {textContent: words, disabled: false}), DONE_MS);
 }
 
 function askForToken() {

@@ -43,7 +43,7 @@ export function drawLine(snapshot, act) {
   fill($("#alarms"), alarms, () => alarms.map(({level, text, remedy}) => el(`li.${level}`, el("b", text), " ", inline(remedy))));
   fill($("#actions"), actions, () => actions.allowed ? [
     actions.paused ? button("Resume leases", () => act("resume")) : button("Pause leases", () => act("pause")),
-    button("Checkpoint now", () => act("checkpoint")),
+    button("Checkpoint now", event => act("checkpoint", event.currentTarget, "Checkpoint requested")),
   ] : []);
 }
 

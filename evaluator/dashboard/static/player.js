@@ -6,6 +6,7 @@ import {Screen} from "./wall.js";
 const PLAY_MS = 700;
 const ZOOM = 2.5;
 const SIBLINGS = 200;
+const SWIPE_PX = 40;
 const MEASURES = {value: "Value", advantage: "Advantage", ratio: "Ratio", probability: "Probability", reward: "Reward"};
 
 /** One episode in the player. */
@@ -167,6 +168,11 @@ export class Player {
     for (const reel of this.reels) {
       reel.drawFilm(index => this.go(index));
       reel.frame.onclick = event => this.zoom(event, reel.screen.node);
+      reel.frame.ontouchstart = event => { this.swipeFrom = event.changedTouches[0].clientX; };
+      reel.frame.ontouchend = event => {
+        const by = event.changedTouches[0].clientX - this.swipeFrom;
+        if (Math.abs(by) > SWIPE_PX) this.go(this.index - Math.sign(by));
+      };
     }
   }
 

@@ -270,6 +270,9 @@ def test_the_owner_s_buttons_appear_only_where_they_are_allowed(
     assert text(browser, "#actions") == "Pause leasesCheckpoint now"
     click(browser, "#actions button")
     wait(lambda: stub.posts == ["/api/pause"], "leases are paused")
+    click(browser, "#actions button", "Checkpoint now")
+    until(browser, "return document.querySelector('#actions button:disabled')")
+    assert stub.posts == ["/api/pause", "/api/checkpoint"]
     stub.snapshot["actions"] = {"allowed": True, "paused": True, "why": ""}
     until(browser, "return document.querySelector('#actions').textContent.startsWith('Resume leases')")
     stub.snapshot["actions"] = {"allowed": False, "paused": False, "why": "no token"}

@@ -54,7 +54,7 @@ class Stub(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}/"
 
-    def stop(self) -> None:
+    def close(self) -> None:
         self.closing.set()
         self.shutdown()
         self.server_close()
@@ -167,7 +167,8 @@ def make_snapshot(num_slots: int) -> dict[str, Any]:
             | {"device_state": device, "task": "quickstart/toggle/train/0007", "purpose": "train"}
             | {"goal": "" if state == "waiting" else rng.choice(GOALS), "step": n % 14 + 1, "max_steps": 15}
             | {"idle_s": 3 * rng.random(), "age_s": 0.4, "touch": touch, "width": 90, "height": 200}
-            | {"screen": "" if state == "waiting" else f"/api/screen/worker-{n // 16}/{n % 16}.jpg?v={n}"}
+            | {"screen": f"/api/screen/worker-{n // 16}/{n % 16}.jpg?v={n}"}
+            | ({"screen": "", "width": 0, "height": 0} if state == "waiting" else {})
         )
     stages = [
         ("workers", 55.1, "actions/s", [["slots", "16"], ["episodes/s", "5.1"]]),
@@ -376,5 +377,6 @@ def make_episode(id: str, harm: str = "") -> dict[str, Any]:
         "judged": [["score", "0.90"], ["judge", "vlm"], ["answers", harm or "yes, yes, no"]],
         "final": shot(7),
         "group": [make_row(one, harm) for one in range(4 * (seq // 4), 4 * (seq // 4) + 4) if one != seq],
+        "trained": 105,
         "steps": [step(n) for n in range(1, 7)],
     }

@@ -48,7 +48,7 @@ class Reel {
     this.screen.show(shot.image, shot.width, shot.height, drawMark(mark, 100 * ratio), "screenshot not stored");
     const [x, y] = zoom?.point ?? (mark.kind ? [mark.x, mark.y / ratio] : [50, 50]);
     Object.assign(this.screen.node.style, {transformOrigin: `${x}% ${y}%`, transform: zoom ? `scale(${ZOOM})` : ""});
-    this.text.replaceChildren(...step ? stepWords(step) : [el("h3", "The end")], ...this.judgement(!step));
+    this.text.replaceChildren(...step ? stepWords(step, this.episode.trained) : [el("h3", "The end")], ...this.judgement(!step));
     this.pictures.forEach((picture, i) => picture.setAttribute("aria-current", i === at ? "step" : "false"));
     const {offsetLeft, offsetWidth} = this.pictures[at], {scrollLeft, clientWidth} = this.film;
     if (offsetLeft < scrollLeft || offsetLeft + offsetWidth > scrollLeft + clientWidth) this.film.scrollLeft = offsetLeft - clientWidth / 2;
@@ -62,7 +62,8 @@ class Reel {
   }
 }
 
-function stepWords(step) {
+/** `trained` is the newest update that used the episode: value, advantage and ratio are what it made of them. */
+function stepWords(step, trained) {
   const touched = known(step.touched) && step.elements?.find(one => one.number === step.touched);
   const measures = Object.entries(MEASURES).filter(([name]) => known(step[name])).map(([name, title]) => fact(title, decimal(step[name])));
   const rewards = Object.entries(step.rewards).map(([name, value]) =>
@@ -73,6 +74,7 @@ function stepWords(step) {
     touched && el("p.small.soft", `on element ${touched.number}, ${touched.class} “${touched.text}”`),
     step.detail && el("p.small.minus", step.detail),
     el("dl.facts", measures, fact("Weights", step.versions || "none")),
+    known(trained) && el("p.note", `value, advantage and ratio as of update ${trained}, the newest that used this episode`),
     rewards.length && el("p.small", rewards),
     ...step.calls.flatMap(callWords),
     step.elements?.length && elementList(step),

@@ -54,8 +54,8 @@ export class Screen {
   }
 
   showSlot(slot) {
-    const words = slot.goal ? "no picture" : WORDS[slot.state] ?? slot.state;
-    const height = 100 * slot.height / slot.width;
+    const words = slot.goal ? "no picture yet" : WORDS[slot.state] ?? slot.state;
+    const height = 100 * (slot.width ? slot.height / slot.width : 2);
     this.show(slot.screen, slot.width, slot.height, drawMark(markOfTouch(slot.goal && slot.touch, height), height), words);
   }
 }
@@ -131,10 +131,12 @@ export class Follower {
 
   open(key) {
     this.key = key;
+    this.update(this.slots);
     this.dialog.showModal();
   }
 
   update(slots) {
+    this.slots = slots;
     const slot = this.key && slots.find(one => keyOf(one) === this.key);
     if (!slot) return;
     const state = stateOf(slot);

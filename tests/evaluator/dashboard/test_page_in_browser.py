@@ -37,7 +37,7 @@ def serve() -> Iterator[Callable[..., Stub]]:
 
     yield start
     for stub in stubs:
-        stub.stop()
+        stub.close()
 
 
 def wait(what: Callable[[], Any], words: str) -> None:
@@ -283,7 +283,7 @@ def test_a_lost_connection_is_said_and_comes_back(browser: Chromium, serve: Call
     stub = serve(16)
     show(browser, stub)
     until(browser, "return document.querySelector('#link').textContent === 'live'")
-    stub.stop()
+    stub.close()
     until(browser, "return document.querySelector('#trouble').textContent.includes('reconnects by itself')")
     assert text(browser, "#link") == "connection lost"
     again = serve(32, port=stub.server_address[1])

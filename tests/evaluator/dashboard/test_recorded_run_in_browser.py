@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from episode_factory import make_episode, make_task
+from page_stub import Stub
 
 from distrl.configs.load import check_config
 from distrl.core.rundir import RunDir
@@ -25,6 +27,19 @@ pytestmark = [pytest.mark.browser, pytest.mark.needs("selenium")]
 HARM = "<img src=x onerror='window.harm = 1'><script>window.harm = 1</script>"
 DEADLINE_S = 20.0
 KEYS = {"ArrowRight": 39, "ArrowLeft": 37, "End": 35}
+OPEN = {
+    "counts",
+    "pool",
+    "faults",
+    "postmortems",
+    "alarms",
+    "slots",
+    "facts",
+    "lines",
+    "costs",
+    "modes",
+    "group",
+} | {"rewards", "seconds", "elements", "judged"}
 TEXT = "return document.querySelector(arguments[0])?.textContent ?? ''"
 
 
@@ -130,3 +145,26 @@ def test_it_reconnects_when_the_server_is_back(run: Path, page: tuple[Chromium, 
     until(browser, "return document.querySelector('#link').textContent === 'connection lost'")
     with serving(run, urlsplit(other).port or 0):
         until(browser, "return document.querySelector('#link').textContent === 'recorded'")
+
+
+def test_the_stub_of_the_other_tests_answers_as_the_server_does(page: tuple[Chromium, str]) -> None:
+    """The same names everywhere; lists are compared by their first entry."""
+    _, url = page
+    with contextlib.closing(Stub()) as stub:
+        for path in ("snapshot", "metrics", "heatmap?bins=8", "episodes?limit=3"):
+            made, real = fetch(f"{stub.url}api/{path}"), fetch(f"{url}api/{path}")
+            assert names(made) == names(real), path
+        made, real = (fetch(f"{site}api/episodes?limit=1")["rows"][0]["id"] for site in (stub.url, url))
+        assert names(fetch(f"{stub.url}api/episode/{made}")) == names(fetch(f"{url}api/episode/{real}"))
+
+
+def fetch(address: str) -> Any:
+    with urllib.request.urlopen(address, timeout=DEADLINE_S) as answer:
+        return json.loads(answer.read())
+
+
+def names(value: Any) -> Any:
+    """The names in a JSON value, without its numbers and texts, and without what may be empty."""
+    if isinstance(value, dict):
+        return {name: names(one) for name, one in value.items() if name not in OPEN}
+    return [names(value[0])] if isinstance(value, list) and value else None

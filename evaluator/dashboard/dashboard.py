@@ -288,7 +288,7 @@ class Dashboard:
         index = self.index
         rows = index.rows if index is not None else []
         named = [row for row in rows if name and row.result.trajectory_id.startswith(name)]
-        if index is None or index.store is None or len(named) != 1:
+        if self.files is None or index is None or index.store is None or len(named) != 1:
             raise NotStored(f"{len(named)} of the episodes that are read so far have the id {name[:64]!r}.")
         row = named[0]
         trajectory = index.store.get(row.result.trajectory_id)
@@ -296,7 +296,7 @@ class Dashboard:
         return {
             "row": row.as_json(index.quarantined.get(trajectory.id, "")),
             "group": [one.as_json() for one in members[:MAX_GROUP]],
-            **episode_json(Found(trajectory, row.result, index.store)),
+            **episode_json(Found(trajectory, row.result, index.store), self.files.trained(trajectory.id)),
         }
 
     def image(self, digest: str, episode: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from distrl.core.types import Element, Observation
@@ -13,8 +14,15 @@ MAX_TEXT = 20_000
 """Characters of one text; models' prompts can be longer."""
 
 
-def episode_json(found: Found) -> dict[str, Any]:
-    """Steps, screens by digest, tokens and the verdict of a stored episode, without its row."""
+TRAINED = ("ratio", "advantage", "value")
+
+
+def episode_json(found: Found, trained: Mapping[str, Any]) -> dict[str, Any]:
+    """Steps, screens by digest, tokens and the verdict of a stored episode, without its row.
+
+    Args:
+        trained: What the newest update made of its steps, by name; see `RunFiles.trained`.
+    """
     trajectory = found.trajectory
     has_tokens = any(chat.completion.token_ids for step in trajectory.steps for chat in step.chats)
     view = episode_view(
@@ -30,8 +38,16 @@ def episode_json(found: Found) -> dict[str, Any]:
         "tone": view.tone,
         "judged": [[name, text[:MAX_TEXT]] for name, text in view.judged],
         "final": None if trajectory.final is None else _shot(trajectory.final, trajectory.id),
-        "steps": [_step(step, trajectory.id) for step in view.steps],
+        "trained": trained.get("update"),
+        "steps": [
+            {**_step(step, trajectory.id), **{name: _at(trained.get(name), place) for name in TRAINED}}
+            for place, step in enumerate(view.steps)
+        ],
     }
+
+
+def _at(values: object, place: int) -> object:
+    return values[place] if isinstance(values, list) and place < len(values) else None
 
 
 def _shot(seen: Observation, trajectory_id: str) -> dict[str, Any]:

@@ -120,6 +120,22 @@ class RunFiles:
                 continue  # it is being written
         return found
 
+    def trained(self, trajectory_id: str) -> dict[str, Any]:
+        """What the newest update that used a trajectory made of its steps; {} if none is known.
+
+        See `distrl.learner.trained`.
+        """
+        for name in ("trained.jsonl", "trained.old.jsonl"):
+            try:
+                data = (self.run.path / name).read_bytes()
+                at = data.rfind(f'{{"id": "{trajectory_id}"'.encode())
+                if at >= 0:
+                    found = json.loads(data[at:].split(b"\n", 1)[0])
+                    return found if isinstance(found, dict) else {}
+            except (OSError, ValueError):
+                continue
+        return {}
+
     def disk(self) -> tuple[int, int] | None:
         """Free and total bytes of the run's disk."""
         try:

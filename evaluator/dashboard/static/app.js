@@ -96,6 +96,7 @@ function askForToken() {
     el("p.soft", "This dashboard was started with DISTRL_DASHBOARD_TOKEN: enter that token."),
     el("label", "Token", field), button("Open", enter), wrong));
   showLink("locked", "fault");
+  say("");
 }
 
 const say = words => { $("#trouble").textContent = words; };

@@ -296,6 +296,7 @@ def test_a_lost_connection_is_said_and_comes_back(browser: Chromium, serve: Call
 def test_a_missing_token_is_asked_for(browser: Chromium, serve: Callable[..., Stub]) -> None:
     browser.open(serve(token="s3cret").url)
     until(browser, "return document.querySelector('.token-form input')")
+    until(browser, "return !document.querySelector('#trouble').textContent")
     enter = "document.querySelector('.token-form input').value = arguments[0]"
     browser.run(enter, "wrong")
     click(browser, ".token-form button")

@@ -278,6 +278,7 @@ def open_learner(config: Config, run: RunDir, sizes: tuple[int, int], stop: Even
         resume(run.checkpoints, policy, master)
         metrics.resume(master.progress.accepted)
         server.start()
+        stack.enter_context(run.announced(server.endpoints.control))
         yield AppoLearner(config, run, server, master, GaussianPolicy(spec, config.seed), metrics, stop)
         if server.status.phase == "done":
             time.sleep(LINGER_S)  # late subscribers receive the shutdown

@@ -22,6 +22,8 @@ class Role(str, Enum):
     WORKER = "worker"
     INFERENCE = "inference"
     EVALUATE = "evaluate"
+    OBSERVER = "observer"
+    OWNER = "owner"
 
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The keys directory.")]

@@ -37,6 +37,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train-judge": ("distrl.cli.train_judge", "train_judge"),
     "collect": ("distrl.cli.collect", "collect"),
     "report": ("distrl.cli.report", "report"),
+    "dashboard": ("distrl.cli.dashboard", "dashboard"),
+    "top": ("distrl.cli.top", "top"),
     "inspect": ("distrl.cli.inspect", "inspect"),
     "trace": ("distrl.cli.trace", "trace"),
     "export": ("distrl.cli.export", "export"),

@@ -152,6 +152,7 @@ class GuiRun:
         from distrl.core.security import load_security
         from distrl.core.sockets import Wire
         from distrl.workers.act_client import ActClient
+        from distrl.workers.board import SlotBoard
         from distrl.workers.client import LearnerLink, wait_for_learner
         from distrl.workers.env_pool import open_env_pool
         from distrl.workers.judging import MAX_WAITING, JudgingLink, load_judge
@@ -165,6 +166,7 @@ class GuiRun:
             stack.callback(spool.close)
             wire = Wire(load_security(network.keys_path, network.key_name))
             full_name = wire.full_name(name)
+            board = SlotBoard(full_name)
             link = LearnerLink(
                 wire,
                 network.learner.control,
@@ -174,6 +176,7 @@ class GuiRun:
                 slots=slots,
                 spool=spool,
                 max_unjudged=0 if settings is None else MAX_WAITING + slots,
+                board=board,
             )
 
             def policy(slot: int) -> ActClient:
@@ -194,7 +197,7 @@ class GuiRun:
                 judging = JudgingLink(link, judge, settings, config.worker.rewards, unjudged)
             envs = open_env_pool(config, slots)
             stack.callback(envs.close)
-            worker = Worker(config, judging or link, policy, full_name, stop, envs)
+            worker = Worker(config, judging or link, policy, full_name, stop, envs, board=board)
             # Slots that are left behind still use the sockets: then the end of the process closes them.
             stack.callback(lambda: wire.close() if worker.is_clear else None)
             link.start()

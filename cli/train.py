@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -33,6 +33,7 @@ def train(
     resume: ResumeOption = False,
     metrics: MetricsPortOption = None,
     dry_run: DryRunOption = False,
+    ui: Annotated[bool, typer.Option("--ui", help="Serve the run's dashboard meanwhile.")] = False,
 ) -> None:
     """Train on this machine: learner, inference servers and workers, then an evaluation before and after.
     With appo there are no inference servers, and the result alone is measured.
@@ -54,7 +55,7 @@ def train(
     )
     from distrl.cli.local.plan import plan_here
     from distrl.cli.local.programs import check_addresses, free_addresses, unreachable_servers
-    from distrl.cli.local.run import LocalRun, unmake
+    from distrl.cli.local.run import LocalRun, followed, unmake
     from distrl.cli.run_kind import run_kind
     from distrl.core.checkpoints import pointed
     from distrl.core.process import install_signals
@@ -91,7 +92,8 @@ def train(
             console.print(as_text(line), soft_wrap=True)
         try:
             local = LocalRun(loaded, network, run, install_signals(), console, metrics)
-            results = local.train_and_measure()
+            with followed(run, console, ui):
+                results = local.train_and_measure()
         except DistrlError as error:
             if not resume:
                 unmake(run, error)

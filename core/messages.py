@@ -9,6 +9,8 @@ Control (learner, ROUTER): Hello → Welcome; Heartbeat → Status; LeaseRequest
     LeaseRenew → Status; LeaseRelease → Status;
     Submit + images → Ack | Reject; StatusRequest → Status.
     Of workers that train: WorkRequest → WorkGrant; Gradient + bytes, Measured → WorkAck | Reject.
+    While people watch: SlotReport + pictures, without an answer. Of observers: Watch → Wall + pictures;
+    of owners: Command → Status.
 Broadcast (learner, PUB): Status, Shutdown.
 Weights (learner, ROUTER): ChunkRequest → Chunk + bytes | Reject.
 Act (inference, ROUTER): ActRequest + images → ActReply | Reject; InfoRequest → Info.
@@ -71,6 +73,15 @@ MAX_ELEMENTS = 512
 
 MAX_ELEMENT_TEXT = 1000
 """Characters of each text of an element."""
+
+MAX_PICTURE_BYTES = 128 * 2**10
+"""Of a slot's picture for people who watch."""
+
+MAX_PICTURES = 128
+"""Pictures in a message; the others follow in the next."""
+
+MAX_FOLLOWED = 16
+"""Slots that are shown larger at a time."""
 
 PROTOCOL_VERSION = 4
 MAX_ENVELOPE_BYTES = 16 * 2**20
@@ -281,6 +292,12 @@ class StatusRequest(Record):
     type: Literal["status-request"] = "status-request"
 
 
+Watching = Literal["status", "slots", "pictures"]
+"""What an observer wants: the learner's status, also what each slot does, also pictures of the slots."""
+
+Followed = Annotated[tuple[Name, ...], Field(max_length=MAX_FOLLOWED)]
+
+
 class Status(Record):
     """Where the run stands. Broadcast after each change, and the answer to Heartbeat.
 
@@ -290,7 +307,10 @@ class Status(Record):
         weights: The newest published weights, None before the first.
         slots: By each worker's name its number of slots, so that all agree on whose server is which; empty if
             there are very many.
-        paused: The learner is behind; workers request no leases while this is set.
+        paused: The learner is behind, or `is_held`; workers request no leases while this is set.
+        is_held: The run's owner holds it.
+        watched: What people see of the slots now; workers report so much.
+        followed: The slots, as WORKER/SLOT, whose pictures are to be large.
     """
 
     type: Literal["status"] = "status"
@@ -300,6 +320,9 @@ class Status(Record):
     act_endpoints: tuple[str, ...] = ()
     slots: dict[str, Count] = {}
     paused: bool = False
+    is_held: bool = False
+    watched: Watching = "status"
+    followed: Followed = ()
     metrics: dict[str, Number] = {}
 
 
@@ -387,6 +410,108 @@ class Shutdown(Record):
     reason: str = ""
 
 
+# ---- for people who watch ----
+
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+ShortText = Annotated[str, Field(max_length=MAX_NAME)]
+LongText = Annotated[str, Field(max_length=500)]
+Elapsed = Annotated[float, Field(ge=0.0, le=MAX_SUM, allow_inf_nan=False)]
+
+
+class Touch(Record):
+    """The newest action of a slot, as in `ActionRecord`."""
+
+    kind: Annotated[str, Field(max_length=40)]
+    point: tuple[Fraction, Fraction] | None = None
+    to: tuple[Fraction, Fraction] | None = None
+    text: ShortText = ""
+
+
+class SlotView(Record):
+    """What a slot does now.
+
+    Attributes:
+        device: The pool's device that it holds, "" for none.
+        step: Actions so far.
+        idle_s: Seconds since the newest action, or since the episode began.
+        picture: Changes with the picture; "" for none. Its size in pixels is `width` × `height`.
+    """
+
+    slot: Annotated[int, Field(ge=0, le=2**16 - 1)]
+    state: Literal["acting", "thinking", "resetting", "waiting", "pausing"]
+    device: ShortText = ""
+    task: ShortText = ""
+    goal: LongText = ""
+    purpose: Purpose | None = None
+    step: Count = 0
+    max_steps: Count = 0
+    idle_s: Elapsed = 0.0
+    touch: Touch | None = None
+    picture: ShortText = ""
+    width: Annotated[int, Field(ge=0, le=2**16 - 1)] = 0
+    height: Annotated[int, Field(ge=0, le=2**16 - 1)] = 0
+
+
+class DeviceView(Record):
+    """A device of a worker's pool: its state (see docs/devices.md), what it lacks, its faults of late."""
+
+    id: ShortText
+    state: Annotated[str, Field(max_length=40)]
+    reason: LongText = ""
+    faults: Count = 0
+
+
+class SlotReport(Record):
+    """What a worker's slots and devices do now. Frame i + 1 is the picture (JPEG) of the slot `pictures[i]`.
+
+    Only pictures that have changed are sent. There is no answer.
+    """
+
+    type: Literal["slot-report"] = "slot-report"
+    worker: Name
+    slots: Annotated[tuple[SlotView, ...], Field(max_length=1024)] = ()
+    devices: Annotated[tuple[DeviceView, ...], Field(max_length=1024)] = ()
+    pictures: Annotated[tuple[Count, ...], Field(max_length=MAX_PICTURES)] = ()
+
+
+class Watch(Record):
+    """An observer wants to see the run for some seconds; it repeats this every second.
+
+    Attributes:
+        known: `Wall.number` of the newest pictures that it has; 0 for none.
+    """
+
+    type: Literal["watch"] = "watch"
+    name: Name
+    wants: Watching = "status"
+    followed: Followed = ()
+    known: Count = 0
+
+
+class Wall(Record):
+    """What is known of all slots. Frame i + 1 is the picture of `pictures[i]`, newer than `Watch.known`.
+
+    Attributes:
+        ages_s: How old each of the reports is.
+        number: The newest picture's here.
+    """
+
+    type: Literal["wall"] = "wall"
+    status: Status
+    reports: tuple[SlotReport, ...] = ()
+    ages_s: tuple[Elapsed, ...] = ()
+    number: Count = 0
+    pictures: Annotated[tuple[tuple[Name, Count], ...], Field(max_length=MAX_PICTURES)] = ()
+
+
+class Command(Record):
+    """The owner holds the run (no further leases), lets it go on, or requests a checkpoint."""
+
+    type: Literal["command"] = "command"
+    name: Name
+    action: Literal["pause", "resume", "checkpoint"]
+
+
 class ChunkRequest(Record):
     """Requests bytes [offset, offset + length) of the weights with `digest`."""
 
@@ -455,7 +580,7 @@ Message = Annotated[
     Union[
         Hello, Heartbeat, StatusRequest, Status, Welcome, LeaseRequest, LeaseGrant, LeaseRenew, LeaseRelease,
         Submit, Ack, Reject, Shutdown, ChunkRequest, Chunk, ActRequest, ActReply, InfoRequest,
-        Info, WorkRequest, WorkGrant, Gradient, Measured, WorkAck,
+        Info, WorkRequest, WorkGrant, Gradient, Measured, WorkAck, SlotReport, Watch, Wall, Command,
     ],
     Field(discriminator="type"),
 ]  # fmt: skip

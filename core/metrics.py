@@ -9,7 +9,7 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -144,14 +144,20 @@ class MetricsWriter:
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, float]]:
-    """The rows of a metrics.jsonl; a line that a crash cut off is skipped, and so are null values."""
+    """The rows of a metrics.jsonl; a line that a crash cut off is skipped, and so is what is not finite."""
     if not path.exists():
         return
     with path.open(encoding="utf-8") as file:
-        for line in file:
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            if isinstance(row, dict):
-                yield {name: value for name, value in row.items() if isinstance(value, int | float)}
+        yield from parse_rows(file)
+
+
+def parse_rows(lines: Iterable[str]) -> Iterator[dict[str, float]]:
+    """The rows in the lines of a metrics.jsonl; see `read_metrics`."""
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(row, dict):
+            numbers = {name: value for name, value in row.items() if isinstance(value, int | float)}
+            yield {name: value for name, value in numbers.items() if abs(value) < math.inf}

@@ -15,7 +15,7 @@ import re
 import secrets
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -56,6 +56,7 @@ class RunDir:
         self.spool = path / "spool"
         self.evaluations = path / "evaluations"
         self.report = path / "report.html"
+        self.address = path / ".learner"  # where a running learner answers: `network.control`
 
     @classmethod
     def of(cls, config: RunOptions) -> RunDir:
@@ -143,6 +144,15 @@ class RunDir:
         """The same for every process that ever runs this run directory."""
         # Durable: what workers have spooled for this id, no learner with another one may take.
         return self._kept(".run_id", lambda: f"{self.path.name}-{uuid.uuid4().hex[:12]}")
+
+    @contextlib.contextmanager
+    def announced(self, control: str) -> Iterator[None]:
+        """Writes down where the learner answers, as long as the block lasts."""
+        write_atomically(self.address, f"{control}\n")
+        try:
+            yield
+        finally:
+            self.address.unlink(missing_ok=True)
 
     def lease_secret(self) -> bytes:
         """The key with which every learner of this run directory signs leases."""

@@ -30,7 +30,7 @@ from distrl.core.types import Record
 
 SERVER = "server"
 ANY_CLIENT = "client"
-ROLES = ("worker", "inference", "evaluate")  # what each may send: distrl.core.service
+ROLES = ("worker", "inference", "evaluate", "observer", "owner")  # what each may send: distrl.core.service
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 _KEY = r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}"  # Z85
 
@@ -53,7 +53,9 @@ class Client(Record):
     """
 
     name: Annotated[str, Field(pattern=f"^{_NAME}$")]
-    roles: Annotated[tuple[Literal["worker", "inference", "evaluate"], ...], Field(min_length=1)]
+    roles: Annotated[
+        tuple[Literal["worker", "inference", "evaluate", "observer", "owner"], ...], Field(min_length=1)
+    ]
     slots: Annotated[int, Field(ge=0)] | None = None
     public: Annotated[str, Field(pattern=f"^({_KEY})?$")] = ""
 

@@ -12,6 +12,7 @@ from distrl.core.errors import DistrlError, NetworkError, ProtocolError
 from distrl.core.messages import (
     ActRequest,
     ChunkRequest,
+    Command,
     Gradient,
     Heartbeat,
     Hello,
@@ -22,8 +23,10 @@ from distrl.core.messages import (
     Measured,
     Reject,
     RejectCode,
+    SlotReport,
     StatusRequest,
     Submit,
+    Watch,
     WorkRequest,
 )
 from distrl.core.security import Client
@@ -34,9 +37,15 @@ Permits = Mapping[str, tuple[type[Record], ...]]
 """Role → the messages that it may send."""
 
 _PRESENCE = (Hello, Heartbeat, StatusRequest)
-_WORK = (LeaseRequest, LeaseRenew, LeaseRelease, Submit, WorkRequest, Gradient, Measured)
+_WORK = (LeaseRequest, LeaseRenew, LeaseRelease, Submit, WorkRequest, Gradient, Measured, SlotReport)
 _CHUNKS = (ChunkRequest,)
-CONTROL: Permits = {"worker": (*_PRESENCE, *_WORK), "inference": _PRESENCE, "evaluate": _PRESENCE}
+CONTROL: Permits = {
+    "worker": (*_PRESENCE, *_WORK),
+    "inference": _PRESENCE,
+    "evaluate": _PRESENCE,
+    "observer": (Watch, StatusRequest),
+    "owner": (Watch, StatusRequest, Command),
+}
 WEIGHTS: Permits = {"inference": _CHUNKS, "evaluate": _CHUNKS}
 WEIGHTS_OF_TRAINING_WORKERS: Permits = {"worker": _CHUNKS}
 ACT: Permits = {"worker": (ActRequest, InfoRequest), "evaluate": (ActRequest, InfoRequest)}

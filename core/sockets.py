@@ -150,14 +150,14 @@ class Channel:
             if error.errno != zmq.EHOSTUNREACH:
                 raise NetworkError(f"Sending over {self.endpoint} failed: {error}.") from error
 
-    def send_periodic(self, message: Record) -> None:
+    def send_periodic(self, message: Record, blobs: Sequence[Blob] = ()) -> None:
         """Sends a message that is repeated in time, so that losing one is not an error. Never waits.
 
         Without room it is dropped. One that cannot be encoded is dropped as well, and logged once for each
         kind of message: it must not end the thread that repeats it.
         """
         try:
-            self.send(message, timeout_s=0.0)
+            self.send(message, blobs, timeout_s=0.0)
         except ProtocolError as error:
             if type(message) not in self._unsendable:
                 self._unsendable.add(type(message))

@@ -54,6 +54,27 @@ def open_database(path: Path, schema: str, version: int, exclusive: bool = False
     return connection
 
 
+def open_read_only(path: Path, version: int) -> sqlite3.Connection:
+    """A database that exists, for reading, by any thread; errors as for `open_database`."""
+    with typed_errors(path):
+        uri = f"{path.resolve().as_uri()}?mode=ro"
+        connection = sqlite3.connect(
+            uri, LOCK_WAIT_S, uri=True, isolation_level=None, check_same_thread=False
+        )
+        try:
+            found = connection.execute("PRAGMA user_version").fetchone()[0]
+        except BaseException:
+            connection.close()
+            raise
+        if found != version:
+            connection.close()
+            raise StoreError(
+                f"{path} has schema version {found}, this distrl reads {version}.",
+                "Use the distrl that wrote it, or another path.",
+            )
+    return connection
+
+
 @contextlib.contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """All statements inside are committed, durably, or none is."""
@@ -123,22 +144,39 @@ class Quarantined(NamedTuple):
     at: float
 
 
-class TrajectoryStore:
-    """Trajectories by id, in ingest order, and images by digest, in a file that is created if missing."""
+class Packed(NamedTuple):
+    """A stored trajectory as bytes; `seq` grows in ingest order."""
 
-    def __init__(self, path: Path) -> None:
+    seq: int
+    id: str
+    body: bytes
+
+
+class TrajectoryStore:
+    """Trajectories by id, in ingest order, and images by digest, in a file that is created if missing.
+
+    With `read_only` the file must exist and is never changed, not even created: only what reads may be
+    called. All threads then share one connection.
+    """
+
+    def __init__(self, path: Path, read_only: bool = False) -> None:
         self.path = path
         self._lock = threading.Lock()
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
+        self._shared = open_read_only(path, _VERSION) if read_only else None
+        if self._shared is not None:
+            self._connections.append(self._shared)
+            self._size_bytes = 0
+            return
         sizes = "SELECT LENGTH(body) AS size FROM trajectories UNION ALL SELECT LENGTH(data) FROM images"
         row = self._row(f"SELECT COALESCE(SUM(size), 0) FROM ({sizes})")
         assert row is not None
-        self._size_bytes: int = row[0]
+        self._size_bytes = int(row[0])
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all stored trajectories and images (without SQLite's own overhead)."""
+        """Bytes of all stored trajectories and images (without SQLite's own overhead); 0 if read-only."""
         return self._size_bytes
 
     def add(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> bool:
@@ -203,6 +241,12 @@ class TrajectoryStore:
         for trajectory_id in self.ids(purpose):
             yield self.get(trajectory_id)
 
+    def packed(self, after: int = 0, before: int = 2**62, limit: int = 100) -> list[Packed]:
+        """The newest trajectories with `after` < seq < `before`, at most `limit`, the newest first."""
+        query = "SELECT seq, id, body FROM trajectories WHERE seq > ? AND seq < ? ORDER BY seq DESC LIMIT ?"
+        with typed_errors(self.path):
+            return [Packed(*row) for row in self._connection().execute(query, (after, before, limit))]
+
     def count(self, purpose: Purpose | None = None) -> int:
         """How many trajectories are stored."""
         query = "SELECT COUNT(*) FROM trajectories WHERE purpose = IFNULL(?, purpose)"
@@ -265,7 +309,7 @@ class TrajectoryStore:
 
     def _connection(self) -> sqlite3.Connection:
         """The calling thread's connection."""
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        connection: sqlite3.Connection | None = self._shared or getattr(self._local, "connection", None)
         if connection is None:
             connection = open_database(self.path, _SCHEMA, _VERSION)
             self._local.connection = connection

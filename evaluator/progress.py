@@ -1,21 +1,29 @@
-"""Progress of an evaluation: a bar on a terminal, plain lines in a log."""
+"""Progress of an evaluation, as a bar on a terminal or lines in a log; and how long a run still takes."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
 import time
+from collections import deque
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from distrl.configs.schema import Config
 from distrl.core.terminal import Console
 from distrl.core.types import Fault
 from distrl.evaluator.statistics import EpisodeResult
 
 LINE_EVERY_S = 5.0
 _TAIL_BYTES = 4096
+RECENT_S, RECENT_CHANGES = 60.0, 10
+"""The time left follows from the rate of the last minute, or of the last ten changes if those took longer."""
+SURE_S = 5.0
+"""Time left is not estimated before a phase has been seen for as long."""
 
 
 class EvaluationProgress:
@@ -80,3 +88,37 @@ def read_counts(log: Path) -> tuple[int, int] | None:
     except OSError:  # not there yet
         return None
     return (int(lines[-1][0]), int(lines[-1][1])) if lines else None
+
+
+class TimeLeft:
+    """Estimates how long the rest of a phase takes; `now` gives seconds."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._seen: dict[str, deque[tuple[float, float]]] = {}  # by unit, when it changed, and to what
+
+    def clear(self) -> None:
+        """Another phase begins."""
+        self._seen.clear()
+
+    def left_s(self, unit: str, done: float, total: float) -> float:
+        """How long the rest takes at the recent rate; infinite while that is unknown."""
+        now, seen = self._now(), self._seen.setdefault(unit, deque())
+        if not seen or done != seen[-1][1]:
+            seen.append((now, done))
+        while len(seen) > RECENT_CHANGES and seen[1][0] <= now - RECENT_S:
+            seen.popleft()
+        since, before = seen[0]
+        if total and done >= total:
+            return 0.0
+        if not total or done <= before or now - since < SURE_S:
+            return math.inf
+        return max(0.0, total - done) * (now - since) / (done - before)
+
+    def training_left_s(self, metrics: Mapping[str, float], config: Config, left_s: float) -> float:
+        """`left_s` by episodes or steps, but enough for the updates, and within `learner.max_minutes`."""
+        if config.goal.updates is not None:
+            updates_s = self.left_s("updates", metrics.get("updates", 0.0), config.goal.updates)
+            left_s = max(left_s, updates_s if updates_s < math.inf else 0.0)
+        minutes = config.learner.max_minutes or math.inf
+        return min(left_s, max(0.0, 60.0 * minutes - metrics.get("time/online_s", 0.0)))

@@ -101,6 +101,7 @@ def open_learner(
         _resume(context)
         server.on_arrival = context.ingest.announce
         server.start()
+        stack.enter_context(run.announced(server.endpoints.control))
         yield Learner(context, stop)
         if server.status.phase == "done":
             time.sleep(LINGER_S)  # late subscribers hear the shutdown, last trajectories are acked

@@ -94,6 +94,8 @@ class Learner:
             accounted = context.scheduler.accounted(Purpose.TRAIN)
             context.report.show(accounted, context.config.learner.episodes)
             poll(context)
+            if context.server.takes_checkpoint():
+                self.validation.save()
             if self.updates.owed() >= 1:
                 drain(context, 0.0)
             else:

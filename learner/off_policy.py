@@ -33,7 +33,7 @@ class StepStats:
         row: [N] int64, the place of each step's trajectory in the batch.
         columns: [N] float64 each: `ratio` ρ of the whole action, `log_ratio` |log ρ|, `token_log_ratio` Σ
             over the action's `tokens` of |log π − log μ|, how many `units` it has, Σ of their ratios
-            (`unit_ratio`) and of the squares of these (`unit_square`).
+            (`unit_ratio`) and of the squares of these (`unit_square`). `noted` ones besides.
         sums: Of further numbers, by the metric's name: [N] float64 each, summed over the units of each step.
     """
 
@@ -43,7 +43,13 @@ class StepStats:
 
     @classmethod
     def of(
-        cls, row: Tensor, ratios: Ratios, token_mask: Tensor, level: RatioLevel, weighed: Mapping[str, Tensor]
+        cls,
+        row: Tensor,
+        ratios: Ratios,
+        token_mask: Tensor,
+        level: RatioLevel,
+        weighed: Mapping[str, Tensor],
+        noted: Mapping[str, Tensor] = {},
     ) -> StepStats:
         """The statistics of one pass; fetched from the device at once.
 
@@ -51,6 +57,7 @@ class StepStats:
             row: [N] int64.
             token_mask: [N, L] bool.
             level: Whether actions or tokens are units.
+            noted: [N] each, kept as further columns.
             weighed: By name, one number or truth value per unit: [N], or [N, L] at level "token".
         """
         at = ratios.at(level)
@@ -62,6 +69,7 @@ class StepStats:
             "units": per_step(torch.ones_like(at), token_mask),
             "unit_ratio": per_step(at, token_mask),
             "unit_square": per_step(at.square(), token_mask),
+            **noted,
         }
         sums = {name: per_step(values.to(at.dtype), token_mask) for name, values in weighed.items()}
         every = [x.detach().to(at.dtype) for x in (*columns.values(), *sums.values())]

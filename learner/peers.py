@@ -121,6 +121,12 @@ class Peers:
             peer = self._peers.get(("worker", worker))
         return peer.num_leases if peer is not None else 0
 
+    def num_slots(self, worker: str) -> int:
+        """How many slots a worker announces; 0 if it is not alive."""
+        with self._lock:
+            peer = self._peers.get(("worker", worker))
+        return peer.slots if peer is not None else 0
+
     def act_endpoints(self) -> tuple[str, ...]:
         """Where the inference servers that are alive answer, sorted."""
         with self._lock:

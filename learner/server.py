@@ -33,6 +33,7 @@ from distrl.core.errors import NetworkError, ProtocolError, StoreError
 from distrl.core.messages import (
     TRANSIENT,
     Ack,
+    Command,
     Heartbeat,
     Hello,
     LeaseGrant,
@@ -42,9 +43,11 @@ from distrl.core.messages import (
     RejectCode,
     RunLimits,
     Shutdown,
+    SlotReport,
     Status,
     StatusRequest,
     Submit,
+    Watch,
     WeightInfo,
     Welcome,
 )
@@ -55,6 +58,7 @@ from distrl.core.sockets import Poller, Received, Waker, Wire
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Record, Trajectory, image_digest
 from distrl.core.weights import Buffer, ChunkServer
+from distrl.learner.gallery import Gallery
 from distrl.learner.peers import MAX_CLIENTS, Peers, Suspensions
 
 if TYPE_CHECKING:
@@ -130,7 +134,9 @@ class ServerBase:
         self._shutdown: Shutdown | None = None
         self._stopping = threading.Event()
         self._error: BaseException | None = None
-        self._next_broadcast = 0.0  # network thread only
+        # Network thread only:
+        self._next_broadcast = 0.0
+        self._gallery = Gallery()
         self._thread = threading.Thread(target=self._run, name="network", daemon=True)
 
     def start(self) -> None:
@@ -214,6 +220,8 @@ class ServerBase:
                 self._work()
                 if self._peers.expire():
                     self._change(act_endpoints=self._peers.act_endpoints(), slots=self._peers.slots())
+                watched, followed = self._gallery.watching()
+                self._change(watched=watched, followed=followed)
                 self._announce()
         except BaseException as error:
             self._error = error
@@ -235,6 +243,10 @@ class ServerBase:
             if isinstance(message, Hello):
                 answer = Welcome(status=self.status, heartbeat_s=self._heartbeat_s)
             self._service.reply(peer, self._shutdown or answer)
+        elif isinstance(message, SlotReport):
+            self._gallery.report(message, received.blobs, self._peers.num_slots(message.worker))
+        elif isinstance(message, Watch):
+            self._service.reply(peer, *self._gallery.watch(peer, message, self.status))
         else:
             raise ProtocolError(
                 RejectCode.UNEXPECTED.value, f"a {type(message).__name__} is not a request to this learner"
@@ -279,6 +291,7 @@ class LearnerServer(ServerBase):
         # Called in the network thread with each trajectory before it is put into `ingested`.
         self.on_arrival: Callable[[Trajectory], None] = lambda trajectory: None
         self._service.on_reject = self._rejected
+        self._checkpoint_wanted = threading.Event()
         # Network thread only:
         self._suspensions = Suspensions()
         self._workers: OrderedDict[bytes, str] = OrderedDict()  # by connection, as they name themselves
@@ -289,13 +302,19 @@ class LearnerServer(ServerBase):
     def peer_metrics(self) -> dict[str, float]:
         return {**super().peer_metrics(), "workers/suspended": float(self._num_suspended)}
 
+    def takes_checkpoint(self) -> bool:
+        """Whether the owner has requested a checkpoint since the last call. For one thread."""
+        is_wanted = self._checkpoint_wanted.is_set()
+        self._checkpoint_wanted.clear()
+        return is_wanted
+
     # ---- network thread ----
 
     def _work(self) -> None:
         submits, self._submits = self._submits, []
         self._commit(submits)
         self._hand_over()
-        self._change(paused=bool(self._backlog))
+        self._change(paused=bool(self._backlog) or self.status.is_held)
         self._scheduler.tick()
         self._num_suspended = self._suspensions.count
 
@@ -313,6 +332,13 @@ class LearnerServer(ServerBase):
         elif isinstance(message, LeaseRequest):
             self._name(peer, message.worker)
             self._service.reply(peer, self._shutdown or self._grant(message, received.client))
+        elif isinstance(message, Command):
+            _log.info("%s of %s", message.action, message.name)
+            if message.action == "checkpoint":
+                self._checkpoint_wanted.set()
+            else:
+                self._change(is_held=message.action == "pause")
+            self._service.reply(peer, self.status)
         else:
             super()._handle(received)
 
@@ -320,7 +346,7 @@ class LearnerServer(ServerBase):
         seconds, reason = self._suspensions.of(request.worker)
         if seconds:
             return LeaseGrant(retry_after_s=seconds, reason=reason)
-        if self._backlog:
+        if self._backlog or self.status.is_held:
             return LeaseGrant()
         limit = self._peers.num_leases(request.worker)
         leases = self._scheduler.grant(request.worker, request.count, limit, client)

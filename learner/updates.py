@@ -28,6 +28,7 @@ from distrl.learner.mismatch import MismatchProbe
 from distrl.learner.off_policy import EVERY, Freshness
 from distrl.learner.ranks import num_ranks
 from distrl.learner.sum_tree import Indices
+from distrl.learner.trained import TrainedLog
 
 MAX_SKIPPED = 10  # batches in a row
 BUILD_S = 1800.0
@@ -85,6 +86,7 @@ class Updates:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._freshness, self._mismatch = Freshness(), MismatchProbe(context)
+        self._trained = TrainedLog(context.store.path.with_name("trained.jsonl"))
         self._config = context.config.learner
         life = self._config.replay.capacity * self._config.updates_per_episode  # of a trajectory, in updates
         self._refresh_every = max(1, min(MAX_REFRESH_EVERY, int(life / REFRESHES)))
@@ -142,6 +144,7 @@ class Updates:
         result.metrics.update(mismatch or {})
         result.metrics["off_policy/stale_fraction"] = float((staleness > config.max_staleness).mean())
         self._freshness.trained(staleness, _numpy(batch.success), result.steps)
+        self._trained.write(progress.updates, batch.ids, result.steps)
         context.replay.update(pending.entries, _numpy(result.priorities))
         progress.updates += 1
         context.scheduler.set_updates(progress.updates)

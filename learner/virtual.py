@@ -138,6 +138,9 @@ class VirtualPeers:
     def peer_metrics(self) -> dict[str, float]:
         return self._arrivals.world.metrics()
 
+    def takes_checkpoint(self) -> bool:
+        return False
+
     def shutdown(self, reason: str) -> None:
         """Nothing: the world ends with its block."""
 

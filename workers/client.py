@@ -39,6 +39,7 @@ from distrl.core.messages import (
 )
 from distrl.core.sockets import Channel, PeerError, Poller, Waker, Wire
 from distrl.core.types import Record, Trajectory
+from distrl.workers.board import SlotBoard
 from distrl.workers.spool import Spool
 
 POLL_S = 0.2
@@ -227,6 +228,7 @@ class LearnerLink:
         slots: How many episodes it runs at once.
         spool: Where finished trajectories wait; required by `submit`.
         act_endpoint: This inference server's address.
+        board: What the slots do, for people who watch.
         max_unacked, max_unjudged: Finished episodes that may wait for an ack or a judge before leases stop.
 
     `incompatibility` says why messages between the learner and this process are invalid, "" if they are not.
@@ -244,7 +246,9 @@ class LearnerLink:
         act_endpoint: str = "",
         max_unacked: int = MAX_UNACKED,
         max_unjudged: int = 0,
+        board: SlotBoard | None = None,
     ) -> None:
+        self._board = board
         self._wire, self.control, self._broadcast = wire, control, broadcast
         waiting = max_unacked + max_unjudged if spool is not None else 0
         self._hello = Hello(role=role, name=name, slots=slots, waiting=waiting, act_endpoint=act_endpoint)
@@ -376,6 +380,7 @@ class LearnerLink:
                 self._greet(control)
                 if self._is_connected:
                     self._beat(control)
+                    self._show(control)
                     self._request_leases(control)
                     self._deliver(control)
                     self._send_releases(control)
@@ -493,6 +498,13 @@ class LearnerLink:
             due = self._book.due_for_renewal()
         if due:
             control.send_periodic(LeaseRenew(worker=self._hello.name, lease_ids=tuple(due)))
+
+    def _show(self, control: Channel) -> None:
+        """Reports what the slots do, if people watch."""
+        if self._board is not None and self.status is not None:
+            found = self._board.take(self.status)
+            if found is not None:
+                control.send_periodic(*found)
 
     def _request_leases(self, control: Channel) -> None:
         if self.shutdown.is_set() or (self.status is not None and self.status.paused):

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from distrl.configs.schema import Config, EnvConfig
 from distrl.core.errors import EnvError
+from distrl.core.messages import DeviceView
 from distrl.core.types import Fault, Trajectory
 from distrl.workers.devices.errors import PoolExhausted
 from distrl.workers.devices.pool import DevicePool
@@ -84,6 +85,10 @@ class EnvPool:
         """The devices' states, for people; "" without devices."""
         return ""
 
+    def devices(self) -> Sequence[DeviceView]:
+        """The pool's devices, for people who watch."""
+        return ()
+
     def close(self) -> None:
         """Closes what slots that have left do not close themselves: here nothing."""
 
@@ -142,6 +147,9 @@ class DeviceEnvs(EnvPool):
 
     def line(self) -> str:
         return self._pool.line()
+
+    def devices(self) -> Sequence[DeviceView]:
+        return self._pool.views()
 
     def close(self) -> None:
         self._pool.close()

@@ -46,6 +46,7 @@ from distrl.core.types import (
 from distrl.core.user_errors import call, score_of
 from distrl.workers.actors import Demonstrator, RandomActor, answer
 from distrl.workers.agents.base import Agent, Prompt
+from distrl.workers.board import SlotSign
 from distrl.workers.devices.device import Screen
 from distrl.workers.envs.base import (
     Env,
@@ -131,6 +132,7 @@ class EpisodeRunner:
         distances: Whether observations record the expert's distance from the goal, if it can be computed.
         randomly: Whether to act at random instead of using `policy`.
         clock: What times in the record are measured by.
+        sign: Shows people what the episode does.
 
     `error` is the environment's error that ended the last episode, if any.
     """
@@ -147,7 +149,9 @@ class EpisodeRunner:
         distances: bool = False,
         randomly: bool = False,
         clock: Clock | None = None,
+        sign: SlotSign | None = None,
     ) -> None:
+        self._sign = sign or SlotSign()
         self._env, self._agent, self._policy, self._config = env, agent, policy, config
         self._clock = clock or Clock()
         self._worker, self._slot, self._randomly = worker, slot, randomly
@@ -186,9 +190,10 @@ class EpisodeRunner:
         self._clock.started()
         screen, observe_s = self._look(frame, draft, False)
         if isinstance(self._env, ProvidesGoal):
-            draft.task = task = task.model_copy(update={"goal": self._env.goal})
+            self._sign.task = draft.task = task = task.model_copy(update={"goal": self._env.goal})
         while not self._stop.is_set():
             started_at, clock = self._clock.unix(), self._clock.seconds()
+            self._sign.thinks()
             try:
                 chats, action = self._decide(task.goal, screen, draft.steps, actor)
             except ContextFull as error:
@@ -204,6 +209,7 @@ class EpisodeRunner:
                 self._cut(draft, screen)
                 return True
             think_s = self._clock.seconds() - clock
+            self._sign.acts(action)
             clock = self._clock.seconds()
             result = call(StepResult, self._env.step, action)
             self._clock.acted(result.frame.app)
@@ -259,6 +265,7 @@ class EpisodeRunner:
             observation = observation.model_copy(update={"marked": image_digest(data)})
             draft.images[observation.marked] = data
         observe_s = self._clock.seconds() - clock
+        self._sign.shows(frame, observation, data, is_drawn=observation.width != BLANK[0])
         if self._measured is not None:
             observation = observation.model_copy(update={"distance": self._measured.distance()})
         return observation, observe_s

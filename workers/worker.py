@@ -23,6 +23,7 @@ from distrl.core.errors import EnvError
 from distrl.core.messages import Lease
 from distrl.core.types import Fault, Outcome, Purpose, Trajectory
 from distrl.workers.agents import build_agent
+from distrl.workers.board import SlotBoard
 from distrl.workers.env_pool import Entry, EnvPool, EpisodeEnd
 from distrl.workers.episode import EpisodeRunner, PolicyClient
 
@@ -68,7 +69,7 @@ class Worker:
     """Runs episodes in up to `config.worker.slots` environments until it is stopped or the run is over.
 
     `policy` makes the policy client of a slot, in the slot's thread. Without `envs`, which the caller closes,
-    each slot makes an environment.
+    each slot makes an environment. `board` shows people what the slots do.
     """
 
     def __init__(
@@ -82,7 +83,9 @@ class Worker:
         pauses: BackOff | None = None,
         distances: bool = False,
         randomly: bool = False,
+        board: SlotBoard | None = None,
     ) -> None:
+        self._board = board or SlotBoard(name)
         self._config, self._link, self._policy, self._name = config, link, policy, name
         self._stop = stop or threading.Event()
         self._agent = build_agent(config.agent)
@@ -90,6 +93,7 @@ class Worker:
         self._errors: list[BaseException] = []
         slots = config.worker.slots
         self._envs = envs or EnvPool(config.env, slots)
+        self._board.watch_devices(self._envs.devices)
         self._pauses = pauses or BackOff()
         self._distances, self._randomly = distances, randomly
         self._barrier = threading.Barrier(slots) if config.worker.barrier else None
@@ -171,6 +175,7 @@ class Worker:
         policy = self._policy(index)
         try:
             while not self._is_over():
+                self._board.sign(index).waits()
                 entry = self._enter(index)
                 if entry is None:
                     continue
@@ -211,6 +216,8 @@ class Worker:
         return False
 
     def _run_episode(self, entry: Entry, policy: PolicyClient, lease: Lease) -> None:
+        sign, device = self._board.sign(entry.index), entry.device.id if entry.device else ""
+        sign.begins(lease, device)
         runner = EpisodeRunner(
             entry.env,
             self._agent,
@@ -221,6 +228,7 @@ class Worker:
             self._stop,
             self._distances,
             self._randomly,
+            sign=sign,
         )
         episode = runner.run(lease)
         if episode is None:
@@ -231,7 +239,9 @@ class Worker:
         self._envs.release(entry, end)
         self._link.submit(end.trajectory, end.images)
         self._tally.add(end.trajectory)
-        self._stop.wait(self._pauses.ended(entry.index, end, entry.device.id if entry.device else ""))
+        pause_s = self._pauses.ended(entry.index, end, device)
+        sign.waits(is_pause=pause_s > 0.0)
+        self._stop.wait(pause_s)
 
     def _is_over(self) -> bool:
         return self._stop.is_set() or self._link.shutdown.is_set()

@@ -32,6 +32,13 @@ def free_addresses(network: NetworkConfig) -> NetworkConfig:
     return network.model_copy(update=update)
 
 
+def free_port() -> int:
+    """A port of the loopback interface that nothing uses now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
 def check_addresses(network: NetworkConfig, inference_servers: int = 1) -> None:
     """Binds each address and lets it go, so that one in use is reported before anything is started."""
     if inference_servers > 1 and not network.act.endswith("*"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 
 from rich.console import Group
@@ -19,12 +18,9 @@ from distrl.core.logs import printable
 from distrl.core.messages import Status
 from distrl.core.metrics import PHASE_DONE, PHASE_TOTAL
 from distrl.core.terminal import Console
+from distrl.evaluator.progress import TimeLeft
 
 LINE_EVERY_S = 15.0
-RECENT_S, RECENT_CHANGES = 60.0, 10
-"""The time left follows from the rate of the last minute, or of the last ten changes if those took longer."""
-SURE_S = 5.0
-"""Time left is not estimated before a phase has been seen for as long."""
 UNITS = {"warm-up": "cloning"}
 """What the progress of a phase counts, where it is not called like the phase."""
 
@@ -49,7 +45,7 @@ class Progress:
         self._numbers = (*NUMBERS, ("validation", f"eval/{config.tasks.validation}/success", "{:.0%}"))
         self._started_at = now()
         self._phase, self._is_counted = "starting", False
-        self._seen: dict[str, deque[tuple[float, float]]] = {}  # by unit, when it changed, and to what
+        self._left = TimeLeft(now)
         self._next_line = 0.0
         self._spinner = Spinner("dots")
         self._is_alarmed = False
@@ -103,11 +99,11 @@ class Progress:
         now = self._now()
         is_new = (phase, total > 0) != (self._phase, self._is_counted)
         if phase != self._phase:
-            self._seen.clear()
+            self._left.clear()
         self._phase, self._is_counted = phase, total > 0
-        left_s = self._left_s(unit, done, total)
+        left_s = self._left.left_s(unit, done, total)
         if phase == "training" and metrics is not None:
-            left_s = self._training_left_s(metrics, left_s)
+            left_s = self._left.training_left_s(metrics, self._config, left_s)
         counted = [(unit, f"{done:.0f}/{total:.0f}")] if total else []
         left = [("", f"{clock(left_s)} left")] if left_s < math.inf else []
         fields = [("", clock(now - self._started_at)), *counted, *left, *fields]
@@ -119,28 +115,6 @@ class Progress:
             self.note(
                 f"[{phase}] " + " · ".join(f"{name} {value}" if name else value for name, value in fields)
             )
-
-    def _left_s(self, unit: str, done: float, total: float) -> float:
-        """How long the rest takes at the recent rate; infinite while that is unknown."""
-        now, seen = self._now(), self._seen.setdefault(unit, deque())
-        if not seen or done != seen[-1][1]:
-            seen.append((now, done))
-        while len(seen) > RECENT_CHANGES and seen[1][0] <= now - RECENT_S:
-            seen.popleft()
-        since, before = seen[0]
-        if total and done >= total:
-            return 0.0
-        if not total or done <= before or now - since < SURE_S:
-            return math.inf
-        return max(0.0, total - done) * (now - since) / (done - before)
-
-    def _training_left_s(self, metrics: Mapping[str, float], left_s: float) -> float:
-        """`left_s` by episodes or steps, but enough for the updates, and within `learner.max_minutes`."""
-        if self._goal.updates is not None:
-            updates_s = self._left_s("updates", metrics.get("updates", 0.0), self._goal.updates)
-            left_s = max(left_s, updates_s if updates_s < math.inf else 0.0)
-        minutes = self._config.learner.max_minutes or math.inf
-        return min(left_s, max(0.0, 60.0 * minutes - metrics.get("time/online_s", 0.0)))
 
     def _warn(self, metrics: Mapping[str, float]) -> None:
         """Reports once when the learner's alarm begins, and when it is over."""

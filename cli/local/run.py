@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from distrl.cli.backends.roles import Role, allocator, environment, roles
@@ -25,6 +25,7 @@ from distrl.configs.schema import Config, NetworkConfig
 from distrl.core.checkpoints import pointed, resolve, step_of
 from distrl.core.errors import DistrlError, ProtocolError, StoreError
 from distrl.core.messages import Shutdown, Status
+from distrl.core.process import Child, stop_all
 from distrl.core.rundir import RunDir
 from distrl.core.security import load_security
 from distrl.core.sockets import Wire
@@ -203,6 +204,26 @@ class LocalRun:
                 code = death.exit_code
                 cause = f"signal {-code}" if code < 0 else f"exit code {code}"
                 self._progress.note(f"{death.name} died ({cause}), replaced in {death.restart_in_s:g} s")
+
+
+@contextlib.contextmanager
+def followed(run: RunDir, console: Console, ui: bool) -> Iterator[None]:
+    """Prints how to follow the run; with `ui` serves its dashboard as long as the block lasts.
+
+    If the dashboard ends, the run goes on without it.
+    """
+    if not ui:
+        console.print(f"Dashboard: run distrl dashboard {run.path}", soft_wrap=True)
+        yield
+        return
+    port = programs.free_port()
+    command = programs.distrl("dashboard", str(run.path), "--http", str(port))
+    child = Child("dashboard", command, run.logs / "dashboard.log", programs.environment())
+    console.print(f"Dashboard: http://127.0.0.1:{port}/", soft_wrap=True)
+    try:
+        yield
+    finally:
+        stop_all([(child, Program.patience_s)])
 
 
 def unmake(run: RunDir, error: DistrlError) -> None:

@@ -108,6 +108,12 @@ def learning_curve(metrics: RunMetrics, x: str) -> Curve:
     return Curve(metrics.series(TRAIN_SUCCESS, x), validation, counts)
 
 
+def bounds(rate: float, n: int) -> tuple[float, float]:
+    """The 95% interval of a success rate over n episodes."""
+    interval = wilson(min(n, round(rate * n)), n)
+    return interval.low, interval.high
+
+
 def success_charts(metrics: RunMetrics, baseline: float | None, baseline_label: str = "") -> list[Chart]:
     """The learning curve over episodes and over minutes; none without data.
 
@@ -119,10 +125,6 @@ def success_charts(metrics: RunMetrics, baseline: float | None, baseline_label: 
     def percent(value: float) -> str:
         return f"{100 * value:.0f}%"
 
-    def bounds(rate: float, n: int) -> tuple[float, float]:
-        interval = wilson(min(n, round(rate * n)), n)
-        return interval.low, interval.high
-
     labels = "validation, with 95% interval", "training episodes", f"{baseline_label} on the test split"
     y = make_axis(0.0, 1.0, 4, percent)
     return curve_charts(
@@ -133,13 +135,27 @@ def success_charts(metrics: RunMetrics, baseline: float | None, baseline_label: 
 def signal_charts(metrics: RunMetrics, chosen: Sequence[SignalSpec] = SIGNALS) -> list[Signal]:
     """A small chart for each chosen training signal that was measured more than once."""
     found = []
-    for title, note, series in chosen:
+    for title, note, series in signal_series(metrics, chosen):
         lines = [
-            Line(_smooth(metrics.series(name, UPDATES)), "thin", colour, label)
-            for colour, (name, label) in zip(COLOURS, series, strict=False)
+            Line(points, "thin", colour, label)
+            for colour, (_, label, points) in zip(COLOURS, series, strict=False)
         ]
         found.append(signal_chart(title, note, lines))
     return [signal for signal in found if signal is not None]
+
+
+def signal_series(
+    metrics: RunMetrics, chosen: Sequence[SignalSpec]
+) -> list[tuple[str, str, list[tuple[str, str, list[Point]]]]]:
+    """Title and note of each chosen signal, and its metrics: name, label and smoothed points over updates."""
+    return [
+        (
+            title,
+            note,
+            [(name, label, _smooth(metrics.series(name, UPDATES))) for name, label in series],
+        )
+        for title, note, series in chosen
+    ]
 
 
 def _smooth(points: Sequence[Point]) -> list[Point]:

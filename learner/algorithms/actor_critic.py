@@ -150,7 +150,8 @@ class ActorCritic(Algorithm[C]):
         failure = 1.0 - estimates.values.baseline if c.entropy_by_failure else 1.0
         errors, advantages = estimates.returns.td_errors.abs(), batch.flat(estimates.advantages)
         surprise = errors.amax(dim=1) if self._peaks else batch.row_mean(batch.flat(errors))
-        result = complete_loss(c, batch, scored, term, surprise, advantages, failure)
+        baseline = estimates.values.baseline
+        result = complete_loss(c, batch, scored, term, surprise, advantages, failure, baseline)
         value, trajectory = _critic_terms(batch, estimates)
         result.critic_loss = value + TRAJECTORY_LOSS * trajectory
         right = (estimates.trajectory.detach() > 0) == (batch.success > 0.5)

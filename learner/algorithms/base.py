@@ -241,6 +241,7 @@ def complete_loss(
     surprise: Tensor,
     advantages: Tensor,
     entropy_weights: Tensor | float = 1.0,
+    values: Tensor | None = None,
 ) -> Loss:
     """L = policy term − β E[H] + λ_inv E[P_invalid], with metrics and priorities; no critic's loss yet.
 
@@ -251,6 +252,7 @@ def complete_loss(
         surprise: [B] what stands for |δ| in priorities.
         advantages: [N] of each step.
         entropy_weights: [N] or one number.
+        values: [N] V(s_t), of an objective that has them.
     """
     rho, mask = scored.ratios.action, batch.steps.token_mask
     terms = {
@@ -259,7 +261,8 @@ def complete_loss(
         "validity": batch.invalid * rho.clamp(max=config.rho_max) * scored.log_pi,
     }
     means = {name: of_steps.sum() / batch.num_steps for name, of_steps in terms.items()}
-    stats = StepStats.of(batch.row, scored.ratios, mask, term.level, term.weighed)
+    noted = {"time": batch.col, "advantage": advantages, **({} if values is None else {"value": values})}
+    stats = StepStats.of(batch.row, scored.ratios, mask, term.level, term.weighed, noted)
     with torch.no_grad():
         means_of = [batch.row_mean(component) for component in (rho.clamp(max=1.0), scored.entropy)]
         priorities = torch.stack([surprise, *means_of], dim=1)

@@ -30,7 +30,7 @@ def test_clients_have_roles_and_slots(keys):
     ):
         assert runner.invoke(app, command).exit_code == 0
     assert roles(keys) == {
-        "client": "worker,inference,evaluate",
+        "client": "worker,inference,evaluate,observer,owner",
         "farm": "worker",
         "gpu": "inference",
         "lab": "worker,evaluate  8 slots",

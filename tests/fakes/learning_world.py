@@ -107,6 +107,9 @@ class World:
     def peer_metrics(self) -> dict[str, float]:
         return {"workers/alive": 1.0}
 
+    def takes_checkpoint(self) -> bool:
+        return False
+
     def set_metrics(self, metrics) -> None:
         self.status = metrics
 

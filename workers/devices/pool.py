@@ -28,6 +28,7 @@ from distrl.configs.devices import AvdMembers, SimMembers
 from distrl.configs.schema import Config
 from distrl.core.errors import EnvError
 from distrl.core.importing import import_object
+from distrl.core.messages import MAX_NAME, DeviceView
 from distrl.workers.devices.adb import brief
 from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.claims import Claims
@@ -181,6 +182,20 @@ class DevicePool:
         """The states of the devices, for people."""
         with self._changed:
             return self._line()
+
+    def views(self) -> list[DeviceView]:
+        """The devices with their states, for people who watch."""
+        with self._changed:
+            now = time.monotonic()
+            return [
+                DeviceView(
+                    id=slot.id[:MAX_NAME],
+                    state=slot.state.value,
+                    reason=slot.lacks[:500],
+                    faults=slot.circuit.count(now),
+                )
+                for slot in self._table.slots.values()
+            ]
 
     def check(self) -> None:
         """Raises what ended the pool, if anything did."""

@@ -1,0 +1,142 @@
+"""What people see of the slots: the newest report and picture of each, only while somebody watches.
+
+    observers ── Watch ──► leases of some seconds ──► Status.watched ──► workers ── SlotReport + pictures ──┐
+        ▲                                                                                                   │
+        └──────────────────── Wall + what is new ◄── the newest of each slot, bounded in bytes ◄────────────┘
+
+Used by the network thread. Pictures are bytes that nothing here decodes. When nobody watches, reports are
+dropped and what was kept is forgotten.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from distrl.core.errors import ProtocolError
+from distrl.core.messages import (
+    MAX_FOLLOWED,
+    MAX_PICTURE_BYTES,
+    MAX_PICTURES,
+    RejectCode,
+    SlotReport,
+    Status,
+    Wall,
+    Watch,
+    Watching,
+)
+
+LEASE_S = 5.0
+"""How long an observer counts as watching after its newest request."""
+
+OLD_S = 60.0
+"""A report that was not renewed for so long is forgotten."""
+
+MAX_OBSERVERS = 64
+MAX_BYTES = 64 * 2**20
+"""Of all reports and pictures together; beyond it the oldest workers' are forgotten."""
+
+MAX_LISTED = 4096
+"""Slots and devices together: an observer gets all of them in one message."""
+
+_LISTED_BYTES = 4096  # a slot or device of a report, estimated from above
+
+_LEVELS: tuple[Watching, ...] = ("status", "slots", "pictures")
+
+
+@dataclass
+class _Seen:
+    report: SlotReport
+    at: float
+    # By slot: the number of the picture, and its bytes.
+    pictures: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+
+    @property
+    def num_listed(self) -> int:
+        return len(self.report.slots) + len(self.report.devices)
+
+    @property
+    def size(self) -> int:
+        return self.num_listed * _LISTED_BYTES + sum(len(data) for _, data in self.pictures.values())
+
+
+class Gallery:
+    """The observers of a run, and what they see."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._observers: OrderedDict[bytes, tuple[float, Watch]] = OrderedDict()
+        self._seen: OrderedDict[str, _Seen] = OrderedDict()  # the worker that was silent for longest first
+        self._number = int(1000 * time.time())  # larger than any of an earlier process
+
+    def watching(self) -> tuple[Watching, tuple[str, ...]]:
+        """What the observers want together, and the slots that they follow; forgets those that left."""
+        now = self._clock()
+        for peer in [peer for peer, (until, _) in self._observers.items() if until < now]:
+            del self._observers[peer]
+        watches = [watch for _, watch in self._observers.values()]
+        level = max((_LEVELS.index(watch.wants) for watch in watches), default=0)
+        if level == 0:
+            self._seen.clear()
+        followed = dict.fromkeys(name for watch in watches for name in watch.followed)
+        return _LEVELS[level], tuple(followed)[:MAX_FOLLOWED]
+
+    def report(self, report: SlotReport, blobs: Sequence[bytes | memoryview], num_slots: int) -> None:
+        """Takes a worker's report; ProtocolError if it does not fit together.
+
+        Args:
+            num_slots: How many slots the worker has announced.
+        """
+        slots = {view.slot for view in report.slots}
+        if len(blobs) != len(report.pictures) or not slots.issuperset(report.pictures):
+            raise ProtocolError(RejectCode.MALFORMED.value, "pictures and slots of a report differ")
+        if max(slots, default=0) >= max(1, num_slots) or len(slots) != len(report.slots):
+            raise ProtocolError(RejectCode.LIMIT.value, f"a report of {num_slots} slots names others")
+        if (longest := max(map(len, blobs), default=0)) > MAX_PICTURE_BYTES:
+            raise ProtocolError(RejectCode.LIMIT.value, f"a picture of {longest} bytes")
+        if not self._observers:
+            return
+        before = self._seen.pop(report.worker, None)
+        kept = {slot: one for slot, one in before.pictures.items() if slot in slots} if before else {}
+        seen = self._seen[report.worker] = _Seen(report, self._clock(), kept)
+        for slot, blob in zip(report.pictures, blobs, strict=True):
+            self._number += 1
+            seen.pictures[slot] = self._number, bytes(blob)
+        self._forget()
+
+    def _forget(self) -> None:
+        oldest = self._clock() - OLD_S
+        size = sum(seen.size for seen in self._seen.values())
+        listed = sum(seen.num_listed for seen in self._seen.values())
+        while self._seen:
+            name, first = next(iter(self._seen.items()))
+            if first.at >= oldest and size <= MAX_BYTES and listed <= MAX_LISTED:
+                return
+            size, listed = size - first.size, listed - first.num_listed
+            del self._seen[name]
+
+    def watch(self, peer: bytes, watch: Watch, status: Status) -> tuple[Wall, list[bytes]]:
+        """Renews an observer's lease; the answer, with the oldest of the pictures that it does not have."""
+        if peer not in self._observers and len(self._observers) >= MAX_OBSERVERS:
+            raise ProtocolError(RejectCode.BUSY.value, f"{MAX_OBSERVERS} observers watch already")
+        now = self._clock()
+        self._observers[peer] = now + LEASE_S, watch
+        if watch.wants == "status":
+            return Wall(status=status), []
+        known = watch.known if watch.known <= self._number else 0  # the clock was set back
+        new = sorted(
+            (number, name, slot)
+            for name, seen in (self._seen.items() if watch.wants == "pictures" else ())
+            for slot, (number, _) in seen.pictures.items()
+            if number > known
+        )[:MAX_PICTURES]
+        wall = Wall(
+            status=status,
+            reports=tuple(seen.report for seen in self._seen.values()),
+            ages_s=tuple(max(0.0, now - seen.at) for seen in self._seen.values()),
+            number=new[-1][0] if new else known,
+            pictures=tuple((name, slot) for _, name, slot in new),
+        )
+        return wall, [self._seen[name].pictures[slot][1] for _, name, slot in new]

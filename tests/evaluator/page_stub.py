@@ -1,0 +1,382 @@
+"""A server for the page with made-up answers: many slots, pools, alarms, actions, a token, harmful texts."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import re
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from PIL import Image, ImageDraw
+
+from distrl.evaluator.report.page import TEMPLATES
+
+STATIC = TEMPLATES.parents[1] / "dashboard" / "static"
+TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "html": "text/html"}
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+GOALS = ("Turn on Wi-Fi", "Set an alarm for 7:30", "Star the mail from Ada", "Search the shop for red shoes")
+TEMPLATE_NAMES = ("toggle", "alarm", "star", "shop_search")
+
+
+class Stub(ThreadingHTTPServer):
+    """Answers the page.
+
+    Attributes:
+        seen: Paths that were asked for, in order.
+        snapshot, metrics: What is sent; change it between requests.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, num_slots: int = 0, port: int = 0, token: str = "", harm: str = "") -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.seen: list[str] = []
+        self.posts: list[str] = []
+        self.token, self.harm = token, harm
+        self.closing = threading.Event()
+        self.snapshot = make_snapshot(num_slots)
+        self.metrics = make_metrics()
+        if harm:
+            self.snapshot["run"]["name"] = harm
+            for slot in self.snapshot["slots"]:
+                slot["goal"] = slot["worker"] = harm
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/"
+
+    def close(self) -> None:
+        self.closing.set()
+        self.shutdown()
+        self.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Stub
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.server.seen.append(self.path)
+        parts = urlsplit(self.path)
+        path, query = parts.path, {name: values[0] for name, values in parse_qs(parts.query).items()}
+        if path == "/" or path.startswith("/static/"):
+            self._static(path.removeprefix("/static/").strip("/") or "index.html")
+        elif path == "/login" and query.get("token") == self.server.token:
+            cookie = f"t={self.server.token}; HttpOnly"
+            self._send(b"", "text/plain", 303, {"Location": "/", "Set-Cookie": cookie})
+        elif self.server.token and f"t={self.server.token}" not in self.headers.get("Cookie", ""):
+            self._json({"error": "A token is needed."}, 401)
+        elif path == "/api/events":
+            self._events()
+        elif path == "/api/snapshot":
+            self._json(self.server.snapshot)
+        elif path == "/api/metrics":
+            self._json(self.server.metrics)
+        elif path == "/api/heatmap":
+            self._json(make_heatmap(int(query["bins"])))
+        elif path == "/api/episodes":
+            self._json(make_episodes(query, self.server.harm))
+        elif path.startswith("/api/episode/"):
+            self._json(make_episode(path.rpartition("/")[2], self.server.harm))
+        elif path.startswith(("/api/screen/", "/api/image/")):
+            self._send(make_picture(self.path), "image/jpeg")
+        else:
+            self._json({"error": "unknown"}, 404)
+
+    def do_POST(self) -> None:
+        self.server.posts.append(self.path)
+        self._json({"ok": True})
+
+    def _static(self, name: str) -> None:
+        if not re.fullmatch(r"[a-zA-Z0-9_-]+\.(js|css|svg|html)", name):
+            return self._json({"error": "unknown"}, 404)
+        file = TEMPLATES / name if name == "design.css" else STATIC / name
+        self._send(file.read_bytes(), TYPES[name.rpartition(".")[2]])
+
+    def _events(self) -> None:
+        self._head("text/event-stream", 200, {})
+        while not self.server.closing.is_set():
+            try:
+                self.wfile.write(f"event: snapshot\ndata: {json.dumps(self.server.snapshot)}\n\n".encode())
+                self.wfile.write(b'event: metrics\ndata: {"rows": 80}\n\n')
+            except OSError:  # the page has gone
+                return
+            self.server.closing.wait(0.2)
+
+    def _json(self, answer: object, status: int = 200) -> None:
+        self._send(json.dumps(answer).encode(), "application/json", status)
+
+    def _send(self, body: bytes, kind: str, status: int = 200, more: dict[str, str] | None = None) -> None:
+        self._head(kind, status, {"Content-Length": str(len(body)), **(more or {})})
+        self.wfile.write(body)
+
+    def _head(self, kind: str, status: int, more: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": kind, "Content-Security-Policy": POLICY, **more}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+
+def make_picture(path: str, size: tuple[int, int] = (180, 400)) -> bytes:
+    """A screen whose look depends on the path."""
+    rng = random.Random(path)
+    image = Image.new("RGB", size, rng.choice(["#f4f6fb", "#fdf7ef", "#eef6f0", "#20242b"]))
+    draw = ImageDraw.Draw(image)
+    draw.rectangle((0, 0, size[0], 46), fill=rng.choice(["#3d5afe", "#00796b", "#6d4c41", "#37474f"]))
+    for row in range(7):
+        top = 62 + 46 * row
+        draw.rounded_rectangle((12, top, 168, top + 36), 8, fill="#ffffff", outline="#d5d8de")
+        draw.rectangle((22, top + 14, 22 + rng.randint(40, 100), top + 20), fill="#9aa3ad")
+    output = io.BytesIO()
+    image.save(output, "JPEG", quality=70)
+    return output.getvalue()
+
+
+def make_snapshot(num_slots: int) -> dict[str, Any]:
+    rng = random.Random(0)
+    slots = []
+    for n in range(num_slots):
+        state = rng.choice(["acting"] * 6 + ["thinking"] * 3 + ["resetting", "waiting"])
+        device = rng.choice([""] * 12 + ["recovering", "quarantined"])
+        touch: dict[str, Any] = {
+            "kind": "tap",
+            "point": [rng.random(), rng.random()],
+            "to": None,
+            "text": "Tap",
+        }
+        if n % 5 == 0:
+            touch.update(kind="swipe", to=[rng.random(), rng.random()], text="Swipe up")
+        slots.append(
+            {
+                "worker": f"worker-{n // 16}",
+                "slot": n % 16,
+                "state": state,
+                "device": f"emulator-{5554 + 2 * n}",
+            }
+            | {"device_state": device, "task": "quickstart/toggle/train/0007", "purpose": "train"}
+            | {"goal": "" if state == "waiting" else rng.choice(GOALS), "step": n % 14 + 1, "max_steps": 15}
+            | {"idle_s": 3 * rng.random(), "age_s": 0.4, "touch": touch, "width": 90, "height": 200}
+            | {"screen": f"/api/screen/worker-{n // 16}/{n % 16}.jpg?v={n}"}
+            | ({"screen": "", "width": 0, "height": 0} if state == "waiting" else {})
+        )
+    stages = [
+        ("workers", 55.1, "actions/s", [["slots", "16"], ["episodes/s", "5.1"]]),
+        ("servers", 57.0, "requests/s", [["batch size", "7.1"], ["queue", "3"], ["queue wait p50", "41 ms"]]),
+        ("learner", 0.61, "updates/s", [["an update", "0.9 s"], ["waits for episodes", "31%"]]),
+        ("weights", 0.5, "versions/s", [["versions behind", "2.1"], ["swap pause", "4 ms"]]),
+    ]
+    success = {"rate": 0.61, "low": 0.51, "high": 0.7, "n": 100, "name": "last 100 training episodes"}
+    alarm = {"kind": "mismatch", "level": "bad", "text": "Train-inference mismatch: KL 0.3 (limit 0.05)."}
+    pool = [
+        {
+            "worker": "worker-0",
+            "id": "emulator-5554",
+            "state": "recovering",
+            "reason": "adb does not list it",
+            "faults": 2,
+        },
+        {"worker": "worker-0", "id": "emulator-5556", "state": "busy", "reason": "", "faults": 0},
+    ]
+    autopsy = {"name": "20260131-120755_emulator-5554", "device": "emulator-5554", "time": time.time() - 300}
+    return {
+        "time": time.time(),
+        "run": {
+            "name": "small",
+            "path": "/runs/small",
+            "suite": "quickstart",
+            "kind": "gui",
+            "unit": "episodes",
+        },
+        "learner": {
+            "address": "tcp://127.0.0.1:5700",
+            "state": "joined" if num_slots else "none",
+            "note": "",
+        },
+        "line": {
+            "phase": "training",
+            "version": 12,
+            "success": success,
+            "validation": success | {"n": 34, "name": "val"},
+            "done": 812,
+            "total": 4200,
+            "unit": "episodes",
+            "elapsed_s": 301.0,
+            "left_s": 921.0,
+            "updates": 105,
+            "alarms": [alarm | {"remedy": "See docs/operations.md."}] if num_slots else [],
+        },
+        "slots": slots,
+        "flow": {
+            "bottleneck": "servers",
+            "why": "requests wait 41 ms at the servers (median)",
+            "stages": [dict(zip(("name", "rate", "unit", "facts"), one, strict=True)) for one in stages],
+        },
+        "devices": {
+            "counts": {"ready": 3, "busy": 4, "recovering": 1, "quarantined": 0} if num_slots else {},
+            "pool": pool if num_slots else [],
+            "faults": {"device": 3, "env": 1, "inference": 0},
+            "postmortems": [autopsy | {"error": "adb: offline", "result": "restart"}] if num_slots else [],
+        },
+        "costs": [["Judge: calls", "120"], ["Judge: cost", "1.20"], ["Free disk space", "40 GB"]],
+        "actions": {"allowed": bool(num_slots), "paused": False, "why": ""},
+    }
+
+
+def make_metrics() -> dict[str, Any]:
+    rng = random.Random(1)
+    train = [[20 * n, n / 10, 0.2 + n / 150 + 0.1 * rng.random(), 0.2, 0.5, 100] for n in range(80)]
+    validation = [[400 * n, 2 * n, 0.2 + n / 8, 0.05 + n / 8, 0.35 + n / 8, 34] for n in range(5)]
+    names = ("outcome", "repetition", "invalid", "shaping")
+    lines = [
+        {"name": f"reward/{name}", "label": name, "points": [[n, rng.random()] for n in range(60)]}
+        for name in names
+    ]
+    notes = ("Reward by part", "Entropy", "Effective sample size", "Mismatch", "Staleness")
+    return {
+        "rows": 80,
+        "success": {
+            "x": ["episodes", "minutes"],
+            "series": [
+                {"name": "train/success", "label": "training episodes", "points": train},
+                {"name": "eval/val/success", "label": "validation, with 95% interval", "points": validation},
+            ],
+        },
+        "groups": [
+            {
+                "title": "Training",
+                "signals": [
+                    {
+                        "title": title,
+                        "note": "Means of new training episodes.",
+                        "x": "update",
+                        "lines": lines[: 4 if not n else 1],
+                    }
+                    for n, title in enumerate(notes)
+                ],
+            }
+        ],
+    }
+
+
+def make_heatmap(bins: int) -> dict[str, Any]:
+    rng, start = random.Random(2), time.time() - 1800
+    rows = []
+    for task in TEMPLATE_NAMES:
+        cells = []
+        for n in range(bins):
+            episodes, faults = rng.choice([0, 4, 9, 20]), rng.choice([0, 0, 0, 1])
+            solved = round(max(0, episodes - faults) * min(1.0, 0.2 + 0.8 * n / bins))
+            cells.append([episodes, solved, min(faults, episodes)])
+        rows.append({"task": task, "episodes": sum(cell[0] for cell in cells), "cells": cells})
+    return {
+        "times": [start + 1800 * n / bins for n in range(bins + 1)],
+        "rows": rows,
+        "indexed": 812,
+        "total": 812,
+    }
+
+
+def make_row(seq: int, harm: str = "") -> dict[str, Any]:
+    solved, fault = seq % 3 == 0, "device" if seq % 11 == 0 else ""
+    ended = "device fault" if fault else "solved" if solved else "not solved"
+    return {
+        "seq": seq,
+        "id": f"{seq:032x}",
+        "short": f"{seq:012x}",
+        "task": f"quickstart/toggle/train/{seq % 5:04}",
+        "template": TEMPLATE_NAMES[seq % 4],
+        "goal": harm or GOALS[seq % 4],
+        "split": "train",
+        "purpose": "train",
+        "ended": ended,
+        "outcome": "success" if solved else "failure",
+        "fault": fault,
+        "mode": "" if solved else "stuck",
+        "mode_words": "" if solved else "Gets stuck midway",
+        "steps": 6,
+        "reward": 0.9 if solved else -0.1,
+        "duration_s": 3.1,
+        "started_at": time.time() - 3 * (900 - seq),
+        "worker": "worker-0",
+        "slot": seq % 16,
+        "group": f"group-{seq // 4}",
+        "versions": f"v{seq // 80}–v{seq // 80 + 1}",
+        "staleness": seq % 4,
+        "quarantined": "",
+    }
+
+
+def make_episodes(query: dict[str, str], harm: str = "") -> dict[str, Any]:
+    before, limit = int(query.get("before", 813)), int(query.get("limit", 50))
+    rows = [make_row(seq, harm) for seq in range(before - 1, 0, -1)]
+    rows = [row for row in rows if query.get("outcome", row["outcome"]) == row["outcome"]]
+    rows = [row for row in rows if query.get("task", row["task"]) in (row["task"], row["template"])]
+    rows = [row for row in rows if query.get("group", row["group"]) == row["group"]]
+    return {
+        "rows": rows[:limit],
+        "more": len(rows) > limit,
+        "indexed": 812,
+        "total": 812,
+        "modes": {"stuck": "Gets stuck midway"},
+        "templates": list(TEMPLATE_NAMES),
+    }
+
+
+def make_episode(id: str, harm: str = "") -> dict[str, Any]:
+    seq = int(id, 16)
+    rng, row = random.Random(seq), make_row(seq, harm)
+
+    def shot(n: int) -> dict[str, Any]:
+        return {"image": f"/api/image/{seq}-{n}?episode={id}", "width": 180, "height": 400}
+
+    def step(n: int) -> dict[str, Any]:
+        words = [harm] if harm else ["tap", " 41", " 12", "<end>"]
+        tokens = [{"text": word, "logprob": -rng.random(), "shade": rng.randint(0, 9)} for word in words]
+        point = {"kind": "tap", "x": 100 * rng.random(), "y": 222 * rng.random(), "arrow": ""}
+        return {
+            "number": n,
+            "shot": shot(n),
+            "mark": point,
+            "action": f"Tap {point['x']:.0f}%, {point['y'] / 2.22:.0f}%",
+            "kind": "tap",
+            "detail": "",
+            "touched": 7,
+            "probability": rng.random(),
+            "versions": "v4",
+            "rewards": {"outcome": 1.0} if n == 6 else {"repetition": -0.1},
+            "reward": 1.0 if n == 6 else -0.1,
+            "value": rng.random(),
+            "advantage": rng.random() - 0.4,
+            "ratio": 0.9 + rng.random() / 5,
+            "distance": 6 - n,
+            "app": "settings",
+            "seconds": {"observe": 0.01, "think": 0.1, "act": 0.05},
+            "elements": [
+                {"number": 7, "text": "Wi-Fi", "class": "Switch", "bounds": [0.1, 0.1, 0.9, 0.2], "flags": []}
+            ],
+            "calls": [
+                {"prompt": harm or "Goal: …", "answer": harm or "tap 7", "logprob": -0.19, "tokens": tokens}
+            ],
+        }
+
+    return {
+        "row": row,
+        "reason": harm or "The switch is on, as the goal wants.",
+        "tone": "good" if row["outcome"] == "success" else "bad",
+        "judged": [["score", "0.90"], ["judge", "vlm"], ["answers", harm or "yes, yes, no"]],
+        "final": shot(7),
+        "group": [make_row(one, harm) for one in range(4 * (seq // 4), 4 * (seq // 4) + 4) if one != seq],
+        "trained": 105,
+        "steps": [step(n) for n in range(1, 7)],
+    }

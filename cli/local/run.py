@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from distrl.cli.backends.roles import Role, allocator, environment, roles
+from distrl.cli.backends.roles import Role, allocator, distrl, environment, roles
 from distrl.cli.local import gpus, programs
 from distrl.cli.local.progress import Progress, clock
 from distrl.configs.policy import PretrainedConfig
@@ -217,8 +217,8 @@ def followed(run: RunDir, console: Console, ui: bool) -> Iterator[None]:
         yield
         return
     port = programs.free_port()
-    command = programs.distrl("dashboard", str(run.path), "--http", str(port))
-    child = Child("dashboard", command, run.logs / "dashboard.log", programs.environment())
+    command = distrl("dashboard", str(run.path), "--http", str(port))
+    child = Child("dashboard", command, run.logs / "dashboard.log", environment())
     console.print(f"Dashboard: http://127.0.0.1:{port}/", soft_wrap=True)
     try:
         yield

@@ -234,7 +234,7 @@ class Trace:
         }
         lines = [f"Where the time went, in {self.trained_s:.1f} s between the first and the last update:"]
         for who, shares in shown.items():
-            parts = ", ".join(f"{name} {100 * share:.1f}%" for name, share in shares.items())
+            parts = ", ".join(f"{name} {100 * share:.1f}%" for name, share in shares.items() if share >= 5e-4)
             lines.append(f"  {who:<11} {parts}")
         (slowest, most), *others = sorted(self.busy_shares().items(), key=lambda item: -item[1])
         rest = ", ".join(f"{role} {100 * share:.0f}%" for role, share in others)

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 import tracker_packages
 from PIL import Image
+from typer.testing import CliRunner
 
+from distrl.cli.main import app
 from distrl.configs.schema import Config
 from distrl.core.errors import MissingDependency
 from distrl.core.metrics import MetricsWriter
@@ -196,6 +198,16 @@ def test_a_missing_package_is_one_line_with_its_extra(monkeypatch) -> None:
     monkeypatch.setattr(trackers, "find_spec", lambda package: None)
     with pytest.raises(MissingDependency, match=r'includes wandb.* pip install "distrl\[wandb\]"'):
         check_trackers(["wandb"])
+
+
+@pytest.mark.parametrize("command", ["train", "run-learner"])
+def test_commands_refuse_before_the_run_starts(command, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(trackers, "find_spec", lambda package: None)
+    options = [f"--set=runs_dir={tmp_path}/runs", "--set=metrics.trackers=[mlflow]"]
+    result = CliRunner().invoke(app, [command, "quickstart", *options])
+    assert result.exit_code == MissingDependency.exit_code
+    assert "metrics.trackers includes mlflow, which is not installed" in result.stderr
+    assert not (tmp_path / "runs").exists()
 
 
 class Broken(trackers.TrackerRun):

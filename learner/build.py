@@ -18,7 +18,6 @@ import numpy as np
 import torch
 
 from distrl.configs.schema import Config
-from distrl.core.messages import RunLimits
 from distrl.core.metrics import MetricsWriter, Sink
 from distrl.core.policies.images import IMAGES_SHARE, ImageCache, memory_share
 from distrl.core.rundir import RunDir
@@ -35,7 +34,7 @@ from distrl.learner.publish import Publisher
 from distrl.learner.ranks import Place, Watch, unwatched
 from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
-from distrl.learner.server import Endpoints, LearnerServer
+from distrl.learner.server import Endpoints, LearnerServer, RunLimits
 from distrl.learner.task_sampling import Drift
 
 if TYPE_CHECKING:

@@ -31,8 +31,9 @@ from pathlib import Path
 from typing import Any
 
 from distrl.configs.schema import Config
-from distrl.core.messages import Heartbeat, Hello, SlotReport, SlotView, Wall, Watch, pack_trajectory
+from distrl.core.messages import Heartbeat, Hello, SlotReport, Wall, Watch, pack_trajectory
 from distrl.core.rundir import RunDir
+from distrl.core.slot_view import SlotView
 from distrl.core.sockets import Wire
 from distrl.core.store import TrajectoryStore
 from distrl.learner.server import Endpoints, LearnerServer

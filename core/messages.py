@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any, Literal, Union, get_args
@@ -31,6 +30,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from distrl.core.actions import ActionKind
 from distrl.core.errors import ProtocolError, StoreError
+from distrl.core.slot_view import DeviceView, Elapsed, SlotView
 from distrl.core.types import (
     ChatMessage,
     Completion,
@@ -412,54 +412,6 @@ class Shutdown(Record):
 
 # ---- for people who watch ----
 
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
-ShortText = Annotated[str, Field(max_length=MAX_NAME)]
-LongText = Annotated[str, Field(max_length=500)]
-Elapsed = Annotated[float, Field(ge=0.0, le=MAX_SUM, allow_inf_nan=False)]
-
-
-class Touch(Record):
-    """The newest action of a slot, as in `ActionRecord`."""
-
-    kind: Annotated[str, Field(max_length=40)]
-    point: tuple[Fraction, Fraction] | None = None
-    to: tuple[Fraction, Fraction] | None = None
-    text: ShortText = ""
-
-
-class SlotView(Record):
-    """What a slot does now.
-
-    Attributes:
-        device: The pool's device that it holds, "" for none.
-        step: Actions so far.
-        idle_s: Seconds since the newest action, or since the episode began.
-        picture: Changes with the picture; "" for none. Its size in pixels is `width` × `height`.
-    """
-
-    slot: Annotated[int, Field(ge=0, le=2**16 - 1)]
-    state: Literal["acting", "thinking", "resetting", "waiting", "pausing"]
-    device: ShortText = ""
-    task: ShortText = ""
-    goal: LongText = ""
-    purpose: Purpose | None = None
-    step: Count = 0
-    max_steps: Count = 0
-    idle_s: Elapsed = 0.0
-    touch: Touch | None = None
-    picture: ShortText = ""
-    width: Annotated[int, Field(ge=0, le=2**16 - 1)] = 0
-    height: Annotated[int, Field(ge=0, le=2**16 - 1)] = 0
-
-
-class DeviceView(Record):
-    """A device of a worker's pool: its state (see docs/devices.md), what it lacks, its faults of late."""
-
-    id: ShortText
-    state: Annotated[str, Field(max_length=40)]
-    reason: LongText = ""
-    faults: Count = 0
-
 
 class SlotReport(Record):
     """What a worker's slots and devices do now. Frame i + 1 is the picture (JPEG) of the slot `pictures[i]`.
@@ -826,46 +778,3 @@ def _bounded_on(screen: Observation) -> Iterator[tuple[str, float, float, float]
     ):
         yield f"elements: {what}", min(values), low, high
         yield f"elements: {what}", max(values), low, high
-
-
-@dataclass(frozen=True)
-class RunLimits:
-    """The limits of one run.
-
-    Attributes:
-        max_prompt_tokens, max_sequence_tokens: Of a prompt, and of a sequence with its answers; None where
-            the policy does not bound them.
-        newest_version: Returns the newest weight version of the run.
-    """
-
-    num_tokens: int
-    max_prompt_tokens: int | None
-    max_sequence_tokens: int | None
-    max_new_tokens: int
-    newest_version: Callable[[], int]
-
-    def check(self, trajectory: Trajectory) -> str:
-        """The first value of `trajectory` that this run does not accept, in words; "" if there is none."""
-        num_steps, most = len(trajectory.steps), trajectory.task.max_steps
-        if num_steps > most:
-            return f"it has {num_steps} steps, and its task allows {most}"
-        newest, length = self.newest_version(), 0
-        for number, step in enumerate(trajectory.steps):
-            for chat in step.chats:
-                one = chat.completion
-                prompt, tokens = one.prompt_token_ids, one.token_ids
-                length = (length if chat.continues else 0) + len(prompt) + len(tokens)
-                for what, value, limit in (
-                    ("a token id", max((*prompt, *tokens), default=0), self.num_tokens - 1),
-                    ("a weight version", max(one.weight_versions, default=0), newest),
-                    ("the length of an answer (learner.max_new_tokens)", len(tokens), self.max_new_tokens),
-                    (
-                        "the length of a prompt (policy.max_prompt_tokens)",
-                        0 if chat.continues else len(prompt),
-                        self.max_prompt_tokens,
-                    ),
-                    ("the length of a sequence", length, self.max_sequence_tokens),
-                ):
-                    if limit is not None and value > limit:
-                        return f"steps.{number}: {what} is {value}, more than {limit}"
-        return ""

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 
 from distrl.configs.schema import Config
-from distrl.core.messages import RunLimits
 from distrl.core.metrics import MetricsWriter
 from distrl.core.policies.images import IMAGES_SHARE, ImageCache, memory_share
 from distrl.core.rundir import RunDir
@@ -33,7 +32,7 @@ from distrl.learner.publish import Publisher
 from distrl.learner.ranks import Place, Watch, unwatched
 from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
-from distrl.learner.server import Endpoints, LearnerServer
+from distrl.learner.server import Endpoints, LearnerServer, RunLimits
 from distrl.learner.task_sampling import Drift
 from distrl.learner.trackers import open_trackers
 

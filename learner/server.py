@@ -41,7 +41,6 @@ from distrl.core.messages import (
     LeaseRenew,
     LeaseRequest,
     RejectCode,
-    RunLimits,
     Shutdown,
     SlotReport,
     Status,
@@ -87,6 +86,49 @@ class Endpoints:
             public = security.server_public if security is not None else ""
             meeting = Meeting(control=control, broadcast=broadcast, weights=weights, public=public)
             open_rendezvous(self.rendezvous).publish(meeting)
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """The limits of one run.
+
+    Attributes:
+        max_prompt_tokens, max_sequence_tokens: Of a prompt, and of a sequence with its answers; None where
+            the policy does not bound them.
+        newest_version: Returns the newest weight version of the run.
+    """
+
+    num_tokens: int
+    max_prompt_tokens: int | None
+    max_sequence_tokens: int | None
+    max_new_tokens: int
+    newest_version: Callable[[], int]
+
+    def check(self, trajectory: Trajectory) -> str:
+        """The first value of `trajectory` that this run does not accept, in words; "" if there is none."""
+        num_steps, most = len(trajectory.steps), trajectory.task.max_steps
+        if num_steps > most:
+            return f"it has {num_steps} steps, and its task allows {most}"
+        newest, length = self.newest_version(), 0
+        for number, step in enumerate(trajectory.steps):
+            for chat in step.chats:
+                one = chat.completion
+                prompt, tokens = one.prompt_token_ids, one.token_ids
+                length = (length if chat.continues else 0) + len(prompt) + len(tokens)
+                for what, value, limit in (
+                    ("a token id", max((*prompt, *tokens), default=0), self.num_tokens - 1),
+                    ("a weight version", max(one.weight_versions, default=0), newest),
+                    ("the length of an answer (learner.max_new_tokens)", len(tokens), self.max_new_tokens),
+                    (
+                        "the length of a prompt (policy.max_prompt_tokens)",
+                        0 if chat.continues else len(prompt),
+                        self.max_prompt_tokens,
+                    ),
+                    ("the length of a sequence", length, self.max_sequence_tokens),
+                ):
+                    if limit is not None and value > limit:
+                        return f"steps.{number}: {what} is {value}, more than {limit}"
+        return ""
 
 
 class ServerBase:

@@ -144,7 +144,7 @@ class Updates:
         result.metrics.update(mismatch or {})
         result.metrics["off_policy/stale_fraction"] = float((staleness > config.max_staleness).mean())
         self._freshness.trained(staleness, _numpy(batch.success), result.steps)
-        self._trained.write(progress.updates, batch.ids, result.steps)
+        self._trained.write(progress.updates + 1, batch.ids, result.steps)
         context.replay.update(pending.entries, _numpy(result.priorities))
         progress.updates += 1
         context.scheduler.set_updates(progress.updates)

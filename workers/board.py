@@ -24,17 +24,8 @@ from PIL import Image
 
 from distrl.core.actions import Action
 from distrl.core.errors import EnvError
-from distrl.core.messages import (
-    MAX_NAME,
-    MAX_PICTURE_BYTES,
-    MAX_PICTURES,
-    DeviceView,
-    Lease,
-    SlotReport,
-    SlotView,
-    Status,
-    Touch,
-)
+from distrl.core.messages import MAX_NAME, MAX_PICTURE_BYTES, MAX_PICTURES, Lease, SlotReport, Status
+from distrl.core.slot_view import DeviceView, SlotView, Touch
 from distrl.core.types import Observation, Task
 from distrl.workers.envs.base import Frame
 

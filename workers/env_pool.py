@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from distrl.configs.schema import Config, EnvConfig
 from distrl.core.errors import EnvError
-from distrl.core.messages import DeviceView
+from distrl.core.slot_view import DeviceView
 from distrl.core.types import Fault, Trajectory
 from distrl.workers.devices.errors import PoolExhausted
 from distrl.workers.devices.pool import DevicePool

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,9 +28,9 @@ from distrl.evaluator.results import episode_result
 from distrl.evaluator.statistics import EpisodeResult
 
 MAX_ROWS = 100_000
-PORTION = 40
-"""Older episodes that are read at a time; between two portions other threads have their turn."""
-POLL_S, PAUSE_S = 0.5, 0.01
+FIRST, PORTION = 40, 10
+"""Episodes that are read at once, and then at a time; between two portions other threads have their turn."""
+POLL_S, QUIET_S = 0.5, 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -184,16 +185,17 @@ class EpisodeIndex:
     # ---- episodes thread ----
 
     def _run(self) -> None:
+        quiet_until = time.monotonic() + QUIET_S  # a browser that opens the page now comes first
         while not self._stop.is_set():
+            started, is_behind = time.monotonic(), False
             try:
-                is_behind = self._read()
+                is_behind = self._read(started > quiet_until)
             except StoreError as error:  # a store that is being made or restored
                 _log.warning("the episodes cannot be read now: %s", error)
-                is_behind = False
             self.has_read.set()
-            self._stop.wait(PAUSE_S if is_behind else POLL_S)
+            self._stop.wait(0.5 * (time.monotonic() - started) if is_behind else POLL_S)
 
-    def _read(self) -> bool:
+    def _read(self, may_read_older: bool) -> bool:
         """Reads what is new, and a portion of what is older. Returns whether more remains."""
         if self.store is None:
             if not self._path.is_file() or not self._path.stat().st_size:
@@ -203,9 +205,11 @@ class EpisodeIndex:
         self.total = store.count()
         self.quarantined = {one.id: one.reason for one in store.quarantined()}
         is_first = not self._newest
-        new = store.packed(after=self._newest, limit=PORTION if is_first else 100_000_000)
+        new = store.packed(after=self._newest, limit=FIRST if is_first else 100_000_000)
         self._add(new, is_new=True)
-        older = store.packed(before=self._oldest, limit=PORTION) if len(self._rows) < MAX_ROWS else []
+        if not may_read_older or len(self._rows) >= MAX_ROWS:
+            return False
+        older = store.packed(before=self._oldest, limit=PORTION)
         self._add(older, is_new=False)
         return bool(older)
 

@@ -13,8 +13,9 @@ from typing import Any
 from urllib.parse import quote
 
 from distrl.configs.schema import Config
-from distrl.core.messages import SlotReport, SlotView, Status, Wall
+from distrl.core.messages import SlotReport, Status, Wall
 from distrl.core.metrics import PHASE_DONE, PHASE_TOTAL
+from distrl.core.slot_view import SlotView
 from distrl.core.types import ActionRecord
 from distrl.evaluator.report.episodes import describe
 from distrl.evaluator.report.training import VALIDATION_SUCCESS, bounds

@@ -15,12 +15,12 @@ from distrl.core.messages import (
     LeaseRequest,
     Reject,
     SlotReport,
-    SlotView,
     Status,
     StatusRequest,
     Wall,
     Watch,
 )
+from distrl.core.slot_view import SlotView
 from distrl.core.sockets import Wire
 from distrl.core.store import TrajectoryStore
 from distrl.learner import gallery as module

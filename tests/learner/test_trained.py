@@ -4,6 +4,8 @@ import json
 
 import torch
 
+from distrl.configs.schema import Config
+from distrl.core.rundir import RunDir
 from distrl.evaluator.dashboard.run_files import RunFiles
 from distrl.learner import trained as module
 from distrl.learner.losses import importance_ratios
@@ -40,13 +42,13 @@ def test_an_objective_that_notes_nothing_writes_nothing(tmp_path):
 
 def test_the_file_is_bounded_and_the_newest_line_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MAX_BYTES", 10)
-    files = RunFiles.__new__(RunFiles)
-    files.run = type("Run", (), {"path": tmp_path})
+    run = RunDir.create(Config.model_validate({"name": "r", "runs_dir": str(tmp_path)}))
+    files = RunFiles(run.path)
     assert files.trained("a") == {}
-    log = TrainedLog(tmp_path / "trained.jsonl")
+    log = TrainedLog(run.path / "trained.jsonl")
     for update in (1, 2, 3):
         log.write(update, ["a", f"b{update}"], stats([0, 1, 0], [float(update)] * 3))
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["trained.jsonl", "trained.old.jsonl"]
+    assert len(list(run.path.glob("trained*"))) == 2
     assert files.trained("a")["update"] == 3
     assert files.trained("b2")["advantage"] == [2.0]
     assert files.trained("b1") == {}

@@ -28,7 +28,8 @@ from distrl.configs.devices import AvdMembers, SimMembers
 from distrl.configs.schema import Config
 from distrl.core.errors import EnvError
 from distrl.core.importing import import_object
-from distrl.core.messages import MAX_NAME, DeviceView
+from distrl.core.messages import MAX_NAME
+from distrl.core.slot_view import DeviceView
 from distrl.workers.devices.adb import brief
 from distrl.workers.devices.adb_server import AdbServer
 from distrl.workers.devices.claims import Claims

@@ -38,6 +38,7 @@ export class Screen {
     this.source = source;
     if (!source) return this.settle(false);
     this.loading = true;
+    if (this.image.hidden) this.words.textContent = "loading …";
     this.image.src = source;
   }
 
@@ -76,7 +77,7 @@ class Tile {
     this.slot = slot;
     const state = stateOf(slot), idle = slot.idle_s + slot.age_s, goal = slot.goal || WORDS[state] || state;
     this.node.dataset.state = state;
-    this.goal.textContent = goal;
+    this.goal.textContent = slot.goal || slot.screen ? goal : "\u00a0";
     this.step.textContent = stepOf(slot);
     this.idle.textContent = duration(idle);
     this.idle.className = slot.goal && idle > LATE_S ? "minus" : "";

@@ -25,12 +25,12 @@ from distrl.core.messages import (
     Reject,
     RejectCode,
     SlotReport,
-    SlotView,
     Status,
     Wall,
     encode,
 )
 from distrl.core.rundir import RunDir
+from distrl.core.slot_view import SlotView
 from distrl.core.sockets import Wire
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Observation

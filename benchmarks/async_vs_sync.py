@@ -38,7 +38,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +61,7 @@ MEDIAN_S, LOG_STD, SHORTEST_S, LONGEST_S = 60.0, 1.0, 6.0, 600.0
 TARGET_SYNC, TARGET_IDEAL = 2.4, 0.97
 SCREEN_SIZE, NUM_SCREENS = (540, 1200), 8
 DEADLINE_S = 300.0
+WAIT = AutoUIAgent().format(Action(kind=ActionKind.WAIT))
 LOCAL = "tcp://127.0.0.1:*"
 
 
@@ -151,9 +152,9 @@ class ListScheduler:
 
 
 @contextlib.contextmanager
-def canned_inference(endpoints: Endpoints) -> Iterator[None]:
-    """An inference server that answers WAIT at once."""
-    completion = Completion(text=AutoUIAgent().format(Action(kind=ActionKind.WAIT)))
+def canned_inference(endpoints: Endpoints, text: str = WAIT) -> Iterator[None]:
+    """An inference server that answers `text` at once."""
+    completion = Completion(text=text)
     wire, waker, stopping = Wire(), Waker(), threading.Event()
     channel = wire.bind_router(LOCAL)
 
@@ -187,16 +188,11 @@ def canned_inference(endpoints: Endpoints) -> Iterator[None]:
 
 @contextlib.contextmanager
 def worker_process(
-    endpoints: Endpoints, directory: Path, slots: int, barrier: bool, name: str = "w"
-) -> Iterator[None]:
-    """`distrl run-worker` with virtual devices."""
-    config = Config.model_validate(
-        {
-            "network": {"control": endpoints.control, "broadcast": endpoints.broadcast},
-            "env": {"import_path": "async_vs_sync:VirtualDevice"},
-            "worker": {"slots": slots, "barrier": barrier},
-        }
-    )
+    endpoints: Endpoints, directory: Path, name: str = "w", **sections: Mapping[str, object]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """`distrl run-worker` with these sections of the configuration."""
+    network = {"control": endpoints.control, "broadcast": endpoints.broadcast}
+    config = Config.model_validate({"network": network, **sections})
     file = directory / f"{name}.yaml"
     file.write_text(config.to_yaml(), encoding="utf-8")
     command = [sys.executable, "-m", "distrl", "run-worker", str(file), "--name", name]
@@ -206,7 +202,7 @@ def worker_process(
             [*command, "--spool", str(directory)], env={**os.environ, "PYTHONPATH": path}, stderr=log
         )
     try:
-        yield
+        yield process
     finally:
         process.terminate()
         process.wait(10.0)
@@ -231,8 +227,10 @@ def collect(
         stack.callback(server.close)
         server.start()
         stack.enter_context(canned_inference(server.endpoints))
+        env, worker = {"import_path": "async_vs_sync:VirtualDevice"}, {"slots": slots, "barrier": barrier}
         for index in range(workers):
-            stack.enter_context(worker_process(server.endpoints, directory, slots, barrier, f"w{index}"))
+            run = worker_process(server.endpoints, directory, f"w{index}", env=env, worker=worker)
+            stack.enter_context(run)
         found = [ingested.get(timeout=DEADLINE_S) for _ in leases]
     assert all(trajectory.fault is Fault.NONE for trajectory in found), "an episode failed"
     return sorted(found, key=lambda trajectory: trajectory.started_at)

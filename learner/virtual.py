@@ -59,13 +59,17 @@ class Arrivals(queue.Queue[Trajectory]):
     """Trajectories in the order of their arrival. A wait for one lets virtual time pass.
 
     They are committed when the learner takes one, all that have arrived by then in one transaction.
+
+    Attributes:
+        waited_s: Virtual seconds that the learner waited.
+        stored_bytes: What was added to the store, also what was deleted since.
     """
 
     world: World  # set once it is made, which needs the scheduler and so these
 
     def __init__(self, store: TrajectoryStore) -> None:
         super().__init__()
-        self.waited_s = 0.0
+        self.waited_s, self.stored_bytes = 0.0, 0
         self._store, self._uncommitted = store, list[tuple[Trajectory, dict[str, bytes]]]()
 
     def arrive(self, trajectory: Trajectory, images: Mapping[str, bytes]) -> None:
@@ -78,7 +82,9 @@ class Arrivals(queue.Queue[Trajectory]):
             self.world.advance(timeout, lambda: not self.empty())
             self.waited_s += self.world.now - start
         if self._uncommitted:
+            before = self._store.size_bytes
             self._store.add_many(self._uncommitted)
+            self.stored_bytes += self._store.size_bytes - before
             self._uncommitted.clear()
         return super().get(block=False)
 
@@ -107,12 +113,13 @@ class VirtualPeers:
     """The learner's workers and servers (`distrl.learner.context.Peers`), and the source of their leases.
 
     Attributes:
+        published_bytes: The sum of the sizes of all versions of the weights.
         on_phase: Called with the name of each phase that begins.
         show: Called with the newest metrics.
     """
 
     def __init__(self, scheduler: TaskScheduler, arrivals: Arrivals) -> None:
-        self._scheduler, self._arrivals = scheduler, arrivals
+        self._scheduler, self._arrivals, self.published_bytes = scheduler, arrivals, 0
         self.on_phase: Callable[[str], None] = lambda phase: None
         self.show: Callable[[Mapping[str, float]], None] = lambda metrics: None
 
@@ -127,6 +134,7 @@ class VirtualPeers:
         """Errors of slots end `World.advance`."""
 
     def publish_weights(self, info: WeightInfo, data: Buffer) -> None:
+        self.published_bytes += len(data)
         self._arrivals.world.load(info.version, weights_io.from_bytes(bytes(data)))
 
     def set_phase(self, phase: str) -> None:
@@ -145,6 +153,14 @@ class VirtualPeers:
         """Nothing: the world ends with its block."""
 
 
+class Counts(NamedTuple):
+    """What a learner had waited for, stored and published by a moment, since its start."""
+
+    waited_s: float
+    stored_bytes: int
+    published_bytes: int
+
+
 class VirtualLearner(NamedTuple):
     """A learner, and the objects that record how it spends its time."""
 
@@ -152,6 +168,9 @@ class VirtualLearner(NamedTuple):
     peers: VirtualPeers
     arrivals: Arrivals
     updates: TimedUpdates
+
+    def counts(self) -> Counts:
+        return Counts(self.arrivals.waited_s, self.arrivals.stored_bytes, self.peers.published_bytes)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from distrl.evaluator.run_state import arms
 from distrl.workers.virtual import Moment, World
 
 if TYPE_CHECKING:
-    from distrl.learner.virtual import VirtualLearner
+    from distrl.learner.virtual import Counts, VirtualLearner
 
 SAY_S = 10.0
 Say = Callable[[str], None]
@@ -35,6 +35,9 @@ SUMMARY = {
     "inference/queue_wait_p99_ms": ("wait of a request, 99th percentile (ms)", "{:,.0f}"),
     "simulation/staleness_mean": ("staleness in updates, mean (versions)", "{:.1f}"),
     "simulation/staleness_p90": ("staleness in updates, 90th percentile (versions)", "{:.0f}"),
+    "simulation/received_mb_per_s": ("learner receives trajectories (MB/s)", "{:.3f}"),
+    "simulation/sent_mb_per_s": ("learner sends weights (MB/s)", "{:.3f}"),
+    "simulation/stored_gb_per_day": ("store grows, until store.max_bytes (GB a day)", "{:.2f}"),
 }
 """The numbers of a simulation's online phase that a plan needs: in words, and their format."""
 
@@ -61,13 +64,13 @@ def train(config: Config, run: RunDir, stop: threading.Event, say: Say) -> dict[
 
         opened = stack.enter_context(open_virtual_learner(config, run, tasks, stop, make_world))
         learner, world = opened.learner, worlds[0]
-        starts: list[tuple[Moment, float]] = []
+        starts: list[tuple[Moment, Counts]] = []
         summary: dict[str, float] = {}
 
         def on_phase(phase: str) -> None:
             say(f"{world.now / 60:.1f} min: {phase}")
             if phase == TRAINING and not starts:
-                starts.append((world.moment(), opened.arrivals.waited_s))
+                starts.append((world.moment(), opened.counts()))
             elif phase in (LAST_ROUND, DONE) and starts and not summary:
                 summary.update(summarise(opened, world, *starts[0]))
                 learner.context.report.write(summary)
@@ -78,20 +81,28 @@ def train(config: Config, run: RunDir, stop: threading.Event, say: Say) -> dict[
         return None if stop.is_set() else summary
 
 
-def summarise(opened: VirtualLearner, world: World, start: Moment, waited_s: float) -> dict[str, float]:
-    """The numbers of `SUMMARY` and others, from the `start` of the online phase to now."""
+def summarise(opened: VirtualLearner, world: World, start: Moment, before: Counts) -> dict[str, float]:
+    """The numbers of `SUMMARY` and others, from the `start` of the online phase, with what was counted `before`.
+
+    The learner receives what it stores; each screenshot travels once. It sends every version to each server.
+    """
     staleness = sorted(opened.updates.staleness) or [0]
     seconds = max(1e-9, world.now - start.at)
     found = world.since(start)
-    updates = opened.learner.progress.updates
+    updates, now = opened.learner.progress.updates, opened.counts()
+    received = (now.stored_bytes - before.stored_bytes) / seconds / 1e6
+    sent = (now.published_bytes - before.published_bytes) / seconds / 1e6
     return {
         **found,
         "simulation/hours": seconds / 3600.0,
         "simulation/episodes_per_h": 3600.0 * found.get("workers/episodes_per_s", 0.0),
         "simulation/updates_per_h": 3600.0 * updates / seconds,
-        "simulation/learner_idle_share": (opened.arrivals.waited_s - waited_s) / seconds,
+        "simulation/learner_idle_share": (now.waited_s - before.waited_s) / seconds,
         "simulation/staleness_mean": fmean(staleness),
         "simulation/staleness_p90": float(staleness[len(staleness) * 9 // 10]),
+        "simulation/received_mb_per_s": received,
+        "simulation/sent_mb_per_s": sent * world.num_servers,
+        "simulation/stored_gb_per_day": received * 86.4,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 
@@ -88,6 +89,17 @@ def test_the_same_command_gives_the_same_run(tmp_path) -> None:
     staleness = [row["off_policy/staleness_mean"] for row in updates]
     assert summary["simulation/staleness_mean"] == pytest.approx(sum(staleness) / len(staleness), abs=1e-5)
     assert f"{summary['simulation/learner_idle_share']:.0%}" in shown
+    seconds = 3600 * summary["simulation/hours"]
+    with contextlib.closing(TrajectoryStore(first.store)) as store:
+        stored = store.size_bytes  # with the demonstrations, which came before
+    assert 0.5 * stored < 1e6 * seconds * summary["simulation/received_mb_per_s"] < stored
+    assert summary["simulation/stored_gb_per_day"] == pytest.approx(
+        86.4 * summary["simulation/received_mb_per_s"]
+    )
+    size = next(first.checkpoints.glob("*/policy/model.safetensors")).stat().st_size
+    sent = 1e6 * seconds * summary["simulation/sent_mb_per_s"] / size
+    assert sent == pytest.approx(round(sent), rel=1e-4)  # whole versions
+    assert abs(round(sent) - updates[-1]["versions"]) <= 1
 
 
 @pytest.mark.parametrize(("lag", "max_staleness"), [(0, 1), (3, 1)])

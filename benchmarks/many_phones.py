@@ -1,4 +1,4 @@
-"""How many simulated phones one machine carries, and what they cost: 8 workers, one learner, up to 2,048 phones.
+"""How many simulated phones one machine carries, up to 2,048 on eight workers, and what they cost.
 
 Workers are `distrl run-worker` processes, as users start them, whose slots play the quickstart's tasks on
 simulated phones that are read and never drawn; a real learner server commits every trajectory to its store.

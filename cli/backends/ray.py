@@ -47,7 +47,6 @@ CALL_S = 30.0
 TAIL_BYTES = 2**16
 LOST = "its node was lost"
 BEGUN = "launch/begun"  # in the run directory, once a learner was placed there
-KEPT_LINES = 1000  # of the log of a process whose actor is gone
 
 
 class Process:
@@ -102,13 +101,12 @@ class Process:
         """Asks the process to stop; its state says when it has."""
         self._stop.set()
 
-    def log(self, lines: int, since: int | None) -> tuple[str, int]:
-        """What the log has after the position `since`, or its last `lines`; and the position of its end."""
+    def log(self, since: int) -> tuple[str, int]:
+        """What the log has after the position `since`, `TAIL_BYTES` at most; and the position of its end."""
         with (self._folder / "logs" / f"{self._role.name}.log").open("rb") as file:
             end = file.seek(0, os.SEEK_END)
-            file.seek(max(end - TAIL_BYTES, since or 0))
-            text = file.read(TAIL_BYTES).decode("utf-8", "replace")
-        return (text if since is not None else _last(text, lines)), end
+            file.seek(max(end - TAIL_BYTES, since))
+            return file.read(end - file.tell()).decode("utf-8", "replace"), end
 
 
 def _meeting_file(folder: Path, role: Role) -> Path:
@@ -130,10 +128,6 @@ def _newest_metrics(file: Path) -> dict[str, float]:
                 row = json.loads(line)
                 return {name: float(row[name]) for name in (WAIT, WITHHELD)}
     return {}
-
-
-def _last(text: str, lines: int) -> str:
-    return "".join(text.splitlines(keepends=True)[-lines:]) if lines else ""
 
 
 class Manager:
@@ -160,7 +154,7 @@ class Manager:
         self._states: dict[str, ProcessState] = {}
         self._processes: dict[str, Any] = {}
         self._beats: dict[str, Any] = {}
-        self._logs: dict[str, str] = {}
+        self._logs: dict[str, tuple[str, int]] = {}
         self._meeting, self._metrics, self._scaled_by = b"", dict[str, float](), dict[str, float]()
         self._stop, self._leave_at = threading.Event(), float("inf")
         self._scale_at = time.monotonic() + SCALE_S
@@ -174,15 +168,16 @@ class Manager:
         """Asks all processes to stop."""
         self._stop.set()
 
-    def log(self, name: str, lines: int, since: int | None) -> tuple[str, int]:
+    def log(self, name: str, since: int) -> tuple[str, int]:
         """As `Process.log`; of a process that is over, what its log ended with."""
         import ray
 
         if (process := self._processes.get(name)) is not None:
             with contextlib.suppress(ray.exceptions.RayError):
-                found: tuple[str, int] = ray.get(process.log.remote(lines, since), timeout=BEAT_S)
+                found: tuple[str, int] = ray.get(process.log.remote(since), timeout=BEAT_S)
                 return found
-        return _last(self._logs.get(name, ""), 0 if since is not None else lines), since or 0
+        text, end = self._logs.get(name, ("", since))
+        return ("" if since >= end else text), end
 
     def _run(self) -> None:
         import ray
@@ -206,7 +201,8 @@ class Manager:
     def _place(self, role: Role) -> None:
         import ray
 
-        files = {name: self._files[name] for name in self._files if _is_of(role, name)}
+        own = tuple(f"{name}/" for name in ("launch/roles.json", *role.files))  # some are folders
+        files = {name: text for name, text in self._files.items() if f"{name}/".startswith(own)}
         options = {
             "name": f"{self._run_name}/{role.name}",
             "get_if_exists": True,  # this manager may have been restarted
@@ -247,7 +243,7 @@ class Manager:
         self._states[name] = state = state or before
         if state.state not in OVER:
             return
-        self._logs[name], _ = self.log(name, KEPT_LINES, None)
+        self._logs[name] = self.log(name, 0)
         ray.kill(self._processes.pop(name))
         if role.kind == "learner":
             self._leave_at = time.monotonic() + (LEAVE_S if state.state == "done" else 0.0)
@@ -284,10 +280,6 @@ class Manager:
 
 _LASTING = {"namespace": NAMESPACE, "lifetime": "detached", "max_restarts": -1}
 """Options of actors that outlive the command which made them, and the loss of their node."""
-
-
-def _is_of(role: Role, name: str) -> bool:
-    return name == "launch/roles.json" or any(name == own or name.startswith(f"{own}/") for own in role.files)
 
 
 def _reserved(role: Role) -> dict[str, Any]:
@@ -365,11 +357,13 @@ class RayBackend:
             raise ConfigError(
                 f"{name!r} is not a process of {self._run.path}.", did_you_mean(name, names).strip()
             )
-        manager, ends = self._manager(), dict.fromkeys([name] if name is not None else names)
+        manager, ends = self._manager(), dict.fromkeys([name] if name is not None else names, 0)
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 for one, end in ends.items():
-                    text, ends[one] = _answer(manager.log.remote(one, lines, end))
+                    text, ends[one] = _answer(manager.log.remote(one, end))
+                    if not end:
+                        text = "".join(text.splitlines(keepends=True)[-lines:]) if lines else ""
                     if text:
                         typer.echo(f"==> {one} <==\n{text}" if len(ends) > 1 else text, nl=False)
                 if not follow:

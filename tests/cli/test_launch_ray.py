@@ -71,7 +71,8 @@ def test_all_learn_where_the_learner_is_and_end_with_it(ray: FakeRay, start: Sta
         "learner": "done", "inference-0": "stopped", "worker-0": "done", "worker-1": "stopped",
     }  # fmt: skip
     assert sorted(ray.killed) == sorted(ray.processes)
-    assert manager.log("learner", 5, None) == ("the log of learner\n", 0)
+    assert manager.log("learner", 0) == ("the log of learner\n", 10)
+    assert manager.log("learner", 10) == ("", 10)
 
 
 def test_workers_come_while_the_learner_waits_and_go_when_they_are_too_many(

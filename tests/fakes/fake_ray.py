@@ -44,7 +44,7 @@ class FakeProcess:
     def _stop(self) -> None:
         self.state = "stopped"
 
-    def _log(self, lines: int, since: int | None) -> tuple[str, int]:
+    def _log(self, since: int) -> tuple[str, int]:
         return f"the log of {self.role.name}\n", 10
 
 

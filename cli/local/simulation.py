@@ -82,7 +82,7 @@ def train(config: Config, run: RunDir, stop: threading.Event, say: Say) -> dict[
 
 
 def summarise(opened: VirtualLearner, world: World, start: Moment, before: Counts) -> dict[str, float]:
-    """The numbers of `SUMMARY` and others, from the `start` of the online phase, by when `before` was counted.
+    """The numbers of `SUMMARY` and others, since the online phase began at `start`, with `before` counted.
 
     The learner receives what it stores; each screenshot travels once. It sends every version to each server.
     """

@@ -75,8 +75,8 @@ def snapshot(of: Sources, now: float, allowed: bool, why: str) -> dict[str, Any]
         "run": {
             "name": config.name if config is not None else run_id,
             "path": of.path,
-            "suite": config.tasks.suite if config is not None else "",
-            "kind": "appo" if config is not None and config.learner.algorithm.kind == "appo" else "gui",
+            "suite": config.tasks.suite if config is not None and not _is_appo(config) else "",
+            "kind": "appo" if _is_appo(config) else "gui",
             "unit": config.goal.unit if config is not None else "training episodes",
         },
         "learner": {"address": of.address, "state": of.state, "note": of.note},
@@ -91,6 +91,11 @@ def snapshot(of: Sources, now: float, allowed: bool, why: str) -> dict[str, Any]
             "paused": of.status.is_held if of.status is not None else False,
         },
     }
+
+
+def _is_appo(config: Config | None) -> bool:
+    """Whether workers act and train themselves, on environments without a suite."""
+    return config is not None and config.learner.algorithm.kind == "appo"
 
 
 def progress(config: Config | None, metrics: Mapping[str, float]) -> tuple[float, float]:
@@ -167,7 +172,7 @@ def alarms(of: Sources) -> list[dict[str, str]]:
         alarm("disk", "bad", f"Only {size(of.disk[0])} of disk space are free.", "Free some disk space.")
     if is_running and metrics.get("workers/alive") == 0:
         alarm("workers", "bad", "No worker is connected.", "Start one with `distrl run-worker CONFIG`.")
-    if is_running and metrics.get("inference/alive") == 0:
+    if is_running and metrics.get("inference/alive") == 0 and not _is_appo(of.config):
         alarm(
             "servers",
             "bad",

@@ -37,6 +37,7 @@ from distrl.evaluator.report.training import (
     SIGNALS,
     TRAIN_SUCCESS,
     VALIDATION_SUCCESS,
+    SignalSpec,
     bounds,
     learning_curve,
     signal_series,
@@ -50,7 +51,13 @@ MAX_HISTORY = 2000
 MAX_POINTS = 200
 MAX_GROUP = 64
 WATCHING = ("status", "slots", "pictures")
-GROUPS = (("Training", SIGNALS), ("Freshness", FRESHNESS_SIGNALS))
+RETURNS: SignalSpec = (
+    "Return",
+    "Mean return of an episode",
+    (("train/return", "training"), ("eval/return", "evaluation")),
+)
+GROUPS = (("Training", (RETURNS, *SIGNALS)), ("Freshness", FRESHNESS_SIGNALS))
+"""The signals of a run's report; returns are those of continuous control."""
 
 
 class Dashboard:

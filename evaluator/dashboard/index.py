@@ -28,7 +28,7 @@ from distrl.evaluator.results import episode_result
 from distrl.evaluator.statistics import EpisodeResult
 
 MAX_ROWS = 100_000
-FIRST, PORTION = 40, 10
+FIRST, PORTION = 60, 10
 """Episodes that are read at once, and then at a time; between two portions other threads have their turn."""
 POLL_S, QUIET_S = 0.5, 2.0
 _log = logging.getLogger(__name__)

@@ -79,7 +79,7 @@ class RunFiles:
             return "starting"
         if age_s > FRESH_S:
             return "stopped"
-        return "training" if "train/success" in self.newest or "updates" in self.newest else "warm-up"
+        return "training" if any(name.startswith("train/") for name in self.newest) else "warm-up"
 
     def address(self) -> str | None:
         """Where the learner answers from this machine; None while none is running."""

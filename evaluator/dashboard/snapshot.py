@@ -75,8 +75,8 @@ def snapshot(of: Sources, now: float, allowed: bool, why: str) -> dict[str, Any]
         "run": {
             "name": config.name if config is not None else run_id,
             "path": of.path,
-            "suite": config.tasks.suite if config is not None else "",
-            "kind": "appo" if config is not None and config.learner.algorithm.kind == "appo" else "gui",
+            "suite": config.tasks.suite if config is not None and not _is_appo(config) else "",
+            "kind": "appo" if _is_appo(config) else "gui",
             "unit": config.goal.unit if config is not None else "training episodes",
         },
         "learner": {"address": of.address, "state": of.state, "note": of.note},
@@ -91,6 +91,11 @@ def snapshot(of: Sources, now: float, allowed: bool, why: str) -> dict[str, Any]
             "paused": of.status.is_held if of.status is not None else False,
         },
     }
+
+
+def _is_appo(config: Config | None) -> bool:
+    """Whether workers act and train themselves, on environments without a suite."""
+    return config is not None and config.learner.algorithm.kind == "appo"
 
 
 def progress(config: Config | None, metrics: Mapping[str, float]) -> tuple[float, float]:
@@ -167,7 +172,7 @@ def alarms(of: Sources) -> list[dict[str, str]]:
         alarm("disk", "bad", f"Only {size(of.disk[0])} of disk space are free.", "Free some disk space.")
     if is_running and metrics.get("workers/alive") == 0:
         alarm("workers", "bad", "No worker is connected.", "Start one with `distrl run-worker CONFIG`.")
-    if is_running and metrics.get("inference/alive") == 0:
+    if is_running and metrics.get("inference/alive") == 0 and not _is_appo(of.config):
         alarm(
             "servers",
             "bad",
@@ -261,77 +266,60 @@ def _devices(of: Sources) -> dict[str, Any]:
     }
 
 
+STAGES: tuple[tuple[str, str, str, tuple[tuple[str, str, str], ...]], ...] = (
+    (
+        *("workers", "workers/actions_per_s", "actions/s"),
+        (
+            ("workers", "workers/alive", "{:.0f}"),
+            ("episodes/s", "workers/episodes_per_s", "{:.2g}"),
+            ("idle", "workers/idle_share", "{:.0%}"),
+        ),
+    ),
+    (
+        *("servers", "inference/requests_per_s", "requests/s"),
+        (
+            ("servers", "inference/alive", "{:.0f}"),
+            ("batch size", "inference/batch_size", "{:.1f}"),
+            ("queue", "inference/queue", "{:.0f}"),
+            ("queue wait p50", "inference/queue_wait_p50_ms", "{:.0f} ms"),
+            ("queue wait p99", "inference/queue_wait_p99_ms", "{:.0f} ms"),
+            ("a batch p50", "inference/batch_p50_ms", "{:.0f} ms"),
+        ),
+    ),
+    (
+        *("learner", "", "updates/s"),
+        (
+            ("an update", "time/update_s", "{:.2g} s"),
+            ("waits for episodes", "time/wait_for_episodes", "{:.0%}"),
+            ("waits for batches", "time/wait_for_batch", "{:.0%}"),
+            ("replay", "replay/size", "{:,.0f}"),
+        ),
+    ),
+    (
+        *("weights", "", ""),
+        (
+            ("versions", "versions", "{:,.0f}"),
+            ("versions behind, in training", "off_policy/staleness_mean", "{:.1f}"),
+            ("at arrival", "off_policy/ingest_staleness", "{:.1f}"),
+            ("swap pause", "inference/swap_pause_ms", "{:.0f} ms"),
+        ),
+    ),
+)
+"""Name, metric and unit of the rate, and facts: label, metric, format. The learner's rate is computed."""
+
+
 def flow(metrics: Mapping[str, float], status: Status | None) -> dict[str, Any]:
     """How actions, requests, updates and weights flow, and what limits them."""
     bottleneck, why = find_bottleneck(metrics, status)
-    update_s = metrics.get("time/update_s")
-    slots = sum(status.slots.values()) if status is not None else None
-
-    def stage(
-        name: str, rate: float | None, unit: str, facts: Sequence[tuple[str, str | None]]
-    ) -> dict[str, Any]:
-        known = [[label, text] for label, text in facts if text is not None]
-        return {"name": name, "rate": rate, "unit": unit, "facts": known}
-
-    def number(name: str, form: str) -> str | None:
-        return form.format(metrics[name]) if name in metrics else None
-
-    def share(name: str) -> str | None:
-        return number(name, "{:.0%}")
-
-    waiting = 1.0 - metrics.get("time/wait_for_episodes", 0.0)
-    return {
-        "bottleneck": bottleneck,
-        "why": why,
-        "stages": [
-            stage(
-                "workers",
-                metrics.get("workers/actions_per_s"),
-                "actions/s",
-                [
-                    ("workers", number("workers/alive", "{:.0f}")),
-                    ("slots", str(slots) if slots else None),
-                    ("episodes/s", number("workers/episodes_per_s", "{:.2g}")),
-                    ("idle", share("workers/idle_share")),
-                ],
-            ),
-            stage(
-                "servers",
-                metrics.get("inference/requests_per_s"),
-                "requests/s",
-                [
-                    ("servers", number("inference/alive", "{:.0f}")),
-                    ("batch size", number("inference/batch_size", "{:.1f}")),
-                    ("queue", number("inference/queue", "{:.0f}")),
-                    ("queue wait p50", number("inference/queue_wait_p50_ms", "{:.0f} ms")),
-                    ("queue wait p99", number("inference/queue_wait_p99_ms", "{:.0f} ms")),
-                    ("a batch p50", number("inference/batch_p50_ms", "{:.0f} ms")),
-                ],
-            ),
-            stage(
-                "learner",
-                waiting / update_s if update_s else None,
-                "updates/s",
-                [
-                    ("an update", number("time/update_s", "{:.2g} s")),
-                    ("waits for episodes", share("time/wait_for_episodes")),
-                    ("waits for batches", share("time/wait_for_batch")),
-                    ("replay", number("replay/size", "{:,.0f}")),
-                ],
-            ),
-            stage(
-                "weights",
-                None,
-                "",
-                [
-                    ("versions", number("versions", "{:,.0f}")),
-                    ("versions behind, in training", number("off_policy/staleness_mean", "{:.1f}")),
-                    ("at arrival", number("off_policy/ingest_staleness", "{:.1f}")),
-                    ("swap pause", number("inference/swap_pause_ms", "{:.0f} ms")),
-                ],
-            ),
-        ],
-    }
+    stages: list[dict[str, Any]] = []
+    for name, rate, unit, facts in STAGES:
+        known = [[label, form.format(metrics[key])] for label, key, form in facts if key in metrics]
+        stages.append({"name": name, "rate": metrics.get(rate), "unit": unit, "facts": known})
+    if status is not None and status.slots:
+        stages[0]["facts"].insert(1, ["slots", f"{sum(status.slots.values()):,}"])
+    if update_s := metrics.get("time/update_s"):
+        stages[2]["rate"] = (1.0 - metrics.get("time/wait_for_episodes", 0.0)) / update_s
+    return {"bottleneck": bottleneck, "why": why, "stages": stages}
 
 
 def find_bottleneck(metrics: Mapping[str, float], status: Status | None) -> tuple[str, str]:

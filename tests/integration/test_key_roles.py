@@ -13,14 +13,17 @@ from distrl.core.messages import (
     ActRequest,
     Chunk,
     ChunkRequest,
+    Command,
     Heartbeat,
     Hello,
     InfoRequest,
     LeaseRelease,
     LeaseRenew,
     LeaseRequest,
+    SlotReport,
     StatusRequest,
     Submit,
+    Watch,
     Welcome,
     WorkRequest,
 )
@@ -45,7 +48,8 @@ def keys(tmp_path):
     """Keys of one client for each role, and of a second worker."""
     directory = tmp_path / "keys"
     create_keys(directory, new_keypair(), new_keypair())
-    for name, role in (("farm", "worker"), ("lab", "worker"), ("gpu", "inference"), ("judge", "evaluate")):
+    roles = {"farm": "worker", "lab": "worker", "gpu": "inference", "judge": "evaluate"}
+    for name, role in {**roles, "desk": "observer", "boss": "owner"}.items():
         add_client(directory, name, new_keypair(), [role])
     return directory
 
@@ -115,6 +119,17 @@ def refusal(answer):
         ("judge", StatusRequest(), "status"),
         ("judge", LeaseRequest(worker="judge"), "forbidden"),
         ("judge", Submit.of(EPISODE.model_copy(update={"worker": "judge"})), "forbidden"),
+        ("farm", SlotReport(worker="lab"), "forbidden"),
+        ("farm", Watch(name="farm"), "forbidden"),
+        ("farm", Command(name="farm", action="pause"), "forbidden"),
+        ("desk", Watch(name="desk/o", wants="pictures"), "wall"),
+        ("desk", Watch(name="farm"), "forbidden"),
+        ("desk", SlotReport(worker="desk"), "forbidden"),
+        ("desk", LeaseRequest(worker="desk"), "forbidden"),
+        ("desk", Command(name="desk", action="pause"), "forbidden"),
+        ("boss", Watch(name="boss"), "wall"),
+        ("boss", Command(name="boss", action="pause"), "status"),
+        ("boss", LeaseRequest(worker="boss"), "forbidden"),
         ("client", Hello(role="inference", name="client/inference-0"), "welcome"),
         ("client", Hello(role="worker", name="client/worker-0"), "welcome"),
     ],

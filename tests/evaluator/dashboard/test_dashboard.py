@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from waiting import until
 
 from distrl.cli.main import app
+from distrl.configs.load import load_config
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, StoreError
 from distrl.core.rundir import RunDir
@@ -380,6 +381,21 @@ def test_judges_words_are_shown(run: RunDir) -> None:
         found = dashboard.episode(judged.id)
     assert (found["reason"], found["row"]["ended"]) == (verdict.reason, "solved")
     assert ["answers", "no"] in found["judged"]
+
+
+def test_continuous_control_shows_returns(tmp_path: Path) -> None:
+    made = RunDir.create(load_config("appo-lunarlander", [f"runs_dir={tmp_path}", "name=a"]))
+    rows = [
+        {"step": step, "time": time.time(), "env_steps": 1000.0 * step, "eval/return": 7.0 * step}
+        for step in (1, 2)
+    ]
+    made.metrics.write_text("".join(json.dumps({**row, "inference/alive": 0.0}) + "\n" for row in rows))
+    with Dashboard(made.path) as dashboard:
+        found = dashboard.snapshot()
+        assert (found["run"]["kind"], found["run"]["suite"]) == ("appo", "")
+        assert (found["line"]["done"], found["line"]["unit"], found["line"]["alarms"]) == (2000, "steps", [])
+        (signal,) = dashboard.metrics()["groups"][0]["signals"]
+        assert signal["lines"][0]["points"][-1] == [2, 14.0]
 
 
 def test_time_is_not_lost_before_the_first_row(tmp_path: Path) -> None:

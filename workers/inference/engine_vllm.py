@@ -5,8 +5,9 @@
 
 Adapters: each version is loaded under an id of its own before the first request takes it, and a request ends
 with the one that it began with. vLLM's caches distinguish adapters. With all slots in use a new version
-waits, and requests continue. Full weights: running requests end first, then the weights are replaced and all
-caches emptied; new requests wait until then.
+waits, and requests continue. Full weights: running requests are paused with the tokens that they have, the
+weights are replaced, and requests go on with the new ones, by which their keys and values are computed again.
+vLLM reports which version sampled which token.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import asyncio
 import contextlib
 import itertools
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
 from pathlib import Path
@@ -94,7 +95,6 @@ class LoopThread:
 
 START_S = 1800.0  # large models are read from disk and compiled
 LOAD_S = 600.0
-DRAIN_S = 600.0
 STOP_S = 2.0
 MIN_TEMPERATURE = 0.01  # vLLM samples at this one when it is asked for less
 
@@ -198,13 +198,13 @@ class VLLMEngine(Engine):
         return self._adapters is None or self._adapters.has_room
 
     def load(self, version: int, state: dict[str, Tensor]) -> None:
-        """Loads an adapter beside those in use, or replaces all weights when nothing runs any more."""
+        """Loads an adapter beside those in use, or replaces all weights while requests are paused."""
         self.policy.load_published(state)  # only looks whether they fit: there is nothing to copy them to
         try:
             if self._adapters is not None:
                 self._load_adapter(self._adapters, version, state)
             else:
-                self._load_all(state)
+                self._load_all(version, state)
         except DistrlError:
             raise
         except Exception as error:
@@ -221,7 +221,7 @@ class VLLMEngine(Engine):
         if former is not None:
             self._loop.spawn(self._unload(slots, former))
 
-    def _load_all(self, state: dict[str, Tensor]) -> None:
+    def _load_all(self, version: int, state: dict[str, Tensor]) -> None:
         directory = self._scratch.path / "weights"
         directory.mkdir(exist_ok=True)
         file = directory / "model.safetensors"
@@ -229,22 +229,30 @@ class VLLMEngine(Engine):
             # The policy's names are those of its model, one level down.
             renamed = {name.removeprefix("model."): tensor for name, tensor in state.items()}
             weights_io.write(file, renamed, is_durable=False)
-            self._loop.run(self._replace_weights(directory), DRAIN_S + LOAD_S)
+
+            def reload() -> Awaitable[object]:
+                done: Awaitable[object] = self._llm.collective_rpc(
+                    "reload_weights", kwargs={"weights_path": str(directory)}
+                )
+                return done
+
+            self._loop.run(self._replace_weights(version, reload), LOAD_S)
         finally:
             file.unlink(missing_ok=True)
 
     # ---- loop thread ----
 
-    async def _replace_weights(self, directory: Path) -> None:
-        if self._running:
-            await asyncio.wait(self._running, timeout=DRAIN_S)
-        if self._running:
-            raise PolicyError(f"{len(self._running)} requests have not ended in {DRAIN_S:g} s.")
-        await self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(directory)})
-        await self._llm.reset_mm_cache()
+    async def _replace_weights(self, version: int, install: Callable[[], Awaitable[object]]) -> None:
+        """Pauses all requests until `install` has put in the weights of a version.
+
+        If it fails, they stay paused: the weights may be half the new ones.
+        """
+        await self._llm.pause_generation(mode="keep", clear_cache=False)
+        await install()
         await self._llm.reset_encoder_cache()
-        if not await self._llm.reset_prefix_cache():
-            raise PolicyError("The prefix cache of old weights is still in use.")
+        await self._llm.reset_prefix_cache(reset_running_requests=True)  # keys and values of running ones, too
+        await self._llm.update_weight_version(str(version))
+        await self._llm.resume_generation()
 
     async def _unload(self, slots: AdapterSlots, adapter: Adapter) -> None:
         if self._is_closed:  # all go with vLLM
@@ -303,7 +311,12 @@ class VLLMEngine(Engine):
             for ranked in (sorted(at.items(), key=lambda item: item[1].rank) for at in answer.logprobs)
         ]
         generated = Generated(list(answer.token_ids), logprobs, top)
-        return self.completion(request, generated, version)
+        completion = self.completion(request, generated, version)
+        if adapter is None and (spans := answer.weight_versions):
+            named = [(int(one.version) if one.version.isdigit() else version, one) for one in spans]
+            versions = tuple(number for number, one in named for _ in range(one.start, one.end))
+            completion = completion.model_copy(update={"weight_versions": versions})
+        return completion
 
     def _prompt(self, request: Prepared) -> dict[str, Any]:
         """vLLM wants one placeholder per picture, and puts in as many as it takes itself."""

@@ -148,12 +148,15 @@ def swap_under_load(pair: Pair, first_version: int) -> None:
     for version, answers in running:
         completions = answers.completions()
         assert {v for one in completions for v in one.weight_versions} == {version}
-        assert all(
-            len(one.token_ids) == len(one.logprobs) == len(one.weight_versions) > 0 for one in completions
-        )
-        special = set(range(7)) - {1}
-        assert not {token for one in completions for token in one.token_ids} & special
+        check_tokens(completions)
         pair.expect(requests, completions)
+
+
+def check_tokens(completions: Sequence[Completion]) -> None:
+    """Everything is there for each token, and only tokens were sampled that may be."""
+    for one in completions:
+        assert len(one.token_ids) == len(one.logprobs) == len(one.weight_versions) > 0
+        assert not set(one.token_ids) & (set(range(7)) - {1})
 
 
 def test_adapters_are_swapped_under_load_and_answer_as_transformers_does(adapted: Pair) -> None:
@@ -165,9 +168,34 @@ def test_adapters_are_swapped_under_load_and_answer_as_transformers_does(adapted
     adapted.vllm.check()
 
 
-def test_all_weights_are_swapped_under_load_and_answer_as_transformers_does(full: Pair) -> None:
-    swap_under_load(full, 1)
+def test_requests_go_on_with_new_weights_and_each_token_names_its_own(full: Pair) -> None:
+    plain = [Sampling(temperature=t, max_new_tokens=90) for t in (0.6, 1.0, 1.3)]
+    requests = [request(full.vllm, TEXTS[n % 4], plain[n % 3], picture=n % 2) for n in range(8)]
+    full.load(1)
+    answers = submit(full.vllm, requests)
+    for version in (2, 3, 4):
+        full.load(version)
+    completions = answers.completions()
+    check_tokens(completions)
+    versions = [one.weight_versions for one in completions]
+    assert any(len(set(row)) > 1 for row in versions), "no request was running during a swap"
+    assert all(list(row) == sorted(row) and set(row) <= {1, 2, 3, 4} for row in versions)
+    for version in range(1, 5):
+        full.hf.load(version, full.states[version])
+        flat = iter(scores(full.policy, requests, completions))
+        for one in completions:
+            for value, by in zip(one.logprobs, one.weight_versions, strict=True):
+                expected = next(flat)
+                assert by != version or value == pytest.approx(expected, abs=TOLERANCE)
     assert not list(Path(full.vllm._scratch.path).rglob("*.safetensors"))
+
+
+def test_what_is_submitted_after_a_swap_answers_as_transformers_does(full: Pair) -> None:
+    requests = mixed(full, 8)
+    full.load(5)
+    completions = submit(full.vllm, requests).completions()
+    assert {v for one in completions for v in one.weight_versions} == {5}
+    full.expect(requests, completions)
 
 
 def test_several_pictures_and_sequences_that_go_on_are_read_alike(adapted: Pair) -> None:

@@ -102,7 +102,10 @@ Statistics = Annotated[dict[Annotated[str, Field(max_length=MAX_NAME)], Statisti
 
 
 class WeightInfo(Record):
-    """Published weights. `kind` is "full" or "adapter"; `digest` is the SHA-256 of their bytes (hex)."""
+    """Published weights. `kind` is "full" or "adapter"; `digest` is the SHA-256 of their bytes (hex).
+
+    With `size_bytes` 0 all servers have received them by a `Transfer`, and there is nothing to fetch.
+    """
 
     version: Count
     digest: Name
@@ -281,6 +284,33 @@ class StatusRequest(Record):
     type: Literal["status-request"] = "status-request"
 
 
+class Transfer(Record):
+    """Full weights that inference servers receive from GPU to GPU, see `distrl.learner.transfer`.
+
+    Attributes:
+        group: The number of the group; a server that is in `offsets` joins it once.
+        port: Where the ranks of the group meet, at the learner's host.
+        offsets: By a server's name the rank of its first GPU; the learner is rank 0 of `num_ranks`.
+        layout: A digest of the tensors' names, types and shapes (`weights_io.layout`).
+        version: What is being sent, or was sent last; 0 for nothing yet.
+    """
+
+    group: Count
+    port: Annotated[int, Field(ge=1, le=65535)]
+    num_ranks: Count
+    offsets: dict[str, Count]
+    layout: Name
+    version: Count = 0
+
+
+RANKS, STARTED_AT, JOINED, FAILED = "transfer_ranks", "started_at", "transfer_group", "transfer_failed"
+"""Statistics of a server that can receive a `Transfer`: its number of GPUs, when it started, the last group
+that it joined, and the last one in which it failed."""
+
+TURN = "turn"
+"""Statistic of a server that shares its GPU with the learner: the newest `Status.turn` that it obeys."""
+
+
 class Status(Record):
     """Where the run stands. Broadcast after each change, and the answer to Heartbeat.
 
@@ -288,6 +318,8 @@ class Status(Record):
         run_id: Changes when another run listens at the same address.
         phase: "demonstrations", "warm-up", "training", "done".
         weights: The newest published weights, None before the first.
+        transfer: How some servers receive them instead.
+        turn: Of a GPU that learner and server share: if odd the learner's, and the server sleeps.
         slots: By each worker's name its number of slots, so that all agree on whose server is which; empty if
             there are very many.
         paused: The learner is behind; workers request no leases while this is set.
@@ -297,6 +329,8 @@ class Status(Record):
     run_id: Name
     phase: str
     weights: WeightInfo | None = None
+    transfer: Transfer | None = None
+    turn: Count = 0
     act_endpoints: tuple[str, ...] = ()
     slots: dict[str, Count] = {}
     paused: bool = False

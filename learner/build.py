@@ -23,6 +23,7 @@ from distrl.core.metrics import MetricsWriter, Sink
 from distrl.core.policies.images import IMAGES_SHARE, ImageCache, memory_share
 from distrl.core.rundir import RunDir
 from distrl.core.security import SERVER, load_security
+from distrl.core.sockets import host_of
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Task, Trajectory
 from distrl.learner.batching import Batcher
@@ -37,6 +38,7 @@ from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
 from distrl.learner.server import Endpoints, LearnerServer
 from distrl.learner.task_sampling import Drift
+from distrl.learner.transfer import WeightTransfer
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -102,6 +104,8 @@ def open_learner(
             newest_version=lambda: context.publisher.version,
         )
         _resume(context)
+        if config.learner.transfer == "nccl":
+            context.publisher.transfer = WeightTransfer(server, host_of(server.endpoints.weights))
         server.on_arrival = context.ingest.announce
         server.start()
         yield Learner(context, stop)

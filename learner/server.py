@@ -45,6 +45,7 @@ from distrl.core.messages import (
     Status,
     StatusRequest,
     Submit,
+    Transfer,
     WeightInfo,
     Welcome,
 )
@@ -145,6 +146,18 @@ class ServerBase:
     def offer_weights(self, info: WeightInfo, data: Buffer) -> None:
         """Makes older weights available again, without announcing them. Any thread."""
         self._chunks.publish(info, data)
+
+    def announce_transfer(self, transfer: Transfer | None) -> None:
+        """Announces what servers receive from GPU to GPU. Any thread."""
+        self._change(transfer=transfer)
+
+    def announce_turn(self, turn: int) -> None:
+        """Announces whose turn it is on a shared GPU (see `Status.turn`). Any thread."""
+        self._change(turn=turn)
+
+    def server_stats(self) -> dict[str, Mapping[str, float]]:
+        """What each inference server that is alive last reported, by name. Any thread."""
+        return self._peers.stats("inference")
 
     def set_phase(self, phase: str) -> None:
         """Announces a phase (see `Status.phase`). Any thread."""

@@ -137,6 +137,12 @@ class VirtualPeers:
     def peer_metrics(self) -> dict[str, float]:
         return self._arrivals.world.metrics()
 
+    def announce_turn(self, turn: int) -> None:
+        """Nothing: no GPU is shared."""
+
+    def server_stats(self) -> Mapping[str, Mapping[str, float]]:
+        return {}
+
     def shutdown(self, reason: str) -> None:
         """Nothing: the world ends with its block."""
 

@@ -5,9 +5,9 @@
 
 Adapters: each version is loaded under an id of its own before the first request takes it, and a request ends
 with the one that it began with. vLLM's caches distinguish adapters. With all slots in use a new version
-waits, and requests continue. Full weights: running requests are paused with the tokens that they have, the
-weights are replaced, and requests go on with the new ones, by which their keys and values are computed again.
-vLLM reports which version sampled which token.
+waits, and requests continue. Full weights: running requests are paused with the tokens, keys and values that
+they have, the weights are replaced, and requests go on with the new ones (Piché et al. 2025, "PipelineRL").
+vLLM reports which version sampled which token, and later requests share no keys and values with earlier ones.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from PIL import Image
 from torch import Tensor
 from vllm import AsyncEngineArgs, SamplingParams
+from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -35,6 +35,7 @@ from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as Second
 from distrl.configs.schema import Config
 from distrl.core.errors import ContextFull, DistrlError, PolicyError
 from distrl.core.files import Scratch
+from distrl.core.messages import Transfer
 from distrl.core.policies import weights_io
 from distrl.core.policies.base import CONFIG_KEY, Generated
 from distrl.core.policies.hub import HubPolicy
@@ -95,7 +96,9 @@ class LoopThread:
 
 START_S = 1800.0  # large models are read from disk and compiled
 LOAD_S = 600.0
+TRANSFER_S, SLEEP_S = 120.0, 120.0
 STOP_S = 2.0
+POLL_S = 0.01
 MIN_TEMPERATURE = 0.01  # vLLM samples at this one when it is asked for less
 
 
@@ -145,7 +148,7 @@ class VLLMEngine(Engine):
         self._numbers = itertools.count()
         self._running: set[asyncio.Task[None]] = set()  # belongs to the loop's thread
         self._num_cached_tokens = 0
-        self._is_closed = False
+        self._is_closed = self._is_asleep = self._has_joined = False
         self._broken: DistrlError | None = None
         arguments = engine_arguments(config, policy, seed)
         self._scratch = Scratch("vllm")
@@ -194,8 +197,8 @@ class VLLMEngine(Engine):
             self._loop.spawn(self._serve(index, request, self.version, adapter, on_done))
 
     def can_load(self) -> bool:
-        """Whether an adapter finds a free slot; full weights always find room."""
-        return self._adapters is None or self._adapters.has_room
+        """Whether vLLM is awake, and an adapter finds a free slot; full weights always find room."""
+        return not self._is_asleep and (self._adapters is None or self._adapters.has_room)
 
     def load(self, version: int, state: dict[str, Tensor]) -> None:
         """Loads an adapter beside those in use, or replaces all weights while requests are paused."""
@@ -213,6 +216,45 @@ class VLLMEngine(Engine):
                 "See its log above.",
             ) from error
         self.version = version
+
+    def join(self, transfer: Transfer, host: str, offset: int) -> None:
+        """Joins the group of a transfer, whose ranks meet at the learner's `host`; leaves an earlier one.
+
+        Raises:
+            DistrlError: It has not ended in time, and may never.
+        """
+        if weights_io.layout(self.policy.published_state())[1] != transfer.layout:
+            raise PolicyError("The learner's tensors are others than this policy's.")
+        info = {"master_address": host, "master_port": transfer.port, "packed": True}
+        info |= {"rank_offset": offset, "world_size": transfer.num_ranks}
+        self._in_time(self._join(info), "join the group of the learner", TRANSFER_S)
+
+    def receive(self, version: int) -> None:
+        """Receives the weights that the learner broadcasts; requests are paused meanwhile. Raises as `join`.
+
+        After another error requests stay paused until `load` has put in all weights.
+        """
+        self._in_time(self._replace_weights(version, self._receive), f"receive weights {version}", TRANSFER_S)
+        self.version = version
+
+    def sleep(self) -> None:
+        """Frees the GPU; requests are kept, and their keys and values computed again after `wake`."""
+        self._in_time(self._sleep(), "free the GPU", SLEEP_S)
+        self._is_asleep = True
+
+    def wake(self) -> None:
+        """Takes the GPU again, and goes on with all requests."""
+        self._in_time(self._llm.wake_up(), "take the GPU", SLEEP_S)
+        self._is_asleep = False
+
+    def _in_time(self, work: Coroutine[Any, Any, object], what: str, timeout_s: float) -> None:
+        try:
+            self._loop.run(work, timeout_s)
+        except FutureTimeout as error:
+            raise DistrlError(
+                f"vLLM did not {what} within {timeout_s:g} s.",
+                "See its log above, and start the server again.",
+            ) from error
 
     def _load_adapter(self, slots: AdapterSlots, version: int, state: dict[str, Tensor]) -> None:
         adapter = slots.add(version, state)
@@ -250,9 +292,28 @@ class VLLMEngine(Engine):
         await self._llm.pause_generation(mode="keep", clear_cache=False)
         await install()
         await self._llm.reset_encoder_cache()
-        await self._llm.reset_prefix_cache(reset_running_requests=True)  # keys and values of running ones, too
         await self._llm.update_weight_version(str(version))
         await self._llm.resume_generation()
+
+    async def _join(self, info: dict[str, Any]) -> None:
+        if self._has_joined:
+            await self._llm.shutdown_weight_transfer_engine()
+        self._has_joined = True
+        await self._llm.init_weight_transfer_engine(WeightTransferInitRequest(info))
+
+    async def _receive(self) -> None:
+        tensors, _ = weights_io.layout(self.policy.published_state())
+        names = [name.removeprefix("model.") for name in tensors["names"]]
+        await self._llm.start_weight_update()
+        await self._llm.update_weights(WeightTransferUpdateRequest({**tensors, "names": names}))
+        await self._llm.finish_weight_update()
+
+    async def _sleep(self) -> None:
+        # The first model runner cannot read a kept request's pictures again if the prefix cache had them.
+        # vLLM forgets pictures on both sides; a request must not be on its way between them.
+        while len(self._llm.output_processor.request_states) < len(self._running):
+            await asyncio.sleep(POLL_S)
+        await self._llm.sleep(level=1, mode="keep")
 
     async def _unload(self, slots: AdapterSlots, adapter: Adapter) -> None:
         if self._is_closed:  # all go with vLLM
@@ -283,7 +344,7 @@ class VLLMEngine(Engine):
                 await self._unload(self._adapters, adapter)
 
     async def _complete(self, request: Prepared, version: int, adapter: Adapter | None) -> Result:
-        prompt = self._prompt(request)
+        prompt = {**self._prompt(request), "cache_salt": str(version)}
         params = self._params(request.sampling)
         lora = _lora_request(adapter) if adapter is not None else None
         final = None

@@ -375,8 +375,10 @@ class VLLMEngine(Engine):
         completion = self.completion(request, generated, version)
         if adapter is None and (spans := answer.weight_versions):
             named = [(int(one.version) if one.version.isdigit() else version, one) for one in spans]
-            versions = tuple(number for number, one in named for _ in range(one.start, one.end))
-            completion = completion.model_copy(update={"weight_versions": versions})
+            versions = [number for number, one in named for _ in range(one.start, one.end)]
+            # What was submitted before a swap may have read its prompt by both weights: its tokens name both.
+            versions[:1] = [min(version, number) for number in versions[:1]]
+            completion = completion.model_copy(update={"weight_versions": tuple(versions)})
         return completion
 
     def _prompt(self, request: Prepared) -> dict[str, Any]:

@@ -107,7 +107,11 @@ def _write_merged(policy_dir: Path, config: str, directory: Path) -> Path:
 
     loaded = load_config(config)
     require_gui(loaded, "export")
-    policy = build_policy(loaded.chat_policy, checkpoint_words(policy_dir) or [], loaded.seed)
+    # An adapter is merged into the weights as they are published, not as they were in 4 bits.
+    whole = loaded.chat_policy.model_copy(
+        update={"quantization": "none"} if loaded.policy.kind == "hub" else {}
+    )
+    policy = build_policy(whole, checkpoint_words(policy_dir) or [], loaded.seed)
     policy.load(policy_dir)
     policy.export(directory)
     return directory

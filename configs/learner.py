@@ -218,6 +218,9 @@ class LearnerConfig(RanksConfig):
     an episode that is older than `max_staleness` when it is trained on: `clip` leaves it to the objective's
     clipping, and `drop` does not use it.
 
+    `transfer` selects how full weights reach vLLM: in `chunks` over the network, or by `nccl` from GPU to
+    GPU (docs/models.md), which is not encrypted.
+
     `checkpoint_every` is the number of updates from one checkpoint to the next, and `keep_checkpoints` how
     many are kept. `keep_best` makes the checkpoint with the best validation success the result of the run,
     not the last one. `eval_every` is the number of updates from one validation to the next (0: none), and
@@ -226,6 +229,8 @@ class LearnerConfig(RanksConfig):
     `lease_ttl_s` is the time after which a lease ends if it is not renewed, in seconds.
     `max_episode_minutes` is the time after which it ends in any case, because an episode that takes longer
     is assumed to hang.
+
+    `compile` compiles the layers of a hub model's language model by torch.compile, when they are first used.
 
     `device` is the torch device of the learner; "auto" means CUDA if it is available. `threads` is the
     number of CPU threads of the learner, and of each worker that trains.
@@ -253,6 +258,7 @@ class LearnerConfig(RanksConfig):
     policy_lag: Annotated[int, Field(ge=0, le=1024)] = 0
     max_staleness: Count = 16
     stale: Literal["clip", "drop"] = "clip"
+    transfer: Literal["chunks", "nccl"] = "chunks"
     checkpoint_every: Count = 100
     keep_checkpoints: Count = 3
     keep_best: bool = True
@@ -261,6 +267,7 @@ class LearnerConfig(RanksConfig):
     lease_ttl_s: Positive = 120.0
     max_episode_minutes: Positive = 45.0
     micro_batch_tokens: Count | None = None
+    compile: bool = False
     device: str = "auto"
     threads: Count = 1
 

@@ -115,8 +115,9 @@ class HubConfig(PretrainedConfig):
     whose next answer does not fit ends as at its step limit. `slim_vocabulary` lists texts, whose tokens are
     then the only ones that can be written, for actions that are a fixed set of tokens. `own_tokens` lists
     special tokens that the model's actions are written with: they can be sampled, stay in texts, and are not
-    broken in prompts; null means those of the agent's notation. `template` has keyword arguments for the chat
-    template, such as enable_thinking: false; a template ignores unknown ones.
+    broken in prompts; null means those of the agent's notation. `quantization` set to `nf4` keeps the linear
+    layers of the language model in 4 bits, which adapters are trained on (QLoRA). `template` has keyword
+    arguments for the chat template, such as enable_thinking: false; a template ignores unknown ones.
     """
 
     kind: Literal["hub"] = "hub"
@@ -128,7 +129,17 @@ class HubConfig(PretrainedConfig):
     max_context_tokens: Count = 16_384
     slim_vocabulary: list[str] = []
     own_tokens: list[str] | None = None
+    quantization: Literal["none", "nf4"] = "none"
     template: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _only_adapters_are_trained_on_four_bits(self) -> HubConfig:
+        if self.quantization != "none" and (self.lora is None or self.lora.experts):
+            raise ValueError(
+                "quantization 'nf4' keeps linear layers in 4 bits, which cannot be trained, and experts as "
+                "they are; set policy.lora, with experts false, or quantization to 'none'"
+            )
+        return self
 
 
 class AutoUIConfig(PretrainedConfig):

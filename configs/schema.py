@@ -282,10 +282,13 @@ class LocalConfig(Section):
     inference servers; with `auto` they share the GPUs with the learner so that neither waits for the other,
     and without a GPU there is one. `learner.algorithm: appo` needs none. Learner and inference servers get
     GPUs of their own as far as there are several, unless `learner.device` or `policy.device` names one.
+    `gpus` set to `colocated` lets one vLLM server and the learner take turns on one GPU: vLLM's memory is
+    free while the learner computes.
     """
 
     workers: Annotated[int, Field(ge=0)] = 2
     inference_servers: CountOrAuto = 1
+    gpus: Literal["separate", "colocated"] = "separate"
 
 
 class Config(Section):
@@ -341,6 +344,14 @@ class Config(Section):
                 "learner.algorithm.kl compares the policy with its base model, which only an adapter keeps; "
                 "set policy.kind to 'hub' and policy.lora, or learner.algorithm.kl to 0"
             )
+        self._check_gpus()
+        is_nf4 = isinstance(policy, HubConfig) and policy.quantization == "nf4"
+        named = "learner.compile" if self.learner.compile else "policy.quantization" if is_nf4 else ""
+        if named and not (isinstance(policy, HubConfig) and self.learner.engine == "torch"):
+            raise ValueError(
+                f"{named} works for hub models with learner.engine 'torch', which keeps them whole; remove "
+                f"{named}, or set learner.engine to 'torch' and policy.kind to 'hub'"
+            )
         if self.worker.barrier and self.devices.pool:
             raise ValueError(
                 "worker.barrier does not work with devices.pool, because all slots would wait for the "
@@ -351,6 +362,32 @@ class Config(Section):
         settle_agent(self)
         check_agent(self)
         return self
+
+    def _check_gpus(self) -> None:
+        """Raises ValueError if `learner.transfer` or `local.gpus` asks for what cannot work."""
+        engine, learner = self.inference.engine, self.learner
+        is_vllm = engine.kind in ("vllm", "auto")
+        if learner.transfer == "nccl":
+            is_full = isinstance(self.policy, HubConfig) and self.policy.lora is None
+            if not (is_vllm and is_full) or learner.policy_lag or self.local.gpus == "colocated":
+                raise ValueError(
+                    "learner.transfer 'nccl' sends the full weights of a hub model, as they are, to vLLM on "
+                    "other GPUs; set inference.engine to 'vllm', policy.lora to null, learner.policy_lag to "
+                    "0 and local.gpus to 'separate', or learner.transfer to 'chunks'"
+                )
+        if self.local.gpus == "colocated":
+            width = engine.tensor_parallel_size if isinstance(engine, VllmConfig) else 1
+            if not is_vllm or {learner.num_ranks, self.num_servers, width} != {1}:
+                raise ValueError(
+                    "local.gpus 'colocated' is for one GPU with one rank of the learner and one vLLM server; "
+                    "set inference.engine to 'vllm', and learner.num_processes and local.inference_servers "
+                    "to 1, or local.gpus to 'separate'"
+                )
+            if learner.demonstrations.dagger:
+                raise ValueError(
+                    "learner.demonstrations.dagger lets the policy play during the warm start, in which "
+                    "local.gpus 'colocated' gives the GPU to the learner; set dagger to 0"
+                )
 
     @property
     def goal(self) -> Goal:

@@ -31,6 +31,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from distrl.core.actions import ActionKind
 from distrl.core.errors import ProtocolError, StoreError
 from distrl.core.slot_view import DeviceView, Elapsed, SlotView
+from distrl.core.transfer import Transfer
 from distrl.core.types import (
     ChatMessage,
     Completion,
@@ -113,7 +114,10 @@ Statistics = Annotated[dict[Annotated[str, Field(max_length=MAX_NAME)], Statisti
 
 
 class WeightInfo(Record):
-    """Published weights. `kind` is "full" or "adapter"; `digest` is the SHA-256 of their bytes (hex)."""
+    """Published weights. `kind` is "full" or "adapter"; `digest` is the SHA-256 of their bytes (hex).
+
+    With `size_bytes` 0 all servers have received them by a `Transfer`, and there is nothing to fetch.
+    """
 
     version: Count
     digest: Name
@@ -305,6 +309,8 @@ class Status(Record):
         run_id: Changes when another run listens at the same address.
         phase: "demonstrations", "warm-up", "training", "done".
         weights: The newest published weights, None before the first.
+        transfer: How some servers receive them instead.
+        turn: Of a GPU that learner and server share: if odd the learner's, and the server sleeps.
         slots: By each worker's name its number of slots, so that all agree on whose server is which; empty if
             there are very many.
         paused: The learner is behind, or `is_held`; workers request no leases while this is set.
@@ -317,6 +323,8 @@ class Status(Record):
     run_id: Name
     phase: str
     weights: WeightInfo | None = None
+    transfer: Transfer | None = None
+    turn: Count = 0
     act_endpoints: tuple[str, ...] = ()
     slots: dict[str, Count] = {}
     paused: bool = False

@@ -20,6 +20,7 @@ from distrl.core.metrics import MetricsWriter
 from distrl.core.policies.images import IMAGES_SHARE, ImageCache, memory_share
 from distrl.core.rundir import RunDir
 from distrl.core.security import SERVER, load_security
+from distrl.core.sockets import host_of
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Task, Trajectory
 from distrl.learner.batching import Batcher
@@ -35,6 +36,7 @@ from distrl.learner.scheduler import TaskScheduler
 from distrl.learner.server import Endpoints, LearnerServer, RunLimits
 from distrl.learner.task_sampling import Drift
 from distrl.learner.trackers import open_trackers
+from distrl.learner.transfer import WeightTransfer
 
 if TYPE_CHECKING:
     from distrl.learner.train_step import TrainStep
@@ -98,6 +100,8 @@ def open_learner(
             newest_version=lambda: context.publisher.version,
         )
         _resume(context)
+        if config.learner.transfer == "nccl":
+            context.publisher.transfer = WeightTransfer(server, host_of(server.endpoints.weights))
         server.on_arrival = context.ingest.announce
         server.start()
         stack.enter_context(run.announced(server.endpoints.control))

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import torch
 
 from distrl.core.errors import NothingCameIn
 from distrl.core.messages import WeightInfo
 from distrl.core.metrics import PHASE_DONE, PHASE_TOTAL, MetricsWriter
+from distrl.core.transfer import TURN
 
 if TYPE_CHECKING:
     from distrl.configs.schema import Config
@@ -35,6 +38,7 @@ CRITIC_WARM_UP, LAST_ROUND = "critic warm-up", "validation"
 
 POLL_S = 0.25  # how long a loop waits for episodes
 PEERS_S = 10.0  # how often the metrics of workers and inference servers are written
+SLEEP_S, TURN_POLL_S = 120.0, 0.01  # until a server on the same GPU sleeps, and between two looks
 SILENCE_S = 3600.0
 """How long the learner waits for an episode without which it cannot start."""
 _log = logging.getLogger(__name__)
@@ -54,6 +58,10 @@ class Peers(Protocol):
     def peer_metrics(self) -> dict[str, float]: ...
 
     def takes_checkpoint(self) -> bool: ...
+
+    def announce_turn(self, turn: int) -> None: ...
+
+    def server_stats(self) -> Mapping[str, Mapping[str, float]]: ...
 
     def shutdown(self, reason: str) -> None: ...
 
@@ -155,6 +163,7 @@ class Context:
     progress: Progress
     clock: RunClock
     published_at: int = field(init=False, default=-1)  # the policy's updates when it was last published
+    turn: int = field(init=False, default=0)  # on a shared GPU; see `alone`
     has_arrivals: bool = field(init=False, default=False)  # in this process
     arrived_at: float = field(init=False)  # when the last trajectory did, by the clock
     peers_due: float = field(init=False)  # when peers' metrics are written next
@@ -202,6 +211,8 @@ def poll(context: Context) -> None:
     """
     context.server.check()
     context.train_step.poll()
+    if context.publisher.is_missed:
+        publish(context)
     context.scheduler.set_elapsed(context.clock.share())
     if context.clock.now() >= context.peers_due:
         context.peers_due = context.clock.now() + PEERS_S
@@ -218,6 +229,37 @@ def publish(context: Context, catch_up: bool = False) -> WeightInfo:
     context.published_at = train_step.num_updates
     with train_step.gathered():
         return context.publisher.publish(catch_up)
+
+
+@contextmanager
+def alone(context: Context) -> Iterator[None]:
+    """A block in which the learner computes: on a shared GPU it is its turn, and the server sleeps."""
+    if context.config.local.gpus != "colocated" or context.turn % 2:
+        yield
+        return
+    _pass_turn(context)
+    deadline = time.monotonic() + SLEEP_S
+    while late := _awake(context):
+        if time.monotonic() > deadline:
+            _log.warning("%s did not free the GPU within %g s", ", ".join(late), SLEEP_S)
+            break
+        time.sleep(TURN_POLL_S)
+    try:
+        yield
+    finally:
+        torch.cuda.empty_cache()  # what an update needs besides weights; nothing where there is no GPU
+        _pass_turn(context)
+
+
+def _awake(context: Context) -> list[str]:
+    """The servers that share a GPU and do not obey the present turn yet."""
+    stats = context.server.server_stats().items()
+    return [name for name, one in stats if one.get(TURN, context.turn) != context.turn]
+
+
+def _pass_turn(context: Context) -> None:
+    context.turn += 1
+    context.server.announce_turn(context.turn)
 
 
 def enter_phase(context: Context, phase: str) -> None:

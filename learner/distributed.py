@@ -38,6 +38,7 @@ from distrl.core.errors import NotStored, PolicyError, RankError
 from distrl.core.model_points import check_agent_points
 from distrl.core.policies import build_critic, make_policy, resolve_device
 from distrl.core.policies.base import Pictures, Policy, PromptBatch
+from distrl.core.policies.hub import HubPolicy
 from distrl.core.policies.images import IMAGES_SHARE, ImageCache, memory_share
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.algorithms.base import Loss
@@ -409,6 +410,9 @@ def open_train_step(
         check_agent_points(config.agent, policy)
         if learner.engine != "fsdp":  # which brings one layer after the other to the device
             policy.to(device)
+        if learner.compile:
+            assert isinstance(policy, HubPolicy)
+            policy.compile_layers()
         algorithm = build_algorithm(learner)
         critic = build_critic(policy, config.seed, algorithm.draws, config.chat_policy.critic, device)
         parts = (policy, critic, algorithm, learner, sharded_by(learner, policy))

@@ -28,6 +28,7 @@ from distrl.learner.context import (
     POLL_S,
     Context,
     Progress,
+    alone,
     drain,
     enter_phase,
     expect_episodes,
@@ -74,8 +75,9 @@ class Learner:
         try:
             if (state := saved.load()) is not None:
                 cloning.load_state_dict(state)
-            demonstrate(context, cloning, self.stop)
-            warm_up(context, cloning, self.stop)
+            with alone(context):
+                demonstrate(context, cloning, self.stop)
+                warm_up(context, cloning, self.stop)
         finally:
             cloning.close()
         if self.progress.is_warm:
@@ -122,7 +124,8 @@ class Learner:
     def update(self) -> None:
         """One update. If a mismatch or skipped batches end the run, what was learnt so far is saved."""
         try:
-            self.updates.make()
+            with alone(self.context):
+                self.updates.make()
         except (MismatchError, NotFinite):
             self.validation.save()
             raise

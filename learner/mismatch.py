@@ -54,13 +54,16 @@ def choose(
 ) -> tuple[int, list[tuple[str, StepData]]] | None:
     """The last steps of the newest episodes, of the version in `versions` that most of them have.
 
+    An answer in which the weights were replaced is left out: its last tokens were sampled with keys and
+    values of both.
+
     Returns:
         The version, and its steps, each with the id of its episode.
     """
     samples = []
     for version in versions:
         found = [
-            (episode.id, [step for step in episode.steps if version in step.versions][-STEPS_EACH:])
+            (episode.id, [step for step in episode.steps if set(step.versions) == {version}][-STEPS_EACH:])
             for episode in reversed(episodes)
         ]
         newest = [(name, steps) for name, steps in found if steps][:NUM_EPISODES]
@@ -94,7 +97,9 @@ class MismatchProbe:
             MismatchError: There is an alarm, and `on_alarm` is "stop".
         """
         limit = {"mismatch/kl_limit": self._config.alarm_kl}
-        sample = choose(arrived, list(self._context.publisher.recent))
+        publisher = self._context.publisher
+        own = {publisher.version} if self._context.is_published else set()
+        sample = choose(arrived, sorted(own | publisher.recent.keys()))
         if sample is None:
             return {"mismatch/tokens": 0.0, **limit, "mismatch/alarm": float(self._has_alarm)}
         version, steps = sample

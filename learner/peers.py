@@ -77,7 +77,7 @@ class _Peer:
 
 
 class Peers:
-    """The peers that are alive. The network thread calls all but `metrics`, which any one thread may."""
+    """The peers that are alive. The network thread calls all but `metrics` and `stats`."""
 
     def __init__(self, silence_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._silence_s, self._clock = silence_s, clock
@@ -138,6 +138,11 @@ class Peers:
         with self._lock:
             found = {name: peer.slots for (role, name), peer in self._peers.items() if role == "worker"}
         return dict(sorted(found.items())) if sum(found.values()) <= MAX_LISTED else {}
+
+    def stats(self, role: str) -> dict[str, Mapping[str, float]]:
+        """The newest numbers of the peers of a role that are alive, by name. Any thread."""
+        with self._lock:
+            return {name: peer.stats for (its_role, name), peer in self._peers.items() if its_role == role}
 
     def metrics(self) -> dict[str, float]:
         """The numbers of all peers together; rates are means since the last call."""

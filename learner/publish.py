@@ -16,6 +16,7 @@ from distrl.core.files import write_bytes_atomically
 from distrl.core.messages import WeightInfo
 from distrl.core.policies import weights_io
 from distrl.core.weights import Buffer, describe
+from distrl.learner.transfer import WeightTransfer
 
 KEPT = 3  # as many versions as the server offers, which has the same buffers
 _log = logging.getLogger(__name__)
@@ -52,7 +53,8 @@ class Publisher:
 
     Attributes:
         version: The newest version, announced or held back.
-        recent: The bytes of the newest announced versions, oldest first.
+        recent: The bytes of the newest announced versions, oldest first, if any were needed.
+        transfer: Takes full weights to servers from GPU to GPU, if there is such a way.
     """
 
     def __init__(
@@ -67,7 +69,9 @@ class Publisher:
         self._level = level
         self._held: deque[tuple[WeightInfo, Buffer]] = deque(maxlen=lag + 1)  # the newest versions
         self._announced = -1
+        self._is_everywhere = False  # the newest version, by a transfer
         self.recent: OrderedDict[int, Buffer] = OrderedDict()
+        self.transfer: WeightTransfer | None = None
         self.version = _noted(version_file)
 
     def publish(self, catch_up: bool = False) -> WeightInfo:
@@ -76,11 +80,12 @@ class Publisher:
         Args:
             catch_up: Announce the newest in spite of the lag, which starts again.
         """
-        digest = hashlib.sha256()
         state, metadata = self._policy.published_state(), self._policy.published_metadata()
-        data: Buffer = weights_io.to_bytes(state, metadata, digest)
         write_bytes_atomically(self._file, f"{self.version + 1}\n".encode())
         self.version += 1
+        self._is_everywhere = self.transfer is not None and self.transfer.send(state, self.version)
+        digest = hashlib.sha256()
+        data: Buffer = b"" if self._is_everywhere else weights_io.to_bytes(state, metadata, digest)
         if catch_up:
             self._held.clear()
         kind: Literal["full", "adapter"] = "adapter" if self._policy.published_kind() == "adapter" else "full"
@@ -89,7 +94,8 @@ class Publisher:
         if info.version != self._announced:
             self._server.publish_weights(info, data)
             self._announced = info.version
-            self.recent[info.version] = data
+            if data:
+                self.recent[info.version] = data
             while len(self.recent) > KEPT:
                 self.recent.popitem(last=False)
             _log.log(
@@ -97,6 +103,11 @@ class Publisher:
                 "published weights %d (%d bytes), newest %d", info.version, info.size_bytes, self.version,
             )  # fmt: skip
         return info
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether a server is there now that has not received the newest version, and cannot fetch it."""
+        return self._is_everywhere and self.transfer is not None and self.transfer.has_outsiders()
 
 
 def _noted(version_file: Path) -> int:

@@ -55,6 +55,7 @@ from distrl.core.security import Client, Security
 from distrl.core.service import CONTROL, WEIGHTS, Permits, Service
 from distrl.core.sockets import Poller, Received, Waker, Wire
 from distrl.core.store import TrajectoryStore
+from distrl.core.transfer import Transfer
 from distrl.core.types import Record, Trajectory, image_digest
 from distrl.core.weights import Buffer, ChunkServer
 from distrl.learner.gallery import Gallery
@@ -206,6 +207,18 @@ class ServerBase:
     def offer_weights(self, info: WeightInfo, data: Buffer) -> None:
         """Makes older weights available again, without announcing them. Any thread."""
         self._chunks.publish(info, data)
+
+    def announce_transfer(self, transfer: Transfer | None) -> None:
+        """Announces what servers receive from GPU to GPU. Any thread."""
+        self._change(transfer=transfer)
+
+    def announce_turn(self, turn: int) -> None:
+        """Announces whose turn it is on a shared GPU (see `Status.turn`). Any thread."""
+        self._change(turn=turn)
+
+    def server_stats(self) -> dict[str, Mapping[str, float]]:
+        """What each inference server that is alive last reported, by name. Any thread."""
+        return self._peers.stats("inference")
 
     def set_phase(self, phase: str) -> None:
         """Announces a phase (see `Status.phase`). Any thread."""

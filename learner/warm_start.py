@@ -27,6 +27,7 @@ from distrl.learner.context import (
     CRITIC_WARM_UP,
     POLL_S,
     Context,
+    alone,
     announce,
     drain,
     enter_phase,
@@ -250,7 +251,7 @@ def critic_warm_up(context: Context, updates: Updates, stop: Event) -> bool:
     wanted = config.demonstrations.critic_updates
     context.clock.stop_online()
     announce(context, CRITIC_WARM_UP)
-    with _more_threads():
+    with alone(context), _more_threads():
         for update in range(wanted):
             if stop.is_set():
                 return False

@@ -36,7 +36,6 @@ ONE_FILE = (
     "datasets",
     "adbutils",
     "deepspeed",
-    "vllm",
     "ray",
     "selenium",
     "miniwob",
@@ -121,6 +120,11 @@ def test_heavy_libraries_enter_through_one_file(library: str) -> None:
     assert len(users) <= 1, f"{library} is imported by {users}"
     if library == "zmq":
         assert users == ["core/sockets.py"]
+
+
+def test_vllm_enters_where_it_serves_and_where_the_learner_sends_it_weights() -> None:
+    users = [name_of(path) for path in FILES if any(within(module, "vllm") for module in imports(path))]
+    assert users == ["learner/transfer.py", "workers/inference/engine_vllm.py"]
 
 
 def test_commands_import_only_light_things_at_the_top() -> None:

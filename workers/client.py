@@ -297,9 +297,15 @@ class LearnerLink:
         """Calls `listener` with each Status, in the link thread: it must be quick."""
         self._listeners.append(listener)
 
-    def set_stats(self, stats: Mapping[str, float]) -> None:
-        """Sets the numbers that the next heartbeats carry; numbers that are not finite are dropped."""
+    def set_stats(self, stats: Mapping[str, float], is_urgent: bool = False) -> None:
+        """Sets the numbers that the next heartbeats carry; numbers that are not finite are dropped.
+
+        `is_urgent` sends a heartbeat at once. Any thread.
+        """
         self._stats = {name: value for name, value in stats.items() if math.isfinite(value)}
+        if is_urgent and not self._stopping.is_set():
+            self._next_heartbeat = 0.0
+            self._waker.wake()
 
     @property
     def stats(self) -> dict[str, float]:

@@ -49,6 +49,7 @@ UTILISATION, BANDWIDTH = 0.25, 0.6  # the share of the peaks that is reached
 FLOAT32 = 0.1  # how fast a GPU computes in float32, where bfloat16 is 1
 LAUNCHES, ADAPTER_LAUNCHES = 1.5e-3, 2.2e-3
 """Seconds per layer and token with `engine: hf` on a GPU to launch kernels, and those of adapters."""
+NF4_BYTES = 0.516  # of a weight with its share of the scales (Dettmers et al. 2023, "QLoRA", §3)
 SPARE = 0.1  # of a GPU's memory, which buffers and fragments may take; the estimate does not count them
 CRITIC_WIDTH, CRITIC_HEADS = 64, 4  # `distrl.core.policies.critic`
 TRAINED_WHOLE = ("image_dense.", "mha_layer.", "gate_dense.", "stem.")
@@ -130,6 +131,7 @@ class Subject:
         # Bytes of a frozen parameter, and of one that is trained.
         self.bytes_each = {"float32": 4, "bfloat16": 2}.get(dtype, 2 if is_gpu else 4)
         self.trained_bytes = 4 if self.is_lora else self.bytes_each
+        self.is_nf4 = hub is not None and hub.quantization == "nf4"
         self.adapter_inputs = self.shape.lora_inputs(lora.targets) if lora is not None else 0
         self.is_gpu = is_gpu
         self.max_pixels = hub.max_pixels if hub is not None else None
@@ -162,6 +164,11 @@ class Subject:
         self.passes = algorithm.epochs
         self.scorings = self.passes * (is_split and not algorithm.is_separable)
         self.scorings += algorithm.has_snapshot + algorithm.has_reference
+
+    def frozen_bytes(self, count: int) -> float:
+        """What so many parameters take that are not trained; some of them may be in 4 bits."""
+        in_four_bits = min(count, self.shape.num_in_blocks) if self.is_nf4 else 0
+        return (count - in_four_bits) * self.bytes_each + in_four_bits * NF4_BYTES
 
     def asked_before(self, step: float) -> float:
         """Tokens before the answer of a step of the sequence, from 0."""
@@ -362,7 +369,7 @@ def _learner(config: Config, one: Subject) -> Iterator[Line]:
     is_fsdp = learner.engine == "fsdp"  # whose parts are float32, whatever type computes
     trained_bytes = 4 if is_fsdp else one.trained_bytes
     trained = float(one.trained * trained_bytes)
-    weights = frozen * one.bytes_each + trained
+    weights = one.frozen_bytes(frozen) + trained
     text = one.shape.text
     critic = text.vocabulary * CRITIC_WIDTH + text.hidden * (CRITIC_WIDTH + CRITIC_HEADS)
     tokens = one.pass_tokens
@@ -375,7 +382,7 @@ def _learner(config: Config, one: Subject) -> Iterator[Line]:
     if learner.engine == "deepspeed" or trained_bytes == 2:
         moments = (12.0 * one.trained, "float32: AdamW's two moments, a copy of what is trained")
     recomputed = ", recomputed" if one.recomputes else ""
-    each = trained_bytes if is_fsdp and not frozen else one.bytes_each
+    each = trained_bytes if is_fsdp and not frozen else round(one.frozen_bytes(frozen) / max(1, frozen), 2)
     parts = {
         "weights": _sharded(weights, f"{each} B each", learner, 3, zero.get("offload_param")),
         "gradients": _sharded(*gradients, learner, 2),
@@ -405,8 +412,9 @@ def _sharded(
 
 def _inference(config: Config, one: Subject) -> Iterator[Line]:
     slots, cache = config.inference.num_rows, one.cache_bytes(one.sequence)
-    weights = one.shape.num_parameters * one.bytes_each + (one.published_bytes if one.is_lora else 0)
-    yield Line("inference", "weights", weights, "B", f"{one.bytes_each} B each")
+    base = one.shape.num_parameters
+    weights = one.frozen_bytes(base) + (one.published_bytes if one.is_lora else 0)
+    yield Line("inference", "weights", weights, "B", f"{round(one.frozen_bytes(base) / base, 2):g} B each")
     yield Line("inference", "KV cache of a slot", cache, "B", f"{one.sequence} tokens")
     yield Line("inference", "KV cache", slots * cache, "B", f"inference.max_batch {slots} slots")
     buffers = 0.0 if config.inference.engine.kind == "vllm" else slots * one.prefill_bytes()

@@ -3,7 +3,8 @@
     learner: the first `learner.num_processes`      inference servers: of the rest one each, or
                                                     `inference.engine.tensor_parallel_size`
 
-Servers for which nothing is left share what the others have. What has no GPU of its own sees all of them.
+With `local.gpus: colocated` the one server has the learner's. Servers for which nothing is left share what
+the others have. What has no GPU of its own sees all of them.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def for_training(config: Config, gpus: Sequence[str]) -> Places:
         num_learner = config.learner.num_ranks
         places["learner"] = tuple(gpus[:num_learner])
     if config.policy.device != "cpu":
-        rest, each = gpus[num_learner:], width_of(config)
+        rest, each = gpus[0 if config.local.gpus == "colocated" else num_learner :], width_of(config)
         blocks = _blocks(rest, each) or _blocks(gpus, each) or [tuple(gpus)]
         servers = range(config.num_servers)
         places |= {f"inference-{i}": blocks[i % len(blocks)] for i in servers}

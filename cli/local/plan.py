@@ -2,6 +2,7 @@
 
     learner     r ranks of a GPU each: train on as many actions per second as their updates take
     servers     s inference servers of t GPUs each: answer slots / s requests at a time
+    With `local.gpus: colocated` one of each takes turns: vLLM has what the learner does not keep.
     devices     slots that act in turn with the servers, if `simulate.latency` says how long they take
 
 Of all r and s with r + s · t GPUs those are taken with which the slower of learner and servers is fastest.
@@ -50,7 +51,8 @@ class Plan:
     def lines(self) -> list[Line]:
         """What `distrl train` prints before it starts."""
         config, inference = self.config, self.config.inference
-        each, width = "sharing GPUs" if self.is_shared else "a GPU each", width_of(config)
+        shared = "sharing GPUs" if config.local.gpus == "separate" else "taking turns on a GPU"
+        each, width = shared if self.is_shared else "a GPU each", width_of(config)
         where = f"{width} GPUs each" if width > 1 and not self.is_shared else each
         engine = f"{where}, {inference.engine.kind}, max_batch {inference.num_rows}"
         found = [
@@ -149,25 +151,33 @@ class Planner:
     def plan(self) -> Plan:
         width, most = width_of(self._config), self._slots or self._num_gpus
         ranks, servers = self._config.learner.num_processes, self._config.local.inference_servers
+        if self._is_colocated:
+            ranks = servers = 1
         candidates = []
         most_ranks = max(1, min(self._num_gpus - 1, self._config.learner.batch_trajectories))
         for rank in range(1, most_ranks + 1) if ranks == "auto" else [ranks]:
-            update_s, needed = self._update(rank)
+            update_s, needed, kept = self._update(rank)
             fitting = max(1, min(most, (self._num_gpus - rank) // width))
             for count in range(1, fitting + 1) if servers == "auto" else [servers]:
-                candidates.append(self._candidate(rank, count, update_s, needed))
+                candidates.append(self._candidate(rank, count, update_s, needed, kept))
         return max(candidates, key=_merit)
 
-    def _update(self, ranks: int) -> tuple[float, float]:
-        """Seconds of an update, and bytes that each rank needs."""
-        found = self._estimate(_with(self._config, "learner", num_processes=ranks))
-        return found["speed", "an update"], found["learner", "device memory"]
+    @property
+    def _is_colocated(self) -> bool:
+        return self._config.local.gpus == "colocated"
 
-    def _candidate(self, ranks: int, servers: int, update_s: float, needed: float) -> Plan:
-        """The plan with so many ranks, of which each needs so many bytes, and so many servers."""
-        is_shared = ranks + servers * width_of(self._config) > self._num_gpus
+    def _update(self, ranks: int) -> tuple[float, float, float]:
+        """Seconds of an update, bytes that each rank needs for it, and those that it keeps in between."""
+        found = self._estimate(_with(self._config, "learner", num_processes=ranks))
+        kept = sum(found["learner", what] for what in ("weights", "gradients", "optimizer", "critic"))
+        return found["speed", "an update"], found["learner", "device memory"], kept
+
+    def _candidate(self, ranks: int, servers: int, update_s: float, needed: float, kept: float) -> Plan:
+        """The plan with so many ranks, of which each needs or keeps so many bytes, and so many servers."""
+        is_shared = self._is_colocated or ranks + servers * width_of(self._config) > self._num_gpus
         share = math.ceil(self._slots / servers) if self._slots else UNKNOWN_SLOTS
-        config, room = self._serving(share, needed if is_shared else 0.0)
+        taken = kept if self._is_colocated else needed
+        config, room = self._serving(share, taken if is_shared else 0.0)
         config = _with(config, "learner", num_processes=ranks)
         config = _with(config, "local", inference_servers=servers)
         rows = min(share, config.inference.num_rows, max(1, room))

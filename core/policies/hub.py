@@ -13,6 +13,7 @@ import contextlib
 import inspect
 import logging
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -21,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from distrl.core import model_points
-from distrl.core.errors import CheckpointError, ContextFull, PolicyError
+from distrl.core.errors import CheckpointError, ContextFull, MissingDependency, PolicyError
 from distrl.core.hub_files import located
 from distrl.core.model_points import Resize
 from distrl.core.policies import chat_template, loading, number_format, resolve_device, weights_io
@@ -30,6 +31,7 @@ from distrl.core.policies.adapters import (
     attach_adapter,
     checkpointed_layers,
     freeze_vision,
+    language_prefix,
     recomputed,
 )
 from distrl.core.policies.base import (
@@ -63,6 +65,7 @@ class HubOptions(PretrainedOptions, Protocol):
     max_context_tokens: int
     slim_vocabulary: list[str]
     own_tokens: list[str] | None
+    quantization: Any  # "none" or "nf4"
     template: dict[str, Any]
 
 
@@ -101,14 +104,41 @@ def _model(name: str, config: HubOptions, has_weights: bool) -> Any:
 
     dtype = number_format(config.dtype, config.device)
     if has_weights:
+        four_bits = _in_four_bits(name, config, dtype) if config.quantization == "nf4" else {}
         return AutoModelForImageTextToText.from_pretrained(
-            name, dtype=dtype, attn_implementation=config.attention
+            name, dtype=dtype, attn_implementation=config.attention, **four_bits
         )
     with torch.device("meta"):
         model = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(name), dtype=dtype)
     with contextlib.suppress(OSError):  # it need not have settings of its own
         model.generation_config = GenerationConfig.from_pretrained(name)
     return model
+
+
+def _in_four_bits(name: str, config: HubOptions, dtype: torch.dtype) -> dict[str, Any]:
+    """How transformers loads the language model's layers in NF4 (Dettmers et al. 2023, "QLoRA", §3)."""
+    if find_spec("bitsandbytes") is None:
+        raise MissingDependency(
+            "policy.quantization nf4 needs bitsandbytes, which is not installed.",
+            "Install the extra 'distrl[nf4]'.",
+        )
+    from transformers import BitsAndBytesConfig
+
+    model = _model(name, config, has_weights=False)
+    parent, _, own = language_prefix(model).rpartition(".")
+    others = [child for child, _ in model.get_submodule(parent).named_children() if child != own]
+    return {
+        "quantization_config": BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=dtype,
+            llm_int8_skip_modules=[
+                "lm_head",
+                *(f"{parent}.{child}" if parent else child for child in others),
+            ],
+        )
+    }
 
 
 def _end_ids(model: Any, tokenizer: Any) -> list[int]:
@@ -199,6 +229,16 @@ class HubPolicy(Policy):
             raise PolicyError("policy.slim_vocabulary has no tokens.", "List the words of actions there.")
         kept[self.end_ids] = True
         return kept
+
+    def compile_layers(self, backend: str = "inductor") -> None:
+        """Lets torch.compile compile the language model's layers at their first use, for any length."""
+        language = self.model.get_submodule(language_prefix(self.model))
+        blocks = {
+            name for one in self.model.modules() for name in getattr(one, "_no_split_modules", None) or ()
+        }
+        for layer in language.modules():
+            if type(layer).__name__ in blocks:
+                layer.compile(backend=backend, dynamic=True)
 
     @property
     def longest_sequence(self) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -84,6 +85,15 @@ def _layout(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -> 
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text, list(tensors.values())
+
+
+def layout(state: Mapping[str, Tensor]) -> tuple[dict[str, list[Any]], str]:
+    """Names, types and shapes of the tensors, in the order in which they are sent, and a digest of these."""
+    names = sorted(state)
+    types = [str(state[name].dtype).removeprefix("torch.") for name in names]
+    shapes = [list(state[name].shape) for name in names]
+    columns: dict[str, list[Any]] = {"names": names, "dtype_names": types, "shapes": shapes}
+    return columns, hashlib.sha256(json.dumps(columns).encode()).hexdigest()
 
 
 def from_bytes(buffer: bytes | bytearray | memoryview) -> dict[str, Tensor]:

@@ -38,6 +38,7 @@ SERVERS = "local.inference_servers"
         ([f"{SERVERS}=3"], ["5", "7"], "5", ["7", "7", "7"]),  # they share what is left
         ([f"{RANKS}=4", f"{SERVERS}=2"], FOUR, "0123", ["0", "1"]),  # nothing is left
         ([VLLM, f"{WIDTH}=4"], FOUR, "0", ["0123"]),
+        ([VLLM, "local.gpus=colocated"], FOUR, "0", ["0"]),
         (["learner.device=cpu"], FOUR, "", ["0"]),
         (["policy.device=cpu"], FOUR, "0", []),
         (["learner.device=cuda:1"], FOUR, "", []),

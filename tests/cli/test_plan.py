@@ -121,6 +121,23 @@ def test_on_one_gpu_vllm_leaves_room_for_the_learner(gpu: str, size: str, fits: 
     assert any(line.what.startswith("too large") for line in found.lines()) != fits
 
 
+@pytest.mark.parametrize(("gpu", "size"), [("RTX 4090", "2B"), ("H100", "7B")])
+def test_in_turns_vllm_has_what_the_learner_does_not_keep(gpu: str, size: str) -> None:
+    apart, found = planned(size, 1, gpu), planned(size, 1, gpu, "local.gpus=colocated")
+    where = hardware(gpu, 1)
+    assert not found.too_large
+    shares = [one.config.inference.vllm.gpu_memory_utilization for one in (apart, found)]
+    kept = value(found.config, where, size, "learner", "device memory") - sum(
+        value(found.config, where, size, "learner", what) for what in ("activations", "logits")
+    )
+    assert shares[0] < shares[1]
+    assert kept + shares[1] * where.memory <= where.memory
+    assert found.actions_per_s >= apart.actions_per_s
+    several = on_80("2B", 8, "local.gpus=colocated")
+    assert num_used(several.config) == 2
+    assert any("taking turns on a GPU" in line.how for line in several.lines())
+
+
 def test_a_model_that_needs_several_gpus_gets_them_or_says_what_is_missing() -> None:
     whole = on_80("32B", 8)
     assert gpus.width_of(whole.config) == 2

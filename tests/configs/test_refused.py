@@ -10,6 +10,8 @@ from distrl.core.errors import ConfigError
 LANDER = "appo-lunarlander"
 GRPO_KL = "learner.algorithm={kind: grpo, kl: 0.1}"
 HUB, AUTOUI = "policy={kind: hub, model: m}", "policy={kind: autoui, model: m}"
+NF4 = "policy={kind: hub, model: m, lora: {}, quantization: nf4}"
+LORA, VLLM, COLOCATED = "policy.lora={}", "inference.engine=vllm", "local.gpus=colocated"
 INCREMENTAL = "agent={kind: mobile-use, options: {mode: incremental}}"
 ABSOLUTE = "agent={kind: mobile-use, options: {coordinates: absolute, resize: {%s}}}"
 RATIOS = "truncates sampling: an action that the behaviour policy can never take has no importance ratio"
@@ -31,6 +33,16 @@ REFUSED: list[tuple[list[str], str]] = [
         "policy.lora.experts puts adapters into the experts, which vLLM does not serve",
     ),
     ([AUTOUI, "policy.lora.experts=true"], "T5 has no experts"),
+    ([HUB, "policy.quantization=nf4"], "in 4 bits, which cannot be trained"),
+    ([NF4, "learner.engine=fsdp"], "policy.quantization works for hub models with learner.engine 'torch'"),
+    (["learner.compile=true"], "learner.compile works for hub models"),
+    ([HUB, "learner.compile=true", "learner.engine=fsdp"], "set learner.engine to 'torch'"),
+    ([HUB, LORA, VLLM, "learner.transfer=nccl"], "sends the full weights of a hub model"),
+    ([HUB, "learner.transfer=nccl"], "inference.engine to 'vllm'"),
+    ([HUB, VLLM, COLOCATED, "learner.num_processes=2"], "is for one GPU with one rank"),
+    ([HUB, COLOCATED], "set inference.engine to 'vllm'"),
+    ([HUB, VLLM, COLOCATED, "learner.transfer=nccl"], "and local.gpus to 'separate'"),
+    ([HUB, VLLM, COLOCATED, "learner.demonstrations.dagger=0.5"], "set dagger to 0"),
     (["learner.algorithm.clip=0.1"], "`learner.algorithm.clip` is a key of ppo, grpo, appo only"),
     (["learner.group_size=4"], "Did you mean `learner.algorithm.group_size`"),
     ([Q_CRITIC, "learner.value_recompute=false"], "expectations under the current policy"),
@@ -155,6 +167,9 @@ def test_it_is_refused_in_one_line(preset: str, overrides: list[str], message: s
         [Q_CRITIC, "learner.engine=deepspeed", ONE_SERVER % "stage: 3"],
         ["learner.engine=deepspeed", "learner.ds_config={wall_clock_breakdown: true}"],
         [INCREMENTAL, HUB],
+        [HUB, VLLM, "learner.transfer=nccl"],
+        [NF4, VLLM, COLOCATED],
+        [HUB, "learner.compile=true"],
         ["agent={import_path: 'os:path', options: {mode: incremental}}"],
         [ABSOLUTE % "max_pixels: 900", HUB, "policy.max_pixels=900"],
         ["agent={kind: mobile-use, options: {coordinates: relative}}", HUB, "policy.max_pixels=900"],

@@ -5,8 +5,9 @@
 
 Adapters: each version is loaded under an id of its own before the first request takes it, and a request ends
 with the one that it began with. vLLM's caches distinguish adapters. With all slots in use a new version
-waits, and requests continue. Full weights: running requests end first, then the weights are replaced and all
-caches emptied; new requests wait until then.
+waits, and requests continue. Full weights: running requests are paused with the tokens, keys and values that
+they have, the weights are replaced, and requests go on with the new ones (Piché et al. 2025, "PipelineRL").
+vLLM reports which version sampled which token, and later requests share no keys and values with earlier ones.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ import asyncio
 import contextlib
 import itertools
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from PIL import Image
 from torch import Tensor
 from vllm import AsyncEngineArgs, SamplingParams
+from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -38,6 +39,7 @@ from distrl.core.policies import weights_io
 from distrl.core.policies.base import CONFIG_KEY, Generated
 from distrl.core.policies.hub import HubPolicy
 from distrl.core.policies.hub_images import exchange
+from distrl.core.transfer import Transfer
 from distrl.core.types import NO_PREFIX, ChatMessage, Prefix, Sampling
 from distrl.workers.inference.adapter_slots import Adapter, AdapterSlots
 from distrl.workers.inference.engine import Engine, OnDone, Prepared, Result, within
@@ -94,8 +96,9 @@ class LoopThread:
 
 START_S = 1800.0  # large models are read from disk and compiled
 LOAD_S = 600.0
-DRAIN_S = 600.0
+TRANSFER_S, SLEEP_S = 120.0, 120.0
 STOP_S = 2.0
+POLL_S = 0.01
 MIN_TEMPERATURE = 0.01  # vLLM samples at this one when it is asked for less
 
 
@@ -145,7 +148,7 @@ class VLLMEngine(Engine):
         self._numbers = itertools.count()
         self._running: set[asyncio.Task[None]] = set()  # belongs to the loop's thread
         self._num_cached_tokens = 0
-        self._is_closed = False
+        self._is_closed = self._is_asleep = self._has_joined = False
         self._broken: DistrlError | None = None
         arguments = engine_arguments(config, policy, seed)
         self._scratch = Scratch("vllm")
@@ -194,17 +197,17 @@ class VLLMEngine(Engine):
             self._loop.spawn(self._serve(index, request, self.version, adapter, on_done))
 
     def can_load(self) -> bool:
-        """Whether an adapter finds a free slot; full weights always find room."""
-        return self._adapters is None or self._adapters.has_room
+        """Whether vLLM is awake, and an adapter finds a free slot; full weights always find room."""
+        return not self._is_asleep and (self._adapters is None or self._adapters.has_room)
 
     def load(self, version: int, state: dict[str, Tensor]) -> None:
-        """Loads an adapter beside those in use, or replaces all weights when nothing runs any more."""
+        """Loads an adapter beside those in use, or replaces all weights while requests are paused."""
         self.policy.load_published(state)  # only looks whether they fit: there is nothing to copy them to
         try:
             if self._adapters is not None:
                 self._load_adapter(self._adapters, version, state)
             else:
-                self._load_all(state)
+                self._load_all(version, state)
         except DistrlError:
             raise
         except Exception as error:
@@ -214,6 +217,45 @@ class VLLMEngine(Engine):
             ) from error
         self.version = version
 
+    def join(self, transfer: Transfer, host: str, offset: int) -> None:
+        """Joins the group of a transfer, whose ranks meet at the learner's `host`; leaves an earlier one.
+
+        Raises:
+            DistrlError: It has not ended in time, and may never.
+        """
+        if weights_io.layout(self.policy.published_state())[1] != transfer.layout:
+            raise PolicyError("The learner's tensors are others than this policy's.")
+        info = {"master_address": host, "master_port": transfer.port, "packed": True}
+        info |= {"rank_offset": offset, "world_size": transfer.num_ranks}
+        self._in_time(self._join(info), "join the group of the learner", TRANSFER_S)
+
+    def receive(self, version: int) -> None:
+        """Receives the weights that the learner broadcasts; requests are paused meanwhile. Raises as `join`.
+
+        After another error requests stay paused until `load` has put in all weights.
+        """
+        self._in_time(self._replace_weights(version, self._receive), f"receive weights {version}", TRANSFER_S)
+        self.version = version
+
+    def sleep(self) -> None:
+        """Frees the GPU; requests are kept, and their keys and values computed again after `wake`."""
+        self._in_time(self._sleep(), "free the GPU", SLEEP_S)
+        self._is_asleep = True
+
+    def wake(self) -> None:
+        """Takes the GPU again, and goes on with all requests."""
+        self._in_time(self._llm.wake_up(), "take the GPU", SLEEP_S)
+        self._is_asleep = False
+
+    def _in_time(self, work: Coroutine[Any, Any, object], what: str, timeout_s: float) -> None:
+        try:
+            self._loop.run(work, timeout_s)
+        except FutureTimeout as error:
+            raise DistrlError(
+                f"vLLM did not {what} within {timeout_s:g} s.",
+                "See its log above, and start the server again.",
+            ) from error
+
     def _load_adapter(self, slots: AdapterSlots, version: int, state: dict[str, Tensor]) -> None:
         adapter = slots.add(version, state)
         self._loop.run(self._llm.add_lora(_lora_request(adapter)), LOAD_S)
@@ -221,7 +263,7 @@ class VLLMEngine(Engine):
         if former is not None:
             self._loop.spawn(self._unload(slots, former))
 
-    def _load_all(self, state: dict[str, Tensor]) -> None:
+    def _load_all(self, version: int, state: dict[str, Tensor]) -> None:
         directory = self._scratch.path / "weights"
         directory.mkdir(exist_ok=True)
         file = directory / "model.safetensors"
@@ -229,22 +271,49 @@ class VLLMEngine(Engine):
             # The policy's names are those of its model, one level down.
             renamed = {name.removeprefix("model."): tensor for name, tensor in state.items()}
             weights_io.write(file, renamed, is_durable=False)
-            self._loop.run(self._replace_weights(directory), DRAIN_S + LOAD_S)
+
+            def reload() -> Awaitable[object]:
+                done: Awaitable[object] = self._llm.collective_rpc(
+                    "reload_weights", kwargs={"weights_path": str(directory)}
+                )
+                return done
+
+            self._loop.run(self._replace_weights(version, reload), LOAD_S)
         finally:
             file.unlink(missing_ok=True)
 
     # ---- loop thread ----
 
-    async def _replace_weights(self, directory: Path) -> None:
-        if self._running:
-            await asyncio.wait(self._running, timeout=DRAIN_S)
-        if self._running:
-            raise PolicyError(f"{len(self._running)} requests have not ended in {DRAIN_S:g} s.")
-        await self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(directory)})
-        await self._llm.reset_mm_cache()
+    async def _replace_weights(self, version: int, install: Callable[[], Awaitable[object]]) -> None:
+        """Pauses all requests until `install` has put in the weights of a version.
+
+        If it fails, they stay paused: the weights may be half the new ones.
+        """
+        await self._llm.pause_generation(mode="keep", clear_cache=False)
+        await install()
         await self._llm.reset_encoder_cache()
-        if not await self._llm.reset_prefix_cache():
-            raise PolicyError("The prefix cache of old weights is still in use.")
+        await self._llm.update_weight_version(str(version))
+        await self._llm.resume_generation()
+
+    async def _join(self, info: dict[str, Any]) -> None:
+        if self._has_joined:
+            await self._llm.shutdown_weight_transfer_engine()
+        self._has_joined = True
+        await self._llm.init_weight_transfer_engine(WeightTransferInitRequest(info))
+
+    async def _receive(self) -> None:
+        tensors, _ = weights_io.layout(self.policy.published_state())
+        names = [name.removeprefix("model.") for name in tensors["names"]]
+        await self._llm.start_weight_update()
+        await self._llm.update_weights(WeightTransferUpdateRequest({**tensors, "names": names}))
+        await self._llm.finish_weight_update()
+
+    async def _sleep(self) -> None:
+        # The first model runner cannot read a kept request's pictures again if the prefix cache had them.
+        # vLLM forgets pictures on both sides; a request must not be on its way between them.
+        while len(self._llm.output_processor.request_states) < len(self._running):
+            await asyncio.sleep(POLL_S)
+        await self._llm.sleep(level=1, mode="keep")
 
     async def _unload(self, slots: AdapterSlots, adapter: Adapter) -> None:
         if self._is_closed:  # all go with vLLM
@@ -275,7 +344,7 @@ class VLLMEngine(Engine):
                 await self._unload(self._adapters, adapter)
 
     async def _complete(self, request: Prepared, version: int, adapter: Adapter | None) -> Result:
-        prompt = self._prompt(request)
+        prompt = {**self._prompt(request), "cache_salt": str(version)}
         params = self._params(request.sampling)
         lora = _lora_request(adapter) if adapter is not None else None
         final = None
@@ -303,7 +372,14 @@ class VLLMEngine(Engine):
             for ranked in (sorted(at.items(), key=lambda item: item[1].rank) for at in answer.logprobs)
         ]
         generated = Generated(list(answer.token_ids), logprobs, top)
-        return self.completion(request, generated, version)
+        completion = self.completion(request, generated, version)
+        if adapter is None and (spans := answer.weight_versions):
+            named = [(int(one.version) if one.version.isdigit() else version, one) for one in spans]
+            versions = [number for number, one in named for _ in range(one.start, one.end)]
+            # What was submitted before a swap may have read its prompt by both weights: its tokens name both.
+            versions[:1] = [min(version, number) for number in versions[:1]]
+            completion = completion.model_copy(update={"weight_versions": tuple(versions)})
+        return completion
 
     def _prompt(self, request: Prepared) -> dict[str, Any]:
         """vLLM wants one placeholder per picture, and puts in as many as it takes itself."""

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -20,10 +20,12 @@ from distrl.core.errors import ConfigError, MissingDependency
 from distrl.core.model_points import check_agent_points
 from distrl.core.policies import build_policy, checkpoint_words, weights_io
 from distrl.core.rendezvous import HOST, reachable
-from distrl.core.sockets import Wire
+from distrl.core.sockets import Wire, host_of
 from distrl.workers.client import LearnerLink
+from distrl.workers.inference.control import EngineControl
 from distrl.workers.inference.engine import Engine, HFEngine
 from distrl.workers.inference.server import InferenceServer
+from distrl.workers.inference.vllm_options import transfer_ranks
 from distrl.workers.inference.weight_feed import WeightFeed
 
 if TYPE_CHECKING:
@@ -39,6 +41,11 @@ def with_engine(config: Config) -> Config:
         return config
     engine = config.engine_for(has_vllm=torch.cuda.is_available() and find_spec("vllm") is not None)
     _log.info("inference.engine auto: %s", engine.kind)
+    if config.local.gpus == "colocated" and engine.kind != "vllm":
+        raise ConfigError(
+            "local.gpus 'colocated' needs vLLM and a GPU, which inference.engine 'auto' does not find here.",
+            "Install 'distrl[vllm]', or set local.gpus to 'separate'.",
+        )
     return config.model_copy(update={"inference": config.inference.model_copy(update={"engine": engine})})
 
 
@@ -164,6 +171,21 @@ def serve_beside_learner(
         )
         server.follow(feed)
         link.add_listener(feed.heard)
+        ranks, is_sharing = transfer_ranks(config), config.local.gpus == "colocated"
+        if ranks or is_sharing:
+            control = EngineControl(
+                cast("VLLMEngine", engine),
+                wire.full_name(name),
+                host_of(network.weights),
+                ranks,
+                is_sharing,
+                on_news=server.weights_ready,
+                report=lambda: link.set_stats(server.snapshot(), is_urgent=True),
+                on_received=feed.received,
+            )
+            server.obey(control)
+            link.set_stats(server.snapshot())
+            link.add_listener(control.heard)
         server.start()
         feed.start()
         stack.callback(feed.close)

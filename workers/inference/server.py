@@ -44,6 +44,7 @@ from distrl.core.types import (
     shown_images,
 )
 from distrl.workers.inference.batcher import BatchQueue, Queued
+from distrl.workers.inference.control import EngineControl
 from distrl.workers.inference.engine import NO_WEIGHTS, Engine, Result
 from distrl.workers.inference.weight_feed import WeightFeed
 
@@ -164,6 +165,7 @@ class InferenceServer:
         self._outbox: deque[Callable[[], None]] = deque()  # what the router thread sends
         self._waker = Waker()
         self._feed: WeightFeed | None = None
+        self._control: EngineControl | None = None
         self._stopping = threading.Event()
         self._error: BaseException | None = None
         self._images = HeldImages()
@@ -176,6 +178,10 @@ class InferenceServer:
     def follow(self, feed: WeightFeed) -> None:
         """Takes weights from `feed` between batches. Call it before `start`."""
         self._feed = feed
+
+    def obey(self, control: EngineControl) -> None:
+        """Lets `control` act between batches. Call it before `start`."""
+        self._control = control
 
     def weights_ready(self) -> None:
         """Wakes the engine's thread, which looks at the feed. Any thread."""
@@ -212,6 +218,7 @@ class InferenceServer:
         return {
             **self.stats.snapshot(),
             **self.engine.stats(),
+            **(self._control.stats() if self._control is not None else {}),
             "queue": float(len(self._queue)),
             "running": float(self._num_running),
             "weight_version": float(self.engine.version),
@@ -376,6 +383,8 @@ class InferenceServer:
             self._queue.take(left_s, 0)
 
     def _swap_weights(self) -> None:
+        if self._control is not None:
+            self._control.act()
         fresh = self._feed.take() if self._feed is not None else None
         if fresh is None:
             return

@@ -47,6 +47,7 @@ class WeightFeed:
         self._condition = threading.Condition()
         self._wanted: WeightInfo | None = None
         self._have: tuple[int, str] | None = None
+        self._received = -1  # the newest version that came by a transfer
         self._ready: tuple[int, dict[str, Tensor]] | None = None
         self._stopping = False
         self.error: BaseException | None = None
@@ -70,6 +71,13 @@ class WeightFeed:
         with self._condition:
             self._wanted = status.weights
             self._condition.notify_all()
+
+    def received(self, version: int) -> None:
+        """A version has come by a transfer: it is not fetched, and older ones are not taken. Any thread."""
+        with self._condition:
+            self._received = version
+            if self._ready is not None and self._ready[0] <= version:
+                self._ready = None
 
     def take(self) -> tuple[int, dict[str, Tensor]] | None:
         """Version and tensors of the newest weights that were not taken yet, if the engine has room."""
@@ -99,10 +107,14 @@ class WeightFeed:
         with self._condition:
             while not self._stopping:
                 wanted = self._wanted
-                if wanted is not None and (wanted.version, wanted.digest) != self._have:
+                if wanted is not None and self._lacks(wanted):
                     return wanted
                 self._condition.wait()
             return None
+
+    def _lacks(self, info: WeightInfo) -> bool:
+        is_offered = info.size_bytes > 0 and info.version > self._received
+        return is_offered and (info.version, info.digest) != self._have
 
     def _fetch(self, fetcher: HostFetcher, info: WeightInfo) -> None:
         if info.kind != self._kind:
@@ -123,5 +135,5 @@ class WeightFeed:
         state = weights_io.from_bytes(data)
         with self._condition:
             self._have = (info.version, info.digest)
-            self._ready = info.version, state
+            self._ready = (info.version, state) if info.version > self._received else None
         self._on_ready()

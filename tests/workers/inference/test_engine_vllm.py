@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import MagicMock
@@ -27,9 +28,13 @@ from waiting import until
 
 from distrl.configs.schema import Config
 from distrl.core.errors import ContextFull, DistrlError, PolicyError
+from distrl.core.messages import Status
 from distrl.core.policies.hub import HubPolicy
 from distrl.core.sockets import Wire
+from distrl.core.transfer import Transfer
 from distrl.core.types import Completion, Prefix, Sampling, image_digest
+from distrl.learner.transfer import WeightTransfer
+from distrl.workers.inference.control import EngineControl
 from distrl.workers.inference.engine import HFEngine, Prepared
 from distrl.workers.inference.serve import serve_checkpoint, start_vllm
 from distrl.workers.inference.vllm_options import ALLOWED_TOKENS, LOGITS_PROCESSOR
@@ -87,6 +92,23 @@ class Pair:
                 assert answers[i].token_ids == one.token_ids
                 assert answers[i].text == one.text
                 assert answers[i].logprobs == pytest.approx(one.logprobs, abs=TOLERANCE)
+
+    def expect_tokens(self, requests: Sequence[Prepared], completions: Sequence[Completion]) -> None:
+        """Each token is as probable as by the weights of its version, until they were replaced.
+
+        A first token alone may have been sampled after that, see `VLLMEngine`.
+        """
+        by = []
+        for one in completions:
+            first, count = one.weight_versions[0], one.weight_versions.count(one.weight_versions[0])
+            known = count if count > 1 else 0
+            by += [first] * known + [-1] * (len(one.token_ids) - known)
+        found = [value for one in completions for value in one.logprobs]
+        for version in set(by) - {-1}:
+            self.hf.load(version, self.states[version])
+            expected = scores(self.policy, requests, completions)
+            of = [i for i, its in enumerate(by) if its == version]
+            assert [found[i] for i in of] == pytest.approx([expected[i] for i in of], abs=TOLERANCE)
 
     def children(self) -> list[psutil.Process]:
         return psutil.Process().children(recursive=True)
@@ -148,12 +170,15 @@ def swap_under_load(pair: Pair, first_version: int) -> None:
     for version, answers in running:
         completions = answers.completions()
         assert {v for one in completions for v in one.weight_versions} == {version}
-        assert all(
-            len(one.token_ids) == len(one.logprobs) == len(one.weight_versions) > 0 for one in completions
-        )
-        special = set(range(7)) - {1}
-        assert not {token for one in completions for token in one.token_ids} & special
+        check_tokens(completions)
         pair.expect(requests, completions)
+
+
+def check_tokens(completions: Sequence[Completion]) -> None:
+    """Everything is there for each token, and only tokens were sampled that may be."""
+    for one in completions:
+        assert len(one.token_ids) == len(one.logprobs) == len(one.weight_versions) > 0
+        assert not set(one.token_ids) & (set(range(7)) - {1})
 
 
 def test_adapters_are_swapped_under_load_and_answer_as_transformers_does(adapted: Pair) -> None:
@@ -165,9 +190,28 @@ def test_adapters_are_swapped_under_load_and_answer_as_transformers_does(adapted
     adapted.vllm.check()
 
 
-def test_all_weights_are_swapped_under_load_and_answer_as_transformers_does(full: Pair) -> None:
-    swap_under_load(full, 1)
+def test_requests_go_on_with_new_weights_and_each_token_names_its_own(full: Pair) -> None:
+    plain = [Sampling(temperature=t, max_new_tokens=90) for t in (0.6, 1.0, 1.3)]
+    requests = [request(full.vllm, TEXTS[n % 4], plain[n % 3], picture=n % 2) for n in range(8)]
+    full.load(1)
+    answers = submit(full.vllm, requests)
+    for version in (2, 3, 4):
+        full.load(version)
+    completions = answers.completions()
+    check_tokens(completions)
+    versions = [one.weight_versions for one in completions]
+    full.expect_tokens(requests, completions)
+    assert any(len(set(row)) > 1 for row in versions), "no request was running during a swap"
+    assert all(list(row) == sorted(row) and set(row) <= {1, 2, 3, 4} for row in versions)
     assert not list(Path(full.vllm._scratch.path).rglob("*.safetensors"))
+
+
+def test_what_is_submitted_after_a_swap_answers_as_transformers_does(full: Pair) -> None:
+    requests = mixed(full, 8)
+    full.load(5)
+    completions = submit(full.vllm, requests).completions()
+    assert {v for one in completions for v in one.weight_versions} == {5}
+    full.expect(requests, completions)
 
 
 def test_several_pictures_and_sequences_that_go_on_are_read_alike(adapted: Pair) -> None:
@@ -342,3 +386,63 @@ def test_vllm_ends_with_a_server_that_is_killed(save: Callable[[str], Path], tmp
 
 def is_over(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+class Learner:
+    """Announces transfers to one engine, as broadcasts would, and has its answers."""
+
+    def __init__(self, engine: VLLMEngine) -> None:
+        self._engine, self.error = engine, None
+        self.control = EngineControl(
+            engine, "a", "127.0.0.1", 1, False, on_news=lambda: None, report=lambda: None, on_received=print
+        )  # fmt: skip
+        self._server = ThreadPoolExecutor(1)  # its engine thread
+
+    def announce_transfer(self, transfer: Transfer | None) -> None:
+        self.control.heard(Status(run_id="run", phase="training", transfer=transfer))
+        self._server.submit(self.control.act)
+
+    def server_stats(self) -> dict[str, dict[str, float]]:
+        return {"a": {**self.control.stats(), "weight_version": float(self._engine.version)}}
+
+
+def test_weights_arrive_by_vllm_s_transfer_while_requests_are_kept(save: Callable[[str], Path]) -> None:
+    import tcp_transfer
+
+    options = {"block_size": 32, "worker_extension_cls": tcp_transfer.WORKER_EXTENSION}
+    config = make_config(save("qwen2.5-vl"), None, options=options)
+    pair = Pair(config.model_copy(update={"learner": config.learner.model_copy(update={"transfer": "nccl"})}))
+    try:
+        learner = Learner(pair.vllm)
+        transfer = WeightTransfer(learner, "127.0.0.1")
+        pair.load(1)
+        requests = [
+            request(pair.vllm, text, Sampling(temperature=1.0, max_new_tokens=90), picture=n % 2)
+            for n, text in enumerate([*TEXTS, *TEXTS])
+        ]
+        answers = submit(pair.vllm, requests)
+        for version in (2, 3):
+            pair.policy.load_published(pair.start)
+            pair.states[version] = weights(pair.policy, version)
+            assert transfer.send(pair.states[version], version)
+            assert pair.vllm.version == version
+        completions = answers.completions()
+        check_tokens(completions)
+        assert any(len(set(one.weight_versions)) > 1 for one in completions), "nothing ran during a transfer"
+        pair.expect_tokens(requests, completions)
+        again = submit(pair.vllm, mixed(pair, 8)).completions()
+        assert {v for one in again for v in one.weight_versions} == {3}
+        pair.expect(mixed(pair, 8), again)
+
+        # A transfer that breaks off leaves requests paused; the version that comes in chunks lets them go on.
+        answers = submit(pair.vllm, requests)
+        broken = {**weights(pair.policy, 4), "model.surplus": torch.zeros(1)}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(transfer._group, "update_weights", lambda info: 1 / 0)
+            assert not transfer.send(broken, 4)
+        pair.load(4)
+        completions = answers.completions()
+        assert {one.weight_versions[-1] for one in completions} <= {3, 4}
+        pair.expect_tokens(requests, completions)
+    finally:
+        pair.vllm.close()

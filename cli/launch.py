@@ -84,7 +84,8 @@ def start(
             if resume and is_complete(run, loaded):
                 typer.echo(describe_complete(run, loaded))
                 return
-            if resume and any(one.state in HEALTHY - OVER for one in _states(run.path)):
+            was_launched = (run.path / "launch" / "backend.json").exists()
+            if was_launched and any(one.state in HEALTHY - OVER for one in _backend(run.path).status()):
                 raise LaunchError(f"{run.path} is still running.", "Stop it first: `distrl launch stop RUN`.")
             run.write_config(loaded)
             run.link_as_latest()
@@ -118,6 +119,9 @@ def status(
         typer.echo(f"{one.name.ljust(width)}  {one.state:<10}  {one.where:<12}  {one.detail}".rstrip())
     if any(one.state not in HEALTHY for one in states):
         raise typer.Exit(18)
+    if all(one.state == "done" for one in states) and not (run / "report.html").exists():
+        where = "here" if (run / "checkpoints" / "final").exists() else "where the learner's run directory is"
+        typer.echo(f"To evaluate the result, run `distrl train RUN --resume` {where}.", err=True)
 
 
 @app.command()
@@ -156,8 +160,3 @@ def _backend(path: Path) -> Backend:
 
     run = RunDir.open(path)
     return make_backend(str(read_notes(run)["on"]), load_config(path), run)
-
-
-def _states(path: Path) -> list[Any]:
-    """The states of a launched run; none if it was started otherwise."""
-    return _backend(path).status() if (path / "launch" / "backend.json").exists() else []

@@ -25,7 +25,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from distrl.core.errors import NetworkError, ProtocolError, SecurityError
 from distrl.core.messages import MAX_BLOB_BYTES, RejectCode, check_blobs, decode, encode, submitted_id
-from distrl.core.rendezvous import split_reference
+from distrl.core.rendezvous import find, split_reference
 from distrl.core.security import Client, KeyPair, Security
 from distrl.core.types import Record
 
@@ -365,8 +365,8 @@ class Wire:
                 raw.setsockopt(zmq.CURVE_PUBLICKEY, pair.public.encode())
                 raw.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.encode())
             events = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-            if split_reference(endpoint) is not None:
-                channel = Channel(raw, endpoint, lambda: self._find(endpoint))
+            if (reference := split_reference(endpoint)) is not None:
+                channel = Channel(raw, endpoint, lambda: self._find(*reference))
                 channel.monitor = raw.get_monitor_socket(events | zmq.EVENT_HANDSHAKE_SUCCEEDED)
                 return channel
             self._check_reachable(endpoint)
@@ -376,15 +376,13 @@ class Wire:
             raw.connect(endpoint)
         return channel
 
-    def _find(self, reference: str) -> str | None:
+    def _find(self, place: str, name: str) -> str | None:
         """The address that a rendezvous has now; None without one, or if it is that of another run."""
-        split = split_reference(reference)
-        assert split is not None
-        meeting = split[0].find()
+        meeting = find(place)
         expected = self._security.server_public if self._security is not None else ""
         if meeting is None or meeting.public != expected:
             return None
-        address: str = getattr(meeting, split[1])
+        address: str = getattr(meeting, name)
         self._check_reachable(address)
         return address
 

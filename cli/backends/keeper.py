@@ -25,16 +25,22 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from distrl.cli.backends.backend import ProcessState, State, read_roles
+from distrl.cli.backends.backend import (
+    ProcessState,
+    State,
+    end_run,
+    read_ending,
+    read_roles,
+    read_state,
+    state_file,
+)
 from distrl.cli.backends.roles import Role, allocator, environment
 from distrl.cli.local import gpus
 from distrl.core.errors import DistrlError
-from distrl.core.files import try_lock, write_atomically
+from distrl.core.files import HeldLock, try_lock, write_atomically
 from distrl.core.process import StopEvent, install_signals
 from distrl.core.rendezvous import HOST
-from distrl.core.rundir import lock_directory
+from distrl.core.rundir import DirectoryInUse, lock_directory
 from distrl.core.supervisor import ProgramFailed, Supervisor
 
 TICK_S = 0.2
@@ -115,18 +121,7 @@ class Keeper:
         noted = ProcessState(name=name, state=state, where=self._host, detail=detail)
         if self._states.get(name) != noted:
             self._states[name] = noted
-            write_atomically(_state_file(self._folder, name), noted.model_dump_json())
-
-
-def _state_file(folder: Path, name: str) -> Path:
-    return folder / "launch" / "state" / f"{name}.json"
-
-
-def read_state(folder: Path, name: str) -> ProcessState | None:
-    """What the keeper of a process last noted; None if there was none yet."""
-    with contextlib.suppress(OSError, ValidationError):
-        return ProcessState.model_validate_json(_state_file(folder, name).read_bytes())
-    return None
+            write_atomically(state_file(self._folder, name), noted.model_dump_json())
 
 
 def read_states(folder: Path, names: Sequence[str]) -> list[ProcessState]:
@@ -150,20 +145,16 @@ def is_held(folder: Path) -> bool:
     return held is None
 
 
-def end_run(folder: Path, how: str) -> None:
-    """Ends all keepers that see this run directory; `how` is "done", "failed" or "stopped"."""
-    write_atomically(folder / "launch" / "over", how)
-
-
-def read_ending(folder: Path) -> str:
-    """How the run ended; empty if it did not."""
-    with contextlib.suppress(OSError):
-        return (folder / "launch" / "over").read_text(encoding="utf-8")
-    return ""
-
-
 def _lock_file(folder: Path) -> Path:
     return folder / "launch" / ".keeper.lock"
+
+
+def _alone(folder: Path) -> HeldLock:
+    """Holds the lock of the only keeper here; DirectoryInUse if there is another."""
+    with contextlib.suppress(DirectoryInUse):
+        return lock_directory(_lock_file(folder), "keeper", "stop the run")
+    time.sleep(TICK_S)  # `is_held` may have had it: it takes the lock for a moment to see whether it is free
+    return lock_directory(_lock_file(folder), "keeper", "stop the run")
 
 
 def command(python: str, verb: str, folder: Path, *names: str) -> list[str]:
@@ -189,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     (given.run / "launch" / "state").mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         if given.alone:
-            stack.enter_context(lock_directory(_lock_file(given.run), "keeper", "stop the run"))
+            stack.enter_context(_alone(given.run))
         return Keeper(given.run, given.names, install_signals(), given.alone).run()
 
 

@@ -20,20 +20,30 @@ import shlex
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from distrl.cli.backends.backend import OVER, LaunchError, ProcessState, addresses, dump_roles, read_roles
-from distrl.cli.backends.keeper import LEAVE_S, Keeper, read_state
+from distrl.cli.backends.backend import (
+    BEGUN,
+    OVER,
+    Backend,
+    LaunchError,
+    ProcessState,
+    dump_roles,
+    one_or_all,
+    read_files,
+    read_roles,
+    read_state,
+)
+from distrl.cli.backends.keeper import LEAVE_S, Keeper
 from distrl.cli.backends.roles import Role
 from distrl.cli.backends.roles import roles as roles_of
-from distrl.cli.backends.scaling import WAIT, WITHHELD, Scaling
 from distrl.configs.schema import Config
-from distrl.core.errors import ConfigError, MissingDependency
+from distrl.core.errors import MissingDependency
 from distrl.core.files import write_bytes_atomically
-from distrl.core.importing import did_you_mean
 from distrl.core.process import StopEvent
 from distrl.core.rendezvous import HOST
 from distrl.core.rundir import RunDir
@@ -46,7 +56,37 @@ SCALE_S = 60.0
 CALL_S = 30.0
 TAIL_BYTES = 2**16
 LOST = "its node was lost"
-BEGUN = "launch/begun"  # in the run directory, once a learner was placed there
+
+
+WAIT = "time/wait_for_episodes"
+WITHHELD = "scheduler/withheld"
+LEARNER_WAITS = 0.1
+"""The share of its time that the learner may wait for episodes before it counts as short of them."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Keeps between `least` and `most` workers.
+
+    While the learner waits for episodes and `learner.max_staleness` lets every worker have its leases, a
+    quarter more are added. While it does not wait, and leases are withheld because their episodes would be
+    stale, one is removed. Where both are so, episodes are too long for the limit: more workers would idle.
+    """
+
+    least: int
+    most: int
+
+    def wanted(self, now: int, before: Mapping[str, float], after: Mapping[str, float]) -> int:
+        """The number that should follow `now` workers, by the learner's metrics at the last look and now."""
+        if WAIT not in after:  # no update has been made yet
+            return now
+        is_short = after[WAIT] > LEARNER_WAITS
+        is_withheld = after[WITHHELD] > before.get(WITHHELD, after[WITHHELD])
+        if is_short and not is_withheld:
+            now += max(1, now // 4)
+        elif is_withheld and not is_short:
+            now -= 1
+        return min(max(now, self.least), self.most)
 
 
 class Process:
@@ -289,19 +329,18 @@ def _reserved(role: Role) -> dict[str, Any]:
     return {**found, **({"memory": int(needs.memory_gb * 2**30)} if needs.memory_gb else {})}
 
 
-class RayBackend:
-    """See `distrl.cli.backends.backend.Backend`."""
+class RayBackend(Backend):
+    """Actors of a Ray cluster."""
 
     def __init__(self, config: Config, run: RunDir) -> None:
-        self._config, self._run = config, run
+        super().__init__(config, run)
         self.folder = Path(config.placement.folder) / run.path.name
 
     def settings(self) -> dict[str, str]:
-        found = addresses(self._config.network, "0.0.0.0", f"file:{self.folder / 'launch' / 'learner.json'}")
-        return {**found, "runs_dir": str(self.folder.parent)}
+        return {**super().settings(), "runs_dir": str(self.folder.parent)}
 
     def submit(self, roles: Sequence[Role], dry_run: bool) -> list[str]:
-        name = self._run.path.name
+        name = self.run.path.name
         if dry_run:
             return [
                 f"# actor {name}/{role.name} {_reserved(role)}\n"
@@ -315,32 +354,26 @@ class RayBackend:
                 raise LaunchError(f"A run of the name {name} is on this Ray cluster.", "Choose another name.")
             _remove(old, name)
         kinds = [role.kind for role in roles]
-        num, bounds = kinds.count("worker"), self._config.placement.workers
+        num, bounds = kinds.count("worker"), self.config.placement.workers
         scaling = Scaling(bounds.min if bounds.min is not None else num, bounds.max or num)
         counts = (kinds.count("inference"), max(num, scaling.most))
-        every = roles_of(self._config, self.folder, self.settings(), *counts, has_keys=True)
+        every = roles_of(self.config, self.folder, self.settings(), *counts, has_keys=True)
         every = [role.model_copy(update={"arguments": _found(self.folder, role)}) for role in every]
-        has_begun = _has_begun(self._run.path)
-        given = (name, self.folder, every, len(roles), self._files(every), scaling, has_begun)
+        has_begun = _has_begun(self.run.path)
+        files = read_files(self.run, {name for role in every for name in role.files})
+        files["launch/roles.json"] = dump_roles(every)
+        given = (name, self.folder, every, len(roles), files, scaling, has_begun)
         options = {"name": name, "num_cpus": 0, "max_concurrency": 8, **_LASTING}
         _answer(ray.remote(Manager).options(**options).remote(*given).states.remote())
-        (self._run.path / BEGUN).touch()
+        (self.run.path / BEGUN).touch()
         return [f"Ray starts {len(roles)} processes, each as soon as a node has what it needs."]
-
-    def _files(self, every: Sequence[Role]) -> dict[str, bytes]:
-        """By their paths in the run directory the files of all roles."""
-        found = {"launch/roles.json": dump_roles(every)}
-        for path in {self._run.path / name for role in every for name in role.files}:
-            for file in path.iterdir() if path.is_dir() else [path]:
-                found[file.relative_to(self._run.path).as_posix()] = file.read_bytes()
-        return found
 
     def status(self) -> list[ProcessState]:
         try:
             found: list[ProcessState] = _answer(self._manager().states.remote())
         except ValueError:
-            detail = f"the Ray cluster has no actor {self._run.path.name}"
-            names = [role.name for role in read_roles(self._run.path)]
+            detail = f"the Ray cluster has no actor {self.run.path.name}"
+            names = [role.name for role in read_roles(self.run.path)]
             return [ProcessState(name=name, state="lost", detail=detail) for name in names]
         return found
 
@@ -348,16 +381,12 @@ class RayBackend:
         with contextlib.suppress(ValueError):
             manager = self._manager()
             if all(one.state in OVER for one in _answer(manager.states.remote())):
-                return _remove(manager, self._run.path.name)
+                return _remove(manager, self.run.path.name)
             _answer(manager.stop.remote())
 
     def logs(self, name: str | None, lines: int, follow: bool) -> None:
-        names = [one.name for one in self.status()]
-        if name is not None and name not in names:
-            raise ConfigError(
-                f"{name!r} is not a process of {self._run.path}.", did_you_mean(name, names).strip()
-            )
-        manager, ends = self._manager(), dict.fromkeys([name] if name is not None else names, 0)
+        names = one_or_all(name, [one.name for one in self.status()])
+        manager, ends = self._manager(), dict.fromkeys(names, 0)
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 for one, end in ends.items():
@@ -372,7 +401,7 @@ class RayBackend:
 
     def _manager(self) -> Any:
         """The actor; ValueError if there is none."""
-        return _connected().get_actor(self._run.path.name, namespace=NAMESPACE)
+        return _connected().get_actor(self.run.path.name, namespace=NAMESPACE)
 
 
 def _found(folder: Path, role: Role) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ def launched(tmp_path: Path, name: str, episodes: int) -> tuple[Path, Path]:
 
 def states(run: Path) -> dict[str, list[str]]:
     """By each process's name its state, and where it is."""
-    lines = CliRunner().invoke(app, ["launch", "status", str(run)]).output.splitlines()
+    lines = CliRunner().invoke(app, ["launch", "status", str(run)]).stdout.splitlines()
     return {words[0]: words[1:3] for words in map(str.split, lines)}
 
 

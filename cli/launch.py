@@ -105,7 +105,7 @@ def start(
 @app.command()
 def status(
     run: RunArgument,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until no process is left.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until all processes have ended.")] = False,
 ) -> None:
     """Show the state of each process. The exit code is 18 if one failed, was lost, or was stopped."""
     from distrl.cli.backends.backend import HEALTHY, OVER
@@ -135,12 +135,12 @@ def stop(run: RunArgument) -> None:
 def logs(
     run: RunArgument,
     name: Annotated[
-        str | None, typer.Argument(metavar="PROCESS", help="Such as learner or worker-0; all without it.")
+        str | None, typer.Argument(metavar="PROCESS", help="Such as learner or worker-0; default: all.")
     ] = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="The last lines to show.")] = 20,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the logs until Ctrl-C.")] = False,
 ) -> None:
-    """Show what the processes of a run logged."""
+    """Show the logs of a run's processes."""
     _backend(run).logs(name, lines, follow)
 
 

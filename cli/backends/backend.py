@@ -1,4 +1,4 @@
-"""What starts the roles of a run elsewhere: the interface, its implementations, and a launched run's files.
+"""The interface of backends, which start the processes of a run elsewhere, and the files of a launched run.
 
     RUN/launch/backend.json   the backend's name, and its own notes, such as job numbers
               roles.json      what was submitted
@@ -60,9 +60,9 @@ class ProcessState(Record):
     """A process of a launched run.
 
     Attributes:
-        state: "lost" is one that is gone without a word: its machine failed, or it was killed.
-        where: The machine; empty as long as there is none.
-        detail: One line, such as the last error or why it waits.
+        state: "lost" means that it ended without a report: its machine failed, or it was killed.
+        where: The machine; empty before it has one.
+        detail: One line, such as the last error or the reason for waiting.
     """
 
     name: str
@@ -168,7 +168,7 @@ def make_keys(config: Config, run: RunDir, wanted: Sequence[Role]) -> None:
 
 
 def write_launch(run: RunDir, on: str, wanted: Sequence[Role]) -> None:
-    """Notes what is submitted, and to which backend; what the keepers noted before is forgotten."""
+    """Notes what is submitted, and to which backend; removes what keepers noted before."""
     folder = run.path / "launch"
     folder.mkdir(exist_ok=True)
     shutil.rmtree(folder / "state", ignore_errors=True)

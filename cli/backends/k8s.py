@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,15 +95,17 @@ class K8sBackend(Backend):
         wanted = f"pods,{JOBSETS}"
         items = json.loads(call(["kubectl", "get", wanted, "-l", self._selector(), "-o", "json"]))["items"]
         jobsets = [item for item in items if item["kind"] == "JobSet"]
-        ended = {
-            condition["type"]
-            for jobset in jobsets
-            for condition in jobset.get("status", {}).get("conditions", [])
-            if condition["status"] == "True"
-        }
-        is_over = bool(ended & {"Completed", "Failed"})
-        if pods := [_state(item, is_over) for item in items if item["kind"] == "Pod"]:
-            return pods
+        conditions = [one for jobset in jobsets for one in jobset.get("status", {}).get("conditions", [])]
+        is_over = any(
+            one["status"] == "True" and one["type"] in ("Completed", "Failed") for one in conditions
+        )
+        pods: dict[str, Manifest] = {}  # of each job the newest: those that were replaced remain
+        for pod in sorted(items, key=lambda item: str(item["metadata"].get("creationTimestamp"))):
+            if pod["kind"] == "Pod":
+                labels = pod["metadata"].get("labels", {})
+                pods[labels.get("job-name", pod["metadata"]["name"])] = pod
+        if pods:
+            return [_state(pod, is_over) for pod in pods.values()]
         state: State = "queued" if jobsets else "stopped"
         return [ProcessState(name=role.name, state=state) for role in read_roles(self.run.path)]
 
@@ -128,23 +131,20 @@ class K8sBackend(Backend):
             first.setdefault(role.kind, role)
         for kind, role in first.items():
             text = {_key(name): content for name, content in self._files(role).items()}
-            yield {**self._head("v1", "Secret", f"-{kind}"), "stringData": text}
+            yield self._object("v1", "Secret", f"-{kind}", stringData=text)
         ports = [{"name": name, "port": port} for name, port in PORTS.items()]
         spec: Manifest = {"selector": self._labels("learner"), "ports": ports}
-        yield {**self._head("v1", "Service", "-learner"), "spec": spec}
+        yield self._object("v1", "Service", "-learner", spec=spec)
         size = f"{math.ceil(self.config.store.max_bytes / 2**30) + SPARE_GIB}Gi"
         spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
-        yield {**self._head("v1", "PersistentVolumeClaim", "-run"), "spec": spec}
-        jobs = [
-            self._job(first[kind], sum(role.kind == kind for role in roles))
-            for kind in ("learner", "inference")
-            if kind in first
-        ]
+        yield self._object("v1", "PersistentVolumeClaim", "-run", spec=spec)
+        counts = Counter(role.kind for role in roles)
+        jobs = [self._job(role, counts[kind]) for kind, role in first.items() if kind != "worker"]
         success = {"operator": "All", "targetReplicatedJobs": ["learner"]}
         spec = {"successPolicy": success, "replicatedJobs": jobs}
-        yield {**self._head("jobset.x-k8s.io/v1alpha2", "JobSet", ""), "spec": spec}
+        yield self._object("jobset.x-k8s.io/v1alpha2", "JobSet", "", spec=spec)
         if "worker" in first:
-            yield from self._workers(first["worker"], sum(role.kind == "worker" for role in roles))
+            yield from self._workers(first["worker"], counts["worker"])
 
     def _job(self, role: Role, count: int) -> Manifest:
         """A part of the JobSet: `count` jobs of a pod each."""
@@ -172,20 +172,17 @@ class K8sBackend(Backend):
         if most == least:  # else the number is the autoscaler's, and applying this again must not change it
             spec["replicas"] = count
         spec["template"] = self._pod(role, "Always")
-        yield {**self._head("apps/v1", "Deployment", "-worker"), "spec": spec}
+        yield self._object("apps/v1", "Deployment", "-worker", spec=spec)
         if most > least:
             target = {"type": "Utilization", "averageUtilization": CPU_PERCENT}
+            name = f"{self._name}-worker"
             spec = {
-                "scaleTargetRef": {
-                    "apiVersion": "apps/v1",
-                    "kind": "Deployment",
-                    "name": f"{self._name}-worker",
-                },
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
                 "minReplicas": least,
                 "maxReplicas": most,
                 "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
             }
-            yield {**self._head("autoscaling/v2", "HorizontalPodAutoscaler", "-worker"), "spec": spec}
+            yield self._object("autoscaling/v2", "HorizontalPodAutoscaler", "-worker", spec=spec)
 
     def _pod(self, role: Role, restart: str) -> Manifest:
         """The template of the pods of a kind, by its first role."""
@@ -238,9 +235,9 @@ class K8sBackend(Backend):
             return dict.fromkeys(role.files, "(made by distrl launch)")
         return {name: data.decode() for name, data in read_files(self.run, role.files).items()}
 
-    def _head(self, version: str, kind: str, suffix: str) -> Manifest:
+    def _object(self, version: str, kind: str, suffix: str, **content: Manifest) -> Manifest:
         metadata = {"name": f"{self._name}{suffix}", "labels": self._labels()}
-        return {"apiVersion": version, "kind": kind, "metadata": metadata}
+        return {"apiVersion": version, "kind": kind, "metadata": metadata, **content}
 
 
 def _key(path: str) -> str:
@@ -276,8 +273,8 @@ def _state(pod: Manifest, is_over: bool) -> ProcessState:
         detail = f"exit code {code}"
         if code == 0:
             state = "done"
-        elif state == "running":
-            state = "restarting" if "waiting" in ended else "running"
+        elif state == "running" and "waiting" in ended:
+            state = "restarting"
     if is_over and metadata.get("labels", {}).get("distrl/role") == "worker":
         state, detail = "done", "idle until `distrl launch stop`"
     where = pod["spec"].get("nodeName", "")

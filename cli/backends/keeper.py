@@ -22,7 +22,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from distrl.cli.backends.backend import (
@@ -34,7 +34,7 @@ from distrl.cli.backends.backend import (
     read_state,
     state_file,
 )
-from distrl.cli.backends.roles import Role, allocator, environment
+from distrl.cli.backends.roles import allocator, environment
 from distrl.cli.local import gpus
 from distrl.core.errors import DistrlError
 from distrl.core.files import HeldLock, try_lock, write_atomically
@@ -67,12 +67,13 @@ class Keeper:
         seen = gpus.variables_by_role({role.name: role.needs.gpus for role in self._roles}, gpus.visible())
         try:
             for role in self._roles:
-                self._supervisor.start(role.program({HOST: self._host, **self._env(role), **seen[role.name]}))
+                extra = allocator() if role.kind == "learner" and not gpus.visible() else {}
+                self._supervisor.start(role.program({HOST: self._host, **extra, **seen[role.name]}))
                 self._note(role.name, "running")
             ending, leave_at, next_look = "", math.inf, 0.0
             while not self._stop.wait(TICK_S):
                 self._check()
-                if not ending and self._is_learner_done():
+                if not ending and "learner" in self._states and self._states["learner"].state == "done":
                     end_run(self._folder, "done")
                 if not ending and time.monotonic() >= next_look:
                     ending, next_look = read_ending(self._folder), time.monotonic() + LOOK_S
@@ -87,18 +88,15 @@ class Keeper:
         except ProgramFailed as error:
             print(f"error: {error}", file=sys.stderr, flush=True)
             self._note(error.name, "failed", str(error))
-            if any(role.kind == "learner" for role in self._roles):
+            if "learner" in self._states:
                 end_run(self._folder, "failed")
             return self._end("stopped", error.exit_code)
-
-    def _env(self, role: Role) -> Mapping[str, str]:
-        return allocator() if role.kind == "learner" and not gpus.visible() else {}
 
     def _check(self) -> None:
         for death in self._supervisor.check():
             code = death.exit_code
             cause = f"signal {-code}" if code < 0 else f"exit code {code}"
-            print(f"{death.name} died ({cause}), replaced in {death.restart_in_s:g} s", flush=True)
+            print(f"{death.name} died ({cause}), restarting in {death.restart_in_s:g} s", flush=True)
             self._note(death.name, "restarting", f"died: {cause}")
         alive = self._supervisor.pids()
         for role in self._roles:
@@ -106,9 +104,6 @@ class Keeper:
                 self._note(role.name, "done")
             elif role.name in alive and self._states[role.name].state == "restarting":
                 self._note(role.name, "running", self._states[role.name].detail)
-
-    def _is_learner_done(self) -> bool:
-        return any(role.kind == "learner" and self._states[role.name].state == "done" for role in self._roles)
 
     def _end(self, state: State, code: int) -> int:
         self._supervisor.stop()
@@ -125,7 +120,7 @@ class Keeper:
 
 
 def read_states(folder: Path, names: Sequence[str]) -> list[ProcessState]:
-    """What the keeper of this machine noted of its processes; they are lost if it is gone without a word."""
+    """What the keeper of this machine noted of its processes; a process is lost if its keeper has died."""
     is_kept = is_held(folder)
     found = []
     for name in names:

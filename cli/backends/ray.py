@@ -189,6 +189,9 @@ class Manager:
         scaling: Scaling,
         has_begun: bool,
     ) -> None:
+        import ray
+
+        self._ray = ray
         self._run_name, self._folder, self._files, self._scaling = run, folder, files, scaling
         self._has_begun, self._roles, self._num = has_begun, {role.name: role for role in every}, num
         self._states: dict[str, ProcessState] = {}
@@ -210,21 +213,17 @@ class Manager:
 
     def log(self, name: str, since: int) -> tuple[str, int]:
         """As `Process.log`; of a process that is over, what its log ended with."""
-        import ray
-
         if (process := self._processes.get(name)) is not None:
-            with contextlib.suppress(ray.exceptions.RayError):
-                found: tuple[str, int] = ray.get(process.log.remote(since), timeout=BEAT_S)
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                found: tuple[str, int] = self._ray.get(process.log.remote(since), timeout=BEAT_S)
                 return found
         text, end = self._logs.get(name, ("", since))
         return ("" if since >= end else text), end
 
     def _run(self) -> None:
-        import ray
-
-        if ray.get_runtime_context().was_current_actor_reconstructed:
+        if self._ray.get_runtime_context().was_current_actor_reconstructed:
             self._has_begun = True
-            there = {one["name"] for one in ray.util.list_named_actors(all_namespaces=True)}
+            there = {one["name"] for one in self._ray.util.list_named_actors(all_namespaces=True)}
             found = [i for i, name in enumerate(self._roles, 1) if f"{self._run_name}/{name}" in there]
             self._num = max([self._num, *found])
         for name in list(self._roles)[: self._num]:
@@ -239,8 +238,6 @@ class Manager:
                 self._scale()
 
     def _place(self, role: Role) -> None:
-        import ray
-
         own = tuple(f"{name}/" for name in ("launch/roles.json", *role.files))  # some are folders
         files = {name: text for name, text in self._files.items() if f"{name}/".startswith(own)}
         options = {
@@ -251,31 +248,27 @@ class Manager:
             **_LASTING,
             **_reserved(role),
         }
-        actor = ray.remote(Process).options(**options)
+        actor = self._ray.remote(Process).options(**options)
         self._processes[role.name] = actor.remote(self._folder, role, files, self._has_begun)
 
     def _beat(self) -> None:
-        import ray
-
         for name, process in self._processes.items():
             if name not in self._beats:
                 self._beats[name] = process.beat.remote(self._meeting)
         pending = list(self._beats.values())
         time.sleep(BEAT_S)
-        answered, _ = ray.wait(pending, num_returns=len(pending), timeout=0.0)
+        answered, _ = self._ray.wait(pending, num_returns=len(pending), timeout=0.0)
         for name in [name for name, beat in self._beats.items() if beat in answered]:
             self._take(name, self._beats.pop(name))
 
     def _take(self, name: str, beat: Any) -> None:
-        import ray
-
         before, role = self._states[name], self._roles[name]
         try:
-            state, meeting, metrics = ray.get(beat)
-        except ray.exceptions.ActorDiedError as error:
+            state, meeting, metrics = self._ray.get(beat)
+        except self._ray.exceptions.ActorDiedError as error:
             words = [line for line in str(error).splitlines() if line.strip()]
             state = before.model_copy(update={"state": "failed", "detail": words[-1].strip()})
-        except ray.exceptions.RayError:  # its node is lost, and Ray looks for another
+        except self._ray.exceptions.RayError:  # its node is lost, and Ray looks for another
             state = before.model_copy(update={"state": "restarting", "detail": LOST})
         else:
             if role.kind == "learner":
@@ -284,7 +277,7 @@ class Manager:
         if state.state not in OVER:
             return
         self._logs[name] = self.log(name, 0)
-        ray.kill(self._processes.pop(name))
+        self._ray.kill(self._processes.pop(name))
         if role.kind == "learner":
             self._leave_at = time.monotonic() + (LEAVE_S if state.state == "done" else 0.0)
         elif role.kind == "worker" and list(self._roles).index(name) >= self._num:
@@ -292,13 +285,11 @@ class Manager:
 
     def _end(self, names: Sequence[str]) -> None:
         """Ends processes; those that no node has taken have nothing to end."""
-        import ray
-
         for name in names:
             if self._states[name].state == "queued" or self._states[name].detail == LOST:
                 self._states[name] = self._states[name].model_copy(update={"state": "stopped"})
                 self._beats.pop(name, None)
-                ray.kill(self._processes.pop(name))
+                self._ray.kill(self._processes.pop(name))
             else:
                 self._processes[name].stop.remote()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -257,3 +258,27 @@ def test_status_says_how_a_run_that_is_done_is_evaluated(tmp_path: Path) -> None
     assert "worker-2     done" in result.stdout
     run.report.touch()
     assert runner.invoke(app, ["launch", "status", str(run.path)]).stderr == ""
+
+
+def test_a_host_without_distrl_is_reported_at_the_launch_and_banners_do_not_matter(
+    tmp_path: Path, monkeypatch
+) -> None:
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.parent.mkdir()
+    ssh.write_text('#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift 2; done\necho Welcome\nexec sh -c "$2"\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
+    there = (f"placement.folder={tmp_path}/there", "placement.python=/no/python")
+    more = [f"--set={setting}" for setting in there]
+    result = runner.invoke(app, ["launch", "quickstart", "--on", "ssh", *options(tmp_path), *more])
+    assert result.exit_code == 18
+    assert "me@gpu: ssh failed" in result.stderr
+    assert "placement.python" in result.stderr
+    assert not (tmp_path / "runs" / "here").exists()
+    config = placed(tmp_path, there[0], f"placement.python={sys.executable}")
+    run = RunDir.create(config)
+    backend = make_backend("ssh", config, run)
+    write_launch(run, "ssh", plan_roles(config, backend)[:1])
+    write_notes(run, hosts={"learner": "me@gpu"})
+    assert [one.state for one in backend.status()] == ["lost"]
+    assert backend.status()[0].detail == ""

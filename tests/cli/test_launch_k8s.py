@@ -184,10 +184,10 @@ def test_launch_status_logs_and_stop(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert key not in shown, "a dry run shows no keys"
 
     assert "stopped" in launch("status", run, code=18)
-    kubectl.answer({"kind": "JobSet"})
+    kubectl.answer({"kind": "JobSet", "metadata": {}})
     assert "learner      queued" in launch("status", run)
     kubectl.answer(
-        {"kind": "JobSet"},
+        {"kind": "JobSet", "metadata": {}},
         pod("learner", "Succeeded", **container(state={"terminated": {"exitCode": 0}})),
         pod("waits", "Pending", **container(state={"waiting": {"message": "no image\nanywhere"}})),
         pod("works", "Running", **container(state={"running": {}})),
@@ -249,6 +249,17 @@ def test_workers_are_done_when_the_jobset_is(tmp_path: Path, monkeypatch: pytest
     worker = pod("waits", "Running", **container(state={"running": {}}))
     worker["metadata"]["labels"] = {"distrl/role": "worker"}
     ended = {"conditions": [{"type": "Completed", "status": "True"}]}
-    kubectl.answer({"kind": "JobSet", "status": ended}, pod("learner", "Succeeded"), worker)
+    kubectl.answer({"kind": "JobSet", "metadata": {}, "status": ended}, pod("learner", "Succeeded"), worker)
     shown = launch("status", "--wait", tmp_path / "runs" / "My.Phones")
     assert "waits    done" in shown
+
+
+def test_a_pod_that_was_replaced_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubectl = Kubectl(tmp_path, monkeypatch)
+    launch(write(tmp_path), "--on", "k8s")
+    first, second = pod("first", "Failed"), pod("second", "Running")
+    for day, one in enumerate((first, second), 1):
+        metadata = {"labels": {"job-name": "learner"}, "creationTimestamp": f"2026-01-0{day}T00:00:00Z"}
+        one["metadata"] |= metadata
+    kubectl.answer(second, first)
+    assert launch("status", tmp_path / "runs" / "My.Phones").split() == ["second", "running", "node-7"]

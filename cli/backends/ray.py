@@ -226,8 +226,9 @@ class Manager:
             there = {one["name"] for one in self._ray.util.list_named_actors(all_namespaces=True)}
             found = [i for i, name in enumerate(self._roles, 1) if f"{self._run_name}/{name}" in there]
             self._num = max([self._num, *found])
-        for name in list(self._roles)[: self._num]:
-            self._states[name] = ProcessState(name=name, state="queued")
+        names = list(self._roles)[: self._num]
+        self._states = {name: ProcessState(name=name, state="queued") for name in names}
+        for name in names:
             self._place(self._roles[name])
         while self._processes:
             self._beat()

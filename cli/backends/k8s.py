@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
@@ -56,7 +56,6 @@ BACKOFF_LIMIT = 100
 START = 'umask 077; mkdir -p "$0" && cp -rL /launch/* "$0" && exec distrl "$@"'
 """Copies the files from the Secret's volume, where others of the group can read them."""
 
-KINDS: tuple[Kind, ...] = ("learner", "inference", "worker")
 STATES: dict[str, State] = {"Pending": "queued", "Succeeded": "done", "Failed": "failed", "Unknown": "lost"}
 Manifest = dict[str, Any]
 
@@ -116,7 +115,7 @@ class K8sBackend(Backend):
     def logs(self, name: str | None, lines: int, follow: bool) -> None:
         """Prints logs; `name` is a pod, or a kind of processes."""
         several = [f"-l={self._selector(name)}", "--prefix", "--max-log-requests=100"]
-        which = several if name is None or name in KINDS else [name]
+        which = several if name is None or name in get_args(Kind) else [name]
         show([["kubectl", "logs", *which, f"--tail={lines}", *(["--follow"] if follow else [])]])
 
     def _selector(self, kind: str | None = None) -> str:

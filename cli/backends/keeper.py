@@ -2,8 +2,7 @@
 
     keep RUN NAME …    starts these processes and restarts them, until their work is done (exit code 0), one
                        of them cannot be kept alive (its code), or SIGTERM (130)
-    status RUN         prints their states as JSON
-    stop RUN           ends all keepers that see this run directory, and their processes
+    status RUN NAME …  prints their states as JSON
 
 It notes the states in RUN/launch/state. RUN/launch/over says how the run ended: "done" or "failed", by the
 keeper of the learner, or "stopped". All keepers follow. With --alone there is one keeper of the run on this
@@ -160,7 +159,7 @@ def command(python: str, verb: str, folder: Path, *names: str) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code of `python -m distrl.cli.backends.keeper ARGUMENTS`."""
     parser = argparse.ArgumentParser(prog="distrl.cli.backends.keeper")
-    parser.add_argument("verb", choices=("keep", "status", "stop"))
+    parser.add_argument("verb", choices=("keep", "status"))
     parser.add_argument("run", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--alone", action="store_true")
@@ -168,9 +167,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.verb == "status":
         states = read_states(given.run, given.names)
         print(json.dumps([state.model_dump() for state in states]))
-        return 0
-    if given.verb == "stop":
-        end_run(given.run, "stopped")
         return 0
     (given.run / "launch" / "state").mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:

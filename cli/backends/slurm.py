@@ -30,7 +30,6 @@ from distrl.cli.backends.roles import Role
 WARN_S = {"learner": 600, "inference": 60, "worker": 60}
 """Seconds from SIGTERM to the end of a job's time."""
 
-KINDS = ("learner", "inference", "worker")
 SCRIPT = """#!/bin/bash
 {options}
 {keeper} &
@@ -48,7 +47,7 @@ class SlurmBackend(Backend):
     """Jobs, submitted by sbatch."""
 
     def submit(self, roles: Sequence[Role], dry_run: bool) -> list[str]:
-        by_kind = {kind: [role for role in roles if role.kind == kind] for kind in KINDS}
+        by_kind = {kind: [role for role in roles if role.kind == kind] for kind in WARN_S}
         scripts = {kind: self._script(kind, among) for kind, among in by_kind.items() if among}
         if dry_run:
             return [f"# {self._file(kind)}\n{text}" for kind, text in scripts.items()]

@@ -107,7 +107,7 @@ class SshBackend(Backend):
             try:
                 packed = _packed({**read_files(self.run, files), "launch/roles.json": dump_roles(started)})
                 self._ssh(host, f"umask 077 && mkdir -p {self._there} && tar -xf - -C {self._there}", packed)
-                self._keeper(host, "status")  # distrl is installed there
+                self._states(host)  # fails unless distrl is installed there
                 self._ssh(host, script)
             except LaunchError:
                 with contextlib.suppress(LaunchError):  # the other hosts may have nothing to stop yet
@@ -121,19 +121,18 @@ class SshBackend(Backend):
         for host in dict.fromkeys(hosts.values()):
             names = [name for name, one in hosts.items() if one == host]
             try:
-                # A login script may have printed something first.
-                noted = json.loads(self._keeper(host, "status", *names).splitlines()[-1])
+                noted = self._states(host, *names)
             except LaunchError as error:
                 noted = [{"name": name, "state": "lost", "detail": error.message} for name in names]
-            found |= {one["name"]: ProcessState(**{**one, "where": host}) for one in noted}
+            found |= {one["name"]: ProcessState.model_validate({**one, "where": host}) for one in noted}
         return [found[role.name] for role in read_roles(self.run.path)]
 
     def stop(self) -> None:
         failed = None
+        end = f"cd {self._there} && printf stopped > launch/over"
         for host in dict.fromkeys(self._noted().values()):
             try:
-                self._keeper(host, "stop")
-                self._ssh(host, f"systemctl --user disable {self._unit} >/dev/null 2>&1; true")
+                self._ssh(host, f"{end} && (systemctl --user disable {self._unit} >/dev/null 2>&1; true)")
             except LaunchError as error:
                 failed = error
         if failed is not None:
@@ -176,10 +175,12 @@ class SshBackend(Backend):
             patience=f"{CHECKPOINT_S + 10.0:.0f}",
         )
 
-    def _keeper(self, host: str, verb: str, *names: str) -> str:
-        """What a keeper's command prints on a host."""
-        line = shlex.join([*command(self._placed.python, verb, self.folder), *names])
-        return self._ssh(host, f"cd {self._there} && {line}")
+    def _states(self, host: str, *names: str) -> list[dict[str, str]]:
+        """What the keeper of a host noted of its processes."""
+        line = shlex.join([*command(self._placed.python, "status", self.folder), *names])
+        printed = self._ssh(host, f"cd {self._there} && {line}")
+        found: list[dict[str, str]] = json.loads(printed.splitlines()[-1])  # a login script may print before
+        return found
 
     def _noted(self) -> dict[str, str]:
         """The host of each process of the launched run."""

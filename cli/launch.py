@@ -84,7 +84,8 @@ def start(
             if resume and is_complete(run, loaded):
                 typer.echo(describe_complete(run, loaded))
                 return
-            if resume and any(one.state in HEALTHY - OVER for one in _states(run.path)):
+            was_launched = (run.path / "launch" / "backend.json").exists()
+            if was_launched and any(one.state in HEALTHY - OVER for one in _backend(run.path).status()):
                 raise LaunchError(f"{run.path} is still running.", "Stop it first: `distrl launch stop RUN`.")
             run.write_config(loaded)
             run.link_as_latest()
@@ -104,7 +105,7 @@ def start(
 @app.command()
 def status(
     run: RunArgument,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until no process is left.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until all processes have ended.")] = False,
 ) -> None:
     """Show the state of each process. The exit code is 18 if one failed, was lost, or was stopped."""
     from distrl.cli.backends.backend import HEALTHY, OVER
@@ -118,6 +119,9 @@ def status(
         typer.echo(f"{one.name.ljust(width)}  {one.state:<10}  {one.where:<12}  {one.detail}".rstrip())
     if any(one.state not in HEALTHY for one in states):
         raise typer.Exit(18)
+    if all(one.state == "done" for one in states) and not (run / "report.html").exists():
+        where = "here" if (run / "checkpoints" / "final").exists() else "where the learner's run directory is"
+        typer.echo(f"To evaluate the result, run `distrl train RUN --resume` {where}.", err=True)
 
 
 @app.command()
@@ -131,12 +135,12 @@ def stop(run: RunArgument) -> None:
 def logs(
     run: RunArgument,
     name: Annotated[
-        str | None, typer.Argument(metavar="PROCESS", help="Such as learner or worker-0; all without it.")
+        str | None, typer.Argument(metavar="PROCESS", help="Such as learner or worker-0; default: all.")
     ] = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="The last lines to show.")] = 20,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the logs until Ctrl-C.")] = False,
 ) -> None:
-    """Show what the processes of a run logged."""
+    """Show the logs of a run's processes."""
     _backend(run).logs(name, lines, follow)
 
 
@@ -156,8 +160,3 @@ def _backend(path: Path) -> Backend:
 
     run = RunDir.open(path)
     return make_backend(str(read_notes(run)["on"]), load_config(path), run)
-
-
-def _states(path: Path) -> list[Any]:
-    """The states of a launched run; none if it was started otherwise."""
-    return _backend(path).status() if (path / "launch" / "backend.json").exists() else []

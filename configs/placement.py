@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from distrl.configs.section import Count, NonNegative, Section
 
@@ -45,14 +45,12 @@ class WorkersPlacement(RolePlacement):
     """What one worker needs.
 
     `count` is the number of workers at the start; null means `local.workers`. Backends that scale keep
-    between `min` and `max` of them, null for `count`. `preemptible` workers may be placed where the
-    cluster takes machines back: each is started again elsewhere.
+    between `min` and `max` of them, null for `count`.
     """
 
     count: Count | None = None
     min: Whole | None = None
     max: Count | None = None
-    preemptible: bool = False
 
     @model_validator(mode="after")
     def _the_bounds_fit(self) -> WorkersPlacement:
@@ -75,5 +73,5 @@ class PlacementConfig(Section):
     workers: WorkersPlacement = WorkersPlacement()
     hosts: Hosts = []
     python: str = "python3"
-    folder: str = "distrl-runs"
+    folder: Annotated[str, AfterValidator(lambda folder: folder.removeprefix("~/"))] = "distrl-runs"
     hours: Annotated[float, Field(gt=0.0)] | None = None

@@ -13,9 +13,9 @@ import os
 import re
 import socket
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from distrl.core.errors import ConfigError
 from distrl.core.files import write_bytes_atomically
@@ -27,77 +27,50 @@ HOST = "DISTRL_HOST"
 _REFERENCE = re.compile(r"((?:file|env):.+)#(control|broadcast|weights)")
 
 
+Address = Annotated[str, Field(pattern=r"^(tcp://[^\s/]+:\d{1,5}|(ipc|inproc)://\S+)$")]
+
+
 class Meeting(Record):
     """The addresses of a learner, and the public key that it must have; without keys it is empty."""
 
-    control: str
-    broadcast: str
-    weights: str
+    control: Address
+    broadcast: Address
+    weights: Address
     public: str = ""
 
 
-class Rendezvous(Protocol):
-    """A place that holds one `Meeting`."""
-
-    def publish(self, meeting: Meeting) -> None:
-        """Replaces the record."""
-        ...
-
-    def find(self) -> Meeting | None:
-        """The record as it is now; None if there is none yet, or if it cannot be read."""
-        ...
-
-
-class FileRendezvous:
-    """The record as JSON in a file, which is replaced as a whole."""
-
-    def __init__(self, path: str) -> None:
-        self._path = Path(path)
-
-    def publish(self, meeting: Meeting) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes_atomically(self._path, meeting.model_dump_json().encode(), mode=0o600)
-
-    def find(self) -> Meeting | None:
-        try:
-            return Meeting.model_validate_json(self._path.read_bytes())
-        except (OSError, ValidationError):
-            return None
-
-
-class EnvironmentRendezvous:
-    """The record as JSON in an environment variable. The learner has to bind the addresses that it names."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def publish(self, meeting: Meeting) -> None:
-        """Does nothing: who started this process knows the addresses."""
-
-    def find(self) -> Meeting | None:
-        try:
-            return Meeting.model_validate_json(os.environ.get(self._name, ""))
-        except ValidationError as error:
-            raise ConfigError(
-                f"The environment variable {self._name} of network.rendezvous holds no record of a learner.",
-                'Set it to {"control": "tcp://HOST:PORT", "broadcast": …, "weights": …, "public": …}.',
-            ) from error
-
-
-def open_rendezvous(place: str) -> Rendezvous:
-    """The rendezvous that `network.rendezvous` names; ConfigError for an unknown kind."""
+def publish(place: str, meeting: Meeting) -> None:
+    """Replaces the record, if it is a file: who sets the environment knows the addresses."""
     kind, _, name = place.partition(":")
     if kind == "file":
-        return FileRendezvous(name)
-    if kind == "env":
-        return EnvironmentRendezvous(name)
-    raise ConfigError(f"network.rendezvous {place!r} is not a rendezvous.", "Use file:PATH or env:NAME.")
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        write_bytes_atomically(Path(name), meeting.model_dump_json().encode(), mode=0o600)
 
 
-def split_reference(endpoint: str) -> tuple[Rendezvous, str] | None:
+def find(place: str) -> Meeting | None:
+    """The record as it is now; None if the file does not exist yet or cannot be read.
+
+    Raises:
+        ConfigError: The environment variable does not hold a record.
+    """
+    kind, _, name = place.partition(":")
+    try:
+        if kind == "file":
+            return Meeting.model_validate_json(Path(name).read_bytes())
+        return Meeting.model_validate_json(os.environ.get(name, ""))
+    except (OSError, ValidationError) as error:
+        if kind == "file":
+            return None
+        raise ConfigError(
+            f"The environment variable {name} (network.rendezvous) does not hold a learner's addresses.",
+            'Set it to {"control": "tcp://HOST:PORT", "broadcast": …, "weights": …, "public": …}.',
+        ) from error
+
+
+def split_reference(endpoint: str) -> tuple[str, str] | None:
     """The rendezvous and the name of the address, if `endpoint` is a reference and not an address."""
     found = _REFERENCE.fullmatch(endpoint)
-    return (open_rendezvous(found[1]), found[2]) if found is not None else None
+    return (found[1], found[2]) if found is not None else None
 
 
 def reachable(bound: str) -> str:

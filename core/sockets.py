@@ -25,7 +25,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from distrl.core.errors import NetworkError, ProtocolError, SecurityError
 from distrl.core.messages import MAX_BLOB_BYTES, RejectCode, check_blobs, decode, encode, submitted_id
-from distrl.core.rendezvous import split_reference
+from distrl.core.rendezvous import find, split_reference
 from distrl.core.security import Client, KeyPair, Security
 from distrl.core.types import Record
 
@@ -119,7 +119,8 @@ class Channel:
     ) -> None:
         self.raw = raw
         self.endpoint = endpoint
-        self._locate, self._address = locate, None if locate is not None else endpoint
+        self._locate = locate
+        self._address: str | None = None  # of the server to which it is connected, or connecting
         self._next_look = 0.0 if locate is not None else math.inf
         self._is_router = raw.type == zmq.ROUTER
         self._has_clients = self._is_router and raw.getsockopt(zmq.CURVE_SERVER) == 1
@@ -215,6 +216,14 @@ class Channel:
         if self._locate is not None:
             self._next_look = min(self._next_look, time.monotonic() + LOOK_S)
 
+    def connect(self, address: str) -> None:
+        """Connects to a server, in place of the one before."""
+        if self._address is not None:
+            self.raw.disconnect(self._address)
+        self.raw.setsockopt(zmq.IPV6, "[" in address)
+        self.raw.connect(address)
+        self._address = address
+
     def _heed_monitor(self) -> None:
         """Connects again after a server with keys where none are set, or without where some are.
 
@@ -229,17 +238,12 @@ class Channel:
             self._was_lost = True
             self.look_again()
             if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and self._address is not None:
-                self.raw.disconnect(self._address)
-                self.raw.connect(self._address)
+                self.connect(self._address)
         if self._locate is not None and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + LOOK_S
             found = self._locate()
             if found is not None and found != self._address:
-                if self._address is not None:
-                    self.raw.disconnect(self._address)
-                self.raw.setsockopt(zmq.IPV6, "[" in found)
-                self.raw.connect(found)
-                self._address = found
+                self.connect(found)
                 _log.info("%s is %s", self.endpoint, found)
 
     def close(self) -> None:
@@ -371,26 +375,23 @@ class Wire:
                 raw.setsockopt(zmq.CURVE_PUBLICKEY, pair.public.encode())
                 raw.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.encode())
             events = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-            if split_reference(endpoint) is not None:
-                channel = Channel(raw, endpoint, lambda: self._find(endpoint))
+            if (reference := split_reference(endpoint)) is not None:
+                channel = Channel(raw, endpoint, lambda: self._find(*reference))
                 channel.monitor = raw.get_monitor_socket(events | zmq.EVENT_HANDSHAKE_SUCCEEDED)
                 return channel
             self._check_reachable(endpoint)
-            raw.setsockopt(zmq.IPV6, "[" in endpoint)
             channel = Channel(raw, endpoint)
             channel.monitor = raw.get_monitor_socket(events)
-            raw.connect(endpoint)
+            channel.connect(endpoint)
         return channel
 
-    def _find(self, reference: str) -> str | None:
+    def _find(self, place: str, name: str) -> str | None:
         """The address that a rendezvous has now; None without one, or if it is that of another run."""
-        split = split_reference(reference)
-        assert split is not None
-        meeting = split[0].find()
+        meeting = find(place)
         expected = self._security.server_public if self._security is not None else ""
         if meeting is None or meeting.public != expected:
             return None
-        address: str = getattr(meeting, split[1])
+        address: str = getattr(meeting, name)
         self._check_reachable(address)
         return address
 

@@ -50,7 +50,7 @@ from distrl.core.messages import (
     WeightInfo,
     Welcome,
 )
-from distrl.core.rendezvous import Meeting, open_rendezvous, reachable
+from distrl.core.rendezvous import Meeting, publish, reachable
 from distrl.core.security import Client, Security
 from distrl.core.service import CONTROL, WEIGHTS, Permits, Service
 from distrl.core.sockets import Poller, Received, Waker, Wire
@@ -86,7 +86,7 @@ class Endpoints:
             control, broadcast, weights = map(reachable, (self.control, self.broadcast, self.weights))
             public = security.server_public if security is not None else ""
             meeting = Meeting(control=control, broadcast=broadcast, weights=weights, public=public)
-            open_rendezvous(self.rendezvous).publish(meeting)
+            publish(self.rendezvous, meeting)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What starts the roles of a run elsewhere: the interface, its implementations, and a launched run's files.
+"""The interface of backends, which start the processes of a run elsewhere, and the files of a launched run.
 
     RUN/launch/backend.json   the backend's name, and its own notes, such as job numbers
               roles.json      what was submitted
@@ -16,9 +16,10 @@ import contextlib
 import json
 import shutil
 import subprocess
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -27,6 +28,7 @@ from distrl.configs.schema import Config, NetworkConfig
 from distrl.core.errors import ConfigError, DistrlError, MissingDependency, RunDirectoryError
 from distrl.core.files import write_atomically, write_bytes_atomically
 from distrl.core.importing import did_you_mean, import_object
+from distrl.core.rendezvous import Meeting
 from distrl.core.rundir import RunDir
 from distrl.core.security import add_client, create_keys, list_allowed
 from distrl.core.types import Record
@@ -42,6 +44,9 @@ BACKENDS = {
 State = Literal["queued", "running", "restarting", "done", "failed", "stopped", "lost"]
 HEALTHY = frozenset({"queued", "running", "restarting", "done"})
 OVER = frozenset({"done", "failed", "stopped", "lost"})
+BEGUN = "launch/begun"
+"""A mark in the run directory that its learner was placed somewhere."""
+
 _ROLES = TypeAdapter(list[Role])
 
 
@@ -55,9 +60,9 @@ class ProcessState(Record):
     """A process of a launched run.
 
     Attributes:
-        state: "lost" is one that is gone without a word: its machine failed, or it was killed.
-        where: The machine; empty as long as there is none.
-        detail: One line, such as the last error or why it waits.
+        state: "lost" means that it ended without a report: its machine failed, or it was killed.
+        where: The machine; empty before it has one.
+        detail: One line, such as the last error or the reason for waiting.
     """
 
     name: str
@@ -66,21 +71,28 @@ class ProcessState(Record):
     detail: str = ""
 
 
-class Backend(Protocol):
+class Backend(ABC):
     """Places the processes of one run.
 
     A backend is made anew for each command: what it must remember from `submit`, it keeps by `write_notes`.
+
+    Attributes:
+        folder: The run directory as the processes see it; the paths of their roles begin with it.
+        interface: Where processes bind free ports.
     """
 
-    folder: Path
-    """The run directory as the processes see it; the paths of their roles begin with it."""
+    interface = "0.0.0.0"
 
-    def __init__(self, config: Config, run: RunDir) -> None: ...
+    def __init__(self, config: Config, run: RunDir) -> None:
+        self.config, self.run = config, run
+        self.folder = run.path.resolve()
 
     def settings(self) -> dict[str, str]:
-        """The addresses of the processes: values of the configuration by key, see `addresses`."""
-        ...
+        """Values of the configuration by key: free ports, unless the user chose some, and the rendezvous."""
+        bound = {f"network.{name}": f"tcp://{self.interface}:*" for name in default_addresses(self.config)}
+        return {**bound, "network.rendezvous": f"file:{self.folder / 'launch' / 'learner.json'}"}
 
+    @abstractmethod
     def submit(self, roles: Sequence[Role], dry_run: bool) -> list[str]:
         """Starts the roles, or queues them. Their configuration and keys are in the run directory by now.
 
@@ -92,19 +104,27 @@ class Backend(Protocol):
             MissingDependency: A program of the cluster is not installed.
             LaunchError: The cluster refused.
         """
-        ...
 
+    @abstractmethod
     def status(self) -> list[ProcessState]:
         """All processes, in the order of the roles. Errors as of `submit`."""
-        ...
 
     def stop(self) -> None:
         """Asks all processes to stop, the learner after a checkpoint, and returns. Nothing is restarted."""
-        ...
+        end_run(self.folder, "stopped")
 
     def logs(self, name: str | None, lines: int, follow: bool) -> None:
         """Prints the last lines of a process's log, or of all; with `follow` goes on until Ctrl-C."""
-        ...
+        names = one_or_all(name, [role.name for role in read_roles(self.run.path)])
+        files = [path for one in names if (path := self.run.logs / f"{one}.log").is_file()]
+        if not files:
+            raise LaunchError(f"There are no logs in {self.run.logs} yet.", "See `distrl launch status`.")
+        show([tail(files, lines, follow)])
+
+    def meeting(self, addresses: Mapping[str, str]) -> str:
+        """The record of a learner at addresses that are known beforehand."""
+        key = self.run.path / KEYS / "server.pub"
+        return Meeting(**addresses, public=key.read_text().strip() if key.exists() else "").model_dump_json()
 
 
 def make_backend(on: str, config: Config, run: RunDir) -> Backend:
@@ -116,16 +136,12 @@ def make_backend(on: str, config: Config, run: RunDir) -> Backend:
     return backend
 
 
-def addresses(network: NetworkConfig, host: str, rendezvous: str) -> dict[str, str]:
-    """Settings by which the processes bind free ports of `host` and find the learner at a rendezvous.
-
-    Addresses that the user chose stay.
-    """
-    free = {}
-    for name in ("control", "broadcast", "weights", "act"):
-        if getattr(network, name) == NetworkConfig.model_fields[name].default:
-            free[f"network.{name}"] = f"tcp://{host}:*"
-    return {**free, "network.rendezvous": rendezvous}
+def default_addresses(config: Config) -> dict[str, str]:
+    """By name the addresses in `network` that the user did not choose."""
+    names = ("control", "broadcast", "weights", "act")
+    found = {name: str(getattr(config.network, name)) for name in names}
+    fields = NetworkConfig.model_fields
+    return {name: address for name, address in found.items() if address == fields[name].default}
 
 
 def plan_roles(config: Config, backend: Backend) -> list[Role]:
@@ -152,12 +168,11 @@ def make_keys(config: Config, run: RunDir, wanted: Sequence[Role]) -> None:
 
 
 def write_launch(run: RunDir, on: str, wanted: Sequence[Role]) -> None:
-    """Notes what is submitted, and to which backend; what the keepers noted before is forgotten."""
+    """Notes what is submitted, and to which backend; removes what keepers noted before."""
     folder = run.path / "launch"
     folder.mkdir(exist_ok=True)
     shutil.rmtree(folder / "state", ignore_errors=True)
-    with contextlib.suppress(FileNotFoundError):
-        (folder / "over").unlink()
+    (folder / "over").unlink(missing_ok=True)
     write_bytes_atomically(folder / "roles.json", dump_roles(wanted))
     write_atomically(folder / "backend.json", json.dumps({"on": on}) + "\n")
 
@@ -190,6 +205,37 @@ def write_notes(run: RunDir, **notes: Any) -> None:
     write_atomically(run.path / "launch" / "backend.json", text)
 
 
+def read_files(run: RunDir, names: Iterable[str]) -> dict[str, bytes]:
+    """Files of the run directory by their paths in it; a name may be that of a folder."""
+    paths = [run.path / name for name in names]
+    files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    return {file.relative_to(run.path).as_posix(): file.read_bytes() for file in files}
+
+
+def state_file(folder: Path, name: str) -> Path:
+    """Where the keeper of a process notes its state."""
+    return folder / "launch" / "state" / f"{name}.json"
+
+
+def read_state(folder: Path, name: str) -> ProcessState | None:
+    """What the keeper of a process last noted; None if there was none yet."""
+    with contextlib.suppress(OSError, ValidationError):
+        return ProcessState.model_validate_json(state_file(folder, name).read_bytes())
+    return None
+
+
+def end_run(folder: Path, how: str) -> None:
+    """Ends all keepers that see this run directory; `how` is "done", "failed" or "stopped"."""
+    write_atomically(folder / "launch" / "over", how)
+
+
+def read_ending(folder: Path) -> str:
+    """How the run ended; empty if it did not."""
+    with contextlib.suppress(OSError):
+        return (folder / "launch" / "over").read_text(encoding="utf-8")
+    return ""
+
+
 def call(command: Sequence[str], given: bytes | None = None, timeout_s: float = 60.0) -> str:
     """The output of a command-line tool, which reads `given`.
 
@@ -197,11 +243,12 @@ def call(command: Sequence[str], given: bytes | None = None, timeout_s: float = 
         MissingDependency: It is not installed.
         LaunchError: It failed, or took longer than `timeout_s`.
     """
-    check_program(command[0])
     try:
         done = subprocess.run(
             command, input=given or b"", capture_output=True, timeout=timeout_s, check=False
         )
+    except FileNotFoundError as error:
+        raise _missing(command[0]) from error
     except subprocess.TimeoutExpired as error:
         raise LaunchError(f"{command[0]} did not answer within {timeout_s:g} s.") from error
     if done.returncode:
@@ -210,35 +257,33 @@ def call(command: Sequence[str], given: bytes | None = None, timeout_s: float = 
     return done.stdout.decode("utf-8", "replace")
 
 
-def check_program(name: str) -> None:
-    """Raises MissingDependency if a command-line tool is not on the PATH."""
-    if shutil.which(name) is None:
-        raise MissingDependency(
-            f"The program {name} is not installed here.", "Install it, or run this command where it is."
-        )
-
-
-def show_files(files: Sequence[Path], lines: int, follow: bool) -> None:
-    """Prints the last lines of files with `tail`; with `follow` as they grow, until Ctrl-C."""
-    more = ["-F"] if follow else []
-    header = ["-v"] if len(files) > 1 else []
+def show(commands: Sequence[Sequence[str]], at_once: bool = False) -> None:
+    """Runs commands that print, one after the other or `at_once`, until they end or Ctrl-C."""
     with contextlib.suppress(KeyboardInterrupt):
-        subprocess.run(["tail", "-n", str(lines), *more, *header, *map(str, files)], check=False)
+        started = []
+        for command in commands:
+            try:
+                started.append(subprocess.Popen(command))
+            except FileNotFoundError as error:
+                raise _missing(command[0]) from error
+            if not at_once:
+                started[-1].wait()
+        for one in started:
+            one.wait()
 
 
-def check_process(run: RunDir, name: str | None) -> list[str]:
-    """The names of the launched processes; ConfigError if `name` is not one of them."""
-    names = [role.name for role in read_roles(run.path)]
+def _missing(program: str) -> MissingDependency:
+    problem = f"The program {program} is not installed here."
+    return MissingDependency(problem, "Install it, or run this command where it is.")
+
+
+def tail(files: Sequence[Path], lines: int, follow: bool) -> list[str]:
+    """The command that prints the last lines of files; with `follow` also what is added to them."""
+    return ["tail", "-n", str(lines), *(["-F"] if follow else []), *map(str, files)]
+
+
+def one_or_all(name: str | None, names: Sequence[str]) -> list[str]:
+    """The process of this name, or all without one; ConfigError for an unknown one."""
     if name is not None and name not in names:
-        raise ConfigError(f"{name!r} is not a process of {run.path}.", did_you_mean(name, names).strip())
-    return names
-
-
-def log_files(run: RunDir, name: str | None) -> list[Path]:
-    """The log of a process in the run directory, or all that there are; ConfigError for an unknown name."""
-    names = check_process(run, name)
-    found = [run.logs / f"{one}.log" for one in ([name] if name is not None else names)]
-    there = [path for path in found if path.is_file()]
-    if not there:
-        raise LaunchError(f"There are no logs in {run.logs} yet.", "See `distrl launch status`.")
-    return there
+        raise ConfigError(f"{name!r} is not a process of this run.", did_you_mean(name, names).strip())
+    return list(names) if name is None else [name]

@@ -14,23 +14,35 @@ from __future__ import annotations
 import json
 import math
 import re
-import subprocess
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
 from distrl import __version__
-from distrl.cli.backends.backend import ProcessState, State, call, check_program, read_roles
-from distrl.cli.backends.roles import KEYS, Kind, Role
+from distrl.cli.backends.backend import (
+    BEGUN,
+    Backend,
+    LaunchError,
+    ProcessState,
+    State,
+    call,
+    read_files,
+    read_roles,
+    show,
+)
+from distrl.cli.backends.roles import Kind, Role
 from distrl.configs.schema import Config
-from distrl.core.rendezvous import HOST, Meeting
+from distrl.core.rendezvous import HOST
 from distrl.core.rundir import RunDir
 from distrl.core.supervisor import HOPELESS
 
 RUNS = "/work/runs"
-PORTS = {"control": 5700, "broadcast": 5701, "weights": 5702, "act": 5703}
+PORTS = {"control": 5700, "broadcast": 5701, "weights": 5702}
+ACT_PORT = 5703
+JOBSETS = "jobsets.jobset.x-k8s.io"
 LEARNER = "DISTRL_LEARNER"
 """The environment variable with the learner's addresses."""
 
@@ -44,54 +56,67 @@ BACKOFF_LIMIT = 100
 START = 'umask 077; mkdir -p "$0" && cp -rL /launch/* "$0" && exec distrl "$@"'
 """Copies the files from the Secret's volume, where others of the group can read them."""
 
-KINDS: tuple[Kind, ...] = ("learner", "inference", "worker")
 STATES: dict[str, State] = {"Pending": "queued", "Succeeded": "done", "Failed": "failed", "Unknown": "lost"}
 Manifest = dict[str, Any]
 
 
-class K8sBackend:
-    """See `distrl.cli.backends.backend.Backend`."""
+class K8sBackend(Backend):
+    """Manifests, applied by kubectl."""
 
     def __init__(self, config: Config, run: RunDir) -> None:
-        self._config, self._run = config, run
+        super().__init__(config, run)
         self._name = f"distrl-{re.sub('[^a-z0-9]+', '-', config.name.lower())[:32].strip('-')}"
         self.folder = Path(RUNS) / config.name
 
     def settings(self) -> dict[str, str]:
-        bound = {f"network.{name}": f"tcp://0.0.0.0:{port}" for name, port in PORTS.items()}
+        ports = {**PORTS, "act": ACT_PORT}
+        bound = {f"network.{name}": f"tcp://{self.interface}:{port}" for name, port in ports.items()}
         return {**bound, "network.rendezvous": f"env:{LEARNER}", "runs_dir": RUNS}
 
     def submit(self, roles: Sequence[Role], dry_run: bool) -> list[str]:
+        self._is_dry = dry_run
         manifests = yaml.safe_dump_all(self._manifests(roles), sort_keys=False)
         if dry_run:
             return [manifests.rstrip()]
+        begun = self.run.path / BEGUN
+        claim = call(["kubectl", "get", "pvc", f"{self._name}-run", "--ignore-not-found", "-o", "name"])
+        if claim.strip() and not begun.exists():
+            raise LaunchError(
+                f"This namespace has the volume {self._name}-run of another run.",
+                f"Choose another name, or remove the volume: kubectl delete pvc {self._name}-run.",
+            )
         # Of an earlier launch: a JobSet cannot be changed.
-        call(
-            ["kubectl", "delete", "jobsets.jobset.x-k8s.io", self._name, "--ignore-not-found"],
-            timeout_s=700.0,
-        )
+        call(["kubectl", "delete", JOBSETS, self._name, "--ignore-not-found"], timeout_s=700.0)
+        begun.touch()
         return call(["kubectl", "apply", "-f", "-"], manifests.encode()).splitlines()
 
     def status(self) -> list[ProcessState]:
-        wanted = "pods,jobsets.jobset.x-k8s.io"
+        wanted = f"pods,{JOBSETS}"
         items = json.loads(call(["kubectl", "get", wanted, "-l", self._selector(), "-o", "json"]))["items"]
-        pods = [_state(item) for item in items if item["kind"] == "Pod"]
+        jobsets = [item for item in items if item["kind"] == "JobSet"]
+        conditions = [one for jobset in jobsets for one in jobset.get("status", {}).get("conditions", [])]
+        is_over = any(
+            one["status"] == "True" and one["type"] in ("Completed", "Failed") for one in conditions
+        )
+        pods: dict[str, Manifest] = {}  # of each job the newest: those that were replaced remain
+        for pod in sorted(items, key=lambda item: str(item["metadata"].get("creationTimestamp"))):
+            if pod["kind"] == "Pod":
+                labels = pod["metadata"].get("labels", {})
+                pods[labels.get("job-name", pod["metadata"]["name"])] = pod
         if pods:
-            return pods
-        state: State = "queued" if items else "stopped"
-        return [ProcessState(name=role.name, state=state) for role in read_roles(self._run.path)]
+            return [_state(pod, is_over) for pod in pods.values()]
+        state: State = "queued" if jobsets else "stopped"
+        return [ProcessState(name=role.name, state=state) for role in read_roles(self.run.path)]
 
     def stop(self) -> None:
-        kinds = "jobsets.jobset.x-k8s.io,deployments,hpa,services,secrets"
+        kinds = f"{JOBSETS},deployments,hpa,services,secrets"
         call(["kubectl", "delete", kinds, "-l", self._selector(), "--ignore-not-found", "--wait=false"])
 
     def logs(self, name: str | None, lines: int, follow: bool) -> None:
         """Prints logs; `name` is a pod, or a kind of processes."""
-        check_program("kubectl")
         several = [f"-l={self._selector(name)}", "--prefix", "--max-log-requests=100"]
-        which = several if name is None or name in KINDS else [name]
-        command = ["kubectl", "logs", *which, f"--tail={lines}", *(["--follow"] if follow else [])]
-        subprocess.run(command, check=False)
+        which = several if name is None or name in get_args(Kind) else [name]
+        show([["kubectl", "logs", *which, f"--tail={lines}", *(["--follow"] if follow else [])]])
 
     def _selector(self, kind: str | None = None) -> str:
         return ",".join(f"{key}={value}" for key, value in self._labels(kind).items())
@@ -100,26 +125,25 @@ class K8sBackend:
         return {"distrl/run": self._name, **({"distrl/role": kind} if kind else {})}
 
     def _manifests(self, roles: Sequence[Role]) -> Iterator[Manifest]:
-        first = {role.kind: role for role in reversed(roles)}
-        for kind, role in sorted(first.items(), key=lambda item: KINDS.index(item[0])):
-            text = {_key(name): content for name, content in self._files(role)}
-            yield {**self._head("v1", "Secret", f"-{kind}"), "stringData": text}
-        ports = [{"name": name, "port": port} for name, port in PORTS.items() if name != "act"]
+        first: dict[Kind, Role] = {}
+        for role in roles:
+            first.setdefault(role.kind, role)
+        for kind, role in first.items():
+            text = {_key(name): content for name, content in self._files(role).items()}
+            yield self._object("v1", "Secret", f"-{kind}", stringData=text)
+        ports = [{"name": name, "port": port} for name, port in PORTS.items()]
         spec: Manifest = {"selector": self._labels("learner"), "ports": ports}
-        yield {**self._head("v1", "Service", "-learner"), "spec": spec}
-        size = f"{math.ceil(self._config.store.max_bytes / 2**30) + SPARE_GIB}Gi"
+        yield self._object("v1", "Service", "-learner", spec=spec)
+        size = f"{math.ceil(self.config.store.max_bytes / 2**30) + SPARE_GIB}Gi"
         spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
-        yield {**self._head("v1", "PersistentVolumeClaim", "-run"), "spec": spec}
-        jobs = [
-            self._job(first[kind], sum(role.kind == kind for role in roles))
-            for kind in ("learner", "inference")
-            if kind in first
-        ]
+        yield self._object("v1", "PersistentVolumeClaim", "-run", spec=spec)
+        counts = Counter(role.kind for role in roles)
+        jobs = [self._job(role, counts[kind]) for kind, role in first.items() if kind != "worker"]
         success = {"operator": "All", "targetReplicatedJobs": ["learner"]}
         spec = {"successPolicy": success, "replicatedJobs": jobs}
-        yield {**self._head("jobset.x-k8s.io/v1alpha2", "JobSet", ""), "spec": spec}
+        yield self._object("jobset.x-k8s.io/v1alpha2", "JobSet", "", spec=spec)
         if "worker" in first:
-            yield from self._workers(first["worker"], sum(role.kind == "worker" for role in roles))
+            yield from self._workers(first["worker"], counts["worker"])
 
     def _job(self, role: Role, count: int) -> Manifest:
         """A part of the JobSet: `count` jobs of a pod each."""
@@ -140,45 +164,38 @@ class K8sBackend:
         return {"name": role.kind, "replicas": count, "template": {"spec": spec}}
 
     def _workers(self, role: Role, count: int) -> Iterator[Manifest]:
-        given = self._config.placement.workers
+        given = self.config.placement.workers
         most = given.max or count
         least = max(1, given.min if given.min is not None else count)
         spec: Manifest = {"selector": {"matchLabels": self._labels("worker")}}
         if most == least:  # else the number is the autoscaler's, and applying this again must not change it
             spec["replicas"] = count
         spec["template"] = self._pod(role, "Always")
-        yield {**self._head("apps/v1", "Deployment", "-worker"), "spec": spec}
+        yield self._object("apps/v1", "Deployment", "-worker", spec=spec)
         if most > least:
             target = {"type": "Utilization", "averageUtilization": CPU_PERCENT}
+            name = f"{self._name}-worker"
             spec = {
-                "scaleTargetRef": {
-                    "apiVersion": "apps/v1",
-                    "kind": "Deployment",
-                    "name": f"{self._name}-worker",
-                },
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
                 "minReplicas": least,
                 "maxReplicas": most,
                 "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
             }
-            yield {**self._head("autoscaling/v2", "HorizontalPodAutoscaler", "-worker"), "spec": spec}
+            yield self._object("autoscaling/v2", "HorizontalPodAutoscaler", "-worker", spec=spec)
 
     def _pod(self, role: Role, restart: str) -> Manifest:
         """The template of the pods of a kind, by its first role."""
-        placed = self._config.placement
-        given = {"learner": placed.learner, "inference": placed.inference, "worker": placed.workers}[
-            role.kind
-        ]
-        image = given.image or f"distrl-{'worker' if role.kind == 'worker' else 'gpu'}:{__version__}"
+        default = f"distrl-{'worker' if role.kind == 'worker' else 'gpu'}:{__version__}"
         named = [*role.arguments]
         if "--name" in named:
             named[named.index("--name") + 1] = "$(POD_NAME)"
-        items = [{"key": _key(name), "path": name} for name, _ in self._files(role)]
+        items = [{"key": _key(name), "path": name} for name in self._files(role)]
         runs: Manifest = {"emptyDir": {}}
         if role.kind == "learner":
             runs = {"persistentVolumeClaim": {"claimName": f"{self._name}-run"}}
         container = {
             "name": "distrl",
-            "image": image,
+            "image": role.needs.image or default,
             "command": ["sh", "-c", START, str(self.folder)],
             "args": named,
             "env": self._env(role),
@@ -203,29 +220,23 @@ class K8sBackend:
         return {"metadata": {"labels": self._labels(role.kind)}, "spec": spec}
 
     def _env(self, role: Role) -> list[Manifest]:
-        key = self._run.path / KEYS / "server.pub"
-        learner = {
-            name: f"tcp://{self._name}-learner:{port}" for name, port in PORTS.items() if name != "act"
-        }
-        meeting = Meeting(**learner, public=key.read_text().strip() if key.exists() else "")
+        learner = {name: f"tcp://{self._name}-learner:{port}" for name, port in PORTS.items()}
         fields = {"POD_NAME": "metadata.name", HOST: "status.podIP"}
         return [
             *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": at}}} for name, at in fields.items()),
-            {"name": LEARNER, "value": meeting.model_dump_json()},
+            {"name": LEARNER, "value": self.meeting(learner)},
             *({"name": name, "value": value} for name, value in role.env.items()),
         ]
 
-    def _files(self, role: Role) -> Iterator[tuple[str, str]]:
-        """What a role reads, by its path in the run directory; before a launch, with placeholders."""
-        for name in role.files:
-            path = self._run.path / name
-            for file in sorted(path.iterdir()) if path.is_dir() else [path]:
-                content = file.read_text(encoding="utf-8") if file.exists() else "(made by distrl launch)"
-                yield file.relative_to(self._run.path).as_posix(), content
+    def _files(self, role: Role) -> dict[str, str]:
+        """What a role reads, by path in the run directory; placeholders in a dry run, which shows no keys."""
+        if self._is_dry:
+            return dict.fromkeys(role.files, "(made by distrl launch)")
+        return {name: data.decode() for name, data in read_files(self.run, role.files).items()}
 
-    def _head(self, version: str, kind: str, suffix: str) -> Manifest:
+    def _object(self, version: str, kind: str, suffix: str, **content: Manifest) -> Manifest:
         metadata = {"name": f"{self._name}{suffix}", "labels": self._labels()}
-        return {"apiVersion": version, "kind": kind, "metadata": metadata}
+        return {"apiVersion": version, "kind": kind, "metadata": metadata, **content}
 
 
 def _key(path: str) -> str:
@@ -244,8 +255,11 @@ def _reserved(role: Role) -> Manifest:
     return {"requests": requests, **({"limits": limits} if limits else {})}
 
 
-def _state(pod: Manifest) -> ProcessState:
-    """What a pod is doing. A worker that ended well is started again, and waits for a learner."""
+def _state(pod: Manifest, is_over: bool) -> ProcessState:
+    """What a pod is doing. A worker that ended well is started again, and waits for a learner.
+
+    With `is_over` the JobSet has ended, so that there will be none.
+    """
     status, metadata = pod["status"], pod["metadata"]
     container: Manifest = next(iter(status.get("containerStatuses", [])), {})
     ended = {**container.get("lastState", {}), **container.get("state", {})}
@@ -258,7 +272,9 @@ def _state(pod: Manifest) -> ProcessState:
         detail = f"exit code {code}"
         if code == 0:
             state = "done"
-        elif state == "running":
-            state = "restarting" if "waiting" in ended else "running"
+        elif state == "running" and "waiting" in ended:
+            state = "restarting"
+    if is_over and metadata.get("labels", {}).get("distrl/role") == "worker":
+        state, detail = "done", "idle until `distrl launch stop`"
     where = pod["spec"].get("nodeName", "")
     return ProcessState(name=metadata["name"], state=state, where=where, detail=" ".join(detail.split()))

@@ -2,8 +2,7 @@
 
     keep RUN NAME …    starts these processes and restarts them, until their work is done (exit code 0), one
                        of them cannot be kept alive (its code), or SIGTERM (130)
-    status RUN         prints their states as JSON
-    stop RUN           ends all keepers that see this run directory, and their processes
+    status RUN NAME …  prints their states as JSON
 
 It notes the states in RUN/launch/state. RUN/launch/over says how the run ended: "done" or "failed", by the
 keeper of the learner, or "stopped". All keepers follow. With --alone there is one keeper of the run on this
@@ -22,19 +21,25 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from distrl.cli.backends.backend import ProcessState, State, read_roles
-from distrl.cli.backends.roles import Role, allocator, environment
+from distrl.cli.backends.backend import (
+    ProcessState,
+    State,
+    end_run,
+    read_ending,
+    read_roles,
+    read_state,
+    state_file,
+)
+from distrl.cli.backends.roles import allocator, environment
 from distrl.cli.local import gpus
 from distrl.core.errors import DistrlError
-from distrl.core.files import try_lock, write_atomically
+from distrl.core.files import HeldLock, try_lock, write_atomically
 from distrl.core.process import StopEvent, install_signals
 from distrl.core.rendezvous import HOST
-from distrl.core.rundir import lock_directory
+from distrl.core.rundir import DirectoryInUse, lock_directory
 from distrl.core.supervisor import ProgramFailed, Supervisor
 
 TICK_S = 0.2
@@ -61,12 +66,13 @@ class Keeper:
         seen = gpus.variables_by_role({role.name: role.needs.gpus for role in self._roles}, gpus.visible())
         try:
             for role in self._roles:
-                self._supervisor.start(role.program({HOST: self._host, **self._env(role), **seen[role.name]}))
+                extra = allocator() if role.kind == "learner" and not gpus.visible() else {}
+                self._supervisor.start(role.program({HOST: self._host, **extra, **seen[role.name]}))
                 self._note(role.name, "running")
             ending, leave_at, next_look = "", math.inf, 0.0
             while not self._stop.wait(TICK_S):
                 self._check()
-                if not ending and self._is_learner_done():
+                if not ending and "learner" in self._states and self._states["learner"].state == "done":
                     end_run(self._folder, "done")
                 if not ending and time.monotonic() >= next_look:
                     ending, next_look = read_ending(self._folder), time.monotonic() + LOOK_S
@@ -81,18 +87,15 @@ class Keeper:
         except ProgramFailed as error:
             print(f"error: {error}", file=sys.stderr, flush=True)
             self._note(error.name, "failed", str(error))
-            if any(role.kind == "learner" for role in self._roles):
+            if "learner" in self._states:
                 end_run(self._folder, "failed")
             return self._end("stopped", error.exit_code)
-
-    def _env(self, role: Role) -> Mapping[str, str]:
-        return allocator() if role.kind == "learner" and not gpus.visible() else {}
 
     def _check(self) -> None:
         for death in self._supervisor.check():
             code = death.exit_code
             cause = f"signal {-code}" if code < 0 else f"exit code {code}"
-            print(f"{death.name} died ({cause}), replaced in {death.restart_in_s:g} s", flush=True)
+            print(f"{death.name} died ({cause}), restarting in {death.restart_in_s:g} s", flush=True)
             self._note(death.name, "restarting", f"died: {cause}")
         alive = self._supervisor.pids()
         for role in self._roles:
@@ -100,9 +103,6 @@ class Keeper:
                 self._note(role.name, "done")
             elif role.name in alive and self._states[role.name].state == "restarting":
                 self._note(role.name, "running", self._states[role.name].detail)
-
-    def _is_learner_done(self) -> bool:
-        return any(role.kind == "learner" and self._states[role.name].state == "done" for role in self._roles)
 
     def _end(self, state: State, code: int) -> int:
         self._supervisor.stop()
@@ -115,22 +115,11 @@ class Keeper:
         noted = ProcessState(name=name, state=state, where=self._host, detail=detail)
         if self._states.get(name) != noted:
             self._states[name] = noted
-            write_atomically(_state_file(self._folder, name), noted.model_dump_json())
-
-
-def _state_file(folder: Path, name: str) -> Path:
-    return folder / "launch" / "state" / f"{name}.json"
-
-
-def read_state(folder: Path, name: str) -> ProcessState | None:
-    """What the keeper of a process last noted; None if there was none yet."""
-    with contextlib.suppress(OSError, ValidationError):
-        return ProcessState.model_validate_json(_state_file(folder, name).read_bytes())
-    return None
+            write_atomically(state_file(self._folder, name), noted.model_dump_json())
 
 
 def read_states(folder: Path, names: Sequence[str]) -> list[ProcessState]:
-    """What the keeper of this machine noted of its processes; they are lost if it is gone without a word."""
+    """What the keeper of this machine noted of its processes; a process is lost if its keeper has died."""
     is_kept = is_held(folder)
     found = []
     for name in names:
@@ -150,20 +139,16 @@ def is_held(folder: Path) -> bool:
     return held is None
 
 
-def end_run(folder: Path, how: str) -> None:
-    """Ends all keepers that see this run directory; `how` is "done", "failed" or "stopped"."""
-    write_atomically(folder / "launch" / "over", how)
-
-
-def read_ending(folder: Path) -> str:
-    """How the run ended; empty if it did not."""
-    with contextlib.suppress(OSError):
-        return (folder / "launch" / "over").read_text(encoding="utf-8")
-    return ""
-
-
 def _lock_file(folder: Path) -> Path:
     return folder / "launch" / ".keeper.lock"
+
+
+def _alone(folder: Path) -> HeldLock:
+    """Holds the lock of the only keeper here; DirectoryInUse if there is another."""
+    with contextlib.suppress(DirectoryInUse):
+        return lock_directory(_lock_file(folder), "keeper", "stop the run")
+    time.sleep(TICK_S)  # `is_held` may have had it: it takes the lock for a moment to see whether it is free
+    return lock_directory(_lock_file(folder), "keeper", "stop the run")
 
 
 def command(python: str, verb: str, folder: Path, *names: str) -> list[str]:
@@ -174,7 +159,7 @@ def command(python: str, verb: str, folder: Path, *names: str) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code of `python -m distrl.cli.backends.keeper ARGUMENTS`."""
     parser = argparse.ArgumentParser(prog="distrl.cli.backends.keeper")
-    parser.add_argument("verb", choices=("keep", "status", "stop"))
+    parser.add_argument("verb", choices=("keep", "status"))
     parser.add_argument("run", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--alone", action="store_true")
@@ -183,13 +168,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         states = read_states(given.run, given.names)
         print(json.dumps([state.model_dump() for state in states]))
         return 0
-    if given.verb == "stop":
-        end_run(given.run, "stopped")
-        return 0
     (given.run / "launch" / "state").mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         if given.alone:
-            stack.enter_context(lock_directory(_lock_file(given.run), "keeper", "stop the run"))
+            stack.enter_context(_alone(given.run))
         return Keeper(given.run, given.names, install_signals(), given.alone).run()
 
 

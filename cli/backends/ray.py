@@ -20,20 +20,30 @@ import shlex
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from distrl.cli.backends.backend import OVER, LaunchError, ProcessState, addresses, dump_roles, read_roles
-from distrl.cli.backends.keeper import LEAVE_S, Keeper, read_state
+from distrl.cli.backends.backend import (
+    BEGUN,
+    OVER,
+    Backend,
+    LaunchError,
+    ProcessState,
+    dump_roles,
+    one_or_all,
+    read_files,
+    read_roles,
+    read_state,
+)
+from distrl.cli.backends.keeper import LEAVE_S, Keeper
 from distrl.cli.backends.roles import Role
 from distrl.cli.backends.roles import roles as roles_of
-from distrl.cli.backends.scaling import WAIT, WITHHELD, Scaling
 from distrl.configs.schema import Config
-from distrl.core.errors import ConfigError, MissingDependency
+from distrl.core.errors import MissingDependency
 from distrl.core.files import write_bytes_atomically
-from distrl.core.importing import did_you_mean
 from distrl.core.process import StopEvent
 from distrl.core.rendezvous import HOST
 from distrl.core.rundir import RunDir
@@ -46,7 +56,37 @@ SCALE_S = 60.0
 CALL_S = 30.0
 TAIL_BYTES = 2**16
 LOST = "its node was lost"
-BEGUN = "launch/begun"  # in the run directory, once a learner was placed there
+
+
+WAIT = "time/wait_for_episodes"
+WITHHELD = "scheduler/withheld"
+LEARNER_WAITS = 0.1
+"""The share of its time that the learner may wait for episodes before it counts as short of them."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Keeps between `least` and `most` workers.
+
+    While the learner waits for episodes and `learner.max_staleness` lets every worker have its leases, a
+    quarter more are added. While it does not wait, and leases are withheld because their episodes would be
+    stale, one is removed. Where both are so, episodes are too long for the limit: more workers would idle.
+    """
+
+    least: int
+    most: int
+
+    def wanted(self, now: int, before: Mapping[str, float], after: Mapping[str, float]) -> int:
+        """The number that should follow `now` workers, by the learner's metrics at the last look and now."""
+        if WAIT not in after:  # no update has been made yet
+            return now
+        is_short = after[WAIT] > LEARNER_WAITS
+        is_withheld = after[WITHHELD] > before.get(WITHHELD, after[WITHHELD])
+        if is_short and not is_withheld:
+            now += max(1, now // 4)
+        elif is_withheld and not is_short:
+            now -= 1
+        return min(max(now, self.least), self.most)
 
 
 class Process:
@@ -149,6 +189,9 @@ class Manager:
         scaling: Scaling,
         has_begun: bool,
     ) -> None:
+        import ray
+
+        self._ray = ray
         self._run_name, self._folder, self._files, self._scaling = run, folder, files, scaling
         self._has_begun, self._roles, self._num = has_begun, {role.name: role for role in every}, num
         self._states: dict[str, ProcessState] = {}
@@ -170,25 +213,22 @@ class Manager:
 
     def log(self, name: str, since: int) -> tuple[str, int]:
         """As `Process.log`; of a process that is over, what its log ended with."""
-        import ray
-
         if (process := self._processes.get(name)) is not None:
-            with contextlib.suppress(ray.exceptions.RayError):
-                found: tuple[str, int] = ray.get(process.log.remote(since), timeout=BEAT_S)
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                found: tuple[str, int] = self._ray.get(process.log.remote(since), timeout=BEAT_S)
                 return found
         text, end = self._logs.get(name, ("", since))
         return ("" if since >= end else text), end
 
     def _run(self) -> None:
-        import ray
-
-        if ray.get_runtime_context().was_current_actor_reconstructed:
+        if self._ray.get_runtime_context().was_current_actor_reconstructed:
             self._has_begun = True
-            there = {one["name"] for one in ray.util.list_named_actors(all_namespaces=True)}
+            there = {one["name"] for one in self._ray.util.list_named_actors(all_namespaces=True)}
             found = [i for i, name in enumerate(self._roles, 1) if f"{self._run_name}/{name}" in there]
             self._num = max([self._num, *found])
-        for name in list(self._roles)[: self._num]:
-            self._states[name] = ProcessState(name=name, state="queued")
+        names = list(self._roles)[: self._num]
+        self._states = {name: ProcessState(name=name, state="queued") for name in names}
+        for name in names:
             self._place(self._roles[name])
         while self._processes:
             self._beat()
@@ -199,8 +239,6 @@ class Manager:
                 self._scale()
 
     def _place(self, role: Role) -> None:
-        import ray
-
         own = tuple(f"{name}/" for name in ("launch/roles.json", *role.files))  # some are folders
         files = {name: text for name, text in self._files.items() if f"{name}/".startswith(own)}
         options = {
@@ -211,31 +249,27 @@ class Manager:
             **_LASTING,
             **_reserved(role),
         }
-        actor = ray.remote(Process).options(**options)
+        actor = self._ray.remote(Process).options(**options)
         self._processes[role.name] = actor.remote(self._folder, role, files, self._has_begun)
 
     def _beat(self) -> None:
-        import ray
-
         for name, process in self._processes.items():
             if name not in self._beats:
                 self._beats[name] = process.beat.remote(self._meeting)
         pending = list(self._beats.values())
         time.sleep(BEAT_S)
-        answered, _ = ray.wait(pending, num_returns=len(pending), timeout=0.0)
+        answered, _ = self._ray.wait(pending, num_returns=len(pending), timeout=0.0)
         for name in [name for name, beat in self._beats.items() if beat in answered]:
             self._take(name, self._beats.pop(name))
 
     def _take(self, name: str, beat: Any) -> None:
-        import ray
-
         before, role = self._states[name], self._roles[name]
         try:
-            state, meeting, metrics = ray.get(beat)
-        except ray.exceptions.ActorDiedError as error:
+            state, meeting, metrics = self._ray.get(beat)
+        except self._ray.exceptions.ActorDiedError as error:
             words = [line for line in str(error).splitlines() if line.strip()]
             state = before.model_copy(update={"state": "failed", "detail": words[-1].strip()})
-        except ray.exceptions.RayError:  # its node is lost, and Ray looks for another
+        except self._ray.exceptions.RayError:  # its node is lost, and Ray looks for another
             state = before.model_copy(update={"state": "restarting", "detail": LOST})
         else:
             if role.kind == "learner":
@@ -244,7 +278,7 @@ class Manager:
         if state.state not in OVER:
             return
         self._logs[name] = self.log(name, 0)
-        ray.kill(self._processes.pop(name))
+        self._ray.kill(self._processes.pop(name))
         if role.kind == "learner":
             self._leave_at = time.monotonic() + (LEAVE_S if state.state == "done" else 0.0)
         elif role.kind == "worker" and list(self._roles).index(name) >= self._num:
@@ -252,13 +286,11 @@ class Manager:
 
     def _end(self, names: Sequence[str]) -> None:
         """Ends processes; those that no node has taken have nothing to end."""
-        import ray
-
         for name in names:
             if self._states[name].state == "queued" or self._states[name].detail == LOST:
                 self._states[name] = self._states[name].model_copy(update={"state": "stopped"})
                 self._beats.pop(name, None)
-                ray.kill(self._processes.pop(name))
+                self._ray.kill(self._processes.pop(name))
             else:
                 self._processes[name].stop.remote()
 
@@ -289,19 +321,18 @@ def _reserved(role: Role) -> dict[str, Any]:
     return {**found, **({"memory": int(needs.memory_gb * 2**30)} if needs.memory_gb else {})}
 
 
-class RayBackend:
-    """See `distrl.cli.backends.backend.Backend`."""
+class RayBackend(Backend):
+    """Actors of a Ray cluster."""
 
     def __init__(self, config: Config, run: RunDir) -> None:
-        self._config, self._run = config, run
+        super().__init__(config, run)
         self.folder = Path(config.placement.folder) / run.path.name
 
     def settings(self) -> dict[str, str]:
-        found = addresses(self._config.network, "0.0.0.0", f"file:{self.folder / 'launch' / 'learner.json'}")
-        return {**found, "runs_dir": str(self.folder.parent)}
+        return {**super().settings(), "runs_dir": str(self.folder.parent)}
 
     def submit(self, roles: Sequence[Role], dry_run: bool) -> list[str]:
-        name = self._run.path.name
+        name = self.run.path.name
         if dry_run:
             return [
                 f"# actor {name}/{role.name} {_reserved(role)}\n"
@@ -315,32 +346,26 @@ class RayBackend:
                 raise LaunchError(f"A run of the name {name} is on this Ray cluster.", "Choose another name.")
             _remove(old, name)
         kinds = [role.kind for role in roles]
-        num, bounds = kinds.count("worker"), self._config.placement.workers
+        num, bounds = kinds.count("worker"), self.config.placement.workers
         scaling = Scaling(bounds.min if bounds.min is not None else num, bounds.max or num)
         counts = (kinds.count("inference"), max(num, scaling.most))
-        every = roles_of(self._config, self.folder, self.settings(), *counts, has_keys=True)
+        every = roles_of(self.config, self.folder, self.settings(), *counts, has_keys=True)
         every = [role.model_copy(update={"arguments": _found(self.folder, role)}) for role in every]
-        has_begun = _has_begun(self._run.path)
-        given = (name, self.folder, every, len(roles), self._files(every), scaling, has_begun)
+        has_begun = _has_begun(self.run.path)
+        files = read_files(self.run, {name for role in every for name in role.files})
+        files["launch/roles.json"] = dump_roles(every)
+        given = (name, self.folder, every, len(roles), files, scaling, has_begun)
         options = {"name": name, "num_cpus": 0, "max_concurrency": 8, **_LASTING}
         _answer(ray.remote(Manager).options(**options).remote(*given).states.remote())
-        (self._run.path / BEGUN).touch()
+        (self.run.path / BEGUN).touch()
         return [f"Ray starts {len(roles)} processes, each as soon as a node has what it needs."]
-
-    def _files(self, every: Sequence[Role]) -> dict[str, bytes]:
-        """By their paths in the run directory the files of all roles."""
-        found = {"launch/roles.json": dump_roles(every)}
-        for path in {self._run.path / name for role in every for name in role.files}:
-            for file in path.iterdir() if path.is_dir() else [path]:
-                found[file.relative_to(self._run.path).as_posix()] = file.read_bytes()
-        return found
 
     def status(self) -> list[ProcessState]:
         try:
             found: list[ProcessState] = _answer(self._manager().states.remote())
         except ValueError:
-            detail = f"the Ray cluster has no actor {self._run.path.name}"
-            names = [role.name for role in read_roles(self._run.path)]
+            detail = f"the Ray cluster has no actor {self.run.path.name}"
+            names = [role.name for role in read_roles(self.run.path)]
             return [ProcessState(name=name, state="lost", detail=detail) for name in names]
         return found
 
@@ -348,16 +373,12 @@ class RayBackend:
         with contextlib.suppress(ValueError):
             manager = self._manager()
             if all(one.state in OVER for one in _answer(manager.states.remote())):
-                return _remove(manager, self._run.path.name)
+                return _remove(manager, self.run.path.name)
             _answer(manager.stop.remote())
 
     def logs(self, name: str | None, lines: int, follow: bool) -> None:
-        names = [one.name for one in self.status()]
-        if name is not None and name not in names:
-            raise ConfigError(
-                f"{name!r} is not a process of {self._run.path}.", did_you_mean(name, names).strip()
-            )
-        manager, ends = self._manager(), dict.fromkeys([name] if name is not None else names, 0)
+        names = one_or_all(name, [one.name for one in self.status()])
+        manager, ends = self._manager(), dict.fromkeys(names, 0)
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 for one, end in ends.items():
@@ -372,7 +393,7 @@ class RayBackend:
 
     def _manager(self) -> Any:
         """The actor; ValueError if there is none."""
-        return _connected().get_actor(self._run.path.name, namespace=NAMESPACE)
+        return _connected().get_actor(self.run.path.name, namespace=NAMESPACE)
 
 
 def _found(folder: Path, role: Role) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from distrl.cli.run_learner import GRACE_S
-from distrl.configs.placement import RolePlacement, WorkersPlacement
+from distrl.configs.placement import RolePlacement
 from distrl.configs.schema import Config
 from distrl.core.errors import NoUpdates
 from distrl.core.supervisor import Program
@@ -37,20 +37,11 @@ KEYS = "launch/keys"
 Kind = Literal["learner", "inference", "worker"]
 
 
-class Needs(Record):
-    """What a backend reserves for a process; see `distrl.configs.placement`."""
-
-    gpus: int = 0
-    cpus: int = 1
-    memory_gb: float | None = None
-    resources: Mapping[str, float] = {}
-    preemptible: bool = False
-
-
 class Role(Record):
     """A process of a run.
 
     Attributes:
+        needs: What a backend reserves for it.
         arguments: Those of `distrl`. Paths in them begin with the `folder` that `roles` was given.
         env: Variables on top of the environment.
         files: What it reads, seen from the run directory. Those that end with `.key` are secret.
@@ -61,7 +52,7 @@ class Role(Record):
     kind: Kind
     name: str
     arguments: tuple[str, ...]
-    needs: Needs
+    needs: RolePlacement
     env: Mapping[str, str] = {}
     files: tuple[str, ...] = ()
     patience_s: float = PATIENCE_S
@@ -98,11 +89,7 @@ def roles(
     shared = [f"--set={key}={value}" for key, value in settings.items()]
 
     def role(
-        kind: Kind,
-        name: str,
-        given: RolePlacement,
-        *command: str,
-        patience_s: float = PATIENCE_S,
+        kind: Kind, name: str, given: RolePlacement, *command: str, patience_s: float = PATIENCE_S
     ) -> Role:
         own, files = [], ["config.yaml"]
         if has_keys:
@@ -114,13 +101,7 @@ def roles(
             kind=kind,
             name=name,
             arguments=(command[0], str(folder / "config.yaml"), *command[1:], *shared, *own),
-            needs=Needs(
-                gpus=given.gpus,
-                cpus=given.cpus,
-                memory_gb=given.memory_gb,
-                resources=given.resources,
-                preemptible=isinstance(given, WorkersPlacement) and given.preemptible,
-            ),
+            needs=given,
             files=tuple(files),
             patience_s=patience_s,
         )

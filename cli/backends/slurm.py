@@ -14,25 +14,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from distrl.cli.backends.backend import (
+    Backend,
     LaunchError,
     ProcessState,
-    addresses,
     call,
-    log_files,
+    read_ending,
     read_notes,
     read_roles,
-    show_files,
+    read_state,
     write_notes,
 )
-from distrl.cli.backends.keeper import command, end_run, read_ending, read_state
+from distrl.cli.backends.keeper import command
 from distrl.cli.backends.roles import Role
-from distrl.configs.schema import Config
-from distrl.core.rundir import RunDir
 
 WARN_S = {"learner": 600, "inference": 60, "worker": 60}
 """Seconds from SIGTERM to the end of a job's time."""
 
-KINDS = ("learner", "inference", "worker")
 SCRIPT = """#!/bin/bash
 {options}
 {keeper} &
@@ -46,19 +43,11 @@ exit $code
 """
 
 
-class SlurmBackend:
-    """See `distrl.cli.backends.backend.Backend`."""
-
-    def __init__(self, config: Config, run: RunDir) -> None:
-        self._config, self._run = config, run
-        self.folder = run.path.resolve()
-
-    def settings(self) -> dict[str, str]:
-        rendezvous = f"file:{self.folder / 'launch' / 'learner.json'}"
-        return addresses(self._config.network, "0.0.0.0", rendezvous)
+class SlurmBackend(Backend):
+    """Jobs, submitted by sbatch."""
 
     def submit(self, roles: Sequence[Role], dry_run: bool) -> list[str]:
-        by_kind = {kind: [role for role in roles if role.kind == kind] for kind in KINDS}
+        by_kind = {kind: [role for role in roles if role.kind == kind] for kind in WARN_S}
         scripts = {kind: self._script(kind, among) for kind, among in by_kind.items() if among}
         if dry_run:
             return [f"# {self._file(kind)}\n{text}" for kind, text in scripts.items()]
@@ -71,11 +60,11 @@ class SlurmBackend:
             if jobs:
                 call(["scancel", *jobs.values()])
             raise
-        write_notes(self._run, jobs=jobs)
+        write_notes(self.run, jobs=jobs)
         return [f"Submitted job {job}: {len(by_kind[kind])} x {kind}." for kind, job in jobs.items()]
 
     def status(self) -> list[ProcessState]:
-        kinds = {job: kind for kind, job in read_notes(self._run).get("jobs", {}).items()}
+        kinds = {job: kind for kind, job in read_notes(self.run).get("jobs", {}).items()}
         queue: dict[str, tuple[str, str, str]] = {}
         for line in call(["squeue", "--me", "-h", "-r", "-o", "%F|%K|%T|%N|%r"]).splitlines():
             job, index, state, node, reason = line.split("|", 4)
@@ -87,12 +76,9 @@ class SlurmBackend:
         ]
 
     def stop(self) -> None:
-        end_run(self.folder, "stopped")
-        if jobs := read_notes(self._run).get("jobs"):
+        super().stop()
+        if jobs := read_notes(self.run).get("jobs"):
             call(["scancel", "--state=PENDING", *jobs.values()])
-
-    def logs(self, name: str | None, lines: int, follow: bool) -> None:
-        show_files(log_files(self._run, name), lines, follow)
 
     def _state(self, name: str, job: str, node: str, reason: str) -> ProcessState:
         """What Slurm and the keeper know together: the keeper's note may be older than the job."""
@@ -114,9 +100,8 @@ class SlurmBackend:
 
     def _script(self, kind: str, among: Sequence[Role]) -> str:
         """The script of the job for all roles of a kind."""
-        needs, placed = among[0].needs, self._config.placement
-        given = {"learner": placed.learner, "inference": placed.inference, "worker": placed.workers}[kind]
-        options = {"job-name": f"{self._config.name}-{kind}", "ntasks": "1", "cpus-per-task": str(needs.cpus)}
+        needs, hours = among[0].needs, self.config.placement.hours
+        options = {"job-name": f"{self.config.name}-{kind}", "ntasks": "1", "cpus-per-task": str(needs.cpus)}
         name, log = kind, f"slurm-{kind}.log"
         if kind != "learner":
             options["array"] = f"0-{len(among) - 1}"
@@ -126,11 +111,11 @@ class SlurmBackend:
             options["gres"] = gres
         if needs.memory_gb is not None:
             options["mem"] = f"{1024 * needs.memory_gb:.0f}M"
-        if placed.hours is not None:
-            options["time"] = f"{60 * placed.hours:.0f}"
+        if hours is not None:
+            options["time"] = f"{60 * hours:.0f}"
         options["signal"] = f"B:TERM@{WARN_S[kind]}"
         options |= {"chdir": os.getcwd(), "output": str(self.folder / "logs" / log), "open-mode": "append"}
-        lines = [*(f"--{key}={value}" for key, value in options.items()), "--requeue", *given.options]
+        lines = [*(f"--{key}={value}" for key, value in options.items()), "--requeue", *needs.options]
         return SCRIPT.format(
             options="\n".join(f"#SBATCH {shlex.quote(line)}" for line in lines),
             keeper=f"{shlex.join(command(sys.executable, 'keep', self.folder))} {name}",

@@ -12,26 +12,30 @@ import io
 import json
 import re
 import shlex
-import subprocess
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from distrl.cli.backends.backend import (
+    Backend,
     LaunchError,
     ProcessState,
     call,
-    check_process,
+    default_addresses,
     dump_roles,
+    one_or_all,
+    read_files,
     read_notes,
     read_roles,
+    show,
+    tail,
     write_notes,
 )
 from distrl.cli.backends.keeper import command
-from distrl.cli.backends.roles import CHECKPOINT_S, KEYS, Role
-from distrl.configs.schema import Config, NetworkConfig
+from distrl.cli.backends.roles import CHECKPOINT_S, Role
+from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
-from distrl.core.rendezvous import HOST, Meeting
+from distrl.core.rendezvous import HOST
 from distrl.core.rundir import RunDir
 
 START = """cd {folder} && umask 077
@@ -64,46 +68,46 @@ fi
 """
 
 
-class SshBackend:
-    """See `distrl.cli.backends.backend.Backend`."""
+SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15")
 
-    folder = Path()  # commands change into the directory
+
+class SshBackend(Backend):
+    """Keepers on hosts."""
 
     def __init__(self, config: Config, run: RunDir) -> None:
-        self._config, self._run, self._placed = config, run, config.placement
-        self._there = f"{self._placed.folder.rstrip('/')}/{config.name}"
+        super().__init__(config, run)
+        self.folder = Path()  # commands change into the directory
+        self._placed = config.placement
+        self._there = shlex.quote(f"{self._placed.folder.rstrip('/')}/{config.name}")
         self._unit = f"distrl-{config.name}.service"
         # Named after the run, because servers of one rendezvous share weights on a host.
         self._variable = f"DISTRL_LEARNER_{re.sub(r'[^A-Za-z0-9]', '_', config.name)}"
 
     def settings(self) -> dict[str, str]:
-        network, given = self._config.network, NetworkConfig.model_fields
-        found = {"network.rendezvous": f"env:{self._variable}"}
-        for name in ("control", "broadcast", "weights", "act"):
-            address = getattr(network, name)
-            if address == given[name].default:  # the learner's ports are known beforehand
-                found[f"network.{name}"] = address.replace("127.0.0.1", "0.0.0.0")
-        return found
+        # The learner's ports are known beforehand.
+        bound = {
+            f"network.{name}": address.replace("127.0.0.1", self.interface)
+            for name, address in default_addresses(self.config).items()
+        }
+        return {**bound, "network.rendezvous": f"env:{self._variable}"}
 
     def submit(self, roles: Sequence[Role], dry_run: bool) -> list[str]:
         hosts = self._hosts(roles)
         started = [role.model_copy(update={"env": self._env(hosts["learner"])}) for role in roles]
         lines = []
         if not dry_run:
-            write_notes(self._run, hosts=hosts)
+            write_notes(self.run, hosts=hosts)
         for host in dict.fromkeys(hosts.values()):
             mine = [role for role in started if hosts[role.name] == host]
-            files = sorted({"launch/roles.json", *(file for role in mine for file in role.files)})
+            files = sorted({file for role in mine for file in role.files})
             script = self._start(host, [role.name for role in mine])
             if dry_run:
-                lines += [
-                    f"# {host}: {' '.join(files)} to {self._there}",
-                    f"ssh {host} {shlex.quote(script)}",
-                ]
+                lines += [f"# {host}: {' '.join(files)} to {self._there}", shlex.join(["ssh", host, script])]
                 continue
-            unpack = f"umask 077 && mkdir -p {self._quoted} && tar -xf - -C {self._quoted}"
             try:
-                self._ssh(host, unpack, self._packed(files, started))
+                packed = _packed({**read_files(self.run, files), "launch/roles.json": dump_roles(started)})
+                self._ssh(host, f"umask 077 && mkdir -p {self._there} && tar -xf - -C {self._there}", packed)
+                self._states(host)  # fails unless distrl is installed there
                 self._ssh(host, script)
             except LaunchError:
                 with contextlib.suppress(LaunchError):  # the other hosts may have nothing to stop yet
@@ -117,108 +121,86 @@ class SshBackend:
         for host in dict.fromkeys(hosts.values()):
             names = [name for name, one in hosts.items() if one == host]
             try:
-                told = json.loads(self._ssh(host, self._keeper("status", *names)))
+                noted = self._states(host, *names)
             except LaunchError as error:
-                told = [{"name": name, "state": "lost", "detail": error.message} for name in names]
-            found |= {one["name"]: ProcessState(**{**one, "where": host}) for one in told}
-        return [found[role.name] for role in read_roles(self._run.path)]
+                noted = [{"name": name, "state": "lost", "detail": error.message} for name in names]
+            found |= {one["name"]: ProcessState.model_validate({**one, "where": host}) for one in noted}
+        return [found[role.name] for role in read_roles(self.run.path)]
 
     def stop(self) -> None:
-        disable = f"(systemctl --user disable {self._unit} >/dev/null 2>&1; true)"
         failed = None
+        end = f"cd {self._there} && printf stopped > launch/over"
         for host in dict.fromkeys(self._noted().values()):
             try:
-                self._ssh(host, f"{self._keeper('stop')} && {disable}")
+                self._ssh(host, f"{end} && (systemctl --user disable {self._unit} >/dev/null 2>&1; true)")
             except LaunchError as error:
                 failed = error
         if failed is not None:
             raise failed
 
     def logs(self, name: str | None, lines: int, follow: bool) -> None:
-        hosts = self._noted()
-        check_process(self._run, name)
-        tails = []
-        for host in dict.fromkeys(hosts.values()):
-            names = [one for one in hosts if hosts[one] == host and name in (None, one)]
-            if names:
-                files = " ".join(f"logs/{one}.log" for one in names)
-                script = f"cd {self._quoted} && tail -n {lines} {'-F ' if follow else ''}{files}"
-                tails.append(subprocess.Popen(["ssh", "-o", "BatchMode=yes", host, script]))
-                if not follow:
-                    tails[-1].wait()
-        try:
-            for tail in tails:
-                tail.wait()
-        except KeyboardInterrupt:
-            return
-
-    @property
-    def _quoted(self) -> str:
-        """The run's directory on a host, for its shell."""
-        return shlex.quote(self._there)
+        hosts, files = self._noted(), dict[str, list[Path]]()
+        for one in one_or_all(name, list(hosts)):
+            files.setdefault(hosts[one], []).append(Path("logs", f"{one}.log"))
+        tails = {host: shlex.join(tail(mine, lines, follow)) for host, mine in files.items()}
+        show([[*SSH, host, f"cd {self._there} && {line}"] for host, line in tails.items()], at_once=follow)
 
     def _hosts(self, roles: Sequence[Role]) -> dict[str, str]:
         """The host of each role: the learner's first one, and those of other kinds in turn."""
-        placed, found = self._placed, dict[str, str]()
-        for kind, given in (
-            ("learner", placed.learner), ("inference", placed.inference), ("worker", placed.workers)
-        ):  # fmt: skip
-            names = [role.name for role in roles if role.kind == kind]
-            hosts = given.hosts or placed.hosts
-            if names and not hosts:
-                raise ConfigError(f"--on ssh has no host for {names[0]}.", "List some as placement.hosts.")
-            found |= {name: hosts[index % len(hosts)] for index, name in enumerate(names)}
+        found: dict[str, str] = {}
+        for kind in dict.fromkeys(role.kind for role in roles):
+            among = [role for role in roles if role.kind == kind]
+            hosts = among[0].needs.hosts or self._placed.hosts
+            if not hosts:
+                raise ConfigError(f"--on ssh has no host for {among[0].name}.", "Set placement.hosts.")
+            found |= {role.name: hosts[index % len(hosts)] for index, role in enumerate(among)}
         return found
 
     def _env(self, learner: str) -> dict[str, str]:
         """Where the learner will be, for all processes."""
-        network, host = self._config.network, learner.rpartition("@")[2]
-        key = self._run.path / KEYS / "server.pub"
-        meeting = Meeting(
-            **{
-                name: f"tcp://{host}:{getattr(network, name).rpartition(':')[2]}"
-                for name in ("control", "broadcast", "weights")
-            },
-            public=key.read_text().strip() if key.exists() else "",
-        )
-        return {self._variable: meeting.model_dump_json()}
-
-    def _packed(self, files: Sequence[str], roles: Sequence[Role]) -> bytes:
-        """These files of the run directory as a tar archive; their owner alone may read them."""
-        out = io.BytesIO()
-        with tarfile.open(fileobj=out, mode="w") as archive:
-            for name in files:
-                path = self._run.path / name
-                for file in sorted(path.iterdir()) if path.is_dir() else [path]:
-                    inside = file.relative_to(self._run.path).as_posix()
-                    data = dump_roles(roles) if inside == "launch/roles.json" else file.read_bytes()
-                    entry = tarfile.TarInfo(inside)
-                    entry.size, entry.mode = len(data), 0o600
-                    archive.addfile(entry, io.BytesIO(data))
-        return out.getvalue()
+        host = learner.rpartition("@")[2]
+        ports = {
+            name: getattr(self.config.network, name).rpartition(":")[2]
+            for name in ("control", "broadcast", "weights")
+        }
+        return {self._variable: self.meeting({name: f"tcp://{host}:{port}" for name, port in ports.items()})}
 
     def _start(self, host: str, names: Sequence[str]) -> str:
         return START.format(
-            folder=self._quoted,
+            folder=self._there,
             unit=self._unit,
-            name=self._config.name,
+            name=self.config.name,
             host=f"{HOST}={host.rpartition('@')[2]}",
             keeper=shlex.join([*command(self._placed.python, "keep", self.folder), *names, "--alone"]),
             patience=f"{CHECKPOINT_S + 10.0:.0f}",
         )
 
-    def _keeper(self, verb: str, *names: str) -> str:
-        line = shlex.join([*command(self._placed.python, verb, self.folder), *names])
-        return f"cd {self._quoted} && {line}"
+    def _states(self, host: str, *names: str) -> list[dict[str, str]]:
+        """What the keeper of a host noted of its processes."""
+        line = shlex.join([*command(self._placed.python, "status", self.folder), *names])
+        printed = self._ssh(host, f"cd {self._there} && {line}")
+        found: list[dict[str, str]] = json.loads(printed.splitlines()[-1])  # a login script may print before
+        return found
 
     def _noted(self) -> dict[str, str]:
         """The host of each process of the launched run."""
-        hosts: dict[str, str] = read_notes(self._run).get("hosts", {})
+        hosts: dict[str, str] = read_notes(self.run).get("hosts", {})
         return hosts
 
     def _ssh(self, host: str, script: str, given: bytes | None = None) -> str:
         try:
-            return call(["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", host, script], given)
+            return call([*SSH, host, script], given)
         except LaunchError as error:
             remedy = "Check that `ssh HOST` works without a password, and placement.python."
             raise LaunchError(f"{host}: {error.message}", remedy) from error
+
+
+def _packed(files: dict[str, bytes]) -> bytes:
+    """Files as a tar archive; their owner alone may read them."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(data), 0o600
+            archive.addfile(entry, io.BytesIO(data))
+    return out.getvalue()

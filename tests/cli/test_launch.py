@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,17 +13,20 @@ from typer.testing import CliRunner
 
 from distrl.cli.backends.backend import (
     ProcessState,
+    end_run,
     make_backend,
     make_keys,
     plan_roles,
+    read_ending,
     write_launch,
     write_notes,
 )
-from distrl.cli.backends.keeper import Keeper, end_run, read_ending, read_states
-from distrl.cli.backends.roles import Needs, Role
+from distrl.cli.backends.keeper import Keeper, read_states
+from distrl.cli.backends.roles import Role
 from distrl.cli.local.gpus import variables_by_role
 from distrl.cli.main import app
 from distrl.configs.load import load_config
+from distrl.configs.placement import RolePlacement
 from distrl.configs.schema import Config
 from distrl.core.process import StopEvent
 from distrl.core.rundir import RunDir
@@ -32,7 +36,7 @@ runner = CliRunner()
 PLACED = (
     "placement.learner={gpus: 4, cpus: 16, memory_gb: 64}",
     "placement.inference={count: 2, gpus: 1, options: [--partition=gpu]}",
-    "placement.workers={count: 3, max: 5, cpus: 8, resources: {emulators: 8}, preemptible: true}",
+    "placement.workers={count: 3, max: 5, cpus: 8, resources: {emulators: 8}}",
     "placement.hours=24",
     "placement.hosts=[me@gpu, farm-1]",
 )
@@ -91,7 +95,7 @@ def test_each_process_has_its_own_key_and_only_the_files_of_its_role(tmp_path: P
     run = RunDir.create(config)
     found = {role.name: role for role in plan_roles(config, make_backend("local", config, run))}
     assert set(found) == {"learner", "inference-0", "inference-1", "worker-0", "worker-1", "worker-2"}
-    assert found["worker-1"].needs == Needs(cpus=8, resources={"emulators": 8}, preemptible=True)
+    assert found["worker-1"].needs.resources == {"emulators": 8}
     assert set(found["worker-1"].files) == {
         "config.yaml", "launch/keys/server.pub", "launch/keys/worker-1.key",
     }  # fmt: skip
@@ -200,7 +204,7 @@ def keeper(folder: Path, **arguments: tuple[str, ...]) -> Keeper:
     """A keeper of roles that run `distrl` with these arguments."""
     kinds = {"learner": "learner"}
     wanted = [
-        Role(kind=kinds.get(name, "worker"), name=name, arguments=given, needs=Needs())
+        Role(kind=kinds.get(name, "worker"), name=name, arguments=given, needs=RolePlacement())
         for name, given in arguments.items()
     ]
     run = RunDir(folder)
@@ -231,3 +235,50 @@ def test_a_keeper_starts_nothing_once_the_run_is_over_and_is_missed_when_it_is_g
     assert late.run() == 0
     (tmp_path / "launch" / "state" / "learner.json").write_text('{"name": "learner", "state": "running"}')
     assert read_states(tmp_path, ["learner"])[0].state == "lost"
+
+
+def test_the_folder_on_hosts_may_begin_with_a_tilde(tmp_path: Path) -> None:
+    config = placed(tmp_path, "placement.folder=~/my runs")
+    backend = make_backend("ssh", config, RunDir.of(config))
+    first, *_ = backend.submit(plan_roles(config, backend), dry_run=True)
+    assert first.endswith(" to 'my runs/here'")
+
+
+def test_status_says_how_a_run_that_is_done_is_evaluated(tmp_path: Path) -> None:
+    config = placed(tmp_path)
+    run = RunDir.create(config)
+    write_launch(run, "local", plan_roles(config, make_backend("local", config, run)))
+    (run.path / "launch" / "state").mkdir()
+    for name in ("learner", "inference-0", "inference-1", "worker-0", "worker-1", "worker-2"):
+        state = ProcessState(name=name, state="done").model_dump_json()
+        (run.path / "launch" / "state" / f"{name}.json").write_text(state)
+    result = runner.invoke(app, ["launch", "status", str(run.path)])
+    assert result.exit_code == 0
+    assert "run `distrl train RUN --resume` where the learner's run directory is" in result.stderr
+    assert "worker-2     done" in result.stdout
+    run.report.touch()
+    assert runner.invoke(app, ["launch", "status", str(run.path)]).stderr == ""
+
+
+def test_a_host_without_distrl_is_reported_at_the_launch_and_banners_do_not_matter(
+    tmp_path: Path, monkeypatch
+) -> None:
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.parent.mkdir()
+    ssh.write_text('#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift 2; done\necho Welcome\nexec sh -c "$2"\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
+    there = (f"placement.folder={tmp_path}/there", "placement.python=/no/python")
+    more = [f"--set={setting}" for setting in there]
+    result = runner.invoke(app, ["launch", "quickstart", "--on", "ssh", *options(tmp_path), *more])
+    assert result.exit_code == 18
+    assert "me@gpu: ssh failed" in result.stderr
+    assert "placement.python" in result.stderr
+    assert not (tmp_path / "runs" / "here").exists()
+    config = placed(tmp_path, there[0], f"placement.python={sys.executable}")
+    run = RunDir.create(config)
+    backend = make_backend("ssh", config, run)
+    write_launch(run, "ssh", plan_roles(config, backend)[:1])
+    write_notes(run, hosts={"learner": "me@gpu"})
+    assert [one.state for one in backend.status()] == ["lost"]
+    assert backend.status()[0].detail == ""

@@ -34,7 +34,9 @@ KUBECTL = """#!{python}
 import json, os, sys
 with open({calls!r}, "a") as calls:
     calls.write(json.dumps([sys.argv[1:], "" if sys.argv[1] != "apply" else sys.stdin.read()]) + "\\n")
-if sys.argv[1] == "get":
+if sys.argv[1:3] == ["get", "pvc"]:
+    print(os.environ.get("CLAIM", ""))
+elif sys.argv[1] == "get":
     print(open({answer!r}).read())
 if sys.argv[1] == "logs":
     print("a line of the log", flush=True)
@@ -170,7 +172,7 @@ def container(**states: Any) -> dict[str, Any]:
 def test_launch_status_logs_and_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kubectl, run = Kubectl(tmp_path, monkeypatch), tmp_path / "runs" / "My.Phones"
     launch(write(tmp_path), "--on", "k8s")
-    (deleted, _), (applied, text) = kubectl.take()
+    _, (deleted, _), (applied, text) = kubectl.take()
     assert deleted == ["delete", "jobsets.jobset.x-k8s.io", "distrl-my-phones", "--ignore-not-found"]
     assert applied == ["apply", "-f", "-"]
     secrets = {one["metadata"]["name"]: one for one in yaml.safe_load_all(text) if one["kind"] == "Secret"}
@@ -178,11 +180,14 @@ def test_launch_status_logs_and_stop(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert secrets["distrl-my-phones-worker"]["stringData"]["launch--keys--worker-0.key"] == key
     assert "launch--keys--allowed--worker-0.pub" in secrets["distrl-my-phones-learner"]["stringData"]
 
+    shown = launch(write(tmp_path), "--on", "k8s", "--resume", "--dry-run")
+    assert key not in shown, "a dry run shows no keys"
+
     assert "stopped" in launch("status", run, code=18)
-    kubectl.answer({"kind": "JobSet"})
+    kubectl.answer({"kind": "JobSet", "metadata": {}})
     assert "learner      queued" in launch("status", run)
     kubectl.answer(
-        {"kind": "JobSet"},
+        {"kind": "JobSet", "metadata": {}},
         pod("learner", "Succeeded", **container(state={"terminated": {"exitCode": 0}})),
         pod("waits", "Pending", **container(state={"waiting": {"message": "no image\nanywhere"}})),
         pod("works", "Running", **container(state={"running": {}})),
@@ -222,3 +227,39 @@ def test_a_missing_kubectl_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
     assert "The program kubectl is not installed" in shown
     assert len(shown.splitlines()) == 1
     assert not (tmp_path / "runs" / "My.Phones").exists()
+
+
+def test_the_volume_of_another_run_is_not_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubectl = Kubectl(tmp_path, monkeypatch)
+    monkeypatch.setenv("CLAIM", "persistentvolumeclaim/distrl-my-phones-run")
+    shown = launch(write(tmp_path), "--on", "k8s", code=18)
+    assert "distrl-my-phones-run of another run" in shown
+    assert [arguments[0] for arguments, _ in kubectl.take()] == ["get"]
+    assert not (tmp_path / "runs" / "My.Phones").exists()
+    monkeypatch.setenv("CLAIM", "")
+    launch(write(tmp_path), "--on", "k8s")
+    monkeypatch.setenv("CLAIM", "persistentvolumeclaim/distrl-my-phones-run")
+    kubectl.answer(pod("learner", "Failed"))
+    launch(write(tmp_path), "--on", "k8s", "--resume")
+
+
+def test_workers_are_done_when_the_jobset_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubectl = Kubectl(tmp_path, monkeypatch)
+    launch(write(tmp_path), "--on", "k8s")
+    worker = pod("waits", "Running", **container(state={"running": {}}))
+    worker["metadata"]["labels"] = {"distrl/role": "worker"}
+    ended = {"conditions": [{"type": "Completed", "status": "True"}]}
+    kubectl.answer({"kind": "JobSet", "metadata": {}, "status": ended}, pod("learner", "Succeeded"), worker)
+    shown = launch("status", "--wait", tmp_path / "runs" / "My.Phones")
+    assert "waits    done" in shown
+
+
+def test_a_pod_that_was_replaced_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubectl = Kubectl(tmp_path, monkeypatch)
+    launch(write(tmp_path), "--on", "k8s")
+    first, second = pod("first", "Failed"), pod("second", "Running")
+    for day, one in enumerate((first, second), 1):
+        metadata = {"labels": {"job-name": "learner"}, "creationTimestamp": f"2026-01-0{day}T00:00:00Z"}
+        one["metadata"] |= metadata
+    kubectl.answer(second, first)
+    assert launch("status", tmp_path / "runs" / "My.Phones").split() == ["second", "running", "node-7"]

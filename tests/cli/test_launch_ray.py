@@ -13,8 +13,8 @@ from waiting import until
 
 from distrl.cli.backends import ray as on_ray
 from distrl.cli.backends.backend import LaunchError
+from distrl.cli.backends.ray import WAIT, WITHHELD, Scaling
 from distrl.cli.backends.roles import Role, roles
-from distrl.cli.backends.scaling import WAIT, WITHHELD, Scaling
 from distrl.configs.schema import Config
 from distrl.core.errors import MissingDependency
 from distrl.core.rundir import RunDir

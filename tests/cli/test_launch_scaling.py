@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distrl.cli.backends.scaling import WAIT, WITHHELD, Scaling
+from distrl.cli.backends.ray import WAIT, WITHHELD, Scaling
 
 SCALING = Scaling(least=2, most=20)
 

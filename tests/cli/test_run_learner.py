@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from distrl.cli import run_learner
-from distrl.cli.backends.roles import Needs, Role, roles
+from distrl.cli.backends.roles import Role, roles
 from distrl.cli.local import programs
 from distrl.cli.local import sweep as execute
 from distrl.cli.local.run import AT_ONCE, STOPPING, LocalRun
+from distrl.configs.placement import RolePlacement
 from distrl.configs.schema import Config
 from distrl.core.rundir import RunDir
 from distrl.core.supervisor import Program, ProgramFailed
@@ -62,7 +63,7 @@ class Python(Role):
 
 
 def learner_that(code: str) -> Role:
-    return Python(kind="learner", name="learner", arguments=(), needs=Needs(), code=code)
+    return Python(kind="learner", name="learner", arguments=(), needs=RolePlacement(), code=code)
 
 
 def local_run(
@@ -77,7 +78,9 @@ def local_run(
 
 @pytest.mark.parametrize("is_pressed", [True, False])
 def test_train_mentions_ctrl_c_only_after_ctrl_c(tmp_path: Path, monkeypatch, is_pressed: bool) -> None:
-    broken = Python(kind="worker", name="worker-0", arguments=(), needs=Needs(), code="raise SystemExit(2)")
+    broken = Python(
+        kind="worker", name="worker-0", arguments=(), needs=RolePlacement(), code="raise SystemExit(2)"
+    )
     others = [] if is_pressed else [broken]
     local, stop, out = local_run(tmp_path, monkeypatch, learner_that(SLEEPS), *others)
     if is_pressed:

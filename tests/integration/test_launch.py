@@ -83,8 +83,9 @@ class Launch:
 
     def wait(self, state: str) -> None:
         """Waits until no process is left, which all are then in this state."""
-        shown = self("status", "--wait", str(self.run), code=0 if state == "done" else 18)
-        assert {line.split()[1] for line in shown.splitlines()} == {state}, shown + self.tail()
+        self("status", "--wait", str(self.run), code=0 if state == "done" else 18)
+        states = self.states()
+        assert {found[0] for found in states.values()} == {state}, f"{states}\n{self.tail()}"
 
     def tail(self) -> str:
         logs = self.run.rglob("*.log") if self.run.exists() else ()

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from distrl.appo.run import AppoRun
     from distrl.configs.schema import Config
     from distrl.core.metrics import Values
-    from distrl.core.prometheus import Show
     from distrl.core.rundir import RunDir
     from distrl.core.terminal import Console
     from distrl.core.types import Task
@@ -136,19 +135,12 @@ class GuiRun:
 
         return opened
 
-    def work(
-        self,
-        name: str,
-        folder: Path,
-        stop: threading.Event,
-        wait_s: float | None,
-        show: Show = lambda read: None,
-    ) -> None:
+    def work(self, name: str, folder: Path, stop: threading.Event, wait_s: float | None) -> None:
         """Runs a worker, whose spool is in `folder`, until `stop` is set or the run is over.
 
         It is called `name` on this host, and waits `wait_s` for the learner; None for as long as it takes.
-        `show` gets a function that returns its numbers.
         """
+        from distrl.core.prometheus import show
         from distrl.core.security import load_security
         from distrl.core.sockets import Wire
         from distrl.workers.act_client import ActClient
@@ -205,7 +197,7 @@ class GuiRun:
             if judging is not None:
                 judging.start()
                 stack.callback(judging.close)
-            show(lambda: link.stats)
+            show(lambda: link.stats, name)
             if wait_for_learner(link, "network.control", wait_s, stop):
                 worker.run()
                 link.flush(FLUSH_S)

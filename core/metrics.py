@@ -89,9 +89,6 @@ class Tracker(Protocol):
 class MetricsWriter:
     """Appends to metrics.jsonl, a line at a time, so that readers and a crash see whole lines.
 
-    Attributes:
-        newest: The newest value of each metric that was finite, replaced as a whole with each row.
-
     Raises:
         RunDirectoryError: The disk is full, or the file not writable; so do `write`, `resume` and `close`.
     """
@@ -101,7 +98,6 @@ class MetricsWriter:
     ) -> None:
         self._trackers, self._clock = trackers, clock
         self._path = path
-        self.newest: dict[str, float] = {}
         with writing(path):
             self._file = path.open("a", encoding="utf-8", buffering=1)
             self._has_rows = path.stat().st_size > 0
@@ -116,7 +112,6 @@ class MetricsWriter:
         values = {name: float(f"{finite[name]:.7g}") if name in finite else None for name in metrics}
         with writing(self._path):
             self._file.write(json.dumps(row | values) + "\n")
-        self.newest = {**self.newest, **finite, "step": float(step)}
         for tracker in self._trackers:
             tracker.log(step, finite)
 

@@ -69,11 +69,21 @@ def test_shares_say_where_the_time_went() -> None:
     trace = steady()
     assert trace.trained == [(100.0, 110.0)]
     learner = {"wait for episodes": 0.5, "train": 0.4, "publish": 0.05, "other": 0.05}
-    assert trace.learner_shares() == pytest.approx(learner)
+    shares = trace.shares()
+    assert shares["learner"] == pytest.approx(learner)
     slots = {"reset": 0.2, "observe": 0.1, "act": 0.3, "settle": 0.1, "evaluate": 0.1, "batch": 0.2}
-    assert trace.slot_shares() == pytest.approx({**slots, "other": 0.0})
-    assert trace.server_share() == pytest.approx(0.2)
-    assert trace.lines()[-1].startswith("Bottleneck: environments, busy 80% of the time")
+    assert shares["slots"] == pytest.approx({**slots, "other": 0.0})
+    assert shares["servers"] == pytest.approx({"batch": 0.2, "idle": 0.8})
+    said = "Bottleneck: workers (the learner waits for episodes 50% of its time, the servers do not queue)"
+    assert trace.lines()[-1] == said
+
+
+def test_slots_that_wait_while_the_learner_waits_now_and_then_do_not_limit_the_run() -> None:
+    episodes = [episode(str(at), 0, at, 1.0, step(at, 0.5, (0.0, 0.5, at))) for at in (0, 5, 10)]
+    learner, trained = learner_spans([update(1, 5.0, 2.0, train=3.0), update(2, 10.0, 1.0, train=4.0)])
+    slots = slot_spans(episodes)
+    trace = Trace([*learner, *server_spans(slots), *slots], trained)
+    assert trace.lines()[-1] == "Bottleneck: learner (slots wait for a lease 80% of their time)"
 
 
 def test_requests_of_one_batch_are_one_span_also_where_the_server_counts_anew() -> None:
@@ -100,12 +110,14 @@ def test_what_is_derived_of_servers_and_slots_is_what_a_simulation_measures() ->
         found = world.since(start)
         world.advance(10.0)  # episodes under way end
     slots = slot_spans([one for _, one in leases.ended])
-    trace = Trace([*server_spans(slots), *slots], [(20.0, 80.0)])
+    learner, _ = learner_spans([update(1, 80.0, 59.0, train=1.0)])
+    trace = Trace([*learner, *server_spans(slots), *slots], [(20.0, 80.0)])
     assert 0.5 < found["inference/busy_share"] <= 1.0
-    assert trace.server_share() == pytest.approx(found["inference/busy_share"], abs=0.01)
-    shares = trace.slot_shares()
-    assert shares["act"] == pytest.approx(4.0 * shares["batch"], rel=0.02), "a second and a quarter of one"
-    assert trace.lines()[-1].startswith("Bottleneck: inference servers")
+    shares = trace.shares()
+    assert shares["servers"]["batch"] == pytest.approx(found["inference/busy_share"], abs=0.01)
+    acting, in_batches = shares["slots"]["act"], shares["slots"]["batch"]
+    assert acting == pytest.approx(4.0 * in_batches, rel=0.02), "a second and a quarter of one"
+    assert trace.lines()[-1].startswith("Bottleneck: servers (requests wait ")
 
 
 def test_time_between_processes_of_a_learner_is_not_training() -> None:
@@ -160,10 +172,9 @@ def test_a_trace_loads_and_its_spans_nest_whatever_the_clocks_say(tmp_path: Path
             assert len(open_ends) <= 3
     trace = Trace.of(run)
     assert LEARNER in {span.track for span in trace.spans}
-    for shares in (trace.learner_shares(), trace.slot_shares()):
+    for shares in trace.shares().values():
         assert sum(shares.values()) == pytest.approx(1.0)
         assert min(shares.values()) > -1e-9, shares
-    assert 0.0 < trace.server_share() <= 1.0
 
 
 def test_a_run_without_anything_is_one_line(tmp_path: Path) -> None:

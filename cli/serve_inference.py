@@ -110,7 +110,7 @@ def serve(
     policy_dir = find_checkpoint(checkpoint.expanduser()) / "policy" if checkpoint is not None else None
     words = vocabulary(config.tasks, config.policy.kind)
     if http is not None:
-        keyed_address("--http", http, 8000, api_key())  # now, because a model may take minutes to load
+        keyed_address("--http", http, api_key())  # now, because a model may take minutes to load
     key_name = SERVER if policy_dir is not None else network.key_name
     with Wire(load_security(network.keys_path, key_name)) as wire:
         if policy_dir is not None:

@@ -18,9 +18,9 @@ def split_address(option: str, address: str, example: int) -> tuple[str, int]:
     return host or "127.0.0.1", int(port)
 
 
-def keyed_address(option: str, address: str, example: int, key: str | None) -> tuple[str, int]:
+def keyed_address(option: str, address: str, key: str | None) -> tuple[str, int]:
     """As `split_address`; ConfigError also if other machines can reach the address and there is no `key`."""
-    host, port = split_address(option, address, example)
+    host, port = split_address(option, address, 8000)
     if key is None and not is_loopback(host):
         raise ConfigError(
             f"{option} {address} can be reached from other machines.",

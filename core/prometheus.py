@@ -114,7 +114,7 @@ def serving(address: str, key: str | None, role: str, run: str, counters: Collec
         ConfigError: The address is not valid, or can be reached from other machines without a key.
         NetworkError: It is in use.
     """
-    host, port = keyed_address("--metrics-port", address, 9090, key)
+    host, port = keyed_address("--metrics-port", address, key)
 
     def text() -> str:
         about = {"role": role, "run": run, "name": _shown.name or role}

@@ -8,7 +8,7 @@ in the middle of what their slots waited. On several machines roles are thus shi
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from operator import itemgetter
@@ -119,9 +119,8 @@ def server_spans(spans: Iterable[Span]) -> list[Span]:
             groups.append(newest[key])
         newest[key].append(span)
     lines: dict[str, _Line] = {}
-    for start, group in sorted(
-        ((fmean(one.start for one in group), group) for group in groups), key=itemgetter(0)
-    ):
+    starts = [fmean(one.start for one in group) for group in groups]
+    for start, group in sorted(zip(starts, groups, strict=True), key=itemgetter(0)):
         server, number = group[0].about["server"], group[0].about["batch"]
         track = (f"inference {server}".strip(), BATCHES)
         line = lines.setdefault(server, _Line(track, float("-inf"), float("inf")))
@@ -183,53 +182,41 @@ class Trace(NamedTuple):
         Of a slot that is the time from its first to its last episode. {} for what the run does not have.
         """
         spent: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        servers = {span.track for span in self.spans if span.track[1] == BATCHES}
         for span in self.spans:
             times = (min(span.end, end) - max(span.start, start) for start, end in self.trained)
-            spent[_kind(span)][span.name] += sum(max(0.0, seconds) for seconds in times)
+            spent[_kind(span.track)][span.name] += sum(max(0.0, seconds) for seconds in times)
         learner, slots = spent[LEARNER[1]], spent[SLOT]
         slots[REQUEST] -= slots[QUEUE] + slots[BATCH]  # what is left: prompts and the network
         parts = ("reset", "observe", "act", "settle", "evaluate", THINK, QUEUE, BATCH, REQUEST, WAIT)
         return {
             "learner": _shares(learner, [IDLE_LEARNER, *UPDATE_PARTS], self.trained_s * (UPDATE in learner)),
             "slots": _shares(slots, parts, slots[EPISODE] + slots[WAIT]),
-            "servers": _shares(spent[BATCHES], [BATCH], self.trained_s * self._count(BATCHES), "idle"),
+            "servers": _shares(spent[BATCHES], [BATCH], self.trained_s * len(servers), "idle"),
         }
-
-    def bottleneck(self) -> tuple[str, str]:
-        """As `find_bottleneck`, of the time of training."""
-        shares = self.shares()
-        learner, slots, found = shares["learner"], shares["slots"], dict[str, float]()
-        if learner:
-            found["time/wait_for_episodes"] = learner.get(IDLE_LEARNER, 0.0)
-        if slots:
-            found["workers/idle_share"] = slots.get(WAIT, 0.0)
-        for name, part in (("queue_wait_p50_ms", QUEUE), ("batch_p50_ms", BATCH)):
-            times = [span.end - span.start for span in self.spans if (_kind(span), span.name) == (SLOT, part)]
-            found[f"inference/{name}"] = 1000.0 * median(times or [0.0])
-        return find_bottleneck(found, None)
-
-    def _count(self, kind: str) -> int:
-        """The number of tracks of a kind."""
-        return len({span.track for span in self.spans if _kind(span) == kind})
 
     def lines(self) -> list[str]:
         """The summary for people."""
-        shares = self.shares()
+        shares, tracks = self.shares(), Counter(_kind(track) for track in {span.track for span in self.spans})
         what = " of training, up to the last update" if shares["learner"] else ""
         lines = [f"Where the time went in {self.trained_s:.1f} s{what}:"]
-        labels = ("learner", f"slots ({self._count(SLOT)})", f"servers ({self._count(BATCHES)})")
+        labels = ("learner", f"slots ({tracks[SLOT]})", f"servers ({tracks[BATCHES]})")
         for label, spent in zip(labels, shares.values(), strict=True):
             parts = [f"{name} {100 * share:.1f}%" for name, share in spent.items() if share >= 5e-4]
             lines += [f"  {label:<11} {', '.join(parts)}"] if parts else []
-        slowest, why = self.bottleneck()
+        metrics = {"workers/idle_share": shares["slots"].get(WAIT, 0.0)}
+        if shares["learner"]:
+            metrics["time/wait_for_episodes"] = shares["learner"].get(IDLE_LEARNER, 0.0)
+        for name, part in (("queue_wait_p50_ms", QUEUE), ("batch_p50_ms", BATCH)):
+            found = [span for span in self.spans if span.name == part and span.track[1] != BATCHES]
+            metrics[f"inference/{name}"] = 1000.0 * median([one.end - one.start for one in found] or [0.0])
+        slowest, why = find_bottleneck(metrics, None)
         return [*lines, f"Bottleneck: {slowest or 'unknown'} ({why})"]
 
     def write(self, path: Path) -> None:
         """Writes the spans as JSON for Chrome and Perfetto; RunDirectoryError if it cannot."""
         zero = min(span.start for span in self.spans)
-        tracks = sorted(
-            {span.track for span in self.spans}, key=lambda track: (track[0], len(track[1]), track)
-        )
+        tracks = sorted({span.track for span in self.spans}, key=lambda track: (len(track[1]), track))
         tids = {track: number for number, track in enumerate(tracks, 1)}
         pids = {process: number for number, process in enumerate(dict(tracks), 1)}
         events: list[dict[str, Any]] = []
@@ -245,9 +232,9 @@ class Trace(NamedTuple):
         write_atomically(path, f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n')
 
 
-def _kind(span: Span) -> str:
-    """What a span's track is of: "slot", or the name of the only track of a learner or server."""
-    return span.track[1].partition(" ")[0]
+def _kind(track: tuple[str, str]) -> str:
+    """What a track is of: "slot", or the name of the only track of a learner or server."""
+    return track[1].partition(" ")[0]
 
 
 def _shares(

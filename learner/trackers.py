@@ -89,17 +89,14 @@ class Trackio(TrackerRun):
     def __init__(self, config: Config, run: RunDir) -> None:
         import trackio
 
-        # It knows runs by name only: the run's id tells apart runs that have the same name.
-        self._package, self._run = (
-            trackio,
-            trackio.init(
-                project=config.metrics.project,
-                name=run.run_id(),
-                config=config.model_dump(mode="json"),
-                resume="allow",
-                auto_log_gpu=False,
-                auto_log_cpu=False,
-            ),
+        self._image = trackio.Image
+        self._run = trackio.init(
+            project=config.metrics.project,
+            name=run.run_id(),  # it tells runs apart by name only
+            config=config.model_dump(mode="json"),
+            resume="allow",
+            auto_log_gpu=False,
+            auto_log_cpu=False,
         )
 
     def log(self, step: int, values: Values) -> None:
@@ -109,8 +106,9 @@ class Trackio(TrackerRun):
         self._run.log_artifact(str(path), name=f"{self._run.id}-{path.stem}", type=path.stem)
 
     def _shown(self, values: Values) -> dict[str, Any]:
-        image = self._package.Image
-        return {name: image(value) if isinstance(value, Image) else value for name, value in values.items()}
+        return {
+            key: self._image(value) if isinstance(value, Image) else value for key, value in values.items()
+        }
 
     def finish(self) -> None:
         self._run.finish()
@@ -123,18 +121,16 @@ class Wandb(Trackio):
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
-        self._package, self._run = (
-            wandb,
-            wandb.init(
-                project=config.metrics.project,
-                id=run.run_id(),
-                name=config.name,
-                dir=str(run.path),
-                config=config.model_dump(mode="json"),
-                mode=os.environ.get("WANDB_MODE", "offline"),
-                resume="allow",
-                settings={"console": "off", "silent": True},
-            ),
+        self._image = wandb.Image
+        self._run = wandb.init(
+            project=config.metrics.project,
+            id=run.run_id(),
+            name=config.name,
+            dir=str(run.path),
+            config=config.model_dump(mode="json"),
+            mode=os.environ.get("WANDB_MODE", "offline"),
+            resume="allow",
+            settings={"console": "off", "silent": True},
         )
         # Its own steps never go back, as those of a resumed run do.
         self._run.define_metric("*", step_metric="step")
@@ -207,7 +203,7 @@ class Feed:
         self._put(lambda package: package.resume(step))
 
     def finish(self) -> None:
-        """Waits up to `FINISH_S` until the tracker has all."""
+        """Waits until the tracker has all: up to `FINISH_S` for room in the queue, and as long for the rest."""
         self._put(None, FINISH_S)
         self._thread.join(FINISH_S)
         if self._thread.is_alive():
@@ -218,7 +214,7 @@ class Feed:
             if self._thread.is_alive():
                 self._queue.put(call, timeout=timeout_s)
         except queue.Full:
-            self._tell("is too slow and misses values")
+            self._tell("is too slow: values are dropped")
 
     def _run(self) -> None:
         try:

@@ -70,7 +70,7 @@ class HttpEndpoint:
         key: str | None = None,
         checkpoint: str | None = None,
     ) -> None:
-        host, port = keyed_address("--http", address, 8000, key)
+        host, port = keyed_address("--http", address, key)
         self.server, self.model, self.max_tokens = server, model, max_tokens
         self._key, self._checkpoint, self._is_local = key, checkpoint, is_loopback(host)
         self._limiter = anyio.CapacityLimiter(MAX_CONNECTIONS)

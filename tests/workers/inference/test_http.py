@@ -26,6 +26,7 @@ from waiting import until
 
 from distrl.configs.schema import Config, InferenceConfig
 from distrl.core.errors import ConfigError, NetworkError
+from distrl.core.http_address import keyed_address
 from distrl.core.sockets import Wire
 from distrl.core.types import Sampling, image_digest
 from distrl.workers.inference import http_server

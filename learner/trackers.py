@@ -203,7 +203,7 @@ class Feed:
         self._put(lambda package: package.resume(step))
 
     def finish(self) -> None:
-        """Waits until the tracker has all: up to `FINISH_S` for room in the queue, and as long for the rest."""
+        """Waits until the tracker has everything, for up to twice `FINISH_S`."""
         self._put(None, FINISH_S)
         self._thread.join(FINISH_S)
         if self._thread.is_alive():

@@ -118,6 +118,7 @@ class LocalRun:
                         return True
             return False
         finally:
+            show(dict)  # the last metrics would look as if the run went on
             try:
                 if learner.name in self._supervisor.pids():
                     self._progress.note(f"{STOPPING}. {AT_ONCE}" if self._stop.is_set() else f"{STOPPING}.")

@@ -83,7 +83,7 @@ def test_slots_that_wait_while_the_learner_waits_now_and_then_do_not_limit_the_r
     learner, trained = learner_spans([update(1, 5.0, 2.0, train=3.0), update(2, 10.0, 1.0, train=4.0)])
     slots = slot_spans(episodes)
     trace = Trace([*learner, *server_spans(slots), *slots], trained)
-    assert trace.lines()[-1] == "Bottleneck: learner (slots wait for a lease 80% of their time)"
+    assert trace.lines()[-1] == "Bottleneck: learner (slots are without an episode 80% of their time)"
 
 
 def test_requests_of_one_batch_are_one_span_also_where_the_server_counts_anew() -> None:

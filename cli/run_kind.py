@@ -239,14 +239,13 @@ class GuiRun:
 
     def pictures(self, results: Mapping[str, Path]) -> Values:
         """A few episodes of the last of `results`, evaluations by label, as pictures by name."""
-        from distrl.core.filmstrip import filmstrip
+        from distrl.core.filmstrip import filmstrips
         from distrl.evaluator.stores import StoredEpisodes
 
         if not results:
             return {}
         with contextlib.closing(StoredEpisodes(list(results.values())[-1])) as stored:
-            strips = [filmstrip(one.trajectory, one.images()) for one in stored.find(limit=SHOWN)]
-        return {f"pictures/test-{n}": strip for n, strip in enumerate(strips, 1) if strip is not None}
+            return filmstrips(stored, stored.ids()[-SHOWN:], "test")
 
     def print_results(self, console: Console, results: Mapping[str, Path]) -> None:
         """Prints a row per split. `results`: evaluations by label, oldest first."""

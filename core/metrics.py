@@ -77,10 +77,10 @@ class Tracker(Protocol):
     """Shows the same numbers elsewhere, and pictures; see `distrl.learner.trackers`."""
 
     def log(self, step: int, values: Values | Callable[[], Values]) -> None:
-        """Takes values, or a function that makes them, which the tracker may call later."""
+        """Takes values, or a function that makes them, which the tracker may call later.
 
-    def resume(self, step: int) -> None:
-        """Values of later steps are invalid."""
+        After values with `RESUMED` those of later steps so far are invalid.
+        """
 
     def finish(self) -> None:
         """Hands over what is left."""
@@ -126,8 +126,6 @@ class MetricsWriter:
         A file without rows stays empty.
         """
         if self._has_rows:
-            for tracker in self._trackers:
-                tracker.resume(step)
             self.write(step, {RESUMED: 1.0})
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from typing import Any
 
 from distrl import __version__
 from distrl.core.errors import NetworkError
@@ -36,12 +36,7 @@ _UNITS = (("_per_s", "_per_second", 1.0), ("_ms", "_seconds", 1e-3), ("_s", "_se
 _log = logging.getLogger(__name__)
 
 
-class _Shown(NamedTuple):
-    read: Callable[[], Mapping[str, float]]
-    name: str
-
-
-_shown = _Shown(dict, "")
+_shown: tuple[Callable[[], Mapping[str, float]], str] = (dict, "")
 
 
 def show(read: Callable[[], Mapping[str, float]], name: str = "") -> None:
@@ -50,7 +45,7 @@ def show(read: Callable[[], Mapping[str, float]], name: str = "") -> None:
     `name` is the name of this process in the run; the default is its role.
     """
     global _shown
-    _shown = _Shown(read, name)
+    _shown = (read, name)
 
 
 def exposition(
@@ -117,8 +112,9 @@ def serving(address: str, key: str | None, role: str, run: str, counters: Collec
     host, port = keyed_address("--metrics-port", address, key)
 
     def text() -> str:
-        about = {"role": role, "run": run, "name": _shown.name or role}
-        return exposition(_shown.read(), PREFIXES[role], counters, about)
+        read, name = _shown
+        about = {"role": role, "run": run, "name": name or role}
+        return exposition(read(), PREFIXES[role], counters, about)
 
     try:
         server = _Server((host, port), key, text)

@@ -46,9 +46,9 @@ class _Line:
         self.track, self.at, self._end = track, start, end
         self.spans: list[Span] = []
 
-    def add(self, name: str, start: float, seconds: float, **about: Any) -> Span:
+    def add(self, name: str, start: float, end: float, **about: Any) -> Span:
         begin = min(max(self.at, start), self._end)
-        self.at = min(begin + max(0.0, seconds), self._end)
+        self.at = min(max(begin, end), self._end)
         span = Span(self.track, name, begin, self.at, about)
         if self.at > begin:
             self.spans.append(span)
@@ -65,15 +65,16 @@ def episode_spans(one: Trajectory) -> list[Span]:
         timing = step.timing
         seen_at = timing.started_at - timing.observe_s
         if number == 0:
-            line.add("reset", start, seen_at - start)
-        line.add("observe", seen_at, timing.observe_s)
+            line.add("reset", start, seen_at)
+        line.add("observe", seen_at, timing.started_at)
         chats = [chat for chat in step.chats if chat.completion.run_s > 0.0]
-        thought = line.add(REQUEST if chats else THINK, timing.started_at, timing.think_s, step=number + 1)
+        decided_at = timing.started_at + timing.think_s
+        thought = line.add(REQUEST if chats else THINK, timing.started_at, decided_at, step=number + 1)
         inner += _requests(thought, chats)
-        line.add("act", line.at, timing.act_s, kind=step.action.kind)
-        line.add("settle", line.at, timing.settle_s)
+        line.add("act", line.at, line.at + timing.act_s, kind=step.action.kind)
+        line.add("settle", line.at, line.at + timing.settle_s)
     if one.steps:
-        line.add("evaluate", line.at, end - line.at)
+        line.add("evaluate", line.at, end)
     return [Span(track, EPISODE, start, end, about), *line.spans, *inner]
 
 
@@ -84,8 +85,9 @@ def _requests(thought: Span, chats: Sequence[Chat]) -> list[Span]:
     factor = min(1.0, whole / spent) if spent else 0.0
     line = _Line(thought.track, thought.start + (whole - factor * spent) / 2.0, thought.end)
     for answer in (chat.completion for chat in chats):
-        line.add(QUEUE, line.at, factor * answer.queue_s)
-        line.add(BATCH, line.at, factor * answer.run_s, server=answer.server, batch=answer.batch)
+        line.add(QUEUE, line.at, line.at + factor * answer.queue_s)
+        run_s = factor * answer.run_s
+        line.add(BATCH, line.at, line.at + run_s, server=answer.server, batch=answer.batch)
     return line.spans
 
 
@@ -125,7 +127,7 @@ def server_spans(spans: Iterable[Span]) -> list[Span]:
         track = (f"inference {server}".strip(), BATCHES)
         line = lines.setdefault(server, _Line(track, float("-inf"), float("inf")))
         end = start + max(one.end - one.start for one in group)
-        line.add(BATCH, start, end - max(start, line.at), batch=number, requests=len(group))
+        line.add(BATCH, start, end, batch=number, requests=len(group))
     return [span for line in lines.values() for span in line.spans]
 
 
@@ -138,13 +140,12 @@ def learner_spans(rows: Iterable[Mapping[str, float]]) -> tuple[list[Span], list
         is_new |= RESUMED in row
         if "time/update_s" not in row:
             continue
-        end, idle_s = row["time"], row.get(IDLE, 0.0)
-        start = max(line.at, end - row["time/update_s"])
-        idle = line.add(IDLE_LEARNER, start - idle_s, min(idle_s, start - line.at))
-        update = line.add(UPDATE, start, end - start, step=int(row["step"]))
+        start = row["time"] - row["time/update_s"]
+        idle = line.add(IDLE_LEARNER, start - row.get(IDLE, 0.0), start)
+        update = line.add(UPDATE, start, row["time"], step=int(row["step"]))
         inner = _Line(LEARNER, update.start, update.end)
         for part in UPDATE_PARTS:
-            inner.add(part, inner.at, row.get(f"time/{part}_s", 0.0))
+            inner.add(part, inner.at, inner.at + row.get(f"time/{part}_s", 0.0))
         spans += inner.spans
         first = idle.start if is_new else trained.pop()[0]
         trained.append((first, update.end))

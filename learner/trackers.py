@@ -1,6 +1,6 @@
 """Trackers: where metrics go besides metrics.jsonl. Each is fed by a thread of its own.
 
-    training thread ── log, resume ──► bounded queue ──► thread tracker-NAME ──► the tracker's package
+    training thread ── log, add_file ──► bounded queue ──► thread tracker-NAME ──► the tracker's package
 
 So a tracker neither delays a run nor ends it: one that raises is logged once and gets nothing more, and one
 that falls behind by `MAX_WAITING` calls loses values. Packages are imported in that thread. Nothing leaves
@@ -26,7 +26,7 @@ from PIL.Image import Image
 
 from distrl.configs.schema import Config
 from distrl.core.errors import MissingDependency
-from distrl.core.metrics import Values, read_metrics
+from distrl.core.metrics import RESUMED, Values, read_metrics
 from distrl.core.rundir import RunDir
 from distrl.core.user_errors import EXTRAS
 
@@ -47,8 +47,6 @@ class TrackerRun(Protocol):
 
     def add_file(self, path: Path) -> None: ...  # nothing where files are not kept
 
-    def resume(self, step: int) -> None: ...  # nothing where values of later steps cannot be dropped
-
     def finish(self) -> None: ...
 
 
@@ -65,6 +63,11 @@ class TensorBoard(TrackerRun):
         return SummaryWriter(str(self._directory), purge_step=purge_step, flush_secs=10)
 
     def log(self, step: int, values: Values) -> None:
+        if RESUMED in values:
+            self._writer.close()
+            self._writer = self._open(
+                step + 1
+            )  # TensorBoard drops what its earlier files have of later steps
         for name, value in values.items():
             if isinstance(value, Image):
                 self._writer.add_image(name, np.asarray(value), step, dataformats="HWC")
@@ -74,10 +77,6 @@ class TensorBoard(TrackerRun):
     def add_file(self, path: Path) -> None:
         if path.suffix == ".yaml":
             self._writer.add_text(path.stem, f"<pre>{path.read_text(encoding='utf-8')}</pre>")
-
-    def resume(self, step: int) -> None:
-        self._writer.close()
-        self._writer = self._open(step + 1)  # TensorBoard drops what its earlier files have of later steps
 
     def finish(self) -> None:
         self._writer.close()
@@ -198,9 +197,6 @@ class Feed:
 
     def add_file(self, path: Path) -> None:
         self._put(lambda package: package.add_file(path))
-
-    def resume(self, step: int) -> None:
-        self._put(lambda package: package.resume(step))
 
     def finish(self) -> None:
         """Waits until the tracker has everything, for up to twice `FINISH_S`."""

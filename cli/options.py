@@ -13,7 +13,7 @@ import typer
 from distrl.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator
     from pathlib import Path
 
     from distrl.configs.schema import Config
@@ -64,17 +64,21 @@ MetricsPortOption = Annotated[
 ]
 
 
-def metrics_port(address: str | None, role: str, run: str) -> AbstractContextManager[object]:
+@contextlib.contextmanager
+def metrics_port(address: str | None, role: str, run: str) -> Iterator[None]:
     """Serves the metrics of this process at `address`, as long as the block lasts; None or 0: nowhere.
 
     Arguments and errors are those of `distrl.core.prometheus.serving`.
     """
     if address in (None, "0"):
-        return contextlib.nullcontext()
+        yield
+        return
     from distrl.core.prometheus import serving
     from distrl.learner.peers import COUNTERS
 
-    return serving(str(address), api_key(), role, run, COUNTERS[role])
+    with serving(str(address), api_key(), role, run, COUNTERS[role]) as url:
+        typer.echo(f"Metrics: {url}", err=True)
+        yield
 
 
 def api_key() -> str | None:

@@ -123,10 +123,8 @@ def serving(address: str, key: str | None, role: str, run: str, counters: Collec
         raise NetworkError(said, "Use another port.") from error
     show(dict)
     threading.Thread(target=server.serve_forever, name="metrics-http", daemon=True).start()
-    url = f"http://{host}:{server.server_address[1]}/metrics"
-    _log.info("metrics for Prometheus: %s", url)
     try:
-        yield url
+        yield f"http://{host}:{server.server_address[1]}/metrics"
     finally:
         server.shutdown()
         server.server_close()

@@ -63,11 +63,9 @@ class TensorBoard(TrackerRun):
         return SummaryWriter(str(self._directory), purge_step=purge_step, flush_secs=10)
 
     def log(self, step: int, values: Values) -> None:
-        if RESUMED in values:
+        if RESUMED in values:  # TensorBoard drops what its earlier files have of the later steps
             self._writer.close()
-            self._writer = self._open(
-                step + 1
-            )  # TensorBoard drops what its earlier files have of later steps
+            self._writer = self._open(step + 1)
         for name, value in values.items():
             if isinstance(value, Image):
                 self._writer.add_image(name, np.asarray(value), step, dataformats="HWC")

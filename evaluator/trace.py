@@ -209,7 +209,7 @@ class Trace(NamedTuple):
         if shares["learner"]:
             metrics["time/wait_for_episodes"] = shares["learner"].get(IDLE_LEARNER, 0.0)
         for name, part in (("queue_wait_p50_ms", QUEUE), ("batch_p50_ms", BATCH)):
-            found = [span for span in self.spans if span.name == part and span.track[1] != BATCHES]
+            found = [one for one in self.spans if one.name == part and _kind(one.track) == SLOT]
             metrics[f"inference/{name}"] = 1000.0 * median([one.end - one.start for one in found] or [0.0])
         slowest, why = find_bottleneck(metrics, None)
         return [*lines, f"Bottleneck: {slowest or 'unknown'} ({why})"]

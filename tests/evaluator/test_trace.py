@@ -53,13 +53,14 @@ def steady() -> Trace:
     """Ten seconds: two in batches and eight in the environment; the learner waits for five."""
     first = episode(
         "a", 0, 100.0, 5.0,
-        step(101.5, 1.0, (0.0, 1.0, 1), observe_s=0.5, act_s=2.0),
+        step(101.5, 1.0, (0.3, 0.7, 1), observe_s=0.5, act_s=2.0),
     )  # fmt: skip
     second = episode(
         "b", 0, 105.0, 5.0,
-        step(106.5, 1.0, (0.0, 1.0, 2), observe_s=0.5, act_s=1.0, settle_s=1.0),
+        step(106.5, 1.0, (0.3, 0.7, 2), observe_s=0.5, act_s=1.0, settle_s=1.0),
     )  # fmt: skip
-    rows = [update(1, 105.0, 2.5, train=2.0, publish=0.5), update(2, 110.0, 2.5, train=2.0)]
+    parts = {"train": 1.9, "batch": 0.1}  # the learner's batches are none of the servers
+    rows = [update(1, 105.0, 2.5, publish=0.5, **parts), update(2, 110.0, 2.5, **parts)]
     slots = slot_spans([second, first])
     learner, trained = learner_spans([{"step": 0, "time": 90.0}, *rows])
     return Trace([*learner, *server_spans(slots), *slots], trained)
@@ -68,12 +69,20 @@ def steady() -> Trace:
 def test_shares_say_where_the_time_went() -> None:
     trace = steady()
     assert trace.trained == [(100.0, 110.0)]
-    learner = {"wait for episodes": 0.5, "train": 0.4, "publish": 0.05, "other": 0.05}
+    learner = {"wait for episodes": 0.5, "batch": 0.02, "train": 0.38, "publish": 0.05, "other": 0.05}
     shares = trace.shares()
     assert shares["learner"] == pytest.approx(learner)
-    slots = {"reset": 0.2, "observe": 0.1, "act": 0.3, "settle": 0.1, "evaluate": 0.1, "batch": 0.2}
+    slots = {
+        "reset": 0.2,
+        "observe": 0.1,
+        "act": 0.3,
+        "settle": 0.1,
+        "evaluate": 0.1,
+        "queue": 0.06,
+        "batch": 0.14,
+    }
     assert shares["slots"] == pytest.approx({**slots, "other": 0.0})
-    assert shares["servers"] == pytest.approx({"batch": 0.2, "idle": 0.8})
+    assert shares["servers"] == pytest.approx({"batch": 0.14, "idle": 0.86})
     said = "Bottleneck: workers (the learner waits for episodes 50% of its time, the servers do not queue)"
     assert trace.lines()[-1] == said
 

@@ -59,22 +59,23 @@ def exposition(
         counters: Names of totals that only grow; a family ends with "/".
         about: Labels of `distrl_info`, which says whose numbers these are.
     """
-    info = {name: str(value) for name, value in {**about, "version": __version__}.items()}
-    texts = {"distrl_info": ("gauge", "The process that these metrics come from.", [(info, 1.0)])}
+    families: dict[str, list[str]] = {}  # the lines of each stand together
+
+    def sample(metric: str, kind: str, said: str, labels: Mapping[str, str], value: float) -> None:
+        inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+        head = [f"# HELP {metric} {_escaped(said)}", f"# TYPE {metric} {kind}"]
+        series = f"{metric}{{{inside}}}" if inside else metric
+        families.setdefault(metric, head).append(f"{series} {value!r}")
+
+    info = {**about, "version": __version__}
+    sample("distrl_info", "gauge", "The process that these metrics come from.", info, 1.0)
     for name in sorted(values):
         is_counter = name in counters or f"{name.partition('/')[0]}/" in counters
         found, labels, factor = _named(name)
-        metric = f"{prefix}{found}{'_total' if is_counter else ''}"
+        metric, kind = (f"{found}_total", "counter") if is_counter else (found, "gauge")
         said = f"{name}, see Metrics in docs/operations.md."
-        series = texts.setdefault(metric, ("counter" if is_counter else "gauge", said, []))[2]
-        series.append((labels, factor * values[name]))
-    lines = []
-    for metric, (kind, said, samples) in texts.items():
-        lines += [f"# HELP {metric} {_escaped(said)}", f"# TYPE {metric} {kind}"]
-        for labels, value in samples:
-            inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-            lines.append(f"{metric}{{{inside}}} {value!r}" if inside else f"{metric} {value!r}")
-    return "\n".join(lines) + "\n"
+        sample(prefix + metric, kind, said, labels, factor * values[name])
+    return "".join(f"{line}\n" for lines in families.values() for line in lines)
 
 
 def _named(name: str) -> tuple[str, dict[str, str], float]:

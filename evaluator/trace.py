@@ -80,14 +80,12 @@ def episode_spans(one: Trajectory) -> list[Span]:
 
 def _requests(thought: Span, chats: Sequence[Chat]) -> list[Span]:
     """The waits and runs of requests, one after another in the middle of the time that the slot waited."""
-    spent = sum(chat.completion.queue_s + chat.completion.run_s for chat in chats)
-    whole = thought.end - thought.start
-    factor = min(1.0, whole / spent) if spent else 0.0
-    line = _Line(thought.track, thought.start + (whole - factor * spent) / 2.0, thought.end)
-    for answer in (chat.completion for chat in chats):
-        line.add(QUEUE, line.at, line.at + factor * answer.queue_s)
-        run_s = factor * answer.run_s
-        line.add(BATCH, line.at, line.at + run_s, server=answer.server, batch=answer.batch)
+    answers = [chat.completion for chat in chats]
+    spare_s = thought.end - thought.start - sum(answer.queue_s + answer.run_s for answer in answers)
+    line = _Line(thought.track, thought.start + max(0.0, spare_s / 2.0), thought.end)
+    for answer in answers:
+        line.add(QUEUE, line.at, line.at + answer.queue_s)
+        line.add(BATCH, line.at, line.at + answer.run_s, server=answer.server, batch=answer.batch)
     return line.spans
 
 

@@ -106,6 +106,7 @@ def serve(
 
     require_gui(config, "serve-inference")
     name = check_name(name) if name is not None else f"{host_name()}-{os.getpid()}"
+    show(dict, name)  # there are no numbers before the policy is loaded
     network = config.network
     policy_dir = find_checkpoint(checkpoint.expanduser()) / "policy" if checkpoint is not None else None
     words = vocabulary(config.tasks, config.policy.kind)

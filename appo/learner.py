@@ -114,7 +114,7 @@ class AppoLearner:
         stop: Event,
     ) -> None:
         self._config, self._run, self.server, self.master = config, run, server, master
-        self._policy, self.metrics, self._stop = policy, metrics, stop
+        self._policy, self._metrics, self._stop = policy, metrics, stop
         self._directory = run.checkpoints
         self._written = {checkpoints.pointed(self._directory, "latest")}
         self._started = self._next_metrics = self._next_peers = time.monotonic()
@@ -249,7 +249,7 @@ class AppoLearner:
         """Writes metrics, by default of now; the next broadcasts carry the newest value of each."""
         progress = self.master.progress
         accepted = progress.accepted if accepted is None else accepted
-        self.metrics.write(accepted, numbers)
+        self._metrics.write(accepted, numbers)
         self._announced |= numbers
         self._announced["updates"] = float(accepted)
         self._announced[PHASE_DONE] = float(progress.env_steps)

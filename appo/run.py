@@ -25,7 +25,6 @@ from distrl.evaluator.measure import Measured
 if TYPE_CHECKING:
     from distrl.appo.learner import AppoLearner
     from distrl.appo.measure import Returns
-    from distrl.core.prometheus import Show
 
 
 class AppoRun:
@@ -52,17 +51,11 @@ class AppoRun:
         sizes = space_of(self._config.env.options).sizes
         return lambda run: open_learner(self._config, run, sizes, stop)
 
-    def work(
-        self,
-        name: str,
-        folder: Path,
-        stop: threading.Event,
-        wait_s: float | None,
-        show: Show = lambda read: None,
-    ) -> None:
+    def work(self, name: str, folder: Path, stop: threading.Event, wait_s: float | None) -> None:
         """Runs a worker that trains until `stop` is set or the run is over. `folder` stays unused."""
         from distrl.appo.worker import AppoWorker, MasterClient
         from distrl.core.policies import use_threads
+        from distrl.core.prometheus import show
         from distrl.core.security import load_security
         from distrl.core.sockets import Wire
         from distrl.workers.client import LearnerLink, wait_for_learner
@@ -84,7 +77,7 @@ class AppoRun:
             worker = AppoWorker(config, name, client, is_stopping, link.set_stats)
             link.start()
             stack.callback(link.close)
-            show(lambda: link.stats)
+            show(lambda: link.stats, name)
             if wait_for_learner(link, "network.control", wait_s, stop):
                 worker.run()
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from distrl.configs.schema import Config
-    from distrl.core.prometheus import Show
 
 ConfigArgument = Annotated[
     str,
@@ -66,22 +65,20 @@ MetricsPortOption = Annotated[
 
 
 @contextlib.contextmanager
-def metrics_port(address: str | None, role: str, run: str, name: str = "") -> Iterator[Show]:
-    """Serves the metrics of a process at `address`, as long as the block lasts; None or 0: nowhere.
+def metrics_port(address: str | None, role: str, run: str) -> Iterator[None]:
+    """Serves the metrics of this process at `address`, as long as the block lasts; None or 0: nowhere.
 
-    `role` is "learner", "worker" or "inference". Raises as `distrl.core.prometheus.MetricsEndpoint`.
+    Arguments and errors are those of `distrl.core.prometheus.serving`.
     """
     if address in (None, "0"):
-        yield lambda read: None
+        yield
         return
-    from distrl.core.prometheus import MetricsEndpoint
+    from distrl.core.prometheus import serving
     from distrl.learner.peers import COUNTERS
 
-    prefix = {"learner": "distrl_", "worker": "distrl_worker_", "inference": "distrl_inference_server_"}[role]
-    about = {"role": role, "run": run, "name": name or role}
-    endpoint = MetricsEndpoint(str(address), api_key(), prefix, COUNTERS[role], about)
-    with contextlib.closing(endpoint):
-        yield lambda read: setattr(endpoint, "read", read)
+    with serving(str(address), api_key(), role, run, COUNTERS[role]) as url:
+        typer.echo(f"Metrics: {url}", err=True)
+        yield
 
 
 def api_key() -> str | None:

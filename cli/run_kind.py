@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from distrl.appo.run import AppoRun
     from distrl.configs.schema import Config
     from distrl.core.metrics import Values
-    from distrl.core.prometheus import Show
     from distrl.core.rundir import RunDir
     from distrl.core.terminal import Console
     from distrl.core.types import Task
@@ -136,19 +135,12 @@ class GuiRun:
 
         return opened
 
-    def work(
-        self,
-        name: str,
-        folder: Path,
-        stop: threading.Event,
-        wait_s: float | None,
-        show: Show = lambda read: None,
-    ) -> None:
+    def work(self, name: str, folder: Path, stop: threading.Event, wait_s: float | None) -> None:
         """Runs a worker, whose spool is in `folder`, until `stop` is set or the run is over.
 
         It is called `name` on this host, and waits `wait_s` for the learner; None for as long as it takes.
-        `show` gets a function that returns its numbers.
         """
+        from distrl.core.prometheus import show
         from distrl.core.security import load_security
         from distrl.core.sockets import Wire
         from distrl.workers.act_client import ActClient
@@ -205,7 +197,7 @@ class GuiRun:
             if judging is not None:
                 judging.start()
                 stack.callback(judging.close)
-            show(lambda: link.stats)
+            show(lambda: link.stats, name)
             if wait_for_learner(link, "network.control", wait_s, stop):
                 worker.run()
                 link.flush(FLUSH_S)
@@ -247,14 +239,13 @@ class GuiRun:
 
     def pictures(self, results: Mapping[str, Path]) -> Values:
         """A few episodes of the last of `results`, evaluations by label, as pictures by name."""
-        from distrl.core.filmstrip import filmstrip
+        from distrl.core.filmstrip import filmstrips
         from distrl.evaluator.stores import StoredEpisodes
 
         if not results:
             return {}
         with contextlib.closing(StoredEpisodes(list(results.values())[-1])) as stored:
-            strips = [filmstrip(one.trajectory, one.images()) for one in stored.find(limit=SHOWN)]
-        return {f"pictures/test-{n}": strip for n, strip in enumerate(strips, 1) if strip is not None}
+            return filmstrips(stored, stored.ids()[-SHOWN:], "test")
 
     def print_results(self, console: Console, results: Mapping[str, Path]) -> None:
         """Prints a row per split. `results`: evaluations by label, oldest first."""

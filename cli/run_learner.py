@@ -59,7 +59,9 @@ def run_learner(
     stop = install_signals(_grace_s())
     if _is_first():
         stop.on_set(_say_stopping)
-    if not learn(loaded, resume, stop, command, metrics):
+    with metrics_port(metrics if _is_first() else None, "learner", loaded.name):
+        is_complete = learn(loaded, resume, stop, command)
+    if not is_complete:
         run = RunDir.of(loaded)
         typer.echo(describe_stopped(run, f"distrl run-learner {run.path} --resume"), err=True)
         raise typer.Exit(130)
@@ -83,18 +85,11 @@ def _grace_s() -> float:
     return ORPHANS_GRACE_S if MEETING in os.environ else FOLLOWERS_GRACE_S
 
 
-def learn(
-    config: Config,
-    resume: bool,
-    stop: threading.Event,
-    command: Sequence[str] = (),
-    metrics: str | None = None,
-) -> bool:
+def learn(config: Config, resume: bool, stop: threading.Event, command: Sequence[str] = ()) -> bool:
     """Runs a learner until the run is complete (True) or `stop` is set (False); or one of its ranks.
 
     If a new run cannot start (an address in use, keys, the policy), its directory is removed, which
     frees its name for the next start. `command` of `distrl` makes another process a rank of this learner.
-    `metrics` is the address of its metrics for Prometheus.
     """
     from distrl.cli.health.run import check_devices, check_models
     from distrl.cli.run_kind import run_kind
@@ -113,11 +108,10 @@ def learn(
     check_devices(config, ["learner"])
     check_models(config)
     check_trackers(config.metrics.trackers)
+    _log.info("loading torch and the run's tasks")
+    opened = run_kind(config).learner(stop, command)
+    run = RunDir.create_or_open(config, resume)
     with contextlib.ExitStack() as stack:
-        show = stack.enter_context(metrics_port(metrics, "learner", config.name))
-        _log.info("loading torch and the run's tasks")
-        opened = run_kind(config).learner(stop, command)
-        run = RunDir.create_or_open(config, resume)
         stack.enter_context(run.lock("learner"))
         try:
             learner = stack.enter_context(opened(run))
@@ -125,7 +119,6 @@ def learn(
             if not resume:
                 run.discard()
             raise
-        show(lambda: learner.metrics.newest)
         learner.run()
     if not stop.is_set():
         check_trained(run, config)

@@ -80,22 +80,17 @@ def run_worker(
     check_installed(loaded, is_worker=True)
     setup(role=name or "worker")
     directory = spool or Path(loaded.runs_dir).expanduser() / ".spool" / loaded.name
-    work(loaded, name, directory, install_signals(GRACE_S + loaded.devices.close_s), wait, metrics)
+    with metrics_port(metrics, "worker", loaded.name):
+        work(loaded, name, directory, install_signals(GRACE_S + loaded.devices.close_s), wait)
 
 
 def work(
-    config: Config,
-    name: str | None,
-    spool_dir: Path,
-    stop: threading.Event,
-    wait_s: float | None = None,
-    metrics: str | None = None,
+    config: Config, name: str | None, spool_dir: Path, stop: threading.Event, wait_s: float | None = None
 ) -> None:
     """Runs a worker until `stop` is set or the run is over.
 
     Without a `name` it gets the first of this host's that no other process uses. Its spool is a file in
     `spool_dir`. It waits `wait_s` for the learner; None for as long as it takes.
-    `metrics` is the address of its metrics for Prometheus.
     """
     from distrl.cli.run_kind import run_kind
 
@@ -105,8 +100,7 @@ def work(
         else:
             name, claim = claim_name(spool_dir)
             stack.enter_context(claim)
-        show = stack.enter_context(metrics_port(metrics, "worker", config.name, name))
-        run_kind(config).work(name, spool_dir, stop, wait_s, show)
+        run_kind(config).work(name, spool_dir, stop, wait_s)
 
 
 def claim_name(spool_dir: Path) -> tuple[str, HeldLock]:

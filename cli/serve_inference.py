@@ -77,7 +77,8 @@ def serve_inference(
     check_devices(loaded, ["policy"])
     check_models(loaded)
     _log.info("loading torch and the policy")
-    serve(loaded, name, checkpoint, install_signals(GRACE_S), http, wait, metrics)
+    with metrics_port(metrics, "inference", loaded.name):
+        serve(loaded, name, checkpoint, install_signals(GRACE_S), http, wait)
 
 
 def serve(
@@ -87,15 +88,15 @@ def serve(
     stop: threading.Event,
     http: str | None = None,
     wait_s: float | None = None,
-    metrics: str | None = None,
 ) -> None:
     """Serves until `stop` is set or the run is over.
 
     A `checkpoint` is served without a learner; `http` is PORT or HOST:PORT of the endpoint for others. The
-    server waits `wait_s` for the learner; None for as long as it takes. `metrics` is the address of its
-    metrics for Prometheus.
+    server waits `wait_s` for the learner; None for as long as it takes.
     """
     from distrl.cli.run_kind import require_gui
+    from distrl.core.http_address import keyed_address
+    from distrl.core.prometheus import show
     from distrl.core.security import SERVER, load_security
     from distrl.core.sockets import Wire
     from distrl.evaluator.measure import find_checkpoint
@@ -105,29 +106,25 @@ def serve(
 
     require_gui(config, "serve-inference")
     name = check_name(name) if name is not None else f"{host_name()}-{os.getpid()}"
+    show(dict, name)  # there are no numbers before the policy is loaded
     network = config.network
     policy_dir = find_checkpoint(checkpoint.expanduser()) / "policy" if checkpoint is not None else None
     words = vocabulary(config.tasks, config.policy.kind)
     if http is not None:
-        from distrl.workers.inference.http_server import check_address
-
-        check_address(http, api_key())  # now, because a model may take minutes to load
+        keyed_address("--http", http, api_key())  # now, because a model may take minutes to load
     key_name = SERVER if policy_dir is not None else network.key_name
-    with (
-        metrics_port(metrics, "inference", config.name, name) as show,
-        Wire(load_security(network.keys_path, key_name)) as wire,
-    ):
+    with Wire(load_security(network.keys_path, key_name)) as wire:
         if policy_dir is not None:
             with (
                 serve_checkpoint(config, words, policy_dir, wire, network.act) as server,
                 _http(config, server, http, policy_dir.parent),
             ):
-                show(server.snapshot)
+                show(server.snapshot, name)
                 typer.echo(f"Serving {policy_dir.parent} at {server.endpoint}", err=True)
                 run_until_stopped(server, None, stop)
             return
         with serve_beside_learner(config, words, name, wire) as (server, link), _http(config, server, http):
-            show(server.snapshot)
+            show(server.snapshot, name)
             if wait_for_learner(link, "network.control", wait_s, stop):
                 run_until_stopped(server, link, stop)
 

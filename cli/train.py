@@ -78,8 +78,6 @@ def train(
     loaded = loaded if plan is None else plan.config
     network = free_addresses(loaded.network)
     check_addresses(network, loaded.num_servers)
-    with metrics_port(metrics, "learner", loaded.name):  # it must be free for the learner
-        pass
     if loaded.num_servers and (unreachable := unreachable_servers(network)):
         typer.echo(f"warning: {unreachable}", err=True)
     console = Console()
@@ -91,8 +89,8 @@ def train(
         for line in [] if plan is None else plan.lines():
             console.print(as_text(line), soft_wrap=True)
         try:
-            local = LocalRun(loaded, network, run, install_signals(), console, metrics)
-            with followed(run, console, ui):
+            local = LocalRun(loaded, network, run, install_signals(), console)
+            with metrics_port(metrics, "learner", loaded.name), followed(run, console, ui):
                 results = local.train_and_measure()
         except DistrlError as error:
             if not resume:

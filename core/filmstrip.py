@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from PIL import Image, ImageDraw, ImageFont
 
+from distrl.core.errors import NotStored
 from distrl.core.model_points import MAX_PIXELS
-from distrl.core.types import Fault, Trajectory
+from distrl.core.types import ActionRecord, Fault, Trajectory
 
 HEIGHT, MARGIN, LINE = 320, 4, 18
 LEAST = 64
@@ -18,25 +21,36 @@ MOST = 24  # screens: the first ones of a longer episode are left out
 _TOUCH = (230, 30, 60)
 
 
+class Episodes(Protocol):
+    """What stores of episodes have in common."""
+
+    def get(self, trajectory_id: str) -> Trajectory: ...
+
+    def images(self, digests: Iterable[str]) -> dict[str, bytes]: ...
+
+
+def filmstrips(store: Episodes, ids: Iterable[str], name: str) -> dict[str, Image.Image]:
+    """Pictures of stored episodes as `pictures/NAME-NUMBER`; none of those that were deleted to make room."""
+    found = {}
+    for number, one in enumerate(ids, 1):
+        with contextlib.suppress(NotStored):
+            episode = store.get(one)
+            if strip := filmstrip(episode, store.images(episode.image_digests)):
+                found[f"pictures/{name}-{number}"] = strip
+    return found
+
+
 def filmstrip(trajectory: Trajectory, images: Mapping[str, bytes]) -> Image.Image | None:
     """The picture of an episode with these screenshots by digest; None if none can be shown."""
     last = [(trajectory.final, None)] if trajectory.final else []
     seen = [*((step.observation, step.action) for step in trajectory.steps), *last][-MOST:]
-    frames = []
-    for screen, action in seen:
-        frame = _frame(images.get(screen.image, b""))
-        if frame is None:
-            continue
-        pen = ImageDraw.Draw(frame)
-        for point in (action.point, action.to) if action is not None else ():
-            if point is not None:
-                pen.circle((point[0] * frame.width, point[1] * HEIGHT), 8, outline=_TOUCH, width=3)
-        frames.append(frame)
-    if not frames:
+    frames = [_frame(images.get(screen.image, b""), action) for screen, action in seen]
+    shown = [frame for frame in frames if frame is not None]
+    if not shown:
         return None
-    strip = Image.new("RGB", (sum(frame.width + MARGIN for frame in frames), HEIGHT + LINE + MARGIN), "white")
+    strip = Image.new("RGB", (sum(frame.width + MARGIN for frame in shown), HEIGHT + LINE + MARGIN), "white")
     left = 0
-    for frame in frames:
+    for frame in shown:
         strip.paste(frame, (left, LINE + MARGIN))
         left += frame.width + MARGIN
     is_faulted = trajectory.fault is not Fault.NONE
@@ -46,8 +60,8 @@ def filmstrip(trajectory: Trajectory, images: Mapping[str, bytes]) -> Image.Imag
     return strip
 
 
-def _frame(data: bytes) -> Image.Image | None:
-    """A screen, `HEIGHT` high; None if the bytes, which any worker may have sent, are no screenshot."""
+def _frame(data: bytes, action: ActionRecord | None) -> Image.Image | None:
+    """A screen, `HEIGHT` high, with its touch; None if the bytes, which any worker sends, are not one."""
     try:
         with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as image:
             width, height = image.size
@@ -55,6 +69,10 @@ def _frame(data: bytes) -> Image.Image | None:
                 return None
             wide = min(2 * HEIGHT, max(1, width * HEIGHT // height))
             frame: Image.Image = image.convert("RGB").resize((wide, HEIGHT))
-            return frame
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return None
+    for point in (action.point, action.to) if action is not None else ():
+        if point is not None:
+            place = (point[0] * wide, point[1] * HEIGHT)
+            ImageDraw.Draw(frame).circle(place, 8, outline=_TOUCH, width=3)
+    return frame

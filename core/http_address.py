@@ -18,6 +18,17 @@ def split_address(option: str, address: str, example: int) -> tuple[str, int]:
     return host or "127.0.0.1", int(port)
 
 
+def keyed_address(option: str, address: str, key: str | None) -> tuple[str, int]:
+    """As `split_address`; ConfigError also if other machines can reach the address and there is no `key`."""
+    host, port = split_address(option, address, 8000)
+    if key is None and not is_loopback(host):
+        raise ConfigError(
+            f"{option} {address} can be reached from other machines.",
+            "Set the environment variable DISTRL_API_KEY, or listen on 127.0.0.1.",
+        )
+    return host, port
+
+
 def is_loopback(host: str) -> bool:
     """Whether `host` is this machine's loopback interface."""
     try:

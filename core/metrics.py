@@ -77,10 +77,10 @@ class Tracker(Protocol):
     """Shows the same numbers elsewhere, and pictures; see `distrl.learner.trackers`."""
 
     def log(self, step: int, values: Values | Callable[[], Values]) -> None:
-        """Takes values, or a function that makes them, which the tracker may call later."""
+        """Takes values, or a function that makes them, which the tracker may call later.
 
-    def resume(self, step: int) -> None:
-        """Values of later steps are invalid."""
+        After values with `RESUMED` those of later steps so far are invalid.
+        """
 
     def finish(self) -> None:
         """Hands over what is left."""
@@ -88,9 +88,6 @@ class Tracker(Protocol):
 
 class MetricsWriter:
     """Appends to metrics.jsonl, a line at a time, so that readers and a crash see whole lines.
-
-    Attributes:
-        newest: The newest value of each metric that was finite, replaced as a whole with each row.
 
     Raises:
         RunDirectoryError: The disk is full, or the file not writable; so do `write`, `resume` and `close`.
@@ -101,7 +98,6 @@ class MetricsWriter:
     ) -> None:
         self._trackers, self._clock = trackers, clock
         self._path = path
-        self.newest: dict[str, float] = {}
         with writing(path):
             self._file = path.open("a", encoding="utf-8", buffering=1)
             self._has_rows = path.stat().st_size > 0
@@ -116,7 +112,6 @@ class MetricsWriter:
         values = {name: float(f"{finite[name]:.7g}") if name in finite else None for name in metrics}
         with writing(self._path):
             self._file.write(json.dumps(row | values) + "\n")
-        self.newest = {**self.newest, **finite, "step": float(step)}
         for tracker in self._trackers:
             tracker.log(step, finite)
 
@@ -131,8 +126,6 @@ class MetricsWriter:
         A file without rows stays empty.
         """
         if self._has_rows:
-            for tracker in self._trackers:
-                tracker.resume(step)
             self.write(step, {RESUMED: 1.0})
 
     def close(self) -> None:

@@ -237,9 +237,10 @@ class TrajectoryStore:
             return [row[0] for row in rows]
 
     def iterate(self, purpose: Purpose | None = None) -> Iterator[Trajectory]:
-        """The stored trajectories in ingest order, read one at a time."""
+        """The stored trajectories in ingest order, read one at a time, but for those deleted meanwhile."""
         for trajectory_id in self.ids(purpose):
-            yield self.get(trajectory_id)
+            with contextlib.suppress(NotStored):
+                yield self.get(trajectory_id)
 
     def packed(self, after: int = 0, before: int = 2**62, limit: int = 100) -> list[Packed]:
         """The newest trajectories with `after` < seq < `before`, at most `limit`, the newest first."""

@@ -20,7 +20,6 @@ import shutil
 from threading import Event
 
 from distrl.core.errors import MismatchError, NotFinite
-from distrl.core.metrics import MetricsWriter
 from distrl.core.rundir import WARM_UP
 from distrl.core.types import Purpose
 from distrl.learner.checkpoint import Checkpointer
@@ -48,10 +47,6 @@ class Learner:
         self.context, self.stop = context, stop
         self.updates = updates or Updates(context)
         self.validation = Validation(context, self.updates.write_freshness)
-
-    @property
-    def metrics(self) -> MetricsWriter:
-        return self.context.report.writer
 
     @property
     def progress(self) -> Progress:

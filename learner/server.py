@@ -50,6 +50,7 @@ from distrl.core.messages import (
     WeightInfo,
     Welcome,
 )
+from distrl.core.prometheus import show
 from distrl.core.rendezvous import Meeting, publish, reachable
 from distrl.core.security import Client, Security
 from distrl.core.service import CONTROL, WEIGHTS, Permits, Service
@@ -183,6 +184,7 @@ class ServerBase:
         self._thread = threading.Thread(target=self._run, name="network", daemon=True)
 
     def start(self) -> None:
+        show(lambda: self.status.metrics)
         self._thread.start()
         self._chunks.start()
         self.endpoints.publish(self._security)

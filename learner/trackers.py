@@ -1,6 +1,6 @@
 """Trackers: where metrics go besides metrics.jsonl. Each is fed by a thread of its own.
 
-    training thread ── log, resume ──► bounded queue ──► thread tracker-NAME ──► the tracker's package
+    training thread ── log, add_file ──► bounded queue ──► thread tracker-NAME ──► the tracker's package
 
 So a tracker neither delays a run nor ends it: one that raises is logged once and gets nothing more, and one
 that falls behind by `MAX_WAITING` calls loses values. Packages are imported in that thread. Nothing leaves
@@ -26,7 +26,7 @@ from PIL.Image import Image
 
 from distrl.configs.schema import Config
 from distrl.core.errors import MissingDependency
-from distrl.core.metrics import Values, read_metrics
+from distrl.core.metrics import RESUMED, Values, read_metrics
 from distrl.core.rundir import RunDir
 from distrl.core.user_errors import EXTRAS
 
@@ -47,8 +47,6 @@ class TrackerRun(Protocol):
 
     def add_file(self, path: Path) -> None: ...  # nothing where files are not kept
 
-    def resume(self, step: int) -> None: ...  # nothing where values of later steps cannot be dropped
-
     def finish(self) -> None: ...
 
 
@@ -65,6 +63,9 @@ class TensorBoard(TrackerRun):
         return SummaryWriter(str(self._directory), purge_step=purge_step, flush_secs=10)
 
     def log(self, step: int, values: Values) -> None:
+        if RESUMED in values:  # TensorBoard drops what its earlier files have of the later steps
+            self._writer.close()
+            self._writer = self._open(step + 1)
         for name, value in values.items():
             if isinstance(value, Image):
                 self._writer.add_image(name, np.asarray(value), step, dataformats="HWC")
@@ -74,10 +75,6 @@ class TensorBoard(TrackerRun):
     def add_file(self, path: Path) -> None:
         if path.suffix == ".yaml":
             self._writer.add_text(path.stem, f"<pre>{path.read_text(encoding='utf-8')}</pre>")
-
-    def resume(self, step: int) -> None:
-        self._writer.close()
-        self._writer = self._open(step + 1)  # TensorBoard drops what its earlier files have of later steps
 
     def finish(self) -> None:
         self._writer.close()
@@ -89,17 +86,14 @@ class Trackio(TrackerRun):
     def __init__(self, config: Config, run: RunDir) -> None:
         import trackio
 
-        # It knows runs by name only: the run's id tells apart runs that have the same name.
-        self._package, self._run = (
-            trackio,
-            trackio.init(
-                project=config.metrics.project,
-                name=run.run_id(),
-                config=config.model_dump(mode="json"),
-                resume="allow",
-                auto_log_gpu=False,
-                auto_log_cpu=False,
-            ),
+        self._image = trackio.Image
+        self._run = trackio.init(
+            project=config.metrics.project,
+            name=run.run_id(),  # it tells runs apart by name only
+            config=config.model_dump(mode="json"),
+            resume="allow",
+            auto_log_gpu=False,
+            auto_log_cpu=False,
         )
 
     def log(self, step: int, values: Values) -> None:
@@ -109,8 +103,9 @@ class Trackio(TrackerRun):
         self._run.log_artifact(str(path), name=f"{self._run.id}-{path.stem}", type=path.stem)
 
     def _shown(self, values: Values) -> dict[str, Any]:
-        image = self._package.Image
-        return {name: image(value) if isinstance(value, Image) else value for name, value in values.items()}
+        return {
+            key: self._image(value) if isinstance(value, Image) else value for key, value in values.items()
+        }
 
     def finish(self) -> None:
         self._run.finish()
@@ -123,18 +118,16 @@ class Wandb(Trackio):
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
-        self._package, self._run = (
-            wandb,
-            wandb.init(
-                project=config.metrics.project,
-                id=run.run_id(),
-                name=config.name,
-                dir=str(run.path),
-                config=config.model_dump(mode="json"),
-                mode=os.environ.get("WANDB_MODE", "offline"),
-                resume="allow",
-                settings={"console": "off", "silent": True},
-            ),
+        self._image = wandb.Image
+        self._run = wandb.init(
+            project=config.metrics.project,
+            id=run.run_id(),
+            name=config.name,
+            dir=str(run.path),
+            config=config.model_dump(mode="json"),
+            mode=os.environ.get("WANDB_MODE", "offline"),
+            resume="allow",
+            settings={"console": "off", "silent": True},
         )
         # Its own steps never go back, as those of a resumed run do.
         self._run.define_metric("*", step_metric="step")
@@ -203,11 +196,8 @@ class Feed:
     def add_file(self, path: Path) -> None:
         self._put(lambda package: package.add_file(path))
 
-    def resume(self, step: int) -> None:
-        self._put(lambda package: package.resume(step))
-
     def finish(self) -> None:
-        """Waits up to `FINISH_S` until the tracker has all."""
+        """Waits until the tracker has everything, for up to twice `FINISH_S`."""
         self._put(None, FINISH_S)
         self._thread.join(FINISH_S)
         if self._thread.is_alive():
@@ -218,7 +208,7 @@ class Feed:
             if self._thread.is_alive():
                 self._queue.put(call, timeout=timeout_s)
         except queue.Full:
-            self._tell("is too slow and misses values")
+            self._tell("is too slow: values are dropped")
 
     def _run(self) -> None:
         try:

@@ -5,7 +5,6 @@ Used by the training thread. `groups.EvalRound` has the episodes of a round.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 from collections.abc import Callable
@@ -13,10 +12,7 @@ from functools import partial
 from threading import Event
 
 from distrl.core import checkpoints
-from distrl.core.errors import NotStored
-from distrl.core.filmstrip import filmstrip
-from distrl.core.metrics import Values
-from distrl.core.store import TrajectoryStore
+from distrl.core.filmstrip import filmstrips
 from distrl.core.types import Purpose
 from distrl.learner.checkpoint import state_of
 from distrl.learner.context import LAST_ROUND, POLL_S, Context, announce, drain, poll, publish
@@ -27,17 +23,6 @@ SHOWN = 3
 """Episodes of a round that trackers show."""
 
 _log = logging.getLogger(__name__)
-
-
-def newest_episodes(store: TrajectoryStore) -> Values:
-    """Pictures of the newest validation episodes."""
-    found = {}
-    for number, name in enumerate(store.ids(Purpose.EVAL)[-SHOWN:], 1):
-        with contextlib.suppress(NotStored):  # deleted since, to make room
-            episode = store.get(name)
-            if strip := filmstrip(episode, store.images(episode.image_digests)):
-                found[f"pictures/validation-{number}"] = strip
-    return found
 
 
 class Validation:
@@ -104,7 +89,8 @@ class Validation:
             }
         )
         _log.info("validation after %d updates: %.3f", done.updates, success)
-        context.report.writer.show(done.updates, partial(newest_episodes, context.store))
+        newest = context.store.ids(Purpose.EVAL)[-SHOWN:]
+        context.report.writer.show(done.updates, partial(filmstrips, context.store, newest, "validation"))
         directory = context.checkpointer.directory
         if len(done.scores) < MIN_MEASURED * done.size:
             _log.warning(

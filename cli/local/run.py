@@ -26,6 +26,7 @@ from distrl.core.checkpoints import pointed, resolve, step_of
 from distrl.core.errors import DistrlError, ProtocolError, StoreError
 from distrl.core.messages import Shutdown, Status
 from distrl.core.process import Child, stop_all
+from distrl.core.prometheus import show
 from distrl.core.rundir import RunDir
 from distrl.core.security import load_security
 from distrl.core.sockets import Wire
@@ -75,21 +76,11 @@ class LearnerWatch:
 
 
 class LocalRun:
-    """Trains and evaluates `config` at the addresses `network`, until `stop` is set.
-
-    `metrics` is the address of the learner's metrics for Prometheus.
-    """
+    """Trains and evaluates `config` at the addresses `network`, until `stop` is set."""
 
     def __init__(
-        self,
-        config: Config,
-        network: NetworkConfig,
-        run: RunDir,
-        stop: threading.Event,
-        console: Console,
-        metrics: str | None = None,
+        self, config: Config, network: NetworkConfig, run: RunDir, stop: threading.Event, console: Console
     ) -> None:
-        self._metrics = metrics
         self.config, self._run, self._stop = config, run, stop
         self._network, self._gpus = network, gpus.visible()
         self._supervisor = Supervisor(run.logs, environment())
@@ -101,10 +92,6 @@ class LocalRun:
         """Runs all roles until the learner is done. Returns False if it was stopped before."""
         config, settings = self.config, programs.assignments(self._network)
         learner, *others = roles(config, self._run.path, settings, config.num_servers, config.local.workers)
-        if self._metrics is not None:
-            learner = learner.model_copy(
-                update={"arguments": (*learner.arguments, "--metrics-port", self._metrics)}
-            )
         is_on_cpu = config.learner.device == "cpu" or not self._gpus
         places = gpus.for_training(self.config, self._gpus)
         if places:
@@ -115,6 +102,7 @@ class LocalRun:
 
         try:
             with self._progress, LearnerWatch(self._network) as watch:
+                show(lambda: watch.status.metrics if watch.status is not None else {})
                 self._supervisor.start(learner.program(seen(learner) | (allocator() if is_on_cpu else {})))
                 for role in others:
                     self._supervisor.start(role.program(seen(role), ends=False))
@@ -130,6 +118,7 @@ class LocalRun:
                         return True
             return False
         finally:
+            show(dict)  # the last metrics would look as if the run went on
             try:
                 if learner.name in self._supervisor.pids():
                     self._progress.note(f"{STOPPING}. {AT_ONCE}" if self._stop.is_set() else f"{STOPPING}.")

@@ -333,6 +333,9 @@ def find_bottleneck(metrics: Mapping[str, float], status: Status | None) -> tupl
         return "", "the learner has made no update yet"
     if waits < WAITING:
         return "learner", f"it waits for episodes {waits:.0%} of its time"
+    idle = metrics.get("workers/idle_share", 0.0)  # known of simulations and traces
+    if idle > max(0.5, waits):
+        return "learner", f"slots are without an episode {idle:.0%} of their time"
     counts, wait_ms = device_counts(metrics), metrics.get("inference/queue_wait_p50_ms")
     batch_ms = metrics.get("inference/batch_p50_ms")
     if wait_ms is not None and batch_ms is not None and wait_ms > 0.5 * batch_ms:

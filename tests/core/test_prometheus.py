@@ -8,7 +8,6 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
 
@@ -16,7 +15,7 @@ from distrl import __version__
 from distrl.cli import options
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, NetworkError
-from distrl.core.prometheus import MetricsEndpoint, exposition
+from distrl.core.prometheus import exposition, serving, show
 
 VALUES = {
     "inference/queue_wait_p50_ms": 250.0,
@@ -101,9 +100,9 @@ def test_prometheus_own_parser_reads_the_same() -> None:
 
 
 @pytest.fixture
-def endpoint() -> Iterator[MetricsEndpoint]:
-    with closing(MetricsEndpoint("0", None, "distrl_worker_", {"steps"}, {"role": "worker"})) as endpoint:
-        yield endpoint
+def url() -> Iterator[str]:
+    with serving("0", None, "worker", "mine", {"steps"}) as url:
+        yield url
 
 
 def get(url: str, **headers: str) -> tuple[int, str]:
@@ -114,41 +113,61 @@ def get(url: str, **headers: str) -> tuple[int, str]:
         return error.code, ""
 
 
-def test_a_scrape_gets_what_is_newest(endpoint: MetricsEndpoint) -> None:
-    status, body = get(endpoint.url)
+def test_a_scrape_gets_what_is_newest(url: str) -> None:
+    status, body = get(url)
     assert status == 200
     assert set(parsed(body)[1]) == {"distrl_info"}
     for steps in (5.0, 6.0):
-        endpoint.read = lambda steps=steps: {"steps": steps}
-        assert parsed(get(endpoint.url)[1])[0]["distrl_worker_steps_total", ()] == steps
+        show(lambda steps=steps: {"steps": steps}, "w-0")
+        samples = parsed(get(url)[1])[0]
+        assert samples["distrl_worker_steps_total", ()] == steps
+        (labels,) = [dict(labels) for name, labels in samples if name == "distrl_info"]
+        assert labels == {"role": "worker", "run": "mine", "name": "w-0", "version": __version__}
 
 
-def test_other_paths_and_names_of_other_hosts_are_refused(endpoint: MetricsEndpoint) -> None:
-    assert get(endpoint.url.replace("/metrics", "/"))[0] == 404
-    assert get(endpoint.url, Host="evil.example")[0] == 403
-    assert get(endpoint.url, Host="localhost:1")[0] == 200
+def test_numbers_that_cannot_be_read_cost_one_line_and_one_scrape(
+    url: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    show(lambda: {"steps": 1.0 / 0.0})
+    with pytest.raises(OSError, match="closed connection"):
+        get(url)
+    assert caplog.messages == ["a scrape by 127.0.0.1 failed: ZeroDivisionError('float division by zero')"]
+    assert "Exception occurred during processing" not in capfd.readouterr().err
+    show(dict)
+    assert get(url)[0] == 200
+
+
+def test_other_paths_and_names_of_other_hosts_are_refused(url: str) -> None:
+    assert get(url.replace("/metrics", "/"))[0] == 404
+    assert get(url, Host="evil.example")[0] == 403
+    assert get(url, Host="localhost:1")[0] == 200
 
 
 def test_beyond_loopback_a_key_is_needed() -> None:
-    with pytest.raises(ConfigError, match="DISTRL_API_KEY"):
-        MetricsEndpoint("0.0.0.0:0", None, "distrl_", (), {})
-    with closing(MetricsEndpoint("0.0.0.0:0", "secret", "distrl_", (), {})) as endpoint:
-        url = endpoint.url.replace("0.0.0.0", "127.0.0.1")
+    with (
+        pytest.raises(ConfigError, match="DISTRL_API_KEY"),
+        serving("0.0.0.0:0", None, "learner", "mine", ()),
+    ):
+        pass
+    with serving("0.0.0.0:0", "secret", "learner", "mine", ()) as url:
+        url = url.replace("0.0.0.0", "127.0.0.1")
         assert get(url)[0] == get(url, Authorization="Bearer other")[0] == 401
         assert get(url, Authorization="Bearer secret")[0] == 200
 
 
-def test_an_address_in_use_is_named(endpoint: MetricsEndpoint) -> None:
-    taken = endpoint.url.removeprefix("http://").removesuffix("/metrics")
-    with pytest.raises(NetworkError, match=f"--metrics-port {taken} cannot be used"):
-        MetricsEndpoint(taken, None, "distrl_", (), {})
+def test_an_address_in_use_is_named(url: str) -> None:
+    taken = url.removeprefix("http://").removesuffix("/metrics")
+    with (
+        pytest.raises(NetworkError, match=f"--metrics-port {taken} cannot be used"),
+        serving(taken, None, "worker", "mine", ()),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("off", [None, "0"])
 def test_without_a_port_nothing_is_served(off: str | None) -> None:
     before = threading.active_count()
-    with options.metrics_port(off, "worker", "mine") as show:
-        show(dict)
+    with options.metrics_port(off, "worker", "mine"):
         assert threading.active_count() == before
 
 
@@ -160,18 +179,15 @@ def test_a_worker_that_waits_for_its_learner_can_be_scraped(tmp_path) -> None:
     addresses = {name: f"ipc://{tmp_path}/{name}" for name in ("control", "broadcast")}
     config = Config.model_validate({"name": "mine", "network": addresses})
     stop = threading.Event()
-    arguments = (config, "w", tmp_path, stop, None, str(port))
-    thread = threading.Thread(target=work, args=arguments)
-    thread.start()
-    try:
-        for _ in range(200):
-            try:
-                body = get(f"http://127.0.0.1:{port}/metrics")[1]
-                break
-            except OSError:
+    thread = threading.Thread(target=work, args=(config, "w", tmp_path, stop))
+    with options.metrics_port(str(port), "worker", "mine"):
+        thread.start()
+        try:
+            for _ in range(200):
+                if 'name="w"' in (body := get(f"http://127.0.0.1:{port}/metrics")[1]):
+                    break
                 stop.wait(0.05)
-        labels = {key: dict(key[1]) for key in parsed(body)[0]}
-        assert {"role": "worker", "run": "mine", "name": "w"}.items() <= next(iter(labels.values())).items()
-    finally:
-        stop.set()
-        thread.join()
+            assert 'distrl_info{role="worker",run="mine",name="w",' in body
+        finally:
+            stop.set()
+            thread.join()

@@ -74,6 +74,15 @@ def test_order_and_purpose(store):
     assert store.count(Purpose.TRAIN) == 2
 
 
+def test_reading_goes_on_where_a_learner_deletes_meanwhile(store):
+    for name in "abc":
+        store.add(*episode(name, b"picture"))
+    reader = store.iterate()
+    assert next(reader).id == "a"
+    store.trim(0, keep="c")
+    assert [trajectory.id for trajectory in reader] == ["c"]
+
+
 def test_what_came_in_after_another(store):
     for name in "abcd":
         store.add(*episode(name, b"picture"))

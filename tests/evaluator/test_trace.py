@@ -53,13 +53,14 @@ def steady() -> Trace:
     """Ten seconds: two in batches and eight in the environment; the learner waits for five."""
     first = episode(
         "a", 0, 100.0, 5.0,
-        step(101.5, 1.0, (0.0, 1.0, 1), observe_s=0.5, act_s=2.0),
+        step(101.5, 1.0, (0.3, 0.7, 1), observe_s=0.5, act_s=2.0),
     )  # fmt: skip
     second = episode(
         "b", 0, 105.0, 5.0,
-        step(106.5, 1.0, (0.0, 1.0, 2), observe_s=0.5, act_s=1.0, settle_s=1.0),
+        step(106.5, 1.0, (0.3, 0.7, 2), observe_s=0.5, act_s=1.0, settle_s=1.0),
     )  # fmt: skip
-    rows = [update(1, 105.0, 2.5, train=2.0, publish=0.5), update(2, 110.0, 2.5, train=2.0)]
+    parts = {"train": 1.9, "batch": 0.1}  # the learner's batches are none of the servers
+    rows = [update(1, 105.0, 2.5, publish=0.5, **parts), update(2, 110.0, 2.5, **parts)]
     slots = slot_spans([second, first])
     learner, trained = learner_spans([{"step": 0, "time": 90.0}, *rows])
     return Trace([*learner, *server_spans(slots), *slots], trained)
@@ -68,12 +69,30 @@ def steady() -> Trace:
 def test_shares_say_where_the_time_went() -> None:
     trace = steady()
     assert trace.trained == [(100.0, 110.0)]
-    learner = {"wait for episodes": 0.5, "train": 0.4, "publish": 0.05, "other": 0.05}
-    assert trace.learner_shares() == pytest.approx(learner)
-    slots = {"reset": 0.2, "observe": 0.1, "act": 0.3, "settle": 0.1, "evaluate": 0.1, "batch": 0.2}
-    assert trace.slot_shares() == pytest.approx({**slots, "other": 0.0})
-    assert trace.server_share() == pytest.approx(0.2)
-    assert trace.lines()[-1].startswith("Bottleneck: environments, busy 80% of the time")
+    learner = {"wait for episodes": 0.5, "batch": 0.02, "train": 0.38, "publish": 0.05, "other": 0.05}
+    shares = trace.shares()
+    assert shares["learner"] == pytest.approx(learner)
+    slots = {
+        "reset": 0.2,
+        "observe": 0.1,
+        "act": 0.3,
+        "settle": 0.1,
+        "evaluate": 0.1,
+        "queue": 0.06,
+        "batch": 0.14,
+    }
+    assert shares["slots"] == pytest.approx({**slots, "other": 0.0})
+    assert shares["servers"] == pytest.approx({"batch": 0.14, "idle": 0.86})
+    said = "Bottleneck: workers (the learner waits for episodes 50% of its time, the servers do not queue)"
+    assert trace.lines()[-1] == said
+
+
+def test_slots_that_wait_while_the_learner_waits_now_and_then_do_not_limit_the_run() -> None:
+    episodes = [episode(str(at), 0, at, 1.0, step(at, 0.5, (0.0, 0.5, at))) for at in (0, 5, 10)]
+    learner, trained = learner_spans([update(1, 5.0, 2.0, train=3.0), update(2, 10.0, 1.0, train=4.0)])
+    slots = slot_spans(episodes)
+    trace = Trace([*learner, *server_spans(slots), *slots], trained)
+    assert trace.lines()[-1] == "Bottleneck: learner (slots are without an episode 80% of their time)"
 
 
 def test_requests_of_one_batch_are_one_span_also_where_the_server_counts_anew() -> None:
@@ -100,12 +119,14 @@ def test_what_is_derived_of_servers_and_slots_is_what_a_simulation_measures() ->
         found = world.since(start)
         world.advance(10.0)  # episodes under way end
     slots = slot_spans([one for _, one in leases.ended])
-    trace = Trace([*server_spans(slots), *slots], [(20.0, 80.0)])
+    learner, _ = learner_spans([update(1, 80.0, 59.0, train=1.0)])
+    trace = Trace([*learner, *server_spans(slots), *slots], [(20.0, 80.0)])
     assert 0.5 < found["inference/busy_share"] <= 1.0
-    assert trace.server_share() == pytest.approx(found["inference/busy_share"], abs=0.01)
-    shares = trace.slot_shares()
-    assert shares["act"] == pytest.approx(4.0 * shares["batch"], rel=0.02), "a second and a quarter of one"
-    assert trace.lines()[-1].startswith("Bottleneck: inference servers")
+    shares = trace.shares()
+    assert shares["servers"]["batch"] == pytest.approx(found["inference/busy_share"], abs=0.01)
+    acting, in_batches = shares["slots"]["act"], shares["slots"]["batch"]
+    assert acting == pytest.approx(4.0 * in_batches, rel=0.02), "a second and a quarter of one"
+    assert trace.lines()[-1].startswith("Bottleneck: servers (requests wait ")
 
 
 def test_time_between_processes_of_a_learner_is_not_training() -> None:
@@ -160,10 +181,9 @@ def test_a_trace_loads_and_its_spans_nest_whatever_the_clocks_say(tmp_path: Path
             assert len(open_ends) <= 3
     trace = Trace.of(run)
     assert LEARNER in {span.track for span in trace.spans}
-    for shares in (trace.learner_shares(), trace.slot_shares()):
+    for shares in trace.shares().values():
         assert sum(shares.values()) == pytest.approx(1.0)
         assert min(shares.values()) > -1e-9, shares
-    assert 0.0 < trace.server_share() <= 1.0
 
 
 def test_a_run_without_anything_is_one_line(tmp_path: Path) -> None:

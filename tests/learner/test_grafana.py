@@ -32,7 +32,8 @@ def test_queries_name_only_metrics_that_exist(toy, tmp_path) -> None:
     for role in ("worker", "inference"):
         stats = {stat: 1.0 for its_role, stat in (*RATES, *TOTALS, *GAUGES) if its_role == role}
         peers.register(Heartbeat(role=role, name=role, stats=stats))
-    now = {**learner.metrics.newest, **peers.metrics(), "weights/sent_bytes": 1.0, "rejected/limit": 1.0}
+    now = {**learner.context.server.status, **peers.metrics()}
+    now |= {"weights/sent_bytes": 1.0, "rejected/limit": 1.0}
     known = names(now, "distrl_", "learner")
     known |= names(ServerStats().snapshot(), "distrl_inference_server_", "inference")
     known |= names(Tally().counts, "distrl_worker_", "worker")

@@ -157,7 +157,7 @@ def test_trackers_get_pictures_of_the_newest_episodes_of_a_round(toy, tmp_path, 
     monkeypatch.setattr("distrl.core.filmstrip.LEAST", 1)
     learner, _ = build(toy, tmp_path, episodes=30, eval_every=10)
     shown = []
-    monkeypatch.setattr(learner.metrics, "show", lambda step, make: shown.append((step, make)))
+    monkeypatch.setattr(learner.context.report.writer, "show", lambda step, make: shown.append((step, make)))
     learner.run()
     assert shown[0][0] == 0
     names = [f"pictures/validation-{n}" for n in (1, 2, 3)]

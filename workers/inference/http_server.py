@@ -32,8 +32,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from distrl.core.errors import ConfigError, NetworkError, ProtocolError
-from distrl.core.http_address import is_loopback, names_loopback, split_address
+from distrl.core.errors import NetworkError, ProtocolError
+from distrl.core.http_address import is_loopback, keyed_address, names_loopback
 from distrl.core.messages import RejectCode
 from distrl.workers.inference.openai_api import Answer, ApiError, read_request
 from distrl.workers.inference.server import InferenceServer
@@ -46,7 +46,6 @@ BODY_S = 60.0
 LINGER_S = 1.0  # after a refusal; closing while the client still sends could lose the answer
 COMPLETE_S = 300.0
 JOIN_S = 5.0
-KEY_VARIABLE = "DISTRL_API_KEY"
 _STATUS = {RejectCode.BUSY.value: 429, RejectCode.NOT_READY.value: 503, RejectCode.INTERNAL.value: 500}
 _log = logging.getLogger(__name__)
 
@@ -71,7 +70,7 @@ class HttpEndpoint:
         key: str | None = None,
         checkpoint: str | None = None,
     ) -> None:
-        host, port = check_address(address, key)
+        host, port = keyed_address("--http", address, key)
         self.server, self.model, self.max_tokens = server, model, max_tokens
         self._key, self._checkpoint, self._is_local = key, checkpoint, is_loopback(host)
         self._limiter = anyio.CapacityLimiter(MAX_CONNECTIONS)
@@ -256,14 +255,3 @@ def _connection_class() -> type[H11Protocol]:
 
 def _no_model(asked: str, served: str) -> ApiError:
     return ApiError(404, f"The model {asked[:100]!r} is not served here; ask for {served!r}.", "model")
-
-
-def check_address(address: str, key: str | None) -> tuple[str, int]:
-    """Host and port of "PORT" or "HOST:PORT". Raises ConfigError, also if other machines need no key."""
-    host, port = split_address("--http", address, 8000)
-    if key is None and not is_loopback(host):
-        raise ConfigError(
-            f"--http {address} can be reached from other machines, and anyone there could use the policy.",
-            f"Set the environment variable {KEY_VARIABLE}, or listen on 127.0.0.1.",
-        )
-    return host, port

@@ -352,7 +352,13 @@ def test_the_bottleneck_is_named() -> None:
     assert find_bottleneck({}, None)[0] == ""
     assert find_bottleneck({"time/wait_for_episodes": 0.02}, None)[0] == "learner"
     assert find_bottleneck({**waits, "inference/queue_wait_p50_ms": 90.0}, None)[0] == "servers"
-    assert find_bottleneck({**waits, "inference/queue_wait_p50_ms": 1.0}, None)[0] == "workers"
+    calm = {**waits, "inference/queue_wait_p50_ms": 1.0}
+    assert find_bottleneck(calm, None)[0] == "workers"
+    assert find_bottleneck({**calm, "workers/idle_share": 0.9}, None)[0] == "learner"
+    assert (
+        find_bottleneck({**calm, "time/wait_for_episodes": 0.95, "workers/idle_share": 0.9}, None)[0]
+        == "workers"
+    )
     broken = {"workers/devices_busy": 1.0, "workers/devices_quarantined": 5.0}
     assert find_bottleneck({**waits, **broken}, None)[0] == "devices"
 

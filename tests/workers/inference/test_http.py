@@ -26,11 +26,12 @@ from waiting import until
 
 from distrl.configs.schema import Config, InferenceConfig
 from distrl.core.errors import ConfigError, NetworkError
+from distrl.core.http_address import keyed_address
 from distrl.core.sockets import Wire
 from distrl.core.types import Sampling, image_digest
 from distrl.workers.inference import http_server
 from distrl.workers.inference.engine import HFEngine
-from distrl.workers.inference.http_server import HttpEndpoint, check_address
+from distrl.workers.inference.http_server import HttpEndpoint
 from distrl.workers.inference.serve import build_engine
 from distrl.workers.inference.server import InferenceServer
 
@@ -327,14 +328,14 @@ def test_a_wrong_key_is_refused_before_the_body_is_requested(locked: HttpEndpoin
 
 
 def test_addresses() -> None:
-    assert check_address("8000", None) == ("127.0.0.1", 8000)
-    assert check_address("localhost:1", None) == ("localhost", 1)
-    assert check_address("0.0.0.0:1", "secret") == ("0.0.0.0", 1)
+    assert keyed_address("--http", "8000", None) == ("127.0.0.1", 8000)
+    assert keyed_address("--http", "localhost:1", None) == ("localhost", 1)
+    assert keyed_address("--http", "0.0.0.0:1", "secret") == ("0.0.0.0", 1)
     for bad in ("", "x", ":1", "127.0.0.1:", "70000"):
         with pytest.raises(ConfigError, match="not a valid address"):
-            check_address(bad, None)
+            keyed_address("--http", bad, None)
     with pytest.raises(ConfigError, match="DISTRL_API_KEY"):
-        check_address("0.0.0.0:8000", None)
+        keyed_address("--http", "0.0.0.0:8000", None)
 
 
 def test_an_address_in_use_is_named(make_endpoint: MakeEndpoint) -> None:

@@ -288,7 +288,7 @@ class LocalConfig(Section):
 
     workers: Annotated[int, Field(ge=0)] = 2
     inference_servers: CountOrAuto = 1
-    gpus: Literal["separate", "colocated"] = "separate"
+    gpus: Literal["split", "colocated"] = "split"
 
 
 class Config(Section):
@@ -373,7 +373,7 @@ class Config(Section):
                 raise ValueError(
                     "learner.transfer 'nccl' sends the full weights of a hub model, as they are, to vLLM on "
                     "other GPUs; set inference.engine to 'vllm', policy.lora to null, learner.policy_lag to "
-                    "0 and local.gpus to 'separate', or learner.transfer to 'chunks'"
+                    "0 and local.gpus to 'split', or learner.transfer to 'chunks'"
                 )
         if self.local.gpus == "colocated":
             width = engine.tensor_parallel_size if isinstance(engine, VllmConfig) else 1
@@ -381,7 +381,7 @@ class Config(Section):
                 raise ValueError(
                     "local.gpus 'colocated' is for one GPU with one rank of the learner and one vLLM server; "
                     "set inference.engine to 'vllm', and learner.num_processes and local.inference_servers "
-                    "to 1, or local.gpus to 'separate'"
+                    "to 1, or local.gpus to 'split'"
                 )
             if learner.demonstrations.dagger:
                 raise ValueError(

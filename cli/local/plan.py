@@ -51,7 +51,7 @@ class Plan:
     def lines(self) -> list[Line]:
         """What `distrl train` prints before it starts."""
         config, inference = self.config, self.config.inference
-        shared = "sharing GPUs" if config.local.gpus == "separate" else "taking turns on a GPU"
+        shared = "sharing GPUs" if config.local.gpus == "split" else "taking turns on a GPU"
         each, width = shared if self.is_shared else "a GPU each", width_of(config)
         where = f"{width} GPUs each" if width > 1 and not self.is_shared else each
         engine = f"{where}, {inference.engine.kind}, max_batch {inference.num_rows}"

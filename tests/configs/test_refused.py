@@ -41,7 +41,7 @@ REFUSED: list[tuple[list[str], str]] = [
     ([HUB, "learner.transfer=nccl"], "inference.engine to 'vllm'"),
     ([HUB, VLLM, COLOCATED, "learner.num_processes=2"], "is for one GPU with one rank"),
     ([HUB, COLOCATED], "set inference.engine to 'vllm'"),
-    ([HUB, VLLM, COLOCATED, "learner.transfer=nccl"], "and local.gpus to 'separate'"),
+    ([HUB, VLLM, COLOCATED, "learner.transfer=nccl"], "and local.gpus to 'split'"),
     ([HUB, VLLM, COLOCATED, "learner.demonstrations.dagger=0.5"], "set dagger to 0"),
     (["learner.algorithm.clip=0.1"], "`learner.algorithm.clip` is a key of ppo, grpo, appo only"),
     (["learner.group_size=4"], "Did you mean `learner.algorithm.group_size`"),

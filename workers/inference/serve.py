@@ -44,7 +44,7 @@ def with_engine(config: Config) -> Config:
     if config.local.gpus == "colocated" and engine.kind != "vllm":
         raise ConfigError(
             "local.gpus 'colocated' needs vLLM and a GPU, which inference.engine 'auto' does not find here.",
-            "Install 'distrl[vllm]', or set local.gpus to 'separate'.",
+            "Install 'distrl[vllm]', or set local.gpus to 'split'.",
         )
     return config.model_copy(update={"inference": config.inference.model_copy(update={"engine": engine})})
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from policy_fakes import chat, check_agreement, png
 from tiny_qwen import save_qwen3_vl
+from torch._dynamo.testing import CompileCounter
 
 from distrl.configs.policy import policy_config
 from distrl.core.errors import MissingDependency
@@ -54,7 +55,7 @@ def loss_and_gradients(policy: HubPolicy, goals: list[str]) -> tuple[float, dict
 def test_compiled_layers_have_the_same_losses_and_gradients(make: Callable[..., HubPolicy]) -> None:
     plain, compiled = (make(gradient_checkpointing=True) for _ in range(2))
     torch._dynamo.reset()
-    counter = torch._dynamo.testing.CompileCounter()  # runs what it compiles as it is
+    counter = CompileCounter()  # runs what it compiles as it is
     compiled.compile_layers(counter)
     for goals in (GOALS, GOALS[:1]):  # batches and lengths differ
         expected, gradients = loss_and_gradients(plain, goals)

@@ -163,6 +163,6 @@ def test_a_server_that_does_not_sleep_is_waited_for_so_long(
 
 
 def test_separate_gpus_take_no_turns() -> None:
-    config = SimpleNamespace(local=SimpleNamespace(gpus="separate"))
+    config = SimpleNamespace(local=SimpleNamespace(gpus="split"))
     with alone(SimpleNamespace(config=config)):  # type: ignore[arg-type]
         pass

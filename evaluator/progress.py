@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from distrl.configs.goal import Goal
 from distrl.configs.schema import Config
 from distrl.core.terminal import Console
 from distrl.core.types import Fault
@@ -24,6 +25,13 @@ RECENT_S, RECENT_CHANGES = 60.0, 10
 """The time left follows from the rate of the last minute, or of the last ten changes if those took longer."""
 SURE_S = 5.0
 """Time left is not estimated before a phase has been seen for as long."""
+
+
+def unit_of(phase: str, goal: Goal) -> str:
+    """What the progress of a phase counts, in a word: episodes, steps, cloning, …"""
+    if phase in ("training", "done", "stopped"):
+        return goal.unit.split()[-1]
+    return "cloning" if phase == "warm-up" else phase
 
 
 class EvaluationProgress:

@@ -18,12 +18,9 @@ from distrl.core.logs import printable
 from distrl.core.messages import Status
 from distrl.core.metrics import PHASE_DONE, PHASE_TOTAL
 from distrl.core.terminal import Console
-from distrl.evaluator.progress import TimeLeft
+from distrl.evaluator.progress import TimeLeft, unit_of
 
 LINE_EVERY_S = 15.0
-UNITS = {"warm-up": "cloning"}
-"""What the progress of a phase counts, where it is not called like the phase."""
-
 STEPS_PER_S = "throughput/env_steps_per_s"
 NUMBERS = (
     ("return", "train/return", "{:.1f}"),
@@ -73,9 +70,7 @@ class Progress:
             self._draw("starting", "", 0.0, 0.0, around)
             return
         self._warn(status.metrics)
-        unit = UNITS.get(status.phase, status.phase)
-        if status.phase in ("training", "done"):
-            unit = self._goal.unit.split()[-1]  # "episodes" or "steps"
+        unit = unit_of(status.phase, self._goal)
         done, total = (status.metrics.get(name, 0.0) for name in (PHASE_DONE, PHASE_TOTAL))
         self._draw(status.phase, unit, done, total, self._fields(status) + around, status.metrics)
 

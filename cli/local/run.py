@@ -202,7 +202,7 @@ def followed(run: RunDir, console: Console, ui: bool) -> Iterator[None]:
     If the dashboard ends, the run goes on without it.
     """
     if not ui:
-        console.print(f"Dashboard: run distrl dashboard {run.path}", soft_wrap=True)
+        console.print(f"Dashboard: distrl dashboard {run.path}", soft_wrap=True)
         yield
         return
     port = programs.free_port()

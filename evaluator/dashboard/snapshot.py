@@ -17,6 +17,7 @@ from distrl.core.messages import SlotReport, Status, Wall
 from distrl.core.metrics import PHASE_DONE, PHASE_TOTAL
 from distrl.core.slot_view import SlotView
 from distrl.core.types import ActionRecord
+from distrl.evaluator.progress import unit_of
 from distrl.evaluator.report.episodes import describe
 from distrl.evaluator.report.training import VALIDATION_SUCCESS, bounds
 
@@ -110,6 +111,8 @@ def progress(config: Config | None, metrics: Mapping[str, float]) -> tuple[float
 def _line(of: Sources) -> dict[str, Any]:
     metrics = of.metrics
     done, total = progress(of.config, metrics)
+    counted = of.phase if PHASE_TOTAL in metrics else "training"
+    unit = "episodes" if of.config is None else unit_of(counted, of.config.goal)
     version = of.status.weights.version if of.status is not None and of.status.weights else None
     return {
         "phase": of.phase,
@@ -118,7 +121,7 @@ def _line(of: Sources) -> dict[str, Any]:
         "validation": _validation(of.config, metrics),
         "done": round(done),
         "total": round(total) or None,
-        "unit": of.config.goal.unit.split()[-1] if of.config is not None else "episodes",
+        "unit": unit,
         "elapsed_s": metrics.get("time/elapsed_s"),
         "left_s": of.left_s if math.isfinite(of.left_s) else None,
         "updates": _whole(metrics.get("updates", metrics.get("step"))),
@@ -186,16 +189,16 @@ def alarms(of: Sources) -> list[dict[str, str]]:
         alarm(
             "quarantined",
             "warn",
-            f"{quarantined} trajectories are quarantined: they cannot be trained on.",
+            f"Quarantined trajectories, which cannot be trained on: {quarantined}.",
             "`distrl inspect RUN` lists them with the reasons.",
         )
     if count := round(metrics.get("workers/suspended", 0.0)):
-        alarm("suspended", "warn", f"{count} workers get no leases.", "See their logs for the rejections.")
+        alarm("suspended", "warn", f"Workers without leases: {count}.", "See their logs for the rejections.")
     if count := round(metrics.get("batch/skipped", 0.0)):
         alarm(
             "skipped",
             "warn",
-            f"{count} batches were skipped: a loss or gradient was not finite.",
+            f"Batches skipped because a loss or gradient was not finite: {count}.",
             "Lower learner.optim.lr if it goes on.",
         )
     counts = device_counts(metrics)
@@ -332,7 +335,7 @@ def find_bottleneck(metrics: Mapping[str, float], status: Status | None) -> tupl
     if waits is None:
         return "", "the learner has made no update yet"
     if waits < WAITING:
-        return "learner", f"it waits for episodes {waits:.0%} of its time"
+        return "learner", f"it computes {1.0 - waits:.0%} of its time"
     idle = metrics.get("workers/idle_share", 0.0)  # known of simulations and traces
     if idle > max(0.5, waits):
         return "learner", f"slots are without an episode {idle:.0%} of their time"

@@ -369,7 +369,7 @@ def test_top_prints_the_same_snapshot(run: RunDir) -> None:
     assert json.loads(result.stdout)["line"]["done"] == 150
     shown = CliRunner().invoke(app, ["top", str(run.path), "--once"])
     assert "150/" in shown.stdout
-    assert "quarantined" in shown.stdout
+    assert "Quarantined" in shown.stdout
     assert CliRunner().invoke(app, ["top", str(run.path), "--json"]).exit_code == ConfigError.exit_code
     assert CliRunner().invoke(app, ["top"]).exit_code == ConfigError.exit_code
 

@@ -74,12 +74,6 @@ def is_local(endpoint: str) -> bool:
     return _LOCAL.fullmatch(endpoint) is not None
 
 
-def host_of(endpoint: str) -> str:
-    """The host of a tcp endpoint, 0.0.0.0 for all interfaces; this machine for others."""
-    host = endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]")
-    return ("0.0.0.0" if host == "*" else host) if endpoint.startswith("tcp://") else "127.0.0.1"
-
-
 def new_keypair() -> KeyPair:
     """A fresh CURVE key pair."""
     public, secret = zmq.curve_keypair()

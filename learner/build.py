@@ -20,7 +20,6 @@ from distrl.core.metrics import MetricsWriter
 from distrl.core.policies.images import IMAGES_SHARE, ImageCache, memory_share
 from distrl.core.rundir import RunDir
 from distrl.core.security import SERVER, load_security
-from distrl.core.sockets import host_of
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Task, Trajectory
 from distrl.learner.batching import Batcher
@@ -101,7 +100,7 @@ def open_learner(
         )
         _resume(context)
         if config.learner.transfer == "nccl":
-            context.publisher.transfer = WeightTransfer(server, host_of(server.endpoints.weights))
+            context.publisher.transfer = WeightTransfer(server)
         server.on_arrival = context.ingest.announce
         server.start()
         stack.enter_context(run.announced(server.endpoints.control))

@@ -211,7 +211,7 @@ def poll(context: Context) -> None:
     """
     context.server.check()
     context.train_step.poll()
-    if context.publisher.is_missed:
+    if (transfer := context.publisher.transfer) is not None and transfer.is_missed:
         publish(context)
     context.scheduler.set_elapsed(context.clock.share())
     if context.clock.now() >= context.peers_due:
@@ -234,32 +234,26 @@ def publish(context: Context, catch_up: bool = False) -> WeightInfo:
 @contextmanager
 def alone(context: Context) -> Iterator[None]:
     """A block in which the learner computes: on a shared GPU it is its turn, and the server sleeps."""
-    if context.config.local.gpus != "colocated" or context.turn % 2:
+    if context.config.local.gpus != "colocated":
         yield
         return
-    _pass_turn(context)
-    deadline = time.monotonic() + SLEEP_S
-    while late := _awake(context):
+    turn, deadline = _next_turn(context), time.monotonic() + SLEEP_S
+    while any(one.get(TURN, turn) != turn for one in context.server.server_stats().values()):
         if time.monotonic() > deadline:
-            _log.warning("%s did not free the GPU within %g s", ", ".join(late), SLEEP_S)
+            _log.warning("the inference server did not free the GPU within %g s", SLEEP_S)
             break
         time.sleep(TURN_POLL_S)
     try:
         yield
     finally:
-        torch.cuda.empty_cache()  # what an update needs besides weights; nothing where there is no GPU
-        _pass_turn(context)
+        torch.cuda.empty_cache()  # of what only an update needs
+        _next_turn(context)
 
 
-def _awake(context: Context) -> list[str]:
-    """The servers that share a GPU and do not obey the present turn yet."""
-    stats = context.server.server_stats().items()
-    return [name for name, one in stats if one.get(TURN, context.turn) != context.turn]
-
-
-def _pass_turn(context: Context) -> None:
+def _next_turn(context: Context) -> int:
     context.turn += 1
     context.server.announce_turn(context.turn)
+    return context.turn
 
 
 def enter_phase(context: Context, phase: str) -> None:

@@ -53,8 +53,9 @@ class Publisher:
 
     Attributes:
         version: The newest version, announced or held back.
-        recent: The bytes of the newest announced versions, oldest first, if any were needed.
-        transfer: Takes full weights to servers from GPU to GPU, if there is such a way.
+        recent: The bytes of the newest announced versions, oldest first; there are none of those that
+            `transfer` took to all servers.
+        transfer: Sends full weights from GPU to GPU, with `learner.transfer: nccl`.
     """
 
     def __init__(
@@ -69,7 +70,6 @@ class Publisher:
         self._level = level
         self._held: deque[tuple[WeightInfo, Buffer]] = deque(maxlen=lag + 1)  # the newest versions
         self._announced = -1
-        self._is_everywhere = False  # the newest version, by a transfer
         self.recent: OrderedDict[int, Buffer] = OrderedDict()
         self.transfer: WeightTransfer | None = None
         self.version = _noted(version_file)
@@ -83,9 +83,9 @@ class Publisher:
         state, metadata = self._policy.published_state(), self._policy.published_metadata()
         write_bytes_atomically(self._file, f"{self.version + 1}\n".encode())
         self.version += 1
-        self._is_everywhere = self.transfer is not None and self.transfer.send(state, self.version)
+        is_everywhere = self.transfer is not None and self.transfer.send(state, self.version)
         digest = hashlib.sha256()
-        data: Buffer = b"" if self._is_everywhere else weights_io.to_bytes(state, metadata, digest)
+        data: Buffer = b"" if is_everywhere else weights_io.to_bytes(state, metadata, digest)
         if catch_up:
             self._held.clear()
         kind: Literal["full", "adapter"] = "adapter" if self._policy.published_kind() == "adapter" else "full"
@@ -103,11 +103,6 @@ class Publisher:
                 "published weights %d (%d bytes), newest %d", info.version, info.size_bytes, self.version,
             )  # fmt: skip
         return info
-
-    @property
-    def is_missed(self) -> bool:
-        """Whether a server is there now that has not received the newest version, and cannot fetch it."""
-        return self._is_everywhere and self.transfer is not None and self.transfer.has_outsiders()
 
 
 def _noted(version_file: Path) -> int:

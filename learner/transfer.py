@@ -1,222 +1,188 @@
 """Full weights to inference servers from GPU to GPU, by vLLM's weight transfer over NCCL.
 
     publisher ──► WeightTransfer.send ──► a thread: vLLM's trainer engine ═══ NCCL ═══► the servers' GPUs
-                        │ Status.transfer                                                    │
-                        ▼                                                                    ▼
-                    broadcast ──► servers join the group once, then receive ──► heartbeats: joined, received
+                                                    │ Status.transfer                        │
+                                                    ▼                                        ▼
+                       broadcast ──► servers join the group once, then receive ──► heartbeats: group, version
 
 The learner's rank 0 and all GPUs of the servers that can receive form a group, which is opened again when
-these change. Each version is one broadcast. If a server does not join, fails or dies, or a deadline passes,
-the group is given up: the version goes out in chunks (`core.weights`), and the next one by a new group.
+these change. Each version is one broadcast. If a server fails or dies, or the deadline passes, the group is
+given up: versions go out in chunks (`core.weights`), and after `RETRY_S` a new group is tried.
 """
 
 from __future__ import annotations
 
 import logging
-import queue
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import torch
 from torch import Tensor
 
 from distrl.core.errors import NetworkError
 from distrl.core.policies import weights_io
-from distrl.core.transfer import FAILED, JOINED, RANKS, STARTED_AT, Transfer
+from distrl.core.rendezvous import reachable
+from distrl.core.transfer import DONE, GROUP, RANKS, Transfer
 
 if TYPE_CHECKING:
     from distrl.learner.server import ServerBase
 
-JOIN_S = 120.0  # until all servers have joined a group
-SEND_S = 120.0  # until all servers have a version
+LIMIT_S = 120.0  # until all servers have joined a group, or have a version
+RETRY_S = 300.0
 POLL_S = 0.02
 _log = logging.getLogger(__name__)
 
 
-class Group:
-    """The servers of a group, behind the interface by which vLLM's trainer engine calls inference servers.
-
-    Attributes:
-        state: What is sent next.
-        transfer: What was announced last.
-    """
-
-    def __init__(self, servers: ServerBase, transfer: Transfer) -> None:
-        self._servers, self.transfer = servers, transfer
-        self._outcomes: queue.Queue[Exception | None] = queue.Queue()  # the first one counts
-        self.state: Mapping[str, Tensor] = {}
-        self.engine: Any = None  # vLLM's `TrainerWeightTransferEngine`
-
-    def pairs(self) -> Iterator[tuple[str, Tensor]]:
-        """The tensors by vLLM's names: the policy's are those of its model, one level down."""
-        for name in sorted(self.state):
-            yield name.removeprefix("model."), self.state[name].detach()
-
-    def init_weight_transfer_engine(self, init_info: Mapping[str, Any]) -> None:
-        """Lets the servers join; each adds its own rank to what it is told."""
-        self._servers.announce_transfer(self.transfer)
-        self._wait(JOINED, self.transfer.group, JOIN_S)
-
-    def start_weight_update(self) -> None:
-        """Servers start when they hear of a version."""
-
-    def update_weights(self, update_info: Mapping[str, Any]) -> None:
-        """Lets the servers receive the version; they know the tensors."""
-        self._servers.announce_transfer(self.transfer)
-        self._wait("weight_version", self.transfer.version, SEND_S)
-
-    def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """Servers have finished when they report the version."""
-
-    def late(self, key: str, number: int) -> list[str]:
-        """The servers that have not reported the number."""
-        stats = self._servers.server_stats()
-        return [name for name in self.transfer.offsets if stats.get(name, {}).get(key, -1.0) < number]
-
-    def within(self, timeout_s: float, work: Callable[[], object]) -> None:
-        """Runs `work` in a thread; raises its error or that of a server, or TimeoutError."""
-
-        def run() -> None:
-            try:
-                work()
-            except Exception as error:  # noqa: BLE001 - raised below
-                self._outcomes.put(error)
-            else:
-                self._outcomes.put(None)
-
-        threading.Thread(target=run, name="weight-transfer", daemon=True).start()
-        try:
-            error = self._outcomes.get(timeout=timeout_s)
-        except queue.Empty:
-            raise TimeoutError(f"it has not ended within {timeout_s:g} s") from None
-        if error is not None:
-            raise error
-
-    def _wait(self, key: str, number: int, timeout_s: float) -> None:
-        deadline = time.monotonic() + timeout_s
-        while late := self.late(key, number):
-            stats = self._servers.server_stats()
-            for name in late:
-                if name not in stats or stats[name].get(FAILED) == self.transfer.group:
-                    error = NetworkError(f"{name} {'failed' if name in stats else 'is gone'}.")
-                    self._outcomes.put(error)  # the broadcast itself may wait for it forever
-                    raise error
-            if time.monotonic() > deadline:
-                raise NetworkError(f"{', '.join(late)} did not answer within {timeout_s:g} s.")
-            time.sleep(POLL_S)
-
-
 class WeightTransfer:
-    """Sends versions to the servers that can receive them. Used by the training thread.
+    """Sends versions to the servers that can receive them. Used by the training thread."""
 
-    Args:
-        host: An address of this machine that the servers reach.
-        open_engine: Opens the trainer's end of a group, while its servers join.
-    """
-
-    def __init__(
-        self, servers: ServerBase, host: str, open_engine: Callable[[Group, str], Any] | None = None
-    ) -> None:
-        self._servers, self._host, self._open_engine = servers, host, open_engine or open_nccl
-        self._group: Group | None = None
-        self._members: dict[str, tuple[float, float]] = {}
-        self._number = int(time.time())  # of the newest group; those of an earlier learner were less
-        self._left_out: set[tuple[str, float]] = set()  # servers, and when they started
+    def __init__(self, servers: ServerBase) -> None:
+        self._servers = servers
+        self.group: Transfer | None = None
+        self._engine: Any = None  # vLLM's `TrainerWeightTransferEngine`
+        self._number = int(time.time())  # of the newest group; an earlier learner's were smaller
+        self._state: Mapping[str, Tensor] = {}
+        self._retry_at = 0.0
+        self._is_everywhere = False
 
     def send(self, state: Mapping[str, Tensor], version: int) -> bool:
         """Sends a version. Returns whether every server that is alive has it now."""
-        members = {name: one for name, one in self._able().items() if (name, one[1]) not in self._left_out}
-        if not members:
+        self._is_everywhere, self._state = False, state
+        stats = self._servers.server_stats()
+        ranks = {name: int(stats[name][RANKS]) for name in sorted(stats) if RANKS in stats[name]}
+        if not ranks or time.monotonic() < self._retry_at:
             return False
         try:
-            if self._group is None or members != self._members:
-                self._open(members, state)
-            group = self._group
-            assert group is not None
-            group.state = state
-            group.transfer = group.transfer.model_copy(update={"version": version})
-            group.within(SEND_S, group.engine.send_weights)
+            if self.group is None or ranks.keys() != self.group.offsets.keys() - self._outsiders():
+                self._open(ranks)
+            self._together(version, self._engine.send_weights)
         except Exception as error:  # noqa: BLE001 - whatever it is, chunks do not need it
-            self._give_up(version, error)
+            reason = str(error) or type(error).__name__
+            _log.warning("weights go out in chunks for %.0f minutes: %s", RETRY_S / 60, reason)
+            self._retry_at = time.monotonic() + RETRY_S
+            self._close()
             return False
         finally:
-            if self._group is not None:
-                self._group.state = {}
-        return not self.has_outsiders()
+            self._state = {}
+        self._is_everywhere = not self._outsiders()
+        return self._is_everywhere
 
-    def has_outsiders(self) -> bool:
-        """Whether there is a server that is not in the group, or was started since it joined."""
-        able = self._able()
-        alive = self._servers.server_stats()
-        return any(name not in able or able[name] != self._members.get(name) for name in alive)
+    @property
+    def is_missed(self) -> bool:
+        """Whether a server is there now that has not received the newest version, and cannot fetch it."""
+        return self._is_everywhere and bool(self._outsiders())
 
-    def _able(self) -> dict[str, tuple[float, float]]:
-        """The servers that can receive: their GPUs, and when they started."""
-        stats = sorted(self._servers.server_stats().items())
-        return {name: (one[RANKS], one[STARTED_AT]) for name, one in stats if RANKS in one}
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """What is sent, by vLLM's names: the policy's are those of its model, one level down."""
+        for name in sorted(self._state):
+            yield name.removeprefix("model."), self._state[name].detach()
 
-    def _open(self, members: dict[str, tuple[float, float]], state: Mapping[str, Tensor]) -> None:
+    def announce(self) -> None:
+        """Lets the servers join, or receive a version: the learner's end is ready."""
+        self._servers.announce_transfer(self.group)
+
+    def _outsiders(self) -> set[str]:
+        """The servers that have not joined the group; one that was restarted has not."""
+        assert self.group is not None
+        stats = self._servers.server_stats().items()
+        return {name for name, one in stats if one.get(GROUP) != self.group.group}
+
+    def _open(self, ranks: Mapping[str, int]) -> None:
         self._close()
         self._number += 1
-        offsets, end = {}, 1
-        for name, (ranks, _) in members.items():
-            offsets[name] = end
-            end += int(ranks)
-        _, layout = weights_io.layout(state)
-        transfer = Transfer(
-            group=self._number, port=_free_port(), num_ranks=end, offsets=offsets, layout=layout
+        bound = self._servers.endpoints.weights
+        self.group = Transfer(
+            group=self._number,
+            host=_host(reachable(bound)),
+            port=_free_port(),
+            num_ranks=1 + sum(ranks.values()),
+            offsets=dict(zip(ranks, accumulate(ranks.values(), initial=1), strict=False)),
+            layout=weights_io.layout(self._state)[1],
         )
-        group = Group(self._servers, transfer)
-        group.state, self._group, self._members = state, group, members
+        self._engine = self._together(0, lambda: open_engine(self, _host(bound)))
+        _log.info("weights go to %s from GPU to GPU", ", ".join(ranks))
 
-        def open_it() -> None:
-            group.engine = self._open_engine(group, self._host)
+    def _together(self, version: int, work: Callable[[], Any]) -> Any:
+        """Does the learner's `work` in a thread, until the servers too have joined (0) or have a version.
 
-        group.within(JOIN_S, open_it)
-        _log.info("weights go to %s from GPU to GPU", ", ".join(members))
+        Raises:
+            NetworkError: A server failed or died, or the deadline passed; or what `work` raises.
+        """
+        assert self.group is not None
+        self.group = self.group.model_copy(update={"version": version})
+        done: Future[Any] = Future()
 
-    def _give_up(self, version: int, error: Exception) -> None:
-        group, members = self._group, self._members
-        assert group is not None
-        has_joined = group.engine is not None
-        late = group.late("weight_version", version) if has_joined else group.late(JOINED, self._number)
-        self._left_out |= {(name, members[name][1]) for name in late or members}
-        reason = str(error) or type(error).__name__
-        _log.warning(
-            "weights %d go out in chunks, and so do later ones to %s until they restart: %s",
-            version, ", ".join(late or members), reason,
-        )  # fmt: skip
-        self._close()
+        def run() -> None:
+            try:
+                done.set_result(work())
+            except Exception as error:  # noqa: BLE001 - raised below
+                done.set_exception(error)
+
+        threading.Thread(target=run, name="weight-transfer", daemon=True).start()
+        deadline = time.monotonic() + LIMIT_S
+        while (late := self._late(self.group)) or not done.done():
+            if done.done() and (error := done.exception()) is not None:
+                raise error
+            if time.monotonic() > deadline:
+                raise NetworkError(f"{', '.join(late) or 'NCCL'} did not answer within {LIMIT_S:g} s.")
+            time.sleep(POLL_S)
+        return done.result()
+
+    def _late(self, group: Transfer) -> list[str]:
+        """The servers that have not done what is announced."""
+        stats = self._servers.server_stats()
+        done = {name: (one.get(GROUP), one.get(DONE)) for name, one in stats.items()}
+        for name in group.offsets:
+            if name not in done or done[name] == (group.group, -1):
+                raise NetworkError(f"{name} {'failed' if name in done else 'is gone'}.")
+        return [name for name in group.offsets if done[name] != (group.group, group.version)]
 
     def _close(self) -> None:
-        group, self._group, self._members = self._group, None, {}
-        if group is not None and group.engine is not None:
-            # NCCL may wait for a rank that is gone, and so may the end of its communicator.
-            threading.Thread(target=group.engine.shutdown, name="transfer-end", daemon=True).start()
-        self._servers.announce_transfer(None)
+        engine, self._engine, self.group = self._engine, None, None
+        self.announce()
+        if engine is not None:
+            engine.shutdown()  # ends what waits for a server that is gone
 
 
-def open_nccl(group: Group, host: str) -> Any:
-    """The trainer's end on this process's current GPU."""
-    from vllm.distributed.weight_transfer.base import ParamMeta, WeightSource
+def open_engine(transfer: WeightTransfer, host: str) -> Any:
+    """Opens the learner's end of a group, on this process's current GPU; it listens at `host`."""
+    from vllm.distributed.weight_transfer.base import ParamMeta, VLLMWeightSyncClient, WeightSource
     from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
     from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
     class Source(WeightSource):  # type: ignore[misc]
-        """What vLLM reads; tensors that lie in main memory (sharded ones do) go to the GPU one by one."""
+        """Tensors that lie in main memory (sharded ones do) go to the GPU one by one."""
 
         def metadata(self) -> list[Any]:
-            return [ParamMeta(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in group.pairs()]
+            return [ParamMeta(name, one.dtype, tuple(one.shape)) for name, one in transfer.tensors()]
 
         def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-            for name, tensor in group.pairs():
+            for name, tensor in transfer.tensors():
                 yield name, tensor.to("cuda" if torch.cuda.is_available() else "cpu")
 
-    info = NCCLTrainerInitInfo(host, group.transfer.port, group.transfer.num_ranks, rank=0)
-    return WeightTransferTrainerFactory.trainer_init(info, client=group, source=Source())
+    class Servers(VLLMWeightSyncClient):  # type: ignore[misc]
+        """They start and finish by themselves."""
+
+        def init_weight_transfer_engine(self, init_info: object) -> None:
+            transfer.announce()
+
+        def update_weights(self, update_info: object) -> None:
+            transfer.announce()
+
+    group = transfer.group
+    assert group is not None
+    info = NCCLTrainerInitInfo(host, group.port, group.num_ranks, rank=0)
+    return WeightTransferTrainerFactory.trainer_init(info, client=Servers(), source=Source())
+
+
+def _host(endpoint: str) -> str:
+    return urlsplit(endpoint).hostname or "127.0.0.1"
 
 
 def _free_port() -> int:

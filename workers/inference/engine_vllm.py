@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import itertools
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -96,7 +96,7 @@ class LoopThread:
 
 START_S = 1800.0  # large models are read from disk and compiled
 LOAD_S = 600.0
-TRANSFER_S, SLEEP_S = 120.0, 120.0
+CONTROL_S = 120.0  # until it has joined or received, sleeps or is awake
 STOP_S = 2.0
 POLL_S = 0.01
 MIN_TEMPERATURE = 0.01  # vLLM samples at this one when it is asked for less
@@ -148,7 +148,7 @@ class VLLMEngine(Engine):
         self._numbers = itertools.count()
         self._running: set[asyncio.Task[None]] = set()  # belongs to the loop's thread
         self._num_cached_tokens = 0
-        self._is_closed = self._is_asleep = self._has_joined = False
+        self._is_closed = self._is_asleep = False
         self._broken: DistrlError | None = None
         arguments = engine_arguments(config, policy, seed)
         self._scratch = Scratch("vllm")
@@ -217,42 +217,42 @@ class VLLMEngine(Engine):
             ) from error
         self.version = version
 
-    def join(self, transfer: Transfer, host: str, offset: int) -> None:
-        """Joins the group of a transfer, whose ranks meet at the learner's `host`; leaves an earlier one.
+    def join(self, transfer: Transfer, offset: int) -> None:
+        """Joins the group of a transfer by its ranks from `offset` on; leaves an earlier one.
 
         Raises:
             DistrlError: It has not ended in time, and may never.
         """
         if weights_io.layout(self.policy.published_state())[1] != transfer.layout:
-            raise PolicyError("The learner's tensors are others than this policy's.")
-        info = {"master_address": host, "master_port": transfer.port, "packed": True}
+            raise ValueError("the learner's tensors have other names, types or shapes")
+        info = {"master_address": transfer.host, "master_port": transfer.port, "packed": True}
         info |= {"rank_offset": offset, "world_size": transfer.num_ranks}
-        self._in_time(self._join(info), "join the group of the learner", TRANSFER_S)
+        self._in_time(self._join(info), "join the group of the learner")
 
     def receive(self, version: int) -> None:
         """Receives the weights that the learner broadcasts; requests are paused meanwhile. Raises as `join`.
 
         After another error requests stay paused until `load` has put in all weights.
         """
-        self._in_time(self._replace_weights(version, self._receive), f"receive weights {version}", TRANSFER_S)
+        self._in_time(self._replace_weights(version, self._receive()), f"receive weights {version}")
         self.version = version
 
     def sleep(self) -> None:
         """Frees the GPU; requests are kept, and their keys and values computed again after `wake`."""
-        self._in_time(self._sleep(), "free the GPU", SLEEP_S)
+        self._in_time(self._sleep(), "free the GPU")
         self._is_asleep = True
 
     def wake(self) -> None:
         """Takes the GPU again, and goes on with all requests."""
-        self._in_time(self._llm.wake_up(), "take the GPU", SLEEP_S)
+        self._in_time(self._llm.wake_up(), "take the GPU")
         self._is_asleep = False
 
-    def _in_time(self, work: Coroutine[Any, Any, object], what: str, timeout_s: float) -> None:
+    def _in_time(self, work: Coroutine[Any, Any, object], what: str) -> None:
         try:
-            self._loop.run(work, timeout_s)
+            self._loop.run(work, CONTROL_S)
         except FutureTimeout as error:
             raise DistrlError(
-                f"vLLM did not {what} within {timeout_s:g} s.",
+                f"vLLM did not {what} within {CONTROL_S:g} s.",
                 "See its log above, and start the server again.",
             ) from error
 
@@ -271,34 +271,26 @@ class VLLMEngine(Engine):
             # The policy's names are those of its model, one level down.
             renamed = {name.removeprefix("model."): tensor for name, tensor in state.items()}
             weights_io.write(file, renamed, is_durable=False)
-
-            def reload() -> Awaitable[object]:
-                done: Awaitable[object] = self._llm.collective_rpc(
-                    "reload_weights", kwargs={"weights_path": str(directory)}
-                )
-                return done
-
+            reload = self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(directory)})
             self._loop.run(self._replace_weights(version, reload), LOAD_S)
         finally:
             file.unlink(missing_ok=True)
 
     # ---- loop thread ----
 
-    async def _replace_weights(self, version: int, install: Callable[[], Awaitable[object]]) -> None:
-        """Pauses all requests until `install` has put in the weights of a version.
+    async def _replace_weights(self, version: int, installed: Awaitable[object]) -> None:
+        """Pauses all requests until the weights of a version are installed.
 
-        If it fails, they stay paused: the weights may be half the new ones.
+        If that fails, they stay paused: the weights may be half the new ones.
         """
         await self._llm.pause_generation(mode="keep", clear_cache=False)
-        await install()
+        await installed
         await self._llm.reset_encoder_cache()
         await self._llm.update_weight_version(str(version))
         await self._llm.resume_generation()
 
     async def _join(self, info: dict[str, Any]) -> None:
-        if self._has_joined:
-            await self._llm.shutdown_weight_transfer_engine()
-        self._has_joined = True
+        await self._llm.shutdown_weight_transfer_engine()
         await self._llm.init_weight_transfer_engine(WeightTransferInitRequest(info))
 
     async def _receive(self) -> None:
@@ -374,10 +366,10 @@ class VLLMEngine(Engine):
         generated = Generated(list(answer.token_ids), logprobs, top)
         completion = self.completion(request, generated, version)
         if adapter is None and (spans := answer.weight_versions):
-            named = [(int(one.version) if one.version.isdigit() else version, one) for one in spans]
-            versions = [number for number, one in named for _ in range(one.start, one.end)]
+            names = [one.version for one in spans for _ in range(one.start, one.end)]
+            versions = [int(name) if name.isdigit() else version for name in names]
             # What was submitted before a swap may have read its prompt by both weights: its tokens name both.
-            versions[:1] = [min(version, number) for number in versions[:1]]
+            versions[0] = min(version, versions[0])
             completion = completion.model_copy(update={"weight_versions": tuple(versions)})
         return completion
 

@@ -20,12 +20,11 @@ from distrl.core.errors import ConfigError, MissingDependency
 from distrl.core.model_points import check_agent_points
 from distrl.core.policies import build_policy, checkpoint_words, weights_io
 from distrl.core.rendezvous import HOST, reachable
-from distrl.core.sockets import Wire, host_of
+from distrl.core.sockets import Wire
 from distrl.workers.client import LearnerLink
 from distrl.workers.inference.control import EngineControl
 from distrl.workers.inference.engine import Engine, HFEngine
 from distrl.workers.inference.server import InferenceServer
-from distrl.workers.inference.vllm_options import transfer_ranks
 from distrl.workers.inference.weight_feed import WeightFeed
 
 if TYPE_CHECKING:
@@ -169,23 +168,22 @@ def serve_beside_learner(
             server.weights_ready,
             engine.can_load,
         )
-        server.follow(feed)
         link.add_listener(feed.heard)
-        ranks, is_sharing = transfer_ranks(config), config.local.gpus == "colocated"
-        if ranks or is_sharing:
+        control, is_colocated = None, config.local.gpus == "colocated"
+        is_receiver = config.learner.transfer == "nccl" and config.inference.engine.kind == "vllm"
+        if is_receiver or is_colocated:
             control = EngineControl(
                 cast("VLLMEngine", engine),
                 wire.full_name(name),
-                host_of(network.weights),
-                ranks,
-                is_sharing,
-                on_news=server.weights_ready,
+                config.inference.vllm.tensor_parallel_size if is_receiver else 0,
+                is_colocated,
                 report=lambda: link.set_stats(server.snapshot(), is_urgent=True),
                 on_received=feed.received,
             )
-            server.obey(control)
-            link.set_stats(server.snapshot())
             link.add_listener(control.heard)
+            link.add_listener(lambda status: server.weights_ready())
+        server.follow(feed, control)
+        link.set_stats(server.snapshot())
         server.start()
         feed.start()
         stack.callback(feed.close)

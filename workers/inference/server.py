@@ -175,16 +175,12 @@ class InferenceServer:
             for what, loop in (("router", self._route), ("engine", self._run_batches))
         ]
 
-    def follow(self, feed: WeightFeed) -> None:
-        """Takes weights from `feed` between batches. Call it before `start`."""
-        self._feed = feed
-
-    def obey(self, control: EngineControl) -> None:
-        """Lets `control` act between batches. Call it before `start`."""
-        self._control = control
+    def follow(self, feed: WeightFeed, control: EngineControl | None = None) -> None:
+        """Takes weights from `feed`, and lets `control` act, between batches. Call it before `start`."""
+        self._feed, self._control = feed, control
 
     def weights_ready(self) -> None:
-        """Wakes the engine's thread, which looks at the feed. Any thread."""
+        """Wakes the engine's thread, which looks at feed and control. Any thread."""
         self._queue.poke()
 
     def start(self) -> None:

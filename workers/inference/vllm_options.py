@@ -45,12 +45,6 @@ def set_environment(config: InferenceConfig) -> None:
     os.environ[SERVER] = str(os.getpid())
 
 
-def transfer_ranks(config: Config) -> int:
-    """GPUs of the server that receive full weights from the learner's; 0 if weights come in chunks."""
-    is_vllm = config.inference.engine.kind == "vllm"
-    return config.inference.vllm.tensor_parallel_size if is_vllm and config.learner.transfer == "nccl" else 0
-
-
 def max_adapters(config: Config) -> int:
     return config.inference.vllm.max_adapters or config.learner.max_staleness + 2
 
@@ -105,8 +99,8 @@ def engine_arguments(config: Config, policy: HubPolicy, seed: int) -> dict[str, 
     arguments |= _image_arguments(policy) | _lora_arguments(config)
     if config.hub_policy.quantization == "nf4":
         arguments["quantization"] = "bitsandbytes"  # the learner's weights, as nearly as vLLM has them
-    if transfer_ranks(config):
-        arguments["weight_transfer_config"] = {"backend": config.learner.transfer}
+    if config.learner.transfer == "nccl":
+        arguments["weight_transfer_config"] = {"backend": "nccl"}
     if config.local.gpus == "colocated":
         arguments["enable_sleep_mode"] = True
     if taken := sorted(arguments.keys() & vllm.options.keys()):

@@ -46,7 +46,7 @@ class WeightFeed:
         self._share_root, self._can_load = share_root, can_load
         self._condition = threading.Condition()
         self._wanted: WeightInfo | None = None
-        self._have: tuple[int, str] | None = None
+        self._have: WeightInfo | None = None  # what was fetched last, or is not needed any more
         self._received = -1  # the newest version that came by a transfer
         self._ready: tuple[int, dict[str, Tensor]] | None = None
         self._stopping = False
@@ -75,9 +75,7 @@ class WeightFeed:
     def received(self, version: int) -> None:
         """A version has come by a transfer: it is not fetched, and older ones are not taken. Any thread."""
         with self._condition:
-            self._received = version
-            if self._ready is not None and self._ready[0] <= version:
-                self._ready = None
+            self._received, self._have, self._ready = version, self._wanted, None
 
     def take(self) -> tuple[int, dict[str, Tensor]] | None:
         """Version and tensors of the newest weights that were not taken yet, if the engine has room."""
@@ -106,15 +104,13 @@ class WeightFeed:
         """Waits for an announcement of weights that are not here; None when stopping."""
         with self._condition:
             while not self._stopping:
-                wanted = self._wanted
-                if wanted is not None and self._lacks(wanted):
-                    return wanted
+                if self._wanted is not None and self._lacks(self._wanted):
+                    return self._wanted
                 self._condition.wait()
             return None
 
     def _lacks(self, info: WeightInfo) -> bool:
-        is_offered = info.size_bytes > 0 and info.version > self._received
-        return is_offered and (info.version, info.digest) != self._have
+        return info.size_bytes > 0 and info.version != self._received and info != self._have
 
     def _fetch(self, fetcher: HostFetcher, info: WeightInfo) -> None:
         if info.kind != self._kind:
@@ -134,6 +130,6 @@ class WeightFeed:
             return
         state = weights_io.from_bytes(data)
         with self._condition:
-            self._have = (info.version, info.digest)
-            self._ready = (info.version, state) if info.version > self._received else None
+            if self._lacks(info):  # else a newer version has come by a transfer
+                self._have, self._ready = info, (info.version, state)
         self._on_ready()

@@ -33,6 +33,8 @@ from distrl.core.policies.hub import HubPolicy
 from distrl.core.sockets import Wire
 from distrl.core.transfer import Transfer
 from distrl.core.types import Completion, Prefix, Sampling, image_digest
+from distrl.learner import transfer as transfers
+from distrl.learner.server import Endpoints
 from distrl.learner.transfer import WeightTransfer
 from distrl.workers.inference.control import EngineControl
 from distrl.workers.inference.engine import HFEngine, Prepared
@@ -392,10 +394,8 @@ class Learner:
     """Announces transfers to one engine, as broadcasts would, and has its answers."""
 
     def __init__(self, engine: VLLMEngine) -> None:
-        self._engine, self.error = engine, None
-        self.control = EngineControl(
-            engine, "a", "127.0.0.1", 1, False, on_news=lambda: None, report=lambda: None, on_received=print
-        )  # fmt: skip
+        self.endpoints = Endpoints(*["tcp://127.0.0.1:9"] * 3)
+        self.control = EngineControl(engine, "a", 1, False, report=lambda: None, on_received=print)
         self._server = ThreadPoolExecutor(1)  # its engine thread
 
     def announce_transfer(self, transfer: Transfer | None) -> None:
@@ -403,7 +403,7 @@ class Learner:
         self._server.submit(self.control.act)
 
     def server_stats(self) -> dict[str, dict[str, float]]:
-        return {"a": {**self.control.stats(), "weight_version": float(self._engine.version)}}
+        return {"a": self.control.stats()}
 
 
 def test_weights_arrive_by_vllm_s_transfer_while_requests_are_kept(save: Callable[[str], Path]) -> None:
@@ -414,7 +414,7 @@ def test_weights_arrive_by_vllm_s_transfer_while_requests_are_kept(save: Callabl
     pair = Pair(config.model_copy(update={"learner": config.learner.model_copy(update={"transfer": "nccl"})}))
     try:
         learner = Learner(pair.vllm)
-        transfer = WeightTransfer(learner, "127.0.0.1")
+        transfer = WeightTransfer(learner)
         pair.load(1)
         requests = [
             request(pair.vllm, text, Sampling(temperature=1.0, max_new_tokens=90), picture=n % 2)
@@ -438,7 +438,7 @@ def test_weights_arrive_by_vllm_s_transfer_while_requests_are_kept(save: Callabl
         answers = submit(pair.vllm, requests)
         broken = {**weights(pair.policy, 4), "model.surplus": torch.zeros(1)}
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(transfer._group, "update_weights", lambda info: 1 / 0)
+            patch.setattr(transfers, "LIMIT_S", 5.0)
             assert not transfer.send(broken, 4)
         pair.load(4)
         completions = answers.completions()

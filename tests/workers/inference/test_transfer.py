@@ -6,6 +6,7 @@ server of the group is receiving.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -25,7 +26,7 @@ from distrl.core.transfer import Transfer
 from distrl.learner import transfer as transfers
 from distrl.learner.publish import Publisher
 from distrl.learner.server import Endpoints, ServerBase
-from distrl.learner.transfer import Group, WeightTransfer
+from distrl.learner.transfer import WeightTransfer
 from distrl.workers.client import LearnerLink
 from distrl.workers.inference.control import EngineControl
 from distrl.workers.inference.weight_feed import WeightFeed
@@ -58,25 +59,27 @@ class Cable:
         """The calls of one side, without its name."""
         return [call.removeprefix(f"{name}: ") for call in self.calls if call.startswith(f"{name}: ")]
 
-    def open(self, group: Group, host: str) -> Trainer:
-        self.note(f"learner: open for {' '.join(group.transfer.offsets)}")
-        group.init_weight_transfer_engine({"master_address": host, "master_port": group.transfer.port})
-        return Trainer(self, group)
+    def open(self, transfer: WeightTransfer, host: str) -> Trainer:
+        assert transfer.group is not None
+        assert host == transfer.group.host == "127.0.0.1"
+        self.note(f"learner: open for {' '.join(transfer.group.offsets)}")
+        transfer.announce()
+        return Trainer(self, transfer)
 
 
 class Trainer:
-    """vLLM's end in the learner: the servers' call and the broadcast are under way at the same time."""
+    """vLLM's end in the learner."""
 
-    def __init__(self, cable: Cable, group: Group) -> None:
-        self.cable, self.group = cable, group
+    def __init__(self, cable: Cable, transfer: WeightTransfer) -> None:
+        self.cable, self.transfer = cable, transfer
 
     def send_weights(self) -> None:
-        version, names = self.group.transfer.version, set(self.group.transfer.offsets)
-        ((name, tensor),) = self.group.pairs()
+        group = self.transfer.group
+        assert group is not None
+        version, names = group.version, set(group.offsets)
+        ((name, tensor),) = self.transfer.tensors()
         assert name == "w", "vLLM's names are those of the model"
-        self.group.start_weight_update()
-        answer = threading.Thread(target=self._call, daemon=True)
-        answer.start()
+        self.transfer.announce()
         with self.cable.condition:  # without a limit, as NCCL waits
             self.cable.condition.wait_for(
                 lambda: {n for n, v in self.cable.receiving.items() if v == version} >= names
@@ -84,14 +87,6 @@ class Trainer:
             self.cable.sent[version] = float(tensor[0])
             self.cable.condition.notify_all()
         self.cable.note(f"learner: broadcast {version}")
-        answer.join()
-        self.group.finish_weight_update()
-
-    def _call(self) -> None:
-        try:
-            self.group.update_weights({})
-        except Exception as error:  # noqa: BLE001 - vLLM's thread keeps it
-            self.cable.note(f"learner: {error}")
 
     def shutdown(self) -> None:
         self.cable.note("learner: shutdown")
@@ -107,8 +102,7 @@ class Engine:
         self.weights: dict[int, float] = {}
         self.on_receive: Callable[[], None] = lambda: None
 
-    def join(self, transfer: Transfer, host: str, offset: int) -> None:
-        assert host == "127.0.0.1"
+    def join(self, transfer: Transfer, offset: int) -> None:
         self._cable.note(f"{self._name}: join as {offset} of {transfer.num_ranks}")
 
     def receive(self, version: int) -> None:
@@ -137,11 +131,10 @@ class Server:
         )
         self.feed = WeightFeed(wire, ends.weights, "full", self.news.set, share_root=root)
         self.control = EngineControl(
-            self.engine, name, "127.0.0.1", ranks, False,
-            on_news=self.news.set, report=self._report, on_received=self.feed.received,
-        )  # fmt: skip
+            self.engine, name, ranks, False, report=self._report, on_received=self.feed.received
+        )
         self._report()
-        for listener in (self.feed.heard, self.control.heard):
+        for listener in (self.feed.heard, self.control.heard, lambda status: self.news.set()):
             self.link.add_listener(listener)
         self.thread = threading.Thread(target=self._run, daemon=True)
         for part in (self.feed, self.thread, self.link):
@@ -178,7 +171,7 @@ class World:
             published_state=self._state, published_metadata=dict, published_kind=lambda: "full"
         )
         self.publisher = Publisher(policy, self.learner, tmp_path / "version")
-        self.publisher.transfer = WeightTransfer(self.learner, "127.0.0.1", self.cable.open)
+        self.publisher.transfer = self.transfer = WeightTransfer(self.learner)
         self.servers: list[Server] = []
 
     def _state(self) -> Mapping[str, Any]:
@@ -190,6 +183,10 @@ class World:
         self.servers.append(server)
         until(lambda: "weight_version" in self.learner.server_stats().get(name, {}), "it is known", WAIT_S)
         return server
+
+    def stop(self, server: Server) -> None:
+        self.servers.remove(server)
+        server.close()
 
     def publish(self, *servers: Server) -> int:
         """Publishes; returns how many bytes are offered, when the servers have the version."""
@@ -203,8 +200,9 @@ class World:
 
 
 @pytest.fixture
-def world(wire: Wire, tmp_path: Path) -> Iterator[World]:
+def world(wire: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     made = World(wire, tmp_path)
+    monkeypatch.setattr(transfers, "open_engine", made.cable.open)
     yield made
     made.cable.cut()
     for server in made.servers:
@@ -233,33 +231,57 @@ def test_a_server_that_cannot_receive_fetches_and_the_others_do_not(world: World
 def test_a_server_that_comes_later_joins_a_new_group(world: World) -> None:
     a = world.start("a")
     world.publish(a)
-    assert not world.publisher.is_missed
+    assert not world.transfer.is_missed
     b = world.start("b")
-    assert world.publisher.is_missed
+    assert world.transfer.is_missed
     assert world.publish(a, b) == 0
-    assert not world.publisher.is_missed
+    assert not world.transfer.is_missed
     assert [call for call in world.cable.of("learner") if call.startswith("open")] == [
         "open for a",
         "open for a b",
     ]
 
 
-def test_a_server_that_dies_in_the_middle_does_not_hold_up_the_learner(world: World) -> None:
+def test_a_server_that_restarts_joins_no_group_but_a_new_one(world: World) -> None:
+    before = world.start("a")
+    world.publish(before)
+    world.stop(before)
+    after = world.start("a")
+    until(lambda: world.transfer.is_missed, "the learner has heard of it", WAIT_S)
+    assert world.publish(after) == 0
+    assert world.cable.of("a") == ["join as 1 of 2", "receive 1", "join as 1 of 2", "receive 2"]
+
+
+def test_a_server_takes_the_lower_versions_of_another_run(world: World) -> None:
+    a = world.start("a")
+    world.publisher.version = 499
+    world.publish(a)
+    world.publisher.version = 0
+    world.transfer._close()
+    world.transfer._retry_at = math.inf
+    assert world.publish(a) > 0
+    world.transfer._retry_at = 0.0
+    assert world.publish(a) == 0
+    assert list(a.engine.weights) == [500, 1, 2]
+
+
+def test_a_server_that_dies_in_the_middle_does_not_hold_up_the_learner(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     a, b = world.start("a"), world.start("b")
     world.publish(a, b)
 
     def die() -> None:
-        world.servers.remove(b)
-        b.close()
+        world.stop(b)
         raise RuntimeError("cut off")  # its thread ends
 
     b.engine.on_receive = die
     assert world.publish() > 0, "the version goes out in chunks"
-    until(lambda: "learner: shutdown" in world.cable.calls, "the group is given up", WAIT_S)
-    assert "b is gone." in world.cable.of("learner")
+    assert "learner: shutdown" in world.cable.calls, "the group is given up"
+    assert "b is gone." in caplog.text
 
 
-def test_a_server_that_fails_fetches_from_then_on(world: World) -> None:
+def test_after_a_failure_weights_go_out_in_chunks_until_a_new_group_is_tried(world: World) -> None:
     a, b = world.start("a"), world.start("b")
     world.publish(a, b)
 
@@ -272,10 +294,13 @@ def test_a_server_that_fails_fetches_from_then_on(world: World) -> None:
     b.engine.on_receive = lambda: None
     assert world.publish(b) > 0
     assert world.cable.of("b") == ["join as 2 of 3", "receive 1", "receive 2"]
+    world.transfer._retry_at = 0.0
+    assert world.publish(a, b) == 0
+    assert world.cable.of("b")[3:] == ["join as 2 of 3", "receive 4"]
 
 
 def test_a_deadline_ends_a_transfer_that_hangs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfers, "JOIN_S", 0.3)
+    monkeypatch.setattr(transfers, "LIMIT_S", 0.3)
     a = world.start("a")
     hung = threading.Event()
     monkeypatch.setattr(a.engine, "join", lambda *_: hung.wait(WAIT_S))

@@ -104,9 +104,9 @@ def _model(name: str, config: HubOptions, has_weights: bool) -> Any:
 
     dtype = number_format(config.dtype, config.device)
     if has_weights:
-        four_bits = _in_four_bits(name, config, dtype) if config.quantization == "nf4" else {}
+        options = _four_bits(dtype) if config.quantization == "nf4" else {}
         return AutoModelForImageTextToText.from_pretrained(
-            name, dtype=dtype, attn_implementation=config.attention, **four_bits
+            name, dtype=dtype, attn_implementation=config.attention, **options
         )
     with torch.device("meta"):
         model = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(name), dtype=dtype)
@@ -115,8 +115,8 @@ def _model(name: str, config: HubOptions, has_weights: bool) -> Any:
     return model
 
 
-def _in_four_bits(name: str, config: HubOptions, dtype: torch.dtype) -> dict[str, Any]:
-    """How transformers loads the language model's layers in NF4 (Dettmers et al. 2023, "QLoRA", §3)."""
+def _four_bits(dtype: torch.dtype) -> dict[str, Any]:
+    """Options that load the language model's layers in NF4 (Dettmers et al. 2023, "QLoRA", §3)."""
     if find_spec("bitsandbytes") is None:
         raise MissingDependency(
             "policy.quantization nf4 needs bitsandbytes, which is not installed.",
@@ -124,21 +124,14 @@ def _in_four_bits(name: str, config: HubOptions, dtype: torch.dtype) -> dict[str
         )
     from transformers import BitsAndBytesConfig
 
-    model = _model(name, config, has_weights=False)
-    parent, _, own = language_prefix(model).rpartition(".")
-    others = [child for child, _ in model.get_submodule(parent).named_children() if child != own]
-    return {
-        "quantization_config": BitsAndBytesConfig(
-            load_in_4bit=True,
-            bnb_4bit_quant_type="nf4",
-            bnb_4bit_use_double_quant=True,
-            bnb_4bit_compute_dtype=dtype,
-            llm_int8_skip_modules=[
-                "lm_head",
-                *(f"{parent}.{child}" if parent else child for child in others),
-            ],
-        )
-    }
+    settings = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+        llm_int8_skip_modules=[r"(?!.*\blanguage_model\.)"],  # all that is not in the language model
+    )
+    return {"quantization_config": settings}
 
 
 def _end_ids(model: Any, tokenizer: Any) -> list[int]:

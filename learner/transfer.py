@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from itertools import accumulate
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -79,9 +80,13 @@ class WeightTransfer:
         return self._is_everywhere and bool(self._outsiders())
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """What is sent, by vLLM's names: the policy's are those of its model, one level down."""
+        """What is sent, by vLLM's names: the policy's are those of its model, one level down.
+
+        Tensors that lie in main memory (sharded ones do) go to the GPU one by one.
+        """
         for name in sorted(self._state):
-            yield name.removeprefix("model."), self._state[name].detach()
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+            yield name.removeprefix("model."), self._state[name].detach().to(device)
 
     def announce(self) -> None:
         """Lets the servers join, or receive a version: the learner's end is ready."""
@@ -97,15 +102,18 @@ class WeightTransfer:
         self._close()
         self._number += 1
         bound = self._servers.endpoints.weights
-        self.group = Transfer(
+        listens, reached = (urlsplit(one).hostname or "127.0.0.1" for one in (bound, reachable(bound)))
+        with socket.create_server((listens, 0)) as found:
+            port = found.getsockname()[1]
+        self.group = group = Transfer(
             group=self._number,
-            host=_host(reachable(bound)),
-            port=_free_port(),
+            host=reached,
+            port=port,
             num_ranks=1 + sum(ranks.values()),
             offsets=dict(zip(ranks, accumulate(ranks.values(), initial=1), strict=False)),
             layout=weights_io.layout(self._state)[1],
         )
-        self._engine = self._together(0, lambda: open_engine(self, _host(bound)))
+        self._engine = self._together(0, lambda: open_engine(self, listens, group))
         _log.info("weights go to %s from GPU to GPU", ", ".join(ranks))
 
     def _together(self, version: int, work: Callable[[], Any]) -> Any:
@@ -150,43 +158,18 @@ class WeightTransfer:
             engine.shutdown()  # ends what waits for a server that is gone
 
 
-def open_engine(transfer: WeightTransfer, host: str) -> Any:
+def open_engine(transfer: WeightTransfer, host: str, group: Transfer) -> Any:
     """Opens the learner's end of a group, on this process's current GPU; it listens at `host`."""
-    from vllm.distributed.weight_transfer.base import ParamMeta, VLLMWeightSyncClient, WeightSource
+    from vllm.distributed.weight_transfer.base import ModuleSource
     from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
     from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
-    class Source(WeightSource):  # type: ignore[misc]
-        """Tensors that lie in main memory (sharded ones do) go to the GPU one by one."""
-
-        def metadata(self) -> list[Any]:
-            return [ParamMeta(name, one.dtype, tuple(one.shape)) for name, one in transfer.tensors()]
-
-        def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-            for name, tensor in transfer.tensors():
-                yield name, tensor.to("cuda" if torch.cuda.is_available() else "cpu")
-
-    class Servers(VLLMWeightSyncClient):  # type: ignore[misc]
-        """They start and finish by themselves."""
-
-        def init_weight_transfer_engine(self, init_info: object) -> None:
-            transfer.announce()
-
-        def update_weights(self, update_info: object) -> None:
-            transfer.announce()
-
-    group = transfer.group
-    assert group is not None
+    servers = SimpleNamespace(  # they start and finish by themselves
+        init_weight_transfer_engine=lambda info: transfer.announce(),
+        start_weight_update=lambda: None,
+        update_weights=lambda info: transfer.announce(),
+        finish_weight_update=lambda: None,
+    )
     info = NCCLTrainerInitInfo(host, group.port, group.num_ranks, rank=0)
-    return WeightTransferTrainerFactory.trainer_init(info, client=Servers(), source=Source())
-
-
-def _host(endpoint: str) -> str:
-    return urlsplit(endpoint).hostname or "127.0.0.1"
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("", 0))
-        port: int = found.getsockname()[1]
-        return port
+    source = ModuleSource(SimpleNamespace(named_parameters=transfer.tensors))
+    return WeightTransferTrainerFactory.trainer_init(info, client=servers, source=source)

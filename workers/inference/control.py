@@ -27,8 +27,7 @@ class EngineControl:
 
     Args:
         name: The server's, as the learner knows it.
-        num_ranks: GPUs that receive weights; 0: weights come in chunks.
-        is_sharing: Whether the learner computes on the same GPU.
+        num_ranks: GPUs that receive weights; 0: they take turns with the learner instead.
         report: Called when something was done.
         on_received: Called with each version that was received.
     """
@@ -38,12 +37,10 @@ class EngineControl:
         engine: VLLMEngine,
         name: str,
         num_ranks: int,
-        is_sharing: bool,
         report: Callable[[], None],
         on_received: Callable[[int], None],
     ) -> None:
-        self._engine, self._name = engine, name
-        self._num_ranks, self._is_sharing = num_ranks, is_sharing
+        self._engine, self._name, self._num_ranks = engine, name, num_ranks
         self._report, self._on_received = report, on_received
         self._status: Status | None = None
         self._turn = 0
@@ -55,25 +52,23 @@ class EngineControl:
 
     def stats(self) -> dict[str, float]:
         """What the learner waits for. Any thread."""
-        turn = {TURN: float(self._turn)} if self._is_sharing else {}
+        if not self._num_ranks:
+            return {TURN: float(self._turn)}
         group, version = self._done
-        transfer = {RANKS: float(self._num_ranks), GROUP: float(group), DONE: float(version)}
-        return turn | (transfer if self._num_ranks else {})
+        return {RANKS: float(self._num_ranks), GROUP: float(group), DONE: float(version)}
 
     def act(self) -> None:
         """Does what is to be done. Raises DistrlError if the engine does not come back from it."""
-        status = self._status
-        if status is None:
+        if (status := self._status) is None:
             return
-        if self._is_sharing and status.turn != self._turn:
+        if not self._num_ranks and status.turn != self._turn:
             if status.turn % 2 != self._turn % 2:
                 (self._engine.sleep if status.turn % 2 else self._engine.wake)()
             self._turn = status.turn
-        elif status.transfer is not None and self._is_next(status.transfer):
-            self._take_part(status.transfer)
-        else:
-            return
-        self._report()
+            self._report()
+        if (transfer := status.transfer) is not None and self._is_next(transfer):
+            self._take_part(transfer)
+            self._report()
 
     def _is_next(self, transfer: Transfer) -> bool:
         group, version = self._done

@@ -147,7 +147,7 @@ class VLLMEngine(Engine):
         self._max_images = max_images(config)
         self._numbers = itertools.count()
         self._running: set[asyncio.Task[None]] = set()  # belongs to the loop's thread
-        self._num_cached_tokens = 0
+        self._num_cached_tokens = self._num_swaps = 0
         self._is_closed = self._is_asleep = False
         self._broken: DistrlError | None = None
         arguments = engine_arguments(config, policy, seed)
@@ -287,6 +287,7 @@ class VLLMEngine(Engine):
         await installed
         await self._llm.reset_encoder_cache()
         await self._llm.update_weight_version(str(version))
+        self._num_swaps += 1
         await self._llm.resume_generation()
 
     async def _join(self, info: dict[str, Any]) -> None:
@@ -336,7 +337,7 @@ class VLLMEngine(Engine):
                 await self._unload(self._adapters, adapter)
 
     async def _complete(self, request: Prepared, version: int, adapter: Adapter | None) -> Result:
-        prompt = {**self._prompt(request), "cache_salt": str(version)}
+        prompt = {**self._prompt(request), "cache_salt": str(self._num_swaps)}
         params = self._params(request.sampling)
         lora = _lora_request(adapter) if adapter is not None else None
         final = None

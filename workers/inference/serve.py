@@ -170,13 +170,11 @@ def serve_beside_learner(
         )
         link.add_listener(feed.heard)
         control, is_colocated = None, config.local.gpus == "colocated"
-        is_receiver = config.learner.transfer == "nccl" and config.inference.engine.kind == "vllm"
-        if is_receiver or is_colocated:
+        if is_colocated or (config.learner.transfer == "nccl" and config.inference.engine.kind == "vllm"):
             control = EngineControl(
                 cast("VLLMEngine", engine),
                 wire.full_name(name),
-                config.inference.vllm.tensor_parallel_size if is_receiver else 0,
-                is_colocated,
+                0 if is_colocated else config.inference.vllm.tensor_parallel_size,
                 report=lambda: link.set_stats(server.snapshot(), is_urgent=True),
                 on_received=feed.received,
             )

@@ -394,7 +394,7 @@ class Learner:
 
     def __init__(self, engine: VLLMEngine) -> None:
         self.endpoints = Endpoints(*["tcp://127.0.0.1:9"] * 3)
-        self.control = EngineControl(engine, "a", 1, False, report=lambda: None, on_received=print)
+        self.control = EngineControl(engine, "a", 1, report=lambda: None, on_received=print)
         self._server = ThreadPoolExecutor(1)  # its engine thread
 
     def announce_transfer(self, transfer: Transfer | None) -> None:

@@ -59,10 +59,9 @@ class Cable:
         """The calls of one side, without its name."""
         return [call.removeprefix(f"{name}: ") for call in self.calls if call.startswith(f"{name}: ")]
 
-    def open(self, transfer: WeightTransfer, host: str) -> Trainer:
-        assert transfer.group is not None
-        assert host == transfer.group.host == "127.0.0.1"
-        self.note(f"learner: open for {' '.join(transfer.group.offsets)}")
+    def open(self, transfer: WeightTransfer, host: str, group: Transfer) -> Trainer:
+        assert host == group.host == "127.0.0.1"
+        self.note(f"learner: open for {' '.join(group.offsets)}")
         transfer.announce()
         return Trainer(self, transfer)
 
@@ -131,7 +130,7 @@ class Server:
         )
         self.feed = WeightFeed(wire, ends.weights, "full", self.news.set, share_root=root)
         self.control = EngineControl(
-            self.engine, name, ranks, False, report=self._report, on_received=self.feed.received
+            self.engine, name, ranks, report=self._report, on_received=self.feed.received
         )
         self._report()
         for listener in (self.feed.heard, self.control.heard, lambda status: self.news.set()):

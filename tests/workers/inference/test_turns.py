@@ -84,8 +84,7 @@ class World:
             wire, ends.weights, "full", self.server.weights_ready, self.engine.can_load, share_root=root
         )
         control = EngineControl(
-            self.engine, "a", 0, True,  # type: ignore[arg-type]
-            report=self.report, on_received=self.feed.received,
+            self.engine, "a", 0, report=self.report, on_received=self.feed.received,  # type: ignore[arg-type]
         )  # fmt: skip
         self.server.follow(self.feed, control)
         self.report()

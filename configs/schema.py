@@ -365,29 +365,25 @@ class Config(Section):
 
     def _check_gpus(self) -> None:
         """Raises ValueError if `learner.transfer` or `local.gpus` asks for what cannot work."""
-        engine, learner = self.inference.engine, self.learner
+        engine, learner, is_colocated = self.inference.engine, self.learner, self.local.gpus == "colocated"
         is_vllm = engine.kind in ("vllm", "auto")
-        if learner.transfer == "nccl":
-            is_full = isinstance(self.policy, HubConfig) and self.policy.lora is None
-            if not (is_vllm and is_full) or learner.policy_lag or self.local.gpus == "colocated":
-                raise ValueError(
-                    "learner.transfer 'nccl' sends the full weights of a hub model, as they are, to vLLM on "
-                    "other GPUs; set inference.engine to 'vllm', policy.lora to null, learner.policy_lag to "
-                    "0 and local.gpus to 'split', or learner.transfer to 'chunks'"
-                )
-        if self.local.gpus == "colocated":
-            width = engine.tensor_parallel_size if isinstance(engine, VllmConfig) else 1
-            if not is_vllm or {learner.num_ranks, self.num_servers, width} != {1}:
-                raise ValueError(
-                    "local.gpus 'colocated' is for one GPU with one rank of the learner and one vLLM server; "
-                    "set inference.engine to 'vllm', and learner.num_processes and local.inference_servers "
-                    "to 1, or local.gpus to 'split'"
-                )
-            if learner.demonstrations.dagger:
-                raise ValueError(
-                    "learner.demonstrations.dagger lets the policy play during the warm start, in which "
-                    "local.gpus 'colocated' gives the GPU to the learner; set dagger to 0"
-                )
+        is_full = isinstance(self.policy, HubConfig) and self.policy.lora is None
+        fits_nccl = is_vllm and is_full and not is_colocated and not learner.policy_lag
+        if learner.transfer == "nccl" and not fits_nccl:
+            raise ValueError(
+                "learner.transfer 'nccl' sends the newest full weights of a hub model to vLLM on other GPUs; "
+                "set inference.engine to 'vllm', policy.lora to null, learner.policy_lag to 0 and local.gpus "
+                "to 'split', or learner.transfer to 'chunks'"
+            )
+        width = engine.tensor_parallel_size if isinstance(engine, VllmConfig) else 1
+        is_single = {learner.num_ranks, self.num_servers, width} == {1}
+        if is_colocated and not (is_vllm and is_single and not learner.demonstrations.dagger):
+            raise ValueError(
+                "local.gpus 'colocated' is for one GPU with one rank of the learner and one vLLM server, "
+                "which sleeps during a warm start; set inference.engine to 'vllm', learner.num_processes "
+                "and local.inference_servers to 1 and learner.demonstrations.dagger to 0, or local.gpus to "
+                "'split'"
+            )
 
     @property
     def goal(self) -> Goal:

@@ -19,7 +19,6 @@ import torch
 from distrl.core.errors import NothingCameIn
 from distrl.core.messages import WeightInfo
 from distrl.core.metrics import PHASE_DONE, PHASE_TOTAL, MetricsWriter
-from distrl.core.transfer import TURN
 
 if TYPE_CHECKING:
     from distrl.configs.schema import Config
@@ -38,7 +37,7 @@ CRITIC_WARM_UP, LAST_ROUND = "critic warm-up", "validation"
 
 POLL_S = 0.25  # how long a loop waits for episodes
 PEERS_S = 10.0  # how often the metrics of workers and inference servers are written
-SLEEP_S, TURN_POLL_S = 120.0, 0.01  # until a server on the same GPU sleeps, and between two looks
+SLEEP_S = 120.0  # until a server on the same GPU sleeps
 SILENCE_S = 3600.0
 """How long the learner waits for an episode without which it cannot start."""
 _log = logging.getLogger(__name__)
@@ -59,9 +58,7 @@ class Peers(Protocol):
 
     def takes_checkpoint(self) -> bool: ...
 
-    def announce_turn(self, turn: int) -> None: ...
-
-    def server_stats(self) -> Mapping[str, Mapping[str, float]]: ...
+    def pass_turn(self, wait_s: float) -> bool: ...
 
     def shutdown(self, reason: str) -> None: ...
 
@@ -163,7 +160,6 @@ class Context:
     progress: Progress
     clock: RunClock
     published_at: int = field(init=False, default=-1)  # the policy's updates when it was last published
-    turn: int = field(init=False, default=0)  # on a shared GPU; see `alone`
     has_arrivals: bool = field(init=False, default=False)  # in this process
     arrived_at: float = field(init=False)  # when the last trajectory did, by the clock
     peers_due: float = field(init=False)  # when peers' metrics are written next
@@ -237,23 +233,13 @@ def alone(context: Context) -> Iterator[None]:
     if context.config.local.gpus != "colocated":
         yield
         return
-    turn, deadline = _next_turn(context), time.monotonic() + SLEEP_S
-    while any(one.get(TURN, turn) != turn for one in context.server.server_stats().values()):
-        if time.monotonic() > deadline:
-            _log.warning("the inference server did not free the GPU within %g s", SLEEP_S)
-            break
-        time.sleep(TURN_POLL_S)
+    if not context.server.pass_turn(SLEEP_S):
+        _log.warning("the inference server did not free the GPU within %g s", SLEEP_S)
     try:
         yield
     finally:
         torch.cuda.empty_cache()  # of what only an update needs
-        _next_turn(context)
-
-
-def _next_turn(context: Context) -> int:
-    context.turn += 1
-    context.server.announce_turn(context.turn)
-    return context.turn
+        context.server.pass_turn(0.0)
 
 
 def enter_phase(context: Context, phase: str) -> None:

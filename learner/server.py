@@ -56,7 +56,7 @@ from distrl.core.security import Client, Security
 from distrl.core.service import CONTROL, WEIGHTS, Permits, Service
 from distrl.core.sockets import Poller, Received, Waker, Wire
 from distrl.core.store import TrajectoryStore
-from distrl.core.transfer import Transfer
+from distrl.core.transfer import TURN, Transfer
 from distrl.core.types import Record, Trajectory, image_digest
 from distrl.core.weights import Buffer, ChunkServer
 from distrl.learner.gallery import Gallery
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from distrl.learner.scheduler import TaskScheduler
 
 POLL_S = 0.2
-BROADCAST_S = 1.0
+BROADCAST_S, TURN_POLL_S = 1.0, 0.01
 IO_THREADS = 4  # connections spread over them: many receivers of weights, and CURVE, need more than one core
 KEPT_WEIGHTS = 3
 _log = logging.getLogger(__name__)
@@ -214,9 +214,18 @@ class ServerBase:
         """Announces what servers receive from GPU to GPU. Any thread."""
         self._change(transfer=transfer)
 
-    def announce_turn(self, turn: int) -> None:
-        """Announces whose turn it is on a shared GPU (see `Status.turn`). Any thread."""
+    def pass_turn(self, wait_s: float) -> bool:
+        """Passes a shared GPU to the learner, or back to its server (see `Status.turn`). For one thread.
+
+        Returns whether the server obeys within `wait_s`.
+        """
+        turn, deadline = self.status.turn + 1, time.monotonic() + wait_s
         self._change(turn=turn)
+        while any(one.get(TURN, turn) != turn for one in self.server_stats().values()):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(TURN_POLL_S)
+        return True
 
     def server_stats(self) -> dict[str, Mapping[str, float]]:
         """What each inference server that is alive last reported, by name. Any thread."""

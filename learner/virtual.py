@@ -149,11 +149,8 @@ class VirtualPeers:
     def takes_checkpoint(self) -> bool:
         return False
 
-    def announce_turn(self, turn: int) -> None:
-        """Nothing: no GPU is shared."""
-
-    def server_stats(self) -> Mapping[str, Mapping[str, float]]:
-        return {}
+    def pass_turn(self, wait_s: float) -> bool:
+        return True
 
     def shutdown(self, reason: str) -> None:
         """Nothing: the world ends with its block."""

@@ -123,6 +123,7 @@ class Planner:
         self._room = where.memory * (1.0 - SPARE)
         self._one = Subject(config, where.is_gpu, steps, self._screen, shape)
         self._slots = config.local.workers * config.worker.slots
+        self._is_colocated = config.local.gpus == "colocated"
         found = self._estimate(config)
         self._weights = found["inference", "weights"]
         self._row = found["inference", "KV cache of a slot"]
@@ -161,10 +162,6 @@ class Planner:
             for count in range(1, fitting + 1) if servers == "auto" else [servers]:
                 candidates.append(self._candidate(rank, count, update_s, needed, kept))
         return max(candidates, key=_merit)
-
-    @property
-    def _is_colocated(self) -> bool:
-        return self._config.local.gpus == "colocated"
 
     def _update(self, ranks: int) -> tuple[float, float, float]:
         """Seconds of an update, bytes that each rank needs for it, and those that it keeps in between."""

@@ -227,7 +227,9 @@ class VLLMEngine(Engine):
             raise ValueError("the learner's tensors have other names, types or shapes")
         info = {"master_address": transfer.host, "master_port": transfer.port, "packed": True}
         info |= {"rank_offset": offset, "world_size": transfer.num_ranks}
-        self._in_time(self._join(info), "join the group of the learner")
+        self._in_time(self._llm.shutdown_weight_transfer_engine(), "leave the learner's last group")
+        joined = self._llm.init_weight_transfer_engine(WeightTransferInitRequest(info))
+        self._in_time(joined, "join the learner's group")
 
     def receive(self, version: int) -> None:
         """Receives the weights that the learner broadcasts; requests are paused meanwhile. Raises as `join`.
@@ -289,10 +291,6 @@ class VLLMEngine(Engine):
         await self._llm.update_weight_version(str(version))
         self._num_swaps += 1
         await self._llm.resume_generation()
-
-    async def _join(self, info: dict[str, Any]) -> None:
-        await self._llm.shutdown_weight_transfer_engine()
-        await self._llm.init_weight_transfer_engine(WeightTransferInitRequest(info))
 
     async def _receive(self) -> None:
         tensors, _ = weights_io.layout(self.policy.published_state())

@@ -71,7 +71,7 @@ class World:
         self.learner = ServerBase(ANY, None, "run-1", heartbeat_s=0.2)
         self.learner.start()
         self.context: Any = SimpleNamespace(
-            server=self.learner, turn=0, config=SimpleNamespace(local=SimpleNamespace(gpus="colocated"))
+            server=self.learner, config=SimpleNamespace(local=SimpleNamespace(gpus="colocated"))
         )
         self.engine = SleepyEngine(self.calls)
         config = InferenceConfig.model_validate({"max_batch": 8})

@@ -366,8 +366,7 @@ class Config(Section):
     def _check_gpus(self) -> None:
         """Raises ValueError if `learner.transfer` or `local.gpus` asks for what cannot work."""
         engine, learner, is_colocated = self.inference.engine, self.learner, self.local.gpus == "colocated"
-        is_vllm = engine.kind in ("vllm", "auto")
-        is_full = isinstance(self.policy, HubConfig) and self.policy.lora is None
+        is_vllm, is_full = self.engine_for(True).kind == "vllm", getattr(self.policy, "lora", None) is None
         fits_nccl = is_vllm and is_full and not is_colocated and not learner.policy_lag
         if learner.transfer == "nccl" and not fits_nccl:
             raise ValueError(
@@ -417,12 +416,13 @@ class Config(Section):
         return 1 if given == "auto" else given
 
     def engine_for(self, has_vllm: bool) -> HfConfig | VllmConfig:
-        """The engine, in place of `auto` vLLM if it is there and can serve the policy."""
+        """The engine, in place of `auto` vLLM if it is there, or must be, and can serve the policy."""
         policy, engine = self.policy, self.inference.engine
         if not isinstance(engine, AutoEngineConfig):
             return engine
         lora = getattr(policy, "lora", None)
         is_served = isinstance(policy, HubConfig) and not (lora and (lora.vision or lora.experts))
+        has_vllm |= self.local.gpus == "colocated"
         return VllmConfig() if has_vllm and is_served and policy.device != "cpu" else HfConfig()
 
     def to_yaml(self) -> str:

@@ -41,6 +41,7 @@ REFUSED: list[tuple[list[str], str]] = [
     ([HUB, "learner.transfer=nccl"], "inference.engine to 'vllm'"),
     ([HUB, VLLM, COLOCATED, "learner.num_processes=2"], "is for one GPU with one rank"),
     ([HUB, COLOCATED], "set inference.engine to 'vllm'"),
+    ([COLOCATED, "inference.engine=auto"], "set inference.engine to 'vllm'"),
     ([HUB, VLLM, COLOCATED, "learner.transfer=nccl"], "and local.gpus to 'split'"),
     (
         [HUB, VLLM, COLOCATED, "learner.demonstrations.dagger=0.5"],

@@ -94,4 +94,5 @@ def test_the_engine_auto_is_vllm_where_it_can_serve_the_policy() -> None:
 
     assert engine() == engine("inference.engine=vllm", has_vllm=False) == "vllm"
     assert engine(has_vllm=False) == engine("policy.lora.vision=true") == engine("policy.device=cpu") == "hf"
+    assert engine("local.gpus=colocated", has_vllm=False) == "vllm", "the server reports that it is missing"
     assert load_config("quickstart", ["inference.engine=auto"]).engine_for(True).kind == "hf"

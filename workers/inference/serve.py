@@ -40,11 +40,6 @@ def with_engine(config: Config) -> Config:
         return config
     engine = config.engine_for(has_vllm=torch.cuda.is_available() and find_spec("vllm") is not None)
     _log.info("inference.engine auto: %s", engine.kind)
-    if config.local.gpus == "colocated" and engine.kind != "vllm":
-        raise ConfigError(
-            "local.gpus 'colocated' needs vLLM and a GPU, which inference.engine 'auto' does not find here.",
-            "Install 'distrl[vllm]', or set local.gpus to 'split'.",
-        )
     return config.model_copy(update={"inference": config.inference.model_copy(update={"engine": engine})})
 
 
@@ -180,8 +175,8 @@ def serve_beside_learner(
             )
             link.add_listener(control.heard)
             link.add_listener(lambda status: server.weights_ready())
+            link.set_stats(server.snapshot() | control.stats())
         server.follow(feed, control)
-        link.set_stats(server.snapshot())
         server.start()
         feed.start()
         stack.callback(feed.close)

@@ -62,22 +62,15 @@ class ModelShape:
     @property
     def num_in_blocks(self) -> int:
         """Weights of the language model's linear layers in blocks: what NF4 keeps in 4 bits."""
-        return sum(math.prod(shape) for _, shape in self._linear(vision=False))
+        names = {name.split(".")[-2] for name in self.shapes if "." in name}
+        return sum(map(math.prod, self._adapted(names, vision=False)))
 
     def lora_inputs(self, targets: Collection[str] | None) -> int:
         """Numbers that the adapters in the language model read of a token."""
         return sum(shape[1] for shape in self._adapted(targets, vision=False))
 
     def _adapted(self, targets: Collection[str] | None, vision: bool) -> list[tuple[int, ...]]:
-        layers = self._linear(vision)
-        if targets is None:
-            is_mixture = any(is_expert(name, len(shape)) for name, shape in self.shapes.items())
-            targets = default_targets({name for name, _ in layers}, vision, is_mixture)
-        return [shape for name, shape in layers if name in targets]
-
-    def _linear(self, vision: bool) -> list[tuple[str, tuple[int, ...]]]:
-        """The linear layers in blocks: the last part of each name, and the size."""
-        return [
+        layers = [
             (name.split(".")[-2], shape)
             for name, shape in self.shapes.items()
             if len(shape) == 2
@@ -85,6 +78,10 @@ class ModelShape:
             and any(part.isdigit() for part in name.split("."))
             and (vision or not VISION.search(name))
         ]
+        if targets is None:
+            is_mixture = any(is_expert(name, len(shape)) for name, shape in self.shapes.items())
+            targets = default_targets({name for name, _ in layers}, vision, is_mixture)
+        return [shape for name, shape in layers if name in targets]
 
 
 def count(shapes: Shapes) -> int:

@@ -268,6 +268,10 @@ def test_the_prefix_cache_never_mixes_adapters(adapted: Pair) -> None:
 
 def test_the_prefix_cache_never_mixes_weights(full: Pair) -> None:
     prefix_cache(full)
+    before = full.vllm.stats()["cached_tokens"]
+    full.vllm.load(12, weights(full.policy, 13))  # as another run may number its own
+    submit(full.vllm, [request(full.vllm, LONG, Sampling(temperature=0.0, max_new_tokens=8))]).wait()
+    assert full.vllm.stats()["cached_tokens"] == before
 
 
 @pytest.mark.parametrize("adapted", ["qwen2.5-vl"], indirect=True)

@@ -65,7 +65,7 @@ class CountingLink:
         self.num_faulted = self.num_wrong = 0
         self._log = (folder / "faults.txt").open("w", encoding="utf-8", buffering=1)
 
-    def lease(self, timeout_s: float) -> Lease | None:
+    def lease(self, timeout_s: float, slot: int | None = None) -> Lease | None:
         """A demonstration."""
         granted = self.scheduler.grant("chaos", 1)
         return granted[0] if granted else None

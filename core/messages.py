@@ -30,7 +30,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from distrl.core.actions import ActionKind
 from distrl.core.errors import ProtocolError, StoreError
-from distrl.core.slot_view import DeviceView, Elapsed, SlotView
+from distrl.core.slot_view import DeviceView, Elapsed, Hand, SlotView
 from distrl.core.transfer import Transfer
 from distrl.core.types import (
     ChatMessage,
@@ -250,7 +250,8 @@ def _refused(code: RejectCode, message: str, remedy: str = "") -> ProtocolError:
 class Lease(Record):
     """The right and duty to run one episode of `task`; it expires `ttl_s` after the grant or renewal.
 
-    In a demonstration that the policy plays, the answers are the expert's and the actions the policy's.
+    In a demonstration that the policy plays, the answers are the expert's and the actions the policy's. One
+    with `by_hand` is played by a person at that slot; see `Hand`.
     """
 
     id: Name
@@ -260,6 +261,7 @@ class Lease(Record):
     sampling: Sampling = Sampling()
     noise: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     policy_plays: bool = False
+    by_hand: Count | None = None
     ttl_s: PositiveSeconds = 300.0
 
 
@@ -317,6 +319,7 @@ class Status(Record):
         is_held: The run's owner holds it.
         watched: What people see of the slots now; workers report so much.
         followed: The slots, as WORKER/SLOT, whose pictures are to be large.
+        hands: The slots that people play.
     """
 
     type: Literal["status"] = "status"
@@ -331,6 +334,7 @@ class Status(Record):
     is_held: bool = False
     watched: Watching = "status"
     followed: Followed = ()
+    hands: Annotated[tuple[Hand, ...], Field(max_length=MAX_FOLLOWED)] = ()
     metrics: dict[str, Number] = {}
 
 
@@ -465,11 +469,12 @@ class Wall(Record):
 
 
 class Command(Record):
-    """The owner holds the run (no further leases), lets it go on, or requests a checkpoint."""
+    """The owner holds the run (no further leases), lets it go on, requests a checkpoint, or plays a slot."""
 
     type: Literal["command"] = "command"
     name: Name
-    action: Literal["pause", "resume", "checkpoint"]
+    action: Literal["pause", "resume", "checkpoint", "play", "leave"]
+    hand: Hand | None = None  # of "play" and "leave"
 
 
 class ChunkRequest(Record):

@@ -24,6 +24,19 @@ class Touch(Record):
     text: ShortText = ""
 
 
+class Hand(Record):
+    """A person plays a slot's next episode, which is stored as a demonstration.
+
+    Attributes:
+        slot: As WORKER/SLOT.
+        number, action: The newest action and its number, from 1 on; 0 before the first.
+    """
+
+    slot: ShortText
+    number: Count = 0
+    action: Touch | None = None
+
+
 class SlotView(Record):
     """What a slot does now.
 
@@ -31,11 +44,13 @@ class SlotView(Record):
         device: The pool's device that it holds, "" for none.
         step: Actions so far.
         idle_s: Seconds since the newest action, or since the episode began.
+        hand: How many of a person's actions it has taken, None if no person plays it; `hint`: Why the newest
+            could not be executed.
         picture: Changes with the picture; "" for none. Its size in pixels is `width` × `height`.
     """
 
     slot: Annotated[int, Field(ge=0, le=2**16 - 1)]
-    state: Literal["acting", "thinking", "resetting", "waiting", "pausing"]
+    state: Literal["acting", "thinking", "played", "resetting", "waiting", "pausing"]
     device: ShortText = ""
     task: ShortText = ""
     goal: LongText = ""
@@ -44,6 +59,8 @@ class SlotView(Record):
     max_steps: Count = 0
     idle_s: Elapsed = 0.0
     touch: Touch | None = None
+    hand: Count | None = None
+    hint: ShortText = ""
     picture: ShortText = ""
     width: Annotated[int, Field(ge=0, le=2**16 - 1)] = 0
     height: Annotated[int, Field(ge=0, le=2**16 - 1)] = 0

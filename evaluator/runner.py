@@ -298,7 +298,7 @@ class EpisodeQueue:
         self._policies[slot] = made
         return self._policies[slot]
 
-    def lease(self, timeout_s: float) -> Lease | None:
+    def lease(self, timeout_s: float, slot: int | None = None) -> Lease | None:
         """The next attempt's; None at once if none waits, so that no idle slot holds a device."""
         with self._lock:
             if not self._waiting or self._stop.is_set():

@@ -27,9 +27,13 @@ from distrl.core.messages import (
     Watch,
     Watching,
 )
+from distrl.core.slot_view import Hand
 
 LEASE_S = 5.0
 """How long an observer counts as watching after its newest request."""
+
+HAND_S = 120.0
+"""How long a person keeps a slot without a sign of life."""
 
 OLD_S = 60.0
 """A report that was not renewed for so long is forgotten."""
@@ -62,13 +66,22 @@ class _Seen:
         return self.num_listed * _LISTED_BYTES + sum(len(data) for _, data in self.pictures.values())
 
 
+@dataclass
+class _Playing:
+    hand: Hand
+    until: float
+    task: str  # that the slot had when it was taken over, "" if unknown
+    has_lease: bool = False
+
+
 class Gallery:
-    """The observers of a run, and what they see."""
+    """The observers of a run, what they see, and the slots that they play."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._observers: OrderedDict[bytes, tuple[float, Watch]] = OrderedDict()
         self._seen: OrderedDict[str, _Seen] = OrderedDict()  # the worker that was silent for longest first
+        self._hands: dict[str, _Playing] = {}
         self._number = int(1000 * time.time())  # larger than any of an earlier process
 
     def watching(self) -> tuple[Watching, tuple[str, ...]]:
@@ -82,6 +95,41 @@ class Gallery:
             self._seen.clear()
         followed = dict.fromkeys(name for watch in watches for name in watch.followed)
         return _LEVELS[level], tuple(followed)[:MAX_FOLLOWED]
+
+    def play(self, hand: Hand) -> None:
+        """A person takes a slot over, keeps it or acts there; ProtocolError if too many are played."""
+        before = self._hands.get(hand.slot)
+        if before is None and len(self.hands()) >= MAX_FOLLOWED:
+            raise ProtocolError(RejectCode.BUSY.value, f"{MAX_FOLLOWED} slots are played by people already")
+        worker, _, slot = hand.slot.rpartition("/")
+        seen = self._seen.get(worker)
+        views = seen.report.slots if seen is not None else ()
+        task = next((view.task for view in views if str(view.slot) == slot), "")
+        playing = self._hands.setdefault(hand.slot, _Playing(hand, 0.0, task))
+        playing.until = self._clock() + HAND_S
+        if hand.action is not None:
+            self._number += 1
+            playing.hand = hand.model_copy(update={"number": self._number})
+
+    def leave(self, hand: Hand) -> None:
+        """A person plays a slot no longer."""
+        self._hands.pop(hand.slot, None)
+
+    def hands(self) -> tuple[Hand, ...]:
+        """The slots that people play."""
+        now = self._clock()
+        self._hands = {slot: one for slot, one in self._hands.items() if one.until >= now}
+        return tuple(one.hand for one in self._hands.values())
+
+    def without_lease(self, worker: str) -> list[tuple[int, str]]:
+        """The slots of `worker` that people have taken over, once each, and their tasks."""
+        found = []
+        for name, one in self._hands.items():
+            owner, _, slot = name.rpartition("/")
+            if owner == worker and slot.isdecimal() and not one.has_lease:
+                one.has_lease = True
+                found.append((int(slot), one.task))
+        return found
 
     def report(self, report: SlotReport, blobs: Sequence[bytes | memoryview], num_slots: int) -> None:
         """Takes a worker's report; ProtocolError if it does not fit together.

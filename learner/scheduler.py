@@ -105,6 +105,12 @@ class TaskScheduler:
                 leases.append(lease)
             return leases
 
+    def lease_by_hand(self, worker: str, slot: int, task_id: str) -> Lease:
+        """A lease of a demonstration that a person plays at a slot: of a training task, of any if unknown."""
+        with self._lock:
+            task = self._source.tasks.get(task_id) or self._demonstrated.draw()
+            return self._lease(task, Purpose.DEMO, worker, by_hand=slot)
+
     def renew(self, worker: str, lease_ids: Sequence[str]) -> None:
         """Prolongs the leases that `worker` holds; others are ignored."""
         with self._lock:
@@ -404,12 +410,14 @@ class TaskScheduler:
         attempt: int = 1,
         group_id: str = "",
         former: str = "",
+        by_hand: int | None = None,
     ) -> Lease:
         """A new lease; `former` is the one that it replaces."""
         self._num_leases += 1
         name = f"{self._incarnation}-{self._num_leases}"
-        plays = purpose is Purpose.DEMO and self.policy_plays
+        plays = purpose is Purpose.DEMO and self.policy_plays and by_hand is None
         lease = self._issuer.issue(name, worker, task, purpose, group_id, plays)
+        lease = lease.model_copy(update={"by_hand": by_hand})
         self._table.hold(lease, worker, self._clock(), attempt)
         if group_id:
             self._groups.lease(group_id, lease.id, former)

@@ -54,10 +54,11 @@ from distrl.core.prometheus import show
 from distrl.core.rendezvous import Meeting, publish, reachable
 from distrl.core.security import Client, Security
 from distrl.core.service import CONTROL, WEIGHTS, Permits, Service
+from distrl.core.slot_view import Hand
 from distrl.core.sockets import Poller, Received, Waker, Wire
 from distrl.core.store import TrajectoryStore
 from distrl.core.transfer import TURN, Transfer
-from distrl.core.types import Record, Trajectory, image_digest
+from distrl.core.types import Purpose, Record, Trajectory, image_digest
 from distrl.core.weights import Buffer, ChunkServer
 from distrl.learner.gallery import Gallery
 from distrl.learner.peers import MAX_CLIENTS, Peers, Suspensions
@@ -287,7 +288,7 @@ class ServerBase:
                 if self._peers.expire():
                     self._change(act_endpoints=self._peers.act_endpoints(), slots=self._peers.slots())
                 watched, followed = self._gallery.watching()
-                self._change(watched=watched, followed=followed)
+                self._change(watched=watched, followed=followed, hands=self._gallery.hands())
                 self._announce()
         except BaseException as error:
             self._error = error
@@ -399,10 +400,13 @@ class LearnerServer(ServerBase):
             self._name(peer, message.worker)
             self._service.reply(peer, self._shutdown or self._grant(message, received.client))
         elif isinstance(message, Command):
-            _log.info("%s of %s", message.action, message.name)
-            if message.action == "checkpoint":
+            if message.hand is None:
+                _log.info("%s of %s", message.action, message.name)
+            if message.hand is not None:
+                (self._gallery.play if message.action == "play" else self._gallery.leave)(message.hand)
+            elif message.action == "checkpoint":
                 self._checkpoint_wanted.set()
-            else:
+            elif message.action in ("pause", "resume"):
                 self._change(is_held=message.action == "pause")
             self._service.reply(peer, self.status)
         else:
@@ -415,8 +419,10 @@ class LearnerServer(ServerBase):
         if self._backlog or self.status.is_held:
             return LeaseGrant()
         limit = self._peers.num_leases(request.worker)
+        taken = self._gallery.without_lease(request.worker)
+        by_hand = [self._scheduler.lease_by_hand(request.worker, *one) for one in taken]
         leases = self._scheduler.grant(request.worker, request.count, limit, client)
-        return LeaseGrant(leases=tuple(leases))
+        return LeaseGrant(leases=(*by_hand, *leases))
 
     def _take(self, peer: bytes, submit: Submit, blobs: Sequence[memoryview]) -> None:
         trajectory = submit.trajectory
@@ -478,6 +484,8 @@ class LearnerServer(ServerBase):
         if not is_new:
             return
         self._suspensions.record(self._workers.get(peer, ""))
+        if trajectory.purpose is Purpose.DEMO:
+            self._gallery.leave(Hand(slot=f"{trajectory.worker}/{trajectory.slot}"))
         self._scheduler.finish(trajectory.lease_id, trajectory)
         if not self._backlog:
             try:

@@ -1,9 +1,10 @@
-"""Actors in place of the policy: the scripted expert (noisy states, clean labels) and random actions."""
+"""Actors in place of the policy: the scripted expert (noisy states, clean labels), chance, or a person."""
 
 from __future__ import annotations
 
 import random
 import string
+import threading
 from typing import Protocol
 
 from distrl.core.actions import Action, ActionKind, Point
@@ -20,6 +21,7 @@ KINDS = tuple(
 )
 """The kinds of action that most agents' notations can write."""
 MAX_LETTERS = 8
+HAND_POLL_S = 0.5
 
 
 class Asked(Protocol):
@@ -27,6 +29,17 @@ class Asked(Protocol):
 
     def ask(self, prompt: Prompt) -> Chat:
         """`prompt` with the policy's answer."""
+
+
+class Told(Protocol):
+    """Where a person's actions come from; see `distrl.workers.board.SlotSign`."""
+
+    hint: str
+
+    @property
+    def is_given_up(self) -> bool: ...
+
+    def wait_hand(self, timeout_s: float) -> Action | None: ...
 
 
 class Demonstrator:
@@ -120,3 +133,36 @@ class RandomActor:
 
     def _point(self) -> Point:
         return self._rng.random(), self._rng.random()
+
+
+class Abandoned(Exception):
+    """The episode is given up: nobody plays it any more, or the worker stops."""
+
+
+class ByHand:
+    """Acts as a person says who watches the slot; its chats have no tokens.
+
+    Args:
+        sign: Where the person's actions come from.
+        stop: When set, `act` raises `Abandoned`.
+    """
+
+    def __init__(self, agent: Agent, sign: Told, stop: threading.Event) -> None:
+        self._agent, self._sign, self._stop = agent, sign, stop
+
+    def act(self, prompt: Prompt, screen: Observation) -> tuple[Chat, Action]:
+        """The person's next action that the agent's notation has, as answer to `prompt`."""
+        while not (self._stop.is_set() or self._sign.is_given_up):
+            action = self._sign.wait_hand(HAND_POLL_S)
+            if action is None:
+                continue
+            try:
+                text = call(str, self._agent.format, action, screen)
+            except ConfigError as error:
+                self._sign.hint = error.message
+                continue
+            taken = call(Action, self._agent.parse, text, screen)
+            if taken.kind is not ActionKind.INVALID:
+                return answer(prompt, text), taken
+            self._sign.hint = f"The agent cannot write this action here: {taken.reason}."
+        raise Abandoned

@@ -21,17 +21,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 from PIL import Image
+from pydantic import ValidationError
 
 from distrl.core.actions import Action
 from distrl.core.errors import EnvError
 from distrl.core.messages import MAX_NAME, MAX_PICTURE_BYTES, MAX_PICTURES, Lease, SlotReport, Status
-from distrl.core.slot_view import DeviceView, SlotView, Touch
+from distrl.core.slot_view import DeviceView, Hand, SlotView, Touch
 from distrl.core.types import Observation, Task
 from distrl.workers.envs.base import Frame
 
-EVERY_S = 1.0
+EVERY_S, PLAYED_S = 1.0, 0.2
+"""From one report to the next; the second while a person plays a slot."""
 AGAIN_S = 10.0
 """A picture that has not changed is sent again after this, because a report may be lost."""
+LEFT_S = 5.0
+"""A person's episode ends when nobody plays it and nothing has happened for so long."""
 SMALL, LARGE = 200, 800
 """The longer edge of a picture in pixels, and that of a slot that somebody follows."""
 QUALITY = 60
@@ -62,7 +66,7 @@ class SlotSign:
 
     def __init__(self, board: SlotBoard | None = None, name: str = "") -> None:
         self._board, self._name = board, name
-        self.state: Literal["acting", "thinking", "resetting", "waiting", "pausing"] = "waiting"
+        self.state: Literal["acting", "thinking", "played", "resetting", "waiting", "pausing"] = "waiting"
         self.lease: Lease | None = None
         self.task: Task | None = None
         self.device = ""
@@ -72,6 +76,9 @@ class SlotSign:
         self.shown: Shown | None = None
         self.drawn: Thumbnail | None = None
         self._drawn_at = 0.0
+        self.hand: Hand | None = None  # of a person who plays the slot
+        self._taken, self.hint = 0, ""
+        self._told = threading.Event()
 
     def waits(self, is_pause: bool = False) -> None:
         """The slot waits for an environment or a lease, or pauses after a failure."""
@@ -80,14 +87,14 @@ class SlotSign:
 
     def begins(self, lease: Lease, device: str) -> None:
         """An episode begins, on a device of the pool or on none ("")."""
-        self.state, self.device, self.step, self.action = "resetting", device, 0, None
+        self.state, self.device, self.step, self.action, self.hint = "resetting", device, 0, None, ""
         self.since, self.task, self.lease = time.monotonic(), lease.task, lease
 
     def shows(self, frame: Frame, seen: Observation, data: bytes, is_drawn: bool) -> None:
         """The slot sees a screen; `data` is its picture if `is_drawn`."""
         self.shown = Shown(seen.image, data if is_drawn else None)
         now = time.monotonic()
-        if is_drawn or self._board is None or now - self._drawn_at < EVERY_S:
+        if is_drawn or self._board is None or (self.hand is None and now - self._drawn_at < EVERY_S):
             return
         if (size := self._board.size_for(self._name)) and (
             self.drawn is None
@@ -99,12 +106,40 @@ class SlotSign:
                 self.drawn = shrunk(seen.image, frame.image, size)
 
     def thinks(self) -> None:
-        """The agent decides."""
-        self.state = "thinking"
+        """The agent, or a person, decides."""
+        is_played = self.lease is not None and self.lease.by_hand is not None
+        self.state = "played" if is_played else "thinking"
 
     def acts(self, action: Action) -> None:
         """The environment executes an action."""
         self.state, self.action, self.since, self.step = "acting", action, time.monotonic(), self.step + 1
+
+    def told(self, hand: Hand | None) -> None:
+        """What a person does here; None where no person plays. Called by the link's thread."""
+        if hand != self.hand:
+            self.hand = hand
+            self._told.set()
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the episode is to end because a person takes the slot over, or has left it."""
+        if self.lease is None or self.lease.by_hand is None:
+            return self.lease is not None and self.hand is not None
+        return self.hand is None and time.monotonic() - self.since > LEFT_S
+
+    def wait_hand(self, timeout_s: float) -> Action | None:
+        """A person's next action; None if none comes in time, or it is no action."""
+        self._told.wait(timeout_s)
+        self._told.clear()
+        hand = self.hand
+        if hand is None or hand.action is None or hand.number <= self._taken:
+            return None
+        self._taken, self.hint = hand.number, ""
+        try:
+            return Action.model_validate(hand.action.model_dump())
+        except ValidationError:
+            self.hint = "It is not an action."
+            return None
 
     def view(self, slot: int, picture: Thumbnail | None) -> SlotView:
         """The slot as it travels."""
@@ -119,6 +154,8 @@ class SlotSign:
                 "step": self.step,
                 "max_steps": task.max_steps,
                 "touch": _touch(self.action),
+                "hand": self._taken if lease.by_hand is not None else None,
+                "hint": self.hint[:MAX_NAME],
             }
         return SlotView(
             slot=slot,
@@ -160,6 +197,7 @@ class SlotBoard:
         self._worker, self._devices = worker, devices
         self._signs: dict[int, SlotSign] = {}
         self._level, self._followed = "status", frozenset[str]()
+        self._hands: dict[str, Hand] = {}
         self._asked_at = float("-inf")
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -185,6 +223,9 @@ class SlotBoard:
     def take(self, status: Status) -> tuple[SlotReport, list[bytes]] | None:
         """A new report, if `status` says that people watch. Called several times a second."""
         self._level, self._followed = status.watched, frozenset(status.followed)
+        self._hands = {hand.slot: hand for hand in status.hands}
+        for slot, sign in list(self._signs.items()):
+            sign.told(self._hands.get(f"{self._worker}/{slot}"))
         if status.watched == "status":
             return None
         self._asked_at = time.monotonic()
@@ -208,7 +249,8 @@ class SlotBoard:
                 self._ready = self.report()
             except Exception:  # noqa: BLE001 - the episodes go on without being watched
                 _log.exception("a report of the slots failed")
-            time.sleep(EVERY_S)
+            is_played = any(sign.hand is not None for sign in list(self._signs.values()))
+            time.sleep(PLAYED_S if is_played else EVERY_S)
 
     def report(self) -> tuple[SlotReport, list[bytes]]:
         """What the slots do now, and the pictures that have changed."""

@@ -76,7 +76,7 @@ class LeaseBook:
     def num_to_request(self) -> int:
         """How many leases to request now; the next request follows the answer or `ANSWER_S`."""
         now = time.monotonic()
-        count = self.num_waiting - len(self._granted)
+        count = self.num_waiting - sum(held.lease.by_hand is None for held in self._granted)
         if count <= 0 or now < self._ask_at:
             return 0
         self._ask_at = now + ANSWER_S
@@ -88,17 +88,22 @@ class LeaseBook:
         self._granted.extend(_Held(lease, run_id, now) for lease in grant.leases)
         self._ask_at = now if grant.leases else now + grant.retry_after_s
 
-    def has_granted(self) -> bool:
+    def has_granted(self, slot: int | None) -> bool:
         """Whether a slot can take one. Leases that waited here too long, and expire soon, are returned."""
         now = time.monotonic()
         while self._granted and now - self._granted[0].since > self._granted[0].lease.ttl_s / 2:
             self._released.append(self._granted.popleft())
-        return bool(self._granted)
+        return self._first(slot) is not None
 
-    def take(self) -> Lease | None:
-        if not self.has_granted():
+    def _first(self, slot: int | None) -> _Held | None:
+        """What a slot is to take: first what a person plays there."""
+        own = [held for held in self._granted if held.lease.by_hand in (None, slot)]
+        return min(own, key=lambda held: held.lease.by_hand is None, default=None)
+
+    def take(self, slot: int | None) -> Lease | None:
+        if (held := self._first(slot)) is None:
             return None
-        held = self._granted.popleft()
+        self._granted.remove(held)
         self._at_work[held.lease.id] = held
         return held.lease
 
@@ -324,14 +329,17 @@ class LearnerLink:
         self.check()
         return status
 
-    def lease(self, timeout_s: float) -> Lease | None:
-        """A lease for one episode, renewed until it is submitted or released; None if none came in time."""
+    def lease(self, timeout_s: float, slot: int | None = None) -> Lease | None:
+        """A lease for one episode, renewed until it is submitted or released; None if none came in time.
+
+        `slot` is the one that asks: what a person plays there is for no other.
+        """
         with self._condition:
             self._book.num_waiting += 1
             self._waker.wake()
             try:
-                self._condition.wait_for(lambda: self._book.has_granted() or self._is_over(), timeout_s)
-                return None if self._is_over() else self._book.take()
+                self._condition.wait_for(lambda: self._book.has_granted(slot) or self._is_over(), timeout_s)
+                return None if self._is_over() else self._book.take(slot)
             finally:
                 self._book.num_waiting -= 1
 

@@ -44,7 +44,7 @@ from distrl.core.types import (
     shown_images,
 )
 from distrl.core.user_errors import call, score_of
-from distrl.workers.actors import Demonstrator, RandomActor, answer
+from distrl.workers.actors import Abandoned, ByHand, Demonstrator, RandomActor, answer
 from distrl.workers.agents.base import Agent, Prompt
 from distrl.workers.board import SlotSign
 from distrl.workers.devices.device import Screen
@@ -161,7 +161,7 @@ class EpisodeRunner:
         self._has_warned_full = False
 
     def run(self, lease: Lease) -> Episode | None:
-        """One episode of `lease.task`; None if it was abandoned because of `stop`.
+        """One episode of `lease.task`; None if it was abandoned: because of `stop`, or for a person.
 
         It ends when the agent says COMPLETE or IMPOSSIBLE, when the environment ends it, (truncated) at the
         task's step limit, or when the token sequence that the next step would continue is full. In each case
@@ -177,6 +177,8 @@ class EpisodeRunner:
             draft.fault, draft.fault_detail = Fault(error.fault), str(error)
         except (ContextFull, InferenceUnavailable, ProtocolError) as error:
             draft.fault, draft.fault_detail = Fault.INFERENCE, str(error)
+        except Abandoned:
+            return None
         else:
             return draft.finish(self._worker, self._slot) if finished else None
         # While the worker stops, environments and servers disappear: that is not a fault.
@@ -191,7 +193,7 @@ class EpisodeRunner:
         screen, observe_s = self._look(frame, draft, False)
         if isinstance(self._env, ProvidesGoal):
             self._sign.task = draft.task = task = task.model_copy(update={"goal": self._env.goal})
-        while not self._stop.is_set():
+        while not (self._stop.is_set() or self._sign.is_given_up):
             started_at, clock = self._clock.unix(), self._clock.seconds()
             self._sign.thinks()
             try:
@@ -243,7 +245,9 @@ class EpisodeRunner:
                 return True
         return False
 
-    def _actor(self, lease: Lease, draft: _Draft) -> Demonstrator | RandomActor | None:
+    def _actor(self, lease: Lease, draft: _Draft) -> Demonstrator | RandomActor | ByHand | None:
+        if lease.by_hand is not None:
+            return ByHand(self._agent, self._sign, self._stop)
         rng = random.Random(f"{lease.id}/{lease.task.id}/{lease.task.seed}")
         if self._randomly:
             return RandomActor(self._agent, rng)
@@ -275,7 +279,7 @@ class EpisodeRunner:
         goal: str,
         screen: Observation,
         steps: Sequence[TimeStep],
-        actor: Conversation | Demonstrator | RandomActor,
+        actor: Conversation | Demonstrator | RandomActor | ByHand,
     ) -> tuple[tuple[Chat, ...], Action]:
         """The chats of a step, and its action: parsed from the last chat's answer, or an actor's own.
 

@@ -109,12 +109,12 @@ class JudgingLink:
                 thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
-    def lease(self, timeout_s: float) -> Lease | None:
+    def lease(self, timeout_s: float, slot: int | None = None) -> Lease | None:
         """A lease; None while `MAX_WAITING` episodes wait for a verdict."""
         with self._condition:
             if not self._condition.wait_for(lambda: len(self._waiting) < MAX_WAITING, timeout_s):
                 return None
-        return self._link.lease(timeout_s)
+        return self._link.lease(timeout_s, slot)
 
     def release(self, lease_id: str) -> None:
         self._link.release(lease_id)

@@ -49,8 +49,8 @@ class Link(Protocol):
     def has_policy(self) -> bool:
         """Whether an inference server is available."""
 
-    def lease(self, timeout_s: float) -> Lease | None:
-        """A lease, or None if none came in time."""
+    def lease(self, timeout_s: float, slot: int | None = None) -> Lease | None:
+        """A lease, of a slot if it is given; None if none came in time."""
 
     def release(self, lease_id: str) -> None:
         """Returns a lease without a trajectory; it may be granted again."""
@@ -179,7 +179,7 @@ class Worker:
                 entry = self._enter(index)
                 if entry is None:
                     continue
-                lease = self._link.lease(LEASE_WAIT_S)
+                lease = self._link.lease(LEASE_WAIT_S, index)
                 if lease is None or not self._has_policy(index, lease):
                     self._envs.release(entry)
                     if lease is not None:

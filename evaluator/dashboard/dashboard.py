@@ -22,6 +22,7 @@ from typing import Any
 from distrl.configs.schema import Config
 from distrl.core.errors import DistrlError, NetworkError, NotStored
 from distrl.core.security import Security, load_security
+from distrl.core.slot_view import Hand
 from distrl.core.types import Trajectory
 from distrl.evaluator.dashboard.index import EpisodeIndex, Selection
 from distrl.evaluator.dashboard.observer import Observer, Picture
@@ -45,7 +46,7 @@ from distrl.evaluator.report.training import (
 from distrl.evaluator.stores import Found, drawn
 from distrl.workers.episode import BLANK
 
-SNAPSHOT_S = 1.0
+SNAPSHOT_S, PLAYED_S = 1.0, 0.25  # the second while somebody plays a slot
 MAX_HISTORY = 2000
 """Rows that are kept of a learner's broadcasts where there is no run directory."""
 MAX_POINTS = 200
@@ -162,11 +163,11 @@ class Dashboard:
         """The newest picture of a slot."""
         return self._observer.picture(worker, slot) if self._observer is not None else None
 
-    def command(self, action: str) -> None:
-        """Pauses or resumes the run, or requests a checkpoint; NetworkError if that is not possible."""
+    def command(self, action: str, hand: Hand | None = None) -> None:
+        """Sends an owner's command, see `Command`; NetworkError if that is not possible."""
         if self._observer is None or not self._can_command:
             raise NetworkError("This dashboard cannot command the learner.", self._why())
-        self._observer.command(action)
+        self._observer.command(action, hand)
 
     def _why(self) -> str:
         if not self._can_command:
@@ -178,7 +179,9 @@ class Dashboard:
     def snapshot(self) -> dict[str, Any]:
         """The present state, made at most once a second."""
         with self._making:
-            if time.monotonic() - self._made_at >= SNAPSHOT_S * 0.9:
+            status = self._observer.status if self._observer is not None else None
+            every_s = PLAYED_S if status is not None and status.hands else SNAPSHOT_S
+            if time.monotonic() - self._made_at >= every_s * 0.9:
                 self._snapshot, self._made_at = self._make(), time.monotonic()
             return self._snapshot
 

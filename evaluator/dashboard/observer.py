@@ -29,10 +29,11 @@ from distrl.core.messages import (
     Watching,
 )
 from distrl.core.security import Security
+from distrl.core.slot_view import Hand
 from distrl.core.sockets import Channel, Wire
 from distrl.core.types import Record
 
-EVERY_S = 1.0
+EVERY_S, PLAYED_S = 1.0, 0.25  # the second while somebody plays a slot
 ANSWER_S = 2.0
 LOST_S = 5.0
 """A learner that has not answered for so long counts as lost."""
@@ -99,11 +100,11 @@ class Observer:
         """The newest picture of a slot."""
         return self._pictures.get((worker, slot))
 
-    def command(self, action: str) -> None:
-        """Has the learner pause, resume or write a checkpoint; NetworkError if it refuses or is silent."""
+    def command(self, action: str, hand: Hand | None = None) -> None:
+        """Sends the learner an owner's command, see `Command`; NetworkError if it refuses or is silent."""
         answer: queue.Queue[Record] = queue.Queue(1)
         try:
-            message = Command.model_validate({"name": self._name, "action": action})
+            message = Command.model_validate({"name": self._name, "action": action, "hand": hand})
             self._commands.put_nowait((message, answer))
             self._wake.set()
             found = answer.get(timeout=COMMAND_S)
@@ -124,7 +125,8 @@ class Observer:
                 self._failed("refused" if isinstance(error, ProtocolError) else "", error.message)
             if time.monotonic() - self.heard_at > LOST_S and self.state == "joined":
                 self._failed("lost", "the learner does not answer; trying again")
-            if not is_full and self._wake.wait(max(0.05, EVERY_S - (time.monotonic() - started))):
+            every_s = PLAYED_S if self.status is not None and self.status.hands else EVERY_S
+            if not is_full and self._wake.wait(max(0.05, every_s - (time.monotonic() - started))):
                 self._wake.clear()
 
     def _failed(self, state: str, note: str) -> None:

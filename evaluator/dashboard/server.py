@@ -26,16 +26,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from pydantic import ValidationError
+
 from distrl.core.errors import ConfigError, DistrlError, NetworkError, NotStored
 from distrl.core.http_address import is_loopback, names_loopback, split_address
+from distrl.core.slot_view import Hand
+from distrl.core.user_errors import first_problem
 from distrl.evaluator.dashboard.dashboard import Dashboard
 from distrl.evaluator.dashboard.index import Selection
 
 MAX_CONNECTIONS = 64
 REQUEST_S = 15.0
 """How long a client may be silent within a request, or between two."""
-EVENT_S, METRICS_S, COMMENT_S = 1.0, 2.0, 10.0
-MAX_BODY_BYTES = 1024
+EVENT_S, METRICS_S, COMMENT_S = 0.25, 2.0, 10.0
+MAX_BODY_BYTES = 4096
 TOKEN_VARIABLE = "DISTRL_DASHBOARD_TOKEN"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -291,11 +295,16 @@ class _Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
             raise _Refused(413, f"Send the body's Content-Length, at most {MAX_BODY_BYTES} bytes.")
-        self.rfile.read(int(length))
-        action = urlsplit(self.path).path.removeprefix("/api/")
-        if action not in ("pause", "resume", "checkpoint"):
+        body = self.rfile.read(int(length))
+        action, hand = urlsplit(self.path).path.removeprefix("/api/"), None
+        if action in ("play", "leave"):
+            try:
+                hand = Hand.model_validate_json(body)
+            except ValidationError as error:
+                raise _Refused(400, f"The body is no slot and action: {first_problem(error)}.") from error
+        elif action not in ("pause", "resume", "checkpoint"):
             raise _Refused(404, "There is no such action.")
-        self.dashboard.command(action)
+        self.dashboard.command(action, hand)
         self._json({"ok": True})
 
     # ---- the token ----

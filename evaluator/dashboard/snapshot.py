@@ -243,6 +243,8 @@ def _slot(
         "idle_s": view.idle_s,
         "age_s": age_s,
         "touch": shown,
+        "hand": view.hand,
+        "hint": view.hint,
         "screen": at if version is not None else "",
         "width": view.width,
         "height": view.height,

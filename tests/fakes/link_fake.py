@@ -47,7 +47,7 @@ class FakeLink:
         self.on_submit: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
 
-    def lease(self, timeout_s: float) -> Lease | None:
+    def lease(self, timeout_s: float, slot: int | None = None) -> Lease | None:
         with self._lock:
             if not self.leases:
                 return None

@@ -54,7 +54,7 @@ class SchedulerLink(FakeLink):
         self.scheduler.set_phase(TRAINING)
         self.episodes = episodes
 
-    def lease(self, timeout_s: float) -> Lease | None:
+    def lease(self, timeout_s: float, slot: int | None = None) -> Lease | None:
         granted = self.scheduler.grant("w", 1)
         return granted[0] if granted else None
 

@@ -21,7 +21,7 @@ const NO_SLOTS = {
 
 const player = new Player();
 const episodes = new Episodes(ids => player.open(ids));
-const follower = new Follower(connect);
+const follower = new Follower(connect, (name, body) => act(name, null, "", body));
 let source = null, retryMs = RETRY_MS.least, retryTimer = 0, wallInView = false, keepUntil = 0;
 
 /** Opens the stream of events, for what is looked at now: screens only while the wall is in view. */
@@ -64,7 +64,7 @@ function draw(snapshot) {
   drawLine(snapshot, act);
   const stays = !slots.length && $(".tile") && Date.now() < keepUntil;
   if (!stays && (slots.length || wallInView)) drawWall(slots, NO_SLOTS[linkOf(snapshot)], follow);
-  follower.update(slots);
+  follower.update(slots, snapshot.actions.allowed);
   drawFlow(snapshot);
   drawDevices(snapshot);
   drawCosts(snapshot);
@@ -75,11 +75,12 @@ function follow(key) {
   connect();
 }
 
-/** Posts an owner's action. A button that stays says `done` for a moment. */
-async function act(name, pressed = null, done = "") {
-  const answer = await fetch(`/api/${name}`, {method: "POST", headers: {"Content-Type": "application/json"}, body: "{}"});
-  if (!answer.ok) return say((await answer.json()).error);
-  if (!pressed) return;
+/** Posts an owner's action; returns what is wrong. A button that stays says `done` for a moment. */
+async function act(name, pressed = null, done = "", body = {}) {
+  const answer = await fetch(`/api/${name}`, {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(body)});
+  const problem = answer.ok ? "" : (await answer.json()).error;
+  say(problem);
+  if (!pressed || problem) return problem;
   const words = pressed.textContent;
   Object.assign(pressed, {textContent: done, disabled: true});
   setTimeout(() => Object.assign(pressed, {textContent: words, disabled: false}), DONE_MS);

@@ -1,9 +1,10 @@
 // The wall: the present screen of every slot. Pictures are fetched only for tiles on screen while the page is visible.
+import {Hand} from "./hand.js";
 import {$, el, fill, button, empty, fact, dot, duration, drawMark, markOfTouch} from "./dom.js";
 
 const LATE_S = 60;
 const WORDS = {
-  acting: "acting", thinking: "waiting for the policy", resetting: "resetting", waiting: "waiting for a lease",
+  acting: "acting", thinking: "waiting for the policy", played: "played by a person", resetting: "resetting", waiting: "waiting for a lease",
   pausing: "pausing after a failure",
   starting: "device starts", suspect: "device under suspicion", recovering: "device recovering", quarantined: "device quarantined",
   absent: "device absent", gone: "worker gone",
@@ -115,9 +116,9 @@ export function drawWall(slots, nothing, follow) {
   fill($("#states"), tally, () => tally.map(([state, n]) => dot(state, `${n} ${WORDS[state]}`)));
 }
 
-/** The dialog that shows one slot large, once a second, until it is closed. */
+/** The dialog that shows one slot large until it is closed, and lets the owner play it. */
 export class Follower {
-  constructor(closed) {
+  constructor(closed, act) {
     this.dialog = $("#follow");
     this.screen = new Screen();
     this.screen.image.alt = "The slot's present screen";
@@ -125,23 +126,25 @@ export class Follower {
     this.goal = el("h3");
     this.task = el("p.mono.small.soft");
     this.facts = el("dl.facts");
+    this.hand = new Hand(this.screen.mark, act);
     const head = el("div.head", this.where, button("Close", () => this.dialog.close()));
-    this.dialog.append(this.screen.node, el("div", head, this.goal, this.task, this.facts));
-    this.dialog.addEventListener("close", () => { this.key = ""; closed(); });
+    this.dialog.append(this.screen.node, el("div", head, this.goal, this.task, this.facts, this.hand.node));
+    this.dialog.addEventListener("close", () => { this.hand.leave(); this.key = ""; closed(); });
   }
 
   open(key) {
     this.key = key;
-    this.update(this.slots);
+    this.update(this.slots, this.allowed);
     this.dialog.showModal();
   }
 
-  update(slots) {
-    this.slots = slots;
+  update(slots, allowed) {
+    Object.assign(this, {slots, allowed});
     const slot = this.key && slots.find(one => keyOf(one) === this.key);
     if (!slot) return;
     const state = stateOf(slot);
     this.screen.showSlot(slot);
+    this.hand.update(slot, this.key, allowed);
     this.where.textContent = `${nameOf(slot)}${slot.device ? ` on ${slot.device}` : ""}`;
     this.goal.textContent = slot.goal || "No task at the moment";
     this.task.textContent = slot.task;

@@ -88,7 +88,7 @@ class LeaseBook:
         self._granted.extend(_Held(lease, run_id, now) for lease in grant.leases)
         self._ask_at = now if grant.leases else now + grant.retry_after_s
 
-    def has_granted(self, slot: int | None) -> bool:
+    def has_granted(self, slot: int | None = None) -> bool:
         """Whether a slot can take one. Leases that waited here too long, and expire soon, are returned."""
         now = time.monotonic()
         while self._granted and now - self._granted[0].since > self._granted[0].lease.ttl_s / 2:
@@ -100,8 +100,8 @@ class LeaseBook:
         own = [held for held in self._granted if held.lease.by_hand in (None, slot)]
         return min(own, key=lambda held: held.lease.by_hand is None, default=None)
 
-    def take(self, slot: int | None) -> Lease | None:
-        if (held := self._first(slot)) is None:
+    def take(self, slot: int | None = None) -> Lease | None:
+        if not self.has_granted(slot) or (held := self._first(slot)) is None:
             return None
         self._granted.remove(held)
         self._at_work[held.lease.id] = held

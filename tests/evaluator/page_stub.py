@@ -40,6 +40,7 @@ class Stub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
         self.seen: list[str] = []
         self.posts: list[str] = []
+        self.bodies: list[Any] = []
         self.token, self.harm = token, harm
         self.closing = threading.Event()
         self.snapshot = make_snapshot(num_slots)
@@ -95,7 +96,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._json({"error": "unknown"}, 404)
 
     def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.posts.append(self.path)
+        self.server.bodies.append(json.loads(body))
         self._json({"ok": True})
 
     def _static(self, name: str) -> None:
@@ -167,6 +170,7 @@ def make_snapshot(num_slots: int) -> dict[str, Any]:
             | {"device_state": device, "task": "quickstart/toggle/train/0007", "purpose": "train"}
             | {"goal": "" if state == "waiting" else rng.choice(GOALS), "step": n % 14 + 1, "max_steps": 15}
             | {"idle_s": 3 * rng.random(), "age_s": 0.4, "touch": touch, "width": 90, "height": 200}
+            | {"hand": None, "hint": ""}
             | {"screen": f"/api/screen/worker-{n // 16}/{n % 16}.jpg?v={n}"}
             | ({"screen": "", "width": 0, "height": 0} if state == "waiting" else {})
         )

@@ -7,6 +7,7 @@ import pytest
 
 from distrl.core.errors import ProtocolError
 from distrl.core.messages import (
+    MAX_FOLLOWED,
     MAX_PICTURE_BYTES,
     Command,
     Heartbeat,
@@ -20,11 +21,11 @@ from distrl.core.messages import (
     Wall,
     Watch,
 )
-from distrl.core.slot_view import SlotView
+from distrl.core.slot_view import Hand, SlotView, Touch
 from distrl.core.sockets import Wire
 from distrl.core.store import TrajectoryStore
 from distrl.learner import gallery as module
-from distrl.learner.gallery import LEASE_S, MAX_OBSERVERS, Gallery
+from distrl.learner.gallery import HAND_S, LEASE_S, MAX_OBSERVERS, Gallery
 from distrl.learner.server import Endpoints, LearnerServer
 
 STATUS = Status(run_id="r", phase="training")
@@ -145,6 +146,31 @@ def server(tmp_path):
     made.close()
     made.check()
     store.close()
+
+
+def test_a_slot_is_played_until_it_is_left_or_nothing_is_heard_any_more():
+    clock = Clock()
+    gallery = Gallery(clock)
+    gallery.watch(b"o", ALL, STATUS)
+    gallery.report(report("w/x", 1), [], 2)
+    gallery.play(Hand(slot="w/x/1"))
+    assert gallery.without_lease("w/x") == [(1, "t")]
+    assert gallery.without_lease("w/x") == gallery.without_lease("w") == []
+    for _ in range(2):
+        gallery.play(Hand(slot="w/x/1", number=9, action=Touch(kind="back")))
+    (first,) = gallery.hands()
+    gallery.play(Hand(slot="w/x/1"))
+    assert gallery.hands() == (first,), "an action stays the newest while the slot is kept"
+    gallery.play(Hand(slot="w/x/1", action=Touch(kind="home")))
+    assert gallery.hands()[0].number == first.number + 1 > 9
+    clock.now = HAND_S + 1.0
+    assert gallery.hands() == ()
+    for slot in range(MAX_FOLLOWED):
+        gallery.play(Hand(slot=f"w/{slot}"))
+    with pytest.raises(ProtocolError, match="are played by people already"):
+        gallery.play(Hand(slot="v/0"))
+    gallery.leave(Hand(slot="w/0"))
+    gallery.play(Hand(slot="v/0"))
 
 
 @pytest.fixture

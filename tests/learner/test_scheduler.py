@@ -48,6 +48,16 @@ def test_demonstrations_spread_over_all_tasks_and_stop_at_their_number(toy) -> N
     assert rig.lease() == []
 
 
+def test_what_a_person_plays_is_a_demonstration_of_that_task(toy) -> None:
+    rig = Rig(toy)
+    task = rig.lease()[0].task
+    lease = rig.scheduler.lease_by_hand("w", 3, task.id)
+    assert (lease.task, lease.purpose, lease.by_hand, lease.policy_plays) == (task, Purpose.DEMO, 3, False)
+    assert rig.scheduler.lease_by_hand("w", 3, "unknown").task.split == "train"
+    rig.finish(lease)
+    assert rig.scheduler.accounted(Purpose.TRAIN) == 0
+
+
 @pytest.mark.parametrize("phase", [WARM_UP, DONE])
 def test_nothing_is_leased_when_nothing_is_wanted(toy, phase) -> None:
     assert Rig(toy, phase=phase).lease(4) == []

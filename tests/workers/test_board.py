@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from counting_env import CountingEnv
+from counting_env import CountingEnv, counting_task
 from PIL import Image
 from policy_of_counting import CountingPolicy
 from waiting import until
@@ -15,7 +17,8 @@ from distrl.configs.schema import WorkerConfig
 from distrl.core.actions import Action, ActionKind
 from distrl.core.errors import EnvError
 from distrl.core.messages import Lease, SlotReport, Status
-from distrl.core.types import Observation, Task
+from distrl.core.slot_view import Hand, Touch
+from distrl.core.types import Observation, Outcome, Purpose, Task
 from distrl.workers import board as module
 from distrl.workers.agents.autoui import AutoUIAgent
 from distrl.workers.board import LARGE, SMALL, SlotBoard
@@ -139,3 +142,77 @@ def test_an_episode_moves_its_sign() -> None:
     assert states == [("acting", number) for number in (1, 2, 3, 4)]
     assert sign.shown is not None
     assert sign.shown.data is not None
+
+
+def hands(*given: Hand) -> Status:
+    return Status(run_id="r", phase="p", hands=given)
+
+
+def touch(kind: str, text: str = "") -> Touch:
+    return Touch(kind=kind, point=(0.5, 0.5) if kind == "tap" else None, text=text)
+
+
+class Played:
+    """An episode that a person plays at slot 1, in a thread of its own."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.board = SlotBoard("w")
+        self.episode: Any = None
+        self.sign = self.board.sign(1)
+        self.sign.begins(lease, "")
+        runner = EpisodeRunner(
+            CountingEnv(), AutoUIAgent(), CountingPolicy(1), WorkerConfig(), "w", 1, sign=self.sign
+        )
+
+        def run() -> None:
+            self.episode = runner.run(lease)
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+
+    def does(self, number: int, action: Touch | None) -> None:
+        self.board.take(hands(Hand(slot="w/1", number=number, action=action), Hand(slot="w/2")))
+
+    def ended(self) -> Any:
+        self._thread.join(20.0)
+        assert not self._thread.is_alive()
+        return self.episode
+
+
+BY_HAND = Lease(id="l", task=counting_task(), purpose=Purpose.DEMO, by_hand=1)
+
+
+def test_a_person_plays_an_episode_and_it_is_a_demonstration() -> None:
+    played = Played(BY_HAND)
+    until(lambda: played.sign.state == "played", "its turn")
+    for number, kind in ((3, "tap"), (3, "tap"), (4, "tap"), (7, "tap"), (9, "complete")):
+        played.does(number, touch(kind))
+        until(lambda number=number: played.sign.view(1, None).hand == number or played.episode, "the action")
+    trajectory, _ = played.ended()
+    assert [step.action.kind for step in trajectory.steps] == ["tap", "tap", "tap", "complete"]
+    assert (trajectory.purpose, trajectory.outcome) == (Purpose.DEMO, Outcome.SUCCESS)
+    assert [step.chats[0].completion.token_ids for step in trajectory.steps] == [()] * 4
+    assert trajectory.steps[0].chats[0].completion.text == AutoUIAgent().format(Action.tap(0.5, 0.5))
+
+
+def test_what_cannot_be_done_is_said_to_the_person() -> None:
+    played = Played(BY_HAND)
+    for number, kind, why in ((1, "dance", "not an action"), (2, "answer", "has no action")):
+        played.does(number, touch(kind))
+        until(lambda why=why: why in played.sign.view(1, None).hint, "a hint")
+    played.does(3, touch("impossible"))
+    assert played.ended()[0].outcome is Outcome.IMPOSSIBLE_CLAIMED
+
+
+def test_an_episode_ends_without_a_trace_when_a_person_takes_the_slot_or_leaves_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "LEFT_S", 0.2)
+    assert Played(BY_HAND).ended() is None
+    board = SlotBoard("w")
+    board.sign(1).begins(LEASE, "")
+    board.take(hands(Hand(slot="w/1")))
+    runner = EpisodeRunner(
+        CountingEnv(), AutoUIAgent(), CountingPolicy(1), WorkerConfig(), "w", 1, sign=board.sign(1)
+    )
+    assert runner.run(LEASE) is None

@@ -381,6 +381,18 @@ def test_leases_at_work_are_renewed_and_those_that_wait_too_long_returned(book, 
     assert book.due_for_renewal() == []
 
 
+def test_what_a_person_plays_is_for_that_slot_alone(book):
+    book.granted(LeaseGrant(leases=(Lease(id="own", task=TASK, by_hand=2),)), "run")
+    book.granted(grant("any"), "run")
+    book.num_waiting = 1
+    assert book.num_to_request() == 0
+    assert book.take(2).id == "own"
+    assert book.take(1).id == "any"
+    book.granted(LeaseGrant(leases=(Lease(id="other", task=TASK, by_hand=0),)), "run")
+    assert not book.has_granted(1)
+    assert book.num_to_request() == 1
+
+
 def test_another_run_voids_what_nobody_took(book):
     book.granted(grant("a", "c", "b"), "old")
     book.take(), book.take()

@@ -264,6 +264,9 @@ def test_actions_need_a_token_the_own_page_and_a_learner(serve: Callable[..., Br
     assert foreign.status == 403
     assert browser.ask("/api/stop", "POST", "{}", **sent, **json_body).status == 404
     assert browser.ask("/api/pause", "POST", "{}", **sent, **json_body).status == 503  # no learner
+    assert browser.ask("/api/play", "POST", '{"slot": "w/0"}', **sent, **json_body).status == 503
+    for body in ("{}", "", '{"slot": "w/0", "action": {"kind": "tap", "point": [2, 0]}}'):
+        assert browser.ask("/api/play", "POST", body, **sent, **json_body).status == 400
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "192.0.2.1:80", "example.net:80"])

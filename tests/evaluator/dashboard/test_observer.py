@@ -30,7 +30,7 @@ from distrl.core.messages import (
     encode,
 )
 from distrl.core.rundir import RunDir
-from distrl.core.slot_view import SlotView
+from distrl.core.slot_view import Hand, SlotView, Touch
 from distrl.core.sockets import Wire
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Observation
@@ -175,6 +175,7 @@ class World:
         self.control = self.broadcast = "tcp://127.0.0.1:0"
         self.learner = contextlib.ExitStack()
         self.workers: dict[str, LearnerLink] = {}
+        self.boards: dict[str, SlotBoard] = {}
         self.dashboard = self.stack.enter_context(Dashboard(self.run.path, can_command=True))
         self.stack.enter_context(self.dashboard.viewing("pictures"))
 
@@ -193,6 +194,7 @@ class World:
 
     def start_worker(self, name: str) -> Callable[[], None]:
         board, wire = SlotBoard(name), Wire()
+        self.boards[name] = board
         link = LearnerLink(wire, self.control, self.broadcast, "worker", name, slots=1, board=board)
         link.start()
         sign = board.sign(0)
@@ -243,6 +245,20 @@ def test_the_wall_comes_back_after_the_learner_and_a_worker_are_killed(world: Wo
     stop()
     world.start_worker("a")
     until(lambda: world.slots() == shown, "the worker's slot again", details=lambda: str(world.slots()))
+
+
+def test_what_the_owner_does_reaches_the_slot(world: World) -> None:
+    world.start_learner()
+    until(lambda: world.state() == "joined", "the learner")
+    world.start_worker("a")
+    until(lambda: world.slots() == {"a": ("acting", True)}, "the slot")
+    world.dashboard.command("play", Hand(slot="a/0", action=Touch(kind="tap", point=(0.5, 0.5))))
+    sign = world.boards["a"].sign(0)
+    until(lambda: sign.hand is not None, "a person's hand")
+    assert sign.is_given_up, "the present episode ends"
+    assert sign.wait_hand(0.0) == Action.tap(0.5, 0.5)
+    world.dashboard.command("leave", Hand(slot="a/0"))
+    until(lambda: sign.hand is None, "the slot's return")
 
 
 def test_the_owner_pauses_and_resumes_from_the_dashboard(world: World) -> None:

@@ -154,6 +154,36 @@ def test_a_slot_is_followed_until_its_dialog_is_closed(browser: Chromium, serve:
     until(browser, "return !document.querySelector('#follow[open]')")
 
 
+def test_the_owner_plays_a_slot_by_mouse_and_keyboard(browser: Chromium, serve: Callable[..., Stub]) -> None:
+    stub = serve(16)
+    show(browser, stub)
+    browser.run("document.querySelectorAll('.tile')[3].click()")
+    until(browser, "return document.querySelector('#follow[open] img:not([hidden])')")
+    click(browser, "#follow button", "Take over")
+    wait(lambda: stub.bodies == [{"slot": "worker-0/3"}], "the slot is taken")
+    stub.snapshot["slots"][3] |= {"hand": 0, "state": "played", "hint": "No element there."}
+    until(browser, "return document.querySelector('#follow .keys')")
+    assert "No element there." in text(browser, "#follow .hand")
+    touch = """
+        const mark = document.querySelector("#follow .mark");
+        const {left, top, width, height} = mark.getBoundingClientRect();
+        for (const [name, x, y] of %s) mark.dispatchEvent(new PointerEvent(name,
+          {pointerId: 1, clientX: left + x * width, clientY: top + y * height}));"""
+    browser.run(touch % '[["pointerdown", 0.5, 0.25], ["pointerup", 0.5, 0.25]]')
+    browser.run(touch % '[["pointerdown", 0.5, 0.75], ["pointerup", 0.5, 0.25]]')
+    browser.run("document.querySelector('#follow input').value = 'milk'")
+    click(browser, "#follow button", "Type")
+    click(browser, "#follow button", "Task is done")
+    wait(lambda: len(stub.bodies) == 5, "four actions")
+    tap, swipe, written, done = (body["action"] for body in stub.bodies[1:])
+    assert (tap["kind"], swipe["kind"], done) == ("tap", "swipe", {"kind": "complete"})
+    assert tap["point"] == pytest.approx([0.5, 0.25], abs=0.02)
+    assert swipe["to"] == pytest.approx([0.5, 0.25], abs=0.02)
+    assert written == {"kind": "type", "text": "milk"}
+    press(browser, "Escape")
+    wait(lambda: stub.posts[-1] == "/api/leave", "the slot is given back")
+
+
 def test_the_player_steps_by_arrow_keys(browser: Chromium, serve: Callable[..., Stub]) -> None:
     show(browser, serve(16))
     click(browser, "#episodes .open")

@@ -95,22 +95,22 @@ class Expert:
     def write(self, rid: str, key: str, text: str, clear: str = "") -> Action | None:
         """Brings `text` into the field with the id `rid` and the key `key`; None when it is there.
 
-        Other text is removed by the button `clear`; without one, by leaving the page, whose fields are empty
-        when it is opened again.
+        Other text, and the beginning of this one, is removed by the button `clear`; without one, by leaving the
+        page, whose fields are empty when it is opened again.
         """
         typed = st.text(self.state, key)
         if typed == text:
             return None
-        if not text.startswith(typed):
+        if typed:
             return self.tap(clear) if clear else BACK
-        return Action.type_text(text[len(typed) :]) if self.state["focus"] == key else self.tap(rid)
+        return Action.type_text(text) if self.state["focus"] == key else self.tap(rid)
 
     def type_and_enter(self, key: str, text: str) -> Action:
-        """Types what is missing of `text` into the focused field and presses enter; leaves other text."""
+        """Types `text` into the focused field and presses enter; leaves other text."""
         typed = st.text(self.state, key)
-        if not text.startswith(typed):
-            return BACK
-        return ENTER if typed == text else Action.type_text(text[len(typed) :])
+        if typed == text:
+            return ENTER
+        return BACK if typed else Action.type_text(text)
 
     def fill(self, app: str, values: dict[str, str], clear: bool = True) -> Action:
         """Writes `values` into the form's fields of these names and saves it."""

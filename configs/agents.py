@@ -38,7 +38,7 @@ class AgentConfig(Section):
 
 
 class PromptedAgentConfig(AgentConfig):
-    """The prompted model's agent; see `agent`."""
+    """The prompted model's agent; see `agent`. `auto` looks at `evaluate.prompted.model`."""
 
     kind: str = "androidworld"
 
@@ -63,19 +63,35 @@ class PromptedConfig(Section):
     agent: PromptedAgentConfig = PromptedAgentConfig()
 
 
+def agent_of_model(
+    agent: AgentConfig, model: str, within: str = "", names: str = "policy.model"
+) -> AgentConfig:
+    """`agent`, whose kind is auto, as that of a published model; ValueError if its name tells none.
+
+    Args:
+        within: The section of the key `agent`, for errors; `names` is the key of `model`.
+    """
+    found = published(model)
+    if found is None:
+        raise ValueError(
+            f"{within}agent.kind=auto finds no published model in the name of {names} {model!r}; set "
+            f"{within}agent.kind to one of {', '.join(sorted(CHAT_AGENTS))}"
+        )
+    options = {**found.options, **agent.options}
+    return agent.model_copy(update={"kind": found.agent, "options": options})
+
+
 def settle_agent(config: Config) -> None:
     """Replaces `agent.kind: auto` by the agent of the model, and gives the policy the agent's own tokens."""
+    prompted = config.evaluate.prompted
+    if prompted.agent.kind == "auto" and prompted.agent.import_path is None:
+        prompted.agent = agent_of_model(
+            prompted.agent, prompted.model, "evaluate.prompted.", "evaluate.prompted.model"
+        )
     agent, policy = config.agent, config.policy
     if agent.kind == "auto" and agent.import_path is None:
-        found = published(getattr(policy, "model", ""))
-        if found is None:
-            raise ValueError(
-                f"agent.kind=auto finds no published model in the name of policy.model "
-                f"{getattr(policy, 'model', '')!r}; set agent.kind to one of "
-                f"{', '.join(sorted(CHAT_AGENTS))}"
-            )
-        options = {**found.options, **agent.options}
-        config.agent = agent.model_copy(update={"kind": found.agent, "options": options})
+        config.agent = agent_of_model(agent, getattr(policy, "model", ""))
+        options = config.agent.options
         bounds = {name: getattr(policy, name, None) for name in ("min_pixels", "max_pixels")}
         if coordinates_of(config.agent) == "absolute" and "resize" not in options and any(bounds.values()):
             options["resize"] = {name: bound for name, bound in bounds.items() if bound}

@@ -95,8 +95,8 @@ class Expert:
     def write(self, rid: str, key: str, text: str, clear: str = "") -> Action | None:
         """Brings `text` into the field with the id `rid` and the key `key`; None when it is there.
 
-        Other text, and the beginning of this one, is removed by the button `clear`; without one, by leaving the
-        page, whose fields are empty when it is opened again.
+        Other text, and the beginning of this one, is removed by the button `clear`; without one, by leaving
+        the page, whose fields are empty when it is opened again.
         """
         typed = st.text(self.state, key)
         if typed == text:

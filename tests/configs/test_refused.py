@@ -27,6 +27,10 @@ REFUSED: list[tuple[list[str], str]] = [
     # models
     (["agent.kind=auto", HUB], "agent.kind=auto finds no published model in the name of policy.model 'm'"),
     (["agent.kind=auto"], "set agent.kind to one of androidworld, autoglm,"),
+    (
+        ["evaluate.prompted.agent.kind=auto", "evaluate.prompted.model=m"],
+        "evaluate.prompted.agent.kind=auto finds no published model in the name of evaluate.prompted.model",
+    ),
     (["agent.kind=ui-tars", HUB, "policy.max_pixels=900"], "reads points at agent.options.resize.max_pixels"),
     (
         [HUB, "policy.lora.experts=true", "inference.engine=vllm"],

@@ -325,7 +325,11 @@ def test_an_unknown_version_is_refused() -> None:
 )
 def test_auto_is_the_agent_of_the_model(model: str, kind: str, coordinates: str) -> None:
     policy = f"policy={{kind: hub, model: {model}, max_pixels: 660000}}"
-    config = load_config("quickstart-pixels", ["agent={kind: auto, options: {history: 7}}", policy])
+    prompted = ["evaluate.prompted.agent.kind=auto", "evaluate.prompted.model=ByteDance-Seed/UI-TARS-1.5-7B"]
+    config = load_config(
+        "quickstart-pixels", ["agent={kind: auto, options: {history: 7}}", policy, *prompted]
+    )
+    assert config.evaluate.prompted.agent.kind == "ui-tars"
     assert config.agent.kind == kind
     assert config.agent.options["history"] == 7
     assert coordinates_of(config.agent) == coordinates

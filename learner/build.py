@@ -30,7 +30,7 @@ from distrl.learner.ingest import Ingest
 from distrl.learner.learner import Learner
 from distrl.learner.publish import Publisher
 from distrl.learner.ranks import Place, Watch, unwatched
-from distrl.learner.replay import Replay
+from distrl.learner.replay import MixedReplay, Replay
 from distrl.learner.scheduler import TaskScheduler
 from distrl.learner.server import Endpoints, LearnerServer, RunLimits
 from distrl.learner.task_sampling import Drift
@@ -127,6 +127,7 @@ def make_scheduler(
         secret,
         clock,
         Drift(tasks.drift, drift.after, drift.share) if drift else None,
+        config.world,
     )
 
 
@@ -144,6 +145,8 @@ def make_context(
     """What the training thread works with, besides the given parts; `now` is the run's clock in seconds."""
     learner, policy = config.learner, train_step.policy
     replay = Replay(learner.replay, config.seed)
+    if config.world.is_on:
+        replay = MixedReplay(learner.replay, config.seed, config.world.max_imagined_share)
     images = ImageCache(policy.image, store.images, memory_share(IMAGES_SHARE))
     train_step.load_images = store.images
     run.weights.mkdir(exist_ok=True)

@@ -131,6 +131,13 @@ def make_scheduler(
     )
 
 
+def make_replay(config: Config) -> Replay:
+    """An empty replay buffer; with a world model one of imagined trajectories beside it."""
+    if config.world.is_on:
+        return MixedReplay(config.learner.replay, config.seed, config.world.max_imagined_share)
+    return Replay(config.learner.replay, config.seed)
+
+
 def make_context(
     config: Config,
     run: RunDir,
@@ -144,9 +151,7 @@ def make_context(
 ) -> Context:
     """What the training thread works with, besides the given parts; `now` is the run's clock in seconds."""
     learner, policy = config.learner, train_step.policy
-    replay = Replay(learner.replay, config.seed)
-    if config.world.is_on:
-        replay = MixedReplay(learner.replay, config.seed, config.world.max_imagined_share)
+    replay = make_replay(config)
     images = ImageCache(policy.image, store.images, memory_share(IMAGES_SHARE))
     train_step.load_images = store.images
     run.weights.mkdir(exist_ok=True)

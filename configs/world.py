@@ -1,4 +1,4 @@
-"""The section `world`: a model that takes the environment's place in short imagined episodes."""
+"""The section `world`: a model that takes the environment's place in imagined episodes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ REPEATABLE = ("phone", "two_screens")
 
 
 class WorldConfig(Section):
-    """Imagined episodes: short branches that go on from states of real training episodes.
+    """Imagined episodes, which go on from states of real training episodes for a few steps.
 
     `model` is what they are played in: with `none` there are none, and `oracle` is the environment itself
     without its latency, which bounds what any model could achieve. `horizon` is the largest number of steps
-    of a branch. `imagined_per_real` is the number of imagined episodes for each real training episode after
-    the first `min_real`. `max_imagined_share` is the largest share of imagined trajectories in a batch.
-    `potential` selects M of the rewards γ·M(o′) − M(o): 0 (`none`), the task's `score`, or γ to the power of
-    the scripted expert's `distance` from the goal.
+    of an imagined episode. `imagined_per_real` is the number of imagined episodes for each real training
+    episode after the first `min_real`. `max_imagined_share` is the largest share of imagined trajectories in
+    a batch. `potential` selects M of the rewards γ·M(o′) − M(o): 0 (`none`), the task's `score`, or γ to the
+    power of the scripted expert's `distance` from the goal.
     """
 
     model: Literal["none", "oracle"] = "none"
@@ -49,7 +49,7 @@ class WorldConfig(Section):
 
 
 def check_world(config: Config) -> None:
-    """Raises ValueError where branches cannot be played or learnt from."""
+    """Raises ValueError where imagined episodes cannot be played or learnt from."""
     if not config.world.is_on:
         return
     env = config.env
@@ -61,11 +61,11 @@ def check_world(config: Config) -> None:
         )
     if config.agent.options.get("mode") == "incremental":
         raise ValueError(
-            "agent.options.mode=incremental continues a token sequence, of which a branch lacks the start; "
-            "set agent.options.mode to history, or world.model to none"
+            "agent.options.mode=incremental continues a token sequence, whose start an imagined episode "
+            "lacks; set agent.options.mode to history, or world.model to none"
         )
     if config.learner.group_size > 1 or config.learner.algorithm.kind == "appo":
         raise ValueError(
-            f"learner.algorithm={config.learner.algorithm.kind} does not learn from branches; set it to an "
-            "objective without groups, such as aride, or world.model to none"
+            f"learner.algorithm={config.learner.algorithm.kind} does not learn from imagined episodes; set "
+            "it to an objective without groups, such as aride, or world.model to none"
         )

@@ -269,7 +269,7 @@ def test_both_buffers_come_back_after_a_restart(toy, tmp_path) -> None:
     [
         ({"env": {"kind": "browser"}}, "env.kind=browser does not"),
         ({"devices": {"pool": [{"kind": "sim"}]}}, "devices.pool does not"),
-        ({"learner": {"algorithm": "grpo"}}, "learner.algorithm=grpo does not learn from branches"),
+        ({"learner": {"algorithm": "grpo"}}, "learner.algorithm=grpo does not learn from imagined"),
         (
             {
                 "agent": {"kind": "mobile-use", "options": {"mode": "incremental"}},

@@ -41,7 +41,9 @@ def export(
     ] = None,
     purpose: Annotated[
         str | None,
-        typer.Option("--purpose", metavar="train|eval|demo", help="With --dataset: only this purpose."),
+        typer.Option(
+            "--purpose", metavar="train|eval|demo|imagined", help="With --dataset: only this purpose."
+        ),
     ] = None,
     outcome: Annotated[
         str | None,

@@ -27,6 +27,7 @@ from distrl.configs.policy import (
 )
 from distrl.configs.section import Count, CountOrAuto, Fraction, NonNegative, Positive, Section, one_of
 from distrl.configs.simulate import SimulateConfig
+from distrl.configs.world import WorldConfig, check_world
 
 _PORT = r"\*|[0-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5]"
 _ADDRESS = re.compile(rf"tcp://(\[[^\]\s]+\]|[^:\s]+):({_PORT})|(ipc|inproc)://\S.*")
@@ -81,6 +82,12 @@ class EnvConfig(Section):
     kind: str = "phone"
     import_path: str | None = None
     options: dict[str, Any] = {}
+
+    @property
+    def timeless(self) -> EnvConfig:
+        """The same environment without the latency that simulates a device's."""
+        options = {name: value for name, value in self.options.items() if name != "latency"}
+        return self.model_copy(update={"options": options})
 
 
 class LearnerAddresses(NamedTuple):
@@ -320,6 +327,7 @@ class Config(Section):
     local: LocalConfig = LocalConfig()
     placement: PlacementConfig = PlacementConfig()
     simulate: SimulateConfig = SimulateConfig()
+    world: WorldConfig = WorldConfig()
 
     @model_validator(mode="after")
     def _the_sections_fit(self) -> Config:
@@ -361,6 +369,7 @@ class Config(Section):
         check_judge(self)
         settle_agent(self)
         check_agent(self)
+        check_world(self)
         return self
 
     def _check_gpus(self) -> None:

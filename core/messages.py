@@ -1,6 +1,6 @@
 """The wire: every message that processes exchange, and how it becomes frames.
 
-A message is one msgpack map `{"v": 4, "type": "...", …fields}` in the first frame; large bytes (screenshots,
+A message is one msgpack map `{"v": 5, "type": "...", …fields}` in the first frame; large bytes (screenshots,
 weight chunks) follow as frames of their own, in the order that the message names them. Field names, never
 positions; never pickle. Anything else is a `ProtocolError` with a code, which the receiver answers with a
 `Reject`.
@@ -33,6 +33,7 @@ from distrl.core.errors import ProtocolError, StoreError
 from distrl.core.slot_view import DeviceView, Elapsed, Hand, SlotView
 from distrl.core.transfer import Transfer
 from distrl.core.types import (
+    Branch,
     ChatMessage,
     Completion,
     Flag,
@@ -84,7 +85,7 @@ MAX_PICTURES = 128
 MAX_FOLLOWED = 16
 """Slots that are shown larger at a time."""
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 MAX_ENVELOPE_BYTES = 16 * 2**20
 MAX_BLOB_BYTES = 64 * 2**20
 MAX_FRAMES = 1024
@@ -251,7 +252,7 @@ class Lease(Record):
     """The right and duty to run one episode of `task`; it expires `ttl_s` after the grant or renewal.
 
     In a demonstration that the policy plays, the answers are the expert's and the actions the policy's. One
-    with `by_hand` is played by a person at that slot; see `Hand`.
+    with `by_hand` is played by a person at that slot; see `Hand`. An imagined episode starts from its `branch`.
     """
 
     id: Name
@@ -262,6 +263,7 @@ class Lease(Record):
     noise: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     policy_plays: bool = False
     by_hand: Count | None = None
+    branch: Branch | None = None
     ttl_s: PositiveSeconds = 300.0
 
 

@@ -51,7 +51,7 @@ FAMILIES = frozenset({
     "advantage", "batch", "cloning_updates", "env_steps", "episode", "episodes", "eval",
     "gradients", "groups", "inference", "ingest", "judge", "loss", "mismatch", "off_policy", "policy",
     "rejected", "replay", "resumed", "reward", "scheduler", "simulation", "solved", "staleness", "step",
-    "throughput", "time", "train", "value", "versions", "weights", "workers",
+    "throughput", "time", "train", "value", "versions", "weights", "workers", "world",
 })  # fmt: skip
 """What the names in metrics.jsonl begin with, up to the first slash."""
 

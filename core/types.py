@@ -357,11 +357,50 @@ class Task(Record):
 
 
 class Purpose(str, Enum):
-    """What an episode is for: `train` feeds replay, `eval` is only measured, `demo` is the expert's."""
+    """What an episode is for: `train` feeds replay, `eval` is only measured, `demo` is the expert's.
+
+    `imagined` feeds replay too, but a model has taken the environment's place: it counts in no success rate.
+    """
 
     TRAIN = "train"
     EVAL = "eval"
     DEMO = "demo"
+    IMAGINED = "imagined"
+
+
+class PastStep(Record):
+    """A real step before an imagined episode: its action, and what the policy answered, chat by chat."""
+
+    action: ActionRecord
+    answers: tuple[str, ...] = ()
+
+
+class Branch(Record):
+    """Where an imagined episode leaves a real one, and how it is played.
+
+    Attributes:
+        trajectory: The real episode's id.
+        past: Its steps before the branch.
+        horizon: The most steps of the branch.
+        potential: What M(o) is, the promise of a screen: 0, the task's score, or γ to the power of the
+            expert's distance.
+        discount: γ.
+    """
+
+    trajectory: str = Field(max_length=200)
+    past: tuple[PastStep, ...] = ()
+    horizon: int = Field(ge=1)
+    potential: Literal["none", "score", "distance"] = "none"
+    discount: Number = Field(1.0, ge=0.0, le=1.0)
+
+    @classmethod
+    def of(cls, trajectory: Trajectory, step: int, **how: Any) -> Branch:
+        """The branch that leaves `trajectory` before its step `step`, counted from 0."""
+        past = [
+            PastStep(action=one.action, answers=tuple(chat.completion.text for chat in one.chats))
+            for one in trajectory.steps[:step]
+        ]
+        return cls(trajectory=trajectory.id, past=tuple(past), **how)
 
 
 class Trajectory(Record):
@@ -377,8 +416,10 @@ class Trajectory(Record):
         shortfall: What the environment says is lacking, in a sentence, or "".
         truth: The environment's score where a judge gives the one that counts, for measurements only; None
             where `success` is the environment's, or it has none.
-        truncated: Whether the step limit or a full token sequence, rather than the agent or the environment,
-            ended it.
+        truncated: Whether the step limit, a full token sequence or the horizon of a branch, rather than the
+            agent or the environment, ended it.
+        branch: Where an imagined episode begins; None of all others.
+        next_prompt: What the agent would have asked next, where a horizon ended the episode; else empty.
         started_at, duration_s: Unix time; seconds.
     """
 
@@ -399,6 +440,8 @@ class Trajectory(Record):
     truth: Number | None = None
     verdict: Verdict | None = None
     truncated: bool = False
+    branch: Branch | None = None
+    next_prompt: tuple[ChatMessage, ...] = ()
     started_at: Number = 0.0
     duration_s: Number = 0.0
 
@@ -425,6 +468,7 @@ class Trajectory(Record):
                 shown += chat.images
         if self.final is not None:
             shown += (self.final.image, self.final.shown)
+        shown += shown_images(self.next_prompt)
         return tuple(dict.fromkeys(shown))
 
     @property

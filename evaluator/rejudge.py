@@ -132,7 +132,7 @@ class Rejudged:
         """At most `limit` episodes without a verdict that need the judge, the newest first."""
         known = {one.trajectory_id for one in self.judged if one.verdict.is_decided}
         num_found = 0
-        for name in [name for name in reversed(self._store.ids()) if name not in known]:
+        for name in [name for name in reversed(self._store.real_ids()) if name not in known]:
             if limit is not None and num_found >= limit:
                 return
             trajectory = self._store.get(name)
@@ -149,7 +149,7 @@ class Rejudged:
         """The tasks of the episodes that fail in any case, as far back as the verdicts of all sessions go, so
         that both cover the same episodes.
         """
-        names: Sequence[str] = self._store.ids()
+        names: Sequence[str] = self._store.real_ids()
         if not self._is_through:
             names = list(itertools.dropwhile(lambda name: name not in self._judged, names))
         others = [self._store.get(name) for name in names if name not in self._judged]

@@ -107,6 +107,8 @@ def drawn(trajectory: Trajectory) -> dict[str, bytes]:
     env, found = PhoneEnv(), dict[str, bytes]()
     try:
         frame = env.reset(trajectory.task)
+        for past in trajectory.branch.past if trajectory.branch else ():
+            frame = env.step(Action(**past.action.model_dump())).frame
         for place, seen in enumerate([*(step.observation for step in steps), *last]):
             if seen.elements not in (None, env.elements()):
                 break
@@ -136,6 +138,11 @@ class StoredEpisodes:
 
     def ids(self, purpose: Purpose | None = None) -> list[str]:
         return [name for store in self.stores for name in store.ids(purpose)]
+
+    def real_ids(self) -> list[str]:
+        """Without those of imagined episodes."""
+        imagined = set(self.ids(Purpose.IMAGINED))
+        return [name for name in self.ids() if name not in imagined]
 
     def get(self, trajectory_id: str) -> Trajectory:
         return self.store_of(trajectory_id).get(trajectory_id)

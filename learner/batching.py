@@ -67,14 +67,16 @@ class TrajectoryBatch:
     ids: list[str]  # the same id may occur twice: sampling is with replacement
     steps: StepBatch  # the N steps, trajectory by trajectory
     row: Tensor  # [N] int64, the place of each step in the [B, T] layout
-    col: Tensor  # [N] int64, also the step index t
+    col: Tensor  # [N] int64
     last: Tensor  # [B] int64, the position among the N steps of each trajectory's last step
     mask: Tensor  # [B, T] bool
     outcome: Tensor  # [B, T] one part of the reward
     penalty: Tensor  # [B, T] the other
     invalid: Tensor  # [N] float, 1 where the action was refused as invalid
     terminated: Tensor  # [B] bool
-    success: Tensor  # [B] outcomes in [0, 1]
+    success: Tensor  # [B] outcomes in [0, 1]; 0 for a branch that its horizon ended, see `is_open`
+    imagined: Tensor  # [B] bool
+    first_step: Tensor  # [B] int64, the step index t of each trajectory's first step
     final_prompts: PromptBatch | None  # the F states after a truncated episode's last action
     final_row: Tensor  # [F] int64, their trajectories
     final_step: Tensor  # [F] int64, the step index given to the critic
@@ -104,6 +106,16 @@ class TrajectoryBatch:
     def num_tokens(self) -> int:
         """Of all actions, or those of the whole batch: what a sum over tokens is divided by."""
         return int(self.steps.token_mask.sum()) if self.whole is None else self.whole.num_tokens
+
+    @property
+    def times(self) -> Tensor:
+        """[N] int64, the step index t of each step."""
+        return self.col + self.first_step[self.row]
+
+    @property
+    def is_open(self) -> Tensor:
+        """[B] bool: imagined, and cut off before there was an outcome."""
+        return self.imagined & ~self.terminated
 
     @property
     def counted(self) -> Tensor:
@@ -147,6 +159,7 @@ class TrajectoryBatch:
         cut = torch.nonzero(place[self.final_row] >= 0).squeeze(1)
         cut = cut[place[self.final_row[cut]].argsort()]
         by_row = ["mask", "outcome", "penalty", "terminated", "success", "oldest_version"]
+        by_row += ["imagined", "first_step"]
         by_row += ["group_mean", "group_std", "group_count"]
         final = self.final_prompts
         return replace(
@@ -366,9 +379,14 @@ class Batcher:
             invalid=torch.tensor([float(step.invalid) for step in flat]),
             terminated=torch.tensor([episode.terminated for episode in episodes]),
             success=torch.tensor([episode.success for episode in episodes]),
+            imagined=torch.tensor([episode.is_imagined for episode in episodes]),
+            first_step=torch.tensor([episode.first_step for episode in episodes]),
             final_prompts=self._final_prompts([episodes[i] for i in cut]) if cut else None,
             final_row=torch.tensor(cut, dtype=torch.int64),
-            final_step=lengths[torch.tensor(cut, dtype=torch.int64)] - 1,
+            final_step=torch.tensor(
+                [e.first_step + len(e.steps) - (not e.final_prompt) for e in (episodes[i] for i in cut)],
+                dtype=torch.int64,
+            ),
             oldest_version=torch.tensor([episode.oldest_version for episode in episodes]),
             group_mean=torch.tensor([episode.group.mean for episode in episodes], dtype=torch.float32),
             group_std=torch.tensor([episode.group.std for episode in episodes], dtype=torch.float32),
@@ -378,15 +396,16 @@ class Batcher:
         )
 
     def _final_prompts(self, episodes: Sequence[Episode]) -> PromptBatch:
-        """The states after a cut. They have no prompts of their own: the last step's words are taken with the
-        final screenshot. Their step index is the last step's, because the critic never trains on later ones.
+        """The states after a cut. Without prompts of their own the last step's words are taken with the final
+        screenshot, and its step index, because the critic never trains on later ones.
         """
         states = [episode.steps[-1].state() for episode in episodes]
         images = self._cache.get(
             [d for e, (_, shown) in zip(episodes, states, strict=True) for d in (*shown, *e.final_images)]
         )
         prompts = [
-            self._policy.with_images(
+            episode.final_prompt
+            or self._policy.with_images(
                 prompt, [images[d] for d in shown], [images[d] for d in episode.final_images]
             )
             for (prompt, shown), episode in zip(states, episodes, strict=True)

@@ -30,7 +30,7 @@ from distrl.learner.ingest import Ingest
 from distrl.learner.learner import Learner
 from distrl.learner.publish import Publisher
 from distrl.learner.ranks import Place, Watch, unwatched
-from distrl.learner.replay import Replay
+from distrl.learner.replay import MixedReplay, Replay
 from distrl.learner.scheduler import TaskScheduler
 from distrl.learner.server import Endpoints, LearnerServer, RunLimits
 from distrl.learner.task_sampling import Drift
@@ -127,7 +127,15 @@ def make_scheduler(
         secret,
         clock,
         Drift(tasks.drift, drift.after, drift.share) if drift else None,
+        config.world,
     )
+
+
+def make_replay(config: Config) -> Replay:
+    """An empty replay buffer; with a world model one of imagined trajectories beside it."""
+    if config.world.is_on:
+        return MixedReplay(config.learner.replay, config.seed, config.world.max_imagined_share)
+    return Replay(config.learner.replay, config.seed)
 
 
 def make_context(
@@ -143,7 +151,7 @@ def make_context(
 ) -> Context:
     """What the training thread works with, besides the given parts; `now` is the run's clock in seconds."""
     learner, policy = config.learner, train_step.policy
-    replay = Replay(learner.replay, config.seed)
+    replay = make_replay(config)
     images = ImageCache(policy.image, store.images, memory_share(IMAGES_SHARE))
     train_step.load_images = store.images
     run.weights.mkdir(exist_ok=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 from distrl.core.actions import ActionKind
 from distrl.core.errors import PolicyError
 from distrl.core.policies.base import Policy
-from distrl.core.types import Chat, Purpose, TimeStep, Trajectory
+from distrl.core.types import Chat, Outcome, Purpose, TimeStep, Trajectory, shown_images
 
 GetImages = Callable[[Sequence[str]], Mapping[str, Tensor]]
 
@@ -101,6 +101,9 @@ class Episode:
     # terminated), by the critic of when the episode was ingested.
     values: tuple[float, ...] = ()
     group: GroupStats = GroupStats()  # of the group that it was leased in
+    is_imagined: bool = False
+    first_step: int = 0  # the number of its first step in the episode that an imagined one leaves
+    final_prompt: tuple[int, ...] = ()  # of the state after the last action, where it is known
 
     @property
     def total_reward(self) -> float:
@@ -142,8 +145,11 @@ def compile_episode(
     completions of a step are its tokens; for policies that read one prompt at a time, those of its last chat,
     whose completion is the action.
 
+    What ends at the horizon of a branch has no outcome: its last state, with the prompt that the agent would
+    have written next, takes the critic's value.
+
     Args:
-        images: Decoded pictures by digest, for demonstrations to policies that need them.
+        images: Decoded pictures by digest, for demonstrations and branches to policies that need them.
         bootstraps: Whether something may follow an episode that was cut off (`learner.time_limit`).
 
     Raises:
@@ -181,9 +187,16 @@ def compile_episode(
         steps.append(_compile_step(step, completions, () if is_alone else tuple(spans)))
     outcome = min(1.0, max(0.0, sum(step.outcome for step in steps)))
     is_cut = trajectory.truncated and outcome == 0.0 and trajectory.final is not None
-    terminated = not (is_cut and bootstraps)
+    branch = trajectory.branch
+    terminated = not (is_cut and (bootstraps or (branch and trajectory.outcome is Outcome.UNJUDGED)))
     final_images: tuple[str, ...] = ()
-    if not terminated and trajectory.final is not None:
+    final_prompt: tuple[int, ...] = ()
+    if not terminated and trajectory.next_prompt:
+        final_images = shown_images(trajectory.next_prompt)
+        decoded = {} if images is None else images(final_images)
+        pictures = [decoded[digest] for digest in final_images if digest in decoded]
+        final_prompt = tuple(policy.prompt_ids(trajectory.next_prompt, pictures))
+    elif not terminated and trajectory.final is not None:
         final_images = _final_images([step.state()[1] for step in steps[-2:]], trajectory.final.shown)
     return Episode(
         id=trajectory.id,
@@ -194,6 +207,9 @@ def compile_episode(
         success=outcome,
         oldest_version=trajectory.oldest_version,
         digests=tuple(dict.fromkeys([d for s in steps for d in s.images] + list(final_images))),
+        is_imagined=trajectory.purpose is Purpose.IMAGINED,
+        first_step=len(branch.past) if branch else 0,
+        final_prompt=final_prompt,
     )
 
 

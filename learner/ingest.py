@@ -28,7 +28,7 @@ from distrl.core.files import writing
 from distrl.core.policies.base import Policy
 from distrl.core.policies.images import ImageCache
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Outcome, Purpose, RewardParts, Trajectory
+from distrl.core.types import Fault, Outcome, Purpose, RewardParts, Trajectory, shown_images
 from distrl.learner.episodes import Episode, GroupStats, compile_episode, verify
 from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
@@ -49,7 +49,8 @@ class Ingest:
     quarantined and counted: a single bad worker must not end the run. A training episode without a verdict
     is left out: it must not be learnt from as a failure. Neither counts towards `learner.episodes` or pays
     for updates, which would be made on what is in replay already. Episodes of a group wait here until the
-    scheduler closes it. With `learner.stale: drop`, what has become too old leaves replay.
+    scheduler closes it. Imagined episodes enter a replay of their own and pay for updates; in counts and
+    rates they are no training episodes. With `learner.stale: drop`, what has become too old leaves replay.
     """
 
     def __init__(
@@ -129,8 +130,10 @@ class Ingest:
             if episode is not None:
                 self.demonstrations.append(episode)
             return
-        self._watch(episode is not None)
-        if episode is not None and rewards is not None:
+        is_real = trajectory.purpose is Purpose.TRAIN
+        if is_real:
+            self._watch(episode is not None)
+        if is_real and episode is not None and rewards is not None:
             self._arrived.append(episode)
             self._record(trajectory, episode, rewards)
         if trajectory.group_id:
@@ -162,7 +165,9 @@ class Ingest:
         if self._config.stale == "drop" and self._is_stale(episode):
             self.num_stale += 1
             return
-        evicted = self._replay.add(episode.id)
+        replay = self._replay.imagined if episode.is_imagined else self._replay
+        assert replay is not None, "without a world model nothing imagined is leased"
+        evicted = replay.add(episode.id)
         self.episodes[episode.id] = episode
         if evicted is not None:
             self.episodes.pop(evicted, None)
@@ -207,8 +212,9 @@ class Ingest:
         if trajectory.purpose is Purpose.TRAIN and trajectory.outcome is Outcome.UNJUDGED:
             self.num_unjudged += 1
             return None
-        if trajectory.purpose is Purpose.DEMO:  # compilation decodes its pictures: they are bounded before
+        if trajectory.purpose is not Purpose.TRAIN:  # compilation decodes pictures: they are bounded before
             shown = [digest for step in trajectory.steps for chat in step.chats for digest in chat.images]
+            shown += shown_images(trajectory.next_prompt)
             self._images.get(shown, is_one_episode=True)
         episode = self._compile(trajectory)
         if episode is None:
@@ -274,7 +280,7 @@ class Ingest:
         self._success.extend(state["rolling"])
         for name in COUNTERS:
             setattr(self, name, int(state[name]))
-        for name in self._replay.ids:
+        for name in self._replay.all_ids:
             episode = self._stored(name)
             if episode is None:
                 self._replay.discard([name])
@@ -302,7 +308,9 @@ class Ingest:
             return None
         with self.quarantine.working("compilation", [name]):
             try:
-                episode = self._compile(self._store.get(name))
+                trajectory = self._store.get(name)
+                episode = self._compile(trajectory)
+                self._scheduler.remember(trajectory)
             except NotStored as error:  # after going back to a checkpoint from before the store was trimmed
                 _log.warning("trajectory %s leaves replay: %s", name, error.message)
                 return None
@@ -317,7 +325,7 @@ class Ingest:
     def needed_ids(self) -> set[str]:
         """Trajectories that a restart must find in the store."""
         demonstrated = {episode.id for episode in self.demonstrations}
-        return {*self._replay.ids, *self._held, *demonstrated, *([self.last_id] if self.last_id else [])}
+        return {*self._replay.all_ids, *self._held, *demonstrated, *([self.last_id] if self.last_id else [])}
 
     def state_dict(self) -> dict[str, Any]:
         return {

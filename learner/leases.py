@@ -16,7 +16,7 @@ from typing import NamedTuple
 from distrl.configs.learner import LearnerConfig
 from distrl.core.messages import Lease
 from distrl.core.security import Client
-from distrl.core.types import Purpose, Sampling, Task, Trajectory
+from distrl.core.types import Branch, Purpose, Sampling, Task, Trajectory
 
 MAX_ATTEMPTS = 3
 AVOID_S = 10.0
@@ -39,9 +39,9 @@ class LeaseIssuer:
     """Makes leases, and compares trajectories with them.
 
     A lease's id ends with an HMAC of what was granted: the worker, the task but for its goal, which an
-    environment may word, the purpose, the group and, but for demonstrations, the sampling. So the learner
-    need not remember leases to know later, and after a restart, whether a trajectory fits one that was
-    granted in this run.
+    environment may word, the purpose, the group, the branch and, but for demonstrations, the sampling. So the
+    learner need not remember leases to know later, and after a restart, whether a trajectory fits one that
+    was granted in this run.
     """
 
     def __init__(self, config: LearnerConfig, secret: bytes) -> None:
@@ -49,18 +49,26 @@ class LeaseIssuer:
         self._fulfilled: OrderedDict[str, str] = OrderedDict()  # trajectories by lease
 
     def issue(
-        self, name: str, worker: str, task: Task, purpose: Purpose, group_id: str, policy_plays: bool
+        self,
+        name: str,
+        worker: str,
+        task: Task,
+        purpose: Purpose,
+        group_id: str,
+        policy_plays: bool,
+        branch: Branch | None = None,
     ) -> Lease:
         """The lease `name` of an episode of `task` for `worker`."""
         config, sampling = self._config, sampling_for(self._config, purpose)
         return Lease(
-            id=f"{name}-{self._seal(name, worker, task, purpose, group_id, sampling)}",
+            id=f"{name}-{self._seal(name, worker, task, purpose, group_id, sampling, branch)}",
             task=task,
             purpose=purpose,
             group_id=group_id,
             sampling=sampling,
             noise=config.demonstrations.noise if purpose is Purpose.DEMO and not policy_plays else 0.0,
             policy_plays=policy_plays,
+            branch=branch,
             ttl_s=config.lease_ttl_s,
         )
 
@@ -76,7 +84,8 @@ class LeaseIssuer:
         sampling = next(iter(used.values()), sampling_for(self._config, purpose))
         name, _, seal = lease_id.rpartition("-")
         try:
-            wanted = self._seal(name, trajectory.worker, task, purpose, trajectory.group_id, sampling)
+            group_id, branch = trajectory.group_id, trajectory.branch
+            wanted = self._seal(name, trajectory.worker, task, purpose, group_id, sampling, branch)
         except (ValueError, RecursionError):
             return "the parameters of its task are not plain data"
         if not hmac.compare_digest(seal.encode(), wanted.encode()):
@@ -94,11 +103,19 @@ class LeaseIssuer:
         return ""
 
     def _seal(
-        self, name: str, worker: str, task: Task, purpose: Purpose, group_id: str, sampling: Sampling
+        self,
+        name: str,
+        worker: str,
+        task: Task,
+        purpose: Purpose,
+        group_id: str,
+        sampling: Sampling,
+        branch: Branch | None,
     ) -> str:
         drawn = None if purpose is Purpose.DEMO else _drawn(sampling)
         plain = task.model_dump(mode="json", exclude={"goal"})
-        granted = [name, worker, plain, purpose.value, group_id, drawn]
+        left = None if branch is None else branch.model_dump(mode="json")
+        granted = [name, worker, plain, purpose.value, group_id, drawn, left]
         text = json.dumps(granted, sort_keys=True).encode()
         return hmac.new(self._secret, text, hashlib.sha256).hexdigest()[:32]
 

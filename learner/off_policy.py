@@ -120,18 +120,22 @@ class Freshness:
         self.num_updates = 0
         self._sums: dict[str, Floats] = {}
 
-    def trained(self, staleness: NDArray[np.int64], success: Floats, steps: StepStats) -> None:
+    def trained(
+        self, staleness: NDArray[np.int64], success: Floats, steps: StepStats, real: NDArray[np.bool_]
+    ) -> None:
+        """Counts an update's trajectories that are `real`, [B], and their steps."""
         self.num_updates += 1
-        bucket = VERSIONS.index(staleness)
-        self._add("trajectories", bucket, np.ones(len(bucket)))
-        self._add("success", bucket, success)
-        of_step, columns = bucket[steps.row.numpy()], steps.columns
+        bucket, of = VERSIONS.index(staleness), steps.row.numpy()
+        self._add("trajectories", bucket[real], np.ones(int(real.sum())))
+        self._add("success", bucket[real], success[real])
+        kept = real[of]
+        of_step, columns = bucket[of][kept], steps.columns
         self._add("steps", of_step, np.ones(len(of_step)))
-        self._add("square", of_step, columns["ratio"].numpy() ** 2)
+        self._add("square", of_step, columns["ratio"].numpy()[kept] ** 2)
         for name in ("ratio", "log_ratio", "units"):
-            self._add(name, of_step, columns[name].numpy())
+            self._add(name, of_step, columns[name].numpy()[kept])
         for name, values in steps.sums.items():
-            self._add(f"unit/{name}", of_step, values.numpy())
+            self._add(f"unit/{name}", of_step, values.numpy()[kept])
 
     def _add(self, name: str, bucket: NDArray[np.int64], values: Floats) -> None:
         sums = np.bincount(bucket, weights=values, minlength=len(VERSIONS))

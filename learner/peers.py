@@ -35,6 +35,7 @@ Key = tuple[str, str]
 RATES: Mapping[Key, str] = {
     ("worker", "episodes"): "workers/episodes_per_s",
     ("worker", "steps"): "workers/actions_per_s",
+    ("worker", "imagined"): "workers/imagined_per_s",
     ("inference", "requests"): "inference/requests_per_s",
     ("inference", "batches"): "inference/batches_per_s",
     ("inference", "tokens"): "inference/tokens_per_s",

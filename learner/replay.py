@@ -13,6 +13,8 @@ A trajectory in replay has an entry, a number that no later one gets; draws and 
 batch at a time, and `names` returns the ids. Adding, drawing, updating and choosing what to refresh take
 O(k log N) for k trajectories of N; the rebuild takes O(N), the metrics one dot product of all masses.
 
+Imagined trajectories have a buffer of their own (`MixedReplay`).
+
 Owned by the training thread.
 """
 
@@ -55,8 +57,16 @@ class Replay:
         self._num_added = 0  # the next entry; an entry modulo the capacity is its place
         self._refreshed = 0  # the place after the last one whose priority was renewed
 
+    imagined: Replay | None = None
+    """The buffer of imagined trajectories, if there is one."""
+
     def __len__(self) -> int:
         return len(self._places)
+
+    @property
+    def all_ids(self) -> list[str]:
+        """The ids in replay, and those of imagined trajectories."""
+        return self.ids + (self.imagined.ids if self.imagined is not None else [])
 
     @property
     def ids(self) -> list[str]:
@@ -242,6 +252,52 @@ class Replay:
         self._tree.set(seen, self._masses(_numbers(self._raw[seen])))
         self._seen.set(seen, np.ones(len(seen)))
         self._rng.bit_generator.state = state["rng"]
+
+
+class MixedReplay(Replay):
+    """Replay of real trajectories, and one of imagined ones beside it, whose entries are negative.
+
+    A draw has as large a share of imagined ones as there are, but at most `max_share`. Real ones come first.
+    """
+
+    imagined: Replay
+
+    def __init__(self, config: ReplayConfig, seed: int, max_share: float) -> None:
+        super().__init__(config, seed)
+        self.imagined, self._max_share = Replay(config, seed + 1), max_share
+
+    def discard(self, ids: Iterable[str]) -> None:
+        names = list(ids)
+        super().discard(names)
+        self.imagined.discard(names)
+
+    def sample(self, count: int) -> Indices:
+        imagined = len(self.imagined)
+        own = min(int(self._max_share * count), round(count * imagined / (imagined + len(self))))
+        real = super().sample(count - own)
+        return np.concatenate([real, ~self.imagined.sample(own)]) if own else real
+
+    def names(self, entries: Indices) -> list[str]:
+        real = entries >= 0
+        return super().names(entries[real]) + self.imagined.names(~entries[~real])
+
+    def update(self, entries: Indices, components: NDArray[np.float64]) -> None:
+        real = entries >= 0
+        super().update(entries[real], components[real])
+        self.imagined.update(~entries[~real], components[~real])
+
+    def refresh_slice(self) -> Indices:
+        return np.concatenate([super().refresh_slice(), ~self.imagined.refresh_slice()])
+
+    def metrics(self) -> dict[str, float]:
+        return {**super().metrics(), "replay/imagined": float(len(self.imagined))}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "imagined": self.imagined.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.imagined.load_state_dict(state["imagined"])
 
 
 def _numbers(raw: NDArray[np.void]) -> NDArray[np.float64]:

@@ -1,8 +1,8 @@
 """The task scheduler: which episodes are run, by phase, and no more of them than can still be fresh.
 
     network thread:  grant, renew, release, check, finish, lose, tick
-    training thread: set_phase, set_updates, set_elapsed, start_eval, account, join, pop_groups, pop_eval,
-                     forgive_updates, state_dict
+    training thread: set_phase, set_updates, set_elapsed, start_eval, account, remember, join, pop_groups,
+                     pop_eval, forgive_updates, state_dict
 
 One lock guards everything; no call blocks. Leases that are out at a crash are granted again.
 """
@@ -17,12 +17,13 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from distrl.configs.learner import LearnerConfig
+from distrl.configs.world import WorldConfig
 from distrl.core.messages import Lease
 from distrl.core.security import Client
-from distrl.core.types import Fault, Outcome, Purpose, Task, Trajectory
+from distrl.core.types import Branch, Fault, Outcome, Purpose, Task, Trajectory
 from distrl.learner.groups import Closed, EvalRound, Groups
 from distrl.learner.leases import LeaseIssuer, LeaseTable
-from distrl.learner.task_sampling import Drift, TaskSource, demonstration_sampler
+from distrl.learner.task_sampling import BranchSource, Drift, TaskSource, demonstration_sampler
 
 DEMONSTRATIONS, WARM_UP, TRAINING, DONE = "demonstrations", "warm-up", "training", "done"
 """Phases of a run; the present one decides which leases are granted."""
@@ -43,6 +44,7 @@ class TaskScheduler:
         incarnation: Unique to this start of the learner, so that lease and group ids never repeat.
         secret: Of the run; signs leases.
         drift: Other tasks to learn on, from a point of the run on.
+        world: Whether and how many episodes are imagined.
     """
 
     def __init__(
@@ -55,7 +57,10 @@ class TaskScheduler:
         secret: bytes,
         clock: Callable[[], float] = time.monotonic,
         drift: Drift | None = None,
+        world: WorldConfig | None = None,
     ) -> None:
+        self._world = world or WorldConfig()
+        self._branches = BranchSource(self._world, config, seed)
         self.config, self._incarnation, self._clock = config, incarnation, clock
         self._source = TaskSource(config, train, drift, seed)
         self._demonstrated = demonstration_sampler(config, train, seed)
@@ -181,7 +186,7 @@ class TaskScheduler:
             purpose, is_training = trajectory.purpose, trajectory.purpose is Purpose.TRAIN
             if trajectory.fault is not Fault.NONE:
                 return
-            if is_usable or not is_training:
+            if is_usable or purpose not in (Purpose.TRAIN, Purpose.IMAGINED):
                 self._accounted[purpose] += 1
                 self._finished[purpose] += replayed
             else:
@@ -189,8 +194,16 @@ class TaskScheduler:
             score = trajectory.success if trajectory.outcome is not Outcome.UNJUDGED else None
             if is_training and is_usable and score is not None:
                 self._source.record(trajectory.task, score)
+            if is_training and is_usable and self._world.is_on:
+                self._branches.add(trajectory)
             if self._round is not None:
                 self._round.account(trajectory, score)
+
+    def remember(self, trajectory: Trajectory) -> None:
+        """Replay has had `trajectory` since before a restart: imagined episodes may go on from it."""
+        with self._lock:
+            if trajectory.purpose is Purpose.TRAIN and self._world.is_on:
+                self._branches.add(trajectory)
 
     def join(self, trajectory: Trajectory, reward: float | None, replayed: bool = False) -> None:
         """A training episode of a group has been taken; `reward` is its R, None if it is of no use.
@@ -267,8 +280,10 @@ class TaskScheduler:
 
     def metrics(self) -> dict[str, float]:
         with self._lock:
+            imagined = {"world/episodes": float(self._accounted[Purpose.IMAGINED])}
             return {
                 "episodes": float(self._accounted[Purpose.TRAIN]),
+                **(imagined if self._world.is_on else {}),
                 "scheduler/withheld": float(self._withheld),
                 **self._table.metrics(),
                 **self._source.metrics(),
@@ -288,6 +303,7 @@ class TaskScheduler:
                 "leases": dict(self._table.counters),
                 "sampler": self._source.state_dict(),
                 "groups": self._groups.state_dict(),
+                "branches": self._branches.state_dict(),
             }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -299,6 +315,7 @@ class TaskScheduler:
             self._table.counters = dict(state["leases"])
             self._source.load_state_dict(state["sampler"])
             self._groups.load_state_dict(state["groups"], self._source.tasks, self._clock())
+            self._branches.load_state_dict(state["branches"])
 
     # ---- under the lock ----
 
@@ -306,7 +323,12 @@ class TaskScheduler:
         return self._accounted[purpose] - (len(self._groups.held) if purpose is Purpose.TRAIN else 0)
 
     def _due(self) -> float:
-        return self._ready(Purpose.TRAIN) * self.config.updates_per_episode - self._forgiven
+        return self._paid(self._ready(Purpose.TRAIN), self._accounted[Purpose.IMAGINED])
+
+    def _paid(self, num_real: int, num_imagined: int) -> float:
+        """How many updates so many episodes pay for."""
+        count = num_real + self._world.update_weight * num_imagined
+        return count * self.config.updates_per_episode - self._forgiven
 
     def _next(self, worker: str) -> Lease | None:
         if self._phase == DEMONSTRATIONS:
@@ -315,7 +337,12 @@ class TaskScheduler:
             return self._next_eval(worker)
         if self._phase != TRAINING:
             return None
-        return self._next_eval(worker) or self._next_member(worker) or self._next_episode(worker)
+        return (
+            self._next_eval(worker)
+            or self._next_imagined(worker)
+            or self._next_member(worker)
+            or self._next_episode(worker)
+        )
 
     def _next_eval(self, worker: str) -> Lease | None:
         current = self._round
@@ -325,6 +352,19 @@ class TaskScheduler:
         if again is None and current.waiting:
             return self._lease(current.waiting.popleft(), Purpose.EVAL, worker)
         return again
+
+    def _next_imagined(self, worker: str) -> Lease | None:
+        """As many as the real episodes so far entitle to; these are bounded by freshness."""
+        if not self._world.is_on:
+            return None
+        wanted = int(self._world.imagined_per_real * (self._finished[Purpose.TRAIN] - self._world.min_real))
+        again = self._again(Purpose.IMAGINED, worker)
+        if again is not None or not self._is_wanted(Purpose.IMAGINED, wanted):
+            return again
+        if (drawn := self._branches.draw()) is None:
+            return None
+        task, branch = drawn
+        return self._lease(task, Purpose.IMAGINED, worker, branch=branch)
 
     def _next_demonstration(self, worker: str) -> Lease | None:
         demonstrations = self.config.demonstrations
@@ -373,7 +413,7 @@ class TaskScheduler:
         if retry is None:
             return None
         old = retry.lease
-        return self._lease(old.task, purpose, worker, retry.attempt + 1, old.group_id, old.id)
+        return self._lease(old.task, purpose, worker, retry.attempt + 1, old.group_id, old.id, old.branch)
 
     def _is_wanted(self, purpose: Purpose, wanted: int) -> bool:
         return self._finished[purpose] + self._table.count(purpose, self._groups.is_open) < wanted
@@ -396,8 +436,9 @@ class TaskScheduler:
         # of a group are, as nothing keeps them. Open groups have no places left at this point.
         out = self._table.count(Purpose.TRAIN, self._groups.is_open, is_out=True)
         count = self._finished[Purpose.TRAIN] + out
-        # In the order of `_due`, so that rounding cannot part the two.
-        ahead = count * config.updates_per_episode - self._forgiven - self._updates
+        imagined = self._finished[Purpose.IMAGINED] + self._table.count(Purpose.IMAGINED, lambda group: True)
+        # By `_paid` as `_due`, so that rounding cannot part the two.
+        ahead = self._paid(count, imagined) - self._updates
         own = config.group_size * config.updates_per_episode
         is_soon = ahead < 1.0 or ahead + own <= config.max_staleness * config.publish_every
         return count < config.min_replay or is_soon
@@ -411,12 +452,13 @@ class TaskScheduler:
         group_id: str = "",
         former: str = "",
         by_hand: int | None = None,
+        branch: Branch | None = None,
     ) -> Lease:
         """A new lease; `former` is the one that it replaces."""
         self._num_leases += 1
         name = f"{self._incarnation}-{self._num_leases}"
         plays = purpose is Purpose.DEMO and self.policy_plays and by_hand is None
-        lease = self._issuer.issue(name, worker, task, purpose, group_id, plays)
+        lease = self._issuer.issue(name, worker, task, purpose, group_id, plays, branch)
         lease = lease.model_copy(update={"by_hand": by_hand})
         self._table.hold(lease, worker, self._clock(), attempt)
         if group_id:

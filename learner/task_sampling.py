@@ -1,4 +1,4 @@
-"""Which task is tried next, and from which split.
+"""Which task is tried next, from which split, and from which state an imagined episode goes on.
 
 Not thread-safe: the scheduler holds its lock around every call.
 """
@@ -6,14 +6,16 @@ Not thread-safe: the scheduler holds its lock around every call.
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 from distrl.configs.learner import LearnerConfig
+from distrl.configs.world import WorldConfig
 from distrl.core.errors import ConfigError
-from distrl.core.types import Task
+from distrl.core.types import Branch, Task, Trajectory
 
 RECENT = 8  # episodes of a task that its weight counts
 RECENT_OF_TEMPLATE = 40  # episodes of a template that the weight of tasks not tried yet counts
@@ -159,3 +161,35 @@ class TaskSource:
         if self._after is not None and state["drift"] is not None:
             self._after.load_state_dict(state["drift"]["sampler"])
             set_rng_state(self._rng, state["drift"]["rng"])
+
+
+class BranchSource:
+    """Draws states of the newest real training episodes, all states alike, for imagined ones to go on from.
+
+    What it draws depends on the seed and on the episodes. After a restart they are taken from the store.
+    """
+
+    def __init__(self, config: WorldConfig, learner: LearnerConfig, seed: int) -> None:
+        self._rng = random.Random(f"{seed}/world")
+        discount = float(getattr(learner.algorithm, "gamma", 1.0))
+        self._how = {"horizon": config.horizon, "potential": config.potential, "discount": discount}
+        self._known: deque[tuple[Task, Branch]] = deque(maxlen=learner.replay.capacity)
+
+    def add(self, trajectory: Trajectory) -> None:
+        """A real training episode has come in."""
+        whole = Branch.of(trajectory, len(trajectory.steps), **self._how)
+        self._known.append((trajectory.task, whole))
+
+    def draw(self) -> tuple[Task, Branch] | None:
+        """The task of an episode, and a branch that leaves it before one of its steps; None without any."""
+        if not self._known:
+            return None
+        task, whole = self._rng.choices(self._known, [len(one.past) for _, one in self._known])[0]
+        step = self._rng.randrange(len(whole.past))
+        return task, whole.model_copy(update={"past": whole.past[:step]})
+
+    def state_dict(self) -> list[Any]:
+        return rng_state(self._rng)
+
+    def load_state_dict(self, state: list[Any]) -> None:
+        set_rng_state(self._rng, state)

@@ -42,7 +42,13 @@ from distrl.learner.ranks import most_over_ranks, num_ranks, sum_over_ranks
 from distrl.learner.sharding import ShardedPolicy
 
 PER_TRAJECTORY = frozenset(
-    {"batch/success", "batch/without_spread", "loss/trajectory", "value/trajectory_accuracy"}
+    {
+        "batch/success",
+        "batch/imagined",
+        "batch/without_spread",
+        "loss/trajectory",
+        "value/trajectory_accuracy",
+    }
 )
 PER_UPDATE = frozenset({"policy/grad_norm", "policy/rehearsal", "value/grad_norm"})
 

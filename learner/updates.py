@@ -143,7 +143,8 @@ class Updates:
             return
         result.metrics.update(mismatch or {})
         result.metrics["off_policy/stale_fraction"] = float((staleness > config.max_staleness).mean())
-        self._freshness.trained(staleness, _numpy(batch.success), result.steps)
+        real = (~batch.imagined).cpu().numpy()
+        self._freshness.trained(staleness, _numpy(batch.success), result.steps, real)
         self._trained.write(progress.updates + 1, batch.ids, result.steps)
         context.replay.update(pending.entries, _numpy(result.priorities))
         progress.updates += 1

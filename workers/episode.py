@@ -27,6 +27,7 @@ from distrl.core.messages import MAX_CHATS, Lease
 from distrl.core.types import (
     NO_PREFIX,
     ActionRecord,
+    Branch,
     Chat,
     ChatMessage,
     Completion,
@@ -58,6 +59,7 @@ from distrl.workers.envs.base import (
     ProvidesGoal,
     StepResult,
 )
+from distrl.workers.imagination import Promise
 from distrl.workers.rewards import Ending, awaits_judge, judge, needs_evaluation, step_penalties
 
 Episode = tuple[Trajectory, dict[str, bytes]]
@@ -168,6 +170,9 @@ class EpisodeRunner:
         the last step has `done` set and carries the outcome reward. A failing environment, an unreachable
         policy, or a first prompt that does not fit ends it early with `fault` set, without outcome or reward:
         such a trajectory records what happened and does not count.
+
+        An imagined episode goes on from a state of a real one, whose steps are played again and not recorded.
+        It also ends at its horizon (truncated, unjudged), and its clock is not told what the model does.
         """
         draft, self.error = _Draft(lease, self._clock), None
         try:
@@ -189,7 +194,12 @@ class EpisodeRunner:
         task = lease.task
         actor = self._actor(lease, draft) or Conversation(self._policy, draft.images, lease.sampling)
         frame = call(Frame, self._env.reset, task)
-        self._clock.started()
+        promise = None
+        if lease.branch is None:
+            self._clock.started()
+        else:
+            frame = self._branch_off(lease.branch, draft, frame)
+            promise = Promise(lease.branch, self._env)
         screen, observe_s = self._look(frame, draft, False)
         if isinstance(self._env, ProvidesGoal):
             self._sign.task = draft.task = task = task.model_copy(update={"goal": self._env.goal})
@@ -197,7 +207,7 @@ class EpisodeRunner:
             started_at, clock = self._clock.unix(), self._clock.seconds()
             self._sign.thinks()
             try:
-                chats, action = self._decide(task.goal, screen, draft.steps, actor)
+                chats, action = self._decide(task.goal, screen, draft.history, actor)
             except ContextFull as error:
                 if not draft.steps:
                     raise
@@ -214,21 +224,27 @@ class EpisodeRunner:
             self._sign.acts(action)
             clock = self._clock.seconds()
             result = call(StepResult, self._env.step, action)
-            self._clock.acted(result.frame.app)
+            if promise is None:
+                self._clock.acted(result.frame.app)
             act_s = max(0.0, self._clock.seconds() - clock - result.settle_s)
 
             done = action.is_terminal or result.done
-            truncated = not done and len(draft.steps) + 1 >= task.max_steps
-            reward = step_penalties(draft.steps, action, screen.image, self._config.rewards)
-            if done or truncated:
+            truncated = not done and len(draft.history) + 1 >= task.max_steps
+            reward = step_penalties(draft.history, action, screen.image, self._config.rewards)
+            is_over = done or truncated
+            if is_over:
                 self._judge(draft, action, result.done, truncated)
                 reward = reward.model_copy(update={"outcome": draft.ending.success})
+            if promise is not None:
+                shaping = promise.reward(draft.ending.success if is_over else None)
+                reward = reward.model_copy(update={"shaping": shaping})
+            is_cut = not is_over and promise is not None and len(draft.steps) + 1 >= promise.horizon
             step = TimeStep(
                 observation=screen,
                 chats=chats,
                 action=ActionRecord(**action.model_dump(mode="json")),
                 reward=reward,
-                done=done or truncated,
+                done=is_over or is_cut,
                 timing=Timing(
                     started_at=started_at,
                     observe_s=observe_s,
@@ -238,12 +254,25 @@ class EpisodeRunner:
                 ),
                 guard=result.guard,
             )
-            draft.steps.append(step)
+            draft.add(step)
             screen, observe_s = self._look(result.frame, draft, step.done)
+            if is_cut:
+                draft.truncated = True
+                prompt = call(Prompt, self._agent.prompt, task.goal, screen, draft.history, [])
+                draft.next_prompt = prompt.messages
             if step.done:
                 draft.final = screen
                 return True
         return False
+
+    def _branch_off(self, branch: Branch, draft: _Draft, frame: Frame) -> Frame:
+        """Plays the real steps before `branch` again, for the agent to see. Returns its first frame."""
+        for past in branch.past:
+            screen, _ = self._look(frame, draft, False)
+            chats = [Chat(messages=(), completion=Completion(text=text)) for text in past.answers]
+            draft.history.append(TimeStep(observation=screen, chats=tuple(chats), action=past.action))
+            frame = call(StepResult, self._env.step, Action(**past.action.model_dump())).frame
+        return frame
 
     def _actor(self, lease: Lease, draft: _Draft) -> Demonstrator | RandomActor | ByHand | None:
         if lease.by_hand is not None:
@@ -333,6 +362,8 @@ class _Draft:
         self.lease = lease
         self.task = lease.task
         self.steps: list[TimeStep] = []
+        self.history: list[TimeStep] = []  # with the real steps before an imagined episode
+        self.next_prompt: tuple[ChatMessage, ...] = ()
         self.images: dict[str, bytes] = {}
         self.final: Observation | None = None
         self.ending = Ending(Outcome.UNJUDGED, 0.0)
@@ -342,6 +373,10 @@ class _Draft:
         self.fault = Fault.NONE
         self.fault_detail = ""
         self._clock, self._started_at, self._start = clock, clock.unix(), clock.seconds()
+
+    def add(self, step: TimeStep) -> None:
+        self.steps.append(step)
+        self.history.append(step)
 
     def finish(self, worker: str, slot: int) -> Episode:
         trajectory = Trajectory(
@@ -361,6 +396,8 @@ class _Draft:
             fault=self.fault,
             fault_detail=self.fault_detail[:500],
             truncated=self.truncated,
+            branch=self.lease.branch,
+            next_prompt=self.next_prompt,
             started_at=self._started_at,
             duration_s=self._clock.seconds() - self._start,
         )

@@ -62,9 +62,10 @@ def judge(last: AnyAction, score: float | None, truncated: bool) -> Ending:
 def awaits_judge(purpose: Purpose, config: RewardConfig) -> bool:
     """Whether the configured judge decides how an episode ended, not the environment.
 
-    Demonstrations are never judged, because training on them only uses the expert's answers.
+    Demonstrations are never judged, because training on them only uses the expert's answers. In an imagined
+    episode the world model decides.
     """
-    return config.source == "judge" and purpose is not Purpose.DEMO
+    return config.source == "judge" and purpose not in (Purpose.DEMO, Purpose.IMAGINED)
 
 
 def judged(trajectory: Trajectory, verdict: Verdict) -> Trajectory:

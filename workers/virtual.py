@@ -113,7 +113,18 @@ class World:
         for one in self.slots:
             self.at(0.0, one.resume)
         self._totals = dict.fromkeys(
-            ("episodes", "actions", "batches", "requests", "passes", "computed", "idle_s", "served_s"), 0.0
+            (
+                "episodes",
+                "imagined",
+                "actions",
+                "batches",
+                "requests",
+                "passes",
+                "computed",
+                "idle_s",
+                "served_s",
+            ),
+            0.0,
         )
         self._waits_s: list[float] = []
         self._last = self.moment()
@@ -157,6 +168,7 @@ class World:
         return {
             "workers/episodes_per_s": rates["episodes"],
             "workers/actions_per_s": rates["actions"],
+            "workers/imagined_per_s": rates["imagined"],
             "workers/idle_share": rates["idle_s"] / len(self.slots),
             "inference/requests_per_s": rates["requests"],
             "inference/batches_per_s": rates["batches"],
@@ -358,13 +370,14 @@ class _Slot(Clock):
                 self._sleep(behind)
                 trajectory, images = episode
                 name = hashlib.sha256(lease.id.encode()).hexdigest()[:32]
-                world.count(episodes=1)
+                world.count(**{"episodes" if lease.branch is None else "imagined": 1})
                 world.source.submit(trajectory.model_copy(update={"id": name}), images)
                 if trajectory.fault is not Fault.NONE:
                     close_env(env)
                     env = None
                     self._sleep(FAULT_S)
-                waits = config.worker.barrier and lease.purpose is not Purpose.DEMO
+                is_training = lease.purpose not in (Purpose.DEMO, Purpose.IMAGINED)
+                waits = config.worker.barrier and is_training
                 if waits and not world.is_last_at_barrier(self):
                     self._rest()
         finally:
@@ -404,9 +417,8 @@ class _Slot(Clock):
 
 def as_simulated(config: Config) -> Config:
     """The configuration as a simulation runs it: nothing waits for a device."""
-    options = {name: value for name, value in config.env.options.items() if name != "latency"}
     update = {
-        "env": config.env.model_copy(update={"options": options}),
+        "env": config.env.timeless,
         "simulate": config.simulate.model_copy(update={"latency": latency_of(config)}),
     }
     return config.model_copy(update=update)

@@ -93,6 +93,7 @@ class Worker:
         self._errors: list[BaseException] = []
         slots = config.worker.slots
         self._envs = envs or EnvPool(config.env, slots)
+        self._imagined = EnvPool(config.env.timeless, slots)
         self._board.watch_devices(self._envs.devices)
         self._pauses = pauses or BackOff()
         self._distances, self._randomly = distances, randomly
@@ -188,15 +189,16 @@ class Worker:
                     continue
                 self._run_episode(entry, policy, lease)
                 # Demonstrations pass the barrier: synchronous collection is compared in training only.
-                if self._barrier is not None and lease.purpose is not Purpose.DEMO:
+                if self._barrier is not None and lease.purpose not in (Purpose.DEMO, Purpose.IMAGINED):
                     self._barrier.wait()  # broken when the worker stops
         finally:
             policy.close()
             self._envs.close_slot(index)
+            self._imagined.close_slot(index)
 
-    def _enter(self, index: int) -> Entry | None:
+    def _enter(self, index: int, envs: EnvPool | None = None) -> Entry | None:
         try:
-            return self._envs.acquire(index, ENV_WAIT_S)
+            return (envs or self._envs).acquire(index, ENV_WAIT_S)
         except EnvError as error:
             self._stop.wait(self._pauses.no_start(index, error))
             return None
@@ -216,6 +218,15 @@ class Worker:
         return False
 
     def _run_episode(self, entry: Entry, policy: PolicyClient, lease: Lease) -> None:
+        envs = self._envs
+        if lease.branch is not None:  # the slot's device is free for others meanwhile
+            envs.release(entry)
+            envs = self._imagined
+            inside = self._enter(entry.index, envs)
+            if inside is None:
+                self._link.release(lease.id)
+                return
+            entry = inside
         sign, device = self._board.sign(entry.index), entry.device.id if entry.device else ""
         sign.begins(lease, device)
         runner = EpisodeRunner(
@@ -232,11 +243,11 @@ class Worker:
         )
         episode = runner.run(lease)
         if episode is None:
-            self._envs.release(entry)
+            envs.release(entry)
             self._link.release(lease.id)
             return
         end = EpisodeEnd(*episode, runner.error)
-        self._envs.release(entry, end)
+        envs.release(entry, end)
         self._link.submit(end.trajectory, end.images)
         self._tally.add(end.trajectory)
         pause_s = self._pauses.ended(entry.index, end, device)
@@ -291,6 +302,9 @@ class Tally:
 
     def add(self, trajectory: Trajectory) -> None:
         with self._lock:
+            if trajectory.purpose is Purpose.IMAGINED:
+                self.counts["imagined"] = self.counts.get("imagined", 0.0) + 1
+                return
             self.counts["episodes"] += 1
             self.counts["steps"] += len(trajectory.steps)
             self.counts["successes"] += trajectory.outcome is Outcome.SUCCESS

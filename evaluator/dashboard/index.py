@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from distrl.core.errors import StoreError
 from distrl.core.messages import unpack
 from distrl.core.store import Packed, TrajectoryStore
-from distrl.core.types import Fault, Outcome, Trajectory
+from distrl.core.types import Fault, Outcome, Purpose, Trajectory
 from distrl.evaluator.failure_modes import MODE_WORDS
 from distrl.evaluator.report.episodes import ended
 from distrl.evaluator.results import episode_result
@@ -179,8 +179,9 @@ class EpisodeIndex:
         return found[::-1]
 
     def heatmap(self, bins: int) -> dict[str, Any]:
-        """Episodes, successes and faults by template and time; see `counted`."""
-        return {**counted(self.rows, bins), "indexed": self.num_indexed, "total": self.total}
+        """Real episodes, successes and faults by template and time; see `counted`."""
+        real = [row for row in self.rows if row.purpose != Purpose.IMAGINED.value]
+        return {**counted(real, bins), "indexed": self.num_indexed, "total": self.total}
 
     # ---- episodes thread ----
 

@@ -62,6 +62,7 @@ class Estimates:
     trajectory: Tensor  # [B] logits of V_traj, with gradients
     returns: Returns  # the outcome's
     advantages: Tensor  # [B, T] A_t of outcome and penalties together, not normalised
+    success: Tensor  # [B] outcomes; of a branch that its horizon ended the value of its last state
 
 
 class ActorCritic(Algorithm[C]):
@@ -154,7 +155,7 @@ class ActorCritic(Algorithm[C]):
         result = complete_loss(c, batch, scored, term, surprise, advantages, failure, baseline)
         value, trajectory = _critic_terms(batch, estimates)
         result.critic_loss = value + TRAJECTORY_LOSS * trajectory
-        right = (estimates.trajectory.detach() > 0) == (batch.success > 0.5)
+        right = (estimates.trajectory.detach() > 0) == (estimates.success > 0.5)
         result.metrics |= {
             "loss/value": float(value.detach()),
             "loss/trajectory": float(trajectory.detach()),
@@ -207,22 +208,24 @@ class ActorCritic(Algorithm[C]):
             trajectory=outputs.trajectory[self.value_index(batch)],
             returns=returns,
             advantages=returns.advantages + self.estimator(penalty, zero, ratios).advantages,
+            success=torch.where(batch.is_open, values.bootstrap, batch.success),
         )
 
-    def normalised(self, batch: TrajectoryBatch, advantages: Tensor) -> Tensor:
+    def normalised(self, batch: TrajectoryBatch, estimates: Estimates) -> Tensor:
         """[B, T] → [N]: over the batches of all ranks; those of failed episodes weigh `failure_weight`.
 
         All of them, not only those below 0: the others are errors of the critic, and if what puts them right
         weighed less, the policy would learn to seek them out.
         """
-        c, normal = self.config, advantages
+        c, advantages = self.config, estimates.advantages
+        normal = advantages
         assert isinstance(c, ActorCriticConfig)
         if c.advantage_std_floor is not None:
             moments = batch.advantage_moments or losses.moments(advantages, batch.counted)
             if self.has_fixed_advantages:  # ranks sum once, however many parts their batches have
                 batch.advantage_moments = moments
             normal = losses.normalise(advantages, batch.mask, c.advantage_std_floor, moments)
-        weights = torch.where(batch.success > 0.5, 1.0, c.failure_weight)
+        weights = torch.where(estimates.success > 0.5, 1.0, c.failure_weight)
         return batch.flat(weights[:, None] * normal)
 
 
@@ -239,5 +242,5 @@ def _critic_terms(batch: TrajectoryBatch, estimates: Estimates) -> tuple[Tensor,
     targets = batch.flat(estimates.returns.targets)
     return (
         losses.critic_bce(estimates.values.logits, targets, batch.num_steps),
-        losses.critic_bce(estimates.trajectory, batch.success, batch.num_trajectories),
+        losses.critic_bce(estimates.trajectory, estimates.success, batch.num_trajectories),
     )

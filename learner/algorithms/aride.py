@@ -74,7 +74,7 @@ class Aride(ActorCritic[ArideConfig]):
 
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
         c = self.config
-        advantages = self.normalised(batch, estimates.advantages)
+        advantages = self.normalised(batch, estimates)
         rho, mask, clip = scored.ratios.at(c.ratio_level), batch.steps.token_mask, c.policy_clip
         if c.correction == "none":
             rho = torch.ones_like(rho)

@@ -45,7 +45,7 @@ class Inputs:
         """All steps of `batch`; V_traj is read at `value_index`, [B] int64."""
         marks = torch.zeros_like(batch.row, dtype=torch.bool)
         marks[value_index] = True
-        return cls(batch.steps, batch.col, marks, with_logprobs)
+        return cls(batch.steps, batch.times, marks, with_logprobs)
 
     @classmethod
     def of_final_states(cls, batch: TrajectoryBatch) -> Inputs | None:
@@ -254,7 +254,7 @@ def complete_loss(
         entropy_weights: [N] or one number.
         values: [N] V(s_t), of an objective that has them.
     """
-    rho, mask = scored.ratios.action, batch.steps.token_mask
+    rho, mask, real = scored.ratios.action, batch.steps.token_mask, ~batch.imagined
     terms = {
         "policy": term.losses,
         "entropy": -scored.entropy * entropy_weights,
@@ -274,7 +274,8 @@ def complete_loss(
             **{f"loss/{name}": float(loss.detach()) for name, loss in means.items()},
             **off_policy.metrics(stats),
             "policy/entropy": float(scored.entropy.detach().mean()),
-            "batch/success": float(batch.success.mean()),
+            "batch/success": float((batch.success * real).sum() / real.sum().clamp(min=1)),
+            "batch/imagined": float(batch.imagined.float().mean()),
             "batch/steps": float(len(stats)),
             "advantage/mean": float(advantages.mean()),
             "advantage/std": float(advantages.std(unbiased=False)),

@@ -34,7 +34,7 @@ class Gipo(ActorCritic[GipoConfig]):
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
         c, steps = self.config, batch.steps
         ratios = losses.ratio(scored.logprobs, steps.behaviour_logprobs, steps.token_mask, c.ratio_level)
-        advantages = losses.per_action(self.normalised(batch, estimates.advantages), ratios)
+        advantages = losses.per_action(self.normalised(batch, estimates), ratios)
         weight = trust(ratios, c.sigma)
         return PolicyTerm(
             -losses.per_step(weight * ratios * advantages, steps.token_mask),

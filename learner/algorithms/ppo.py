@@ -42,6 +42,6 @@ class Ppo(ActorCritic[PpoConfig]):
 
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
         c, steps = self.config, batch.steps
-        advantages = self.normalised(batch, estimates.advantages)
+        advantages = self.normalised(batch, estimates)
         objective, weighed = losses.surrogate(c, scored.logprobs, steps, advantages)
         return PolicyTerm(-losses.per_step(objective, steps.token_mask), c.ratio_level, weighed)

@@ -28,7 +28,7 @@ class Vtrace(ActorCritic[VtraceConfig]):
 
     def policy_term(self, batch: TrajectoryBatch, scored: Scored, estimates: Estimates) -> PolicyTerm:
         c = self.config
-        advantages, rho = self.normalised(batch, estimates.advantages), scored.ratios.at(c.ratio_level)
+        advantages, rho = self.normalised(batch, estimates), scored.ratios.at(c.ratio_level)
         held = scored.ratios.action > c.c_bar
         return PolicyTerm(
             losses.policy_gradient(scored.logprobs, batch.steps.token_mask, advantages, rho, c.rho_bar),

@@ -13,6 +13,7 @@ from distrl.cli.main import app
 from distrl.core.metrics import read_metrics
 from distrl.core.rundir import RunDir
 from distrl.core.store import TrajectoryStore
+from distrl.core.types import Purpose
 
 pytestmark = pytest.mark.needs("torch", "transformers", "jinja2")
 runner = CliRunner()
@@ -100,6 +101,27 @@ def test_the_same_command_gives_the_same_run(tmp_path) -> None:
     sent = 1e6 * seconds * summary["simulation/sent_mb_per_s"] / size
     assert sent == pytest.approx(round(sent), rel=1e-4)  # whole versions
     assert abs(round(sent) - updates[-1]["versions"]) <= 1
+
+
+WORLD = ("world.model=oracle", "world.min_real=8", "world.imagined_per_real=2", "world.horizon=3")
+
+
+def test_imagination_is_as_repeatable_and_leaves_real_episodes_their_counts(tmp_path) -> None:
+    first, _ = simulate(tmp_path, "first", *WORLD)
+    second, _ = simulate(tmp_path, "second", *WORLD)
+    assert episodes(first) == episodes(second)
+    with contextlib.closing(TrajectoryStore(first.store)) as store:
+        imagined = list(store.iterate(Purpose.IMAGINED))
+        real = {one.id: one for one in store.iterate(Purpose.TRAIN)}
+    assert (len(real), len(imagined)) == (20, 24)
+    for one in imagined:  # each goes on from a real state, prompt for prompt
+        source = real[one.branch.trajectory]
+        assert one.steps[0].chats[0].messages == source.steps[len(one.branch.past)].chats[0].messages
+        assert (one.task, len(one.steps) <= 3) == (source.task, True)
+    rows = list(read_metrics(first.metrics))
+    assert rows[-1]["episodes"] == 20
+    assert max(row.get("batch/imagined", 0.0) for row in rows) == 0.5
+    assert 20 * 0.5 < rows[-1]["step"] <= (20 + 0.5 * 24) * 0.5, "they pay for updates, too"
 
 
 @pytest.mark.parametrize(("lag", "max_staleness"), [(0, 1), (3, 1)])

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from distrl.configs.learner import LearnerConfig
+from distrl.configs.world import WorldConfig
 from distrl.core.messages import Lease
 from distrl.core.types import Fault, Outcome, Purpose, Trajectory
 from distrl.learner.episodes import GroupStats
@@ -37,12 +38,13 @@ class GroupWorld:
     ) -> None:
         self.toy, self.now, self.changes, self.drift = toy, 0.0, dict(changes), drift
         group_size, wait_s = changes.pop("group_size", 4), changes.pop("group_wait_s", 100.0)
+        world = WorldConfig.model_validate(changes.pop("world", {}))
         if group_size > 1:
             changes["algorithm"] = {"kind": "grpo", "group_size": group_size, "group_wait_s": wait_s}
         self.config = LearnerConfig.model_validate({**OPTIONS, **changes})
         tasks, validation = [toy.task(i) for i in range(5)], [toy.task(i, "val") for i in range(4)]
         self.scheduler = TaskScheduler(
-            self.config, tasks, validation, seed, incarnation, b"secret", lambda: self.now, drift=drift
+            self.config, tasks, validation, seed, incarnation, b"secret", lambda: self.now, drift, world
         )
         self.scheduler.set_phase(TRAINING)
         self.replay: dict[str, GroupStats] = {}
@@ -62,6 +64,7 @@ class GroupWorld:
             [self.toy.step(0, (1,), (-1.0,), version=version, outcome=reward)],
             lease_id=lease.id,
             group_id=lease.group_id,
+            branch=lease.branch,
             purpose=lease.purpose,
             task=lease.task,
             success=min(1.0, max(0.0, reward)),

@@ -13,15 +13,15 @@ from distrl.configs.schema import Config
 from distrl.core.metrics import MetricsWriter
 from distrl.core.policies import weights_io
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Purpose, Sampling
+from distrl.core.types import Outcome, Purpose, Sampling
 from distrl.learner.algorithms import build_algorithm
 from distrl.learner.batching import Batcher, ImageCache
+from distrl.learner.build import make_replay
 from distrl.learner.checkpoint import Checkpointer
 from distrl.learner.context import Context, Progress, Reporter, RunClock
 from distrl.learner.ingest import Ingest
 from distrl.learner.learner import Learner
 from distrl.learner.publish import Publisher
-from distrl.learner.replay import Replay
 from distrl.learner.scheduler import TaskScheduler
 from distrl.learner.train_step import TrainStep
 
@@ -69,7 +69,9 @@ class World:
 
     def play(self, lease):
         number, steps = int(lease.task.id.rsplit("/", 1)[1]), []
-        for t in range(2):
+        start = len(lease.branch.past) if lease.branch else 0
+        horizon = lease.branch.horizon if lease.branch else 2
+        for t in range(start, 2)[:horizon]:
             right = number
             digest = self.toy.digests[t]
             if lease.purpose is Purpose.DEMO:
@@ -86,9 +88,15 @@ class World:
             steps.append(self.toy.step(number, tokens, logprobs, image=t, version=version, outcome=outcome))
             if not is_right:
                 break
+        ending = {}
+        if lease.branch and is_right and t == 0:  # the horizon has cut it
+            message = self.toy.step(number, (0,), (0.0,), image=1).chats[0].messages
+            ending = {"truncated": True, "outcome": Outcome.UNJUDGED, "next_prompt": message}
         return self.toy.trajectory(
             f"{self.names.getrandbits(64):016x}",
             steps,
+            branch=lease.branch,
+            **ending,
             purpose=lease.purpose,
             lease_id=lease.id,
             group_id=lease.group_id,
@@ -117,17 +125,19 @@ class World:
         self.over = reason
 
 
-def build(toy, path, incarnation="i1", stop_after=None, phase=None, **changes):
-    """A learner of `learner` with `changes`."""
-    config = Config.model_validate({"learner": {**OPTIONS, **changes}})
+def build(toy, path, incarnation="i1", stop_after=None, phase=None, world=None, **changes):
+    """A learner of `learner` with `changes`, and of the section `world`."""
+    config = Config.model_validate({"learner": {**OPTIONS, **changes}, "world": world or {}})
     torch.manual_seed(0)
     policy, critic = toy.policy(), toy.critic()
     store = TrajectoryStore(path / "store.sqlite3")
     tasks = [toy.task(i) for i in range(4)]
     validation = [toy.task(i, "val") for i in range(4)]
-    scheduler = TaskScheduler(config.learner, tasks, validation, 0, incarnation, b"secret")
+    scheduler = TaskScheduler(
+        config.learner, tasks, validation, 0, incarnation, b"secret", world=config.world
+    )
     images = ImageCache(policy.image, store.images)
-    replay, ingested = Replay(config.learner.replay, 0), queue.Queue(64)
+    replay, ingested = make_replay(config), queue.Queue(64)
     if phase:
         scheduler.set_phase(phase)
     world = World(toy, scheduler, store, ingested, stop_after)

@@ -97,6 +97,8 @@ def make_batch(lengths: tuple[int, ...] = LENGTHS, seed: int = 0) -> TrajectoryB
         invalid=(torch.rand(count, generator=g) < 0.3).double(),
         terminated=terminated,
         success=success,
+        imagined=torch.zeros(size, dtype=torch.bool),
+        first_step=torch.zeros(size, dtype=torch.int64),
         final_prompts=prompts(len(cut), g) if cut else None,
         final_row=torch.tensor(cut, dtype=torch.int64),
         final_step=steps[torch.tensor(cut, dtype=torch.int64)] - 1,

@@ -58,3 +58,17 @@ class BrokenEnv(CountingEnv):
 
     def step(self, action: Action) -> StepResult:
         raise ZeroDivisionError("a bug")
+
+
+class SlowEnv(CountingEnv):
+    """Notes, in place of a wait, how long each action should take."""
+
+    waited: list[float] = []
+
+    def __init__(self, latency: float = 0.0) -> None:
+        super().__init__()
+        self.latency = latency
+
+    def step(self, action: Action) -> StepResult:
+        self.waited.append(self.latency)
+        return super().step(action)

@@ -125,11 +125,19 @@ def steps(row, ratio, units=None, **sums) -> StepStats:
     return StepStats(torch.tensor(row), columns, {name: torch.tensor(x).double() for name, x in sums.items()})
 
 
+BOTH = np.array([True, True])  # trajectories are real
+
+
 def test_means_are_over_all_steps_of_a_bucket_not_over_batches() -> None:
     fresh = Freshness()
-    fresh.trained(np.array([0, 2]), np.array([1.0, 0.0]), steps([0, 1], [1.0, 2.0], clipped_fraction=[0, 1]))
     fresh.trained(
-        np.array([3, 2]), np.array([1.0, 1.0]), steps([0, 0, 1], [0.5, 1.0, 4.0], clipped_fraction=[0, 0, 1])
+        np.array([0, 2]), np.array([1.0, 0.0]), steps([0, 1], [1.0, 2.0], clipped_fraction=[0, 1]), BOTH
+    )
+    fresh.trained(
+        np.array([3, 2]),
+        np.array([1.0, 1.0]),
+        steps([0, 0, 1], [0.5, 1.0, 4.0], clipped_fraction=[0, 0, 1]),
+        BOTH,
     )
     table = fresh.take()
     assert {name: value for name, value in table.items() if "/0/" in name} == {
@@ -158,7 +166,7 @@ def test_means_are_over_all_steps_of_a_bucket_not_over_batches() -> None:
 def test_shares_of_tokens_are_divided_by_tokens() -> None:
     fresh = Freshness()
     stats = steps([0, 0], [1.0, 1.0], units=[3, 1], clipped_fraction=[1, 0])
-    fresh.trained(np.array([1]), np.array([0.0]), stats)
+    fresh.trained(np.array([1]), np.array([0.0]), stats, np.array([True]))
     table = fresh.take()
     assert table["staleness/1/clipped_fraction"] == 0.25
     assert (table["staleness/1/tokens"], table["staleness/1/steps"]) == (4, 2)

@@ -65,11 +65,14 @@ def test_the_run_ends_and_every_usable_episode_is_learnt_from_once(toy, group_si
         episodes=60,
         max_staleness=rng.choice((1, 4)),
         updates_per_episode=rng.choice((0.1, 1.0)),
+        world={"model": "oracle", "min_real": 5} if group_size == 1 and seed % 2 else {},
     )
     world, _ = play(world, rng)
     world.train()
     world.wait(world.config.group_wait_s)
-    usable = [t for t in world.store if t.fault is Fault.NONE and t.outcome is not Outcome.UNJUDGED]
+    real = [t for t in world.store if t.purpose is Purpose.TRAIN]
+    assert (len(real) < len(world.store)) is bool(world.changes["world"]), "some are imagined"
+    usable = [t for t in real if t.fault is Fault.NONE and t.outcome is not Outcome.UNJUDGED]
     assert sorted(world.replay) == sorted(t.id for t in usable)
     assert world.scheduler.held_ids() == []
     rewards = {t.id: t.total_reward for t in usable}

@@ -5,6 +5,8 @@ import contextlib
 import pytest
 from virtual_world import Engine, Leases, make_world
 
+from distrl.core.types import Branch, PastStep, Purpose
+
 EPISODE_S = 4 * (0.25 + 1.0)  # three taps and COMPLETE: an answer and an action each
 
 
@@ -132,3 +134,22 @@ def test_a_failing_device_is_replaced_after_a_pause() -> None:
         world.advance(100.0)
     assert [trajectory.fault.value for _, trajectory in source.ended] == ["device", "device"]
     assert source.ended[1][0] - source.ended[0][0] == 1.0 + 0.25 + 1.0 + 0.25
+
+
+def test_an_imagined_episode_takes_only_the_server_s_time_and_is_not_one_of_a_device() -> None:
+    class Imagined(Leases):
+        def lease(self, worker):
+            past = tuple(PastStep(action={"kind": "tap", "point": (0.5, 0.5)}) for _ in range(2))
+            branch = Branch(trajectory="real", past=past, horizon=5)
+            lease = super().lease(worker)
+            return lease and lease.model_copy(update={"purpose": Purpose.IMAGINED, "branch": branch})
+
+    source = Imagined(2)
+    with playing(source, simulate={"reset_s": 0.5}) as world:
+        start = world.moment()
+        world.advance(10.0)
+        found = world.since(start)
+    assert [at for at, _ in source.ended] == [0.5, 1.0], "a tap and COMPLETE, a quarter of a second each"
+    assert [trajectory.success for _, trajectory in source.ended] == [1.0, 1.0]
+    assert (found["workers/episodes_per_s"], found["workers/actions_per_s"]) == (0.0, 0.0)
+    assert found["workers/imagined_per_s"] == 0.2

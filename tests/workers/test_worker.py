@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import worker_envs
-from counting_env import counting_task
+from counting_env import TAP, counting_task
 from link_fake import FakeLink
 from policy_of_counting import CountingPolicy
 
 from distrl.configs.schema import Config
 from distrl.core.messages import Lease
-from distrl.core.types import Fault, Purpose
+from distrl.core.types import ActionRecord, Branch, Fault, PastStep, Purpose
 from distrl.workers import worker as worker_module
 from distrl.workers.worker import Worker
 
@@ -158,3 +158,18 @@ def test_the_heartbeat_numbers_count_episodes_successes_and_faults() -> None:
     worker = Worker(config("worker_envs:FlakyEnv", slots=1), link, CountingPolicy, "w")
     worker.run()
     assert worker.stats() == {"episodes": 3, "steps": 9, "successes": 2, "faults": 1}
+
+
+def test_an_imagined_episode_holds_no_device_and_waits_for_none() -> None:
+    """The slot's environment is not used; the one for branches has no latency."""
+    worker_envs.SlowEnv.waited = []
+    branch = Branch(trajectory="real", past=(PastStep(action=ActionRecord(**TAP.model_dump())),), horizon=9)
+    link = link_of(3, purpose=Purpose.IMAGINED, branch=branch)
+    settings = config("worker_envs:SlowEnv")
+    settings.env.options["latency"] = 1.0
+    worker = Worker(settings, link, CountingPolicy, "w")
+    worker.run()
+    assert [one.success for one in link.submitted] == [1.0] * 3
+    assert {len(one.steps) for one in link.submitted} == {3}, "two taps and COMPLETE"
+    assert set(worker_envs.SlowEnv.waited) == {0.0}
+    assert (worker.stats()["episodes"], worker.stats()["imagined"]) == (0.0, 3.0)

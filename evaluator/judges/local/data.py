@@ -158,7 +158,8 @@ class _Stores(dict[Path, StoredEpisodes]):
 
 def is_askable(trajectory: Trajectory) -> bool:
     """Whether its ground truth applies to what its screens show."""
-    if trajectory.fault is not Fault.NONE or not trajectory.steps or trajectory.ground_truth is None:
+    is_real = trajectory.fault is Fault.NONE and trajectory.purpose is not Purpose.IMAGINED
+    if not is_real or not trajectory.steps or trajectory.ground_truth is None:
         return False
     return trajectory.steps[-1].action.kind == "complete" or trajectory.ground_truth == 1.0
 

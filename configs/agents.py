@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from distrl.configs.policy import HubConfig
 from distrl.configs.section import Count, NonNegative, Positive, Section
@@ -63,9 +63,10 @@ class PromptedConfig(Section):
     agent: PromptedAgentConfig = PromptedAgentConfig()
 
 
-def agent_of_model(
-    agent: AgentConfig, model: str, within: str = "", names: str = "policy.model"
-) -> AgentConfig:
+_Agent = TypeVar("_Agent", bound=AgentConfig)
+
+
+def agent_of_model(agent: _Agent, model: str, within: str = "", names: str = "policy.model") -> _Agent:
     """`agent`, whose kind is auto, as that of a published model; ValueError if its name tells none.
 
     Args:

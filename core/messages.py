@@ -251,8 +251,8 @@ def _refused(code: RejectCode, message: str, remedy: str = "") -> ProtocolError:
 class Lease(Record):
     """The right and duty to run one episode of `task`; it expires `ttl_s` after the grant or renewal.
 
-    In a demonstration that the policy plays, the answers are the expert's and the actions the policy's. One
-    with `by_hand` is played by a person at that slot; see `Hand`. An imagined episode starts from its `branch`.
+    In a demonstration that the policy plays, the answers are the expert's and the actions the policy's; one
+    with `by_hand` a person plays at that slot (`Hand`). An imagined episode starts from its `branch`.
     """
 
     id: Name

@@ -413,7 +413,9 @@ class TaskScheduler:
         if retry is None:
             return None
         old = retry.lease
-        return self._lease(old.task, purpose, worker, retry.attempt + 1, old.group_id, old.id, old.branch)
+        return self._lease(
+            old.task, purpose, worker, retry.attempt + 1, old.group_id, old.id, branch=old.branch
+        )
 
     def _is_wanted(self, purpose: Purpose, wanted: int) -> bool:
         return self._finished[purpose] + self._table.count(purpose, self._groups.is_open) < wanted

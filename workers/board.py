@@ -15,10 +15,9 @@ import io
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from PIL import Image
 
@@ -35,16 +34,7 @@ AGAIN_S = 10.0
 SMALL, LARGE = 200, 800
 """The longer edge of a picture in pixels, and that of a slot that somebody follows."""
 QUALITY = 60
-MAX_KEPT = 512  # small pictures, about 4 KB each
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A slot's screen: its digest and encoded bytes; None where `worker.screenshot_format` is none."""
-
-    digest: str
-    data: bytes | None
 
 
 @dataclass(frozen=True)
@@ -55,6 +45,10 @@ class Thumbnail:
     data: bytes
     width: int
     height: int
+
+    def fits(self, digest: str, size: int) -> bool:
+        """Whether it shows that screen in that size, or larger."""
+        return self.digest == digest and max(self.width, self.height) >= size
 
 
 class SlotSign:
@@ -69,8 +63,8 @@ class SlotSign:
         self.step = 0
         self.since = time.monotonic()
         self.action: Action | None = None
-        self.shown: Shown | None = None
-        self.drawn: Thumbnail | None = None
+        self.shown: tuple[str, bytes] | None = None  # the screen's digest and bytes, if it is encoded
+        self.picture: Thumbnail | None = None  # of the board's thread; if it is not encoded, of the slot's
         self._drawn_at = 0.0
 
     def waits(self, is_pause: bool = False) -> None:
@@ -85,18 +79,15 @@ class SlotSign:
 
     def shows(self, frame: Frame, seen: Observation, data: bytes, is_drawn: bool) -> None:
         """The slot sees a screen; `data` is its picture if `is_drawn`."""
-        self.shown = Shown(seen.image, data if is_drawn else None)
+        self.shown = (seen.image, data) if is_drawn else None
         now = time.monotonic()
         if is_drawn or self._board is None or now - self._drawn_at < EVERY_S:
             return
-        if (size := self._board.size_for(self._name)) and (
-            self.drawn is None
-            or self.drawn.digest != seen.image
-            or size > max(self.drawn.width, self.drawn.height)
-        ):
+        size = self._board.size_for(self._name)
+        if size and (self.picture is None or not self.picture.fits(seen.image, size)):
             self._drawn_at = now
             with contextlib.suppress(EnvError, OSError):  # whoever watches must not end the episode
-                self.drawn = shrunk(seen.image, frame.image, size)
+                self.picture = shrunk(seen.image, frame.image, size)
 
     def thinks(self) -> None:
         """The agent decides."""
@@ -109,10 +100,10 @@ class SlotSign:
     def view(self, slot: int, picture: Thumbnail | None) -> SlotView:
         """The slot as it travels."""
         lease, task = self.lease, self.task
-        shape = (picture.digest, picture.width, picture.height) if picture is not None else ("", 0, 0)
-        about = {}
+        about: dict[str, Any] = {}
         if lease is not None and task is not None:
             about = {
+                "device": self.device[:MAX_NAME],
                 "task": task.id[:MAX_NAME],
                 "goal": task.goal[:500],
                 "purpose": lease.purpose,
@@ -120,14 +111,9 @@ class SlotSign:
                 "max_steps": task.max_steps,
                 "touch": _touch(self.action),
             }
-        return SlotView(
-            slot=slot,
-            state=self.state,
-            device=self.device[:MAX_NAME] if lease is not None else "",
-            idle_s=max(0.0, time.monotonic() - self.since),
-            **dict(zip(("picture", "width", "height"), shape, strict=True)),
-            **about,
-        )
+        if picture is not None:
+            about |= {"picture": picture.digest, "width": picture.width, "height": picture.height}
+        return SlotView(slot=slot, state=self.state, idle_s=max(0.0, time.monotonic() - self.since), **about)
 
 
 def _touch(action: Action | None) -> Touch | None:
@@ -152,25 +138,18 @@ def shrunk(digest: str, image: Image.Image, size: int) -> Thumbnail:
 class SlotBoard:
     """The signs of a worker's slots.
 
-    Args:
+    Attributes:
         devices: Returns the devices of its pool.
     """
 
-    def __init__(self, worker: str, devices: Callable[[], Sequence[DeviceView]] = tuple) -> None:
-        self._worker, self._devices = worker, devices
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+        self.devices: Callable[[], Sequence[DeviceView]] = tuple
         self._signs: dict[int, SlotSign] = {}
         self._level, self._followed = "status", frozenset[str]()
-        self._asked_at = float("-inf")
-        self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._ready: tuple[SlotReport, list[bytes]] | None = None
-        # Board thread only:
-        self._kept: OrderedDict[str, Thumbnail] = OrderedDict()
+        self._asked_at, self._next_at = float("-inf"), 0.0
+        self._made: tuple[SlotReport, list[bytes]] | None = None
         self._sent: dict[int, tuple[str, int, float]] = {}  # by slot: digest, width, when
-
-    def watch_devices(self, devices: Callable[[], Sequence[DeviceView]]) -> None:
-        """Where the pool's devices are listed."""
-        self._devices = devices
 
     def sign(self, slot: int) -> SlotSign:
         """The sign of a slot; the same one each time."""
@@ -186,35 +165,29 @@ class SlotBoard:
         """A new report, if `status` says that people watch. Called several times a second."""
         self._level, self._followed = status.watched, frozenset(status.followed)
         if status.watched == "status":
+            self._made, self._sent = None, {}
             return None
         self._asked_at = time.monotonic()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="board", daemon=True)
-            self._thread.start()
-        self._wake.set()
-        ready, self._ready = self._ready, None
-        return ready
+        if self._asked_at >= self._next_at:
+            self._next_at = float("inf")
+            threading.Thread(target=self._make, name="board", daemon=True).start()
+        made, self._made = self._made, None
+        return made
 
-    # ---- board thread ----
+    # ---- board thread, one for each report ----
 
-    def _run(self) -> None:
-        while True:
-            self._wake.wait()
-            self._wake.clear()
-            if time.monotonic() - self._asked_at > EVERY_S:
-                self._sent.clear()
-                continue
-            try:
-                self._ready = self.report()
-            except Exception:  # noqa: BLE001 - the episodes go on without being watched
-                _log.exception("a report of the slots failed")
-            time.sleep(EVERY_S)
+    def _make(self) -> None:
+        try:
+            self._made = self.report()
+        except Exception:  # noqa: BLE001 - the episodes go on without being watched
+            _log.exception("a report of the slots failed")
+        self._next_at = time.monotonic() + EVERY_S
 
     def report(self) -> tuple[SlotReport, list[bytes]]:
         """What the slots do now, and the pictures that have changed."""
         now, views, pictures = time.monotonic(), [], list[tuple[int, Thumbnail]]()
         for slot, sign in sorted(self._signs.items()):
-            picture = self._picture(sign, self.size_for(f"{self._worker}/{slot}"))
+            picture = _picture(sign, self.size_for(f"{self._worker}/{slot}"))
             views.append(sign.view(slot, picture))
             is_sendable = picture is not None and len(picture.data) <= MAX_PICTURE_BYTES
             if picture is None or not is_sendable or len(pictures) == MAX_PICTURES:
@@ -226,25 +199,17 @@ class SlotBoard:
         report = SlotReport(
             worker=self._worker,
             slots=tuple(views),
-            devices=tuple(self._devices()),
+            devices=tuple(self.devices()),
             pictures=tuple(slot for slot, _ in pictures),
         )
         return report, [picture.data for _, picture in pictures]
 
-    def _picture(self, sign: SlotSign, size: int) -> Thumbnail | None:
-        shown = sign.shown
-        if not size or shown is None:
-            return None
-        if shown.data is None:
-            return sign.drawn
-        if size == SMALL and shown.digest in self._kept:
-            self._kept.move_to_end(shown.digest)
-            return self._kept[shown.digest]
-        with Image.open(io.BytesIO(shown.data)) as image:
+
+def _picture(sign: SlotSign, size: int) -> Thumbnail | None:
+    """The slot's picture, made of its encoded screen if it has changed; None if none is wanted."""
+    shown, picture = sign.shown, sign.picture
+    if size and shown is not None and (picture is None or not picture.fits(shown[0], size)):
+        with Image.open(io.BytesIO(shown[1])) as image:
             image.draft("RGB", (size, size))  # JPEG: decodes fewer pixels
-            made = shrunk(shown.digest, image, size)
-        if size == SMALL:
-            self._kept[shown.digest] = made
-            if len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
-        return made
+            sign.picture = shrunk(shown[0], image, size)
+    return sign.picture if size else None

@@ -108,8 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._head("text/event-stream", 200, {})
         while not self.server.closing.is_set():
             try:
-                self.wfile.write(f"event: snapshot\ndata: {json.dumps(self.server.snapshot)}\n\n".encode())
-                self.wfile.write(b'event: metrics\ndata: {"rows": 80}\n\n')
+                self.wfile.write(f"data: {json.dumps(self.server.snapshot)}\n\n".encode())
             except OSError:  # the page has gone
                 return
             self.server.closing.wait(0.2)
@@ -167,7 +166,7 @@ def make_snapshot(num_slots: int) -> dict[str, Any]:
             | {"device_state": device, "task": "quickstart/toggle/train/0007", "purpose": "train"}
             | {"goal": "" if state == "waiting" else rng.choice(GOALS), "step": n % 14 + 1, "max_steps": 15}
             | {"idle_s": 3 * rng.random(), "age_s": 0.4, "touch": touch, "width": 90, "height": 200}
-            | {"screen": f"/api/screen/worker-{n // 16}/{n % 16}.jpg?v={n}"}
+            | {"screen": f"/api/screen/worker-{n // 16}/{n % 16}?v={n}"}
             | ({"screen": "", "width": 0, "height": 0} if state == "waiting" else {})
         )
     stages = [
@@ -176,8 +175,8 @@ def make_snapshot(num_slots: int) -> dict[str, Any]:
         ("learner", 0.61, "updates/s", [["an update", "0.9 s"], ["waits for episodes", "31%"]]),
         ("weights", 0.5, "versions/s", [["versions behind", "2.1"], ["swap pause", "4 ms"]]),
     ]
-    success = {"rate": 0.61, "low": 0.51, "high": 0.7, "n": 100, "name": "last 100 training episodes"}
-    alarm = {"kind": "mismatch", "level": "bad", "text": "Train-inference mismatch: KL 0.3 (limit 0.05)."}
+    success = {"rate": 0.61, "low": 0.51, "high": 0.7, "n": 100}
+    alarm = {"level": "bad", "text": "Train-inference mismatch: KL 0.3 (limit 0.05)."}
     pool = [
         {
             "worker": "worker-0",
@@ -191,13 +190,9 @@ def make_snapshot(num_slots: int) -> dict[str, Any]:
     autopsy = {"name": "20260131-120755_emulator-5554", "device": "emulator-5554", "time": time.time() - 300}
     return {
         "time": time.time(),
-        "run": {
-            "name": "small",
-            "path": "/runs/small",
-            "suite": "quickstart",
-            "kind": "gui",
-            "unit": "episodes",
-        },
+        "rows": 80,
+        "indexed": 812,
+        "run": {"name": "small", "path": "/runs/small"},
         "learner": {
             "address": "tcp://127.0.0.1:5700",
             "state": "joined" if num_slots else "none",
@@ -207,7 +202,7 @@ def make_snapshot(num_slots: int) -> dict[str, Any]:
             "phase": "training",
             "version": 12,
             "success": success,
-            "validation": success | {"n": 34, "name": "val"},
+            "validation": success | {"n": 34},
             "done": 812,
             "total": 4200,
             "unit": "episodes",
@@ -226,45 +221,36 @@ def make_snapshot(num_slots: int) -> dict[str, Any]:
             "counts": {"ready": 3, "busy": 4, "recovering": 1, "quarantined": 0} if num_slots else {},
             "pool": pool if num_slots else [],
             "faults": {"device": 3, "env": 1, "inference": 0},
-            "postmortems": [autopsy | {"error": "adb: offline", "result": "restart"}] if num_slots else [],
+            "postmortems": [autopsy | {"error": "adb: offline", "result": "restart", "files": ["fault.json"]}]
+            if num_slots
+            else [],
         },
         "costs": [["Judge: calls", "120"], ["Judge: cost", "1.20"], ["Free disk space", "40 GB"]],
         "actions": {"allowed": bool(num_slots), "paused": False, "why": ""},
     }
 
 
+def learning(rng: random.Random, train_x: float, validation_x: float) -> list[dict[str, Any]]:
+    train = [[train_x * n, 0.2 + n / 150 + 0.1 * rng.random()] for n in range(80)]
+    validation = [[validation_x * n, 0.2 + n / 8, 0.05 + n / 8, 0.35 + n / 8] for n in range(5)]
+    return [
+        {"label": "training episodes", "points": train},
+        {"label": "validation, with 95% interval", "points": validation},
+    ]
+
+
 def make_metrics() -> dict[str, Any]:
     rng = random.Random(1)
-    train = [[20 * n, n / 10, 0.2 + n / 150 + 0.1 * rng.random(), 0.2, 0.5, 100] for n in range(80)]
-    validation = [[400 * n, 2 * n, 0.2 + n / 8, 0.05 + n / 8, 0.35 + n / 8, 34] for n in range(5)]
+    success = {"episodes": learning(rng, 20, 400), "minutes": learning(rng, 0.1, 2)}
     names = ("outcome", "repetition", "invalid", "shaping")
-    lines = [
-        {"name": f"reward/{name}", "label": name, "points": [[n, rng.random()] for n in range(60)]}
-        for name in names
-    ]
+    lines = [{"label": name, "points": [[n, rng.random()] for n in range(60)]} for name in names]
     notes = ("Reward by part", "Entropy", "Effective sample size", "Mismatch", "Staleness")
+
     return {
-        "rows": 80,
-        "success": {
-            "x": ["episodes", "minutes"],
-            "series": [
-                {"name": "train/success", "label": "training episodes", "points": train},
-                {"name": "eval/val/success", "label": "validation, with 95% interval", "points": validation},
-            ],
-        },
-        "groups": [
-            {
-                "title": "Training",
-                "signals": [
-                    {
-                        "title": title,
-                        "note": "Means of new training episodes.",
-                        "x": "update",
-                        "lines": lines[: 4 if not n else 1],
-                    }
-                    for n, title in enumerate(notes)
-                ],
-            }
+        "success": success,
+        "signals": [
+            {"title": title, "note": "Means of new training episodes.", "lines": lines[: 4 if not n else 1]}
+            for n, title in enumerate(notes)
         ],
     }
 
@@ -282,8 +268,6 @@ def make_heatmap(bins: int) -> dict[str, Any]:
     return {
         "times": [start + 1800 * n / bins for n in range(bins + 1)],
         "rows": rows,
-        "indexed": 812,
-        "total": 812,
     }
 
 
@@ -293,14 +277,13 @@ def make_row(seq: int, harm: str = "") -> dict[str, Any]:
     return {
         "seq": seq,
         "id": f"{seq:032x}",
-        "short": f"{seq:012x}",
         "task": f"quickstart/toggle/train/{seq % 5:04}",
         "template": TEMPLATE_NAMES[seq % 4],
         "goal": harm or GOALS[seq % 4],
-        "split": "train",
         "purpose": "train",
         "ended": ended,
         "outcome": "success" if solved else "failure",
+        "solved": solved and not fault,
         "fault": fault,
         "mode": "" if solved else "stuck",
         "mode_words": "" if solved else "Gets stuck midway",
@@ -312,6 +295,7 @@ def make_row(seq: int, harm: str = "") -> dict[str, Any]:
         "slot": seq % 16,
         "group": f"group-{seq // 4}",
         "versions": f"v{seq // 80}–v{seq // 80 + 1}",
+        "oldest_version": seq // 80,
         "staleness": seq % 4,
         "quarantined": "",
     }
@@ -349,7 +333,6 @@ def make_episode(id: str, harm: str = "") -> dict[str, Any]:
             "shot": shot(n),
             "mark": point,
             "action": f"Tap {point['x']:.0f}%, {point['y'] / 2.22:.0f}%",
-            "kind": "tap",
             "detail": "",
             "touched": 7,
             "probability": rng.random(),
@@ -359,12 +342,9 @@ def make_episode(id: str, harm: str = "") -> dict[str, Any]:
             "value": rng.random(),
             "advantage": rng.random() - 0.4,
             "ratio": 0.9 + rng.random() / 5,
-            "distance": 6 - n,
             "app": "settings",
             "seconds": {"observe": 0.01, "think": 0.1, "act": 0.05},
-            "elements": [
-                {"number": 7, "text": "Wi-Fi", "class": "Switch", "bounds": [0.1, 0.1, 0.9, 0.2], "flags": []}
-            ],
+            "elements": [{"number": 7, "text": "Wi-Fi", "class": "Switch", "flags": []}],
             "calls": [
                 {"prompt": harm or "Goal: …", "answer": harm or "tap 7", "logprob": -0.19, "tokens": tokens}
             ],

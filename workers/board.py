@@ -99,7 +99,7 @@ class SlotSign:
 
     def view(self, slot: int, picture: Thumbnail | None) -> SlotView:
         """The slot as it travels."""
-        lease, task = self.lease, self.task
+        lease, task, action = self.lease, self.task, self.action
         about: dict[str, Any] = {}
         if lease is not None and task is not None:
             about = {
@@ -109,21 +109,14 @@ class SlotSign:
                 "purpose": lease.purpose,
                 "step": self.step,
                 "max_steps": task.max_steps,
-                "touch": _touch(self.action),
             }
+            if action is not None:
+                about["touch"] = Touch(
+                    kind=action.kind.value, point=action.point, to=action.to, text=action.text[:MAX_NAME]
+                )
         if picture is not None:
             about |= {"picture": picture.digest, "width": picture.width, "height": picture.height}
         return SlotView(slot=slot, state=self.state, idle_s=max(0.0, time.monotonic() - self.since), **about)
-
-
-def _touch(action: Action | None) -> Touch | None:
-    if action is None:
-        return None
-    points = [
-        None if point is None else tuple(min(1.0, max(0.0, part)) for part in point)
-        for point in (action.point, action.to)
-    ]
-    return Touch(kind=action.kind.value, point=points[0], to=points[1], text=action.text[:MAX_NAME])
 
 
 def shrunk(digest: str, image: Image.Image, size: int) -> Thumbnail:
@@ -189,8 +182,7 @@ class SlotBoard:
         for slot, sign in sorted(self._signs.items()):
             picture = _picture(sign, self.size_for(f"{self._worker}/{slot}"))
             views.append(sign.view(slot, picture))
-            is_sendable = picture is not None and len(picture.data) <= MAX_PICTURE_BYTES
-            if picture is None or not is_sendable or len(pictures) == MAX_PICTURES:
+            if picture is None or len(picture.data) > MAX_PICTURE_BYTES or len(pictures) == MAX_PICTURES:
                 continue
             digest, width, sent_at = self._sent.get(slot, ("", 0, 0.0))
             if (digest, width) != (picture.digest, picture.width) or now - sent_at > AGAIN_S:

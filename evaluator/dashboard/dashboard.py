@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import math
-import shutil
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
 
-from rich.filesize import decimal
-
 from distrl.core.errors import DistrlError, NetworkError, NotStored
 from distrl.core.messages import MAX_FOLLOWED, Watching
 from distrl.core.security import Security, load_security
-from distrl.evaluator.dashboard.curves import curves, kept
+from distrl.evaluator.dashboard.curves import curves
 from distrl.evaluator.dashboard.index import EpisodeIndex
 from distrl.evaluator.dashboard.observer import Observer
 from distrl.evaluator.dashboard.player import episode_json
@@ -71,22 +69,18 @@ class Dashboard:
         can_command: bool = False,
     ) -> None:
         self._learner, self._security, self._can_command = learner, security, can_command
-        self.files = RunFiles(path) if path is not None else None
+        self.files = RunFiles(path)
         self._observer = Observer("", None, self._wants)
-        self._history: list[dict[str, float]] = []
         self._viewers: list[tuple[Watching, str]] = []
         self._making, self._drawing = threading.Lock(), threading.Lock()
         self._left, self._phase = TimeLeft(), ""
         self._snapshot: dict[str, Any] = {}
         self._made_at = -math.inf
-        self._curves = lru_cache(maxsize=1)(lambda num_rows: curves(self._rows[:num_rows]))
+        self._curves = lru_cache(maxsize=1)(lambda num_rows: curves(self.files.rows[:num_rows]))
         self._drawn = lru_cache(maxsize=16)(self._draw)
         if learner is not None:
             self._join()
-        store = self.files.run.store if self.files is not None else None
-        self.index = EpisodeIndex(
-            store, self.files.version_at if self.files is not None else lambda unix: None
-        )
+        self.index = EpisodeIndex(self.files.run.store, self.files.version_at)
 
     def __enter__(self) -> Dashboard:
         return self
@@ -105,7 +99,7 @@ class Dashboard:
         """
         viewer = wants, follow
         self._viewers.append(viewer)
-        self._observer.refresh()
+        self._observer.wake.set()
         try:
             yield
         finally:
@@ -113,21 +107,20 @@ class Dashboard:
 
     def _wants(self) -> tuple[Watching, tuple[str, ...]]:
         viewers = list(self._viewers)
-        followed = dict.fromkeys(follow for _, follow in viewers if follow)
-        return max((wants for wants, _ in viewers), key=LEVELS.index, default="status"), tuple(followed)[
-            :MAX_FOLLOWED
-        ]
+        followed = tuple(dict.fromkeys(follow for _, follow in viewers if follow))
+        wants = max((wants for wants, _ in viewers), key=LEVELS.index, default=LEVELS[0])
+        return wants, followed[:MAX_FOLLOWED]
 
     def _join(self) -> None:
         """Joins the learner at the given address, or that of the run directory, also after it has moved."""
-        files, security = self.files, self._security
-        address = self._learner or (files.address() if files is not None else "")
+        config, security = self.files.config, self._security
+        address = self._learner or self.files.address()
         if address == self._observer.control:
             return
-        if security is None and address and files is not None:
-            security = load_security(files.config.network.keys_path, files.config.network.key_name)
-        run_id = files.run_id() if files is not None else ""
-        before, self._observer = self._observer, Observer(address, security, self._wants, run_id)
+        if security is None and config is not None:
+            security = load_security(config.network.keys_path, config.network.key_name)
+        before = self._observer
+        self._observer = Observer(address, security, self._wants, self.files.run_id())
         before.close()
 
     def picture(self, slot: str) -> bytes:
@@ -158,34 +151,27 @@ class Dashboard:
 
     def _make(self) -> dict[str, Any]:
         files, index = self.files, self.index
-        if files is not None:
-            files.refresh()
+        files.refresh()
         try:
             self._join()
         except DistrlError as error:  # keys that this machine lacks; the directory is still of use
             self._observer.note = error.message
-        seen = self._observer
+        seen, config = self._observer, files.config
         is_joined = seen.state == "joined"
-        status = seen.status if is_joined or files is None else None
+        status = seen.status if is_joined or config is None else None
         wall = seen.wall if is_joined else None
-        metrics = {
-            **(files.newest if files is not None else {}),
-            **(status.metrics if status is not None else {}),
-        }
-        self._remember(metrics)
-        phase = status.phase if status is not None else files.phase() if files is not None else "starting"
-        config = files.config if files is not None else None
-        disk = shutil.disk_usage(files.run.path)[::2] if files is not None else None
+        if status is not None and config is None:
+            self._remember(status.metrics)
+        metrics = {**files.newest, **(status.metrics if status is not None else {})}
+        phase = status.phase if status is not None else files.phase()
+        name = config.name if config is not None else status.run_id if status is not None else ""
+        disk = files.disk()
         num_quarantined = len(index.quarantined) if index.store is not None else None
-        run_id = status.run_id if status is not None else ""
         return {
             "time": time.time(),
-            "rows": len(self._rows),
+            "rows": len(files.rows),
             "indexed": len(index.rows),
-            "run": {
-                "name": config.name if config is not None else run_id,
-                "path": str(files.run.path) if files is not None else "",
-            },
+            "run": {"name": name, "path": str(files.run.path) if config is not None else ""},
             "learner": {"address": seen.control, "state": seen.state, "note": seen.note},
             "line": {
                 **line(config, phase, metrics, status, self._left_s(phase, metrics)),
@@ -196,10 +182,10 @@ class Dashboard:
             "devices": {
                 "counts": device_counts(metrics),
                 "pool": pool(wall) if wall is not None else [],
-                "faults": index.faults,
-                "postmortems": files.postmortems() if files is not None else [],
+                "faults": Counter(row["fault"] for row in index.rows if row["fault"]),
+                "postmortems": files.postmortems(),
             },
-            "costs": costs(metrics) + self._space(),
+            "costs": costs(config, metrics, index.total, files.store_bytes(), disk),
             "actions": {
                 "allowed": not self._why_not(),
                 "why": self._why_not(),
@@ -213,44 +199,29 @@ class Dashboard:
             self._phase = phase
         if phase in ("done", "stopped"):
             return math.inf
-        config = self.files.config if self.files is not None else None
+        config = self.files.config
         left_s = self._left.left_s(phase, *progress(config, metrics))
         if phase == "training" and config is not None:
             left_s = self._left.training_left_s(metrics, config, left_s)
         return left_s
 
-    def _space(self) -> list[list[str]]:
-        if self.files is None:
-            return []
-        store, config = self.files.run.store, self.files.config.store
-        num_bytes = sum(file.stat().st_size for file in store.parent.glob(f"{store.name}*"))
-        disk = shutil.disk_usage(store.parent)
-        return [
-            ["Stored episodes", f"{self.index.total:,}, {decimal(num_bytes)} of {decimal(config.max_bytes)}"],
-            ["Free disk space", f"{decimal(disk.free)} of {decimal(disk.total)}"],
-        ]
-
-    @property
-    def _rows(self) -> list[dict[str, float]]:
-        return self.files.rows if self.files is not None else self._history
-
     def _remember(self, metrics: dict[str, float]) -> None:
-        """Where there is no directory, the broadcasts since this process joined stand for metrics.jsonl."""
-        rows, step = self._history, metrics.get("updates", 0.0)
-        if self.files is None and metrics and (not rows or rows[-1]["step"] != step):
-            rows.append(kept({"time": time.time(), **metrics, "step": step}))
+        """Without a directory the broadcasts since this process joined stand for metrics.jsonl."""
+        rows, step = self.files.rows, metrics.get("updates", 0.0)
+        if not rows or rows[-1]["step"] != step:
+            self.files.add({"time": time.time(), **metrics, "step": step})
             if len(rows) > MAX_HISTORY:
                 del rows[1::2]
 
     def metrics(self) -> dict[str, Any]:
         """The learning curves and signals, as the page draws them."""
-        return self._curves(len(self._rows))
+        return self._curves(len(self.files.rows))
 
     def episode(self, name: str) -> dict[str, Any]:
         """An episode by its id, or the beginning of one; NotStored if there is none or it was trimmed."""
         rows, store = self.index.rows, self.index.store
         named = [row for row in rows if name and row["id"].startswith(name)]
-        if self.files is None or store is None or len(named) != 1:
+        if store is None or len(named) != 1:
             raise NotStored(f"{len(named)} of the episodes that are read so far have the id {name[:64]!r}.")
         (row,) = named
         members = [one for one in rows if row["group"] and one["group"] == row["group"] and one is not row]
@@ -271,9 +242,3 @@ class Dashboard:
     def _draw(self, episode: str) -> dict[str, bytes]:
         assert self.index.store is not None
         return drawn(self.index.store.get(episode)) if episode else {}
-
-    def postmortem(self, name: str, file: str) -> bytes:
-        """A file of a device's post-mortem; NotStored if there is none."""
-        if self.files is None:
-            raise NotStored("Without a run directory there are no post-mortems.")
-        return self.files.postmortem(name, file)

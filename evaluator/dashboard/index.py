@@ -11,7 +11,6 @@ import contextlib
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -72,7 +71,7 @@ class Selection(Record):
 
 
 class EpisodeIndex:
-    """The rows of the store at `path`, which may appear later; none without a path.
+    """The rows of the store at `path`, which may appear later.
 
     Args:
         version_at: Returns the newest weight version at a Unix time, None if it is not known.
@@ -84,7 +83,7 @@ class EpisodeIndex:
         has_read: Set once the newest episodes are read, or there are none.
     """
 
-    def __init__(self, path: Path | None, version_at: Callable[[float], float | None]) -> None:
+    def __init__(self, path: Path, version_at: Callable[[float], float | None]) -> None:
         self._path, self._version_at = path, version_at
         self.store: TrajectoryStore | None = None
         self.rows: list[Row] = []
@@ -101,11 +100,6 @@ class EpisodeIndex:
         self._thread.join(5.0)
         if self.store is not None:
             self.store.close()
-
-    @property
-    def faults(self) -> dict[str, int]:
-        """Faulted episodes by fault."""
-        return Counter(row["fault"] for row in self.rows if row["fault"])
 
     def shown(self, row: Row) -> Row:
         """The row with what may still change: versions published since its oldest action, and quarantine."""
@@ -167,7 +161,7 @@ class EpisodeIndex:
     def _read(self, may_read_older: bool) -> bool:
         """Reads what is new, and a portion of what is older. Returns whether more remains."""
         if self.store is None:
-            if self._path is None or not self._path.is_file() or not self._path.stat().st_size:
+            if not self._path.is_file() or not self._path.stat().st_size:
                 return False
             self.store = TrajectoryStore(self._path, read_only=True)
         store = self.store

@@ -54,6 +54,7 @@ class Observer:
         status: The learner's newest, None before the first.
         wall: What it said last.
         heard_at: When that was, in monotonic seconds.
+        wake: Set it to have the learner asked at once, because viewers want something else.
         pictures: By slot, as WORKER/SLOT, a number that changes with the picture, and its bytes (JPEG).
 
     Raises:
@@ -67,7 +68,7 @@ class Observer:
         self.wall: Wall | None = None
         self.heard_at = 0.0
         self.pictures: dict[str, tuple[int, bytes]] = {}
-        self._stop, self._wake = threading.Event(), threading.Event()
+        self._stop, self.wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
         self._wire = Wire(security)
         self._name = self._wire.full_name(f"observer-{socket.gethostname()}-{os.getpid()}"[:100])
@@ -78,15 +79,11 @@ class Observer:
     def close(self) -> None:
         """Ends the connection."""
         self._stop.set()
-        self._wake.set()
+        self.wake.set()
         if self._thread.ident is not None:
             self._thread.join(5.0)
             self._channel.close()
         self._wire.close()
-
-    def refresh(self) -> None:
-        """Asks at once, because viewers want something else now."""
-        self._wake.set()
 
     def command(self, action: str) -> None:
         """Has the learner pause, resume or write a checkpoint; NetworkError if it refuses or is silent."""
@@ -116,8 +113,8 @@ class Observer:
                 has_ended = self.status is not None and self.status.phase == "done"
                 lost = "lost", "the learner does not answer; trying again"
                 self.state, self.note = ("none", "") if has_ended else lost
-            self._wake.wait(SOON_S if is_full else EVERY_S)
-            self._wake.clear()
+            self.wake.wait(SOON_S if is_full else EVERY_S)
+            self.wake.clear()
 
     def _ask(self) -> bool:
         """A Watch and its answer. Returns whether more pictures are ready."""

@@ -6,12 +6,13 @@ import bisect
 import contextlib
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 from distrl.configs.load import load_config
-from distrl.core.checkpoints import pointed
+from distrl.configs.schema import Config
 from distrl.core.errors import NotStored
 from distrl.core.metrics import RESUMED, parse_rows
 from distrl.core.rundir import RunDir
@@ -26,7 +27,10 @@ MAX_POSTMORTEMS = 50
 class RunFiles:
     """A run directory; `refresh` reads what is new. Other threads may call all the rest.
 
+    Without a path there are no files: then rows come from `add` alone.
+
     Attributes:
+        config: None without a path.
         rows: The rows of metrics.jsonl so far, as far as curves need them.
         newest: The newest value of each metric.
 
@@ -34,9 +38,11 @@ class RunFiles:
         RunDirectoryError: `path` is not a run.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.run = RunDir.open(path)
-        self.config = load_config(str(self.run.config))
+    def __init__(self, path: Path | None) -> None:
+        self.run = (
+            RunDir(Path(os.devnull)) if path is None else RunDir.open(path)
+        )  # below the first is nothing
+        self.config: Config | None = None if path is None else load_config(str(self.run.config))
         self._begin()
         self.refresh()
 
@@ -59,12 +65,16 @@ class RunFiles:
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         for row in parse_rows(whole.decode("utf-8", "replace").split("\n")):
-            if RESUMED in row:
+            if RESUMED in row:  # perhaps with another configuration
                 self.config = load_config(str(self.run.config))
-            self.rows.append(kept(row))
-            self.newest |= row
-            if "versions" in row and "time" in row:
-                self._versions.append((row["time"], row["versions"]))
+            self.add(row)
+
+    def add(self, row: dict[str, float]) -> None:
+        """Adds a row of metrics."""
+        self.rows.append(kept(row))
+        self.newest |= row
+        if "versions" in row and "time" in row:
+            self._versions.append((row["time"], row["versions"]))
 
     def version_at(self, unix: float) -> float | None:
         """The newest weight version at a Unix time, by the learner's clock; None before the first."""
@@ -74,7 +84,7 @@ class RunFiles:
 
     def phase(self) -> str:
         """The phase as far as the directory shows it: "done", "stopped", or of which the newest row is."""
-        if pointed(self.run.checkpoints, "final") is not None and is_complete(self.run, self.config):
+        if self.config is not None and is_complete(self.run, self.config):
             return "done"
         if not self.newest:
             return "starting"
@@ -89,6 +99,14 @@ class RunFiles:
     def run_id(self) -> str:
         """The run's id; "" before its first learner started."""
         return _line(self.run.path / ".run_id")
+
+    def disk(self) -> tuple[int, int] | None:
+        """The total and the free bytes of the run's disk; None without a path."""
+        return shutil.disk_usage(self.run.path)[::2] if self.config is not None else None
+
+    def store_bytes(self) -> int:
+        """The size of the store, with what is not yet written into it."""
+        return sum(file.stat().st_size for file in self.run.path.glob(f"{self.run.store.name}*"))
 
     def postmortems(self) -> list[dict[str, Any]]:
         """The newest faults of devices that workers on this machine have recorded, the newest first."""

@@ -128,11 +128,7 @@ class DashboardServer(ThreadingHTTPServer):
 
 
 class _Refused(Exception):
-    """A request that is answered by a status and a line."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
+    """A request that is answered by a status and a line, its arguments."""
 
 
 class HeatMap(Record):
@@ -174,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
                 raise _Refused(403, "The Host header must name this machine: 127.0.0.1, localhost or [::1].")
             answer()
         except _Refused as error:
-            self._refuse(error.status, str(error))
+            self._refuse(*error.args)
         except NotStored as error:
             self._refuse(404, str(error))
         except DistrlError as error:
@@ -226,7 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
             case ["screen", worker, slot]:
                 self._send(200, "image/jpeg", dashboard.picture(f"{worker}/{slot}"))
             case ["postmortem", name, file]:
-                data = dashboard.postmortem(name, file)
+                data = dashboard.files.postmortem(name, file)
                 self._send(200, "application/octet-stream", data, {"Content-Disposition": "attachment"})
             case ["events"]:
                 self._events(self._query(Look))
@@ -250,10 +246,7 @@ class _Handler(BaseHTTPRequestHandler):
         origin = self.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc != self.headers.get("Host"):
             raise _Refused(403, "Requests from other pages are refused.")
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
-            raise _Refused(413, f"Send the body's Content-Length, at most {MAX_BODY_BYTES} bytes.")
-        self.rfile.read(int(length))
+        self.rfile.read(min(MAX_BODY_BYTES, int(self.headers.get("Content-Length", 0))))
         action = urlsplit(self.path).path.removeprefix("/api/")
         if action not in ("pause", "resume", "checkpoint"):
             raise _Refused(404, "There is no such action.")

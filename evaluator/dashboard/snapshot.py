@@ -92,7 +92,7 @@ def alarms(
     """What a person should look at, the worst first, each with its remedy.
 
     Args:
-        disk: The total and the free bytes of the run's disk.
+        disk: The total and the free bytes of the run's disk; None without a directory.
         num_quarantined: Trajectories of the store; None without a directory.
     """
     found: list[dict[str, str]] = []
@@ -135,30 +135,28 @@ def alarms(
 
 def slots(wall: Wall, age_s: float, pictures: Mapping[str, tuple[int, bytes]]) -> list[dict[str, Any]]:
     """The slots of a wall that is `age_s` old, with the addresses of their pictures."""
-    reports = zip(wall.reports, wall.ages_s, strict=False)
     found = [
-        _slot(report, view, age_s + report_age_s, pictures)
-        for report, report_age_s in reports
+        _slot(report, view, age_s + more_s, pictures.get(f"{report.worker}/{view.slot}"))
+        for report, more_s in zip(wall.reports, wall.ages_s, strict=False)
         for view in report.slots
     ]
     return sorted(found, key=lambda one: (one["worker"], one["slot"]))
 
 
 def _slot(
-    report: SlotReport, view: SlotView, age_s: float, pictures: Mapping[str, tuple[int, bytes]]
+    report: SlotReport, view: SlotView, age_s: float, picture: tuple[int, bytes] | None
 ) -> dict[str, Any]:
     found = view.model_dump(mode="json", exclude={"picture"})
-    states = {device.id: device.state for device in report.devices}
-    number, _ = pictures.get(f"{report.worker}/{view.slot}", (None, b""))
-    at = f"/api/screen/{quote(report.worker, safe='')}/{view.slot}?v={number}"
     if view.touch is not None:
         found["touch"]["text"] = describe(ActionRecord(**view.touch.model_dump()))
+    at = f"/api/screen/{quote(report.worker, safe='')}/{view.slot}"
+    states = {device.id: device.state for device in report.devices}
     return found | {
         "worker": report.worker,
         "state": "gone" if age_s > GONE_S else view.state,
         "device_state": states.get(view.device, ""),
         "age_s": age_s,
-        "screen": at if number is not None else "",
+        "screen": f"{at}?v={picture[0]}" if picture is not None else "",
     }
 
 
@@ -251,8 +249,10 @@ def find_bottleneck(metrics: Metrics, status: Status | None) -> tuple[str, str]:
     return "workers", f"the learner waits for episodes {waits:.0%} of its time, the servers do not queue"
 
 
-def costs(metrics: Metrics) -> list[list[str]]:
-    """What judges cost and how much was sent as weights: labels and texts."""
+def costs(
+    config: Config | None, metrics: Metrics, num_episodes: int, num_bytes: int, disk: tuple[int, int] | None
+) -> list[list[str]]:
+    """Labels and texts: what judges cost, what was sent, and with a directory what the store takes."""
     found = []
     if metrics.get("judge/calls") or metrics.get("judge/judged"):
         calls, judged, read, written, waiting = (
@@ -266,4 +266,8 @@ def costs(metrics: Metrics) -> list[list[str]]:
         found.append(["Judge: waiting", waiting])
     if "weights/sent_bytes" in metrics:
         found.append(["Sent as weights", decimal(round(metrics["weights/sent_bytes"]))])
+    if config is not None and disk is not None:
+        limit = decimal(config.store.max_bytes)
+        found.append(["Stored episodes", f"{num_episodes:,}, {decimal(num_bytes)} of {limit}"])
+        found.append(["Free disk space", f"{decimal(disk[1])} of {decimal(disk[0])}"])
     return found

@@ -34,11 +34,12 @@ from typing import Any
 from PIL import Image
 
 from distrl.configs.schema import Config
-from distrl.core.messages import MAX_PICTURES, Heartbeat, Hello, SlotReport, Wall, Watch, pack_trajectory
+from distrl.core.messages import Heartbeat, Hello, SlotReport, pack_trajectory
 from distrl.core.rundir import RunDir
 from distrl.core.slot_view import SlotView
 from distrl.core.sockets import Wire
 from distrl.core.store import TrajectoryStore
+from distrl.evaluator.dashboard.observer import Observer
 from distrl.learner.server import Endpoints, LearnerServer
 from distrl.workers.board import SMALL, shrunk
 
@@ -48,7 +49,6 @@ from episode_factory import make_episode, make_task
 TARGET_SHARE, TARGET_S = 0.01, 1.0
 WORKERS = 4
 PICTURE_BYTES = 4096
-DATA = ("snapshot", "metrics", "heatmap", "episodes")
 GOAL = "Please set an alarm for ten minutes past seven on working days, and name it after the first meeting."
 
 
@@ -71,7 +71,7 @@ def play(control: str, num_slots: int, is_live: bool, watching: Event, pictures:
     rng, each, screens = random.Random(0), num_slots // WORKERS, replayed()
     with Wire() as wire:
         workers = {f"worker-{i}": wire.connect_dealer(control) for i in range(WORKERS)}
-        observer, known, tick = wire.connect_dealer(control), 0, 0
+        observer, tick = Observer(control, None, lambda: (("status", "pictures")[watching.is_set()], ())), 0
         for name, channel in workers.items():
             channel.send(Hello(role="worker", name=name, slots=each))
         while True:
@@ -89,15 +89,8 @@ def play(control: str, num_slots: int, is_live: bool, watching: Event, pictures:
                     channel.send(report, list(live) if is_live else rng.choices(screens, k=each))
                 while channel.recv(0.0) is not None:
                     pass
-            is_full = watching.is_set()
-            while is_full:
-                observer.send(Watch(name="o", wants="pictures", known=known))
-                received = observer.recv(5.0)
-                is_full = received is not None and len(received.blobs) == MAX_PICTURES
-                if received is not None and isinstance(received.message, Wall):
-                    known = received.message.number
-                    with pictures.get_lock():
-                        pictures.value += len(received.blobs)
+            if observer.wall is not None:
+                pictures.value = max(pictures.value, observer.wall.number)
             time.sleep(max(0.0, 1.0 - (time.monotonic() - started)))
 
 
@@ -158,7 +151,8 @@ def make_run(folder: Path, num_episodes: int) -> RunDir:
     return run
 
 
-FIRST = ("", "static/app.js", "static/style.css", *map("api/{}".format, DATA))
+DATA = ("api/snapshot", "api/metrics", "api/heatmap", "api/episodes")
+FIRST = ("", "static/app.js", "static/style.css", *DATA)
 
 
 def first(num_episodes: int) -> None:

@@ -131,14 +131,9 @@ class Dashboard:
 
     def command(self, action: str) -> None:
         """Pauses or resumes the run, or requests a checkpoint; NetworkError if that is not possible."""
-        if reason := self._why_not():
-            raise NetworkError("This dashboard cannot command the learner.", reason)
+        if not self._can_command or self._observer.state != "joined":
+            raise NetworkError("No learner is connected, or actions are off.", "See docs/operations.md.")
         self._observer.command(action)
-
-    def _why_not(self) -> str:
-        if not self._can_command:
-            return "Set DISTRL_DASHBOARD_TOKEN to enable the owner's actions."
-        return "" if self._observer.state == "joined" else "No learner is connected."
 
     # ---- what is shown ----
 
@@ -187,8 +182,7 @@ class Dashboard:
             },
             "costs": costs(config, metrics, index.total, files.store_bytes(), disk),
             "actions": {
-                "allowed": not self._why_not(),
-                "why": self._why_not(),
+                "allowed": self._can_command and is_joined,
                 "paused": status is not None and status.is_held,
             },
         }

@@ -80,11 +80,7 @@ class DashboardServer(ThreadingHTTPServer):
     daemon_threads, block_on_close, request_queue_size = True, False, 64
 
     def __init__(
-        self,
-        dashboard: Dashboard,
-        address: str,
-        token: str | None = None,
-        certificate: Path | None = None,
+        self, dashboard: Dashboard, address: str, token: str | None = None, certificate: Path | None = None
     ) -> None:
         host, port = check_address(address, token, certificate)
         self.dashboard, self.token, self.is_local = dashboard, token, is_loopback(host)

@@ -226,7 +226,7 @@ def make_snapshot(num_slots: int) -> dict[str, Any]:
             else [],
         },
         "costs": [["Judge: calls", "120"], ["Judge: cost", "1.20"], ["Free disk space", "40 GB"]],
-        "actions": {"allowed": bool(num_slots), "paused": False, "why": ""},
+        "actions": {"allowed": bool(num_slots), "paused": False},
     }
 
 

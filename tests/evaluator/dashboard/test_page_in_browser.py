@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from page_browser import HARM, assert_harmless, holds, press, text
 from page_stub import Stub, make_row
+from waiting import until
 
 from distrl.workers.envs.chromium import Chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.needs("selenium")]
 PHONE, DESKTOP = (390, 844), (1280, 900)
-HARM = "<img src=x onerror='window.harm = 1'><script>window.harm = 1</script>"
-KEYS = {"ArrowRight": 39, "ArrowLeft": 37, "ArrowDown": 40, "End": 35, "Home": 36, "Escape": 27, "Enter": 13}
 EPISODE = make_row(5)["id"]
-DEADLINE_S = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -40,23 +38,10 @@ def serve() -> Iterator[Callable[..., Stub]]:
         stub.close()
 
 
-def wait(what: Callable[[], Any], words: str) -> None:
-    """Waits until `what` returns something true."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not what():
-        assert time.monotonic() < deadline, f"never true: {words}"
-        time.sleep(0.05)
-
-
-def until(browser: Chromium, script: str, *args: Any) -> None:
-    """Waits until the script returns something true."""
-    wait(lambda: browser.run(script, *args), script)
-
-
 def play(browser: Chromium, *ids: str) -> None:
     """Opens the player by its address and waits for its first step."""
     browser.run("location.hash = arguments[0]", f"e={','.join(ids)}")
-    until(browser, "return document.querySelector('#player[open] .text-side h3')")
+    holds(browser, "return document.querySelector('#player[open] .text-side h3')")
 
 
 def click(browser: Chromium, selector: str, words: str = "") -> None:
@@ -67,7 +52,7 @@ def click(browser: Chromium, selector: str, words: str = "") -> None:
         found?.click();
         return found;
     """
-    until(browser, script, selector, words)
+    holds(browser, script, selector, words)
 
 
 def log(browser: Chromium) -> list[str]:
@@ -85,19 +70,7 @@ def show(browser: Chromium, stub: Stub, size: tuple[int, int] = DESKTOP, scheme:
     log(browser)
     browser.open(stub.url)
     for part in ("#line dd", "#wall > *", ".heat button", "#episodes tbody tr", ".canvas canvas", "#cost dd"):
-        until(browser, "return document.querySelector(arguments[0])", part)
-
-
-def text(browser: Chromium, selector: str) -> str:
-    found: str = browser.run("return document.querySelector(arguments[0]).textContent", selector)
-    return found
-
-
-def press(browser: Chromium, key: str) -> None:
-    """Presses a key where the keyboard is."""
-    for kind in ("keyDown", "keyUp"):
-        event = {"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
-        browser.command("executeCdpCommand", cmd="Input.dispatchKeyEvent", params=event)
+        holds(browser, "return document.querySelector(arguments[0])", part)
 
 
 def test_the_parts_show_what_the_server_says(browser: Chromium, serve: Callable[..., Stub]) -> None:
@@ -112,6 +85,8 @@ def test_the_parts_show_what_the_server_says(browser: Chromium, serve: Callable[
     assert browser.run("return document.querySelectorAll('#curves canvas').length") == 6
     assert browser.run("return document.querySelectorAll('.heat tbody tr').length") == 4
     assert "emulator-5554" in text(browser, "#devices")
+    path = "/api/postmortem/20260131-120755_emulator-5554/fault.json"
+    assert browser.run("return document.querySelector('#devices a').pathname") == path
     assert "Judge: cost" in text(browser, "#cost")
     assert log(browser) == []
     loaded = browser.run("return performance.getEntriesByType('resource').map(entry => entry.name)")
@@ -124,11 +99,11 @@ def test_screens_are_fetched_only_where_they_are_seen(
 ) -> None:
     stub = serve(num_slots)
     show(browser, stub, PHONE)
-    until(browser, "return document.querySelector('.tile img:not([hidden])')")
+    holds(browser, "return document.querySelector('.tile img:not([hidden])')")
     first = {path for path in stub.seen if path.startswith("/api/screen/")}
     assert 0 < len(first) < num_slots / 2
     browser.run("document.querySelector('.tile:last-child').scrollIntoView()")
-    until(browser, "return document.querySelector('.tile:last-child img:not([hidden])')")
+    holds(browser, "return document.querySelector('.tile:last-child img:not([hidden])')")
     assert f"/api/screen/worker-{num_slots // 16 - 1}/15?v={num_slots - 1}" in stub.seen
 
 
@@ -140,24 +115,24 @@ def test_screens_are_sent_only_while_the_wall_is_in_view(
     assert any(path.startswith("/api/events?wall=1") for path in stub.seen)
     del stub.seen[:]
     browser.run("document.querySelector('#cost').scrollIntoView()")
-    wait(lambda: "/api/events?" in stub.seen, "a stream of events without the wall")
+    until(lambda: "/api/events?" in stub.seen, "a stream of events without the wall")
 
 
 def test_a_slot_is_followed_until_its_dialog_is_closed(browser: Chromium, serve: Callable[..., Stub]) -> None:
     stub = serve(16)
     show(browser, stub)
     browser.run("document.querySelectorAll('.tile')[3].click()")
-    until(browser, "return document.querySelector('#follow[open] img:not([hidden])')")
+    holds(browser, "return document.querySelector('#follow[open] img:not([hidden])')")
     assert "worker-0, slot 3 on emulator-5560" in text(browser, "#follow")
     assert "/api/events?wall=1&follow=worker-0%2F3" in stub.seen
     press(browser, "Escape")
-    until(browser, "return !document.querySelector('#follow[open]')")
+    holds(browser, "return !document.querySelector('#follow[open]')")
 
 
 def test_the_player_steps_by_arrow_keys(browser: Chromium, serve: Callable[..., Stub]) -> None:
     show(browser, serve(16))
     click(browser, "#episodes .open")
-    until(browser, "return document.querySelector('#player[open] .text-side h3')")
+    holds(browser, "return document.querySelector('#player[open] .text-side h3')")
     heading = "#player .text-side h3"
     assert text(browser, heading).startswith("1 Tap")
     for key, start in (
@@ -169,10 +144,10 @@ def test_the_player_steps_by_arrow_keys(browser: Chromium, serve: Callable[..., 
         press(browser, key)
         assert text(browser, heading).startswith(start), key
     shown = "return document.querySelector('#player .frame img:not([hidden])')?.src.includes(arguments[0])"
-    until(browser, shown, "/812-1?")
+    holds(browser, shown, "/812-1?")
     press(browser, "ArrowRight")
     press(browser, "ArrowRight")
-    until(browser, shown, "/812-3?")
+    holds(browser, shown, "/812-3?")
     assert browser.run("return getComputedStyle(document.querySelector('#player .ring')).fill") == "none"
     facts = browser.run("return [...document.querySelectorAll('#player .facts dt')].map(e => e.textContent)")
     assert facts == ["Value", "Advantage", "Ratio", "Probability", "Reward", "Weights"]
@@ -180,7 +155,7 @@ def test_the_player_steps_by_arrow_keys(browser: Chromium, serve: Callable[..., 
     assert text(browser, heading) == "The end"
     assert "yes, yes, no" in text(browser, "#player details[open] .judged")
     press(browser, "Escape")
-    until(browser, "return !document.querySelector('#player[open]') && !location.hash")
+    holds(browser, "return !document.querySelector('#player[open]') && !location.hash")
 
 
 def test_a_group_and_two_attempts_are_shown_side_by_side(
@@ -190,7 +165,7 @@ def test_a_group_and_two_attempts_are_shown_side_by_side(
     for label, reels in (("Its group (4)", 4), ("Before and after", 2)):
         play(browser, EPISODE)
         click(browser, "#player button", label)
-        until(browser, "return document.querySelectorAll('#player .reel').length === arguments[0]", reels)
+        holds(browser, "return document.querySelectorAll('#player .reel').length === arguments[0]", reels)
         press(browser, "Home")
         press(browser, "ArrowRight")
         headings = "return [...document.querySelectorAll('#player .text-side h3')].map(e => e.textContent[0])"
@@ -202,14 +177,14 @@ def test_curves_grow_with_the_run(browser: Chromium, serve: Callable[..., Stub])
     stub = serve()
     show(browser, stub)
     legend = "return document.querySelector('#curves .legend').textContent.startsWith(arguments[0])"
-    until(browser, legend, "training episodes 82%")
+    holds(browser, legend, "training episodes 82%")
     browser.run("document.querySelector('#curves canvas').kept = true")
     stub.metrics["success"]["episodes"][0]["points"].append([1700, 0.9])
     stub.snapshot["rows"] += 1
-    until(browser, legend, "training episodes 90%")
+    holds(browser, legend, "training episodes 90%")
     assert browser.run("return document.querySelector('#curves canvas').kept")
     click(browser, "#axis button", "minutes")
-    until(browser, "return document.querySelector('#curves .canvas').ariaLabel.includes('over minutes')")
+    holds(browser, "return document.querySelector('#curves .canvas').ariaLabel.includes('over minutes')")
 
 
 def test_a_cell_of_the_heat_map_lists_its_episodes(browser: Chromium, serve: Callable[..., Stub]) -> None:
@@ -222,9 +197,9 @@ def test_a_cell_of_the_heat_map_lists_its_episodes(browser: Chromium, serve: Cal
     assert browser.run(place) == [2, 2]
     label = browser.run("return document.querySelector('.heat button:not(.none)').ariaLabel")
     click(browser, ".heat button:not(.none)")
-    until(browser, "return document.querySelector('.filters > button:not([hidden])')")
+    holds(browser, "return document.querySelector('.filters > button:not([hidden])')")
     task = f"task={label.partition(',')[0]}"
-    wait(lambda: any(task in path and "after=" in path for path in stub.seen), "its episodes are asked for")
+    until(lambda: any(task in path and "after=" in path for path in stub.seen), "its episodes are asked for")
 
 
 def test_texts_of_episodes_stay_text(browser: Chromium, serve: Callable[..., Stub]) -> None:
@@ -237,8 +212,7 @@ def test_texts_of_episodes_stay_text(browser: Chromium, serve: Callable[..., Stu
         assert HARM in text(browser, place)
     press(browser, "End")
     assert HARM in text(browser, "#player .judged")
-    assert browser.run("return window.harm") is None
-    assert browser.run("return document.querySelectorAll('[onerror], body script').length") == 0
+    assert_harmless(browser)
     assert log(browser) == []
 
 
@@ -270,41 +244,41 @@ def test_the_owner_s_buttons_appear_only_where_they_are_allowed(
     show(browser, stub)
     assert text(browser, "#actions") == "Pause leasesCheckpoint now"
     click(browser, "#actions button")
-    wait(lambda: stub.posts == ["/api/pause"], "leases are paused")
+    until(lambda: stub.posts == ["/api/pause"], "leases are paused")
     click(browser, "#actions button", "Checkpoint now")
-    until(browser, "return document.querySelector('#actions button:disabled')")
+    holds(browser, "return document.querySelector('#actions button:disabled')")
     assert stub.posts == ["/api/pause", "/api/checkpoint"]
     stub.snapshot["actions"] = {"allowed": True, "paused": True, "why": ""}
-    until(browser, "return document.querySelector('#actions').textContent.startsWith('Resume leases')")
+    holds(browser, "return document.querySelector('#actions').textContent.startsWith('Resume leases')")
     stub.snapshot["actions"] = {"allowed": False, "paused": False, "why": "no token"}
-    until(browser, "return !document.querySelector('#actions').children.length")
+    holds(browser, "return !document.querySelector('#actions').children.length")
 
 
 def test_a_lost_connection_is_said_and_comes_back(browser: Chromium, serve: Callable[..., Stub]) -> None:
     stub = serve(16)
     show(browser, stub)
-    until(browser, "return document.querySelector('#link').textContent === 'live'")
+    holds(browser, "return document.querySelector('#link').textContent === 'live'")
     stub.close()
-    until(browser, "return document.querySelector('#trouble').textContent.includes('reconnects by itself')")
+    holds(browser, "return document.querySelector('#trouble').textContent.includes('reconnects by itself')")
     assert text(browser, "#link") == "connection lost"
     again = serve(32, port=stub.server_address[1])
-    until(browser, "return document.querySelector('#link').textContent === 'live'")
-    until(browser, "return document.querySelectorAll('.tile').length === 32")
+    holds(browser, "return document.querySelector('#link').textContent === 'live'")
+    holds(browser, "return document.querySelectorAll('.tile').length === 32")
     assert text(browser, "#trouble") == ""
     assert again.seen
 
 
 def test_a_missing_token_is_asked_for(browser: Chromium, serve: Callable[..., Stub]) -> None:
     browser.open(serve(token="s3cret").url)
-    until(browser, "return document.querySelector('.token-form input')")
-    until(browser, "return !document.querySelector('#trouble').textContent")
+    holds(browser, "return document.querySelector('.token-form input')")
+    holds(browser, "return !document.querySelector('#trouble').textContent")
     enter = "document.querySelector('.token-form input').value = arguments[0]"
     browser.run(enter, "wrong")
     click(browser, ".token-form button")
-    until(browser, "return document.querySelector('.token-form [role=alert]').textContent")
+    holds(browser, "return document.querySelector('.token-form [role=alert]').textContent")
     browser.run(enter, "s3cret")
     click(browser, ".token-form button")
-    until(browser, "return document.querySelector('.heat button')")
+    holds(browser, "return document.querySelector('.heat button')")
 
 
 def test_what_is_empty_says_what_will_appear(browser: Chromium, serve: Callable[..., Stub]) -> None:

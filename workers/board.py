@@ -46,16 +46,12 @@ class Thumbnail:
     width: int
     height: int
 
-    def fits(self, digest: str, size: int) -> bool:
-        """Whether it shows that screen in that size, or larger."""
-        return self.digest == digest and max(self.width, self.height) >= size
-
 
 class SlotSign:
     """What one slot does now. Its thread writes, the board's reads: each attribute is replaced as a whole."""
 
-    def __init__(self, board: SlotBoard | None = None, name: str = "") -> None:
-        self._board, self._name = board, name
+    def __init__(self, size: Callable[[], int] = int) -> None:
+        self.size = size  # how large a picture is wanted now, 0 for none
         self.state: Literal["acting", "thinking", "resetting", "waiting", "pausing"] = "waiting"
         self.lease: Lease | None = None
         self.task: Task | None = None
@@ -80,11 +76,8 @@ class SlotSign:
     def shows(self, frame: Frame, seen: Observation, data: bytes, is_drawn: bool) -> None:
         """The slot sees a screen; `data` is its picture if `is_drawn`."""
         self.shown = (seen.image, data) if is_drawn else None
-        now = time.monotonic()
-        if is_drawn or self._board is None or now - self._drawn_at < EVERY_S:
-            return
-        size = self._board.size_for(self._name)
-        if size and (self.picture is None or not self.picture.fits(seen.image, size)):
+        size, now = 0 if is_drawn else self.size(), time.monotonic()
+        if size and now - self._drawn_at >= EVERY_S and not _fits(self.picture, seen.image, size):
             self._drawn_at = now
             with contextlib.suppress(EnvError, OSError):  # whoever watches must not end the episode
                 self.picture = shrunk(seen.image, frame.image, size)
@@ -119,6 +112,11 @@ class SlotSign:
         return SlotView(slot=slot, state=self.state, idle_s=max(0.0, time.monotonic() - self.since), **about)
 
 
+def _fits(picture: Thumbnail | None, digest: str, size: int) -> bool:
+    """Whether the picture shows that screen in that size, or larger."""
+    return picture is not None and picture.digest == digest and max(picture.width, picture.height) >= size
+
+
 def shrunk(digest: str, image: Image.Image, size: int) -> Thumbnail:
     """A JPEG of `image` whose longer edge has at most `size` pixels."""
     small = image.convert("RGB")
@@ -146,10 +144,9 @@ class SlotBoard:
 
     def sign(self, slot: int) -> SlotSign:
         """The sign of a slot; the same one each time."""
-        return self._signs.setdefault(slot, SlotSign(self, f"{self._worker}/{slot}"))
+        return self._signs.setdefault(slot, SlotSign(lambda: self._size(f"{self._worker}/{slot}")))
 
-    def size_for(self, name: str) -> int:
-        """How large a picture of a slot is wanted now, 0 for none."""
+    def _size(self, name: str) -> int:
         if self._level != "pictures" or time.monotonic() - self._asked_at > 2 * EVERY_S:
             return 0
         return LARGE if name in self._followed else SMALL
@@ -180,7 +177,7 @@ class SlotBoard:
         """What the slots do now, and the pictures that have changed."""
         now, views, pictures = time.monotonic(), [], list[tuple[int, Thumbnail]]()
         for slot, sign in sorted(self._signs.items()):
-            picture = _picture(sign, self.size_for(f"{self._worker}/{slot}"))
+            picture = _picture(sign)
             views.append(sign.view(slot, picture))
             if picture is None or len(picture.data) > MAX_PICTURE_BYTES or len(pictures) == MAX_PICTURES:
                 continue
@@ -197,10 +194,10 @@ class SlotBoard:
         return report, [picture.data for _, picture in pictures]
 
 
-def _picture(sign: SlotSign, size: int) -> Thumbnail | None:
+def _picture(sign: SlotSign) -> Thumbnail | None:
     """The slot's picture, made of its encoded screen if it has changed; None if none is wanted."""
-    shown, picture = sign.shown, sign.picture
-    if size and shown is not None and (picture is None or not picture.fits(shown[0], size)):
+    size, shown = sign.size(), sign.shown
+    if size and shown is not None and not _fits(sign.picture, shown[0], size):
         with Image.open(io.BytesIO(shown[1])) as image:
             image.draft("RGB", (size, size))  # JPEG: decodes fewer pixels
             sign.picture = shrunk(shown[0], image, size)

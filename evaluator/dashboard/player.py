@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from distrl.core.store import TrajectoryStore
@@ -56,11 +57,11 @@ def _shot(seen: Observation, trajectory_id: str) -> dict[str, Any]:
 
 
 def _step(view: StepView, trajectory_id: str) -> dict[str, Any]:
-    step, mark = view.step, view.mark
+    step = view.step
     return {
         "number": view.number,
         "shot": _shot(step.observation, trajectory_id),
-        "mark": {"kind": mark.kind, "x": mark.x, "y": mark.y, "arrow": mark.arrow},
+        "mark": asdict(view.mark),
         "action": view.action[:MAX_TEXT],
         "detail": view.detail[:MAX_TEXT],
         "touched": view.touched,
@@ -81,6 +82,6 @@ def _step(view: StepView, trajectory_id: str) -> dict[str, Any]:
 
 
 def _call(call: Call) -> dict[str, Any]:
-    tokens = [{"text": one.text, "logprob": one.logprob, "shade": one.shade} for one in call.tokens]
-    answer = call.chat.completion.text[:MAX_TEXT]
-    return {"prompt": call.prompt[:MAX_TEXT], "answer": answer, "logprob": call.logprob, "tokens": tokens}
+    prompt, answer = call.prompt[:MAX_TEXT], call.chat.completion.text[:MAX_TEXT]
+    tokens = [asdict(token) for token in call.tokens]
+    return {"prompt": prompt, "answer": answer, "logprob": call.logprob, "tokens": tokens}

@@ -50,6 +50,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+JSON = "application/json; charset=utf-8"
 _log = logging.getLogger(__name__)
 
 
@@ -178,9 +179,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(500, "The server failed; see its log.")
 
     def _refuse(self, status: int, text: str) -> None:
-        self.close_connection = True
         with contextlib.suppress(OSError):
-            self._json({"error": text}, status)
+            self._send(status, JSON, _encoded({"error": text}), {"Connection": "close"})
 
     # ---- requests ----
 
@@ -251,8 +251,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _events(self, look: Look) -> None:
         """Sends a snapshot each second, until the browser leaves. A browser that does not read is dropped."""
-        dashboard, self.close_connection = self.server.dashboard, True
-        self._head(200, "text/event-stream", {})
+        dashboard = self.server.dashboard
+        self._head(200, "text/event-stream", {"Connection": "close"})
         with dashboard.viewing("pictures" if look.wall else "status", look.follow or ""):
             while not self.server.stopping.is_set():
                 self.wfile.write(b"data: " + _encoded(dashboard.snapshot()) + b"\n\n")
@@ -289,8 +289,8 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(404, "There is no such file.")
         self._send(200, f"{mimetypes.guess_type(name)[0]}; charset=utf-8", file.read_bytes())
 
-    def _json(self, value: object, status: int = 200) -> None:
-        self._send(status, "application/json; charset=utf-8", _encoded(value))
+    def _json(self, value: object) -> None:
+        self._send(200, JSON, _encoded(value))
 
     def _send(self, status: int, kind: str, body: bytes, more: dict[str, str] | None = None) -> None:
         self._head(status, kind, {"Content-Length": str(len(body)), **(more or {})})
@@ -300,8 +300,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in {"Content-Type": kind, **HEADERS, **more}.items():
             self.send_header(name, value)
-        if self.close_connection:
-            self.send_header("Connection", "close")
         self.end_headers()
 
 

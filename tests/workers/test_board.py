@@ -54,7 +54,7 @@ def test_nothing_is_reported_unless_people_watch() -> None:
     board = SlotBoard("w")
     board.sign(0).begins(LEASE, "")
     assert board.take(watched("status")) is None
-    assert board.size_for("w/0") == 0
+    assert board.sign(0).size() == 0
 
 
 def test_a_report_says_what_the_slot_does() -> None:

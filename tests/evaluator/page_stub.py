@@ -1,130 +1,79 @@
-"""A server for the page with made-up answers: many slots, pools, alarms, actions, a token, harmful texts."""
+"""A dashboard with made-up answers, for the page: many slots, pools, alarms, actions, harmful texts."""
 
 from __future__ import annotations
 
+import contextlib
 import io
-import json
 import random
-import re
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 from PIL import Image, ImageDraw
 
-from distrl.evaluator.report.page import TEMPLATES
+from distrl.evaluator.dashboard.index import Selection
+from distrl.evaluator.dashboard.server import DashboardServer
 
-STATIC = TEMPLATES.parents[1] / "dashboard" / "static"
-TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "html": "text/html"}
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 GOALS = ("Turn on Wi-Fi", "Set an alarm for 7:30", "Star the mail from Ada", "Search the shop for red shoes")
 TEMPLATE_NAMES = ("toggle", "alarm", "star", "shop_search")
 
 
-class Stub(ThreadingHTTPServer):
-    """Answers the page.
+class Stub:
+    """What `Dashboard` has, with its server.
 
     Attributes:
-        seen: Paths that were asked for, in order.
-        snapshot, metrics: What is sent; change it between requests.
+        now, curves: The answers of `snapshot` and `metrics`; change them between requests.
+        viewers, screens, selections, commands: What the page has asked for, in order.
     """
 
-    daemon_threads = True
-
     def __init__(self, num_slots: int = 0, port: int = 0, token: str = "", harm: str = "") -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
-        self.seen: list[str] = []
-        self.posts: list[str] = []
-        self.token, self.harm = token, harm
-        self.closing = threading.Event()
-        self.snapshot = make_snapshot(num_slots)
-        self.metrics = make_metrics()
+        self.viewers: list[tuple[str, str]] = []
+        self.screens: list[str] = []
+        self.selections: list[Selection] = []
+        self.commands: list[str] = []
+        self.index, self._harm = self, harm
+        self.now, self.curves = make_snapshot(num_slots), make_metrics()
         if harm:
-            self.snapshot["run"]["name"] = harm
-            for slot in self.snapshot["slots"]:
+            self.now["run"]["name"] = harm
+            for slot in self.now["slots"]:
                 slot["goal"] = slot["worker"] = harm
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/"
+        dashboard: Any = self
+        self._server = DashboardServer(dashboard, str(port), token or None)
+        self.url, self.port = self._server.url, self._server.server_address[1]
 
     def close(self) -> None:
-        self.closing.set()
-        self.shutdown()
-        self.server_close()
+        self._server.close()
 
+    def snapshot(self) -> dict[str, Any]:
+        return self.now
 
-class _Handler(BaseHTTPRequestHandler):
-    server: Stub
+    def metrics(self) -> dict[str, Any]:
+        return self.curves
 
-    def log_message(self, *args: object) -> None:
-        pass
+    def heatmap(self, bins: int) -> dict[str, Any]:
+        return make_heatmap(bins)
 
-    def do_GET(self) -> None:
-        self.server.seen.append(self.path)
-        parts = urlsplit(self.path)
-        path, query = parts.path, {name: values[0] for name, values in parse_qs(parts.query).items()}
-        if path == "/" or path.startswith("/static/"):
-            self._static(path.removeprefix("/static/").strip("/") or "index.html")
-        elif path == "/login" and query.get("token") == self.server.token:
-            cookie = f"t={self.server.token}; HttpOnly"
-            self._send(b"", "text/plain", 303, {"Location": "/", "Set-Cookie": cookie})
-        elif self.server.token and f"t={self.server.token}" not in self.headers.get("Cookie", ""):
-            self._json({"error": "A token is needed."}, 401)
-        elif path == "/api/events":
-            self._events()
-        elif path == "/api/snapshot":
-            self._json(self.server.snapshot)
-        elif path == "/api/metrics":
-            self._json(self.server.metrics)
-        elif path == "/api/heatmap":
-            self._json(make_heatmap(int(query["bins"])))
-        elif path == "/api/episodes":
-            self._json(make_episodes(query, self.server.harm))
-        elif path.startswith("/api/episode/"):
-            self._json(make_episode(path.rpartition("/")[2], self.server.harm))
-        elif path.startswith(("/api/screen/", "/api/image/")):
-            self._send(make_picture(self.path), "image/jpeg")
-        else:
-            self._json({"error": "unknown"}, 404)
+    def select(self, chosen: Selection) -> dict[str, Any]:
+        self.selections.append(chosen)
+        return make_episodes(chosen, self._harm)
 
-    def do_POST(self) -> None:
-        self.server.posts.append(self.path)
-        self._json({"ok": True})
+    def episode(self, name: str) -> dict[str, Any]:
+        return make_episode(name, self._harm)
 
-    def _static(self, name: str) -> None:
-        if not re.fullmatch(r"[a-zA-Z0-9_-]+\.(js|css|svg|html)", name):
-            return self._json({"error": "unknown"}, 404)
-        file = TEMPLATES / name if name == "design.css" else STATIC / name
-        self._send(file.read_bytes(), TYPES[name.rpartition(".")[2]])
+    def image(self, digest: str, episode: str) -> bytes:
+        return make_picture(digest)
 
-    def _events(self) -> None:
-        self._head("text/event-stream", 200, {})
-        while not self.server.closing.is_set():
-            try:
-                self.wfile.write(f"data: {json.dumps(self.server.snapshot)}\n\n".encode())
-            except OSError:  # the page has gone
-                return
-            self.server.closing.wait(0.2)
+    def picture(self, slot: str) -> bytes:
+        self.screens.append(slot)
+        return make_picture(slot)
 
-    def _json(self, answer: object, status: int = 200) -> None:
-        self._send(json.dumps(answer).encode(), "application/json", status)
+    def command(self, action: str) -> None:
+        self.commands.append(action)
 
-    def _send(self, body: bytes, kind: str, status: int = 200, more: dict[str, str] | None = None) -> None:
-        self._head(kind, status, {"Content-Length": str(len(body)), **(more or {})})
-        self.wfile.write(body)
-
-    def _head(self, kind: str, status: int, more: dict[str, str]) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Type": kind, "Content-Security-Policy": POLICY, **more}.items():
-            self.send_header(name, value)
-        self.end_headers()
+    @contextlib.contextmanager
+    def viewing(self, wants: str, follow: str) -> Iterator[None]:
+        self.viewers.append((wants, follow))
+        yield
 
 
 def make_picture(path: str, size: tuple[int, int] = (180, 400)) -> bytes:
@@ -301,15 +250,11 @@ def make_row(seq: int, harm: str = "") -> dict[str, Any]:
     }
 
 
-def make_episodes(query: dict[str, str], harm: str = "") -> dict[str, Any]:
-    before, limit = int(query.get("before", 813)), int(query.get("limit", 50))
-    rows = [make_row(seq, harm) for seq in range(before - 1, 0, -1)]
-    rows = [row for row in rows if query.get("outcome", row["outcome"]) == row["outcome"]]
-    rows = [row for row in rows if query.get("task", row["task"]) in (row["task"], row["template"])]
-    rows = [row for row in rows if query.get("group", row["group"]) == row["group"]]
+def make_episodes(chosen: Selection, harm: str = "") -> dict[str, Any]:
+    rows = [row for row in (make_row(seq, harm) for seq in range(812, 0, -1)) if chosen.fits(row)]
     return {
-        "rows": rows[:limit],
-        "more": len(rows) > limit,
+        "rows": rows[: chosen.limit],
+        "more": len(rows) > chosen.limit,
         "indexed": 812,
         "total": 812,
         "modes": {"stuck": "Gets stuck midway"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,10 +11,12 @@ from page_browser import HARM, assert_harmless, holds, press, text
 from page_stub import Stub, make_row
 from waiting import until
 
+from distrl.evaluator.dashboard import server
 from distrl.workers.envs.chromium import Chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.needs("selenium")]
 PHONE, DESKTOP = (390, 844), (1280, 900)
+TOKEN = "s3cret"
 EPISODE = make_row(5)["id"]
 
 
@@ -25,17 +28,11 @@ def browser() -> Iterator[Chromium]:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[..., Stub]]:
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Stub]]:
     """Makes stubs, which are stopped at the end."""
-    stubs: list[Stub] = []
-
-    def start(*args: Any, **options: Any) -> Stub:
-        stubs.append(Stub(*args, **options))
-        return stubs[-1]
-
-    yield start
-    for stub in stubs:
-        stub.close()
+    monkeypatch.setattr(server, "EVENT_S", 0.2)
+    with contextlib.ExitStack() as stack:
+        yield lambda *args, **options: stack.enter_context(contextlib.closing(Stub(*args, **options)))
 
 
 def play(browser: Chromium, *ids: str) -> None:
@@ -100,11 +97,10 @@ def test_screens_are_fetched_only_where_they_are_seen(
     stub = serve(num_slots)
     show(browser, stub, PHONE)
     holds(browser, "return document.querySelector('.tile img:not([hidden])')")
-    first = {path for path in stub.seen if path.startswith("/api/screen/")}
-    assert 0 < len(first) < num_slots / 2
+    assert 0 < len(set(stub.screens)) < num_slots / 2
     browser.run("document.querySelector('.tile:last-child').scrollIntoView()")
     holds(browser, "return document.querySelector('.tile:last-child img:not([hidden])')")
-    assert f"/api/screen/worker-{num_slots // 16 - 1}/15?v={num_slots - 1}" in stub.seen
+    assert f"worker-{num_slots // 16 - 1}/15" in stub.screens
 
 
 def test_screens_are_sent_only_while_the_wall_is_in_view(
@@ -112,10 +108,10 @@ def test_screens_are_sent_only_while_the_wall_is_in_view(
 ) -> None:
     stub = serve(16)
     show(browser, stub)
-    assert any(path.startswith("/api/events?wall=1") for path in stub.seen)
-    del stub.seen[:]
+    assert ("pictures", "") in stub.viewers
+    del stub.viewers[:]
     browser.run("document.querySelector('#cost').scrollIntoView()")
-    until(lambda: "/api/events?" in stub.seen, "a stream of events without the wall")
+    until(lambda: ("status", "") in stub.viewers, "a stream of events without the wall")
 
 
 def test_a_slot_is_followed_until_its_dialog_is_closed(browser: Chromium, serve: Callable[..., Stub]) -> None:
@@ -124,7 +120,7 @@ def test_a_slot_is_followed_until_its_dialog_is_closed(browser: Chromium, serve:
     browser.run("document.querySelectorAll('.tile')[3].click()")
     holds(browser, "return document.querySelector('#follow[open] img:not([hidden])')")
     assert "worker-0, slot 3 on emulator-5560" in text(browser, "#follow")
-    assert "/api/events?wall=1&follow=worker-0%2F3" in stub.seen
+    assert ("pictures", "worker-0/3") in stub.viewers
     press(browser, "Escape")
     holds(browser, "return !document.querySelector('#follow[open]')")
 
@@ -179,8 +175,8 @@ def test_curves_grow_with_the_run(browser: Chromium, serve: Callable[..., Stub])
     legend = "return document.querySelector('#curves .legend').textContent.startsWith(arguments[0])"
     holds(browser, legend, "training episodes 82%")
     browser.run("document.querySelector('#curves canvas').kept = true")
-    stub.metrics["success"]["episodes"][0]["points"].append([1700, 0.9])
-    stub.snapshot["rows"] += 1
+    stub.curves["success"]["episodes"][0]["points"].append([1700, 0.9])
+    stub.now["rows"] += 1
     holds(browser, legend, "training episodes 90%")
     assert browser.run("return document.querySelector('#curves canvas').kept")
     click(browser, "#axis button", "minutes")
@@ -198,8 +194,8 @@ def test_a_cell_of_the_heat_map_lists_its_episodes(browser: Chromium, serve: Cal
     label = browser.run("return document.querySelector('.heat button:not(.none)').ariaLabel")
     click(browser, ".heat button:not(.none)")
     holds(browser, "return document.querySelector('.filters > button:not([hidden])')")
-    task = f"task={label.partition(',')[0]}"
-    until(lambda: any(task in path and "after=" in path for path in stub.seen), "its episodes are asked for")
+    task = label.partition(",")[0]
+    until(lambda: any(one.task == task and one.after for one in stub.selections), "its episodes")
 
 
 def test_texts_of_episodes_stay_text(browser: Chromium, serve: Callable[..., Stub]) -> None:
@@ -240,17 +236,18 @@ def test_every_control_has_a_name(browser: Chromium, serve: Callable[..., Stub])
 def test_the_owner_s_buttons_appear_only_where_they_are_allowed(
     browser: Chromium, serve: Callable[..., Stub]
 ) -> None:
-    stub = serve(16)
+    stub = serve(16, token=TOKEN)
+    browser.open(f"{stub.url}login?token={TOKEN}")
     show(browser, stub)
     assert text(browser, "#actions") == "Pause leasesCheckpoint now"
     click(browser, "#actions button")
-    until(lambda: stub.posts == ["/api/pause"], "leases are paused")
+    until(lambda: stub.commands == ["pause"], "leases are paused")
     click(browser, "#actions button", "Checkpoint now")
     holds(browser, "return document.querySelector('#actions button:disabled')")
-    assert stub.posts == ["/api/pause", "/api/checkpoint"]
-    stub.snapshot["actions"] = {"allowed": True, "paused": True, "why": ""}
+    assert stub.commands == ["pause", "checkpoint"]
+    stub.now["actions"] = {"allowed": True, "paused": True}
     holds(browser, "return document.querySelector('#actions').textContent.startsWith('Resume leases')")
-    stub.snapshot["actions"] = {"allowed": False, "paused": False, "why": "no token"}
+    stub.now["actions"] = {"allowed": False, "paused": False}
     holds(browser, "return !document.querySelector('#actions').children.length")
 
 
@@ -261,22 +258,22 @@ def test_a_lost_connection_is_said_and_comes_back(browser: Chromium, serve: Call
     stub.close()
     holds(browser, "return document.querySelector('#trouble').textContent.includes('reconnects by itself')")
     assert text(browser, "#link") == "connection lost"
-    again = serve(32, port=stub.server_address[1])
+    again = serve(32, port=stub.port)
     holds(browser, "return document.querySelector('#link').textContent === 'live'")
     holds(browser, "return document.querySelectorAll('.tile').length === 32")
     assert text(browser, "#trouble") == ""
-    assert again.seen
+    assert again.viewers
 
 
 def test_a_missing_token_is_asked_for(browser: Chromium, serve: Callable[..., Stub]) -> None:
-    browser.open(serve(token="s3cret").url)
+    browser.open(serve(token=TOKEN).url)
     holds(browser, "return document.querySelector('.token-form input')")
     holds(browser, "return !document.querySelector('#trouble').textContent")
     enter = "document.querySelector('.token-form input').value = arguments[0]"
     browser.run(enter, "wrong")
     click(browser, ".token-form button")
     holds(browser, "return document.querySelector('.token-form [role=alert]').textContent")
-    browser.run(enter, "s3cret")
+    browser.run(enter, TOKEN)
     click(browser, ".token-form button")
     holds(browser, "return document.querySelector('.heat button')")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import get_args
 
 from distrl.core.errors import ProtocolError
@@ -50,7 +50,7 @@ class _Seen:
     report: SlotReport
     at: float
     # By slot: the number of the picture, and its bytes.
-    pictures: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    pictures: dict[int, tuple[int, bytes]]
 
     @property
     def size(self) -> int:

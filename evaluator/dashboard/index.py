@@ -167,20 +167,16 @@ class EpisodeIndex:
         store = self.store
         self.total = store.count()
         self.quarantined = {one.id: one.reason for one in store.quarantined()}
-        new = self._noted(store.packed(after=self._newest, limit=100_000_000 if self._newest else FIRST))
-        older: list[Packed] = []
-        if may_read_older and len(self.rows) < MAX_ROWS:
-            older = self._noted(store.packed(before=self._oldest, limit=PORTION))
+        is_first, older = not self._newest, list[Packed]()
+        new = store.packed(after=self._newest, limit=FIRST if is_first else 100_000_000)
+        if may_read_older and not is_first and len(self.rows) < MAX_ROWS:
+            older = store.packed(before=self._oldest, limit=PORTION)
+        for packed in filter(None, (new, older)):
+            self._newest = max(self._newest, packed[0].seq)
+            self._oldest = min(self._oldest, packed[-1].seq)
         if new or older:
             self.rows = (_rows(new) + self.rows + _rows(older))[:MAX_ROWS]
         return bool(older)
-
-    def _noted(self, packed: list[Packed]) -> list[Packed]:
-        """Notes up to where the store is read."""
-        if packed:
-            self._newest = max(self._newest, packed[0].seq)
-            self._oldest = min(self._oldest, packed[-1].seq)
-        return packed
 
 
 def _rows(packed: Iterable[Packed]) -> list[Row]:

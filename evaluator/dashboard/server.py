@@ -247,7 +247,7 @@ class _Handler(BaseHTTPRequestHandler):
         if action not in ("pause", "resume", "checkpoint"):
             raise _Refused(404, "There is no such action.")
         self.server.dashboard.command(action)
-        self._json({"ok": True})
+        self._send(200, JSON, _encoded({"ok": True}), {"Connection": "close"})  # more of a body is not read
 
     def _events(self, look: Look) -> None:
         """Sends a snapshot each second, until the browser leaves. A browser that does not read is dropped."""

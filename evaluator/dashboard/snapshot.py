@@ -125,11 +125,9 @@ def alarms(
     alarm(num, "warn", text, "Lower learner.optim.lr if it goes on.")
     counts = device_counts(metrics)
     num, total = counts.get("quarantined", 0), sum(counts.values())
-    text, remedy = (
-        f"{num} of {total} devices are quarantined.",
-        "See their reasons below, and docs/devices.md.",
-    )
-    alarm(num, "warn" if num < total else "bad", text, remedy)
+    text = f"{num} of {total} devices are quarantined."
+    level = "warn" if num < total else "bad"
+    alarm(num, level, text, "See their reasons below, and docs/devices.md.")
     return sorted(found, key=lambda one: one["level"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from distrl.core.metrics import RESUMED
@@ -18,7 +19,7 @@ from distrl.evaluator.report.training import (
     signal_series,
 )
 
-MAX_POINTS = 200
+MAX_POINTS, MAX_NAMES = 200, 200
 RETURNS: SignalSpec = (
     "Return",
     "Mean return of an episode",
@@ -31,8 +32,9 @@ _NAMES |= {UPDATES, EPISODES, LEARNER_CLOCK, TRAIN_SUCCESS, RESUMED, "time"}
 
 
 def kept(row: Mapping[str, float]) -> dict[str, float]:
-    """What the curves need of a row of metrics, a small part of it."""
-    return {name: value for name, value in row.items() if name in _NAMES or name.startswith(EVALUATIONS)}
+    """The small part of a row of metrics that curves need; bounded, because a learner may send anything."""
+    found = (name for name in row if name in _NAMES or (name.startswith(EVALUATIONS) and len(name) < 200))
+    return {name: row[name] for name in islice(found, MAX_NAMES)}
 
 
 def curves(rows: Sequence[Mapping[str, float]]) -> dict[str, Any]:

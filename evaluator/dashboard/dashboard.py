@@ -22,7 +22,7 @@ from typing import Any, get_args
 from distrl.core.errors import DistrlError, NetworkError, NotStored
 from distrl.core.messages import MAX_FOLLOWED, Watching
 from distrl.core.security import Security, load_security
-from distrl.evaluator.dashboard.curves import curves
+from distrl.evaluator.dashboard.curves import curves, kept
 from distrl.evaluator.dashboard.index import EpisodeIndex
 from distrl.evaluator.dashboard.observer import Observer
 from distrl.evaluator.dashboard.player import episode_json
@@ -125,9 +125,10 @@ class Dashboard:
 
     def picture(self, slot: str) -> bytes:
         """The newest picture (JPEG) of a slot, WORKER/SLOT; NotStored if there is none."""
-        if slot not in self._observer.pictures:
+        found = self._observer.pictures.get(slot)
+        if found is None:
             raise NotStored("There is no picture of that slot now.")
-        return self._observer.pictures[slot][1]
+        return found[1]
 
     def command(self, action: str) -> None:
         """Pauses or resumes the run, or requests a checkpoint; NetworkError if that is not possible."""
@@ -203,7 +204,7 @@ class Dashboard:
         """Without a directory the broadcasts since this process joined stand for metrics.jsonl."""
         rows, step = self.files.rows, metrics.get("updates", 0.0)
         if not rows or rows[-1]["step"] != step:
-            self.files.add({"time": time.time(), **metrics, "step": step})
+            rows.append({"time": time.time(), **kept(metrics), "step": step})
             if len(rows) > MAX_HISTORY:
                 del rows[1::2]
 

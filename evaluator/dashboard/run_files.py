@@ -27,7 +27,7 @@ MAX_POSTMORTEMS = 50
 class RunFiles:
     """A run directory; `refresh` reads what is new. Other threads may call all the rest.
 
-    Without a path there are no files: then rows come from `add` alone.
+    Without a path there are no files: then the dashboard adds rows.
 
     Attributes:
         config: None without a path.
@@ -39,9 +39,8 @@ class RunFiles:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self.run = (
-            RunDir(Path(os.devnull)) if path is None else RunDir.open(path)
-        )  # below the first is nothing
+        # Without a path it is one in which nothing can be.
+        self.run = RunDir(Path(os.devnull)) if path is None else RunDir.open(path)
         self.config: Config | None = None if path is None else load_config(str(self.run.config))
         self._begin()
         self.refresh()
@@ -67,14 +66,10 @@ class RunFiles:
         for row in parse_rows(whole.decode("utf-8", "replace").split("\n")):
             if RESUMED in row:  # perhaps with another configuration
                 self.config = load_config(str(self.run.config))
-            self.add(row)
-
-    def add(self, row: dict[str, float]) -> None:
-        """Adds a row of metrics."""
-        self.rows.append(kept(row))
-        self.newest |= row
-        if "versions" in row and "time" in row:
-            self._versions.append((row["time"], row["versions"]))
+            self.rows.append(kept(row))
+            self.newest |= row
+            if "versions" in row and "time" in row:
+                self._versions.append((row["time"], row["versions"]))
 
     def version_at(self, unix: float) -> float | None:
         """The newest weight version at a Unix time, by the learner's clock; None before the first."""

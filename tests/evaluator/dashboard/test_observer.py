@@ -38,6 +38,7 @@ from distrl.core.store import TrajectoryStore
 from distrl.core.terminal import Console
 from distrl.core.types import Observation
 from distrl.evaluator.dashboard import observer as module
+from distrl.evaluator.dashboard.curves import MAX_NAMES
 from distrl.evaluator.dashboard.dashboard import Dashboard
 from distrl.evaluator.dashboard.observer import Observer
 from distrl.learner.server import Endpoints, LearnerServer
@@ -295,6 +296,7 @@ def test_a_learner_s_numbers_cannot_stop_the_page(learner: FakeLearner) -> None:
         "eval/x/success": -3.0,
         "eval/x/episodes": -5.0,
         "time/update_s": 1e-320,
+        **{f"eval/{number}/success": 0.5 for number in range(1000)},
         "weights/sent_bytes": 1e308,
         "workers/devices_quarantined": -7.0,
     }
@@ -302,6 +304,7 @@ def test_a_learner_s_numbers_cannot_stop_the_page(learner: FakeLearner) -> None:
     with Dashboard(None, learner.address) as dashboard:
         until(lambda: now(dashboard)["learner"]["state"] == "joined", "the learner")
         json.dumps([now(dashboard), dashboard.metrics()], allow_nan=False)
+        assert len(dashboard.files.rows[0]) <= MAX_NAMES + 2
 
 
 def test_the_owner_pauses_and_resumes_from_the_dashboard(world: World) -> None:

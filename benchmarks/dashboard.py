@@ -1,9 +1,10 @@
 """What watching costs the learner, and how soon the dashboard of a large run shows something.
 
 cost   A learner's network side in this process; another process plays the workers, each with slots that
-       send a changed picture of 4 KB every second, and an observer. Arms in turns: nobody watches, an
-       observer watches all pictures. Printed: the CPU time that watching takes, as a share of one core's
-       time (target: at most 1% with 64 slots), and how many pictures a second reached the observer.
+       send a picture every second, and an observer. Live slots send a new one of 4 KB each time; replayed
+       ones go round the stored screens of a few episodes, as a worker shrinks them. Arms in turns: nobody
+       watches, an observer watches all pictures. Printed: the CPU time that watching takes, as a share of
+       one core's time (target: at most 1%), and how many pictures a second reached the observer.
 first  A run of 20,000 episodes. Printed: the seconds until a dashboard that has just started has served
        its page and everything that its first screen shows (target: below 1 s), the same from the start
        of its process, and how long it then reads episodes in the background.
@@ -15,9 +16,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import multiprocessing
-import os
 import queue
 import random
 import statistics
@@ -28,15 +29,20 @@ import time
 import urllib.request
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from PIL import Image
+
 from distrl.configs.schema import Config
-from distrl.core.messages import Heartbeat, Hello, SlotReport, Wall, Watch, pack_trajectory
+from distrl.core.messages import Heartbeat, Hello, SlotReport, pack_trajectory
 from distrl.core.rundir import RunDir
 from distrl.core.slot_view import SlotView
 from distrl.core.sockets import Wire
 from distrl.core.store import TrajectoryStore
+from distrl.evaluator.dashboard.observer import Observer
 from distrl.learner.server import Endpoints, LearnerServer
+from distrl.workers.board import SMALL, shrunk
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "evaluator"))
 from episode_factory import make_episode, make_task
@@ -47,19 +53,19 @@ PICTURE_BYTES = 4096
 GOAL = "Please set an alarm for ten minutes past seven on working days, and name it after the first meeting."
 
 
-class Nothing:
-    """A scheduler without leases."""
+def replayed() -> list[bytes]:
+    """The screens of eight stored episodes, as workers send them."""
+    episodes = [make_episode(make_task(number), num_steps=8)[1] for number in range(8)]
+    stored = [Image.open(io.BytesIO(data)) for images in episodes for data in images.values()]
+    return [shrunk("", image, SMALL).data for image in stored]
 
-    def tick(self) -> None:
-        pass
 
-
-def play(control: str, num_slots: int, watching: Event, pictures: Any) -> None:
+def play(control: str, num_slots: int, is_live: bool, watching: Event, pictures: Any) -> None:
     """Workers and an observer, until the parent ends."""
-    rng, each = random.Random(0), num_slots // WORKERS
+    rng, each, screens = random.Random(0), num_slots // WORKERS, replayed()
     with Wire() as wire:
         workers = {f"worker-{i}": wire.connect_dealer(control) for i in range(WORKERS)}
-        observer, known, tick = wire.connect_dealer(control), 0, 0
+        observer, tick = Observer(control, None, lambda: (("status", "pictures")[watching.is_set()], ())), 0
         for name, channel in workers.items():
             channel.send(Hello(role="worker", name=name, slots=each))
         while True:
@@ -73,30 +79,26 @@ def play(control: str, num_slots: int, watching: Event, pictures: Any) -> None:
                         for i in range(each)
                     )
                     report = SlotReport(worker=name, slots=views, pictures=tuple(range(each)))
-                    channel.send(report, [rng.randbytes(PICTURE_BYTES) for _ in range(each)])
+                    live = (rng.randbytes(PICTURE_BYTES) for _ in range(each))
+                    channel.send(report, list(live) if is_live else rng.choices(screens, k=each))
                 while channel.recv(0.0) is not None:
                     pass
-            if watching.is_set():
-                observer.send(Watch(name="o", wants="pictures", known=known))
-                received = observer.recv(5.0)
-                if received is not None and isinstance(received.message, Wall):
-                    known = received.message.number
-                    with pictures.get_lock():
-                        pictures.value += len(received.blobs)
+            if observer.wall is not None:
+                pictures.value = max(pictures.value, observer.wall.number)
             time.sleep(max(0.0, 1.0 - (time.monotonic() - started)))
 
 
-def cost(num_slots: int, rounds: int, seconds: float) -> None:
+def cost(num_slots: int, is_live: bool, rounds: int, seconds: float) -> None:
     """Prints the learner's time for watched slots."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         store = TrajectoryStore(Path(folder) / "store.sqlite3")
-        scheduler: Any = Nothing()
+        scheduler: Any = SimpleNamespace(tick=lambda: None)  # without leases
         local = Endpoints(*["tcp://127.0.0.1:0"] * 3)
         server = LearnerServer(local, None, store, scheduler, queue.Queue(1), "r")
         server.start()
         watching, pictures = context.Event(), context.Value("q", 0)
-        arguments = (server.endpoints.control, num_slots, watching, pictures)
+        arguments = (server.endpoints.control, num_slots, is_live, watching, pictures)
         peers = context.Process(target=play, args=arguments, daemon=True)
         peers.start()
         while len(server.status.slots) < WORKERS:
@@ -117,7 +119,8 @@ def cost(num_slots: int, rounds: int, seconds: float) -> None:
         server.close()
         store.close()
     share = statistics.median(shares)
-    print(f"{num_slots} watched slots take {share:.2%} of a core of the learner (target {TARGET_SHARE:.0%};")
+    what = "live" if is_live else "replayed"
+    print(f"{num_slots} {what} slots take {share:.2%} of a core of the learner (target {TARGET_SHARE:.0%};")
     print(f"  rounds: {', '.join(f'{one:.2%}' for one in shares)}), {max(rates):.0f} pictures/s arrived")
 
 
@@ -142,15 +145,8 @@ def make_run(folder: Path, num_episodes: int) -> RunDir:
     return run
 
 
-FIRST = (
-    "",
-    "static/app.js",
-    "static/style.css",
-    "api/snapshot",
-    "api/metrics",
-    "api/heatmap",
-    "api/episodes",
-)
+DATA = ("api/snapshot", "api/metrics", "api/heatmap", "api/episodes")
+FIRST = ("", "static/app.js", "static/style.css", *DATA)
 
 
 def first(num_episodes: int) -> None:
@@ -159,37 +155,38 @@ def first(num_episodes: int) -> None:
         run = make_run(Path(folder), num_episodes)
         started = time.monotonic()
         command = [sys.executable, "-m", "distrl", "dashboard", str(run.path), "--http", "0"]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ})
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         with contextlib.ExitStack() as stack:
             stack.callback(process.wait)
             stack.callback(process.kill)
             url = process.stdout.readline().split()[-1]
-            ready, found = time.monotonic(), {}
-            for path in FIRST:
+
+            def get(path: str) -> bytes:
                 with urllib.request.urlopen(f"{url}{path}", timeout=60) as answer:
-                    found[path] = answer.read()
+                    data: bytes = answer.read()
+                    return data
+
+            ready, found = time.monotonic(), {path: get(path) for path in FIRST}
             rows = json.loads(found["api/episodes"])["rows"]
-            with urllib.request.urlopen(f"{url}api/episode/{rows[0]['id']}" if rows else url) as answer:
-                answer.read()
-            shown = time.monotonic()
-            size = sum(map(len, found.values()))
-            took, all_s = shown - ready, shown - started
+            get(f"api/episode/{rows[0]['id']}" if rows else "")
+            took, all_s = time.monotonic() - ready, time.monotonic() - started
+            size = sum(map(len, found.values())) / 1e6
             print(f"the first screen of {num_episodes:,} episodes: {took:.2f} s (target {TARGET_S:g} s),")
-            print(f"  {all_s:.2f} s from the start of the process; {size / 1e6:.2f} MB, {len(rows)} rows")
-            while json.loads(found["api/episodes"])["indexed"] < num_episodes:
+            print(f"  {all_s:.2f} s from the start of the process; {size:.2f} MB, {len(rows)} rows")
+            while json.loads(get("api/episodes?limit=1"))["indexed"] < num_episodes:
                 time.sleep(1.0)
-                with urllib.request.urlopen(f"{url}api/episodes?limit=1", timeout=60) as answer:
-                    found["api/episodes"] = answer.read()
             print(f"  all episodes are read after {time.monotonic() - started:.0f} s")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--slots", type=int, default=64)
+    parser.add_argument("--live", type=int, default=64, help="slots")
+    parser.add_argument("--replayed", type=int, default=256, help="slots")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--episodes", type=int, default=20_000)
     chosen = parser.parse_args()
-    cost(chosen.slots, chosen.rounds, chosen.seconds)
+    cost(chosen.live, True, chosen.rounds, chosen.seconds)
+    cost(chosen.replayed, False, chosen.rounds, chosen.seconds)
     first(chosen.episodes)

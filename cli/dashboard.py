@@ -62,10 +62,9 @@ def dashboard(
 
     from distrl.core.logs import setup
     from distrl.core.process import install_signals
-    from distrl.evaluator.dashboard.server import TOKEN_VARIABLE, DashboardServer, check_address
+    from distrl.evaluator.dashboard.server import TOKEN_VARIABLE, DashboardServer
 
     token = os.environ.get(TOKEN_VARIABLE) or None
-    check_address(http, token, certificate)
     setup(role="dashboard")
     stop = install_signals()
     with (
@@ -79,7 +78,7 @@ def dashboard(
 def open_dashboard(
     run: Path | None, learner: str | None, keys: Path | None, key_name: str, can_command: bool = False
 ) -> Dashboard:
-    """What `dashboard` and `top` show; start it by entering it. ConfigError if neither place is given."""
+    """What `dashboard` and `top` show, while it is entered. ConfigError if neither place is given."""
     from distrl.core.security import load_security
     from distrl.evaluator.dashboard.dashboard import Dashboard
 

@@ -60,8 +60,7 @@ def top(
 def settled(watched: Dashboard) -> dict[str, Any]:
     """A snapshot, after the learner has answered and its slots have reported, if they do so soon."""
     deadline = time.monotonic() + SETTLE_S
-    if watched.index is not None:
-        watched.index.has_read.wait(SETTLE_S)
+    watched.index.has_read.wait(SETTLE_S)
     while True:
         found = watched.snapshot()
         state = found["learner"]["state"]
@@ -76,26 +75,23 @@ def render(found: dict[str, Any], console: Console) -> Group:
     from rich.console import Group
     from rich.table import Table
 
-    line, parts = found["line"], list[Any]()
-    parts.append(console.render_str(_headline(found), style="bold"))
+    line, flow = found["line"], found["flow"]
+    parts: list[Any] = [console.render_str(_headline(found), style="bold")]
     for alarm in line["alarms"]:
         style = "red" if alarm["level"] == "bad" else "yellow"
         parts.append(console.render_str(f"! {alarm['text']} {alarm['remedy']}", style=style))
-    flow = found["flow"]
     stages = Table.grid(padding=(0, 2))
     for stage in flow["stages"]:
         rate = "" if stage["rate"] is None else f"{stage['rate']:.3g} {stage['unit']}"
         facts = "  ".join(f"{label} {text}" for label, text in stage["facts"])
         mark = "▶" if stage["name"] == flow["bottleneck"] else " "
         stages.add_row(f"{mark} {stage['name']}", rate, facts)
-    parts.append(stages)
     limit = f"{flow['bottleneck']}: " if flow["bottleneck"] else ""
-    parts.append(console.render_str(f"bottleneck: {limit}{flow['why']}", style="dim"))
+    parts += [stages, console.render_str(f"bottleneck: {limit}{flow['why']}", style="dim")]
     if found["slots"]:
         parts.append(_slots(found["slots"]))
     costs = "   ".join(f"{label}: {text}" for label, text in found["costs"])
-    parts.append(console.render_str(costs, style="dim"))
-    return Group(*parts)
+    return Group(*parts, console.render_str(costs, style="dim"))
 
 
 def _headline(found: dict[str, Any]) -> str:

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from distrl.core.actions import Point
 from distrl.core.types import Purpose, Record
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 ShortText = Annotated[str, Field(max_length=200)]
 LongText = Annotated[str, Field(max_length=500)]
 Elapsed = Annotated[float, Field(ge=0.0, le=1e12, allow_inf_nan=False)]
@@ -19,8 +19,8 @@ class Touch(Record):
     """The newest action of a slot, as in `ActionRecord`."""
 
     kind: Annotated[str, Field(max_length=40)]
-    point: tuple[Fraction, Fraction] | None = None
-    to: tuple[Fraction, Fraction] | None = None
+    point: Point | None = None
+    to: Point | None = None
     text: ShortText = ""
 
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import get_args
 
 from distrl.core.errors import ProtocolError
 from distrl.core.messages import (
@@ -42,12 +43,10 @@ MAX_OBSERVERS = 64
 MAX_BYTES = 64 * 2**20
 """Of all reports and pictures together; beyond it the oldest workers' are forgotten."""
 
-MAX_LISTED = 4096
-"""Slots and devices together: an observer gets all of them in one message."""
+# A slot or device counts more than it takes: an observer gets all of them in one message of at most 16 MB.
+_LISTED_BYTES = 4 * 4096
 
-_LISTED_BYTES = 4096  # a slot or device of a report, estimated from above
-
-_LEVELS: tuple[Watching, ...] = ("status", "slots", "pictures")
+_LEVELS: tuple[Watching, ...] = get_args(Watching)
 
 
 @dataclass
@@ -55,15 +54,12 @@ class _Seen:
     report: SlotReport
     at: float
     # By slot: the number of the picture, and its bytes.
-    pictures: dict[int, tuple[int, bytes]] = field(default_factory=dict)
-
-    @property
-    def num_listed(self) -> int:
-        return len(self.report.slots) + len(self.report.devices)
+    pictures: dict[int, tuple[int, bytes]]
 
     @property
     def size(self) -> int:
-        return self.num_listed * _LISTED_BYTES + sum(len(data) for _, data in self.pictures.values())
+        num_listed = len(self.report.slots) + len(self.report.devices)
+        return num_listed * _LISTED_BYTES + sum(len(data) for _, data in self.pictures.values())
 
 
 @dataclass
@@ -157,12 +153,11 @@ class Gallery:
     def _forget(self) -> None:
         oldest = self._clock() - OLD_S
         size = sum(seen.size for seen in self._seen.values())
-        listed = sum(seen.num_listed for seen in self._seen.values())
         while self._seen:
             name, first = next(iter(self._seen.items()))
-            if first.at >= oldest and size <= MAX_BYTES and listed <= MAX_LISTED:
+            if first.at >= oldest and size <= MAX_BYTES:
                 return
-            size, listed = size - first.size, listed - first.num_listed
+            size -= first.size
             del self._seen[name]
 
     def watch(self, peer: bytes, watch: Watch, status: Status) -> tuple[Wall, list[bytes]]:

@@ -33,18 +33,16 @@ class TrainedLog:
         """
         if "time" not in steps.columns:
             return
-        known = [name for name in COLUMNS if name in steps.columns]
-        columns = [steps.columns[name].tolist() for name in known]
-        rows: dict[int, dict[int, list[float]]] = {}
+        columns = {name: steps.columns[name].tolist() for name in COLUMNS if name in steps.columns}
+        places = zip(steps.row.tolist(), steps.columns["time"].tolist(), strict=True)
         # A step that several passes used occurs several times; the last one counts.
-        for row, time, *values in zip(
-            steps.row.tolist(), steps.columns["time"].tolist(), *columns, strict=True
-        ):
-            rows.setdefault(row, {})[int(time)] = values
+        last = {place: index for index, place in enumerate(places)}
+        rows: dict[int, list[int]] = {}
+        for (row, _), index in sorted(last.items()):
+            rows.setdefault(row, []).append(index)
         lines = []
-        for row, by_time in rows.items():
-            ordered = zip(*(by_time[time] for time in sorted(by_time)), strict=True)
-            found = {name: [float(f"{x:.4g}") for x in xs] for name, xs in zip(known, ordered, strict=True)}
+        for row, indices in rows.items():
+            found = {name: [float(f"{values[i]:.4g}") for i in indices] for name, values in columns.items()}
             lines.append(json.dumps({"id": ids[row], "update": update, **found}) + "\n")
         with writing(self._path):
             if self._path.exists() and self._path.stat().st_size > MAX_BYTES:

@@ -15,10 +15,9 @@ import io
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from PIL import Image
 from pydantic import ValidationError
@@ -39,16 +38,7 @@ LEFT_S = 5.0
 SMALL, LARGE = 200, 800
 """The longer edge of a picture in pixels, and that of a slot that somebody follows."""
 QUALITY = 60
-MAX_KEPT = 512  # small pictures, about 4 KB each
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A slot's screen: its digest and encoded bytes; None where `worker.screenshot_format` is none."""
-
-    digest: str
-    data: bytes | None
 
 
 @dataclass(frozen=True)
@@ -64,8 +54,8 @@ class Thumbnail:
 class SlotSign:
     """What one slot does now. Its thread writes, the board's reads: each attribute is replaced as a whole."""
 
-    def __init__(self, board: SlotBoard | None = None, name: str = "") -> None:
-        self._board, self._name = board, name
+    def __init__(self, size: Callable[[], int] = int) -> None:
+        self.size = size  # how large a picture is wanted now, 0 for none
         self.state: Literal["acting", "thinking", "played", "resetting", "waiting", "pausing"] = "waiting"
         self.lease: Lease | None = None
         self.task: Task | None = None
@@ -73,8 +63,8 @@ class SlotSign:
         self.step = 0
         self.since = time.monotonic()
         self.action: Action | None = None
-        self.shown: Shown | None = None
-        self.drawn: Thumbnail | None = None
+        self.shown: tuple[str, bytes] | None = None  # the screen's digest and bytes, if it is encoded
+        self.picture: Thumbnail | None = None  # of the board's thread; if it is not encoded, of the slot's
         self._drawn_at = 0.0
         self.hand: Hand | None = None  # of a person who plays the slot
         self._taken, self.hint = 0, ""
@@ -92,18 +82,13 @@ class SlotSign:
 
     def shows(self, frame: Frame, seen: Observation, data: bytes, is_drawn: bool) -> None:
         """The slot sees a screen; `data` is its picture if `is_drawn`."""
-        self.shown = Shown(seen.image, data if is_drawn else None)
-        now = time.monotonic()
-        if is_drawn or self._board is None or (self.hand is None and now - self._drawn_at < EVERY_S):
-            return
-        if (size := self._board.size_for(self._name)) and (
-            self.drawn is None
-            or self.drawn.digest != seen.image
-            or size > max(self.drawn.width, self.drawn.height)
-        ):
+        self.shown = (seen.image, data) if is_drawn else None
+        size, now = 0 if is_drawn else self.size(), time.monotonic()
+        is_due = self.hand is not None or now - self._drawn_at >= EVERY_S
+        if size and is_due and not _fits(self.picture, seen.image, size):
             self._drawn_at = now
             with contextlib.suppress(EnvError, OSError):  # whoever watches must not end the episode
-                self.drawn = shrunk(seen.image, frame.image, size)
+                self.picture = shrunk(seen.image, frame.image, size)
 
     def thinks(self) -> None:
         """The agent, or a person, decides."""
@@ -143,38 +128,31 @@ class SlotSign:
 
     def view(self, slot: int, picture: Thumbnail | None) -> SlotView:
         """The slot as it travels."""
-        lease, task = self.lease, self.task
-        shape = (picture.digest, picture.width, picture.height) if picture is not None else ("", 0, 0)
-        about = {}
+        lease, task, action = self.lease, self.task, self.action
+        about: dict[str, Any] = {}
         if lease is not None and task is not None:
             about = {
+                "device": self.device[:MAX_NAME],
                 "task": task.id[:MAX_NAME],
                 "goal": task.goal[:500],
                 "purpose": lease.purpose,
                 "step": self.step,
                 "max_steps": task.max_steps,
-                "touch": _touch(self.action),
                 "hand": self._taken if lease.by_hand is not None else None,
                 "hint": self.hint[:MAX_NAME],
             }
-        return SlotView(
-            slot=slot,
-            state=self.state,
-            device=self.device[:MAX_NAME] if lease is not None else "",
-            idle_s=max(0.0, time.monotonic() - self.since),
-            **dict(zip(("picture", "width", "height"), shape, strict=True)),
-            **about,
-        )
+            if action is not None:
+                about["touch"] = Touch(
+                    kind=action.kind.value, point=action.point, to=action.to, text=action.text[:MAX_NAME]
+                )
+        if picture is not None:
+            about |= {"picture": picture.digest, "width": picture.width, "height": picture.height}
+        return SlotView(slot=slot, state=self.state, idle_s=max(0.0, time.monotonic() - self.since), **about)
 
 
-def _touch(action: Action | None) -> Touch | None:
-    if action is None:
-        return None
-    points = [
-        None if point is None else tuple(min(1.0, max(0.0, part)) for part in point)
-        for point in (action.point, action.to)
-    ]
-    return Touch(kind=action.kind.value, point=points[0], to=points[1], text=action.text[:MAX_NAME])
+def _fits(picture: Thumbnail | None, digest: str, size: int) -> bool:
+    """Whether the picture shows that screen in that size, or larger."""
+    return picture is not None and picture.digest == digest and max(picture.width, picture.height) >= size
 
 
 def shrunk(digest: str, image: Image.Image, size: int) -> Thumbnail:
@@ -189,33 +167,24 @@ def shrunk(digest: str, image: Image.Image, size: int) -> Thumbnail:
 class SlotBoard:
     """The signs of a worker's slots.
 
-    Args:
+    Attributes:
         devices: Returns the devices of its pool.
     """
 
-    def __init__(self, worker: str, devices: Callable[[], Sequence[DeviceView]] = tuple) -> None:
-        self._worker, self._devices = worker, devices
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+        self.devices: Callable[[], Sequence[DeviceView]] = tuple
         self._signs: dict[int, SlotSign] = {}
         self._level, self._followed = "status", frozenset[str]()
-        self._hands: dict[str, Hand] = {}
-        self._asked_at = float("-inf")
-        self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._ready: tuple[SlotReport, list[bytes]] | None = None
-        # Board thread only:
-        self._kept: OrderedDict[str, Thumbnail] = OrderedDict()
+        self._asked_at, self._next_at = float("-inf"), 0.0
+        self._made: tuple[SlotReport, list[bytes]] | None = None
         self._sent: dict[int, tuple[str, int, float]] = {}  # by slot: digest, width, when
-
-    def watch_devices(self, devices: Callable[[], Sequence[DeviceView]]) -> None:
-        """Where the pool's devices are listed."""
-        self._devices = devices
 
     def sign(self, slot: int) -> SlotSign:
         """The sign of a slot; the same one each time."""
-        return self._signs.setdefault(slot, SlotSign(self, f"{self._worker}/{slot}"))
+        return self._signs.setdefault(slot, SlotSign(lambda: self._size(f"{self._worker}/{slot}")))
 
-    def size_for(self, name: str) -> int:
-        """How large a picture of a slot is wanted now, 0 for none."""
+    def _size(self, name: str) -> int:
         if self._level != "pictures" or time.monotonic() - self._asked_at > 2 * EVERY_S:
             return 0
         return LARGE if name in self._followed else SMALL
@@ -223,43 +192,36 @@ class SlotBoard:
     def take(self, status: Status) -> tuple[SlotReport, list[bytes]] | None:
         """A new report, if `status` says that people watch. Called several times a second."""
         self._level, self._followed = status.watched, frozenset(status.followed)
-        self._hands = {hand.slot: hand for hand in status.hands}
+        hands = {hand.slot: hand for hand in status.hands}
         for slot, sign in list(self._signs.items()):
-            sign.told(self._hands.get(f"{self._worker}/{slot}"))
+            sign.told(hands.get(f"{self._worker}/{slot}"))
         if status.watched == "status":
+            self._made, self._sent = None, {}
             return None
         self._asked_at = time.monotonic()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="board", daemon=True)
-            self._thread.start()
-        self._wake.set()
-        ready, self._ready = self._ready, None
-        return ready
+        if self._asked_at >= self._next_at:
+            self._next_at = float("inf")
+            threading.Thread(target=self._make, name="board", daemon=True).start()
+        made, self._made = self._made, None
+        return made
 
-    # ---- board thread ----
+    # ---- board thread, one for each report ----
 
-    def _run(self) -> None:
-        while True:
-            self._wake.wait()
-            self._wake.clear()
-            if time.monotonic() - self._asked_at > EVERY_S:
-                self._sent.clear()
-                continue
-            try:
-                self._ready = self.report()
-            except Exception:  # noqa: BLE001 - the episodes go on without being watched
-                _log.exception("a report of the slots failed")
-            is_played = any(sign.hand is not None for sign in list(self._signs.values()))
-            time.sleep(PLAYED_S if is_played else EVERY_S)
+    def _make(self) -> None:
+        try:
+            self._made = self.report()
+        except Exception:  # noqa: BLE001 - the episodes go on without being watched
+            _log.exception("a report of the slots failed")
+        is_played = any(sign.hand is not None for sign in list(self._signs.values()))
+        self._next_at = time.monotonic() + (PLAYED_S if is_played else EVERY_S)
 
     def report(self) -> tuple[SlotReport, list[bytes]]:
         """What the slots do now, and the pictures that have changed."""
         now, views, pictures = time.monotonic(), [], list[tuple[int, Thumbnail]]()
         for slot, sign in sorted(self._signs.items()):
-            picture = self._picture(sign, self.size_for(f"{self._worker}/{slot}"))
+            picture = _picture(sign)
             views.append(sign.view(slot, picture))
-            is_sendable = picture is not None and len(picture.data) <= MAX_PICTURE_BYTES
-            if picture is None or not is_sendable or len(pictures) == MAX_PICTURES:
+            if picture is None or len(picture.data) > MAX_PICTURE_BYTES or len(pictures) == MAX_PICTURES:
                 continue
             digest, width, sent_at = self._sent.get(slot, ("", 0, 0.0))
             if (digest, width) != (picture.digest, picture.width) or now - sent_at > AGAIN_S:
@@ -268,25 +230,17 @@ class SlotBoard:
         report = SlotReport(
             worker=self._worker,
             slots=tuple(views),
-            devices=tuple(self._devices()),
+            devices=tuple(self.devices()),
             pictures=tuple(slot for slot, _ in pictures),
         )
         return report, [picture.data for _, picture in pictures]
 
-    def _picture(self, sign: SlotSign, size: int) -> Thumbnail | None:
-        shown = sign.shown
-        if not size or shown is None:
-            return None
-        if shown.data is None:
-            return sign.drawn
-        if size == SMALL and shown.digest in self._kept:
-            self._kept.move_to_end(shown.digest)
-            return self._kept[shown.digest]
-        with Image.open(io.BytesIO(shown.data)) as image:
+
+def _picture(sign: SlotSign) -> Thumbnail | None:
+    """The slot's picture, made of its encoded screen if it has changed; None if none is wanted."""
+    size, shown = sign.size(), sign.shown
+    if size and shown is not None and not _fits(sign.picture, shown[0], size):
+        with Image.open(io.BytesIO(shown[1])) as image:
             image.draft("RGB", (size, size))  # JPEG: decodes fewer pixels
-            made = shrunk(shown.digest, image, size)
-        if size == SMALL:
-            self._kept[shown.digest] = made
-            if len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
-        return made
+            sign.picture = shrunk(shown[0], image, size)
+    return sign.picture if size else None

@@ -94,7 +94,7 @@ class Worker:
         slots = config.worker.slots
         self._envs = envs or EnvPool(config.env, slots)
         self._imagined = EnvPool(config.env.timeless, slots)
-        self._board.watch_devices(self._envs.devices)
+        self._board.devices = self._envs.devices
         self._pauses = pauses or BackOff()
         self._distances, self._randomly = distances, randomly
         self._barrier = threading.Barrier(slots) if config.worker.barrier else None

@@ -3,51 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-from distrl.core.types import Element, Observation
-from distrl.evaluator.report.episodes import Call, StepView, describe, episode_view
-from distrl.evaluator.results import verdict_on
+from distrl.core.store import TrajectoryStore
+from distrl.core.types import Observation, Trajectory
+from distrl.evaluator.report.episodes import Call, StepView, episode_view
+from distrl.evaluator.results import episode_result, verdict_on
 from distrl.evaluator.stores import Found
 
 MAX_TEXT = 20_000
 """Characters of one text; models' prompts can be longer."""
 
-
 TRAINED = ("ratio", "advantage", "value")
 
 
-def episode_json(found: Found, trained: Mapping[str, Any]) -> dict[str, Any]:
+def episode_json(
+    trajectory: Trajectory, store: TrajectoryStore, trained: Mapping[str, Any]
+) -> dict[str, Any]:
     """Steps, screens by digest, tokens and the verdict of a stored episode, without its row.
 
     Args:
         trained: What the newest update made of its steps, by name; see `RunFiles.trained`.
     """
-    trajectory = found.trajectory
     has_tokens = any(chat.completion.token_ids for step in trajectory.steps for chat in step.chats)
     view = episode_view(
         trajectory,
         {},  # pictures are named, not embedded
         trajectory.verdict or verdict_on(trajectory),
         max_width=1,
-        token_names=found.token_names() if has_tokens else None,
-        mode=found.result.mode,
+        token_names=Found(trajectory, episode_result(trajectory), store).token_names()
+        if has_tokens
+        else None,
     )
+    columns = {name: trained.get(name, ()) for name in TRAINED}
+    steps = []
+    for place, step in enumerate(view.steps):
+        values = {name: one[place] if place < len(one) else None for name, one in columns.items()}
+        steps.append({**_step(step, trajectory.id), **values})
     return {
         "reason": view.reason[:MAX_TEXT],
         "tone": view.tone,
         "judged": [[name, text[:MAX_TEXT]] for name, text in view.judged],
         "final": None if trajectory.final is None else _shot(trajectory.final, trajectory.id),
         "trained": trained.get("update"),
-        "steps": [
-            {**_step(step, trajectory.id), **{name: _at(trained.get(name), place) for name in TRAINED}}
-            for place, step in enumerate(view.steps)
-        ],
+        "steps": steps,
     }
-
-
-def _at(values: object, place: int) -> object:
-    return values[place] if isinstance(values, list) and place < len(values) else None
 
 
 def _shot(seen: Observation, trajectory_id: str) -> dict[str, Any]:
@@ -56,35 +57,31 @@ def _shot(seen: Observation, trajectory_id: str) -> dict[str, Any]:
 
 
 def _step(view: StepView, trajectory_id: str) -> dict[str, Any]:
-    step, mark = view.step, view.mark
+    step = view.step
     return {
         "number": view.number,
         "shot": _shot(step.observation, trajectory_id),
-        "mark": {"kind": mark.kind, "x": mark.x, "y": mark.y, "arrow": mark.arrow},
-        "action": describe(step.action)[:MAX_TEXT],
-        "kind": step.action.kind,
+        "mark": asdict(view.mark),
+        "action": view.action[:MAX_TEXT],
         "detail": view.detail[:MAX_TEXT],
         "touched": view.touched,
         "probability": view.probability,
         "versions": view.versions,
         "rewards": view.rewards,
         "reward": step.reward.total,
-        "distance": step.observation.distance,
         "app": step.observation.app,
         "seconds": {
             name.removesuffix("_s"): seconds for name, seconds in step.timing if name != "started_at"
         },
-        "elements": [_element(number, one) for number, one in enumerate(step.observation.elements or ())],
+        "elements": [
+            {"number": number, "text": one.label, "class": one.class_name, "flags": list(one.flags)}
+            for number, one in enumerate(step.observation.elements or ())
+        ],
         "calls": [_call(call) for call in view.calls],
     }
 
 
-def _element(number: int, one: Element) -> dict[str, Any]:
-    about = {"number": number, "text": one.label, "class": one.class_name}
-    return {**about, "bounds": list(one.bounds), "flags": list(one.flags)}
-
-
 def _call(call: Call) -> dict[str, Any]:
-    tokens = [{"text": one.text, "logprob": one.logprob, "shade": one.shade} for one in call.tokens]
-    answer = call.chat.completion.text[:MAX_TEXT]
-    return {"prompt": call.prompt[:MAX_TEXT], "answer": answer, "logprob": call.logprob, "tokens": tokens}
+    prompt, answer = call.prompt[:MAX_TEXT], call.chat.completion.text[:MAX_TEXT]
+    tokens = [asdict(token) for token in call.tokens]
+    return {"prompt": prompt, "answer": answer, "logprob": call.logprob, "tokens": tokens}

@@ -1,16 +1,17 @@
-"""The state of a run at one moment, as `distrl dashboard` and `distrl top` show it.
+"""The parts of a run's state at one moment, as `distrl dashboard` and `distrl top` show it.
 
-Pure functions of what the sources said: the run directory's files, the learner's status and wall.
+Pure functions of what the sources said: the newest value of each metric, the learner's status and wall.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
+
+from rich.filesize import decimal
 
 from distrl.configs.schema import Config
 from distrl.core.messages import SlotReport, Status, Wall
@@ -19,7 +20,7 @@ from distrl.core.slot_view import SlotView
 from distrl.core.types import ActionRecord
 from distrl.evaluator.progress import unit_of
 from distrl.evaluator.report.episodes import describe
-from distrl.evaluator.report.training import VALIDATION_SUCCESS, bounds
+from distrl.evaluator.report.training import TRAIN_SUCCESS, VALIDATION_SUCCESS, bounds
 
 TRAIN_WINDOW = 100
 """Episodes behind `train/success`."""
@@ -32,302 +33,196 @@ LOW_SHARE = 0.1
 WAITING, IDLE = 0.1, 0.25
 """Shares of the learner's time: above the second it waits for episodes, below the first it does not."""
 
-Facts = list[list[str]]
+Metrics = Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class Sources:
-    """What is known now.
-
-    Attributes:
-        metrics: The newest value of each metric.
-        left_s: Seconds until the end of the run's phase, infinite if unknown.
-        wall_age_s: How old `wall` is.
-        num_quarantined, num_episodes: Of the store; None without a directory.
-        faults: Faulted episodes by fault.
-    """
-
-    config: Config | None
-    path: str
-    phase: str
-    metrics: Mapping[str, float]
-    status: Status | None
-    wall: Wall | None
-    wall_age_s: float
-    address: str
-    state: str
-    note: str
-    left_s: float
-    num_quarantined: int | None = None
-    num_episodes: int | None = None
-    store_bytes: int | None = None
-    disk: tuple[int, int] | None = None
-    faults: Mapping[str, int] = field(default_factory=dict)
-    postmortems: Sequence[Mapping[str, Any]] = ()
-    versions: Mapping[tuple[str, int], int] = field(default_factory=dict)  # of slots' pictures
-
-
-def snapshot(of: Sources, now: float, allowed: bool, why: str) -> dict[str, Any]:
-    """The snapshot as plain data; `allowed` and `why` say whether the owner's actions are possible."""
-    config = of.config
-    run_id = of.status.run_id if of.status is not None else ""
-    return {
-        "time": now,
-        "run": {
-            "name": config.name if config is not None else run_id,
-            "path": of.path,
-            "suite": config.tasks.suite if config is not None and not _is_appo(config) else "",
-            "kind": "appo" if _is_appo(config) else "gui",
-            "unit": config.goal.unit if config is not None else "training episodes",
-        },
-        "learner": {"address": of.address, "state": of.state, "note": of.note},
-        "line": _line(of),
-        "slots": _slots(of),
-        "flow": flow(of.metrics, of.status),
-        "devices": _devices(of),
-        "costs": _costs(of),
-        "actions": {
-            "allowed": allowed,
-            "why": why,
-            "paused": of.status.is_held if of.status is not None else False,
-        },
-    }
-
-
-def _is_appo(config: Config | None) -> bool:
-    """Whether workers act and train themselves, on environments without a suite."""
-    return config is not None and config.learner.algorithm.kind == "appo"
-
-
-def progress(config: Config | None, metrics: Mapping[str, float]) -> tuple[float, float]:
+def progress(config: Config | None, metrics: Metrics) -> tuple[float, float]:
     """What is done of the present phase, and how much there is (0: unknown)."""
     if PHASE_TOTAL in metrics:
-        return metrics[PHASE_DONE], metrics[PHASE_TOTAL]
+        return metrics.get(PHASE_DONE, 0.0), metrics[PHASE_TOTAL]
     if config is None:
         return metrics.get("episodes", 0.0), 0.0
     return metrics.get(config.goal.counter, 0.0), float(config.goal.amount)
 
 
-def _line(of: Sources) -> dict[str, Any]:
-    metrics = of.metrics
-    done, total = progress(of.config, metrics)
-    counted = of.phase if PHASE_TOTAL in metrics else "training"
-    unit = "episodes" if of.config is None else unit_of(counted, of.config.goal)
-    version = of.status.weights.version if of.status is not None and of.status.weights else None
+def line(
+    config: Config | None, phase: str, metrics: Metrics, status: Status | None, left_s: float
+) -> dict[str, Any]:
+    """Where the run stands; `left_s` is infinite if unknown."""
+    done, total = progress(config, metrics)
+    counted = phase if PHASE_TOTAL in metrics else "training"
+    weights = status.weights if status is not None else None
+    version = metrics.get("versions") if weights is None else weights.version
+    updates = metrics.get("updates", metrics.get("step"))
     return {
-        "phase": of.phase,
-        "version": version if version is not None else _whole(metrics.get("versions")),
-        "success": _train_success(metrics),
-        "validation": _validation(of.config, metrics),
+        "phase": phase,
+        "version": None if version is None else round(version),
+        "success": _success(metrics, TRAIN_SUCCESS, min(TRAIN_WINDOW, metrics.get("episodes", TRAIN_WINDOW))),
+        "validation": _validation(metrics),
         "done": round(done),
         "total": round(total) or None,
-        "unit": unit,
+        "unit": "episodes" if config is None else unit_of(counted, config.goal),
         "elapsed_s": metrics.get("time/elapsed_s"),
-        "left_s": of.left_s if math.isfinite(of.left_s) else None,
-        "updates": _whole(metrics.get("updates", metrics.get("step"))),
-        "alarms": alarms(of),
+        "left_s": left_s if math.isfinite(left_s) else None,
+        "updates": None if updates is None else round(updates),
     }
 
 
-def _whole(value: float | None) -> int | None:
-    return None if value is None else round(value)
+def _validation(metrics: Metrics) -> dict[str, Any] | None:
+    name = next((name for name in metrics if re.fullmatch(VALIDATION_SUCCESS, name)), "")
+    return _success(metrics, name, metrics.get(f"{name.removesuffix('success')}episodes", 0.0))
 
 
-def _train_success(metrics: Mapping[str, float]) -> dict[str, Any] | None:
-    rate = metrics.get("train/success")
-    if rate is None:
+def _success(metrics: Metrics, name: str, num: float) -> dict[str, Any] | None:
+    """A success rate with its interval over `num` episodes; None if it was not measured."""
+    if name not in metrics:
         return None
-    count = min(TRAIN_WINDOW, max(1, round(metrics.get("episodes", TRAIN_WINDOW))))
-    return _rate(rate, count, f"last {count} training episodes")
-
-
-def _validation(config: Config | None, metrics: Mapping[str, float]) -> dict[str, Any] | None:
-    name = next((name for name in metrics if re.fullmatch(VALIDATION_SUCCESS, name)), None)
-    if name is None:
-        return None
-    stem = name.removesuffix("success")
-    return _rate(metrics[name], round(metrics.get(f"{stem}episodes", 0)), stem.split("/")[1])
-
-
-def _rate(rate: float, count: int, name: str) -> dict[str, Any]:
-    rate = min(1.0, max(0.0, rate))
+    rate, count = min(1.0, max(0.0, metrics[name])), max(0, round(num))
     low, high = bounds(rate, count)
-    return {"rate": rate, "low": low, "high": high, "n": count, "name": name}
+    return {"rate": rate, "low": low, "high": high, "n": count}
 
 
-def alarms(of: Sources) -> list[dict[str, str]]:
-    """What a person should look at, the worst first, each with its remedy."""
+def alarms(
+    config: Config | None,
+    phase: str,
+    metrics: Metrics,
+    disk: tuple[int, int] | None,
+    num_quarantined: int | None,
+) -> list[dict[str, str]]:
+    """What a person should look at, the worst first, each with its remedy.
+
+    Args:
+        disk: The total and the free bytes of the run's disk; None without a directory.
+        num_quarantined: Trajectories of the store; None without a directory.
+    """
     found: list[dict[str, str]] = []
 
-    def alarm(kind: str, level: str, text: str, remedy: str) -> None:
-        found.append({"kind": kind, "level": level, "text": text, "remedy": remedy})
+    def alarm(is_on: object, level: str, text: str, remedy: str) -> None:
+        if is_on:
+            found.append({"level": level, "text": text, "remedy": remedy})
 
-    metrics, is_running = of.metrics, of.phase not in ("done", "stopped", "starting")
-    if metrics.get("mismatch/alarm"):
-        kl, limit = metrics.get("mismatch/kl_recent", 0.0), metrics.get("mismatch/kl_limit", 0.0)
-        alarm(
-            "mismatch",
-            "bad",
-            f"Train-inference mismatch: KL {kl:.3g} per token (limit {limit:.3g}).",
-            "Check that all servers run the same versions and precision; see docs/models.md.",
-        )
-    if of.disk is not None and of.disk[0] < min(LOW_DISK, LOW_SHARE * of.disk[1]):
-        alarm("disk", "bad", f"Only {size(of.disk[0])} of disk space are free.", "Free some disk space.")
-    if is_running and metrics.get("workers/alive") == 0:
-        alarm("workers", "bad", "No worker is connected.", "Start one with `distrl run-worker CONFIG`.")
-    if is_running and metrics.get("inference/alive") == 0 and not _is_appo(of.config):
-        alarm(
-            "servers",
-            "bad",
-            "No inference server is connected.",
-            "Start one with `distrl serve-inference CONFIG`.",
-        )
-    quarantined = of.num_quarantined
-    if quarantined is None:
-        quarantined = round(metrics.get("ingest/quarantined", 0.0))
-    if quarantined:
-        alarm(
-            "quarantined",
-            "warn",
-            f"Quarantined trajectories, which cannot be trained on: {quarantined}.",
-            "`distrl inspect RUN` lists them with the reasons.",
-        )
-    if count := round(metrics.get("workers/suspended", 0.0)):
-        alarm("suspended", "warn", f"Workers without leases: {count}.", "See their logs for the rejections.")
-    if count := round(metrics.get("batch/skipped", 0.0)):
-        alarm(
-            "skipped",
-            "warn",
-            f"Batches skipped because a loss or gradient was not finite: {count}.",
-            "Lower learner.optim.lr if it goes on.",
-        )
+    kl, limit = metrics.get("mismatch/kl_recent", 0.0), metrics.get("mismatch/kl_limit", 0.0)
+    text = f"Train-inference mismatch: KL {kl:.3g} per token (limit {limit:.3g})."
+    remedy = "Check that all servers run the same versions and precision; see docs/models.md."
+    alarm(metrics.get("mismatch/alarm"), "bad", text, remedy)
+    if disk is not None:
+        text = f"Only {decimal(disk[1])} of disk space are free."
+        alarm(disk[1] < min(LOW_DISK, LOW_SHARE * disk[0]), "bad", text, "Free some disk space.")
+    is_running = phase not in ("done", "stopped", "starting")
+    lacks = {name for name in ("workers", "inference") if is_running and metrics.get(f"{name}/alive") == 0}
+    remedy = "Start one with `distrl run-worker CONFIG`."
+    alarm("workers" in lacks, "bad", "No worker is connected.", remedy)
+    is_appo = config is not None and config.learner.algorithm.kind == "appo"  # workers act by themselves
+    remedy = "Start one with `distrl serve-inference CONFIG`."
+    alarm("inference" in lacks and not is_appo, "bad", "No inference server is connected.", remedy)
+    num = round(metrics.get("ingest/quarantined", 0.0)) if num_quarantined is None else num_quarantined
+    text = f"Quarantined trajectories, which cannot be trained on: {num}."
+    alarm(num, "warn", text, "`distrl inspect RUN` lists them with the reasons.")
+    num = round(metrics.get("workers/suspended", 0.0))
+    alarm(num, "warn", f"Workers without leases: {num}.", "See their logs for the rejections.")
+    num = round(metrics.get("batch/skipped", 0.0))
+    text = f"Batches skipped because a loss or gradient was not finite: {num}."
+    alarm(num, "warn", text, "Lower learner.optim.lr if it goes on.")
     counts = device_counts(metrics)
-    if counts.get("quarantined"):
-        text = f"{counts['quarantined']} of {sum(counts.values())} devices are quarantined."
-        level = "warn" if counts["quarantined"] < sum(counts.values()) else "bad"
-        alarm("devices", level, text, "See their reasons below, and docs/devices.md.")
+    num, total = counts.get("quarantined", 0), sum(counts.values())
+    text = f"{num} of {total} devices are quarantined."
+    level = "warn" if num < total else "bad"
+    alarm(num, level, text, "See their reasons below, and docs/devices.md.")
     return sorted(found, key=lambda one: one["level"])
 
 
-def _slots(of: Sources) -> list[dict[str, Any]]:
-    if of.wall is None:
-        return []
-    found = []
-    for report, age_s in zip(of.wall.reports, of.wall.ages_s, strict=False):
-        states = {device.id: device.state for device in report.devices}
-        for view in report.slots:
-            found.append(_slot(of, report, view, age_s + of.wall_age_s, states))
+def slots(wall: Wall, age_s: float, pictures: Mapping[str, tuple[int, bytes]]) -> list[dict[str, Any]]:
+    """The slots of a wall that is `age_s` old, with the addresses of their pictures."""
+    found = [
+        _slot(report, view, age_s + more_s, pictures.get(f"{report.worker}/{view.slot}"))
+        for report, more_s in zip(wall.reports, wall.ages_s, strict=False)
+        for view in report.slots
+    ]
     return sorted(found, key=lambda one: (one["worker"], one["slot"]))
 
 
 def _slot(
-    of: Sources, report: SlotReport, view: SlotView, age_s: float, states: Mapping[str, str]
+    report: SlotReport, view: SlotView, age_s: float, picture: tuple[int, bytes] | None
 ) -> dict[str, Any]:
-    touch, version = view.touch, of.versions.get((report.worker, view.slot))
-    at = f"/api/screen/{quote(report.worker, safe='')}/{view.slot}.jpg?v={version}"
-    shown = None
-    if touch is not None:
-        words = describe(ActionRecord(**touch.model_dump()))
-        shown = {"kind": touch.kind, "point": touch.point, "to": touch.to, "text": words}
-    return {
+    found = view.model_dump(mode="json", exclude={"picture"})
+    if view.touch is not None:
+        found["touch"]["text"] = describe(ActionRecord(**view.touch.model_dump()))
+    at = f"/api/screen/{quote(report.worker, safe='')}/{view.slot}"
+    states = {device.id: device.state for device in report.devices}
+    return found | {
         "worker": report.worker,
-        "slot": view.slot,
         "state": "gone" if age_s > GONE_S else view.state,
-        "device": view.device,
         "device_state": states.get(view.device, ""),
-        "task": view.task,
-        "goal": view.goal,
-        "purpose": view.purpose.value if view.purpose else "",
-        "step": view.step,
-        "max_steps": view.max_steps,
-        "idle_s": view.idle_s,
         "age_s": age_s,
-        "touch": shown,
-        "hand": view.hand,
-        "hint": view.hint,
-        "screen": at if version is not None else "",
-        "width": view.width,
-        "height": view.height,
+        "screen": f"{at}?v={picture[0]}" if picture is not None else "",
     }
 
 
-def device_counts(metrics: Mapping[str, float]) -> dict[str, int]:
+def device_counts(metrics: Metrics) -> dict[str, int]:
     """Devices of all pools by state; {} without pools."""
     names = ("ready", "busy", "recovering", "quarantined")
     found = {name: round(metrics.get(f"workers/devices_{name}", 0.0)) for name in names}
     return found if any(found.values()) else {}
 
 
-def _devices(of: Sources) -> dict[str, Any]:
-    reports = of.wall.reports if of.wall is not None else ()
-    pool = [
-        {"worker": report.worker, **device.model_dump()} for report in reports for device in report.devices
+def pool(wall: Wall) -> list[dict[str, Any]]:
+    """The devices of all pools."""
+    found = [
+        {"worker": report.worker, **device.model_dump()}
+        for report in wall.reports
+        for device in report.devices
     ]
-    return {
-        "counts": device_counts(of.metrics),
-        "pool": sorted(pool, key=lambda one: (one["worker"], one["id"])),
-        "faults": dict(of.faults),
-        "postmortems": list(of.postmortems),
-    }
+    return sorted(found, key=lambda one: (one["worker"], one["id"]))
 
 
-STAGES: tuple[tuple[str, str, str, tuple[tuple[str, str, str], ...]], ...] = (
-    (
-        *("workers", "workers/actions_per_s", "actions/s"),
-        (
-            ("workers", "workers/alive", "{:.0f}"),
-            ("episodes/s", "workers/episodes_per_s", "{:.2g}"),
-            ("idle", "workers/idle_share", "{:.0%}"),
-        ),
-    ),
-    (
-        *("servers", "inference/requests_per_s", "requests/s"),
-        (
-            ("servers", "inference/alive", "{:.0f}"),
-            ("batch size", "inference/batch_size", "{:.1f}"),
-            ("queue", "inference/queue", "{:.0f}"),
-            ("queue wait p50", "inference/queue_wait_p50_ms", "{:.0f} ms"),
-            ("queue wait p99", "inference/queue_wait_p99_ms", "{:.0f} ms"),
-            ("a batch p50", "inference/batch_p50_ms", "{:.0f} ms"),
-        ),
-    ),
-    (
-        *("learner", "", "updates/s"),
-        (
-            ("an update", "time/update_s", "{:.2g} s"),
-            ("waits for episodes", "time/wait_for_episodes", "{:.0%}"),
-            ("waits for batches", "time/wait_for_batch", "{:.0%}"),
-            ("replay", "replay/size", "{:,.0f}"),
-        ),
-    ),
-    (
-        *("weights", "", ""),
-        (
-            ("versions", "versions", "{:,.0f}"),
-            ("versions behind, in training", "off_policy/staleness_mean", "{:.1f}"),
-            ("at arrival", "off_policy/ingest_staleness", "{:.1f}"),
-            ("swap pause", "inference/swap_pause_ms", "{:.0f} ms"),
-        ),
-    ),
+RATES = {
+    "workers": ("workers/actions_per_s", "actions/s"),
+    "servers": ("inference/requests_per_s", "requests/s"),
+    "learner": ("", "updates/s"),  # computed
+    "weights": ("", ""),
+}
+"""The rate of each stage: its metric and its unit."""
+FACTS = (
+    ("workers", "workers", "workers/alive", "{:.0f}"),
+    ("workers", "episodes/s", "workers/episodes_per_s", "{:.2g}"),
+    ("workers", "idle", "workers/idle_share", "{:.0%}"),
+    ("servers", "servers", "inference/alive", "{:.0f}"),
+    ("servers", "batch size", "inference/batch_size", "{:.1f}"),
+    ("servers", "queue", "inference/queue", "{:.0f}"),
+    ("servers", "queue wait p50", "inference/queue_wait_p50_ms", "{:.0f} ms"),
+    ("servers", "queue wait p99", "inference/queue_wait_p99_ms", "{:.0f} ms"),
+    ("servers", "a batch p50", "inference/batch_p50_ms", "{:.0f} ms"),
+    ("learner", "an update", "time/update_s", "{:.2g} s"),
+    ("learner", "waits for episodes", "time/wait_for_episodes", "{:.0%}"),
+    ("learner", "waits for batches", "time/wait_for_batch", "{:.0%}"),
+    ("learner", "replay", "replay/size", "{:,.0f}"),
+    ("weights", "versions", "versions", "{:,.0f}"),
+    ("weights", "versions behind, in training", "off_policy/staleness_mean", "{:.1f}"),
+    ("weights", "at arrival", "off_policy/ingest_staleness", "{:.1f}"),
+    ("weights", "swap pause", "inference/swap_pause_ms", "{:.0f} ms"),
 )
-"""Name, metric and unit of the rate, and facts: label, metric, format. The learner's rate is computed."""
+"""Stage, label, metric and format."""
 
 
-def flow(metrics: Mapping[str, float], status: Status | None) -> dict[str, Any]:
+def flow(metrics: Metrics, status: Status | None) -> dict[str, Any]:
     """How actions, requests, updates and weights flow, and what limits them."""
     bottleneck, why = find_bottleneck(metrics, status)
     stages: list[dict[str, Any]] = []
-    for name, rate, unit, facts in STAGES:
-        known = [[label, form.format(metrics[key])] for label, key, form in facts if key in metrics]
-        stages.append({"name": name, "rate": metrics.get(rate), "unit": unit, "facts": known})
+    for name, (rate, unit) in RATES.items():
+        facts = [
+            [label, form.format(metrics[key])]
+            for stage, label, key, form in FACTS
+            if stage == name and key in metrics
+        ]
+        stages.append({"name": name, "rate": metrics.get(rate), "unit": unit, "facts": facts})
     if status is not None and status.slots:
         stages[0]["facts"].insert(1, ["slots", f"{sum(status.slots.values()):,}"])
     if update_s := metrics.get("time/update_s"):
-        stages[2]["rate"] = (1.0 - metrics.get("time/wait_for_episodes", 0.0)) / update_s
+        stages[2]["rate"] = (1.0 - metrics.get("time/wait_for_episodes", 0.0)) / max(update_s, 1e-6)
     return {"bottleneck": bottleneck, "why": why, "stages": stages}
 
 
-def find_bottleneck(metrics: Mapping[str, float], status: Status | None) -> tuple[str, str]:
+def find_bottleneck(metrics: Metrics, status: Status | None) -> tuple[str, str]:
     """Which role limits the run, and why: "workers", "servers", "learner", "devices", or "" if unknown."""
     if status is not None and status.is_held:
         return "", "the owner has paused the run"
@@ -352,31 +247,25 @@ def find_bottleneck(metrics: Mapping[str, float], status: Status | None) -> tupl
     return "workers", f"the learner waits for episodes {waits:.0%} of its time, the servers do not queue"
 
 
-def _costs(of: Sources) -> Facts:
-    metrics, found = of.metrics, list[list[str]]()
+def costs(
+    config: Config | None, metrics: Metrics, num_episodes: int, num_bytes: int, disk: tuple[int, int] | None
+) -> list[list[str]]:
+    """Labels and texts: what judges cost, what was sent, and with a directory what the store takes."""
+    found = []
     if metrics.get("judge/calls") or metrics.get("judge/judged"):
-        found.append(["Judge: verdicts", f"{metrics.get('judge/judged', 0):,.0f}"])
-        found.append(["Judge: calls", f"{metrics.get('judge/calls', 0):,.0f}"])
-        tokens = [f"{metrics.get(f'judge/{name}_tokens', 0):,.0f}" for name in ("input", "output")]
-        found.append(["Judge: tokens, in and out", " + ".join(tokens)])
+        calls, judged, read, written, waiting = (
+            f"{metrics.get(f'judge/{name}', 0):,.0f}"
+            for name in ("calls", "judged", "input_tokens", "output_tokens", "waiting")
+        )
+        found += [["Judge: verdicts", judged], ["Judge: calls", calls]]
+        found.append(["Judge: tokens, in and out", f"{read} + {written}"])
         if metrics.get("judge/cost"):
             found.append(["Judge: cost", f"{metrics['judge/cost']:.4g}"])
-        found.append(["Judge: waiting", f"{metrics.get('judge/waiting', 0):,.0f}"])
+        found.append(["Judge: waiting", waiting])
     if "weights/sent_bytes" in metrics:
-        found.append(["Sent as weights", size(metrics["weights/sent_bytes"])])
-    if of.num_episodes is not None:
-        limit = f" of {size(of.config.store.max_bytes)}" if of.config is not None else ""
-        on_disk = f", {size(of.store_bytes)}{limit}" if of.store_bytes is not None else ""
-        found.append(["Stored episodes", f"{of.num_episodes:,}{on_disk}"])
-    if of.disk is not None:
-        found.append(["Free disk space", f"{size(of.disk[0])} of {size(of.disk[1])}"])
+        found.append(["Sent as weights", decimal(round(metrics["weights/sent_bytes"]))])
+    if config is not None and disk is not None:
+        limit = decimal(config.store.max_bytes)
+        found.append(["Stored episodes", f"{num_episodes:,}, {decimal(num_bytes)} of {limit}"])
+        found.append(["Free disk space", f"{decimal(disk[1])} of {decimal(disk[0])}"])
     return found
-
-
-def size(num_bytes: float) -> str:
-    """A number of bytes, e.g. "1.2 GB"."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if num_bytes < 1000:
-            return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.3g} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:.3g} TB"

@@ -1,134 +1,86 @@
-"""A server for the page with made-up answers: many slots, pools, alarms, actions, a token, harmful texts."""
+"""A dashboard with made-up answers, for the page: many slots, pools, alarms, actions, harmful texts."""
 
 from __future__ import annotations
 
+import contextlib
 import io
-import json
 import random
-import re
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 from PIL import Image, ImageDraw
 
-from distrl.evaluator.report.page import TEMPLATES
+from distrl.core.slot_view import Hand
+from distrl.evaluator.dashboard.index import Selection
+from distrl.evaluator.dashboard.server import DashboardServer
 
-STATIC = TEMPLATES.parents[1] / "dashboard" / "static"
-TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "html": "text/html"}
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 GOALS = ("Turn on Wi-Fi", "Set an alarm for 7:30", "Star the mail from Ada", "Search the shop for red shoes")
 TEMPLATE_NAMES = ("toggle", "alarm", "star", "shop_search")
 
 
-class Stub(ThreadingHTTPServer):
-    """Answers the page.
+class Stub:
+    """What `Dashboard` has, with its server.
 
     Attributes:
-        seen: Paths that were asked for, in order.
-        snapshot, metrics: What is sent; change it between requests.
+        now, curves: The answers of `snapshot` and `metrics`; change them between requests.
+        every_s: From one event to the next.
+        viewers, screens, selections, commands, hands: What the page has asked for, in order.
     """
 
-    daemon_threads = True
+    every_s = 0.2
 
     def __init__(self, num_slots: int = 0, port: int = 0, token: str = "", harm: str = "") -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
-        self.seen: list[str] = []
-        self.posts: list[str] = []
-        self.bodies: list[Any] = []
-        self.token, self.harm = token, harm
-        self.closing = threading.Event()
-        self.snapshot = make_snapshot(num_slots)
-        self.metrics = make_metrics()
+        self.viewers: list[tuple[str, str]] = []
+        self.screens: list[str] = []
+        self.selections: list[Selection] = []
+        self.commands: list[str] = []
+        self.hands: list[Hand] = []
+        self.index, self._harm = self, harm
+        self.now, self.curves = make_snapshot(num_slots), make_metrics()
         if harm:
-            self.snapshot["run"]["name"] = harm
-            for slot in self.snapshot["slots"]:
+            self.now["run"]["name"] = harm
+            for slot in self.now["slots"]:
                 slot["goal"] = slot["worker"] = harm
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/"
+        dashboard: Any = self
+        self._server = DashboardServer(dashboard, str(port), token or None)
+        self.url, self.port = self._server.url, self._server.server_address[1]
 
     def close(self) -> None:
-        self.closing.set()
-        self.shutdown()
-        self.server_close()
+        self._server.close()
 
+    def snapshot(self) -> dict[str, Any]:
+        return self.now
 
-class _Handler(BaseHTTPRequestHandler):
-    server: Stub
+    def metrics(self) -> dict[str, Any]:
+        return self.curves
 
-    def log_message(self, *args: object) -> None:
-        pass
+    def heatmap(self, bins: int) -> dict[str, Any]:
+        return make_heatmap(bins)
 
-    def do_GET(self) -> None:
-        self.server.seen.append(self.path)
-        parts = urlsplit(self.path)
-        path, query = parts.path, {name: values[0] for name, values in parse_qs(parts.query).items()}
-        if path == "/" or path.startswith("/static/"):
-            self._static(path.removeprefix("/static/").strip("/") or "index.html")
-        elif path == "/login" and query.get("token") == self.server.token:
-            cookie = f"t={self.server.token}; HttpOnly"
-            self._send(b"", "text/plain", 303, {"Location": "/", "Set-Cookie": cookie})
-        elif self.server.token and f"t={self.server.token}" not in self.headers.get("Cookie", ""):
-            self._json({"error": "A token is needed."}, 401)
-        elif path == "/api/events":
-            self._events()
-        elif path == "/api/snapshot":
-            self._json(self.server.snapshot)
-        elif path == "/api/metrics":
-            self._json(self.server.metrics)
-        elif path == "/api/heatmap":
-            self._json(make_heatmap(int(query["bins"])))
-        elif path == "/api/episodes":
-            self._json(make_episodes(query, self.server.harm))
-        elif path.startswith("/api/episode/"):
-            self._json(make_episode(path.rpartition("/")[2], self.server.harm))
-        elif path.startswith(("/api/screen/", "/api/image/")):
-            self._send(make_picture(self.path), "image/jpeg")
-        else:
-            self._json({"error": "unknown"}, 404)
+    def select(self, chosen: Selection) -> dict[str, Any]:
+        self.selections.append(chosen)
+        return make_episodes(chosen, self._harm)
 
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.posts.append(self.path)
-        self.server.bodies.append(json.loads(body))
-        self._json({"ok": True})
+    def episode(self, name: str) -> dict[str, Any]:
+        return make_episode(name, self._harm)
 
-    def _static(self, name: str) -> None:
-        if not re.fullmatch(r"[a-zA-Z0-9_-]+\.(js|css|svg|html)", name):
-            return self._json({"error": "unknown"}, 404)
-        file = TEMPLATES / name if name == "design.css" else STATIC / name
-        self._send(file.read_bytes(), TYPES[name.rpartition(".")[2]])
+    def image(self, digest: str, episode: str) -> bytes:
+        return make_picture(digest)
 
-    def _events(self) -> None:
-        self._head("text/event-stream", 200, {})
-        while not self.server.closing.is_set():
-            try:
-                self.wfile.write(f"event: snapshot\ndata: {json.dumps(self.server.snapshot)}\n\n".encode())
-                self.wfile.write(b'event: metrics\ndata: {"rows": 80}\n\n')
-            except OSError:  # the page has gone
-                return
-            self.server.closing.wait(0.2)
+    def picture(self, slot: str) -> bytes:
+        self.screens.append(slot)
+        return make_picture(slot)
 
-    def _json(self, answer: object, status: int = 200) -> None:
-        self._send(json.dumps(answer).encode(), "application/json", status)
+    def command(self, action: str, hand: Hand | None = None) -> None:
+        self.commands.append(action)
+        if hand is not None:
+            self.hands.append(hand)
 
-    def _send(self, body: bytes, kind: str, status: int = 200, more: dict[str, str] | None = None) -> None:
-        self._head(kind, status, {"Content-Length": str(len(body)), **(more or {})})
-        self.wfile.write(body)
-
-    def _head(self, kind: str, status: int, more: dict[str, str]) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Type": kind, "Content-Security-Policy": POLICY, **more}.items():
-            self.send_header(name, value)
-        self.end_headers()
+    @contextlib.contextmanager
+    def viewing(self, wants: str, follow: str) -> Iterator[None]:
+        self.viewers.append((wants, follow))
+        yield
 
 
 def make_picture(path: str, size: tuple[int, int] = (180, 400)) -> bytes:
@@ -171,7 +123,7 @@ def make_snapshot(num_slots: int) -> dict[str, Any]:
             | {"goal": "" if state == "waiting" else rng.choice(GOALS), "step": n % 14 + 1, "max_steps": 15}
             | {"idle_s": 3 * rng.random(), "age_s": 0.4, "touch": touch, "width": 90, "height": 200}
             | {"hand": None, "hint": ""}
-            | {"screen": f"/api/screen/worker-{n // 16}/{n % 16}.jpg?v={n}"}
+            | {"screen": f"/api/screen/worker-{n // 16}/{n % 16}?v={n}"}
             | ({"screen": "", "width": 0, "height": 0} if state == "waiting" else {})
         )
     stages = [
@@ -180,8 +132,8 @@ def make_snapshot(num_slots: int) -> dict[str, Any]:
         ("learner", 0.61, "updates/s", [["an update", "0.9 s"], ["waits for episodes", "31%"]]),
         ("weights", 0.5, "versions/s", [["versions behind", "2.1"], ["swap pause", "4 ms"]]),
     ]
-    success = {"rate": 0.61, "low": 0.51, "high": 0.7, "n": 100, "name": "last 100 training episodes"}
-    alarm = {"kind": "mismatch", "level": "bad", "text": "Train-inference mismatch: KL 0.3 (limit 0.05)."}
+    success = {"rate": 0.61, "low": 0.51, "high": 0.7, "n": 100}
+    alarm = {"level": "bad", "text": "Train-inference mismatch: KL 0.3 (limit 0.05)."}
     pool = [
         {
             "worker": "worker-0",
@@ -195,13 +147,9 @@ def make_snapshot(num_slots: int) -> dict[str, Any]:
     autopsy = {"name": "20260131-120755_emulator-5554", "device": "emulator-5554", "time": time.time() - 300}
     return {
         "time": time.time(),
-        "run": {
-            "name": "small",
-            "path": "/runs/small",
-            "suite": "quickstart",
-            "kind": "gui",
-            "unit": "episodes",
-        },
+        "rows": 80,
+        "indexed": 812,
+        "run": {"name": "small", "path": "/runs/small"},
         "learner": {
             "address": "tcp://127.0.0.1:5700",
             "state": "joined" if num_slots else "none",
@@ -211,7 +159,7 @@ def make_snapshot(num_slots: int) -> dict[str, Any]:
             "phase": "training",
             "version": 12,
             "success": success,
-            "validation": success | {"n": 34, "name": "val"},
+            "validation": success | {"n": 34},
             "done": 812,
             "total": 4200,
             "unit": "episodes",
@@ -230,45 +178,36 @@ def make_snapshot(num_slots: int) -> dict[str, Any]:
             "counts": {"ready": 3, "busy": 4, "recovering": 1, "quarantined": 0} if num_slots else {},
             "pool": pool if num_slots else [],
             "faults": {"device": 3, "env": 1, "inference": 0},
-            "postmortems": [autopsy | {"error": "adb: offline", "result": "restart"}] if num_slots else [],
+            "postmortems": [autopsy | {"error": "adb: offline", "result": "restart", "files": ["fault.json"]}]
+            if num_slots
+            else [],
         },
         "costs": [["Judge: calls", "120"], ["Judge: cost", "1.20"], ["Free disk space", "40 GB"]],
-        "actions": {"allowed": bool(num_slots), "paused": False, "why": ""},
+        "actions": {"allowed": bool(num_slots), "paused": False},
     }
+
+
+def learning(rng: random.Random, train_x: float, validation_x: float) -> list[dict[str, Any]]:
+    train = [[train_x * n, 0.2 + n / 150 + 0.1 * rng.random()] for n in range(80)]
+    validation = [[validation_x * n, 0.2 + n / 8, 0.05 + n / 8, 0.35 + n / 8] for n in range(5)]
+    return [
+        {"label": "training episodes", "points": train},
+        {"label": "validation, with 95% interval", "points": validation},
+    ]
 
 
 def make_metrics() -> dict[str, Any]:
     rng = random.Random(1)
-    train = [[20 * n, n / 10, 0.2 + n / 150 + 0.1 * rng.random(), 0.2, 0.5, 100] for n in range(80)]
-    validation = [[400 * n, 2 * n, 0.2 + n / 8, 0.05 + n / 8, 0.35 + n / 8, 34] for n in range(5)]
+    success = {"episodes": learning(rng, 20, 400), "minutes": learning(rng, 0.1, 2)}
     names = ("outcome", "repetition", "invalid", "shaping")
-    lines = [
-        {"name": f"reward/{name}", "label": name, "points": [[n, rng.random()] for n in range(60)]}
-        for name in names
-    ]
+    lines = [{"label": name, "points": [[n, rng.random()] for n in range(60)]} for name in names]
     notes = ("Reward by part", "Entropy", "Effective sample size", "Mismatch", "Staleness")
+
     return {
-        "rows": 80,
-        "success": {
-            "x": ["episodes", "minutes"],
-            "series": [
-                {"name": "train/success", "label": "training episodes", "points": train},
-                {"name": "eval/val/success", "label": "validation, with 95% interval", "points": validation},
-            ],
-        },
-        "groups": [
-            {
-                "title": "Training",
-                "signals": [
-                    {
-                        "title": title,
-                        "note": "Means of new training episodes.",
-                        "x": "update",
-                        "lines": lines[: 4 if not n else 1],
-                    }
-                    for n, title in enumerate(notes)
-                ],
-            }
+        "success": success,
+        "signals": [
+            {"title": title, "note": "Means of new training episodes.", "lines": lines[: 4 if not n else 1]}
+            for n, title in enumerate(notes)
         ],
     }
 
@@ -286,8 +225,6 @@ def make_heatmap(bins: int) -> dict[str, Any]:
     return {
         "times": [start + 1800 * n / bins for n in range(bins + 1)],
         "rows": rows,
-        "indexed": 812,
-        "total": 812,
     }
 
 
@@ -297,14 +234,13 @@ def make_row(seq: int, harm: str = "") -> dict[str, Any]:
     return {
         "seq": seq,
         "id": f"{seq:032x}",
-        "short": f"{seq:012x}",
         "task": f"quickstart/toggle/train/{seq % 5:04}",
         "template": TEMPLATE_NAMES[seq % 4],
         "goal": harm or GOALS[seq % 4],
-        "split": "train",
         "purpose": "train",
         "ended": ended,
         "outcome": "success" if solved else "failure",
+        "solved": solved and not fault,
         "fault": fault,
         "mode": "" if solved else "stuck",
         "mode_words": "" if solved else "Gets stuck midway",
@@ -316,20 +252,17 @@ def make_row(seq: int, harm: str = "") -> dict[str, Any]:
         "slot": seq % 16,
         "group": f"group-{seq // 4}",
         "versions": f"v{seq // 80}–v{seq // 80 + 1}",
+        "oldest_version": seq // 80,
         "staleness": seq % 4,
         "quarantined": "",
     }
 
 
-def make_episodes(query: dict[str, str], harm: str = "") -> dict[str, Any]:
-    before, limit = int(query.get("before", 813)), int(query.get("limit", 50))
-    rows = [make_row(seq, harm) for seq in range(before - 1, 0, -1)]
-    rows = [row for row in rows if query.get("outcome", row["outcome"]) == row["outcome"]]
-    rows = [row for row in rows if query.get("task", row["task"]) in (row["task"], row["template"])]
-    rows = [row for row in rows if query.get("group", row["group"]) == row["group"]]
+def make_episodes(chosen: Selection, harm: str = "") -> dict[str, Any]:
+    rows = [row for row in (make_row(seq, harm) for seq in range(812, 0, -1)) if chosen.fits(row)]
     return {
-        "rows": rows[:limit],
-        "more": len(rows) > limit,
+        "rows": rows[: chosen.limit],
+        "more": len(rows) > chosen.limit,
         "indexed": 812,
         "total": 812,
         "modes": {"stuck": "Gets stuck midway"},
@@ -353,7 +286,6 @@ def make_episode(id: str, harm: str = "") -> dict[str, Any]:
             "shot": shot(n),
             "mark": point,
             "action": f"Tap {point['x']:.0f}%, {point['y'] / 2.22:.0f}%",
-            "kind": "tap",
             "detail": "",
             "touched": 7,
             "probability": rng.random(),
@@ -363,12 +295,9 @@ def make_episode(id: str, harm: str = "") -> dict[str, Any]:
             "value": rng.random(),
             "advantage": rng.random() - 0.4,
             "ratio": 0.9 + rng.random() / 5,
-            "distance": 6 - n,
             "app": "settings",
             "seconds": {"observe": 0.01, "think": 0.1, "act": 0.05},
-            "elements": [
-                {"number": 7, "text": "Wi-Fi", "class": "Switch", "bounds": [0.1, 0.1, 0.9, 0.2], "flags": []}
-            ],
+            "elements": [{"number": 7, "text": "Wi-Fi", "class": "Switch", "flags": []}],
             "calls": [
                 {"prompt": harm or "Goal: …", "answer": harm or "tap 7", "logprob": -0.19, "tokens": tokens}
             ],

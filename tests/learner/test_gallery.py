@@ -110,7 +110,7 @@ def test_a_report_that_does_not_fit_is_refused(message, blobs, code):
 
 
 def test_all_reports_together_are_bounded(monkeypatch):
-    monkeypatch.setattr(module, "MAX_BYTES", 3 * (2**17 + 2**13))
+    monkeypatch.setattr(module, "MAX_BYTES", 3 * (2**17 + 2**14))
     gallery = Gallery(Clock())
     seen(gallery)
     for number in range(9):

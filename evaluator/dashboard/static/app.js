@@ -23,6 +23,7 @@ const player = new Player();
 const episodes = new Episodes(ids => player.open(ids));
 const follower = new Follower(connect, (name, body) => act(name, null, "", body));
 let source = null, retryMs = RETRY_MS.least, retryTimer = 0, wallInView = false, keepUntil = 0;
+let seen = {};  // how many rows of metrics and episodes are drawn
 
 /** Opens the stream of events, for what is looked at now: screens only while the wall is in view. */
 function connect() {
@@ -35,20 +36,17 @@ function connect() {
   source = new EventSource(`/api/events?${wanted}`);
   source.addEventListener("open", opened);
   source.addEventListener("error", failed);
-  source.addEventListener("snapshot", event => draw(JSON.parse(event.data)));
-  source.addEventListener("metrics", curves);
-  source.addEventListener("episodes", () => { list(); heat(); });
+  source.addEventListener("message", event => draw(JSON.parse(event.data)));
 }
 
 function opened() {
-  const wasLost = retryMs > RETRY_MS.least;
   retryMs = RETRY_MS.least;
   say("");
-  if (wasLost) { curves(); list(); heat(); }
 }
 
 async function failed() {
   source.close();
+  seen = {};
   showLink("connection lost", "bad");
   say("The connection to the dashboard is lost. The page shows what came last, and reconnects by itself.");
   clearTimeout(retryTimer);
@@ -59,7 +57,7 @@ async function failed() {
 }
 
 function draw(snapshot) {
-  const {slots, run} = snapshot;
+  const {slots, run, rows, indexed} = snapshot;
   document.body.classList.toggle("no-directory", !run.path);
   drawLine(snapshot, act);
   const stays = !slots.length && $(".tile") && Date.now() < keepUntil;
@@ -68,6 +66,9 @@ function draw(snapshot) {
   drawFlow(snapshot);
   drawDevices(snapshot);
   drawCosts(snapshot);
+  if (rows !== seen.rows) curves();
+  if (indexed !== seen.indexed) { list(); heat(); }
+  seen = {rows, indexed};
 }
 
 function follow(key) {
@@ -128,7 +129,4 @@ new IntersectionObserver(([{isIntersecting}]) => {
   connect();
 }).observe($("#wall"));
 $("#heat-legend").append(...heatLegend());
-curves();
-heat();
-episodes.choose({}).catch(error => say(error.message));
 player.follow();

@@ -3,6 +3,7 @@ import {$, el, button, empty, known, get, number, percent} from "./dom.js";
 
 const {uPlot} = window;
 const COLOURS = ["after", "fault", "good", "bad", "before", "train"];
+const EVALUATED = {colour: "after", style: "dots"}, TRAINED = {colour: "train", style: "thin"};
 const HEIGHTS = {large: 300, small: 110};
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const paint = name => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
@@ -99,25 +100,21 @@ let axis = 0;
 
 /** Fetches the metrics and draws them. */
 export async function drawCurves() {
-  const {success, groups} = await get("/api/metrics");
-  drawAxis(success.x);
+  const {success, signals} = await get("/api/metrics"), names = Object.keys(success), lines = success[names[axis]];
+  drawAxis(names);
   const place = $("#curves"), shown = [];
   const plot = (title, note, size) => {
     if (!plots.has(title)) plots.set(title, new Plot(title, note, size));
     shown.push(plots.get(title));
     return plots.get(title);
   };
-  if (success.series.some(series => series.points.length)) {
-    const lines = success.series.map(({name, label, points}) => {
-      const evaluated = name.startsWith("eval/");
-      const chosen = points.map(([episodes, minutes, ...rate]) => [[episodes, minutes][axis], ...evaluated ? rate : rate.slice(0, 1)]);
-      return {label, colour: evaluated ? "after" : "train", style: evaluated ? "dots" : "thin", points: chosen};
-    });
-    plot("Success", "", "large").update(success.x[axis], lines, percent, [0, 1]);
+  if (lines.length) {  // those of evaluations have intervals
+    const painted = lines.map(line => ({...line, ...line.points[0].length > 2 ? EVALUATED : TRAINED}));
+    plot("Success", "", "large").update(names[axis], painted, percent, [0, 1]);
   }
-  for (const {title, note, x, lines} of groups.flatMap(group => group.signals)) {
+  for (const {title, note, lines} of signals) {
     const painted = lines.map((line, index) => ({...line, colour: COLOURS[index % COLOURS.length], style: "line"}));
-    plot(title, note, "small").update(x, painted);
+    plot(title, note, "small").update("update", painted);
   }
   const nodes = shown.map(one => one.node);
   if (!nodes.length) nodes.push(empty("No curves yet: the first points come with the first update, or the first evaluation."));

@@ -10,7 +10,7 @@ const PURPOSES = {train: "training", eval: "evaluation", demo: "demonstration", 
 const COLUMNS = ["Task", "Ended", "Why it failed", "Steps", "Reward", "Seconds", "Weights", "Staleness", "Group", "Ago"];
 const NUMBERS = new Set(["Steps", "Reward", "Seconds", "Staleness", "Ago"]);
 
-const tone = row => row.fault ? "fault" : row.outcome === "success" ? "good" : "bad";
+const tone = row => row.fault ? "fault" : row.solved ? "good" : "bad";
 
 export class Episodes {
   /** `open` is called with the ids of the episodes to play. */

@@ -92,15 +92,17 @@ export function drawDevices({devices, time}) {
     const states = Object.entries(counts).map(([state, n]) => dot(state, `${n} ${state}`));
     const devices = pool.map(({id, worker, state, faults, reason}) =>
       [mono(id), worker, el(`span.chip.${TONES[state] ?? "fault"}`, state), count(faults), reason]);
-    const autopsies = postmortems.map(({name, device, time: at, result, error}) =>
-      [mono(name), mono(device), `${duration(time - at)} ago`, result, error]);
+    const autopsies = postmortems.map(({name, device, time: at, result, error, files}) =>
+      [mono(device), `${duration(time - at)} ago`, result, error, files.flatMap(file => [download(name, file), " "])]);
     return el("div.card", el("div.legend", states),
       table(["Device", "Worker", "State", "Faults", "Reason"], devices),
-      table(["Post-mortem", "Device", "When", "Repair", "Error"], autopsies));
+      table(["Device", "When", "Repair", "Error", "Post-mortem"], autopsies));
   });
 }
 
 const mono = text => el("span.mono.small", text);
+const download = (name, file) => el("a.mono.small",
+  {href: `/api/postmortem/${[name, file].map(encodeURIComponent).join("/")}`, download: `${name}_${file}`}, file);
 const table = (titles, rows) => rows.length ? el("div.scroll", el("table",
   el("thead", el("tr", titles.map(title => el("th", {scope: "col"}, title)))),
   el("tbody", rows.map(cells => el("tr", cells.map(cell => el("td", cell))))))) : null;

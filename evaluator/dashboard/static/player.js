@@ -19,7 +19,7 @@ class Reel {
     this.frame = el("div.frame", this.screen.node);
     this.film = el("ol.film", {"aria-label": "Steps and their advantages"});
     this.text = el("div.text-side");
-    const about = [`reward ${decimal(row.reward)}`, row.versions || "expert", plural(row.steps, "step"), row.short].join(" · ");
+    const about = [`reward ${decimal(row.reward)}`, row.versions || "expert", plural(row.steps, "step"), row.id.slice(0, 12)].join(" · ");
     this.node = el("article.reel", {"aria-label": `${row.goal}: ${row.ended}`},
       el("header", el(`span.chip.${tone}`, row.ended), row.mode_words && el("span.chip", row.mode_words), el("span.small.soft", about)),
       el("div.reel-body", this.frame, this.film, this.text));

@@ -24,8 +24,11 @@ from distrl.core.rundir import RunDir
 from distrl.core.store import TrajectoryStore
 from distrl.core.types import Fault, Outcome, Verdict
 from distrl.evaluator.dashboard.dashboard import Dashboard
+from distrl.evaluator.dashboard.index import Selection
 from distrl.evaluator.dashboard.server import DashboardServer, check_address
 from distrl.evaluator.dashboard.snapshot import find_bottleneck
+from distrl.workers.devices.errors import DeviceError
+from distrl.workers.devices.postmortem import Bundle
 
 EVIL = "</script><img src=x onerror=alert(1)>\"'\u2028"
 TOKEN = "sesame"
@@ -91,12 +94,17 @@ def run(tmp_path: Path) -> RunDir:
     return made
 
 
+@contextlib.contextmanager
+def indexed(run: RunDir, count: int) -> Iterator[Dashboard]:
+    """The run's dashboard, as soon as it has read so many episodes."""
+    with Dashboard(run.path) as dashboard:
+        until(lambda: len(dashboard.index.rows) == count, "the index")
+        yield dashboard
+
+
 @pytest.fixture
 def watched(run: RunDir) -> Iterator[Dashboard]:
-    with Dashboard(run.path) as dashboard:
-        assert dashboard.index is not None
-        index = dashboard.index
-        until(lambda: index.num_indexed == index.total == 6, "the index")
+    with indexed(run, 6) as dashboard:
         yield dashboard
 
 
@@ -124,23 +132,20 @@ def test_the_snapshot_says_where_a_stopped_run_stands(browser: Browser) -> None:
     assert (line["version"], line["done"], line["updates"]) == (9, 150, 9)
     assert (line["success"]["rate"], line["success"]["n"]) == (0.6, 100)
     assert line["success"]["low"] < 0.6 < line["success"]["high"]
-    assert (line["validation"]["rate"], line["validation"]["n"], line["validation"]["name"]) == (
-        0.7,
-        10,
-        "val",
-    )
-    assert [alarm["kind"] for alarm in line["alarms"]] == ["quarantined"]
+    assert (line["validation"]["rate"], line["validation"]["n"]) == (0.7, 10)
+    assert [alarm["text"].split()[0] for alarm in line["alarms"]] == ["Quarantined"]
     assert found["devices"]["faults"] == {"device": 2}
 
 
 def test_learning_curves_have_intervals(browser: Browser) -> None:
     found = browser.json("/api/metrics")
-    train, validation = found["success"]["series"]
-    episodes, minutes, rate, low, high, count = train["points"][-1]
-    assert (episodes, minutes, rate, count) == (150.0, 2.0, 0.6, 100)
-    assert low < rate < high
-    assert validation["points"][0][2] == 0.7
-    signals = {one["title"]: one for group in found["groups"] for one in group["signals"]}
+    for x, newest in (("episodes", 150.0), ("minutes", 2.0)):
+        train, validation = found["success"][x]
+        assert train["points"][-1] == [newest, 0.6]
+        at, rate, low, high = validation["points"][0]
+        assert (at, rate) == (newest, 0.7)
+        assert low < rate < high
+    signals = {one["title"]: one for one in found["signals"]}
     assert signals["Entropy"]["lines"][0]["points"][-1] == pytest.approx([9.0, 0.8])
 
 
@@ -189,7 +194,7 @@ def test_an_episode_plays_step_by_step(browser: Browser) -> None:
     assert row["quarantined"].startswith("Bad")
     assert [one["seq"] for one in found["group"]] == [2]
     first = found["steps"][0]
-    assert (first["kind"], first["mark"]["kind"], first["versions"]) == ("tap", "tap", "v3")
+    assert (first["mark"]["kind"], first["versions"]) == ("tap", "v3")
     assert [token["logprob"] for token in first["calls"][0]["tokens"]] == [-0.1, -0.25]
     image = browser.ask(first["shot"]["image"])
     assert (image.status, image.headers["Content-Type"]) == (200, "image/jpeg")
@@ -225,7 +230,9 @@ def test_texts_of_episodes_leave_as_json_only(browser: Browser) -> None:
         ("/etc/passwd", 404),
         ("/api/episodes?limit=999", 400),
         ("/api/episodes?before=x", 400),
+        ("/api/episodes?colour=red", 400),
         ("/api/heatmap?bins=nan", 400),
+        (f"/api/events?follow={'x' * 999}", 400),
     ],
 )
 def test_what_is_not_there_is_refused_in_a_line(browser: Browser, path: str, status: int) -> None:
@@ -259,7 +266,6 @@ def test_actions_need_a_token_the_own_page_and_a_learner(serve: Callable[..., Br
     assert serve().ask("/api/pause", "POST", "{}", **json_body).status == 403
     browser, sent = serve(TOKEN), {"Authorization": f"Bearer {TOKEN}"}
     assert browser.ask("/api/pause", "POST", "{}", **json_body).status == 401
-    assert browser.ask("/api/pause", "POST", "{}", **sent).status == 415
     foreign = browser.ask("/api/pause", "POST", "{}", **sent, **json_body, Origin="http://evil.example")
     assert foreign.status == 403
     assert browser.ask("/api/stop", "POST", "{}", **sent, **json_body).status == 404
@@ -277,49 +283,58 @@ def test_other_machines_need_token_and_tls(address: str, tmp_path: Path) -> None
     assert check_address(address, TOKEN, tmp_path)[0] == address.partition(":")[0]
 
 
-def events(browser: Browser, count: int, last: str = "") -> list[tuple[str, str, Any]]:
-    """The first events of a stream: name, id and data."""
+def test_events_are_snapshots_that_count_what_is_new(browser: Browser, run: RunDir) -> None:
     connection = http.client.HTTPConnection(browser.address, timeout=30)
     with contextlib.closing(connection):
-        connection.request("GET", "/api/events", headers={"Last-Event-ID": last} if last else {})
-        answer, found = connection.getresponse(), []
+        connection.request("GET", "/api/events?wall=1")
+        answer = connection.getresponse()
         assert answer.headers["Content-Type"] == "text/event-stream"
-        fields: dict[str, str] = {}
-        while len(found) < count:
-            line = answer.readline().decode().rstrip("\n")
-            if line:
-                name, _, value = line.partition(": ")
-                fields[name] = value
-            elif "data" in fields:
-                found.append((fields["event"], fields.get("id", ""), json.loads(fields["data"])))
-                fields = {}
-    return found
+
+        def read() -> Any:
+            line = answer.readline()
+            assert answer.readline() == b"\n"
+            return json.loads(line.removeprefix(b"data: "))
+
+        first = read()
+        assert (first["rows"], first["indexed"]) == (len(ROWS), 6)
+        with contextlib.closing(TrajectoryStore(run.store)) as store:
+            add(store, 6)
+        with run.metrics.open("a") as file:
+            file.write(json.dumps(ROWS[2]) + "\n")
+        until(
+            lambda: (found := read()) and (found["rows"], found["indexed"]) == (len(ROWS) + 1, 7), "the news"
+        )
 
 
-def test_events_begin_with_everything_and_resume_at_the_last_one(
-    browser: Browser, run: RunDir, watched: Dashboard
-) -> None:
-    first = events(browser, 3)
-    assert [name for name, _, _ in first] == ["snapshot", "metrics", "episodes"]
-    assert first[2][1:] == ("6", {"rows": [], "indexed": 6, "total": 6})
-    with contextlib.closing(TrajectoryStore(run.store)) as store:
-        new = add(store, 6)
-    assert watched.index is not None
-    until(lambda: watched.index and watched.index.num_indexed == 7, "the new episode")
-    missed = next(data for name, _, data in events(browser, 3, last="5") if name == "episodes")
-    assert [row["seq"] for row in missed["rows"]] == [6, 7]
-    assert missed["rows"][1]["id"] == new
+def test_a_post_mortem_is_listed_and_downloaded(browser: Browser, run: RunDir) -> None:
+    (run.path / "postmortems").mkdir()
+    error = DeviceError("adb: offline")
+    bundle = Bundle(run.path / "postmortems", EVIL, error, {"logcat.txt": b"<html>"})
+    (bundle.folder / "away.txt").symlink_to(run.config)
+    until(lambda: browser.json("/api/snapshot")["devices"]["postmortems"], "the listing")
+    (found,) = browser.json("/api/snapshot")["devices"]["postmortems"]
+    assert (found["device"], found["error"], found["result"]) == (EVIL, error.message, "under way")
+    assert found["files"] == ["away.txt", "fault.json", "logcat.txt"]
+    answer = browser.ask(f"/api/postmortem/{found['name']}/logcat.txt")
+    assert (answer.status, answer.data) == (200, b"<html>")
+    assert answer.headers["Content-Type"] == "application/octet-stream"
+    assert answer.headers["Content-Disposition"] == "attachment"
+    for path in (f"{found['name']}/away.txt", "../config.yaml", "%2e%2e/config.yaml", "..%2fconfig.yaml/x"):
+        assert browser.ask(f"/api/postmortem/{path}").status == 404
+    for path in (
+        f"{found['name']}/%2e%2e%2f%2e%2e%2fconfig.yaml",
+        f"{found['name']}/x%00",
+        f"{found['name']}/.",
+    ):
+        assert browser.ask(f"/api/postmortem/{path}").status == 404
 
 
 def test_a_store_is_read_without_changing_anything(run: RunDir) -> None:
     before = {file.name: file.read_bytes() for file in run.path.iterdir() if file.is_file()}
-    with Dashboard(run.path) as dashboard:
-        index = dashboard.index
-        assert index is not None
-        until(lambda: index.num_indexed == 6, "the index")
-        assert index.store is not None
+    with indexed(run, 6) as dashboard:
+        assert dashboard.index.store is not None
         with pytest.raises(StoreError, match="readonly"):
-            index.store.quarantine("x", "y")
+            dashboard.index.store.quarantine("x", "y")
     after = {file.name: file.read_bytes() for file in run.path.iterdir() if file.is_file()}
     assert {name: after[name] for name in before} == before
 
@@ -328,10 +343,20 @@ def test_damaged_episodes_are_passed_over(run: RunDir) -> None:
     with contextlib.closing(sqlite3.connect(run.store)) as connection:
         connection.execute("UPDATE trajectories SET body = x'c1' WHERE seq = 3")
         connection.commit()
-    with Dashboard(run.path) as dashboard:
-        index = dashboard.index
-        assert index is not None
-        until(lambda: index.num_indexed == 5, "the other episodes")
+    with indexed(run, 5) as dashboard:
+        assert [row["seq"] for row in dashboard.index.rows] == [6, 5, 4, 2, 1]
+
+
+def test_staleness_counts_versions_that_became_known_later(watched: Dashboard, run: RunDir) -> None:
+    """Episodes may be read before the metrics of the versions that were published by their end."""
+    with contextlib.closing(TrajectoryStore(run.store)) as store:
+        add(store, 200)
+    until(lambda: len(watched.index.rows) == 7, "the new episode")
+    assert watched.index.select(Selection())["rows"][0]["staleness"] == 6
+    with run.metrics.open("a") as file:
+        file.write('{"step": 12, "time": 1190.0, "versions": 20.0}\n')
+    until(lambda: watched.snapshot()["rows"] == len(ROWS) + 1, "the row")
+    assert [row["staleness"] for row in watched.index.select(Selection(min_staleness=17))["rows"]] == [17]
 
 
 def test_metrics_are_followed_as_they_grow(watched: Dashboard, run: RunDir) -> None:
@@ -383,10 +408,7 @@ def test_judges_words_are_shown(run: RunDir) -> None:
     judged = trajectory.model_copy(update={"verdict": verdict, "success": 0.75, "outcome": Outcome.SUCCESS})
     with contextlib.closing(TrajectoryStore(run.store)) as store:
         store.add(judged, images)
-    with Dashboard(run.path) as dashboard:
-        index = dashboard.index
-        assert index is not None
-        until(lambda: index.num_indexed == 7, "the index")
+    with indexed(run, 7) as dashboard:
         found = dashboard.episode(judged.id)
     assert (found["reason"], found["row"]["ended"]) == (verdict.reason, "solved")
     assert ["answers", "no"] in found["judged"]
@@ -399,12 +421,11 @@ def test_continuous_control_shows_returns(tmp_path: Path) -> None:
         for step in (1, 2)
     ]
     made.metrics.write_text("".join(json.dumps({**row, "inference/alive": 0.0}) + "\n" for row in rows))
-    with Dashboard(made.path) as dashboard:
-        found = dashboard.snapshot()
-        assert (found["run"]["kind"], found["run"]["suite"]) == ("appo", "")
-        assert (found["line"]["done"], found["line"]["unit"], found["line"]["alarms"]) == (2000, "steps", [])
-        (signal,) = dashboard.metrics()["groups"][0]["signals"]
-        assert signal["lines"][0]["points"][-1] == [2, 14.0]
+    with made.announced("tcp://127.0.0.1:9"), Dashboard(made.path) as dashboard:
+        line = dashboard.snapshot()["line"]
+        assert (line["phase"], line["done"], line["unit"], line["alarms"]) == ("warm-up", 2000, "steps", [])
+        (signal,) = dashboard.metrics()["signals"]
+        assert signal["lines"][0]["points"][-1] == (2, 14.0)
 
 
 def test_time_is_not_lost_before_the_first_row(tmp_path: Path) -> None:
@@ -413,5 +434,5 @@ def test_time_is_not_lost_before_the_first_row(tmp_path: Path) -> None:
     with Dashboard(made.path) as dashboard:
         found = dashboard.snapshot()
         assert found["line"]["phase"] == "starting"
-        assert dashboard.metrics()["success"]["series"] == []
+        assert dashboard.metrics() == {"success": {"episodes": [], "minutes": []}, "signals": []}
         assert time.time() - found["time"] < 60

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from counting_env import counting_task
 from PIL import Image
 from waiting import until
 
+from distrl.cli.top import render
 from distrl.configs.schema import Config
 from distrl.core.actions import Action
 from distrl.core.errors import NetworkError
@@ -33,8 +35,10 @@ from distrl.core.rundir import RunDir
 from distrl.core.slot_view import Hand, SlotView, Touch
 from distrl.core.sockets import Wire
 from distrl.core.store import TrajectoryStore
+from distrl.core.terminal import Console
 from distrl.core.types import Observation
 from distrl.evaluator.dashboard import observer as module
+from distrl.evaluator.dashboard.curves import MAX_NAMES
 from distrl.evaluator.dashboard.dashboard import Dashboard
 from distrl.evaluator.dashboard.observer import Observer
 from distrl.learner.server import Endpoints, LearnerServer
@@ -90,10 +94,8 @@ def learner() -> Iterator[FakeLearner]:
 
 @pytest.fixture
 def observer(learner: FakeLearner) -> Iterator[Observer]:
-    made = Observer(learner.address, None, lambda: ("pictures", ("w/0",)))
-    made.start()
-    yield made
-    made.close()
+    with contextlib.closing(Observer(learner.address, None, lambda: ("pictures", ("w/0",)))) as made:
+        yield made
 
 
 def wall(**changes: Any) -> bytes:
@@ -103,10 +105,7 @@ def wall(**changes: Any) -> bytes:
 def test_status_slots_and_pictures_arrive(observer: Observer) -> None:
     until(lambda: observer.state == "joined", "the learner")
     assert observer.status == STATUS
-    found = observer.picture("w", 0)
-    assert found is not None
-    assert (found.data, found.number) == (b"jpeg", 3)
-    assert observer.picture("w", 1) is None
+    assert observer.pictures == {"w/0": (3, b"jpeg")}
 
 
 @pytest.mark.parametrize(
@@ -138,9 +137,7 @@ def test_a_hostile_learner_is_named_and_survived(
 
 
 def test_another_run_is_not_shown(learner: FakeLearner) -> None:
-    made = Observer(learner.address, None, lambda: ("status", ()), run_id="mine")
-    made.start()
-    with contextlib.closing(made):
+    with contextlib.closing(Observer(learner.address, None, lambda: ("status", ()), "mine")) as made:
         until(lambda: made.state == "refused", "the refusal")
         assert "another run" in made.note
         assert made.status is None
@@ -188,9 +185,21 @@ class World:
         server.start()
         server.set_phase("training")
         self.learner.callback(server.close)
-        self.learner.enter_context(self.run.announced(server.endpoints.control))
         self.control, self.broadcast = server.endpoints.control, server.endpoints.broadcast
+        self.run.address.write_text(self.control)  # stays if the learner is killed
         return server
+
+    def start_server(self) -> Callable[[], None]:
+        """What a learner notices of an inference server."""
+        stack, wire = contextlib.ExitStack(), Wire()
+        stack.callback(wire.close)
+        link = LearnerLink(
+            wire, self.control, self.broadcast, "inference", "s", act_endpoint="tcp://127.0.0.1:9"
+        )
+        link.start()
+        stack.callback(link.close)
+        self.stack.callback(stack.close)
+        return stack.close
 
     def start_worker(self, name: str) -> Callable[[], None]:
         board, wire = SlotBoard(name), Wire()
@@ -212,15 +221,15 @@ class World:
 
     def slots(self) -> dict[str, tuple[str, bool]]:
         """Each worker's slot: its state, and whether there is a picture of it."""
-        self.dashboard._made_at = float("-inf")
-        found = self.dashboard.snapshot()["slots"]
-        return {one["worker"]: (one["state"], bool(one["screen"])) for one in found}
+        return {one["worker"]: (one["state"], bool(one["screen"])) for one in now(self.dashboard)["slots"]}
 
     def state(self) -> str:
-        self.dashboard._made_at = float("-inf")
-        state = self.dashboard.snapshot()["learner"]["state"]
-        assert isinstance(state, str)
-        return state
+        return str(now(self.dashboard)["learner"]["state"])
+
+
+def now(dashboard: Dashboard) -> Any:
+    dashboard._made_at = float("-inf")
+    return dashboard.snapshot()
 
 
 @pytest.fixture
@@ -245,6 +254,59 @@ def test_the_wall_comes_back_after_the_learner_and_a_worker_are_killed(world: Wo
     stop()
     world.start_worker("a")
     until(lambda: world.slots() == shown, "the worker's slot again", details=lambda: str(world.slots()))
+
+
+def test_a_server_that_is_killed_is_missed_until_it_is_back(world: World) -> None:
+    learner = world.start_learner()
+    world.start_worker("a")
+    stop = world.start_server()
+
+    def missing() -> bool:
+        learner.set_metrics(learner.peer_metrics())
+        return any("No inference server" in one["text"] for one in now(world.dashboard)["line"]["alarms"])
+
+    def flows() -> bool:
+        return not missing() and ["servers", "1"] in now(world.dashboard)["flow"]["stages"][1]["facts"]
+
+    until(flows, "the server")
+    stop()
+    until(missing, "the alarm")
+    until(lambda: world.slots() == {"a": ("acting", True)}, "the slot")
+    world.start_server()
+    until(flows, "the server again")
+
+
+def test_a_learner_that_ended_in_order_is_not_lost(world: World) -> None:
+    server = world.start_learner()
+    with Dashboard(None, server.endpoints.control) as distant:
+        until(lambda: world.state() == now(distant)["learner"]["state"] == "joined", "the learner")
+        server.shutdown("the run is complete")
+        until(lambda: now(distant)["line"]["phase"] == "done", "the end")
+        world.learner.close()
+        world.run.address.unlink()
+        until(lambda: world.state() == now(distant)["learner"]["state"] == "none", "the end of the learner")
+        assert (now(distant)["line"]["phase"], now(distant)["learner"]["note"]) == ("done", "")
+        assert "learner" not in render(now(distant), Console()).renderables[0].plain
+
+
+def test_a_learner_s_numbers_cannot_stop_the_page(learner: FakeLearner) -> None:
+    """Whatever they are."""
+    metrics = {
+        "phase/total": 1e308,
+        "train/success": 9.0,
+        "episodes": -1e308,
+        "eval/x/success": -3.0,
+        "eval/x/episodes": -5.0,
+        "time/update_s": 1e-320,
+        **{f"eval/{number}/success": 0.5 for number in range(1000)},
+        "weights/sent_bytes": 1e308,
+        "workers/devices_quarantined": -7.0,
+    }
+    learner.frames = [wall(status={**msgpack.unpackb(encode(GOOD))["status"], "metrics": metrics}), b"jpeg"]
+    with Dashboard(None, learner.address) as dashboard:
+        until(lambda: now(dashboard)["learner"]["state"] == "joined", "the learner")
+        json.dumps([now(dashboard), dashboard.metrics()], allow_nan=False)
+        assert len(dashboard.files.rows[0]) <= MAX_NAMES + 2
 
 
 def test_what_the_owner_does_reaches_the_slot(world: World) -> None:

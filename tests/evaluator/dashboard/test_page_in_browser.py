@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from page_browser import HARM, assert_harmless, holds, press, text
 from page_stub import Stub, make_row
+from waiting import until
 
+from distrl.core.slot_view import Hand, Touch
 from distrl.workers.envs.chromium import Chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.needs("selenium")]
 PHONE, DESKTOP = (390, 844), (1280, 900)
-HARM = "<img src=x onerror='window.harm = 1'><script>window.harm = 1</script>"
-KEYS = {"ArrowRight": 39, "ArrowLeft": 37, "ArrowDown": 40, "End": 35, "Home": 36, "Escape": 27, "Enter": 13}
+TOKEN = "s3cret"
 EPISODE = make_row(5)["id"]
-DEADLINE_S = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -29,34 +30,14 @@ def browser() -> Iterator[Chromium]:
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Stub]]:
     """Makes stubs, which are stopped at the end."""
-    stubs: list[Stub] = []
-
-    def start(*args: Any, **options: Any) -> Stub:
-        stubs.append(Stub(*args, **options))
-        return stubs[-1]
-
-    yield start
-    for stub in stubs:
-        stub.close()
-
-
-def wait(what: Callable[[], Any], words: str) -> None:
-    """Waits until `what` returns something true."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not what():
-        assert time.monotonic() < deadline, f"never true: {words}"
-        time.sleep(0.05)
-
-
-def until(browser: Chromium, script: str, *args: Any) -> None:
-    """Waits until the script returns something true."""
-    wait(lambda: browser.run(script, *args), script)
+    with contextlib.ExitStack() as stack:
+        yield lambda *args, **options: stack.enter_context(contextlib.closing(Stub(*args, **options)))
 
 
 def play(browser: Chromium, *ids: str) -> None:
     """Opens the player by its address and waits for its first step."""
     browser.run("location.hash = arguments[0]", f"e={','.join(ids)}")
-    until(browser, "return document.querySelector('#player[open] .text-side h3')")
+    holds(browser, "return document.querySelector('#player[open] .text-side h3')")
 
 
 def click(browser: Chromium, selector: str, words: str = "") -> None:
@@ -67,7 +48,7 @@ def click(browser: Chromium, selector: str, words: str = "") -> None:
         found?.click();
         return found;
     """
-    until(browser, script, selector, words)
+    holds(browser, script, selector, words)
 
 
 def log(browser: Chromium) -> list[str]:
@@ -85,19 +66,7 @@ def show(browser: Chromium, stub: Stub, size: tuple[int, int] = DESKTOP, scheme:
     log(browser)
     browser.open(stub.url)
     for part in ("#line dd", "#wall > *", ".heat button", "#episodes tbody tr", ".canvas canvas", "#cost dd"):
-        until(browser, "return document.querySelector(arguments[0])", part)
-
-
-def text(browser: Chromium, selector: str) -> str:
-    found: str = browser.run("return document.querySelector(arguments[0]).textContent", selector)
-    return found
-
-
-def press(browser: Chromium, key: str) -> None:
-    """Presses a key where the keyboard is."""
-    for kind in ("keyDown", "keyUp"):
-        event = {"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
-        browser.command("executeCdpCommand", cmd="Input.dispatchKeyEvent", params=event)
+        holds(browser, "return document.querySelector(arguments[0])", part)
 
 
 def test_the_parts_show_what_the_server_says(browser: Chromium, serve: Callable[..., Stub]) -> None:
@@ -112,6 +81,8 @@ def test_the_parts_show_what_the_server_says(browser: Chromium, serve: Callable[
     assert browser.run("return document.querySelectorAll('#curves canvas').length") == 6
     assert browser.run("return document.querySelectorAll('.heat tbody tr').length") == 4
     assert "emulator-5554" in text(browser, "#devices")
+    path = "/api/postmortem/20260131-120755_emulator-5554/fault.json"
+    assert browser.run("return document.querySelector('#devices a').pathname") == path
     assert "Judge: cost" in text(browser, "#cost")
     assert log(browser) == []
     loaded = browser.run("return performance.getEntriesByType('resource').map(entry => entry.name)")
@@ -124,12 +95,11 @@ def test_screens_are_fetched_only_where_they_are_seen(
 ) -> None:
     stub = serve(num_slots)
     show(browser, stub, PHONE)
-    until(browser, "return document.querySelector('.tile img:not([hidden])')")
-    first = {path for path in stub.seen if path.startswith("/api/screen/")}
-    assert 0 < len(first) < num_slots / 2
+    holds(browser, "return document.querySelector('.tile img:not([hidden])')")
+    assert 0 < len(set(stub.screens)) < num_slots / 2
     browser.run("document.querySelector('.tile:last-child').scrollIntoView()")
-    until(browser, "return document.querySelector('.tile:last-child img:not([hidden])')")
-    assert f"/api/screen/worker-{num_slots // 16 - 1}/15.jpg?v={num_slots - 1}" in stub.seen
+    holds(browser, "return document.querySelector('.tile:last-child img:not([hidden])')")
+    assert f"worker-{num_slots // 16 - 1}/15" in stub.screens
 
 
 def test_screens_are_sent_only_while_the_wall_is_in_view(
@@ -137,32 +107,32 @@ def test_screens_are_sent_only_while_the_wall_is_in_view(
 ) -> None:
     stub = serve(16)
     show(browser, stub)
-    assert any(path.startswith("/api/events?wall=1") for path in stub.seen)
-    del stub.seen[:]
+    assert ("pictures", "") in stub.viewers
+    del stub.viewers[:]
     browser.run("document.querySelector('#cost').scrollIntoView()")
-    wait(lambda: "/api/events?" in stub.seen, "a stream of events without the wall")
+    until(lambda: ("status", "") in stub.viewers, "a stream of events without the wall")
 
 
 def test_a_slot_is_followed_until_its_dialog_is_closed(browser: Chromium, serve: Callable[..., Stub]) -> None:
     stub = serve(16)
     show(browser, stub)
     browser.run("document.querySelectorAll('.tile')[3].click()")
-    until(browser, "return document.querySelector('#follow[open] img:not([hidden])')")
+    holds(browser, "return document.querySelector('#follow[open] img:not([hidden])')")
     assert "worker-0, slot 3 on emulator-5560" in text(browser, "#follow")
-    assert "/api/events?wall=1&follow=worker-0%2F3" in stub.seen
+    assert ("pictures", "worker-0/3") in stub.viewers
     press(browser, "Escape")
-    until(browser, "return !document.querySelector('#follow[open]')")
+    holds(browser, "return !document.querySelector('#follow[open]')")
 
 
 def test_the_owner_plays_a_slot_by_mouse_and_keyboard(browser: Chromium, serve: Callable[..., Stub]) -> None:
     stub = serve(16)
     show(browser, stub)
     browser.run("document.querySelectorAll('.tile')[3].click()")
-    until(browser, "return document.querySelector('#follow[open] img:not([hidden])')")
+    holds(browser, "return document.querySelector('#follow[open] img:not([hidden])')")
     click(browser, "#follow button", "Take over")
-    wait(lambda: stub.bodies == [{"slot": "worker-0/3"}], "the slot is taken")
-    stub.snapshot["slots"][3] |= {"hand": 0, "state": "played", "hint": "No element there."}
-    until(browser, "return document.querySelector('#follow .keys')")
+    until(lambda: stub.hands == [Hand(slot="worker-0/3")], "the slot is taken")
+    stub.now["slots"][3] |= {"hand": 0, "state": "played", "hint": "No element there."}
+    holds(browser, "return document.querySelector('#follow .keys')")
     assert "No element there." in text(browser, "#follow .hand")
     touch = """
         const mark = document.querySelector("#follow .mark");
@@ -174,20 +144,20 @@ def test_the_owner_plays_a_slot_by_mouse_and_keyboard(browser: Chromium, serve: 
     browser.run("document.querySelector('#follow input').value = 'milk'")
     click(browser, "#follow button", "Type")
     click(browser, "#follow button", "Task is done")
-    wait(lambda: len(stub.bodies) == 5, "four actions")
-    tap, swipe, written, done = (body["action"] for body in stub.bodies[1:])
-    assert (tap["kind"], swipe["kind"], done) == ("tap", "swipe", {"kind": "complete"})
-    assert tap["point"] == pytest.approx([0.5, 0.25], abs=0.02)
-    assert swipe["to"] == pytest.approx([0.5, 0.25], abs=0.02)
-    assert written == {"kind": "type", "text": "milk"}
+    until(lambda: len(stub.hands) == 5, "four actions")
+    tap, swipe, written, done = (hand.action for hand in stub.hands[1:])
+    assert (tap.kind, swipe.kind, done) == ("tap", "swipe", Touch(kind="complete"))
+    assert tap.point == pytest.approx([0.5, 0.25], abs=0.02)
+    assert swipe.to == pytest.approx([0.5, 0.25], abs=0.02)
+    assert written == Touch(kind="type", text="milk")
     press(browser, "Escape")
-    wait(lambda: stub.posts[-1] == "/api/leave", "the slot is given back")
+    until(lambda: stub.commands[-1] == "leave", "the slot is given back")
 
 
 def test_the_player_steps_by_arrow_keys(browser: Chromium, serve: Callable[..., Stub]) -> None:
     show(browser, serve(16))
     click(browser, "#episodes .open")
-    until(browser, "return document.querySelector('#player[open] .text-side h3')")
+    holds(browser, "return document.querySelector('#player[open] .text-side h3')")
     heading = "#player .text-side h3"
     assert text(browser, heading).startswith("1 Tap")
     for key, start in (
@@ -199,10 +169,10 @@ def test_the_player_steps_by_arrow_keys(browser: Chromium, serve: Callable[..., 
         press(browser, key)
         assert text(browser, heading).startswith(start), key
     shown = "return document.querySelector('#player .frame img:not([hidden])')?.src.includes(arguments[0])"
-    until(browser, shown, "/812-1?")
+    holds(browser, shown, "/812-1?")
     press(browser, "ArrowRight")
     press(browser, "ArrowRight")
-    until(browser, shown, "/812-3?")
+    holds(browser, shown, "/812-3?")
     assert browser.run("return getComputedStyle(document.querySelector('#player .ring')).fill") == "none"
     facts = browser.run("return [...document.querySelectorAll('#player .facts dt')].map(e => e.textContent)")
     assert facts == ["Value", "Advantage", "Ratio", "Probability", "Reward", "Weights"]
@@ -210,7 +180,7 @@ def test_the_player_steps_by_arrow_keys(browser: Chromium, serve: Callable[..., 
     assert text(browser, heading) == "The end"
     assert "yes, yes, no" in text(browser, "#player details[open] .judged")
     press(browser, "Escape")
-    until(browser, "return !document.querySelector('#player[open]') && !location.hash")
+    holds(browser, "return !document.querySelector('#player[open]') && !location.hash")
 
 
 def test_a_group_and_two_attempts_are_shown_side_by_side(
@@ -220,7 +190,7 @@ def test_a_group_and_two_attempts_are_shown_side_by_side(
     for label, reels in (("Its group (4)", 4), ("Before and after", 2)):
         play(browser, EPISODE)
         click(browser, "#player button", label)
-        until(browser, "return document.querySelectorAll('#player .reel').length === arguments[0]", reels)
+        holds(browser, "return document.querySelectorAll('#player .reel').length === arguments[0]", reels)
         press(browser, "Home")
         press(browser, "ArrowRight")
         headings = "return [...document.querySelectorAll('#player .text-side h3')].map(e => e.textContent[0])"
@@ -232,13 +202,14 @@ def test_curves_grow_with_the_run(browser: Chromium, serve: Callable[..., Stub])
     stub = serve()
     show(browser, stub)
     legend = "return document.querySelector('#curves .legend').textContent.startsWith(arguments[0])"
-    until(browser, legend, "training episodes 82%")
+    holds(browser, legend, "training episodes 82%")
     browser.run("document.querySelector('#curves canvas').kept = true")
-    stub.metrics["success"]["series"][0]["points"].append([1700, 8.5, 0.9, 0.8, 0.95, 100])
-    until(browser, legend, "training episodes 90%")
+    stub.curves["success"]["episodes"][0]["points"].append([1700, 0.9])
+    stub.now["rows"] += 1
+    holds(browser, legend, "training episodes 90%")
     assert browser.run("return document.querySelector('#curves canvas').kept")
     click(browser, "#axis button", "minutes")
-    until(browser, "return document.querySelector('#curves .canvas').ariaLabel.includes('over minutes')")
+    holds(browser, "return document.querySelector('#curves .canvas').ariaLabel.includes('over minutes')")
 
 
 def test_a_cell_of_the_heat_map_lists_its_episodes(browser: Chromium, serve: Callable[..., Stub]) -> None:
@@ -251,9 +222,9 @@ def test_a_cell_of_the_heat_map_lists_its_episodes(browser: Chromium, serve: Cal
     assert browser.run(place) == [2, 2]
     label = browser.run("return document.querySelector('.heat button:not(.none)').ariaLabel")
     click(browser, ".heat button:not(.none)")
-    until(browser, "return document.querySelector('.filters > button:not([hidden])')")
-    task = f"task={label.partition(',')[0]}"
-    wait(lambda: any(task in path and "after=" in path for path in stub.seen), "its episodes are asked for")
+    holds(browser, "return document.querySelector('.filters > button:not([hidden])')")
+    task = label.partition(",")[0]
+    until(lambda: any(one.task == task and one.after for one in stub.selections), "its episodes")
 
 
 def test_texts_of_episodes_stay_text(browser: Chromium, serve: Callable[..., Stub]) -> None:
@@ -266,8 +237,7 @@ def test_texts_of_episodes_stay_text(browser: Chromium, serve: Callable[..., Stu
         assert HARM in text(browser, place)
     press(browser, "End")
     assert HARM in text(browser, "#player .judged")
-    assert browser.run("return window.harm") is None
-    assert browser.run("return document.querySelectorAll('[onerror], body script').length") == 0
+    assert_harmless(browser)
     assert log(browser) == []
 
 
@@ -295,45 +265,46 @@ def test_every_control_has_a_name(browser: Chromium, serve: Callable[..., Stub])
 def test_the_owner_s_buttons_appear_only_where_they_are_allowed(
     browser: Chromium, serve: Callable[..., Stub]
 ) -> None:
-    stub = serve(16)
+    stub = serve(16, token=TOKEN)
+    browser.open(f"{stub.url}login?token={TOKEN}")
     show(browser, stub)
     assert text(browser, "#actions") == "Pause leasesCheckpoint now"
     click(browser, "#actions button")
-    wait(lambda: stub.posts == ["/api/pause"], "leases are paused")
+    until(lambda: stub.commands == ["pause"], "leases are paused")
     click(browser, "#actions button", "Checkpoint now")
-    until(browser, "return document.querySelector('#actions button:disabled')")
-    assert stub.posts == ["/api/pause", "/api/checkpoint"]
-    stub.snapshot["actions"] = {"allowed": True, "paused": True, "why": ""}
-    until(browser, "return document.querySelector('#actions').textContent.startsWith('Resume leases')")
-    stub.snapshot["actions"] = {"allowed": False, "paused": False, "why": "no token"}
-    until(browser, "return !document.querySelector('#actions').children.length")
+    holds(browser, "return document.querySelector('#actions button:disabled')")
+    assert stub.commands == ["pause", "checkpoint"]
+    stub.now["actions"] = {"allowed": True, "paused": True}
+    holds(browser, "return document.querySelector('#actions').textContent.startsWith('Resume leases')")
+    stub.now["actions"] = {"allowed": False, "paused": False}
+    holds(browser, "return !document.querySelector('#actions').children.length")
 
 
 def test_a_lost_connection_is_said_and_comes_back(browser: Chromium, serve: Callable[..., Stub]) -> None:
     stub = serve(16)
     show(browser, stub)
-    until(browser, "return document.querySelector('#link').textContent === 'live'")
+    holds(browser, "return document.querySelector('#link').textContent === 'live'")
     stub.close()
-    until(browser, "return document.querySelector('#trouble').textContent.includes('reconnects by itself')")
+    holds(browser, "return document.querySelector('#trouble').textContent.includes('reconnects by itself')")
     assert text(browser, "#link") == "connection lost"
-    again = serve(32, port=stub.server_address[1])
-    until(browser, "return document.querySelector('#link').textContent === 'live'")
-    until(browser, "return document.querySelectorAll('.tile').length === 32")
+    again = serve(32, port=stub.port)
+    holds(browser, "return document.querySelector('#link').textContent === 'live'")
+    holds(browser, "return document.querySelectorAll('.tile').length === 32")
     assert text(browser, "#trouble") == ""
-    assert again.seen
+    assert again.viewers
 
 
 def test_a_missing_token_is_asked_for(browser: Chromium, serve: Callable[..., Stub]) -> None:
-    browser.open(serve(token="s3cret").url)
-    until(browser, "return document.querySelector('.token-form input')")
-    until(browser, "return !document.querySelector('#trouble').textContent")
+    browser.open(serve(token=TOKEN).url)
+    holds(browser, "return document.querySelector('.token-form input')")
+    holds(browser, "return !document.querySelector('#trouble').textContent")
     enter = "document.querySelector('.token-form input').value = arguments[0]"
     browser.run(enter, "wrong")
     click(browser, ".token-form button")
-    until(browser, "return document.querySelector('.token-form [role=alert]').textContent")
-    browser.run(enter, "s3cret")
+    holds(browser, "return document.querySelector('.token-form [role=alert]').textContent")
+    browser.run(enter, TOKEN)
     click(browser, ".token-form button")
-    until(browser, "return document.querySelector('.heat button')")
+    holds(browser, "return document.querySelector('.heat button')")
 
 
 def test_what_is_empty_says_what_will_appear(browser: Chromium, serve: Callable[..., Stub]) -> None:

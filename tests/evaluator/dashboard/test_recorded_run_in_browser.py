@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from episode_factory import make_episode, make_task
+from page_browser import HARM, assert_harmless, holds, press, text
 from page_stub import Stub
 
 from distrl.configs.load import check_config
@@ -24,23 +24,8 @@ from distrl.evaluator.dashboard.server import DashboardServer
 from distrl.workers.envs.chromium import Chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.needs("selenium")]
-HARM = "<img src=x onerror='window.harm = 1'><script>window.harm = 1</script>"
-DEADLINE_S = 20.0
-KEYS = {"ArrowRight": 39, "ArrowLeft": 37, "End": 35}
-OPEN = {
-    "counts",
-    "pool",
-    "faults",
-    "postmortems",
-    "alarms",
-    "slots",
-    "facts",
-    "lines",
-    "costs",
-    "modes",
-    "group",
-} | {"rewards", "seconds", "elements", "judged"}
-TEXT = "return document.querySelector(arguments[0])?.textContent ?? ''"
+OPEN = {"counts", "pool", "faults", "postmortems", "alarms", "slots", "facts", "lines", "costs", "modes"}
+OPEN |= {"group", "rewards", "seconds", "elements", "judged"}
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +65,7 @@ def page(run: Path) -> Iterator[tuple[Chromium, str]]:
     browser = Chromium((1280, 900))
     with contextlib.closing(browser), serving(run, 0) as url:
         browser.open(url)
-        until(browser, "return document.querySelectorAll('#episodes tbody tr').length === 12")
+        holds(browser, "return document.querySelectorAll('#episodes tbody tr').length === 12")
         yield browser, url
 
 
@@ -90,26 +75,12 @@ def serving(run: Path, port: int) -> Iterator[str]:
         yield server.url
 
 
-def until(browser: Chromium, script: str, *args: Any) -> None:
-    """Waits until the script returns something true."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not browser.run(script, *args):
-        assert time.monotonic() < deadline, f"never true: {script}"
-        time.sleep(0.05)
-
-
-def press(browser: Chromium, key: str) -> None:
-    for kind in ("keyDown", "keyUp"):
-        event = {"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
-        browser.command("executeCdpCommand", cmd="Input.dispatchKeyEvent", params=event)
-
-
 def test_line_curves_heat_map_and_episodes(page: tuple[Chromium, str]) -> None:
     browser, _ = page
-    until(browser, "return document.querySelectorAll('#curves canvas').length >= 3")
-    assert browser.run(TEXT, "#run") == "recorded"
-    assert "Success76%67–83%, n = 100" in browser.run(TEXT, "#line")
-    assert browser.run(TEXT, "#link") == "recorded"
+    holds(browser, "return document.querySelectorAll('#curves canvas').length >= 3")
+    assert text(browser, "#run") == "recorded"
+    assert "Success76%67–83%, n = 100" in text(browser, "#line")
+    assert text(browser, "#link") == "recorded"
     rows = browser.run("return [...document.querySelectorAll('.heat tbody tr')].map(r => r.textContent)")
     assert sorted(row.rstrip("0123456789") for row in rows) == ["alarm", "toggle"]
     ended = browser.run("return [...document.querySelectorAll('#episodes td .chip')].map(c => c.textContent)")
@@ -119,21 +90,20 @@ def test_line_curves_heat_map_and_episodes(page: tuple[Chromium, str]) -> None:
 
 def test_an_episode_is_played_and_its_texts_stay_text(page: tuple[Chromium, str]) -> None:
     browser, _ = page
-    assert browser.run(TEXT, "#episodes .goal") == HARM
+    assert text(browser, "#episodes .goal") == HARM
     browser.run("document.querySelector('#episodes .open').click()")
-    until(browser, "return document.querySelector('#player[open] .text-side h3')")
+    holds(browser, "return document.querySelector('#player[open] .text-side h3')")
     heading = "#player .text-side h3"
-    assert browser.run(TEXT, "#player h2") == HARM
-    assert browser.run(TEXT, heading).startswith("1 Tap 50%, 20%")
-    until(browser, "return document.querySelector('#player .frame img')?.naturalWidth > 0")
+    assert text(browser, "#player h2") == HARM
+    assert text(browser, heading).startswith("1 Tap 50%, 20%")
+    holds(browser, "return document.querySelector('#player .frame img')?.naturalWidth > 0")
     press(browser, "ArrowRight")
-    assert browser.run(TEXT, heading).startswith("2 Tap")
+    assert text(browser, heading).startswith("2 Tap")
     press(browser, "ArrowLeft")
-    assert browser.run(TEXT, heading).startswith("1 Tap")
+    assert text(browser, heading).startswith("1 Tap")
     press(browser, "End")
-    assert HARM in browser.run(TEXT, "#player .judged")
-    assert browser.run("return window.harm") is None
-    assert browser.run("return document.querySelectorAll('[onerror], body script').length") == 0
+    assert HARM in text(browser, "#player .judged")
+    assert_harmless(browser)
     assert browser.command("getLog", type="browser") == []
 
 
@@ -141,10 +111,10 @@ def test_it_reconnects_when_the_server_is_back(run: Path, page: tuple[Chromium, 
     browser, _ = page
     with serving(run, 0) as other:
         browser.open(other)
-        until(browser, "return document.querySelector('#link').textContent === 'recorded'")
-    until(browser, "return document.querySelector('#link').textContent === 'connection lost'")
+        holds(browser, "return document.querySelector('#link').textContent === 'recorded'")
+    holds(browser, "return document.querySelector('#link').textContent === 'connection lost'")
     with serving(run, urlsplit(other).port or 0):
-        until(browser, "return document.querySelector('#link').textContent === 'recorded'")
+        holds(browser, "return document.querySelector('#link').textContent === 'recorded'")
 
 
 def test_the_stub_of_the_other_tests_answers_as_the_server_does(page: tuple[Chromium, str]) -> None:
@@ -159,7 +129,7 @@ def test_the_stub_of_the_other_tests_answers_as_the_server_does(page: tuple[Chro
 
 
 def fetch(address: str) -> Any:
-    with urllib.request.urlopen(address, timeout=DEADLINE_S) as answer:
+    with urllib.request.urlopen(address, timeout=20) as answer:
         return json.loads(answer.read())
 
 

@@ -125,7 +125,8 @@ def test_a_slot_is_followed_until_its_dialog_is_closed(browser: Chromium, serve:
 
 
 def test_the_owner_plays_a_slot_by_mouse_and_keyboard(browser: Chromium, serve: Callable[..., Stub]) -> None:
-    stub = serve(16)
+    stub = serve(16, token=TOKEN)
+    browser.open(f"{stub.url}login?token={TOKEN}")
     show(browser, stub)
     browser.run("document.querySelectorAll('.tile')[3].click()")
     holds(browser, "return document.querySelector('#follow[open] img:not([hidden])')")

@@ -40,7 +40,6 @@ MAX_THREADS = 64
 REQUEST_S = 15.0
 """How long a client may be silent within a request, or between two."""
 EVENT_S = 1.0
-MAX_BODY_BYTES = 1024
 TOKEN_VARIABLE = "DISTRL_DASHBOARD_TOKEN"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -242,7 +241,7 @@ class _Handler(BaseHTTPRequestHandler):
         origin = self.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc != self.headers.get("Host"):
             raise _Refused(403, "Requests from other pages are refused.")
-        self.rfile.read(min(MAX_BODY_BYTES, int(self.headers.get("Content-Length", 0))))
+        self.rfile.read(min(1024, int(self.headers.get("Content-Length", 0))))
         action = urlsplit(self.path).path.removeprefix("/api/")
         if action not in ("pause", "resume", "checkpoint"):
             raise _Refused(404, "There is no such action.")

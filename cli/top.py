@@ -86,8 +86,8 @@ def render(found: dict[str, Any], console: Console) -> Group:
         facts = "  ".join(f"{label} {text}" for label, text in stage["facts"])
         mark = "▶" if stage["name"] == flow["bottleneck"] else " "
         stages.add_row(f"{mark} {stage['name']}", rate, facts)
-    limit = f"{flow['bottleneck']}: " if flow["bottleneck"] else ""
-    parts += [stages, console.render_str(f"bottleneck: {limit}{flow['why']}", style="dim")]
+    limit = ": ".join(filter(None, ("bottleneck", flow["bottleneck"], flow["why"])))
+    parts += [stages, console.render_str(limit, style="dim")]
     if found["slots"]:
         parts.append(_slots(found["slots"]))
     costs = "   ".join(f"{label}: {text}" for label, text in found["costs"])

@@ -127,8 +127,7 @@ class Dashboard:
 
     def picture(self, slot: str) -> bytes:
         """The newest picture (JPEG) of a slot, WORKER/SLOT; NotStored if there is none."""
-        found = self._observer.pictures.get(slot)
-        if found is None:
+        if (found := self._observer.pictures.get(slot)) is None:
             raise NotStored("There is no picture of that slot now.")
         return found[1]
 
@@ -170,6 +169,7 @@ class Dashboard:
         phase = status.phase if status is not None else files.phase()
         name = config.name if config is not None else status.run_id if status is not None else ""
         disk = files.disk()
+        is_paused = status is not None and status.is_held
         num_quarantined = len(index.quarantined) if index.store is not None else None
         return {
             "time": time.time(),
@@ -190,10 +190,7 @@ class Dashboard:
                 "postmortems": files.postmortems(),
             },
             "costs": costs(config, metrics, index.total, files.store_bytes(), disk),
-            "actions": {
-                "allowed": self._can_command and is_joined,
-                "paused": status is not None and status.is_held,
-            },
+            "actions": {"allowed": self._can_command and is_joined, "paused": is_paused},
         }
 
     def _left_s(self, phase: str, metrics: dict[str, float]) -> float:

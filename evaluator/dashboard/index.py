@@ -28,7 +28,7 @@ from distrl.evaluator.results import episode_result
 MAX_ROWS = 100_000
 FIRST, PORTION = 60, 10
 """Episodes that are read at once, and then at a time; between two portions other threads have their turn."""
-POLL_S, QUIET_S = 0.5, 2.0
+POLL_S = 0.5
 _log = logging.getLogger(__name__)
 
 Row = dict[str, Any]
@@ -148,17 +148,16 @@ class EpisodeIndex:
     # ---- episodes thread ----
 
     def _run(self) -> None:
-        quiet_until = time.monotonic() + QUIET_S  # a browser that opens the page now comes first
         while not self._stop.is_set():
             started, is_behind = time.monotonic(), False
             try:
-                is_behind = self._read(started > quiet_until)
+                is_behind = self._read()
             except StoreError as error:  # a store that is being made or restored
                 _log.warning("the episodes cannot be read now: %s", error)
             self.has_read.set()
             self._stop.wait(0.5 * (time.monotonic() - started) if is_behind else POLL_S)
 
-    def _read(self, may_read_older: bool) -> bool:
+    def _read(self) -> bool:
         """Reads what is new, and a portion of what is older. Returns whether more remains."""
         if self.store is None:
             if not self._path.is_file() or not self._path.stat().st_size:
@@ -167,10 +166,9 @@ class EpisodeIndex:
         store = self.store
         self.total = store.count()
         self.quarantined = {one.id: one.reason for one in store.quarantined()}
-        is_first, older = not self._newest, list[Packed]()
+        is_first, is_full = not self._newest, len(self.rows) >= MAX_ROWS
         new = store.packed(after=self._newest, limit=FIRST if is_first else 100_000_000)
-        if may_read_older and not is_first and len(self.rows) < MAX_ROWS:
-            older = store.packed(before=self._oldest, limit=PORTION)
+        older = [] if is_first or is_full else store.packed(before=self._oldest, limit=PORTION)
         for packed in filter(None, (new, older)):
             self._newest = max(self._newest, packed[0].seq)
             self._oldest = min(self._oldest, packed[-1].seq)

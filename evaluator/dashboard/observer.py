@@ -40,13 +40,13 @@ MAX_BYTES = 64 * 2**20
 """Of all pictures; what comes beyond it is dropped."""
 
 Wants = Callable[[], tuple[Watching, tuple[str, ...]]]
-"""What viewers want now: how much, and the slots that they follow."""
 
 
 class Observer:
     """A connection to the learner at `control`, with its own thread; without an address it does nothing.
 
     Args:
+        wants: Returns what viewers want now: how much, and the slots that they follow.
         run_id: The run that is expected there; "" for any.
 
     Attributes:
@@ -112,9 +112,9 @@ class Observer:
                 if self.state in ("joining", "lost"):
                     self.note = error.message
             if self.state == "joined" and time.monotonic() - self.heard_at > LOST_S:
-                has_ended = self.status is not None and self.status.phase == "done"
-                lost = "lost", "the learner does not answer; trying again"
-                self.state, self.note = ("none", "") if has_ended else lost
+                self.state, self.note = "lost", "the learner does not answer; trying again"
+                if self.status is not None and self.status.phase == "done":
+                    self.state, self.note = "none", ""
             is_played = self.status is not None and bool(self.status.hands)
             self.wake.wait(SOON_S if is_full else PLAYED_S if is_played else EVERY_S)
             self.wake.clear()
@@ -125,8 +125,8 @@ class Observer:
         known = self.wall.number if self.wall is not None else 0
         watch = Watch(name=self._name, wants=wants, followed=followed, known=known)
         self._channel.send(watch, timeout_s=0.5)
-        deadline, received = time.monotonic() + ANSWER_S, self._channel.recv(ANSWER_S)
-        is_full = False
+        deadline, is_full = time.monotonic() + ANSWER_S, False
+        received = self._channel.recv(ANSWER_S)
         while received is not None:  # also earlier answers that came late
             self._take(received)
             is_full = len(received.blobs) == MAX_PICTURES

@@ -14,9 +14,8 @@ from urllib.parse import quote
 from rich.filesize import decimal
 
 from distrl.configs.schema import Config
-from distrl.core.messages import SlotReport, Status, Wall
+from distrl.core.messages import Status, Wall
 from distrl.core.metrics import PHASE_DONE, PHASE_TOTAL
-from distrl.core.slot_view import SlotView
 from distrl.core.types import ActionRecord
 from distrl.evaluator.progress import unit_of
 from distrl.evaluator.report.episodes import describe
@@ -125,37 +124,26 @@ def alarms(
     alarm(num, "warn", text, "Lower learner.optim.lr if it goes on.")
     counts = device_counts(metrics)
     num, total = counts.get("quarantined", 0), sum(counts.values())
-    text = f"{num} of {total} devices are quarantined."
-    level = "warn" if num < total else "bad"
+    level, text = "warn" if num < total else "bad", f"{num} of {total} devices are quarantined."
     alarm(num, level, text, "See their reasons below, and docs/devices.md.")
     return sorted(found, key=lambda one: one["level"])
 
 
 def slots(wall: Wall, age_s: float, pictures: Mapping[str, tuple[int, bytes]]) -> list[dict[str, Any]]:
     """The slots of a wall that is `age_s` old, with the addresses of their pictures."""
-    found = [
-        _slot(report, view, age_s + more_s, pictures.get(f"{report.worker}/{view.slot}"))
-        for report, more_s in zip(wall.reports, wall.ages_s, strict=False)
-        for view in report.slots
-    ]
+    found = []
+    for report, report_age_s in zip(wall.reports, wall.ages_s, strict=False):
+        states, all_s = {device.id: device.state for device in report.devices}, age_s + report_age_s
+        for view in report.slots:
+            one = view.model_dump(mode="json", exclude={"picture"})
+            if view.touch is not None:
+                one["touch"]["text"] = describe(ActionRecord(**view.touch.model_dump()))
+            number, _ = pictures.get(f"{report.worker}/{view.slot}", (None, b""))
+            at = f"/api/screen/{quote(report.worker, safe='')}/{view.slot}?v={number}"
+            one |= {"worker": report.worker, "device_state": states.get(view.device, ""), "age_s": all_s}
+            one |= {"screen": "" if number is None else at}
+            found.append(one | ({"state": "gone"} if all_s > GONE_S else {}))
     return sorted(found, key=lambda one: (one["worker"], one["slot"]))
-
-
-def _slot(
-    report: SlotReport, view: SlotView, age_s: float, picture: tuple[int, bytes] | None
-) -> dict[str, Any]:
-    found = view.model_dump(mode="json", exclude={"picture"})
-    if view.touch is not None:
-        found["touch"]["text"] = describe(ActionRecord(**view.touch.model_dump()))
-    at = f"/api/screen/{quote(report.worker, safe='')}/{view.slot}"
-    states = {device.id: device.state for device in report.devices}
-    return found | {
-        "worker": report.worker,
-        "state": "gone" if age_s > GONE_S else view.state,
-        "device_state": states.get(view.device, ""),
-        "age_s": age_s,
-        "screen": f"{at}?v={picture[0]}" if picture is not None else "",
-    }
 
 
 def device_counts(metrics: Metrics) -> dict[str, int]:

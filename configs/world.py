@@ -31,7 +31,7 @@ class WorldConfig(Section):
     imagined_per_real: Positive = 1.0
     max_imagined_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
     min_real: Count = 128
-    potential: Literal["none", "score", "distance"] = "score"
+    potential: Literal["none", "score", "distance"] = "none"
 
     @property
     def is_on(self) -> bool:

@@ -59,7 +59,7 @@ from distrl.workers.envs.base import (
     ProvidesGoal,
     StepResult,
 )
-from distrl.workers.imagination import Promise
+from distrl.workers.imagination import Shaping
 from distrl.workers.rewards import Ending, awaits_judge, judge, needs_evaluation, step_penalties
 
 Episode = tuple[Trajectory, dict[str, bytes]]
@@ -194,12 +194,12 @@ class EpisodeRunner:
         task = lease.task
         actor = self._actor(lease, draft) or Conversation(self._policy, draft.images, lease.sampling)
         frame = call(Frame, self._env.reset, task)
-        promise = None
+        shaping = None
         if lease.branch is None:
             self._clock.started()
         else:
             frame = self._branch_off(lease.branch, draft, frame)
-            promise = Promise(lease.branch, self._env)
+            shaping = Shaping(lease.branch, self._env)
         screen, observe_s = self._look(frame, draft, False)
         if isinstance(self._env, ProvidesGoal):
             self._sign.task = draft.task = task = task.model_copy(update={"goal": self._env.goal})
@@ -224,7 +224,7 @@ class EpisodeRunner:
             self._sign.acts(action)
             clock = self._clock.seconds()
             result = call(StepResult, self._env.step, action)
-            if promise is None:
+            if shaping is None:
                 self._clock.acted(result.frame.app)
             act_s = max(0.0, self._clock.seconds() - clock - result.settle_s)
 
@@ -235,10 +235,10 @@ class EpisodeRunner:
             if is_over:
                 self._judge(draft, action, result.done, truncated)
                 reward = reward.model_copy(update={"outcome": draft.ending.success})
-            if promise is not None:
-                shaping = promise.reward(draft.ending.success if is_over else None)
-                reward = reward.model_copy(update={"shaping": shaping})
-            is_cut = not is_over and promise is not None and len(draft.steps) + 1 >= promise.horizon
+            if shaping is not None:
+                gain = shaping.reward(draft.ending.success if is_over else None)
+                reward = reward.model_copy(update={"shaping": gain})
+            is_cut = not is_over and shaping is not None and len(draft.steps) + 1 >= shaping.horizon
             step = TimeStep(
                 observation=screen,
                 chats=chats,

@@ -2,10 +2,10 @@
 
     r̂_t = γ M(o_{t+1}) − M(o_t);  where the episode ends,  r̂_T = outcome − M(o_T)
 
-Their discounted sum is γ^T outcome − M(o_0), whatever was done in between, so no policy gains by it (Ng et
-al. 1999). Without γ, as AcceRL writes it, every step before a success is worth (1 − γ) M(o) too much: what
-lingers where M is high is paid. What ends an episode takes back all that its screen promised: COMPLETE on a
-wrong screen costs it, as in reality.
+Their discounted sum is γ^T outcome − M(o_0), whatever lies in between, so no way to an outcome pays more than
+another (Ng et al. 1999). Without γ, as in AcceRL's eq. 13, each step pays (1 − γ) M(o_{t+1}) more, which
+rewards lingering where M is high. An end takes back what its screen promised, so that COMPLETE on a wrong
+screen is as bad as in reality.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from distrl.core.user_errors import score_of
 from distrl.workers.envs.base import Env, ExpertDistance
 
 
-class Promise:
+class Shaping:
     """M of the screen that `env` shows now, and the rewards r̂ of the steps of `branch` from there.
 
     The environment is the world model. An oracle is the real one, which takes no time.

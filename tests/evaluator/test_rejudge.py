@@ -15,7 +15,7 @@ from distrl.cli.main import app
 from distrl.configs.schema import Config
 from distrl.core.errors import JudgeRefuses
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Outcome, Trajectory
+from distrl.core.types import Fault, Outcome, Purpose, Trajectory
 from distrl.evaluator.agreement import AgreementReport
 from distrl.evaluator.rejudge import Rejudged, read_verdicts
 from distrl.workers.rewards import truth_after
@@ -27,7 +27,7 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fill(place: Path, *successes: bool) -> list[Trajectory]:
-    """A store with episodes that said that they were done, and a faulted and a cut one."""
+    """A store with episodes that said that they were done, and a faulted, a cut and an imagined one."""
     store = TrajectoryStore(place / "store.sqlite3")
     found = []
     for number, success in enumerate(successes):
@@ -36,6 +36,8 @@ def fill(place: Path, *successes: bool) -> list[Trajectory]:
         store.add(found[-1], images)
     store.add(*make_episode(make_task(90), fault=Fault.DEVICE))
     store.add(*make_episode(make_task(91), success=False))
+    trajectory, images = make_episode(make_task(92))
+    store.add(trajectory.model_copy(update={"purpose": Purpose.IMAGINED}), images)
     store.close()
     return found
 
@@ -87,7 +89,7 @@ def test_without_an_endpoint_they_are_undecided_and_asked_again_next_time(tmp_pa
 
 
 def test_a_limit_counts_those_that_are_asked_about(tmp_path: Path) -> None:
-    fill(tmp_path, True, False, False)  # the newest two of five are not asked about
+    fill(tmp_path, True, False, False)  # the newest three of six are not asked about
     with JudgeEndpoint([status(True)]) as endpoint:
         rejudged = run(tmp_path, endpoint, limit=2)
         assert len(endpoint.requests) == 2

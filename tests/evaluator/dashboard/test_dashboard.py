@@ -22,7 +22,7 @@ from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError, StoreError
 from distrl.core.rundir import RunDir
 from distrl.core.store import TrajectoryStore
-from distrl.core.types import Fault, Outcome, Verdict
+from distrl.core.types import Fault, Outcome, Purpose, Verdict
 from distrl.evaluator.dashboard.dashboard import Dashboard
 from distrl.evaluator.dashboard.index import Selection
 from distrl.evaluator.dashboard.server import DashboardServer, check_address
@@ -357,6 +357,19 @@ def test_staleness_counts_versions_that_became_known_later(watched: Dashboard, r
         file.write('{"step": 12, "time": 1190.0, "versions": 20.0}\n')
     until(lambda: watched.snapshot()["rows"] == len(ROWS) + 1, "the row")
     assert [row["staleness"] for row in watched.index.select(Selection(min_staleness=17))["rows"]] == [17]
+
+
+def test_imagined_episodes_are_listed_but_not_in_the_heatmap(run: RunDir) -> None:
+    with contextlib.closing(TrajectoryStore(run.store)) as store:
+        trajectory, images = make_episode(make_task(7), success=True)
+        store.add(trajectory.model_copy(update={"purpose": Purpose.IMAGINED}), images)
+    with Dashboard(run.path) as dashboard:
+        index = dashboard.index
+        assert index is not None
+        until(lambda: index.num_indexed == 7, "the index")
+        rows, _ = index.select(Selection(purpose="imagined"), None, 10)
+        assert [row.result.trajectory_id for row in rows] == [trajectory.id]
+        assert sum(row["episodes"] for row in index.heatmap(3)["rows"]) == 6
 
 
 def test_metrics_are_followed_as_they_grow(watched: Dashboard, run: RunDir) -> None:

@@ -200,6 +200,7 @@ def test_what_a_judge_can_be_asked_about() -> None:
     assert not is_askable(cut)  # the step limit failed it, whatever it shows
     assert not is_askable(done.model_copy(update={"fault": Fault.DEVICE}))
     assert not is_askable(done.model_copy(update={"outcome": Outcome.UNJUDGED}))
+    assert not is_askable(done.model_copy(update={"purpose": Purpose.IMAGINED}))
 
 
 def demonstration(texts: list[str]) -> tuple[Trajectory, dict[str, bytes]]:

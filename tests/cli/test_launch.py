@@ -211,7 +211,7 @@ def keeper(folder: Path, **arguments: tuple[str, ...]) -> Keeper:
     run.logs.mkdir(parents=True)
     write_launch(run, "local", wanted)
     (folder / "launch" / "state").mkdir()
-    return Keeper(folder, list(arguments), StopEvent(), is_alone=True)
+    return Keeper(folder, wanted, StopEvent(), is_alone=True)
 
 
 WAITS = ("run-worker", "quickstart", "--spool", "spool", "--set=network.control=tcp://127.0.0.1:9")

@@ -321,7 +321,11 @@ class RayBackend(Backend):
         every = roles_of(self.config, self.folder, self.settings(), *counts, has_keys=True)
         whole = [(self._found(role), read_files(self.run, role.files)) for role in every]
         given = (name, self.folder, whole, len(roles), least, _has_begun(self.run.path))
-        _answer(ray.remote(Run).options(name=name, num_cpus=0, **LASTING).remote(*given).states.remote())
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=True
+        )  # rather than on a node of workers, which may be lost more often
+        options = {"name": name, "num_cpus": 0, "scheduling_strategy": here, **LASTING}
+        _answer(ray.remote(Run).options(**options).remote(*given).states.remote())
         (self.run.path / BEGUN).touch()
         return [f"Ray starts {len(roles)} processes, each as soon as a node has what it needs."]
 

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 HEAD, OTHERS = "127.0.0.2", ("127.0.0.3", "127.0.0.4")
+_GIVEN = {"num_cpus": 4, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+NODE = {**_GIVEN, "resources": {"emulators": 2}}
+"""Arguments of `Cluster.add_node`, for a node that is not the head."""
 
 
 @contextlib.contextmanager
@@ -25,14 +28,11 @@ def ray_nodes(folder: Path) -> Iterator[Any]:
     import ray
     from ray.cluster_utils import Cluster
 
-    given = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
     try:
-        cluster = Cluster(
-            initialize_head=True, head_node_args={"num_cpus": 4, "node_ip_address": HEAD, **given}
-        )
+        cluster = Cluster(initialize_head=True, head_node_args={"node_ip_address": HEAD, **_GIVEN})
         try:
             for host in OTHERS:
-                cluster.add_node(num_cpus=4, resources={"emulators": 2}, node_ip_address=host, **given)
+                cluster.add_node(node_ip_address=host, **NODE)
             os.environ["RAY_ADDRESS"] = cluster.address
             yield cluster
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,7 @@ from distrl.cli.main import app
 from distrl.configs.load import load_config
 from distrl.configs.placement import RolePlacement
 from distrl.configs.schema import Config
+from distrl.core.errors import ConfigError
 from distrl.core.process import StopEvent
 from distrl.core.rundir import RunDir
 from distrl.core.security import list_allowed
@@ -88,6 +90,12 @@ def test_counts_stay_within_their_bounds(tmp_path: Path) -> None:
     )
     assert result.exit_code == 2
     assert "count 9 is not between min None and max 4" in result.stderr
+
+
+@pytest.mark.parametrize("host", ["2001:db8::1", "me@[::1]", "farm-1:22", "-oProxyCommand=x", ""])
+def test_hosts_are_names_or_ipv4_addresses(tmp_path: Path, host: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{re.escape(host)}' is not a valid host; use HOST or USER@HOST"):
+        placed(tmp_path, f"placement.workers.hosts=['{host}']")
 
 
 def test_each_process_has_its_own_key_and_only_the_files_of_its_role(tmp_path: Path) -> None:

@@ -145,10 +145,11 @@ def logs(
 
 
 def _settled(config: Config) -> Config:
-    """`config` with as many ranks of the learner as it has GPUs, if that is `auto`."""
-    if config.learner.num_processes != "auto":
+    """`config` with a rank of the learner for each GPU, if that is `auto` or ranks are on several nodes."""
+    placed = config.placement.learner
+    if config.learner.num_processes != "auto" and placed.nodes == 1:
         return config
-    learner = config.learner.model_copy(update={"num_processes": max(1, config.placement.learner.gpus)})
+    learner = config.learner.model_copy(update={"num_processes": placed.nodes * max(1, placed.gpus)})
     return config.model_copy(update={"learner": learner})
 
 

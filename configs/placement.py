@@ -44,6 +44,16 @@ class RolePlacement(Section):
     image: str | None = None
 
 
+class LearnerPlacement(RolePlacement):
+    """What the learner needs.
+
+    With Ray, `nodes` is the number of nodes that the learner may be divided among, and the other numbers are
+    those on each. It then has a rank for each GPU, or one for each node without GPUs.
+    """
+
+    nodes: Count = 1
+
+
 class InferencePlacement(RolePlacement):
     """What one inference server needs. `count` is the number of servers; null means
     `local.inference_servers`.
@@ -79,7 +89,7 @@ class PlacementConfig(Section):
     is the time limit of a job; null means the partition's.
     """
 
-    learner: RolePlacement = RolePlacement()
+    learner: LearnerPlacement = LearnerPlacement()
     inference: InferencePlacement = InferencePlacement()
     workers: WorkersPlacement = WorkersPlacement()
     hosts: Hosts = []

@@ -79,9 +79,11 @@ class Backend(ABC):
     Attributes:
         folder: The run directory as the processes see it; the paths of their roles begin with it.
         interface: Where processes bind free ports.
+        can_divide: The ranks of a learner may be on several nodes.
     """
 
     interface = "0.0.0.0"
+    can_divide = False
 
     def __init__(self, config: Config, run: RunDir) -> None:
         self.config, self.run = config, run
@@ -147,6 +149,11 @@ def default_addresses(config: Config) -> dict[str, str]:
 def plan_roles(config: Config, backend: Backend) -> list[Role]:
     """The roles of a run that `backend` is to start, with a key for each."""
     placed = config.placement
+    if placed.learner.nodes > 1 and not backend.can_divide:
+        raise ConfigError(
+            f"placement.learner.nodes={placed.learner.nodes} works with --on ray only.",
+            "Elsewhere start each rank by torchrun (docs/placement.md).",
+        )
     is_appo = config.learner.algorithm.kind == "appo"
     num_servers = 0 if is_appo else placed.inference.count or config.num_servers
     num_workers = placed.workers.count or config.local.workers

@@ -1,12 +1,13 @@
 """`--on ray`: detached actors that supervise the processes of a run. No data goes through Ray.
 
     actor RUN/NAME      keeps the process NAME alive, on a node that has what it needs
-       │ every second: state, log; of the learner also its address and metrics
-       ▼ ▲ the learner's address; how the run ended
+       │ every second: state, log; of the learner also its addresses and metrics
+       ▼ ▲ the learner's addresses; how the run ended
     actor RUN           places the others, scales the workers, answers `status` and `logs`
 
-Ray restarts actors whose node is lost. The actor of a process writes the learner's address into the file
-where the process looks for it.
+Ray restarts actors whose node is lost. The actor of a process writes the learner's addresses into the file
+where the process looks for them. A learner on several nodes has an actor for each rank, in a placement group;
+they meet on a port that rank 0's actor chose.
 
     RUN: ray's thread alone, which waits for nothing       RUN/NAME: the thread `keeper`, which waits for RUN
 """
@@ -39,6 +40,7 @@ from distrl.cli.backends.backend import (
 from distrl.cli.backends.keeper import LOOK_S, Keeper
 from distrl.cli.backends.roles import Role
 from distrl.cli.backends.roles import roles as roles_of
+from distrl.cli.local.programs import free_port
 from distrl.configs.schema import Config
 from distrl.core.errors import MissingDependency
 from distrl.core.files import write_bytes_atomically
@@ -110,13 +112,15 @@ class Process(Keeper):
         os.environ[HOST] = ray.util.get_node_ip_address()
         super().__init__(folder, [role], StopEvent(), is_alone=False)
         self._ray, self._actor, self._role = ray, ray.get_actor(run, namespace=NAMESPACE), role
-        self._found, self._position = b"", 0
+        self._is_first, self._position = role.name == "learner", 0
+        # Of the learner: "meeting", where clients connect, and "ranks", where its ranks meet.
+        self._found = {"ranks": f"{self._host} {free_port()}"} if self._is_first else dict[str, str]()
         has_begun |= ray.get_runtime_context().was_current_actor_reconstructed
         threading.Thread(target=self._keep, args=(files, has_begun), name="keeper", daemon=True).start()
 
     def _keep(self, files: Mapping[str, bytes], has_begun: bool) -> None:
         folder, role = self._folder, self._role
-        is_missing = role.kind == "learner" and has_begun and not _has_begun(folder)
+        is_missing = self._is_first and has_begun and not _has_begun(folder)
         for path in (state_file(folder, role.name), *(folder / name for name in files)):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if is_missing:
@@ -124,29 +128,39 @@ class Process(Keeper):
         else:
             for name, content in files.items():
                 write_bytes_atomically(folder / name, content, mode=0o600)
-            if role.kind == "learner":
+            if self._is_first:
                 (folder / BEGUN).touch()
+            while role.kind == "learner" and "ranks" not in self._found and not self.ending():
+                time.sleep(LOOK_S)
+            given = self._found.get("ranks", "").split()
+            os.environ.update(zip(("MASTER_ADDR", "MASTER_PORT"), given, strict=False))
             self.run()
             if not self._states:  # the run was over before it came to this node
-                self._note(role.name, "stopped")
+                self._note(role.name, "done" if self.ending() == "done" else "stopped")
         while self.ending() is None:
             time.sleep(LOOK_S)
 
     def ending(self) -> str | None:
         """Reports to the run's actor; returns how the run ended, if it did, or None without an answer."""
-        name, file, meeting, metrics = self._role.name, _meeting_file(self._folder, self._role), b"", {}
-        log, position = _read(self._folder / "logs" / f"{name}.log", self._position)
-        if self._role.kind == "learner":
-            meeting, metrics = _read(file)[0], _newest_metrics(self._folder / "metrics.jsonl")
+        role, file, metrics = self._role, _meeting_file(self._folder, self._role), {}
+        log, position = _read(self._folder / "logs" / f"{role.name}.log", self._position)
+        if self._is_first:
+            self._found["meeting"] = _read(file)[0].decode()
+            metrics = _newest_metrics(self._folder / "metrics.jsonl")
         try:
-            report = self._actor.report.remote(self._states.get(name), name, log, meeting, metrics)
+            report = self._actor.report.remote(
+                self._states.get(role.name), role.name, log, self._found, metrics
+            )
             found, ending = self._ray.get(report, timeout=ANSWER_S)
         except self._ray.exceptions.RayError:  # its node is lost, and Ray looks for another
             return None
         self._position = position
-        if self._role.kind != "learner" and found != self._found:
-            write_bytes_atomically(file, found, mode=0o600)
-            self._found = found
+        new = {key: value for key, value in found.items() if value != self._found.get(key)}
+        if role.kind != "learner" and "meeting" in new:
+            write_bytes_atomically(file, new["meeting"].encode(), mode=0o600)
+        elif role.kind == "learner" and "ranks" in new and "ranks" in self._found:
+            os._exit(1)  # rank 0 is on another node now: Ray starts this actor again
+        self._found |= new
         return str(ending)
 
 
@@ -204,13 +218,20 @@ class Run:
         self._actors: dict[str, Any] = {}
         self._heard_at: dict[str, float] = {}
         self._logs: dict[str, tuple[bytes, int]] = {}
-        self._meeting, self._ending, self._scaled_by = b"", "", dict[str, float]()
+        self._found, self._ending, self._scaled_by = dict[str, str](), "", dict[str, float]()
         self._scale_at = time.monotonic() + SCALE_S
+        self._ranks = [name for name, (role, _) in self._roles.items() if role.kind == "learner"]
+        self._group = self._placement_group() if len(self._ranks) > 1 else None
         self._resize(num)
 
     def report(
-        self, state: ProcessState | None, name: str, log: bytes, meeting: bytes, metrics: dict[str, float]
-    ) -> tuple[bytes, str]:
+        self,
+        state: ProcessState | None,
+        name: str,
+        log: bytes,
+        found: dict[str, str],
+        metrics: dict[str, float],
+    ) -> tuple[dict[str, str], str]:
         """Takes what a process does; returns where the learner is, and how the run ended for this process."""
         if name not in self._states:  # it was added before this actor was restarted
             self._resize(list(self._roles).index(name) + 1)
@@ -218,18 +239,21 @@ class Run:
         self._logs[name] = (text + log)[-TAIL_BYTES:], length + len(log)
         self._states[name] = state = state or self._states[name]
         if name == "learner":
-            self._meeting = meeting
-            if state.state in OVER:
-                self._ending = self._ending or state.state
-            elif time.monotonic() >= self._scale_at:
+            self._found = found
+            if state.state not in OVER and time.monotonic() >= self._scale_at:
                 self._scale_at = time.monotonic() + SCALE_S
                 self._scale(metrics)
-        if state.state in OVER and (actor := self._actors.pop(name, None)) is not None:
-            self._ray.kill(actor)
+        if state.state in OVER:
+            if name == "learner" or (name in self._ranks and state.state == "failed"):
+                self._ending = self._ending or state.state
+            if name in self._actors:
+                self._ray.kill(self._actors.pop(name))
+            if self._group is not None and not self._actors.keys() & set(self._ranks):
+                self._ray.util.remove_placement_group(self._group)
         ending = self._ending or ("stopped" if self._is_surplus(name) else "")
         # A process that stops is silent until its end.
         self._heard_at[name] = float("inf") if ending else time.monotonic()
-        return self._meeting, ending
+        return self._found, ending
 
     def states(self) -> list[ProcessState]:
         """The states of all processes, in the order of the roles."""
@@ -239,7 +263,7 @@ class Run:
                 now = {} if is_queued else {"state": "restarting", "detail": LOST}
                 if self._ending or self._is_surplus(name):  # no node has it, so that there is nothing to end
                     self._ray.kill(self._actors.pop(name))
-                    now = {"state": "stopped"}
+                    now = {"state": "done" if self._ending == "done" else "stopped"}
                 self._states[name] = self._states[name].model_copy(update=now)
         return [
             state
@@ -267,13 +291,30 @@ class Run:
         if not any(map(self._is_surplus, self._actors)):  # else some that were removed have not left yet
             self._resize(wanted)
 
+    def _placement_group(self) -> Any:
+        """Room for the ranks, on as few nodes as possible."""
+        name, util = f"{self._name}/ranks", self._ray.util
+        try:
+            return util.get_placement_group(name)
+        except ValueError:
+            needs = [_reserved(self._roles[rank][0]) for rank in self._ranks]
+            names = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
+            bundles = [
+                {names[key]: one[key] for key in names if one.get(key)} | one["resources"] for one in needs
+            ]
+            return util.placement_group(bundles, "PACK", name, lifetime="detached")
+
     def _resize(self, wanted: int) -> None:
         for name in list(self._roles)[self._num : wanted]:
             role, files = self._roles[name]
+            place: Any = "SPREAD" if role.kind == "worker" else "DEFAULT"
+            if self._group is not None and name in self._ranks:
+                strategies = self._ray.util.scheduling_strategies
+                place = strategies.PlacementGroupSchedulingStrategy(self._group, self._ranks.index(name))
             options = {
                 "name": f"{self._name}/{name}",
                 "get_if_exists": True,  # this actor may have been restarted
-                "scheduling_strategy": "SPREAD" if role.kind == "worker" else "DEFAULT",
+                "scheduling_strategy": place,
                 **LASTING,
                 **_reserved(role),
             }
@@ -294,6 +335,8 @@ def _reserved(role: Role) -> dict[str, Any]:
 class RayBackend(Backend):
     """Actors of a Ray cluster."""
 
+    can_divide = True
+
     def __init__(self, config: Config, run: RunDir) -> None:
         super().__init__(config, run)
         self.folder = Path(config.placement.folder) / run.path.name
@@ -302,7 +345,7 @@ class RayBackend(Backend):
         return {**super().settings(), "runs_dir": str(self.folder.parent)}
 
     def submit(self, roles: Sequence[Role], dry_run: bool) -> list[str]:
-        name = self.run.path.name
+        name, roles = self.run.path.name, self._divided(roles)
         if dry_run:
             return [
                 f"# actor {name}/{role.name} {_reserved(role)}\n"
@@ -318,7 +361,7 @@ class RayBackend(Backend):
         num, bounds = kinds.count("worker"), self.config.placement.workers
         least = len(roles) - num + (num if bounds.min is None else min(num, bounds.min))
         counts = (kinds.count("inference"), max(num, bounds.max or 0))
-        every = roles_of(self.config, self.folder, self.settings(), *counts, has_keys=True)
+        every = self._divided(roles_of(self.config, self.folder, self.settings(), *counts, has_keys=True))
         whole = [(self._found(role), read_files(self.run, role.files)) for role in every]
         given = (name, self.folder, whole, len(roles), least, _has_begun(self.run.path))
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
@@ -372,6 +415,27 @@ class RayBackend(Backend):
         deadline = time.monotonic() + CALL_S
         while self._actor() is not None and time.monotonic() < deadline:
             time.sleep(0.1)
+
+    def _divided(self, roles: Sequence[Role]) -> list[Role]:
+        """The roles, with one for each rank of a learner that is on several nodes."""
+        placed = self.config.placement.learner
+        if placed.nodes == 1:
+            return list(roles)
+        learner, *others = roles
+        each = max(1, placed.gpus)
+        share = {
+            "gpus": min(1, placed.gpus),
+            "cpus": max(1, placed.cpus // each),
+            "memory_gb": placed.memory_gb and placed.memory_gb / each,
+        }
+        needs = placed.model_copy(update=share)
+        bare = needs.model_copy(update={"resources": {}})  # which are for the run directory
+        env = {"WORLD_SIZE": str(placed.nodes * each), "LOCAL_RANK": "0"}  # a rank sees its own GPU only
+        ranks = [learner.model_copy(update={"needs": needs, "env": {**env, "RANK": "0"}})]
+        for rank in range(1, placed.nodes * each):
+            own = {"name": f"rank-{rank}", "env": {**env, "RANK": str(rank)}, "files": ("config.yaml",)}
+            ranks.append(learner.model_copy(update={"needs": bare, **own}))
+        return [*ranks, *others]
 
     def _found(self, role: Role) -> Role:
         """A role that looks for the learner's address where its actor writes it."""

@@ -98,6 +98,12 @@ def test_hosts_are_names_or_ipv4_addresses(tmp_path: Path, host: str) -> None:
         placed(tmp_path, f"placement.workers.hosts=['{host}']")
 
 
+def test_a_learner_on_several_nodes_is_refused_where_it_cannot_be(tmp_path: Path) -> None:
+    config = placed(tmp_path, "placement.learner.nodes=2")
+    with pytest.raises(ConfigError, match="nodes=2 works with --on ray only"):
+        plan_roles(config, make_backend("slurm", config, RunDir.of(config)))
+
+
 def test_each_process_has_its_own_key_and_only_the_files_of_its_role(tmp_path: Path) -> None:
     config = placed(tmp_path)
     run = RunDir.create(config)

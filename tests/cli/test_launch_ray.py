@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from distrl.configs.schema import Config
 from distrl.core.errors import MissingDependency
 from distrl.core.rundir import RunDir
 
+HERE = {"meeting": "here"}
 FIRST = ["learner", "inference-0", "worker-0", "worker-1"]
 
 
@@ -35,10 +37,10 @@ class Run(on_ray.Run):
         every = [(role, {"config.yaml": b""}) for role in roles(Config(), Path("run"), {}, 1, 4)]
         super().__init__("run", Path("run"), every, len(FIRST), 3, False)
 
-    def hear(self, name: str, state: State | None = "running", **more: Any) -> tuple[bytes, str]:
+    def hear(self, name: str, state: State | None = "running", **more: Any) -> tuple[dict[str, str], str]:
         """What a process is told that reports this."""
         noted = state and ProcessState(name=name, state=state, where="node")
-        return self.report(noted, name, more.get("log", b""), more.get("at", b""), more.get("metrics", {}))
+        return self.report(noted, name, more.get("log", b""), more.get("found", {}), more.get("metrics", {}))
 
     def named(self) -> dict[str, str]:
         """By name the states."""
@@ -49,15 +51,15 @@ def test_all_learn_where_the_learner_is_and_end_with_it(ray: FakeRay) -> None:
     run = Run()
     assert list(ray.placed) == [f"run/{name}" for name in FIRST]
     assert set(run.named().values()) == {"queued"}
-    assert run.hear("worker-0") == (b"", "")
-    run.hear("learner", at=b"here", log=b"a line\n")
-    assert run.hear("worker-0") == run.hear("inference-0") == (b"here", "")
+    assert run.hear("worker-0") == ({}, "")
+    run.hear("learner", found=HERE, log=b"a line\n")
+    assert run.hear("worker-0") == run.hear("inference-0") == (HERE, "")
     run.hear("learner", "done", log=b"the last\n")
-    assert run.hear("worker-0") == (b"", "done")
+    assert run.hear("worker-0") == ({}, "done")
     run.hear("worker-0", "done")
     run.hear("inference-0", "done")
     assert run.named() == {
-        "learner": "done", "inference-0": "done", "worker-0": "done", "worker-1": "stopped",
+        "learner": "done", "inference-0": "done", "worker-0": "done", "worker-1": "done",
     }  # fmt: skip
     assert ray.placed == {}
     assert run.log("learner", 0) == (b"a line\nthe last\n", 16)
@@ -102,7 +104,7 @@ def test_a_lost_node_is_waited_for_unless_the_run_is_over(
     assert run.states()[2].detail == on_ray.LOST
     run.hear("worker-0", None)  # its new place, before its process has started
     run.stop()
-    assert run.hear("worker-1") == (b"", "stopped")
+    assert run.hear("worker-1") == ({}, "stopped")
     assert run.named() == dict.fromkeys(FIRST, "stopped") | {"worker-1": "running"}, "it stops in silence"
     assert list(ray.placed) == ["run/worker-1"]
 
@@ -162,11 +164,34 @@ def test_the_actor_of_a_process_passes_on_where_the_learner_is_and_waits_for_the
     process = on_ray.Process("run", Path("mine"), worker, {}, False)
     assert process.ending() is None, "the run's actor is not there"
     ray.run = Run()
-    ray.run.hear("learner", at=b"here")
+    ray.run.hear("learner", found=HERE)
     until(lambda: "run/worker-0" not in ray.placed, "its last report")
     assert ray.run.named()["worker-0"] == "done"
     assert (tmp_path / "mine" / "launch" / "meeting.json").read_bytes() == b"here"
     assert b"distrl" in ray.run.log("worker-0", 0)[0]
+
+
+def test_a_rank_meets_rank_0_where_that_is_now(
+    ray: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("DISTRL_HOST", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "")
+    ended: list[int] = []
+    monkeypatch.setattr("os._exit", ended.append)
+    every = {"arguments": ("--version",), "name": "worker-0"}  # a name that the run knows
+    rank = role("learner").model_copy(update=every)
+    ray.run = Run()
+    process = on_ray.Process("run", Path("mine"), rank, {}, False)
+    ray.run.hear("learner", found={"ranks": "10.0.0.6 5900"})
+    until(lambda: "run/worker-0" not in ray.placed, "its last report")
+    assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("10.0.0.6", "5900")
+    process.ending()
+    assert ended == []
+    ray.run.hear("learner", found={"ranks": "10.0.0.7 5901"})
+    process.ending()
+    assert ended == [1]
 
 
 def role(name: str) -> Role:
@@ -191,3 +216,17 @@ def test_a_dry_run_shows_what_is_reserved(tmp_path: Path) -> None:
     )
     assert "'resources': {'emulators': 4.0}" in worker
     assert "--set=network.rendezvous=file:distrl-runs/mine/launch/meeting.json" in worker
+
+
+def test_a_learner_on_several_nodes_is_a_process_for_each_gpu(tmp_path: Path) -> None:
+    placed = {"learner": {"nodes": 2, "gpus": 2, "cpus": 8, "resources": {"node:10.0.0.5": 0.001}}}
+    config = Config.model_validate({"placement": placed})
+    backend = on_ray.RayBackend(config, RunDir(tmp_path / "mine"))
+    wanted: list[Role] = roles(config, backend.folder, backend.settings(), 1, 1)
+    *ranks, server, worker = backend.submit(wanted, dry_run=True)
+    reserved = "{'num_cpus': 4, 'num_gpus': 1, 'resources': "
+    assert ranks[0].startswith(f"# actor mine/learner {reserved}{{'node:10.0.0.5': 0.001}}")
+    assert [rank.split()[2] for rank in ranks[1:]] == [f"mine/rank-{i}" for i in (1, 2, 3)]
+    assert all(f"{reserved}{{}}" in rank and " run-learner " in rank for rank in ranks[1:])
+    assert "mine/inference-0" in server
+    assert "mine/worker-0" in worker

@@ -145,11 +145,11 @@ def logs(
 
 
 def _settled(config: Config) -> Config:
-    """`config` with a rank of the learner for each GPU, if that is `auto` or ranks are on several nodes."""
-    placed = config.placement.learner
-    if config.learner.num_processes != "auto" and placed.nodes == 1:
+    """`config` with as many ranks of the learner as it has GPUs or is divided into, if that is `auto`."""
+    if config.learner.num_processes != "auto":
         return config
-    learner = config.learner.model_copy(update={"num_processes": placed.nodes * max(1, placed.gpus)})
+    placed = config.placement.learner
+    learner = config.learner.model_copy(update={"num_processes": max(1, placed.gpus, placed.count)})
     return config.model_copy(update={"learner": learner})
 
 

@@ -47,11 +47,11 @@ class RolePlacement(Section):
 class LearnerPlacement(RolePlacement):
     """What the learner needs.
 
-    With Ray, `nodes` is the number of nodes that the learner may be divided among, and the other numbers are
-    those on each. It then has a rank for each GPU, or one for each node without GPUs.
+    With Ray, `count` is the number of processes that it is divided into, which may be on several nodes. Each
+    is one rank and gets `gpus` (0 or 1), `cpus` and `memory_gb`; the first one also gets `resources`.
     """
 
-    nodes: Count = 1
+    count: Count = 1
 
 
 class InferencePlacement(RolePlacement):

@@ -149,9 +149,9 @@ def default_addresses(config: Config) -> dict[str, str]:
 def plan_roles(config: Config, backend: Backend) -> list[Role]:
     """The roles of a run that `backend` is to start, with a key for each."""
     placed = config.placement
-    if placed.learner.nodes > 1 and not backend.can_divide:
+    if placed.learner.count > 1 and not backend.can_divide:
         raise ConfigError(
-            f"placement.learner.nodes={placed.learner.nodes} works with --on ray only.",
+            f"placement.learner.count={placed.learner.count} works with --on ray only.",
             "Elsewhere start each rank by torchrun (docs/placement.md).",
         )
     is_appo = config.learner.algorithm.kind == "appo"

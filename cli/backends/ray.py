@@ -246,10 +246,7 @@ class Run:
         if state.state in OVER:
             if name == "learner" or (name in self._ranks and state.state == "failed"):
                 self._ending = self._ending or state.state
-            if name in self._actors:
-                self._ray.kill(self._actors.pop(name))
-            if self._group is not None and not self._actors.keys() & set(self._ranks):
-                self._ray.util.remove_placement_group(self._group)
+            self._release(name)
         ending = self._ending or ("stopped" if self._is_surplus(name) else "")
         # A process that stops is silent until its end.
         self._heard_at[name] = float("inf") if ending else time.monotonic()
@@ -262,7 +259,7 @@ class Run:
             if is_queued or time.monotonic() - self._heard_at[name] > LOST_S:
                 now = {} if is_queued else {"state": "restarting", "detail": LOST}
                 if self._ending or self._is_surplus(name):  # no node has it, so that there is nothing to end
-                    self._ray.kill(self._actors.pop(name))
+                    self._release(name)
                     now = {"state": "done" if self._ending == "done" else "stopped"}
                 self._states[name] = self._states[name].model_copy(update=now)
         return [
@@ -283,6 +280,13 @@ class Run:
     def _is_surplus(self, name: str) -> bool:
         return list(self._roles).index(name) >= self._num
 
+    def _release(self, name: str) -> None:
+        """Gives back what Ray reserves for a process that is over; the ranks' after the last of them."""
+        if (actor := self._actors.pop(name, None)) is not None:
+            self._ray.kill(actor)
+        if self._group is not None and self._actors.keys().isdisjoint(self._ranks):
+            self._ray.util.remove_placement_group(self._group)
+
     def _scale(self, metrics: dict[str, float]) -> None:
         fixed = sum(role.kind != "worker" for role, _ in self._roles.values())
         now, least, most = (num - fixed for num in (self._num, self._least, len(self._roles)))
@@ -297,11 +301,9 @@ class Run:
         try:
             return util.get_placement_group(name)
         except ValueError:
-            needs = [_reserved(self._roles[rank][0]) for rank in self._ranks]
             names = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
-            bundles = [
-                {names[key]: one[key] for key in names if one.get(key)} | one["resources"] for one in needs
-            ]
+            reserved = [_reserved(self._roles[rank][0]) for rank in self._ranks]
+            bundles = [{names[k]: one[k] for k in names if one.get(k)} | one["resources"] for one in reserved]
             return util.placement_group(bundles, "PACK", name, lifetime="detached")
 
     def _resize(self, wanted: int) -> None:
@@ -417,24 +419,18 @@ class RayBackend(Backend):
             time.sleep(0.1)
 
     def _divided(self, roles: Sequence[Role]) -> list[Role]:
-        """The roles, with one for each rank of a learner that is on several nodes."""
-        placed = self.config.placement.learner
-        if placed.nodes == 1:
+        """The roles, with one for each rank of a learner of several."""
+        size = self.config.placement.learner.count
+        if size == 1:
             return list(roles)
         learner, *others = roles
-        each = max(1, placed.gpus)
-        share = {
-            "gpus": min(1, placed.gpus),
-            "cpus": max(1, placed.cpus // each),
-            "memory_gb": placed.memory_gb and placed.memory_gb / each,
-        }
-        needs = placed.model_copy(update=share)
-        bare = needs.model_copy(update={"resources": {}})  # which are for the run directory
-        env = {"WORLD_SIZE": str(placed.nodes * each), "LOCAL_RANK": "0"}  # a rank sees its own GPU only
-        ranks = [learner.model_copy(update={"needs": needs, "env": {**env, "RANK": "0"}})]
-        for rank in range(1, placed.nodes * each):
-            own = {"name": f"rank-{rank}", "env": {**env, "RANK": str(rank)}, "files": ("config.yaml",)}
-            ranks.append(learner.model_copy(update={"needs": bare, **own}))
+        # A rank sees its own GPU only.
+        envs = [{"RANK": str(i), "WORLD_SIZE": str(size), "LOCAL_RANK": "0"} for i in range(size)]
+        bare = learner.needs.model_copy(update={"resources": {}})
+        ranks = [learner.model_copy(update={"env": envs[0]})]
+        for i in range(1, size):
+            own = {"name": f"rank-{i}", "env": envs[i], "needs": bare, "files": ("config.yaml",)}
+            ranks.append(learner.model_copy(update=own))
         return [*ranks, *others]
 
     def _found(self, role: Role) -> Role:

@@ -99,8 +99,8 @@ def test_hosts_are_names_or_ipv4_addresses(tmp_path: Path, host: str) -> None:
 
 
 def test_a_learner_on_several_nodes_is_refused_where_it_cannot_be(tmp_path: Path) -> None:
-    config = placed(tmp_path, "placement.learner.nodes=2")
-    with pytest.raises(ConfigError, match="nodes=2 works with --on ray only"):
+    config = placed(tmp_path, "placement.learner.count=2")
+    with pytest.raises(ConfigError, match="count=2 works with --on ray only"):
         plan_roles(config, make_backend("slurm", config, RunDir.of(config)))
 
 

@@ -218,8 +218,8 @@ def test_a_dry_run_shows_what_is_reserved(tmp_path: Path) -> None:
     assert "--set=network.rendezvous=file:distrl-runs/mine/launch/meeting.json" in worker
 
 
-def test_a_learner_on_several_nodes_is_a_process_for_each_gpu(tmp_path: Path) -> None:
-    placed = {"learner": {"nodes": 2, "gpus": 2, "cpus": 8, "resources": {"node:10.0.0.5": 0.001}}}
+def test_a_learner_of_several_ranks_is_an_actor_for_each(tmp_path: Path) -> None:
+    placed = {"learner": {"count": 4, "gpus": 1, "cpus": 4, "resources": {"node:10.0.0.5": 0.001}}}
     config = Config.model_validate({"placement": placed})
     backend = on_ray.RayBackend(config, RunDir(tmp_path / "mine"))
     wanted: list[Role] = roles(config, backend.folder, backend.settings(), 1, 1)

@@ -128,7 +128,7 @@ def test_a_learner_does_not_begin_again_where_its_run_is_not(cluster: Any, tmp_p
 
 def test_the_ranks_of_a_learner_on_two_nodes_meet_again_when_one_dies(cluster: Any, tmp_path: Path) -> None:
     run, folder = launched(  # the first node has no room for the other rank
-        tmp_path, "ranks", 60, "--set=placement.learner.nodes=2", "--set=placement.learner.cpus=3"
+        tmp_path, "ranks", 60, "--set=placement.learner.count=2", "--set=placement.learner.cpus=3"
     )
 
     def details() -> str:

@@ -266,17 +266,14 @@ def call(command: Sequence[str], given: bytes | None = None, timeout_s: float = 
 
 def show(commands: Sequence[Sequence[str]], at_once: bool = False) -> None:
     """Runs commands that print, one after the other or `at_once`, until they end or Ctrl-C."""
-    with contextlib.suppress(KeyboardInterrupt):
-        started = []
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as running:
         for command in commands:
             try:
-                started.append(subprocess.Popen(command))
+                process = running.enter_context(subprocess.Popen(command))  # waits for it at the end
             except FileNotFoundError as error:
                 raise _missing(command[0]) from error
             if not at_once:
-                started[-1].wait()
-        for one in started:
-            one.wait()
+                process.wait()
 
 
 def _missing(program: str) -> MissingDependency:

@@ -23,6 +23,8 @@ def ray_nodes(folder: Path) -> Iterator[Any]:
     """
     # Ray would write a token into the user's home directory.
     ours = {"HOME": str(folder), "RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0"}
+    # A killed node is noticed after five checks: 2.5 s in place of 15 s.
+    ours["RAY_health_check_period_ms"] = "500"
     before = {name: os.environ.get(name) for name in (*ours, "RAY_ADDRESS")}
     os.environ.update(ours)
     import ray

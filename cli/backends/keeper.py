@@ -63,6 +63,8 @@ class Keeper:
 
     def run(self) -> int:
         """The exit code of this process."""
+        if any(role.name == "learner" for role in self._roles):
+            self._wait_for_another_learner()
         if self.ending():  # a keeper that was queued, or whose host was down, until now
             return 0
         seen = gpus.variables_by_role({role.name: role.needs.gpus for role in self._roles}, gpus.visible())
@@ -93,6 +95,13 @@ class Keeper:
                 end_run(self._folder, "failed")
             return self._end("stopped", error.exit_code)
 
+    def _wait_for_another_learner(self) -> None:
+        """Waits for one that a scheduler believes lost, while it runs on or writes its checkpoint."""
+        while is_held(self._folder / ".learner.lock") and not self.ending():
+            self._note("learner", "queued", "the learner before it is still using the run directory")
+            if self._stop.wait(LOOK_S):
+                return
+
     def _check(self) -> None:
         for death in self._supervisor.check():
             code = death.exit_code
@@ -122,7 +131,7 @@ class Keeper:
 
 def read_states(folder: Path, names: Sequence[str]) -> list[ProcessState]:
     """What the keeper of this machine noted of its processes; a process is lost if its keeper has died."""
-    is_kept = is_held(folder)
+    is_kept = is_held(lock_file(folder))
     found = []
     for name in names:
         state = read_state(folder, name) or ProcessState(name=name, state="queued")
@@ -131,9 +140,8 @@ def read_states(folder: Path, names: Sequence[str]) -> list[ProcessState]:
     return found
 
 
-def is_held(folder: Path) -> bool:
-    """Whether this machine has a keeper of the run that started with --alone."""
-    lock = _lock_file(folder)
+def is_held(lock: Path) -> bool:
+    """Whether a process holds this lock."""
     if not lock.exists():
         return False
     if (held := try_lock(lock, mode=0o644)) is not None:
@@ -141,16 +149,17 @@ def is_held(folder: Path) -> bool:
     return held is None
 
 
-def _lock_file(folder: Path) -> Path:
+def lock_file(folder: Path) -> Path:
+    """What the only keeper of a run on this machine holds."""
     return folder / "launch" / ".keeper.lock"
 
 
 def _alone(folder: Path) -> HeldLock:
     """Holds the lock of the only keeper here; DirectoryInUse if there is another."""
     with contextlib.suppress(DirectoryInUse):
-        return lock_directory(_lock_file(folder), "keeper", "stop the run")
+        return lock_directory(lock_file(folder), "keeper", "stop the run")
     time.sleep(TICK_S)  # `is_held` may have had it: it takes the lock for a moment to see whether it is free
-    return lock_directory(_lock_file(folder), "keeper", "stop the run")
+    return lock_directory(lock_file(folder), "keeper", "stop the run")
 
 
 def command(python: str, verb: str, folder: Path, *names: str) -> list[str]:

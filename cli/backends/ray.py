@@ -135,7 +135,8 @@ class Process(Keeper):
             given = self._found.get("ranks", "").split()
             os.environ.update(zip(("MASTER_ADDR", "MASTER_PORT"), given, strict=False))
             self.run()
-            if not self._states:  # the run was over before it came to this node
+            if role.name not in self._states or self._states[role.name].state not in OVER:
+                # The run was over before the process could start.
                 self._note(role.name, "done" if self.ending() == "done" else "stopped")
         while self.ending() is None:
             time.sleep(LOOK_S)

@@ -6,11 +6,13 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from ssh_hosts import HOSTS
 from typer.testing import CliRunner
+from waiting import until
 
 from distrl.cli.backends.backend import (
     ProcessState,
@@ -19,6 +21,8 @@ from distrl.cli.backends.backend import (
     make_keys,
     plan_roles,
     read_ending,
+    read_state,
+    state_file,
     write_launch,
     write_notes,
 )
@@ -30,6 +34,7 @@ from distrl.configs.load import load_config
 from distrl.configs.placement import RolePlacement
 from distrl.configs.schema import Config
 from distrl.core.errors import ConfigError
+from distrl.core.files import try_lock
 from distrl.core.process import StopEvent
 from distrl.core.rundir import RunDir
 from distrl.core.security import list_allowed
@@ -249,6 +254,21 @@ def test_a_keeper_starts_nothing_once_the_run_is_over_and_is_missed_when_it_is_g
     assert late.run() == 0
     (tmp_path / "launch" / "state" / "learner.json").write_text('{"name": "learner", "state": "running"}')
     assert read_states(tmp_path, ["learner"])[0].state == "lost"
+
+
+def test_a_learner_waits_for_one_that_a_scheduler_has_lost(tmp_path: Path) -> None:
+    late = keeper(tmp_path, learner=("--version",))
+    held = try_lock(tmp_path / ".learner.lock")
+    assert held is not None
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(late.run)
+        until(lambda: state_file(tmp_path, "learner").exists(), "its note")
+        noted = read_state(tmp_path, "learner")
+        assert noted is not None
+        assert (noted.state, noted.detail[:11]) == ("queued", "the learner")
+        held.release()
+        assert ended.result(60.0) == 0
+    assert read_states(tmp_path, ["learner"])[0].state == "done"
 
 
 def test_the_folder_on_hosts_may_begin_with_a_tilde(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from distrl.core.store import TrajectoryStore
@@ -34,23 +34,30 @@ TARGET_S = 30.0
 DEADLINE_S = 300.0
 
 
-def first_action(folder: Path, on: str, environment: Mapping[str, str], options: list[str]) -> float:
-    """Seconds until the first step of the first episode is taken; the run is stopped then."""
+@contextlib.contextmanager
+def launched(folder: Path, on: str, environment: Mapping[str, str], options: Sequence[str]) -> Iterator[Path]:
+    """The directory of a run that is launched from `folder` and stopped afterwards."""
     settings = ["learner.demonstrations.episodes=0", "name=timed", f"runs_dir={folder}", *options]
     settings.append(f"placement.folder={folder}")  # of ray: the same directory
     launch, run = [sys.executable, "-m", "distrl", "launch"], folder / "timed"
-    begin = time.time()
     command = [*launch, "quickstart", "--on", on, *(f"--set={setting}" for setting in settings)]
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, cwd=folder)
     try:
+        yield run
+    finally:
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        for verb in (["stop"], ["status", "--wait"]):
+            subprocess.run([*launch, *verb, str(run)], env=environment, check=False, **quiet)
+
+
+def first_action(folder: Path, on: str, environment: Mapping[str, str], options: Sequence[str]) -> float:
+    """Seconds until the first step of the first episode is taken; the run is stopped then."""
+    begin = time.time()
+    with launched(folder, on, environment, options) as run:
         while not (taken := trajectories(run)):
             if time.time() > begin + DEADLINE_S:
                 raise SystemExit(f"no episode within {DEADLINE_S:g} s: see {run / 'logs'}")
             time.sleep(0.2)
-    finally:
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        subprocess.run([*launch, "stop", str(run)], env=environment, check=False, **quiet)
-        subprocess.run([*launch, "status", "--wait", str(run)], env=environment, check=False, **quiet)
     return min(one.started_at + one.duration_s / max(1, len(one.steps)) for one in taken) - begin
 
 

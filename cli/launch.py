@@ -145,10 +145,11 @@ def logs(
 
 
 def _settled(config: Config) -> Config:
-    """`config` with as many ranks of the learner as it has GPUs, if that is `auto`."""
+    """`config` with as many ranks of the learner as it has GPUs or is divided into, if that is `auto`."""
     if config.learner.num_processes != "auto":
         return config
-    learner = config.learner.model_copy(update={"num_processes": max(1, config.placement.learner.gpus)})
+    placed = config.placement.learner
+    learner = config.learner.model_copy(update={"num_processes": max(1, placed.gpus, placed.count)})
     return config.model_copy(update={"learner": learner})
 
 

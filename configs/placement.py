@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
 from distrl.configs.section import Count, NonNegative, Section
 
-_HOST = r"^[A-Za-z0-9_][A-Za-z0-9_.@:-]*$"  # nothing that ssh would read as an option
 Whole = Annotated[int, Field(ge=0)]
-Hosts = list[Annotated[str, Field(pattern=_HOST)]]
+
+
+def _check_host(host: str) -> str:
+    if not re.fullmatch(r"\w[\w.@-]*", host, re.ASCII):  # nothing that ssh would read as an option
+        raise ValueError(
+            f"{host!r} is not a valid host; use HOST or USER@HOST, where HOST is a name or an IPv4 address "
+            "(set its port in ~/.ssh/config)"
+        )
+    return host
+
+
+Hosts = list[Annotated[str, AfterValidator(_check_host)]]
 
 
 class RolePlacement(Section):
@@ -31,6 +42,16 @@ class RolePlacement(Section):
     hosts: Hosts = []
     options: list[str] = []
     image: str | None = None
+
+
+class LearnerPlacement(RolePlacement):
+    """What the learner needs.
+
+    With Ray, `count` is the number of processes that it is divided into, which may be on several nodes. Each
+    is one rank and gets `gpus` (0 or 1), `cpus` and `memory_gb`; the first one also gets `resources`.
+    """
+
+    count: Count = 1
 
 
 class InferencePlacement(RolePlacement):
@@ -68,7 +89,7 @@ class PlacementConfig(Section):
     is the time limit of a job; null means the partition's.
     """
 
-    learner: RolePlacement = RolePlacement()
+    learner: LearnerPlacement = LearnerPlacement()
     inference: InferencePlacement = InferencePlacement()
     workers: WorkersPlacement = WorkersPlacement()
     hosts: Hosts = []

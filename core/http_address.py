@@ -11,9 +11,10 @@ from distrl.core.errors import ConfigError
 def split_address(option: str, address: str, example: int) -> tuple[str, int]:
     """Host and port of "PORT" or "HOST:PORT", the loopback interface without a host; or ConfigError."""
     host, _, port = address.rpartition(":")
-    if not port.isdecimal() or int(port) > 65535 or (":" in address and not host):
+    if not port.isdecimal() or int(port) > 65535 or (":" in address and not host) or ":" in host:
         raise ConfigError(
-            f"{option} {address!r} is not a valid address.", f"Use PORT or HOST:PORT, e.g. {example}."
+            f"{option} {address!r} is not a valid address.",
+            f"Use PORT or HOST:PORT, e.g. {example}; HOST is a name or an IPv4 address.",
         )
     return host or "127.0.0.1", int(port)
 

@@ -8,6 +8,7 @@ in the middle of what their slots waited. On several machines roles are thus shi
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -55,17 +56,30 @@ class _Line:
         return span
 
 
-def episode_spans(one: Trajectory) -> list[Span]:
-    """An episode on its slot's track, and within it what its steps did."""
-    start, end = one.started_at, one.started_at + max(0.0, one.duration_s)
-    track = (one.worker or "worker", f"{SLOT} {one.slot}")
-    about = {"task": one.task.id, "purpose": one.purpose.value, "outcome": one.outcome.value, "id": one.id}
-    line, inner = _Line(track, start, end), list[Span]()
+def slot_spans(episodes: Iterable[Trajectory]) -> list[Span]:
+    """All slots' episodes with their parts, and the waits between them.
+
+    Where a clock went back, what overlaps is cut.
+    """
+    lines: dict[tuple[str, str], _Line] = {}
+    parts: list[Span] = []
+    for one in sorted(episodes, key=lambda one: one.started_at):
+        about = {"task": one.task.id, "purpose": one.purpose, "outcome": one.outcome, "id": one.id}
+        track = (one.worker or "worker", f"{SLOT} {one.slot}")
+        line = lines.setdefault(track, _Line(track, one.started_at, math.inf))
+        line.add(WAIT, line.at, one.started_at)
+        parts += _parts(one, line.add(EPISODE, one.started_at, one.started_at + one.duration_s, **about))
+    return [span for line in lines.values() for span in line.spans] + parts
+
+
+def _parts(one: Trajectory, episode: Span) -> list[Span]:
+    """What the steps of an episode did, within its span."""
+    line, inner = _Line(episode.track, episode.start, episode.end), list[Span]()
     for number, step in enumerate(one.steps):
         timing = step.timing
         seen_at = timing.started_at - timing.observe_s
         if number == 0:
-            line.add("reset", start, seen_at)
+            line.add("reset", line.at, seen_at)
         line.add("observe", seen_at, timing.started_at)
         chats = [chat for chat in step.chats if chat.completion.run_s > 0.0]
         decided_at = timing.started_at + timing.think_s
@@ -74,8 +88,8 @@ def episode_spans(one: Trajectory) -> list[Span]:
         line.add("act", line.at, line.at + timing.act_s, kind=step.action.kind)
         line.add("settle", line.at, line.at + timing.settle_s)
     if one.steps:
-        line.add("evaluate", line.at, end)
-    return [Span(track, EPISODE, start, end, about), *line.spans, *inner]
+        line.add("evaluate", line.at, episode.end)
+    return line.spans + inner
 
 
 def _requests(thought: Span, chats: Sequence[Chat]) -> list[Span]:
@@ -87,21 +101,6 @@ def _requests(thought: Span, chats: Sequence[Chat]) -> list[Span]:
         line.add(QUEUE, line.at, line.at + answer.queue_s)
         line.add(BATCH, line.at, line.at + answer.run_s, server=answer.server, batch=answer.batch)
     return line.spans
-
-
-def slot_spans(episodes: Iterable[Trajectory]) -> list[Span]:
-    """All slots' episodes, and the waits between them. A clock that went back cuts what overlaps."""
-    spans: list[Span] = []
-    ends: dict[tuple[str, str], float] = {}
-    for found in sorted(map(episode_spans, episodes), key=lambda found: found[0].start):
-        whole = found[0]
-        before = ends.get(whole.track, whole.start)
-        if whole.start > before:
-            spans.append(Span(whole.track, WAIT, before, whole.start))
-        ends[whole.track] = max(before, whole.end)
-        cut = (one._replace(start=max(before, one.start), end=max(before, one.end)) for one in found)
-        spans += (one for one in cut if one.end > one.start)
-    return spans
 
 
 def server_spans(spans: Iterable[Span]) -> list[Span]:
@@ -123,7 +122,7 @@ def server_spans(spans: Iterable[Span]) -> list[Span]:
     for start, group in sorted(zip(starts, groups, strict=True), key=itemgetter(0)):
         server, number = group[0].about["server"], group[0].about["batch"]
         track = (f"inference {server}".strip(), BATCHES)
-        line = lines.setdefault(server, _Line(track, float("-inf"), float("inf")))
+        line = lines.setdefault(server, _Line(track, -math.inf, math.inf))
         end = start + max(one.end - one.start for one in group)
         line.add(BATCH, start, end, batch=number, requests=len(group))
     return [span for line in lines.values() for span in line.spans]
@@ -133,7 +132,7 @@ def learner_spans(rows: Iterable[Mapping[str, float]]) -> tuple[list[Span], list
     """The learner's updates with their parts, and when it trained: one interval for each process of it."""
     spans: list[Span] = []
     trained: list[tuple[float, float]] = []
-    is_new, line = True, _Line(LEARNER, float("-inf"), float("inf"))
+    is_new, line = True, _Line(LEARNER, -math.inf, math.inf)
     for row in rows:
         is_new |= RESUMED in row
         if "time/update_s" not in row:

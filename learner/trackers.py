@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from PIL.Image import Image
@@ -29,9 +29,6 @@ from distrl.core.errors import MissingDependency
 from distrl.core.metrics import RESUMED, Values, read_metrics
 from distrl.core.rundir import RunDir
 from distrl.core.user_errors import EXTRAS
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
 
 MAX_WAITING = 10_000
 FINISH_S = 30.0  # how long the end of a run waits for a tracker to write what it has
@@ -54,18 +51,15 @@ class TensorBoard(TrackerRun):
     """Event files in the run directory."""
 
     def __init__(self, config: Config, run: RunDir) -> None:
-        self._directory = run.tensorboard
-        self._writer = self._open(None)
-
-    def _open(self, purge_step: int | None) -> SummaryWriter:
         from torch.utils.tensorboard import SummaryWriter
 
-        return SummaryWriter(str(self._directory), purge_step=purge_step, flush_secs=10)
+        self._open = functools.partial(SummaryWriter, str(run.tensorboard), flush_secs=10)
+        self._writer = self._open()
 
     def log(self, step: int, values: Values) -> None:
         if RESUMED in values:  # TensorBoard drops what its earlier files have of the later steps
             self._writer.close()
-            self._writer = self._open(step + 1)
+            self._writer = self._open(purge_step=step + 1)
         for name, value in values.items():
             if isinstance(value, Image):
                 self._writer.add_image(name, np.asarray(value), step, dataformats="HWC")
@@ -103,9 +97,7 @@ class Trackio(TrackerRun):
         self._run.log_artifact(str(path), name=f"{self._run.id}-{path.stem}", type=path.stem)
 
     def _shown(self, values: Values) -> dict[str, Any]:
-        return {
-            key: self._image(value) if isinstance(value, Image) else value for key, value in values.items()
-        }
+        return {key: self._image(one) if isinstance(one, Image) else one for key, one in values.items()}
 
     def finish(self) -> None:
         self._run.finish()
@@ -145,15 +137,15 @@ class MlFlow(TrackerRun):
         from mlflow.entities import Metric
 
         home, server = run.path.absolute(), os.environ.get("MLFLOW_TRACKING_URI")
-        self._client, self._metric = MlflowClient(server or f"sqlite:///{home}/mlflow.db"), Metric
+        client = MlflowClient(server or f"sqlite:///{home}/mlflow.db")
 
         def create() -> str:
             project, place = config.metrics.project, None if server else (home / "mlartifacts").as_uri()
-            found = self._client.get_experiment_by_name(project)
-            experiment = found.experiment_id if found else self._client.create_experiment(project, place)
-            return str(self._client.create_run(experiment, run_name=config.name).info.run_id)
+            found = client.get_experiment_by_name(project)
+            experiment = found.experiment_id if found else client.create_experiment(project, place)
+            return str(client.create_run(experiment, run_name=config.name).info.run_id)
 
-        self._id = run.tracker_id("mlflow", create)
+        self._client, self._metric, self._id = client, Metric, run.tracker_id("mlflow", create)
         self._client.update_run(self._id, status="RUNNING")
 
     def log(self, step: int, values: Values) -> None:

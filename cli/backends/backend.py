@@ -79,9 +79,11 @@ class Backend(ABC):
     Attributes:
         folder: The run directory as the processes see it; the paths of their roles begin with it.
         interface: Where processes bind free ports.
+        can_divide: The ranks of a learner may be on several nodes.
     """
 
     interface = "0.0.0.0"
+    can_divide = False
 
     def __init__(self, config: Config, run: RunDir) -> None:
         self.config, self.run = config, run
@@ -147,6 +149,11 @@ def default_addresses(config: Config) -> dict[str, str]:
 def plan_roles(config: Config, backend: Backend) -> list[Role]:
     """The roles of a run that `backend` is to start, with a key for each."""
     placed = config.placement
+    if placed.learner.count > 1 and not backend.can_divide:
+        raise ConfigError(
+            f"placement.learner.count={placed.learner.count} works with --on ray only.",
+            "Elsewhere start each rank by torchrun (docs/placement.md).",
+        )
     is_appo = config.learner.algorithm.kind == "appo"
     num_servers = 0 if is_appo else placed.inference.count or config.num_servers
     num_workers = placed.workers.count or config.local.workers
@@ -259,17 +266,14 @@ def call(command: Sequence[str], given: bytes | None = None, timeout_s: float = 
 
 def show(commands: Sequence[Sequence[str]], at_once: bool = False) -> None:
     """Runs commands that print, one after the other or `at_once`, until they end or Ctrl-C."""
-    with contextlib.suppress(KeyboardInterrupt):
-        started = []
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as running:
         for command in commands:
             try:
-                started.append(subprocess.Popen(command))
+                process = running.enter_context(subprocess.Popen(command))  # waits for it at the end
             except FileNotFoundError as error:
                 raise _missing(command[0]) from error
             if not at_once:
-                started[-1].wait()
-        for one in started:
-            one.wait()
+                process.wait()
 
 
 def _missing(program: str) -> MissingDependency:

@@ -198,7 +198,7 @@ class K8sBackend(Backend):
             "image": role.needs.image or default,
             "command": ["sh", "-c", START, str(self.folder)],
             "args": named,
-            "env": self._env(role),
+            "env": self._env(),
             "resources": _reserved(role),
             "volumeMounts": [
                 {"name": "launch", "mountPath": "/launch", "readOnly": True},
@@ -219,13 +219,12 @@ class K8sBackend(Backend):
         }
         return {"metadata": {"labels": self._labels(role.kind)}, "spec": spec}
 
-    def _env(self, role: Role) -> list[Manifest]:
+    def _env(self) -> list[Manifest]:
         learner = {name: f"tcp://{self._name}-learner:{port}" for name, port in PORTS.items()}
         fields = {"POD_NAME": "metadata.name", HOST: "status.podIP"}
         return [
             *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": at}}} for name, at in fields.items()),
             {"name": LEARNER, "value": self.meeting(learner)},
-            *({"name": name, "value": value} for name, value in role.env.items()),
         ]
 
     def _files(self, role: Role) -> dict[str, str]:

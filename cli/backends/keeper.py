@@ -33,7 +33,7 @@ from distrl.cli.backends.backend import (
     read_state,
     state_file,
 )
-from distrl.cli.backends.roles import allocator, environment
+from distrl.cli.backends.roles import Role, allocator, environment
 from distrl.cli.local import gpus
 from distrl.core.errors import DistrlError
 from distrl.core.files import HeldLock, try_lock, write_atomically
@@ -49,19 +49,23 @@ LEAVE_S = 10.0
 
 
 class Keeper:
-    """Runs `names` of the run directory `folder` until `stop` is set; alone if no other keeper sees that."""
+    """Runs `roles` of the run directory `folder` until `stop` is set; alone if no other keeper sees that."""
 
-    def __init__(self, folder: Path, names: Sequence[str], stop: StopEvent, is_alone: bool) -> None:
-        self._folder, self._stop, self._is_alone = folder, stop, is_alone
-        known = {role.name: role for role in read_roles(folder)}
-        self._roles = [known[name] for name in names]
+    def __init__(self, folder: Path, roles: Sequence[Role], stop: StopEvent, is_alone: bool) -> None:
+        self._folder, self._stop, self._is_alone, self._roles = folder, stop, is_alone, roles
         self._states: dict[str, ProcessState] = {}
         self._host = os.environ.get(HOST) or socket.gethostname()
         self._supervisor = Supervisor(folder / "logs", environment())
 
+    def ending(self) -> str | None:
+        """How the run ended; nothing if it did not."""
+        return read_ending(self._folder)
+
     def run(self) -> int:
         """The exit code of this process."""
-        if read_ending(self._folder):  # a keeper that was queued, or whose host was down, until now
+        if any(role.name == "learner" for role in self._roles):
+            self._wait_for_another_learner()
+        if self.ending():  # a keeper that was queued, or whose host was down, until now
             return 0
         seen = gpus.variables_by_role({role.name: role.needs.gpus for role in self._roles}, gpus.visible())
         try:
@@ -69,13 +73,13 @@ class Keeper:
                 extra = allocator() if role.kind == "learner" and not gpus.visible() else {}
                 self._supervisor.start(role.program({HOST: self._host, **extra, **seen[role.name]}))
                 self._note(role.name, "running")
-            ending, leave_at, next_look = "", math.inf, 0.0
+            ending, leave_at, next_look = None, math.inf, 0.0
             while not self._stop.wait(TICK_S):
                 self._check()
                 if not ending and "learner" in self._states and self._states["learner"].state == "done":
                     end_run(self._folder, "done")
                 if not ending and time.monotonic() >= next_look:
-                    ending, next_look = read_ending(self._folder), time.monotonic() + LOOK_S
+                    ending, next_look = self.ending(), time.monotonic() + LOOK_S
                     leave_at = time.monotonic() + LEAVE_S if ending else math.inf
                 if ending == "stopped":
                     break
@@ -90,6 +94,13 @@ class Keeper:
             if "learner" in self._states:
                 end_run(self._folder, "failed")
             return self._end("stopped", error.exit_code)
+
+    def _wait_for_another_learner(self) -> None:
+        """Waits for one that a scheduler believes lost, while it runs on or writes its checkpoint."""
+        while is_held(self._folder / ".learner.lock") and not self.ending():
+            self._note("learner", "queued", "the learner before it is still using the run directory")
+            if self._stop.wait(LOOK_S):
+                return
 
     def _check(self) -> None:
         for death in self._supervisor.check():
@@ -120,7 +131,7 @@ class Keeper:
 
 def read_states(folder: Path, names: Sequence[str]) -> list[ProcessState]:
     """What the keeper of this machine noted of its processes; a process is lost if its keeper has died."""
-    is_kept = is_held(folder)
+    is_kept = is_held(lock_file(folder))
     found = []
     for name in names:
         state = read_state(folder, name) or ProcessState(name=name, state="queued")
@@ -129,9 +140,8 @@ def read_states(folder: Path, names: Sequence[str]) -> list[ProcessState]:
     return found
 
 
-def is_held(folder: Path) -> bool:
-    """Whether this machine has a keeper of the run that started with --alone."""
-    lock = _lock_file(folder)
+def is_held(lock: Path) -> bool:
+    """Whether a process holds this lock."""
     if not lock.exists():
         return False
     if (held := try_lock(lock, mode=0o644)) is not None:
@@ -139,16 +149,17 @@ def is_held(folder: Path) -> bool:
     return held is None
 
 
-def _lock_file(folder: Path) -> Path:
+def lock_file(folder: Path) -> Path:
+    """What the only keeper of a run on this machine holds."""
     return folder / "launch" / ".keeper.lock"
 
 
 def _alone(folder: Path) -> HeldLock:
     """Holds the lock of the only keeper here; DirectoryInUse if there is another."""
     with contextlib.suppress(DirectoryInUse):
-        return lock_directory(_lock_file(folder), "keeper", "stop the run")
+        return lock_directory(lock_file(folder), "keeper", "stop the run")
     time.sleep(TICK_S)  # `is_held` may have had it: it takes the lock for a moment to see whether it is free
-    return lock_directory(_lock_file(folder), "keeper", "stop the run")
+    return lock_directory(lock_file(folder), "keeper", "stop the run")
 
 
 def command(python: str, verb: str, folder: Path, *names: str) -> list[str]:
@@ -172,7 +183,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with contextlib.ExitStack() as stack:
         if given.alone:
             stack.enter_context(_alone(given.run))
-        return Keeper(given.run, given.names, install_signals(), given.alone).run()
+        known = {role.name: role for role in read_roles(given.run)}
+        return Keeper(given.run, [known[name] for name in given.names], install_signals(), given.alone).run()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from distrl.cli.backends.backend import Backend, LaunchError, ProcessState, read_roles
-from distrl.cli.backends.keeper import command, is_held, read_states
+from distrl.cli.backends.keeper import command, is_held, lock_file, read_states
 from distrl.cli.backends.roles import Role
 from distrl.core.supervisor import last_error
 
@@ -33,7 +33,7 @@ class LocalBackend(Backend):
                 line, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
             )
         deadline = time.monotonic() + START_S
-        while not is_held(self.folder) and time.monotonic() < deadline:
+        while not is_held(lock_file(self.folder)) and time.monotonic() < deadline:
             if keeper.poll() is not None:
                 raise LaunchError(f"The processes could not be started: {last_error(log)}")
             time.sleep(0.05)

@@ -1,14 +1,15 @@
 """`--on ray`: detached actors that supervise the processes of a run. No data goes through Ray.
 
-    actor RUN           the manager: places the others, scales the workers, ends all when the learner is done
-       │ beat: where the learner is ▼ ▲ state; the learner's: its address, its metrics
-    actor RUN/NAME      supervises the process NAME on the node that has what it needs
+    actor RUN/NAME      keeps the process NAME alive, on a node that has what it needs
+       │ every second: state, log; of the learner also its addresses and metrics
+       ▼ ▲ the learner's addresses; how the run ended
+    actor RUN           places the others, scales the workers, answers `status` and `logs`
 
-The manager is the rendezvous: it passes on what the learner publishes in a file on its node, and each actor
-writes that into the file on its own node where its process looks. Ray restarts actors whose node is lost.
+Ray restarts actors whose node is lost. The actor of a process writes the learner's addresses into the file
+where the process looks for them. A learner on several nodes has an actor for each rank, in a placement group;
+they meet on a port that rank 0's actor chose.
 
-    manager: `run` (the loop)   ray's threads: `states`, `stop`, `log`
-    process: `keeper` (Keeper)  ray's thread: `beat`, `stop`, `log`
+    RUN: ray's thread alone, which waits for nothing       RUN/NAME: the thread `keeper`, which waits for RUN
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import shlex
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +32,15 @@ from distrl.cli.backends.backend import (
     Backend,
     LaunchError,
     ProcessState,
-    dump_roles,
     one_or_all,
     read_files,
     read_roles,
-    read_state,
+    state_file,
 )
-from distrl.cli.backends.keeper import LEAVE_S, Keeper
+from distrl.cli.backends.keeper import LOOK_S, Keeper
 from distrl.cli.backends.roles import Role
 from distrl.cli.backends.roles import roles as roles_of
+from distrl.cli.local.programs import free_port
 from distrl.configs.schema import Config
 from distrl.core.errors import MissingDependency
 from distrl.core.files import write_bytes_atomically
@@ -49,14 +49,23 @@ from distrl.core.rendezvous import HOST
 from distrl.core.rundir import RunDir
 
 NAMESPACE = "distrl"
-BEAT_S = 1.0
+LASTING = {"namespace": NAMESPACE, "lifetime": "detached", "max_restarts": -1}
+"""Options of actors that outlive the command which made them, and the loss of their node."""
+
+LOST_S = 30.0
+"""How long a process may be silent before it counts as lost."""
+
 SCALE_S = 60.0
 """From one look at the number of workers to the next: what a change does to the metrics takes a while."""
 
+ANSWER_S = 2.0
 CALL_S = 30.0
 TAIL_BYTES = 2**16
 LOST = "its node was lost"
-
+MISSING = (
+    "The learner was placed on {host}, where {folder} is missing. Set placement.folder to a folder that all "
+    'nodes share, or placement.learner.resources to {{"node:ADDRESS": 0.001}} for the node that has it.'
+)
 
 WAIT = "time/wait_for_episodes"
 WITHHELD = "scheduler/withheld"
@@ -64,89 +73,96 @@ LEARNER_WAITS = 0.1
 """The share of its time that the learner may wait for episodes before it counts as short of them."""
 
 
-@dataclass(frozen=True)
-class Scaling:
-    """Keeps between `least` and `most` workers.
+def num_wanted(
+    now: int, least: int, most: int, before: Mapping[str, float], after: Mapping[str, float]
+) -> int:
+    """How many workers should follow `now`, by the learner's metrics at the last look and at this one.
 
     While the learner waits for episodes and `learner.max_staleness` lets every worker have its leases, a
     quarter more are added. While it does not wait, and leases are withheld because their episodes would be
     stale, one is removed. Where both are so, episodes are too long for the limit: more workers would idle.
     """
-
-    least: int
-    most: int
-
-    def wanted(self, now: int, before: Mapping[str, float], after: Mapping[str, float]) -> int:
-        """The number that should follow `now` workers, by the learner's metrics at the last look and now."""
-        if WAIT not in after:  # no update has been made yet
-            return now
-        is_short = after[WAIT] > LEARNER_WAITS
-        is_withheld = after[WITHHELD] > before.get(WITHHELD, after[WITHHELD])
-        if is_short and not is_withheld:
-            now += max(1, now // 4)
-        elif is_withheld and not is_short:
-            now -= 1
-        return min(max(now, self.least), self.most)
+    if WAIT not in after:  # no update has been made yet
+        return now
+    is_short = after[WAIT] > LEARNER_WAITS
+    is_withheld = after[WITHHELD] > before.get(WITHHELD, after[WITHHELD])
+    if is_short and not is_withheld:
+        now += max(1, now // 4)
+    elif is_withheld and not is_short:
+        now -= 1
+    return min(max(now, least), most)
 
 
-class Process:
+class Process(Keeper):
     """The actor that supervises one process of a run.
 
     Args:
+        run: The name of the run's actor.
         folder: The run directory here. A relative path begins at the home directory.
         files: The role's files by their paths in the run directory.
         has_begun: The learner has begun elsewhere or before, so that its run directory has to be here.
     """
 
-    def __init__(self, folder: Path, role: Role, files: Mapping[str, bytes], has_begun: bool) -> None:
+    def __init__(
+        self, run: str, folder: Path, role: Role, files: Mapping[str, bytes], has_begun: bool
+    ) -> None:
         import ray
 
         os.chdir(Path.home())
-        os.environ[HOST] = host = ray.util.get_node_ip_address()
-        self._folder, self._role, self._stop = folder, role, StopEvent()
-        self._meeting, self._told = _meeting_file(folder, role), b""
+        os.environ[HOST] = ray.util.get_node_ip_address()
+        super().__init__(folder, [role], StopEvent(), is_alone=False)
+        self._ray, self._actor, self._role = ray, ray.get_actor(run, namespace=NAMESPACE), role
+        self._is_first, self._position = role.name == "learner", 0
+        # Of the learner: "meeting", where clients connect, and "ranks", where its ranks meet.
+        self._found = {"ranks": f"{self._host} {free_port()}"} if self._is_first else dict[str, str]()
         has_begun |= ray.get_runtime_context().was_current_actor_reconstructed
-        if role.kind == "learner" and has_begun and not _has_begun(folder):
-            raise LaunchError(
-                f"The learner was placed on {host}, where {folder} is missing.",
-                "Set placement.folder to a folder that all nodes share, or placement.learner.resources to "
-                '{"node:ADDRESS": 0.001} for the node that has it.',
-            )
-        for name, content in files.items():
-            path = folder / name
+        threading.Thread(target=self._keep, args=(files, has_begun), name="keeper", daemon=True).start()
+
+    def _keep(self, files: Mapping[str, bytes], has_begun: bool) -> None:
+        folder, role = self._folder, self._role
+        is_missing = self._is_first and has_begun and not _has_begun(folder)
+        for path in (state_file(folder, role.name), *(folder / name for name in files)):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_bytes_atomically(path, content, mode=0o600)
-        state = folder / "launch" / "state" / f"{role.name}.json"
-        for stale in (state, self._meeting, folder / "launch" / "over"):
-            stale.parent.mkdir(exist_ok=True)
-            stale.unlink(missing_ok=True)
-        if role.kind == "learner":
-            (folder / BEGUN).touch()
-        keeper = Keeper(folder, [role.name], self._stop, is_alone=False)
-        threading.Thread(target=keeper.run, name="keeper", daemon=True).start()
+        if is_missing:
+            self._note(role.name, "failed", MISSING.format(host=self._host, folder=folder))
+        else:
+            for name, content in files.items():
+                write_bytes_atomically(folder / name, content, mode=0o600)
+            if self._is_first:
+                (folder / BEGUN).touch()
+            while role.kind == "learner" and "ranks" not in self._found and not self.ending():
+                time.sleep(LOOK_S)
+            given = self._found.get("ranks", "").split()
+            os.environ.update(zip(("MASTER_ADDR", "MASTER_PORT"), given, strict=False))
+            self.run()
+            if role.name not in self._states or self._states[role.name].state not in OVER:
+                # The run was over before the process could start.
+                self._note(role.name, "done" if self.ending() == "done" else "stopped")
+        while self.ending() is None:
+            time.sleep(LOOK_S)
 
-    def beat(self, meeting: bytes) -> tuple[ProcessState | None, bytes, dict[str, float]]:
-        """Takes the learner's address; returns the state, and of a learner its address and metrics."""
-        state = read_state(self._folder, self._role.name)
-        if self._role.kind == "learner":
-            with contextlib.suppress(FileNotFoundError):
-                meeting = self._meeting.read_bytes()
-            return state, meeting, _newest_metrics(self._folder / "metrics.jsonl")
-        if meeting != self._told:
-            write_bytes_atomically(self._meeting, meeting, mode=0o600)
-            self._told = meeting
-        return state, b"", {}
-
-    def stop(self) -> None:
-        """Asks the process to stop; its state says when it has."""
-        self._stop.set()
-
-    def log(self, since: int) -> tuple[str, int]:
-        """What the log has after the position `since`, `TAIL_BYTES` at most; and the position of its end."""
-        with (self._folder / "logs" / f"{self._role.name}.log").open("rb") as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(end - TAIL_BYTES, since))
-            return file.read(end - file.tell()).decode("utf-8", "replace"), end
+    def ending(self) -> str | None:
+        """Reports to the run's actor; returns how the run ended, if it did, or None without an answer."""
+        role, file, metrics = self._role, _meeting_file(self._folder, self._role), {}
+        log, position = _read(self._folder / "logs" / f"{role.name}.log", self._position)
+        if self._is_first:
+            self._found["meeting"] = _read(file)[0].decode()
+            metrics = _newest_metrics(self._folder / "metrics.jsonl")
+        try:
+            report = self._actor.report.remote(
+                self._states.get(role.name), role.name, log, self._found, metrics
+            )
+            found, ending = self._ray.get(report, timeout=ANSWER_S)
+        except self._ray.exceptions.RayError:  # its node is lost, and Ray looks for another
+            return None
+        self._position = position
+        new = {key: value for key, value in found.items() if value != self._found.get(key)}
+        if role.kind != "learner" and "meeting" in new:
+            write_bytes_atomically(file, new["meeting"].encode(), mode=0o600)
+        elif role.kind == "learner" and "ranks" in new and "ranks" in self._found:
+            os._exit(1)  # rank 0 is on another node now: Ray starts this actor again
+        self._found |= new
+        return str(ending)
 
 
 def _meeting_file(folder: Path, role: Role) -> Path:
@@ -159,159 +175,157 @@ def _has_begun(folder: Path) -> bool:
     return (folder / BEGUN).exists() or RunDir(folder).store.exists()
 
 
+def _read(path: Path, since: int = 0) -> tuple[bytes, int]:
+    """What a file has after the position `since`, `TAIL_BYTES` at most; and the position of its end."""
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - TAIL_BYTES, since))
+        return file.read(), file.tell()
+    return b"", since
+
+
 def _newest_metrics(file: Path) -> dict[str, float]:
     """What `Scaling` goes by, from the newest update; empty before the first."""
-    with contextlib.suppress(OSError), file.open("rb") as rows:
-        rows.seek(max(0, rows.seek(0, os.SEEK_END) - TAIL_BYTES))
-        for line in reversed(rows.read().splitlines()):
-            with contextlib.suppress(ValueError, KeyError):
-                row = json.loads(line)
-                return {name: float(row[name]) for name in (WAIT, WITHHELD)}
+    for line in reversed(_read(file)[0].splitlines()):
+        with contextlib.suppress(ValueError, KeyError):
+            row = json.loads(line)
+            return {name: float(row[name]) for name in (WAIT, WITHHELD)}
     return {}
 
 
-class Manager:
-    """The actor that looks after those of the processes.
+class Run:
+    """The actor to which those of the processes report.
 
     Args:
-        every: The roles of all processes that there may be; the workers last.
+        every: All processes that there may be, the workers last, with the files that they read.
         num: How many of them to start with.
-        files: What they read, by path in the run directory.
+        least: How many of them there are at least.
     """
 
     def __init__(
         self,
-        run: str,
+        name: str,
         folder: Path,
-        every: Sequence[Role],
+        every: Sequence[tuple[Role, Mapping[str, bytes]]],
         num: int,
-        files: Mapping[str, bytes],
-        scaling: Scaling,
+        least: int,
         has_begun: bool,
     ) -> None:
         import ray
 
-        self._ray = ray
-        self._run_name, self._folder, self._files, self._scaling = run, folder, files, scaling
-        self._has_begun, self._roles, self._num = has_begun, {role.name: role for role in every}, num
+        self._ray, self._name, self._folder, self._least = ray, name, folder, least
+        self._has_begun = has_begun or ray.get_runtime_context().was_current_actor_reconstructed
+        self._roles, self._num = {role.name: (role, files) for role, files in every}, 0
         self._states: dict[str, ProcessState] = {}
-        self._processes: dict[str, Any] = {}
-        self._beats: dict[str, Any] = {}
-        self._logs: dict[str, tuple[str, int]] = {}
-        self._meeting, self._metrics, self._scaled_by = b"", dict[str, float](), dict[str, float]()
-        self._stop, self._leave_at = threading.Event(), float("inf")
+        self._actors: dict[str, Any] = {}
+        self._heard_at: dict[str, float] = {}
+        self._logs: dict[str, tuple[bytes, int]] = {}
+        self._found, self._ending, self._scaled_by = dict[str, str](), "", dict[str, float]()
         self._scale_at = time.monotonic() + SCALE_S
-        threading.Thread(target=self._run, name="run", daemon=True).start()
+        self._ranks = [name for name, (role, _) in self._roles.items() if role.kind == "learner"]
+        self._group = self._placement_group() if len(self._ranks) > 1 else None
+        self._resize(num)
+
+    def report(
+        self,
+        state: ProcessState | None,
+        name: str,
+        log: bytes,
+        found: dict[str, str],
+        metrics: dict[str, float],
+    ) -> tuple[dict[str, str], str]:
+        """Takes what a process does; returns where the learner is, and how the run ended for this process."""
+        if name not in self._states:  # it was added before this actor was restarted
+            self._resize(list(self._roles).index(name) + 1)
+        text, length = self._logs.get(name, (b"", 0))
+        self._logs[name] = (text + log)[-TAIL_BYTES:], length + len(log)
+        self._states[name] = state = state or self._states[name]
+        if name == "learner":
+            self._found = found
+            if state.state not in OVER and time.monotonic() >= self._scale_at:
+                self._scale_at = time.monotonic() + SCALE_S
+                self._scale(metrics)
+        if state.state in OVER:
+            if name == "learner" or (name in self._ranks and state.state == "failed"):
+                self._ending = self._ending or state.state
+            self._release(name)
+        ending = self._ending or ("stopped" if self._is_surplus(name) else "")
+        # A process that stops is silent until its end.
+        self._heard_at[name] = float("inf") if ending else time.monotonic()
+        return self._found, ending
 
     def states(self) -> list[ProcessState]:
         """The states of all processes, in the order of the roles."""
-        return list(self._states.values())
+        for name in list(self._actors):
+            is_queued = name not in self._heard_at
+            if is_queued or time.monotonic() - self._heard_at[name] > LOST_S:
+                now = {} if is_queued else {"state": "restarting", "detail": LOST}
+                if self._ending or self._is_surplus(name):  # no node has it, so that there is nothing to end
+                    self._release(name)
+                    now = {"state": "done" if self._ending == "done" else "stopped"}
+                self._states[name] = self._states[name].model_copy(update=now)
+        return [
+            state
+            for name, state in self._states.items()
+            if name in self._actors or not self._is_surplus(name)
+        ]
 
     def stop(self) -> None:
         """Asks all processes to stop."""
-        self._stop.set()
+        self._ending = self._ending or "stopped"
 
-    def log(self, name: str, since: int) -> tuple[str, int]:
-        """As `Process.log`; of a process that is over, what its log ended with."""
-        if (process := self._processes.get(name)) is not None:
-            with contextlib.suppress(self._ray.exceptions.RayError):
-                found: tuple[str, int] = self._ray.get(process.log.remote(since), timeout=BEAT_S)
-                return found
-        text, end = self._logs.get(name, ("", since))
-        return ("" if since >= end else text), end
+    def log(self, name: str, since: int) -> tuple[bytes, int]:
+        """What the log of a process has after `since`, `TAIL_BYTES` at most; and how long it is."""
+        text, length = self._logs.get(name, (b"", 0))
+        return text[max(0, len(text) - (length - since)) :], length
 
-    def _run(self) -> None:
-        if self._ray.get_runtime_context().was_current_actor_reconstructed:
-            self._has_begun = True
-            there = {one["name"] for one in self._ray.util.list_named_actors(all_namespaces=True)}
-            found = [i for i, name in enumerate(self._roles, 1) if f"{self._run_name}/{name}" in there]
-            self._num = max([self._num, *found])
-        names = list(self._roles)[: self._num]
-        self._states = {name: ProcessState(name=name, state="queued") for name in names}
-        for name in names:
-            self._place(self._roles[name])
-        while self._processes:
-            self._beat()
-            if self._stop.is_set() or time.monotonic() > self._leave_at:
-                self._end(list(self._processes))
-            elif time.monotonic() >= self._scale_at:
-                self._scale_at = time.monotonic() + SCALE_S
-                self._scale()
+    def _is_surplus(self, name: str) -> bool:
+        return list(self._roles).index(name) >= self._num
 
-    def _place(self, role: Role) -> None:
-        own = tuple(f"{name}/" for name in ("launch/roles.json", *role.files))  # some are folders
-        files = {name: text for name, text in self._files.items() if f"{name}/".startswith(own)}
-        options = {
-            "name": f"{self._run_name}/{role.name}",
-            "get_if_exists": True,  # this manager may have been restarted
-            "max_concurrency": 2,
-            "scheduling_strategy": "SPREAD" if role.kind == "worker" else "DEFAULT",
-            **_LASTING,
-            **_reserved(role),
-        }
-        actor = self._ray.remote(Process).options(**options)
-        self._processes[role.name] = actor.remote(self._folder, role, files, self._has_begun)
+    def _release(self, name: str) -> None:
+        """Gives back what Ray reserves for a process that is over; the ranks' after the last of them."""
+        if (actor := self._actors.pop(name, None)) is not None:
+            self._ray.kill(actor)
+        if self._group is not None and self._actors.keys().isdisjoint(self._ranks):
+            self._ray.util.remove_placement_group(self._group)
 
-    def _beat(self) -> None:
-        for name, process in self._processes.items():
-            if name not in self._beats:
-                self._beats[name] = process.beat.remote(self._meeting)
-        pending = list(self._beats.values())
-        time.sleep(BEAT_S)
-        answered, _ = self._ray.wait(pending, num_returns=len(pending), timeout=0.0)
-        for name in [name for name, beat in self._beats.items() if beat in answered]:
-            self._take(name, self._beats.pop(name))
+    def _scale(self, metrics: dict[str, float]) -> None:
+        fixed = sum(role.kind != "worker" for role, _ in self._roles.values())
+        now, least, most = (num - fixed for num in (self._num, self._least, len(self._roles)))
+        wanted = fixed + num_wanted(now, least, most, self._scaled_by, metrics)
+        self._scaled_by = metrics
+        if not any(map(self._is_surplus, self._actors)):  # else some that were removed have not left yet
+            self._resize(wanted)
 
-    def _take(self, name: str, beat: Any) -> None:
-        before, role = self._states[name], self._roles[name]
+    def _placement_group(self) -> Any:
+        """Room for the ranks, on as few nodes as possible."""
+        name, util = f"{self._name}/ranks", self._ray.util
         try:
-            state, meeting, metrics = self._ray.get(beat)
-        except self._ray.exceptions.ActorDiedError as error:
-            words = [line for line in str(error).splitlines() if line.strip()]
-            state = before.model_copy(update={"state": "failed", "detail": words[-1].strip()})
-        except self._ray.exceptions.RayError:  # its node is lost, and Ray looks for another
-            state = before.model_copy(update={"state": "restarting", "detail": LOST})
-        else:
-            if role.kind == "learner":
-                self._meeting, self._metrics = meeting, metrics or self._metrics
-        self._states[name] = state = state or before
-        if state.state not in OVER:
-            return
-        self._logs[name] = self.log(name, 0)
-        self._ray.kill(self._processes.pop(name))
-        if role.kind == "learner":
-            self._leave_at = time.monotonic() + (LEAVE_S if state.state == "done" else 0.0)
-        elif role.kind == "worker" and list(self._roles).index(name) >= self._num:
-            del self._states[name]  # it is not missed
+            return util.get_placement_group(name)
+        except ValueError:
+            names = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
+            reserved = [_reserved(self._roles[rank][0]) for rank in self._ranks]
+            bundles = [{names[k]: one[k] for k in names if one.get(k)} | one["resources"] for one in reserved]
+            return util.placement_group(bundles, "PACK", name, lifetime="detached")
 
-    def _end(self, names: Sequence[str]) -> None:
-        """Ends processes; those that no node has taken have nothing to end."""
-        for name in names:
-            if self._states[name].state == "queued" or self._states[name].detail == LOST:
-                self._states[name] = self._states[name].model_copy(update={"state": "stopped"})
-                self._beats.pop(name, None)
-                self._ray.kill(self._processes.pop(name))
-            else:
-                self._processes[name].stop.remote()
-
-    def _scale(self) -> None:
-        fixed = sum(role.kind != "worker" for role in self._roles.values())
-        wanted = fixed + self._scaling.wanted(self._num - fixed, self._scaled_by, self._metrics)
-        self._scaled_by, names = self._metrics, list(self._roles)
-        if any(name in self._processes for name in names[self._num :]):
-            return  # some that were removed have not left yet
-        for name in names[self._num : wanted]:
+    def _resize(self, wanted: int) -> None:
+        for name in list(self._roles)[self._num : wanted]:
+            role, files = self._roles[name]
+            place: Any = "SPREAD" if role.kind == "worker" else "DEFAULT"
+            if self._group is not None and name in self._ranks:
+                strategies = self._ray.util.scheduling_strategies
+                place = strategies.PlacementGroupSchedulingStrategy(self._group, self._ranks.index(name))
+            options = {
+                "name": f"{self._name}/{name}",
+                "get_if_exists": True,  # this actor may have been restarted
+                "scheduling_strategy": place,
+                **LASTING,
+                **_reserved(role),
+            }
+            actor = self._ray.remote(Process).options(**options)
+            self._actors[name] = actor.remote(self._name, self._folder, role, files, self._has_begun)
             self._states[name] = ProcessState(name=name, state="queued")
-            self._place(self._roles[name])
-        removed, self._num = names[wanted : self._num], wanted
-        self._end([name for name in removed if name in self._processes])
-        for name in removed:
-            if name not in self._processes:
-                del self._states[name]
-
-
-_LASTING = {"namespace": NAMESPACE, "lifetime": "detached", "max_restarts": -1}
-"""Options of actors that outlive the command which made them, and the loss of their node."""
+            self._heard_at.pop(name, None)
+        self._num = wanted
 
 
 def _reserved(role: Role) -> dict[str, Any]:
@@ -324,6 +338,8 @@ def _reserved(role: Role) -> dict[str, Any]:
 class RayBackend(Backend):
     """Actors of a Ray cluster."""
 
+    can_divide = True
+
     def __init__(self, config: Config, run: RunDir) -> None:
         super().__init__(config, run)
         self.folder = Path(config.placement.folder) / run.path.name
@@ -332,85 +348,96 @@ class RayBackend(Backend):
         return {**super().settings(), "runs_dir": str(self.folder.parent)}
 
     def submit(self, roles: Sequence[Role], dry_run: bool) -> list[str]:
-        name = self.run.path.name
+        name, roles = self.run.path.name, self._divided(roles)
         if dry_run:
             return [
                 f"# actor {name}/{role.name} {_reserved(role)}\n"
-                f"distrl {shlex.join(_found(self.folder, role))}"
+                f"distrl {shlex.join(self._found(role).arguments)}"
                 for role in roles
             ]
         ray = _connected()
-        with contextlib.suppress(ValueError):  # there is none
-            old = ray.get_actor(name, namespace=NAMESPACE)
+        if (old := self._actor()) is not None:
             if any(one.state not in OVER for one in _answer(old.states.remote())):
                 raise LaunchError(f"A run of the name {name} is on this Ray cluster.", "Choose another name.")
-            _remove(old, name)
+            self._remove(old)
         kinds = [role.kind for role in roles]
         num, bounds = kinds.count("worker"), self.config.placement.workers
-        scaling = Scaling(bounds.min if bounds.min is not None else num, bounds.max or num)
-        counts = (kinds.count("inference"), max(num, scaling.most))
-        every = roles_of(self.config, self.folder, self.settings(), *counts, has_keys=True)
-        every = [role.model_copy(update={"arguments": _found(self.folder, role)}) for role in every]
-        has_begun = _has_begun(self.run.path)
-        files = read_files(self.run, {name for role in every for name in role.files})
-        files["launch/roles.json"] = dump_roles(every)
-        given = (name, self.folder, every, len(roles), files, scaling, has_begun)
-        options = {"name": name, "num_cpus": 0, "max_concurrency": 8, **_LASTING}
-        _answer(ray.remote(Manager).options(**options).remote(*given).states.remote())
+        least = len(roles) - num + (num if bounds.min is None else min(num, bounds.min))
+        counts = (kinds.count("inference"), max(num, bounds.max or 0))
+        every = self._divided(roles_of(self.config, self.folder, self.settings(), *counts, has_keys=True))
+        whole = [(self._found(role), read_files(self.run, role.files)) for role in every]
+        given = (name, self.folder, whole, len(roles), least, _has_begun(self.run.path))
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=True
+        )  # rather than on a node of workers, which may be lost more often
+        options = {"name": name, "num_cpus": 0, "scheduling_strategy": here, **LASTING}
+        _answer(ray.remote(Run).options(**options).remote(*given).states.remote())
         (self.run.path / BEGUN).touch()
         return [f"Ray starts {len(roles)} processes, each as soon as a node has what it needs."]
 
     def status(self) -> list[ProcessState]:
-        try:
-            found: list[ProcessState] = _answer(self._manager().states.remote())
-        except ValueError:
-            detail = f"the Ray cluster has no actor {self.run.path.name}"
-            names = [role.name for role in read_roles(self.run.path)]
-            return [ProcessState(name=name, state="lost", detail=detail) for name in names]
-        return found
+        if (actor := self._actor()) is not None:
+            found: list[ProcessState] = _answer(actor.states.remote())
+            return found
+        detail = f"the Ray cluster has no actor {self.run.path.name}"
+        names = [role.name for role in read_roles(self.run.path)]
+        return [ProcessState(name=name, state="lost", detail=detail) for name in names]
 
     def stop(self) -> None:
-        with contextlib.suppress(ValueError):
-            manager = self._manager()
-            if all(one.state in OVER for one in _answer(manager.states.remote())):
-                return _remove(manager, self.run.path.name)
-            _answer(manager.stop.remote())
+        if (actor := self._actor()) is not None:
+            _answer(actor.stop.remote())
+            if all(one.state in OVER for one in self.status()):
+                self._remove(actor)
 
     def logs(self, name: str | None, lines: int, follow: bool) -> None:
         names = one_or_all(name, [one.name for one in self.status()])
-        manager, ends = self._manager(), dict.fromkeys(names, 0)
+        actor, ends = self._actor(), dict.fromkeys(names, 0)
         with contextlib.suppress(KeyboardInterrupt):
-            while True:
+            while actor is not None:
                 for one, end in ends.items():
-                    text, ends[one] = _answer(manager.log.remote(one, end))
+                    data, ends[one] = _answer(actor.log.remote(one, end))
+                    text = data.decode("utf-8", "replace")
                     if not end:
                         text = "".join(text.splitlines(keepends=True)[-lines:]) if lines else ""
                     if text:
                         typer.echo(f"==> {one} <==\n{text}" if len(ends) > 1 else text, nl=False)
                 if not follow:
                     return
-                time.sleep(BEAT_S)
+                time.sleep(LOOK_S)
 
-    def _manager(self) -> Any:
-        """The actor; ValueError if there is none."""
-        return _connected().get_actor(self.run.path.name, namespace=NAMESPACE)
+    def _actor(self) -> Any:
+        """The run's actor; None if there is none."""
+        try:
+            return _connected().get_actor(self.run.path.name, namespace=NAMESPACE)
+        except ValueError:
+            return None
 
-
-def _found(folder: Path, role: Role) -> tuple[str, ...]:
-    """The arguments of a process, with where its actor tells it the learner's address."""
-    return (*role.arguments, f"--set=network.rendezvous=file:{_meeting_file(folder, role)}")
-
-
-def _remove(manager: Any, name: str) -> None:
-    """Ends an actor, and waits until its name is free."""
-    import ray
-
-    ray.kill(manager)
-    deadline = time.monotonic() + CALL_S
-    with contextlib.suppress(ValueError):
-        while time.monotonic() < deadline:
-            ray.get_actor(name, namespace=NAMESPACE)
+    def _remove(self, actor: Any) -> None:
+        """Ends the run's actor, and waits until its name is free."""
+        _connected().kill(actor)
+        deadline = time.monotonic() + CALL_S
+        while self._actor() is not None and time.monotonic() < deadline:
             time.sleep(0.1)
+
+    def _divided(self, roles: Sequence[Role]) -> list[Role]:
+        """The roles, with one for each rank of a learner of several."""
+        size = self.config.placement.learner.count
+        if size == 1:
+            return list(roles)
+        learner, *others = roles
+        # A rank sees its own GPU only.
+        envs = [{"RANK": str(i), "WORLD_SIZE": str(size), "LOCAL_RANK": "0"} for i in range(size)]
+        bare = learner.needs.model_copy(update={"resources": {}})
+        ranks = [learner.model_copy(update={"env": envs[0]})]
+        for i in range(1, size):
+            own = {"name": f"rank-{i}", "env": envs[i], "needs": bare, "files": ("config.yaml",)}
+            ranks.append(learner.model_copy(update=own))
+        return [*ranks, *others]
+
+    def _found(self, role: Role) -> Role:
+        """A role that looks for the learner's address where its actor writes it."""
+        rendezvous = f"--set=network.rendezvous=file:{_meeting_file(self.folder, role)}"
+        return role.model_copy(update={"arguments": (*role.arguments, rendezvous)})
 
 
 def _connected() -> Any:

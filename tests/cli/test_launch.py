@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from ssh_hosts import HOSTS
 from typer.testing import CliRunner
+from waiting import until
 
 from distrl.cli.backends.backend import (
     ProcessState,
@@ -18,6 +21,8 @@ from distrl.cli.backends.backend import (
     make_keys,
     plan_roles,
     read_ending,
+    read_state,
+    state_file,
     write_launch,
     write_notes,
 )
@@ -28,6 +33,8 @@ from distrl.cli.main import app
 from distrl.configs.load import load_config
 from distrl.configs.placement import RolePlacement
 from distrl.configs.schema import Config
+from distrl.core.errors import ConfigError
+from distrl.core.files import try_lock
 from distrl.core.process import StopEvent
 from distrl.core.rundir import RunDir
 from distrl.core.security import list_allowed
@@ -88,6 +95,18 @@ def test_counts_stay_within_their_bounds(tmp_path: Path) -> None:
     )
     assert result.exit_code == 2
     assert "count 9 is not between min None and max 4" in result.stderr
+
+
+@pytest.mark.parametrize("host", ["2001:db8::1", "me@[::1]", "farm-1:22", "-oProxyCommand=x", ""])
+def test_hosts_are_names_or_ipv4_addresses(tmp_path: Path, host: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{re.escape(host)}' is not a valid host; use HOST or USER@HOST"):
+        placed(tmp_path, f"placement.workers.hosts=['{host}']")
+
+
+def test_a_learner_on_several_nodes_is_refused_where_it_cannot_be(tmp_path: Path) -> None:
+    config = placed(tmp_path, "placement.learner.count=2")
+    with pytest.raises(ConfigError, match="count=2 works with --on ray only"):
+        plan_roles(config, make_backend("slurm", config, RunDir.of(config)))
 
 
 def test_each_process_has_its_own_key_and_only_the_files_of_its_role(tmp_path: Path) -> None:
@@ -211,7 +230,7 @@ def keeper(folder: Path, **arguments: tuple[str, ...]) -> Keeper:
     run.logs.mkdir(parents=True)
     write_launch(run, "local", wanted)
     (folder / "launch" / "state").mkdir()
-    return Keeper(folder, list(arguments), StopEvent(), is_alone=True)
+    return Keeper(folder, wanted, StopEvent(), is_alone=True)
 
 
 WAITS = ("run-worker", "quickstart", "--spool", "spool", "--set=network.control=tcp://127.0.0.1:9")
@@ -235,6 +254,21 @@ def test_a_keeper_starts_nothing_once_the_run_is_over_and_is_missed_when_it_is_g
     assert late.run() == 0
     (tmp_path / "launch" / "state" / "learner.json").write_text('{"name": "learner", "state": "running"}')
     assert read_states(tmp_path, ["learner"])[0].state == "lost"
+
+
+def test_a_learner_waits_for_one_that_a_scheduler_has_lost(tmp_path: Path) -> None:
+    late = keeper(tmp_path, learner=("--version",))
+    held = try_lock(tmp_path / ".learner.lock")
+    assert held is not None
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(late.run)
+        until(lambda: state_file(tmp_path, "learner").exists(), "its note")
+        noted = read_state(tmp_path, "learner")
+        assert noted is not None
+        assert (noted.state, noted.detail[:11]) == ("queued", "the learner")
+        held.release()
+        assert ended.result(60.0) == 0
+    assert read_states(tmp_path, ["learner"])[0].state == "done"
 
 
 def test_the_folder_on_hosts_may_begin_with_a_tilde(tmp_path: Path) -> None:

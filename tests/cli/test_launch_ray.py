@@ -1,25 +1,26 @@
-"""The manager of a run on Ray: placing, scaling, losses, the end. The real Ray is in tests/integration."""
+"""The actors of a run on Ray: placing, scaling, losses, the end. The real Ray is in tests/integration."""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from fake_ray import ActorDiedError, FakeRay, RayError
+from fake_ray import FakeRay
 from waiting import until
 
 from distrl.cli.backends import ray as on_ray
-from distrl.cli.backends.backend import LaunchError
-from distrl.cli.backends.ray import WAIT, WITHHELD, Scaling
+from distrl.cli.backends.backend import ProcessState, State
+from distrl.cli.backends.ray import WAIT, WITHHELD
 from distrl.cli.backends.roles import Role, roles
 from distrl.configs.schema import Config
 from distrl.core.errors import MissingDependency
 from distrl.core.rundir import RunDir
 
-Start = Callable[..., on_ray.Manager]
+HERE = {"meeting": "here"}
+FIRST = ["learner", "inference-0", "worker-0", "worker-1"]
 
 
 @pytest.fixture
@@ -29,107 +30,100 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     return fake
 
 
-@pytest.fixture
-def start(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Starts the manager of a learner, an inference server and so many workers, in fast motion."""
-    for name, seconds in (("BEAT_S", 0.005), ("SCALE_S", 0.02), ("LEAVE_S", 0.1)):
-        monkeypatch.setattr(on_ray, name, seconds)
-    started = []
+class Run(on_ray.Run):
+    """A run of one to four workers, two at first."""
 
-    def manager(workers: int = 2, least: int = 1, most: int = 4) -> on_ray.Manager:
-        every = roles(Config(), Path("run"), {}, 1, most)
-        files = {"config.yaml": b"", "launch/roles.json": b""}
-        bounds = Scaling(least, most)
-        started.append(on_ray.Manager("run", Path("run"), every, 2 + workers, files, bounds, False))
-        return started[-1]
+    def __init__(self) -> None:
+        every = [(role, {"config.yaml": b""}) for role in roles(Config(), Path("run"), {}, 1, 4)]
+        super().__init__("run", Path("run"), every, len(FIRST), 3, False)
 
-    yield manager
-    for one in started:
-        one.stop()
-        until(lambda one=one: not one._processes, "the end")
+    def hear(self, name: str, state: State | None = "running", **more: Any) -> tuple[dict[str, str], str]:
+        """What a process is told that reports this."""
+        noted = state and ProcessState(name=name, state=state, where="node")
+        return self.report(noted, name, more.get("log", b""), more.get("found", {}), more.get("metrics", {}))
+
+    def named(self) -> dict[str, str]:
+        """By name the states."""
+        return {one.name: one.state for one in self.states()}
 
 
-def named(manager: on_ray.Manager) -> dict[str, str]:
-    """By name the states."""
-    return {one.name: one.state for one in manager.states()}
-
-
-def workers(manager: on_ray.Manager) -> list[str]:
-    return [name for name in named(manager) if name.startswith("worker")]
-
-
-def test_all_learn_where_the_learner_is_and_end_with_it(ray: FakeRay, start: Start) -> None:
-    manager = start()
-    until(lambda: set(named(manager).values()) == {"running"}, "the start")
-    ray.processes["learner"].meeting = b"here"
-    others = [one for one in ray.processes.values() if one.role.kind != "learner"]
-    until(lambda: all(one.meeting == b"here" for one in others), "the address")
-    ray.processes["worker-0"].state = "done"
-    ray.processes["learner"].state = "done"
-    until(lambda: not manager._processes, "the end")
-    assert named(manager) == {
-        "learner": "done", "inference-0": "stopped", "worker-0": "done", "worker-1": "stopped",
+def test_all_learn_where_the_learner_is_and_end_with_it(ray: FakeRay) -> None:
+    run = Run()
+    assert list(ray.placed) == [f"run/{name}" for name in FIRST]
+    assert set(run.named().values()) == {"queued"}
+    assert run.hear("worker-0") == ({}, "")
+    run.hear("learner", found=HERE, log=b"a line\n")
+    assert run.hear("worker-0") == run.hear("inference-0") == (HERE, "")
+    run.hear("learner", "done", log=b"the last\n")
+    assert run.hear("worker-0") == ({}, "done")
+    run.hear("worker-0", "done")
+    run.hear("inference-0", "done")
+    assert run.named() == {
+        "learner": "done", "inference-0": "done", "worker-0": "done", "worker-1": "done",
     }  # fmt: skip
-    assert sorted(ray.killed) == sorted(ray.processes)
-    assert manager.log("learner", 0) == ("the log of learner\n", 10)
-    assert manager.log("learner", 10) == ("", 10)
+    assert ray.placed == {}
+    assert run.log("learner", 0) == (b"a line\nthe last\n", 16)
+    assert run.log("learner", 7) == (b"the last\n", 16)
+    assert run.log("learner", 16) == (b"", 16)
 
 
 def test_workers_come_while_the_learner_waits_and_go_when_they_are_too_many(
-    ray: FakeRay, start: Start
+    ray: FakeRay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manager = start()
-    until(lambda: "learner" in ray.processes, "the start")
-    learner = ray.processes["learner"]
-    learner.metrics = {WAIT: 0.5, WITHHELD: 0.0}
-    until(lambda: len(workers(manager)) == 4, "four workers")
-    until(lambda: named(manager)["worker-3"] == "running", "the last of them")
-    withheld = iter(range(1, 10_000))
-
-    def more() -> None:
-        learner.metrics = {WAIT: 0.0, WITHHELD: float(next(withheld))}
-
-    until(lambda: workers(manager) == ["worker-0"], "one worker", meanwhile=more)
-    assert {"worker-1", "worker-2", "worker-3"} <= set(ray.killed)
-    assert "worker-0" not in ray.killed
-
-
-def test_a_lost_node_is_waited_for_and_a_dead_actor_is_a_failure(ray: FakeRay, start: Start) -> None:
-    manager = start()
-    until(lambda: set(named(manager).values()) == {"running"}, "the start")
-    ray.processes["worker-0"].error = RayError("unavailable")
-    ray.processes["worker-1"].error = ActorDiedError("The actor died\n\n LaunchError: no room \n")
-    until(lambda: named(manager)["worker-0"] == "restarting", "the loss")
-    until(lambda: named(manager)["worker-1"] == "failed", "the failure")
-    assert [one.detail for one in manager.states()[2:]] == [on_ray.LOST, "LaunchError: no room"]
-    ray.processes["worker-0"].error = None
-    until(lambda: named(manager)["worker-0"] == "running", "its new place")
+    monkeypatch.setattr(on_ray, "SCALE_S", 0.0)
+    run = Run()
+    for _ in range(3):
+        run.hear("learner", metrics={WAIT: 0.5, WITHHELD: 0.0})
+    assert list(run.named()) == [*FIRST, "worker-2", "worker-3"]
+    for name in ("worker-1", "worker-2"):
+        run.hear(name)
+    run.hear("learner", metrics={WAIT: 0.0, WITHHELD: 1.0})
+    assert list(run.named()) == [*FIRST, "worker-2"], "no node had taken it"
+    run.hear("learner", metrics={WAIT: 0.0, WITHHELD: 2.0})
+    assert run.hear("worker-2")[1] == "stopped"
+    run.hear("learner", metrics={WAIT: 0.0, WITHHELD: 3.0})
+    assert run.hear("worker-1")[1] == "", "one after the other"
+    run.hear("worker-2", "stopped")
+    run.hear("learner", metrics={WAIT: 0.0, WITHHELD: 4.0})
+    assert run.hear("worker-1")[1] == "stopped"
+    run.hear("worker-1", "stopped")
+    run.hear("learner", metrics={WAIT: 0.0, WITHHELD: 5.0})
+    assert list(run.named()) == FIRST[:3]
+    run.hear("learner", metrics={WAIT: 0.5, WITHHELD: 5.0})
+    assert run.named()["worker-1"] == "queued"
 
 
-def test_who_waits_for_a_node_can_be_stopped(ray: FakeRay, start: Start) -> None:
-    ray.full = True
-    manager = start()
-    until(lambda: len(named(manager)) == 4, "the start")
-    manager.stop()
-    until(lambda: set(named(manager).values()) == {"stopped"}, "the end")
+def test_a_lost_node_is_waited_for_unless_the_run_is_over(
+    ray: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run()
+    run.hear("worker-0")
+    run.hear("worker-1")
+    monkeypatch.setattr(on_ray, "LOST_S", -1.0)
+    assert [run.named()[name] for name in FIRST] == ["queued", "queued", "restarting", "restarting"]
+    assert run.states()[2].detail == on_ray.LOST
+    run.hear("worker-0", None)  # its new place, before its process has started
+    run.stop()
+    assert run.hear("worker-1") == ({}, "stopped")
+    assert run.named() == dict.fromkeys(FIRST, "stopped") | {"worker-1": "running"}, "it stops in silence"
+    assert list(ray.placed) == ["run/worker-1"]
 
 
-def test_the_failure_of_a_learner_ends_the_run(ray: FakeRay, start: Start) -> None:
-    manager = start()
-    until(lambda: set(named(manager).values()) == {"running"}, "the start")
-    ray.processes["learner"].state = "failed"
-    until(lambda: not manager._processes, "the end")
-    assert set(named(manager).values()) == {"failed", "stopped"}
+def test_the_failure_of_a_learner_ends_the_run(ray: FakeRay) -> None:
+    run = Run()
+    run.hear("worker-0")
+    run.hear("learner", "failed")
+    assert run.hear("worker-0")[1] == "failed"
+    run.hear("worker-0", "stopped")
+    assert run.named() == dict.fromkeys(FIRST, "stopped") | {"learner": "failed"}
 
 
-def test_a_manager_that_was_restarted_finds_the_workers_that_were_added(ray: FakeRay, start: Start) -> None:
-    first = start(workers=4)
-    until(lambda: len(ray.processes) == 6, "the start")
+def test_a_run_whose_actor_was_restarted_finds_the_workers_that_were_added(ray: FakeRay) -> None:
     ray.is_restarted = True
-    second = start(workers=2)
-    until(lambda: len(workers(second)) == 4, "all four")
-    assert ray.killed == []
-    assert set(named(first)) == set(named(second))
+    run = Run()
+    run.hear("worker-3")
+    assert list(run.named()) == [*FIRST, "worker-2", "worker-3"]
+    assert all(given[-1] for given in ray.placed.values()), "its learner has begun"
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
@@ -140,21 +134,68 @@ def test_a_learner_that_has_begun_continues_or_fails(
     monkeypatch.chdir(tmp_path)  # and back at the end: an actor changes into its home directory
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("DISTRL_HOST", "")
-    monkeypatch.setattr(on_ray, "Keeper", lambda *_, **__: SimpleNamespace(run=lambda: 0))
     folder = tmp_path / "runs" / "mine"
     (folder / "launch").mkdir(parents=True)
     (folder / "config.yaml").touch()  # of a worker that was here
     if trace:
         (folder / trace).touch()
-    learner = roles(Config(), Path("runs/mine"), {}, 0, 0)[0]
-    given = (Path("runs/mine"), learner, {"config.yaml": b"name: mine"}, has_begun)
+    ray.run = Run()
+    ray.run.stop()  # so that nothing starts
+    on_ray.Process("run", Path("runs/mine"), role("learner"), {"config.yaml": b"name: mine"}, has_begun)
+    until(lambda: "run/learner" not in ray.placed, "its last report")
+    found = ray.run.states()[0]
     if has_begun and not trace:
-        with pytest.raises(LaunchError, match=r"placed on 10\.0\.0\.5, where runs/mine is missing"):
-            on_ray.Process(*given)
+        assert found.state == "failed"
+        assert "placed on 10.0.0.5, where runs/mine is missing. Set placement.folder" in found.detail
+        assert not (folder / "launch" / "begun").exists()
     else:
-        on_ray.Process(*given)
+        assert found.state == "stopped"
         assert (folder / "config.yaml").read_text() == "name: mine"
         assert (folder / "launch" / "begun").exists()
+
+
+def test_the_actor_of_a_process_passes_on_where_the_learner_is_and_waits_for_the_run(
+    ray: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("DISTRL_HOST", "")
+    worker = role("worker-0").model_copy(update={"arguments": ("--version",)})
+    process = on_ray.Process("run", Path("mine"), worker, {}, False)
+    assert process.ending() is None, "the run's actor is not there"
+    ray.run = Run()
+    ray.run.hear("learner", found=HERE)
+    until(lambda: "run/worker-0" not in ray.placed, "its last report")
+    assert ray.run.named()["worker-0"] == "done"
+    assert (tmp_path / "mine" / "launch" / "meeting.json").read_bytes() == b"here"
+    assert b"distrl" in ray.run.log("worker-0", 0)[0]
+
+
+def test_a_rank_meets_rank_0_where_that_is_now(
+    ray: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("DISTRL_HOST", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "")
+    ended: list[int] = []
+    monkeypatch.setattr("os._exit", ended.append)
+    every = {"arguments": ("--version",), "name": "worker-0"}  # a name that the run knows
+    rank = role("learner").model_copy(update=every)
+    ray.run = Run()
+    process = on_ray.Process("run", Path("mine"), rank, {}, False)
+    ray.run.hear("learner", found={"ranks": "10.0.0.6 5900"})
+    until(lambda: "run/worker-0" not in ray.placed, "its last report")
+    assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("10.0.0.6", "5900")
+    process.ending()
+    assert ended == []
+    ray.run.hear("learner", found={"ranks": "10.0.0.7 5901"})
+    process.ending()
+    assert ended == [1]
+
+
+def role(name: str) -> Role:
+    return next(one for one in roles(Config(), Path("runs/mine"), {}, 0, 1) if one.name == name)
 
 
 def test_without_ray_one_line_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,3 +216,17 @@ def test_a_dry_run_shows_what_is_reserved(tmp_path: Path) -> None:
     )
     assert "'resources': {'emulators': 4.0}" in worker
     assert "--set=network.rendezvous=file:distrl-runs/mine/launch/meeting.json" in worker
+
+
+def test_a_learner_of_several_ranks_is_an_actor_for_each(tmp_path: Path) -> None:
+    placed = {"learner": {"count": 4, "gpus": 1, "cpus": 4, "resources": {"node:10.0.0.5": 0.001}}}
+    config = Config.model_validate({"placement": placed})
+    backend = on_ray.RayBackend(config, RunDir(tmp_path / "mine"))
+    wanted: list[Role] = roles(config, backend.folder, backend.settings(), 1, 1)
+    *ranks, server, worker = backend.submit(wanted, dry_run=True)
+    reserved = "{'num_cpus': 4, 'num_gpus': 1, 'resources': "
+    assert ranks[0].startswith(f"# actor mine/learner {reserved}{{'node:10.0.0.5': 0.001}}")
+    assert [rank.split()[2] for rank in ranks[1:]] == [f"mine/rank-{i}" for i in (1, 2, 3)]
+    assert all(f"{reserved}{{}}" in rank and " run-learner " in rank for rank in ranks[1:])
+    assert "mine/inference-0" in server
+    assert "mine/worker-0" in worker

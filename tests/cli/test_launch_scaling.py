@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from distrl.cli.backends.ray import WAIT, WITHHELD, Scaling
-
-SCALING = Scaling(least=2, most=20)
+from distrl.cli.backends.ray import WAIT, WITHHELD, num_wanted
 
 
 def wanted(now: int, wait: float, withheld: float, before: float = 10.0) -> int:
-    return SCALING.wanted(now, {WITHHELD: before}, {WAIT: wait, WITHHELD: withheld})
+    return num_wanted(now, 2, 20, {WITHHELD: before}, {WAIT: wait, WITHHELD: withheld})
 
 
 def test_workers_are_added_while_the_learner_waits() -> None:
@@ -28,8 +26,9 @@ def test_workers_that_would_idle_are_not_added() -> None:
 
 def test_nothing_changes_without_need() -> None:
     assert wanted(4, wait=0.0, withheld=10.0) == 4
-    assert SCALING.wanted(4, {}, {}) == 4, "before the first update nothing is known"
-    assert SCALING.wanted(4, {}, {WAIT: 0.0, WITHHELD: 99.0}) == 4, "the first look has nothing to compare"
+    assert num_wanted(4, 2, 20, {}, {}) == 4, "before the first update nothing is known"
+    first = {WAIT: 0.0, WITHHELD: 99.0}
+    assert num_wanted(4, 2, 20, {}, first) == 4, "the first look has nothing to compare"
 
 
 @pytest.mark.parametrize(("now", "wait", "withheld"), [(20, 0.9, 10.0), (2, 0.0, 11.0)])

@@ -74,7 +74,7 @@ class _Sshd:
             "".join(f"ListenAddress {host}:{self._port}\n" for host in HOSTS)
             + f"HostKey {folder}/host\nAuthorizedKeysFile {folder}/user.pub\nStrictModes no\nUsePAM no\n"
             f"PermitRootLogin yes\nPidFile none\nSetEnv PATH={path} "
-            f"PYTHONPATH={os.environ['PYTHONPATH']}\n{homes}"
+            f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}\n{homes}"
         )
         if not os.getuid():
             Path("/run/sshd").mkdir(exist_ok=True)

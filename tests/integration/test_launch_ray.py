@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from ray_nodes import OTHERS, ray_nodes
 from typer.testing import CliRunner
@@ -51,10 +53,10 @@ def distrl(*arguments: str | Path, code: int = 0) -> str:
     return result.output
 
 
-def launched(tmp_path: Path, name: str, episodes: int) -> tuple[Path, Path]:
+def launched(tmp_path: Path, name: str, episodes: int, *options: str) -> tuple[Path, Path]:
     """A run that was just launched: its directory here, and that on the learner's node."""
     (tmp_path / "config.yaml").write_text(CONFIG.format(name=name, folder=tmp_path, episodes=episodes))
-    distrl(tmp_path / "config.yaml", "--on", "ray")
+    distrl(tmp_path / "config.yaml", "--on", "ray", *options)
     return tmp_path / name, Path.home() / "distrl-runs" / name
 
 
@@ -122,3 +124,29 @@ def test_a_learner_does_not_begin_again_where_its_run_is_not(cluster: Any, tmp_p
     until(lambda: states(run)["learner"][0] == "failed", "the refusal")
     shown = distrl("status", run, code=18)
     assert "where distrl-runs/moved is missing. Set placement.folder" in shown
+
+
+def test_the_ranks_of_a_learner_on_two_nodes_meet_again_when_one_dies(cluster: Any, tmp_path: Path) -> None:
+    run, folder = launched(  # the first node has no room for the other rank
+        tmp_path, "ranks", 60, "--set=placement.learner.count=2", "--set=placement.learner.cpus=3"
+    )
+
+    def details() -> str:
+        return CliRunner().invoke(app, ["launch", "status", str(run)]).output + distrl("logs", run)
+
+    until(lambda: len(stored(folder)) >= 6, "the first trajectories", 120.0, details=details)
+    state, host = states(run)["rank-1"]
+    assert (state, host in OTHERS) == ("running", True)
+    [rank] = [one for one in psutil.process_iter() if is_rank(one, folder.name)]
+    rank.kill()
+    until(lambda: {one[0] for one in states(run).values()} == {"done"}, "the end", 180.0, details=details)
+    assert distrl("logs", run, "learner", "-n", "1000").count("a learner of 2 ranks") >= 2
+
+
+def is_rank(process: psutil.Process, run: str) -> bool:
+    """Whether it is rank 1 of the learner of a run."""
+    with contextlib.suppress(psutil.Error):
+        words = process.cmdline()
+        is_learner = "run-learner" in words and f"distrl-runs/{run}/config.yaml" in words
+        return is_learner and process.environ().get("RANK") == "1"
+    return False

@@ -331,8 +331,8 @@ def test_addresses() -> None:
     assert keyed_address("--http", "8000", None) == ("127.0.0.1", 8000)
     assert keyed_address("--http", "localhost:1", None) == ("localhost", 1)
     assert keyed_address("--http", "0.0.0.0:1", "secret") == ("0.0.0.0", 1)
-    for bad in ("", "x", ":1", "127.0.0.1:", "70000"):
-        with pytest.raises(ConfigError, match="not a valid address"):
+    for bad in ("", "x", ":1", "127.0.0.1:", "70000", "[::1]:8000", "::1:8000"):
+        with pytest.raises(ConfigError, match=r"not a valid address.*IPv4"):
             keyed_address("--http", bad, None)
     with pytest.raises(ConfigError, match="DISTRL_API_KEY"):
         keyed_address("--http", "0.0.0.0:8000", None)

@@ -298,12 +298,12 @@ class Tally:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._started = time.monotonic()
-        self.counts = {"episodes": 0.0, "steps": 0.0, "successes": 0.0, "faults": 0.0}
+        self.counts = dict.fromkeys(("episodes", "steps", "successes", "faults", "imagined"), 0.0)
 
     def add(self, trajectory: Trajectory) -> None:
         with self._lock:
             if trajectory.purpose is Purpose.IMAGINED:
-                self.counts["imagined"] = self.counts.get("imagined", 0.0) + 1
+                self.counts["imagined"] += 1
                 return
             self.counts["episodes"] += 1
             self.counts["steps"] += len(trajectory.steps)

@@ -157,7 +157,7 @@ def test_the_heartbeat_numbers_count_episodes_successes_and_faults() -> None:
     link = link_of(3)
     worker = Worker(config("worker_envs:FlakyEnv", slots=1), link, CountingPolicy, "w")
     worker.run()
-    assert worker.stats() == {"episodes": 3, "steps": 9, "successes": 2, "faults": 1}
+    assert worker.stats() == {"episodes": 3, "steps": 9, "successes": 2, "faults": 1, "imagined": 0}
 
 
 def test_an_imagined_episode_holds_no_device_and_waits_for_none() -> None:

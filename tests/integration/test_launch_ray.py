@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
-from ray_nodes import OTHERS, ray_nodes
+from ray_nodes import NODE, OTHERS, ray_nodes
 from typer.testing import CliRunner
 from waiting import until
 
@@ -95,6 +95,7 @@ def test_a_run_survives_the_loss_of_a_node(cluster: Any, tmp_path: Path) -> None
     assert before <= stored(folder)
     assert max(row.get("episodes", 0) for row in read_metrics(folder / "metrics.jsonl")) == 60
     assert "distrl.workers" in distrl("logs", run, "worker-1", "-n", "3")
+    cluster.add_node(node_ip_address=host, **NODE)  # for the tests that follow
 
 
 def test_stop_leaves_a_checkpoint_and_resume_continues(cluster: Any, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ ENVS = {
     "browser": "distrl.workers.envs.browser:BrowserEnv",
     "android_world": "distrl.workers.envs.android_world:AndroidWorldEnv",
     "two_screens": "distrl.workers.envs.two_screens:TwoScreensEnv",
+    "metaworld": "distrl.workers.envs.metaworld:MetaWorldEnv",
 }
 
 

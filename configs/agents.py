@@ -29,9 +29,9 @@ class AgentConfig(Section):
     """The agent, which writes prompts and parses answers.
 
     `kind` is the name of a built-in agent (docs/models.md): autoui, elements, mobile-use, androidworld,
-    ui-tars, autoglm, mai-ui, gui-owl, holo, ui-venus, arm, or auto, which means that of a published model by the
-    name of `policy.model`. `import_path` is your own class instead, as "pkg.mod:Name". `options` are the
-    keyword arguments of the class.
+    ui-tars, autoglm, mai-ui, gui-owl, holo, ui-venus, arm (docs/environments.md), or auto, which means that
+    of a published model by the name of `policy.model`. `import_path` is your own class instead, as
+    "pkg.mod:Name". `options` are the keyword arguments of the class.
     """
 
     kind: str = "autoui"
@@ -104,8 +104,8 @@ def check_agent(config: Config) -> None:
         agent.kind == "arm" and policy.kind in ("tiny", "reader", "autoui")
     ):
         raise ValueError(
-            f"policy.kind={policy.kind} does not read prompts of agent.kind {agent.kind}; set both to arm, or "
-            "policy.kind to hub"
+            f"policy.kind={policy.kind} does not read prompts of agent.kind {agent.kind}; set both to arm, "
+            "or policy.kind to hub"
         )
     if isinstance(policy, ArmConfig):
         _check_arm(config, policy)

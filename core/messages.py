@@ -753,7 +753,8 @@ def _bounded_in(step: TimeStep) -> Iterator[tuple[str, float, float, float]]:
             yield "action: a coordinate", fraction, 0, 1
     yield "the number of rows of a motion", len(step.action.motion), 0, MAX_ROWS
     for row in step.action.motion:
-        yield "the number of axes of a motion", len(row), 1, MAX_AXES
+        axes = max(1, len(step.action.motion[0]))
+        yield "the number of axes of a motion", len(row), axes, min(axes, MAX_AXES)
         yield "motion: the smallest number", min(row, default=0), -1, 1
         yield "motion: the largest number", max(row, default=0), -1, 1
     yield from _bounded_on(step.observation)

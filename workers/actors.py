@@ -14,9 +14,7 @@ from distrl.workers.agents.base import Agent, Prompt
 from distrl.workers.envs.base import Env
 
 KINDS = tuple(
-    kind
-    for kind in ActionKind
-    if kind.value not in ("double_tap", "open_app", "answer", "motion", "invalid")
+    kind for kind in ActionKind if kind.value not in ("double_tap", "open_app", "answer", "motion", "invalid")
 )
 """The kinds of action that most agents' notations can write."""
 MAX_LETTERS = 8

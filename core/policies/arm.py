@@ -1,13 +1,13 @@
 """The embedded policy of robot arms: a small convolutional network that writes a whole chunk in one pass.
 
     picture ─► convolutions, scaled by the sentence ─► keypoints ┐
-    sentence ─► mean of its words' vectors ──────────────────────┼─► layers ─► chunk × axes softmaxes over bins
+    sentence ─► mean of its words' vectors ──────────────────────┼─► layers ─► chunk × axes softmaxes
     state ─► a layer ────────────────────────────────────────────┘
 
-It reads prompts of the agent `arm` as text: a prompt's tokens are the bytes of its UTF-8. All numbers of a chunk
-are drawn at once, each from a softmax of its own (parallel decoding, OpenVLA-OFT, Kim et al. 2025), so that log π
-of a chunk is the sum of theirs. Keypoints are the expected places of softmaxes over the picture (Levine et al.
-2016).
+It reads prompts of the agent `arm` as text: a prompt's tokens are the bytes of its UTF-8. All numbers of a
+chunk are drawn at once, each from a softmax over its bins (parallel decoding, OpenVLA-OFT, Kim et al. 2025),
+so that log π of a chunk is the sum of theirs. Keypoints are the expected places of softmaxes over the picture
+(Levine et al. 2016).
 """
 
 from __future__ import annotations

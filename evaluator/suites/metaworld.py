@@ -1,4 +1,4 @@
-"""The suites `metaworld` and `metaworld_ten`: Meta-World's tasks, each named by sentences of this project's own.
+"""The suites `metaworld` and `metaworld_ten`: Meta-World's tasks, each with this project's own sentences.
 
 | split | |
 |---|---|
@@ -6,8 +6,8 @@
 | `val`, `test` | other seeds, and sentences that are not trained on |
 | `unseen_template` | five tasks that are not trained on, by their test sentences |
 
-`metaworld` holds out the five tasks that ML45 holds out, and trains on the other 45. `metaworld_ten` has ten of
-those, of which the picture alone does not always say what is to be done, and five others to be held out.
+`metaworld` holds out the five tasks that ML45 holds out, and trains on the other 45. `metaworld_ten` trains
+on ten of those, of which the picture alone does not always say what is to be done, and holds out five others.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ import re
 from functools import cache
 from pathlib import Path
 
+from distrl.core.errors import TaskError
+from distrl.core.importing import did_you_mean
 from distrl.core.types import Task
 
 SUITE = "metaworld"
 DISJOINT = ("goals",)
 """A task of Meta-World is one template, whose parameters are its name. No seed is in two splits."""
 MAX_STEPS = 500
-"""Meta-World's limit in simulated steps, of which an action has one or more; `env.options.limit` may be less."""
+"""Meta-World's limit in simulated steps, of which an action has one or more. `env.options.limit` is lower."""
 ML45_UNSEEN = ("bin-picking", "box-close", "door-lock", "door-unlock", "hand-insert")
 TEN = (
     *("button-press-topdown", "coffee-button", "door-open", "drawer-close", "drawer-open"),
@@ -52,10 +54,20 @@ def ten() -> list[Task]:
     return _tasks(TEN, TEN_UNSEEN, f"{SUITE}_ten")
 
 
+def known(task: Task) -> None:
+    """Raises TaskError if it is not a task of Meta-World."""
+    names = [f"{name}-v3" for name in sentences()]
+    if (name := task.params.get("env")) not in names:
+        raise TaskError(
+            f"Task {task.id!r} is not a task of the env metaworld: it has no task {name!r}.",
+            f"{did_you_mean(str(name), names)}Set params.env to one of its tasks, such as drawer-open-v3.",
+        )
+
+
 def vocabulary() -> list[str]:
     """The words of all sentences of training."""
-    texts = (text for name, (trained, _) in sentences().items() if name not in ML45_UNSEEN for text in trained)
-    return sorted({word for text in texts for word in re.findall(r"\w+", text.lower())})
+    among = [trained for name, (trained, _) in sentences().items() if name not in ML45_UNSEEN]
+    return sorted({word for texts in among for text in texts for word in re.findall(r"\w+", text.lower())})
 
 
 def _tasks(names: list[str] | tuple[str, ...], unseen: tuple[str, ...], suite: str) -> list[Task]:

@@ -139,7 +139,7 @@ APPO_REFUSED = [
     ("policy.kind=tiny", "needs policy.kind=gaussian"),
     ("env.import_path=a.b:C", "but env.kind is a.b:C"),
     ("env.options={}", "needs env.options.id"),
-    ("policy.d_model=8", "`policy.d_model` is a key of tiny, reader only"),
+    ("policy.d_model=8", "`policy.d_model` is a key of tiny, reader, arm only"),
     ("tasks.suite=general", "tasks.suite has no effect with learner.algorithm=appo"),
     ("learner.optim.lr=0.1", "learner.optim has no effect"),
     ("learner.num_processes=2", "learner.num_processes has no effect"),

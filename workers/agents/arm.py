@@ -3,8 +3,8 @@
     Task: Open the drawer
     State: 0.0046 0.6015 0.1952 1.0000
 
-An answer has the rows of a chunk, `;` between them, and a whole number for each axis: bin 0 is −1, the last bin
-is 1, and the others lie evenly between.
+An answer has the rows of a chunk, `;` between them, and a whole number for each axis: bin 0 is −1, the last
+bin is 1, and the others lie evenly between.
 
     10 17 3 0; 10 20 4 0
 """
@@ -80,7 +80,7 @@ class ArmAgent:
             raise ConfigError(
                 f"A motion of {len(action.motion)} rows of {len(action.motion[0])} numbers does not fill "
                 f"{self.chunk} rows of {self.axes}.",
-                "Set agent.options.chunk to env.options.chunk or less, and agent.options.axes to the arm's axes.",
+                "Set agent.options.chunk to env.options.chunk or less, and agent.options.axes to the arm's.",
             )
         rows = [
             " ".join(str(round((number + 1) / 2 * (self.bins - 1))) for number in row)

@@ -50,6 +50,12 @@ def build_env(
     return env
 
 
+def simulator_of(config: EnvConfig) -> str:
+    """The packages and versions that results depend on, as the environment's class says; "" if it does not."""
+    simulator = getattr(choose(ENVS, config.kind, config.import_path), "simulator", None)
+    return "" if simulator is None else str(simulator())
+
+
 def seed_is_instance(config: EnvConfig) -> bool:
     """Whether a task's seed chooses what is asked for, and not only how it starts, as its class says."""
     return bool(getattr(choose(ENVS, config.kind, config.import_path), "seed_is_instance", False))

@@ -2,7 +2,8 @@
 
 An environment is used by one thread at a time. Everything random in an episode comes from `task.seed`. Where
 that also determines what the task asks for, the class declares it: `seed_is_instance = True`; see
-`distrl.workers.envs.seed_is_instance`.
+`distrl.workers.envs.seed_is_instance`. Where results depend on a simulator's version, a static method
+`simulator` returns it for evaluations.
 Failures of the environment itself raise `EnvError`; they are never reported as an invalid action.
 """
 

@@ -1,11 +1,12 @@
 """Robot arms: the 50 tasks of Meta-World, a Sawyer arm over a table in MuJoCo, seen by a camera.
 
-An action is a motion: rows of four numbers in [-1, 1], the hand's way along x, y and z (1 is one centimetre a
-simulated step) and how hard the gripper closes. Each row is held for `repeat` simulated steps. An episode ends
-when Meta-World first reports success, which is how its own evaluation counts, or after `limit` simulated steps.
+An action is a motion: rows of four numbers in [-1, 1], the hand's way along x, y and z (1 is one centimetre
+a simulated step) and how hard the gripper closes. Each row is held for `repeat` simulated steps. An episode
+ends when Meta-World first reports success, which is how its own evaluation counts, or after `limit` simulated
+steps.
 
-Pictures are drawn by MuJoCo without a screen, on CPUs by Mesa. Shadows, reflections and multisampling are off:
-a picture then takes 6 ms instead of 125.
+Pictures are drawn by MuJoCo without a screen, on CPUs by Mesa. Shadows, reflections and multisampling are
+off: a picture then takes 6 ms instead of 125.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -30,7 +33,7 @@ AXES = 4
 UPSIDE_DOWN = frozenset({"corner2"})
 """Cameras whose pictures are turned round."""
 _INSTALL = "Install the extra: pip install 'distrl[vla]'."
-_DRIVERS = "Install Mesa's EGL (Debian: apt install libegl1 libgl1-mesa-dri), or OSMesa and set MUJOCO_GL=osmesa."
+_DRIVERS = "Install Mesa (Debian: apt install libegl1 libgl1-mesa-dri); or set MUJOCO_GL=osmesa (libosmesa6)."
 
 
 class MetaWorldEnv:
@@ -66,11 +69,19 @@ class MetaWorldEnv:
         ):
             if not low <= value <= high:
                 raise ValueError(f"{name} must be a number from {low} to {high}, not {value!r}")
+        if find_spec("metaworld") is None:
+            raise MissingDependency("Robot arms need Meta-World, which is not installed.", _INSTALL)
         self._repeat, self._chunk, self._limit = repeat, chunk, limit
         self._view = _View(size, camera, zoom)
+        self._app = self.simulator()  # in every record
         self._arms: dict[str, _Arm] = {}
         self._arm: _Arm | None = None
         self._steps = 0
+
+    @staticmethod
+    def simulator() -> str:
+        """The versions that results depend on: the same policy solves less or more with another MuJoCo."""
+        return ", ".join(f"{name} {version(name)}" for name in ("mujoco", "metaworld"))
 
     def reset(self, task: Task) -> Frame:
         """Puts the arm and the objects to where the task's seed says. Raises TaskError for unknown tasks."""
@@ -133,7 +144,7 @@ class MetaWorldEnv:
 
     def _frame(self) -> Frame:
         arm = self._begun()
-        return Frame.of(arm.picture(), "metaworld", arm.state)
+        return Frame.of(arm.picture(), self._app, arm.state)
 
 
 @dataclass(frozen=True)
@@ -229,7 +240,7 @@ class _Arm:
 
 
 def load() -> Any:
-    """The module mujoco, which reads from the environment variable MUJOCO_GL how it draws. For workers."""
+    """The module mujoco, which reads from the environment variable MUJOCO_GL how it draws."""
     os.environ.setdefault("MUJOCO_GL", "egl")
     os.environ.setdefault("LP_NUM_THREADS", "0")  # else Mesa draws with all cores
     try:
